@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What a training step must compute and move, counted from shapes alone: the floors of docs/performance.md.
+"""Counts the FLOPs and bytes of a training step from its shapes: the lower bounds in docs/performance.md.
 
     bench/counts.py                                   totals of all workloads
-    bench/counts.py tutorial-cnn                      one row a kernel
+    bench/counts.py tutorial-cnn                      one row per kernel
     bench/counts.py tutorial-cnn --gflops 1500 --gbs 60
-                                                      with the least time of each on a machine that multiplies and
-                                                      adds so fast and moves so many bytes a second
+                                                      also the minimum time of each kernel on a machine with this
+                                                      arithmetic throughput and memory bandwidth
 
-The step is cut into kernels as a good implementation would: bias, ReLU and its gradient are part of the kernel before
-or after them, the update of all variables is one kernel. Every kernel reads its inputs once and writes its outputs
-once; batch normalisation reads its input twice (statistics, then the values), and its gradient likewise. A multiplication
-and an addition count as two operations. What a cache keeps from one kernel to the next is not counted off, so a small
-workload can be faster than its bytes allow.
+The step is divided into kernels as in a well-fused implementation: bias, ReLU and its gradient are part of the
+kernel before or after them, and the update of all variables is one kernel. Every kernel reads its inputs once and
+writes its outputs once; batch normalisation and its gradient read their input twice (for the statistics and for
+the values). A multiply-add counts as two operations. Caches are ignored, so a small workload can be faster than
+its lower bound.
 """
 
 import argparse
@@ -21,7 +21,7 @@ CLASSES = 10
 
 
 class Step:
-    """Collects kernels: (name, operations, bytes). Sizes are numbers of elements."""
+    """Collects kernels as (name, operations, bytes). Sizes are in elements."""
 
     def __init__(self, batch, element_bytes):
         self.batch, self.element_bytes = batch, element_bytes
@@ -31,7 +31,7 @@ class Step:
         where.append((name, operations, elements * self.element_bytes))
 
     def product(self, name, inputs, weights, outputs, positions, reaches_input):
-        """A convolution or a dense layer: `weights` multiplications for each of `positions` places."""
+        """Adds a convolution or dense layer with `weights` multiply-adds per output position."""
         self.parameters += weights
         operations = 2 * weights * positions * self.batch
         inputs, outputs = inputs * self.batch, outputs * self.batch
@@ -40,7 +40,7 @@ class Step:
             self.add(self.backward, name + " dx", operations, outputs + weights + inputs)
         self.add(self.backward, name + " dw", operations, outputs + inputs + weights)
 
-    def bias(self, count):  # part of the kernels of its product
+    def bias(self, count):  # computed in the kernels of the layer
         self.parameters += count
 
     def convolution(self, name, image, channels, filters, size, stride=1, first=False, bias=False):
@@ -56,7 +56,7 @@ class Step:
         self.bias(outputs)
 
     def pointwise(self, name, forward, backward, forward_elements, backward_elements):
-        """Operations and elements moved, for one sample; nothing where there is no kernel of its own."""
+        """Adds kernels with these operations and elements moved per sample; none if the number of elements is 0."""
         batch = self.batch
         if forward_elements:
             self.add(self.forward, name, forward * batch, forward_elements * batch)
@@ -64,23 +64,23 @@ class Step:
             self.add(self.backward, name + " gradient", backward * batch, backward_elements * batch)
 
     def max_pool(self, name, image, channels):
-        """3x3, stride 2. Its gradient finds the maxima again from its input and output."""
+        """3x3, stride 2. The gradient finds the maxima again from the input and output."""
         before, after = image * image * channels, (image // 2) ** 2 * channels
         self.pointwise(name, 9 * after, 9 * after, before + after, 2 * before + 2 * after)
 
     def lrn(self, name, elements):
-        """A sum of 9 squares that slides, a power: about 8 operations; the gradient about twice as many."""
+        """A sliding sum of 9 squares and a power: about 8 operations; the gradient about twice as many."""
         self.pointwise(name, 8 * elements, 16 * elements, 2 * elements, 3 * elements)
 
     def batch_norm(self, name, elements, channels, joins=False):
-        """Statistics and values; with `joins`, the sum with the shortcut rides along."""
+        """Statistics and values; with `joins`, the addition of the shortcut is fused."""
         self.parameters += 2 * channels
         extra = elements if joins else 0
         self.pointwise(name, 7 * elements, 11 * elements, 3 * elements + extra, 5 * elements + 2 * extra)
 
     def finish(self):
         self.pointwise("loss", 10 * CLASSES, 2 * CLASSES, CLASSES, 2 * CLASSES)
-        # f32 whatever the activations are: reads gradient, velocity, weight; writes the latter two
+        # Always f32: reads gradient, velocity and weight, writes velocity and weight.
         update = ("update", 4 * self.parameters, 5 * 4 * self.parameters)
         return self.forward + self.backward[::-1] + [update]
 
@@ -132,7 +132,7 @@ def kernels_of(name, options):
 
 
 def floor_ms(operations, moved, options):
-    """Arithmetic and memory traffic overlap: the longer of the two."""
+    """Returns the minimum time: arithmetic and memory traffic overlap, so the longer of the two."""
     return max(operations / options.gflops, moved / options.gbs) * 1e-6
 
 
@@ -144,21 +144,21 @@ def print_workload(name, options):
     print(f"|{'-' * 34}|----------:|----------:|----------:|" + ("----------:|" if floors else ""))
     total = [0, 0, 0.0]
     for kernel, operations, moved in kernels:
-        least = floor_ms(operations, moved, options) if floors else 0
-        total = [total[0] + operations, total[1] + moved, total[2] + least]
-        print_row(kernel, operations, moved, least, floors)
+        min_ms = floor_ms(operations, moved, options) if floors else 0
+        total = [total[0] + operations, total[1] + moved, total[2] + min_ms]
+        print_row(kernel, operations, moved, min_ms, floors)
     print_row("total", *total, floors)
 
 
-def print_row(name, operations, moved, least, floors):
+def print_row(name, operations, moved, min_ms, floors):
     print(f"| {name:32} | {operations / 1e6:9.2f} | {moved / 1e6:9.3f} | {operations / moved:9.1f} |" +
-          (f" {least:9.4f} |" if floors else ""))
+          (f" {min_ms:9.4f} |" if floors else ""))
 
 
 def print_totals(options):
     floors = options.gflops is not None
     print(f"batch {options.batch}, {options.precision}\n")
-    print("| workload     | parameters | forward, MFLOP a sample | step, MFLOP a sample | step, GFLOP | step, MB |" +
+    print("| workload     | parameters | forward, MFLOP/sample   | step, MFLOP/sample   | step, GFLOP | step, MB |" +
           (" floor, ms |" if floors else ""))
     print("|--------------|-----------:|------------------------:|---------------------:|------------:|---------:|" +
           ("----------:|" if floors else ""))
@@ -166,18 +166,18 @@ def print_totals(options):
         step, kernels = kernels_of(name, options)
         forward = sum(kernel[1] for kernel in step.forward) / options.batch
         operations, moved = (sum(kernel[i] for kernel in kernels) for i in (1, 2))
-        least = sum(floor_ms(kernel[1], kernel[2], options) for kernel in kernels) if floors else 0
+        min_ms = sum(floor_ms(kernel[1], kernel[2], options) for kernel in kernels) if floors else 0
         print(f"| {name:12} | {step.parameters:10,} | {forward / 1e6:23.2f} | {operations / options.batch / 1e6:20.2f} |"
-              f" {operations / 1e9:11.2f} | {moved / 1e6:8.1f} |" + (f" {least:9.3f} |" if floors else ""))
+              f" {operations / 1e9:11.2f} | {moved / 1e6:8.1f} |" + (f" {min_ms:9.3f} |" if floors else ""))
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Counts what a training step computes and moves.")
+    parser = argparse.ArgumentParser(description="Counts the FLOPs and bytes of a training step.")
     parser.add_argument("workload", nargs="?", choices=WORKLOADS)
     parser.add_argument("--batch", type=int, default=128, metavar="N")
     parser.add_argument("--precision", choices=("f32", "bf16"), default="f32")
-    parser.add_argument("--gflops", type=float, metavar="N", help="what the machine computes, in 10^9 a second")
-    parser.add_argument("--gbs", type=float, metavar="N", help="what it moves, in 10^9 bytes a second")
+    parser.add_argument("--gflops", type=float, metavar="N", help="arithmetic throughput of the machine, in GFLOP/s")
+    parser.add_argument("--gbs", type=float, metavar="N", help="memory bandwidth of the machine, in GB/s")
     options = parser.parse_args()
     if (options.gflops is None) != (options.gbs is None):
         parser.error("--gflops and --gbs: expected both or neither")

@@ -1,4 +1,4 @@
-/* What measuring programs share: a clock, the number in the middle, and giving up. */
+/* Shared by the benchmark programs: a clock, the median, and exiting on errors. */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
@@ -15,7 +15,7 @@ static inline double seconds_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Ends the program when a call of the engine fails. */
+/* Exits with the error message if a call of the engine has failed. */
 static inline void must(tu_status status) {
     if (status == TU_OK) return;
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, tu_message());
@@ -27,7 +27,7 @@ static inline int compare_numbers(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts the numbers; there is at least one. */
+/* Returns the median; sorts `numbers`, of which there must be at least one. */
 static inline double median(double *numbers, size_t count) {
     qsort(numbers, count, sizeof *numbers, compare_numbers);
     return (numbers[(count - 1) / 2] + numbers[count / 2]) / 2;

@@ -1,8 +1,8 @@
-/* Inference at batch 1 after training at batch 64: two programs over one state.
+/* Trains with batch size 64 and infers with batch size 1: two programs that share one state.
  *
- * Shapes are static, so each batch size has a graph and a program of its own. Variables belong to the state and are found
- * by their names: the graph for inference builds the same layers in inference mode, and its program reads what the training
- * program wrote, without a copy. */
+ * Shapes are static, so each batch size needs its own graph and program. Programs find variables in the state by name: the
+ * inference graph builds the same layers in inference mode, and its program uses the weights that the training program
+ * has computed, without a copy. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,14 +10,14 @@
 
 enum { BATCH = 64, FEATURES = 20, CLASSES = 3, STEPS = 150, TESTS = 200 };
 
-/* The network, for any batch: what both graphs have in common. */
+/* Builds the network, for any batch size and mode. */
 static tu_value network(tu_value x) {
     tu_value h = tu_dense(x, .units = 32, .no_bias = true, .name = "hidden");
     h = tu_batch_norm(h, .act = TU_RELU, .name = "norm");
     return tu_dense(tu_dropout(h, 0.2), .units = CLASSES, .name = "logits");
 }
 
-/* Samples of class k lie around a corner of their own. */
+/* Fills x with a random sample, clustered by class, and returns its class. */
 static int make_sample(float *x) {
     int k = rand() % CLASSES;
     for (int i = 0; i < FEATURES; i++)
@@ -43,7 +43,7 @@ static tu_status build_training(model *m) {
 
 static tu_status build_inference(model *m) {
     TU_TRY(tu_graph_new(&m->graph));
-    tu_set_training(m->graph, false); /* no dropout, and the running statistics in batch normalisation */
+    tu_set_training(m->graph, false); /* no dropout; batch normalisation uses running statistics */
     m->x = tu_batch_input(m->graph, "x", TU_F32, TU_SHAPE(1, FEATURES));
     tu_value probabilities = tu_softmax(network(m->x), -1);
     return tu_compile(m->graph, &m->program, .fetch = &probabilities, .fetch_count = 1);
@@ -60,7 +60,7 @@ static tu_status train(const model *m, tu_state *state) {
     return TU_OK;
 }
 
-/* One sample a call, as requests come in. */
+/* Classifies one sample per call, as a server would. */
 static tu_status infer(const model *m, tu_state *state, int *correct) {
     *correct = 0;
     for (int i = 0; i < TESTS; i++) {
@@ -84,7 +84,7 @@ int main(void) {
     if (status == TU_OK) status = train(&training, state);
     if (status == TU_OK) status = infer(&inference, state, &correct);
     if (status == TU_OK)
-        printf("%d of %d samples, one at a time: right\n", correct, TESTS);
+        printf("%d of %d samples classified correctly, one at a time\n", correct, TESTS);
     else
         fprintf(stderr, "%s\n", tu_message());
     tu_program_free(training.program);
@@ -93,5 +93,5 @@ int main(void) {
     tu_graph_free(training.graph);
     tu_graph_free(inference.graph);
     if (status != TU_OK) return 2;
-    return correct > TESTS * 8 / 10 ? 0 : 1; /* run as a test: it must have learned */
+    return correct > TESTS * 8 / 10 ? 0 : 1; /* the test suite runs this: it must have learned */
 }

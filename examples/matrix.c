@@ -1,4 +1,4 @@
-/* A matrix product and an inverse: build a graph, compile it, run it. */
+/* Builds a graph with a matrix inverse and a product, compiles it and runs it. */
 #include <stdio.h>
 
 #include <tutti/tutti.h>

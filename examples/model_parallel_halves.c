@@ -1,19 +1,19 @@
-/* Each layer divided in halves: two devices hold half of every layer's units each, by placement alone.
+/* Tensor parallelism: each of two devices computes half of the units of every layer, by placement only.
  *
- * A dense layer with half of the weights computes half of the units. Both halves are computed at once, then put together
- * for the next layer. Gradients divide in the same way, since each is computed beside what it is the gradient of: a device
- * holds, differentiates and updates its own half of all weights.
+ * A dense layer with half of the weights computes half of the units. The two halves are computed in parallel, then
+ * concatenated for the next layer. Each gradient runs on the device of its forward operation, so a device stores,
+ * differentiates and updates its half of all weights.
  *
- *     model_parallel_halves [DEVICES FIRST SECOND]       as in: "gpu:0-1" gpu:0 gpu:1 */
+ *     model_parallel_halves [DEVICES FIRST SECOND]       for example: "gpu:0-1" gpu:0 gpu:1 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <tutti/tutti.h>
 
-enum { BATCH = 64, FEATURES = 256, UNITS = 512, CLASSES = 10, LAYERS = 3, STEPS = 30, MOST = 32 };
+enum { BATCH = 64, FEATURES = 256, UNITS = 512, CLASSES = 10, LAYERS = 3, STEPS = 30, MAX_VARIABLES = 32 };
 
-/* Both halves read all of `x`. They are joined on the first device; the engine copies what the other one made. */
+/* Both halves read all of `x`. They are concatenated on the first device; the engine copies the half of the other. */
 static tu_value layer(tu_value x, int number, const char *const devices[2]) {
     tu_value halves[2];
     char name[32];
@@ -48,12 +48,12 @@ static tu_status train(tu_program *program, tu_state *state, tu_value x, tu_valu
     return TU_OK;
 }
 
-/* Bytes of weights that live on each device. */
+/* Prints the bytes of weights on each device. */
 static void print_variables(const tu_program *program) {
     tu_memory_report memory = TU_SIZED(tu_memory_report);
     for (size_t i = 0;
          i < tu_program_device_count(program) && tu_program_memory(program, i, &memory) == TU_OK; i++)
-        printf("%s holds %llu bytes of weights\n", memory.device, (unsigned long long)memory.variable_bytes);
+        printf("%s has %llu bytes of weights\n", memory.device, (unsigned long long)memory.variable_bytes);
 }
 
 int main(int argc, char **argv) {
@@ -68,8 +68,8 @@ int main(int argc, char **argv) {
         h = tu_dense(h, .units = CLASSES, .name = "logits");
         loss = tu_mean(tu_cross_entropy(h, y));
     }
-    tu_value weights[MOST], gradients[MOST];
-    size_t count = tu_trainable(g, MOST, weights);
+    tu_value weights[MAX_VARIABLES], gradients[MAX_VARIABLES];
+    size_t count = tu_trainable(g, MAX_VARIABLES, weights);
     tu_gradients(loss, count, weights, gradients);
     for (size_t i = 0; i < count; i++)
         tu_assign(weights[i], tu_sub(weights[i], tu_scale(gradients[i], 0.05)));
@@ -77,21 +77,20 @@ int main(int argc, char **argv) {
     tu_program *program = NULL;
     tu_state *state = NULL;
     float first = 0, last = 0;
-    bool good = tu_compile(g, &program, .devices = list, .fetch = &loss, .fetch_count = 1, .updates = true) ==
-                    TU_OK &&
-                tu_state_new(g, &state, .seed = 1) == TU_OK &&
-                train(program, state, x, y, &first, &last) == TU_OK;
-    if (!good) fprintf(stderr, "%s\n", tu_message());
-    if (good) {
+    bool ok = tu_compile(g, &program, .devices = list, .fetch = &loss, .fetch_count = 1, .updates = true) ==
+                  TU_OK &&
+              tu_state_new(g, &state, .seed = 1) == TU_OK &&
+              train(program, state, x, y, &first, &last) == TU_OK;
+    if (!ok) fprintf(stderr, "%s\n", tu_message());
+    if (ok) {
         tu_placement_totals totals = TU_SIZED(tu_placement_totals);
         print_variables(program);
         tu_program_placed(program, &totals);
-        printf("%zu copies of %llu bytes in a step\n", totals.copies,
-               (unsigned long long)totals.copied_bytes);
-        printf("loss %.4f at first, %.4f after %d steps\n", (double)first, (double)last, STEPS);
+        printf("%zu copies of %llu bytes per step\n", totals.copies, (unsigned long long)totals.copied_bytes);
+        printf("loss %.4f in the first step, %.4f after %d steps\n", (double)first, (double)last, STEPS);
     }
     tu_program_free(program);
     tu_state_free(state);
     tu_graph_free(g);
-    return good && last < first ? 0 : 1;
+    return ok && last < first ? 0 : 1;
 }

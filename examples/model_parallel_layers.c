@@ -1,10 +1,9 @@
-/* A network divided by layers: the first half on one device, the second on another, by placement alone.
+/* Model parallelism by layers: the first layers run on one device, the others on a second, by placement only.
  *
- * tu_with_device says where layers are computed. Their gradients go beside them, the updates go where the gradients are,
- * and what crosses is copied by the engine: an activation forward, its gradient back. Nothing else of the program changes,
- * and neither do its results.
+ * tu_with_device assigns layers to devices. Their gradients and updates run on the same device, and the engine copies one
+ * activation forward and its gradient back. The rest of the program, and its results, do not change.
  *
- *     model_parallel_layers [DEVICES FIRST SECOND]       as in: "gpu:0-1" gpu:0 gpu:1 */
+ *     model_parallel_layers [DEVICES FIRST SECOND]       for example: "gpu:0-1" gpu:0 gpu:1 */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,16 +11,16 @@
 
 #include <tutti/tutti.h>
 
-enum { BATCH = 64, FEATURES = 256, UNITS = 256, CLASSES = 10, STEPS = 30, MOST = 16 };
+enum { BATCH = 64, FEATURES = 256, UNITS = 256, CLASSES = 10, STEPS = 30, MAX_VARIABLES = 16 };
 
-typedef struct step {
+typedef struct training_step {
     tu_graph *graph;
     tu_value x, y, loss;
     tu_program *program;
-} step;
+} training_step;
 
-/* With both devices NULL the engine places everything itself. */
-static tu_status build(step *s, const char *first, const char *second) {
+/* Builds the graph of a training step. If both devices are NULL, the engine places all operations. */
+static tu_status build(training_step *s, const char *first, const char *second) {
     TU_TRY(tu_graph_new(&s->graph));
     tu_graph *g = s->graph;
     s->x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(BATCH, FEATURES));
@@ -36,8 +35,8 @@ static tu_status build(step *s, const char *first, const char *second) {
         h = tu_dense(h, .units = CLASSES, .name = "layer4");
         s->loss = tu_mean(tu_cross_entropy(h, s->y));
     }
-    tu_value weights[MOST], gradients[MOST];
-    size_t count = tu_trainable(g, MOST, weights);
+    tu_value weights[MAX_VARIABLES], gradients[MAX_VARIABLES];
+    size_t count = tu_trainable(g, MAX_VARIABLES, weights);
     TU_TRY(tu_gradients(s->loss, count, weights, gradients));
     for (size_t i = 0; i < count; i++)
         tu_assign(weights[i], tu_sub(weights[i], tu_scale(gradients[i], 0.05)));
@@ -53,7 +52,7 @@ static void make_batch(float (*x)[FEATURES], int *y) {
     }
 }
 
-static tu_status train(step *s, const char *devices, float *losses) {
+static tu_status train(training_step *s, const char *devices, float *losses) {
     static float x[BATCH][FEATURES];
     int y[BATCH];
     tu_state *state = NULL;
@@ -68,12 +67,12 @@ static tu_status train(step *s, const char *devices, float *losses) {
     return status;
 }
 
-static void end(step *s) {
+static void free_step(training_step *s) {
     tu_program_free(s->program);
     tu_graph_free(s->graph);
 }
 
-/* What crosses between the devices in a step. */
+/* Prints the copies between the devices in a step. */
 static void print_copies(const tu_program *program) {
     tu_placement p = TU_SIZED(tu_placement);
     for (size_t i = 0;
@@ -85,19 +84,19 @@ static void print_copies(const tu_program *program) {
 int main(int argc, char **argv) {
     const char *devices = argc > 3 ? argv[1] : "cpu:0/2", *first = argc > 3 ? argv[2] : "cpu:0.0",
                *second = argc > 3 ? argv[3] : "cpu:0.1";
-    float alone[STEPS], divided[STEPS];
-    step one = {0}, two = {0};
+    float one_device[STEPS], two_devices[STEPS];
+    training_step one = {0}, two = {0};
     tu_status status = build(&one, NULL, NULL);
     if (status == TU_OK) status = build(&two, first, second);
-    if (status == TU_OK) status = train(&one, "cpu:0", alone);
-    if (status == TU_OK) status = train(&two, devices, divided);
+    if (status == TU_OK) status = train(&one, "cpu:0", one_device);
+    if (status == TU_OK) status = train(&two, devices, two_devices);
     if (status == TU_OK) print_copies(two.program);
     if (status != TU_OK) fprintf(stderr, "%s\n", tu_message());
-    end(&one);
-    end(&two);
+    free_step(&one);
+    free_step(&two);
     if (status != TU_OK) return 1;
-    printf("loss after %d steps: %.6f on one device, %.6f divided by layers\n", STEPS,
-           (double)alone[STEPS - 1], (double)divided[STEPS - 1]);
-    bool learnt = divided[STEPS - 1] < divided[0];
-    return learnt && fabsf(alone[STEPS - 1] - divided[STEPS - 1]) < 1e-3f ? 0 : 1;
+    printf("loss after %d steps: %.6f on one device, %.6f on two\n", STEPS, (double)one_device[STEPS - 1],
+           (double)two_devices[STEPS - 1]);
+    bool has_learned = two_devices[STEPS - 1] < two_devices[0];
+    return has_learned && fabsf(one_device[STEPS - 1] - two_devices[STEPS - 1]) < 1e-3f ? 0 : 1;
 }

@@ -1,9 +1,9 @@
-/* One network on many devices: the same graph, trained on one device, then with its batch shared by two.
+/* Data parallelism: trains the same graph on one device, and with its batch split across two.
  *
- * Nothing in the network, the feeds or the results says how many devices there are: that is two options of tu_compile. The
- * state is that of one network, so a program may go on where another, on other devices, has stopped.
+ * The network, the feeds and the results do not depend on the number of devices; two options of tu_compile select them. The
+ * state is that of one network, so a program can continue with the state of another program on other devices.
  *
- *     replicated_training [DEVICES [STRATEGY]]       as in: "gpu:0-3" mirrored, or "cpu:0/2" central */
+ *     replicated_training [DEVICES [STRATEGY]]       for example: "gpu:0-3" mirrored, or "cpu:0/2" central */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ typedef struct network {
     tu_value images, labels, loss;
 } network;
 
-/* Batch normalisation takes the statistics of the whole batch, wherever its parts are. */
+/* Batch normalisation uses the statistics of the whole batch, on any number of devices. */
 static tu_status build(network *n) {
     TU_TRY(tu_graph_new(&n->graph));
     n->images = tu_batch_input(n->graph, "images", TU_F32, TU_SHAPE(BATCH, SIDE, SIDE, 1));
@@ -39,7 +39,7 @@ static void make_batch(float (*images)[SIDE * SIDE], int32_t *labels) {
     }
 }
 
-/* Trains on the devices, from the state as it is; `losses` are those of the steps. */
+/* Trains on the devices, starting from the given state; returns the loss of each step. */
 static tu_status train(const network *n, tu_state *state, const char *devices, const char *strategy,
                        float losses[STEPS]) {
     static float images[BATCH][SIDE * SIDE];
@@ -56,32 +56,34 @@ static tu_status train(const network *n, tu_state *state, const char *devices, c
     return status;
 }
 
-/* The same steps twice, and a few more on one device from where the many have come to. */
-static tu_status compare(const network *n, const char *devices, const char *strategy, bool *good) {
-    float one[STEPS], many[STEPS], on[STEPS];
-    tu_state *alone = NULL, *shared = NULL;
-    tu_status status = tu_state_new(n->graph, &alone, .seed = 1);
-    if (status == TU_OK) status = tu_state_new(n->graph, &shared, .seed = 1);
-    if (status == TU_OK) status = train(n, alone, "cpu:0", NULL, one);
-    if (status == TU_OK) status = train(n, shared, devices, strategy, many);
-    if (status == TU_OK) status = train(n, shared, "cpu:0", NULL, on);
-    tu_state_free(alone);
-    tu_state_free(shared);
+/* Runs the same steps on one device and on all, then continues the latter on one device. */
+static tu_status compare(const network *n, const char *devices, const char *strategy, bool *is_correct) {
+    float single[STEPS], replicated[STEPS], continued[STEPS];
+    tu_state *single_state = NULL, *replicated_state = NULL;
+    tu_status status = tu_state_new(n->graph, &single_state, .seed = 1);
+    if (status == TU_OK) status = tu_state_new(n->graph, &replicated_state, .seed = 1);
+    if (status == TU_OK) status = train(n, single_state, "cpu:0", NULL, single);
+    if (status == TU_OK) status = train(n, replicated_state, devices, strategy, replicated);
+    if (status == TU_OK) status = train(n, replicated_state, "cpu:0", NULL, continued);
+    tu_state_free(single_state);
+    tu_state_free(replicated_state);
     TU_TRY(status);
     for (int i = 0; i < STEPS; i += STEPS / 4)
-        printf("step %2d  loss %.6f on cpu:0, %.6f on %s\n", i + 1, (double)one[i], (double)many[i], devices);
-    printf("step %2d  loss %.6f on cpu:0, gone on from there\n", 2 * STEPS, (double)on[STEPS - 1]);
-    *good = fabsf(one[STEPS - 1] - many[STEPS - 1]) < 1e-3f && on[STEPS - 1] < many[STEPS - 1];
+        printf("step %2d  loss %.6f on cpu:0, %.6f on %s\n", i + 1, (double)single[i], (double)replicated[i],
+               devices);
+    printf("step %2d  loss %.6f, continued on cpu:0\n", 2 * STEPS, (double)continued[STEPS - 1]);
+    *is_correct = fabsf(single[STEPS - 1] - replicated[STEPS - 1]) < 1e-3f &&
+                  continued[STEPS - 1] < replicated[STEPS - 1];
     return TU_OK;
 }
 
 int main(int argc, char **argv) {
     network n = {0};
-    bool good = false;
+    bool is_correct = false;
     tu_status status = build(&n);
     if (status == TU_OK)
-        status = compare(&n, argc > 1 ? argv[1] : "cpu:0/2", argc > 2 ? argv[2] : "mirrored", &good);
+        status = compare(&n, argc > 1 ? argv[1] : "cpu:0/2", argc > 2 ? argv[2] : "mirrored", &is_correct);
     if (status != TU_OK) fprintf(stderr, "%s\n", tu_message());
     tu_graph_free(n.graph);
-    return good ? 0 : 1;
+    return is_correct ? 0 : 1;
 }

@@ -1,15 +1,14 @@
-# Debian packages, made by `cmake --workflow --preset package` (or cpack -G DEB in its build folder):
+# Debian packages, built by `cmake --workflow --preset package` (or cpack -G DEB in its build folder):
 #
-#   tutti          the command, libtutti, libtutti_train, the CUDA plug-in where it was built, the manual
-#   libtutti-dev   headers, what the linker, pkg-config and CMake's find_package need
+#   tutti          the command, libtutti, libtutti_train, the CUDA plug-in if it was built, the manual
+#   libtutti-dev   headers, and the files for the linker, pkg-config and CMake's find_package
 #
-# A folder of a package that is always installed needs no RUNPATH: the preset sets CMAKE_SKIP_RPATH, which Debian's policy
-# asks for. dpkg-shlibdeps finds the packages that the libraries depend on.
+# The preset sets CMAKE_SKIP_RPATH, because Debian's policy forbids a RUNPATH to system folders. dpkg-shlibdeps finds the packages that the libraries depend on.
 set(TUTTI_MAINTAINER "Tutti maintainers <maintainers@tutti.invalid>" CACHE STRING
   "The Maintainer field of Debian packages: Name <address>")
 find_program(TUTTI_GZIP gzip REQUIRED)
 
-# tutti_install_compressed(file name folder component): as FOLDER/NAME.gz, with nothing in it that changes from day to day.
+# tutti_install_compressed(file name folder component): installs FILE as FOLDER/NAME.gz, without time stamps.
 function(tutti_install_compressed file name folder component)
   set(compressed ${PROJECT_BINARY_DIR}/packaging/${name}.gz)
   execute_process(COMMAND ${TUTTI_GZIP} -9nc ${file} OUTPUT_FILE ${compressed} COMMAND_ERROR_IS_FATAL ANY)
@@ -33,8 +32,8 @@ set(CPACK_DEBIAN_RUNTIME_DESCRIPTION
 "Trains and runs neural networks on CPUs and GPUs, without Python: the
 command tutti and the shared libraries libtutti and libtutti_train.
 
-A network of your own in a C file, and programs that use the libraries,
-need libtutti-dev and a C compiler.")
+Your own networks in C files, and programs that use the libraries, need
+libtutti-dev and a C compiler.")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libtutti-dev, gcc")
@@ -44,16 +43,15 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=") # before 1.0 any version ma
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtutti-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION
-"Development files: headers of libtutti and libtutti_train, and what the
-linker, pkg-config and CMake's find_package(Tutti) need to build programs
-with them.")
+"Development files: headers of libtutti and libtutti_train, and files for
+the linker, pkg-config and CMake's find_package(Tutti).")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "tutti (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libc6-dev")
 
 file(WRITE ${PROJECT_BINARY_DIR}/packaging/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/packaging/triggers)
 
-# What policy wants in /usr/share/doc/PACKAGE: the licence, and both changelogs.
-string(TIMESTAMP day "%a, %d %b %Y" UTC) # of SOURCE_DATE_EPOCH where it is set
+# Files that Debian's policy requires in /usr/share/doc/PACKAGE: the licence and both changelogs.
+string(TIMESTAMP day "%a, %d %b %Y" UTC) # of SOURCE_DATE_EPOCH if it is set
 file(WRITE ${PROJECT_BINARY_DIR}/packaging/debian-changelog
   "tutti (${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}) unstable; urgency=medium\n\n"
   "  * Version ${PROJECT_VERSION}; changelog.gz lists the changes.\n\n -- ${TUTTI_MAINTAINER}  ${day} 00:00:00 +0000\n")

@@ -1,4 +1,4 @@
-/* Which devices of a program have a thread that copies: it is started when there is something for it to do. */
+/* Counts the devices of a program that have a copy thread, which is started when it is first needed. */
 #ifndef TUTTI_COPIERS_H
 #define TUTTI_COPIERS_H
 

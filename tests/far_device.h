@@ -1,6 +1,6 @@
-/* A device that takes many steps at once, for tests: the processor, as if its memory were far away.
+/* A test device "far" that supports multi-step calls: the CPU, with memory that the host cannot access directly.
  *
- * plug_in_far() adds the kind "far" and clears what was counted and asked for before. */
+ * plug_in_far() registers the kind "far" and resets all counters and settings. */
 #ifndef TUTTI_FAR_DEVICE_H
 #define TUTTI_FAR_DEVICE_H
 
@@ -12,16 +12,16 @@
 #include "device/device.h"
 
 static struct {
-    uint64_t memory;     /* what it says it has; 0: it does not say */
-    atomic_int launches; /* of launch: several devices may be in one program */
-    int calls;           /* of repeat and repeat_joint */
+    uint64_t memory;     /* reported size of its memory; 0: unknown */
+    atomic_int launches; /* calls of launch; atomic, because a program may have several such devices */
+    int calls;           /* calls of repeat and repeat_joint */
     size_t longest_call; /* in steps */
-    int fails_in_call;   /* counted from 1; 0: none */
+    int fails_in_call;   /* number of the call that fails, from 1; 0: none */
     int fails_in_launch;
     bool has_no_room; /* allocations fail */
-    uint64_t held;    /* addresses handed out and not given back */
+    uint64_t held;    /* number of allocations that were not released */
     size_t rows_read;
-    const char *refuses_to_join; /* the reason; NULL: it does not */
+    const char *refuses_to_join; /* the error message of repeat_joint; NULL: it succeeds */
 } far;
 
 static tu_device_api far_api;
@@ -75,7 +75,7 @@ static tu_status repeat_far(tu_device_instance *device, tu_plan *plan, uint32_t 
     return TU_OK;
 }
 
-/* Moves one after another, as they are listed: right only if nobody waits for what comes later. */
+/* Executes one action of a joint multi-step call. The actions run in list order, so none may wait for a later one. */
 static tu_status take_far_move(const tu_joint_part *parts, const tu_joint_move *m, uint32_t step) {
     const tu_joint_part *part = &parts[m->part];
     switch (m->kind) {

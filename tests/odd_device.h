@@ -1,6 +1,7 @@
-/* A device that misbehaves when it is told to, for tests: the processor, but for its Nth launch.
+/* A test device "odd" that fails or blocks on request, for example in its Nth launch. Otherwise it works like the
+ * CPU.
  *
- * plug_in_odd() adds the kind "odd" as a device that is well; mend_odd() makes it so again. */
+ * plug_in_odd() registers the kind "odd" without faults; mend_odd() removes all faults. */
 #ifndef TUTTI_ODD_DEVICE_H
 #define TUTTI_ODD_DEVICE_H
 
@@ -12,16 +13,16 @@
 
 #include "device/device.h"
 
-/* A launch that was stuck may go on while the next run begins: what it looks at is atomic, or behind the lock. */
+/* A blocked launch may continue while the next run starts, so all fields are atomic or protected by the lock. */
 static struct {
     atomic_int launches;
-    atomic_int fails_in, sticks_in; /* counted from 1; 0: never */
+    atomic_int fails_in, sticks_in; /* number of the launch that fails or blocks, from 1; 0: none */
     atomic_bool copies_fail, uploads_fail, uploads_stick, downloads_fail, events_stick, ends_badly;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool stuck, freed; /* a launch that is stuck may go on */
+    bool stuck, freed; /* a launch is blocked; blocked launches may continue */
     unsigned
-        frees; /* how often: one that was freed goes on, also if the device was repaired before it woke */
+        frees; /* number of free_odd() calls: a freed launch continues even if mend_odd() is called before it wakes up */
 } odd = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static tu_device_api odd_api;
@@ -72,7 +73,7 @@ static tu_status download_odd(tu_device_instance *device, void *host, const void
     return tu__cpu_api.download(device, host, from, bytes);
 }
 
-/* Events, for a device whose launch would return early: plug_in_odd leaves them out. */
+/* Events, as of a device with asynchronous launches. plug_in_odd() does not install them; give_odd_events() does. */
 static inline tu_status new_odd_event(tu_device_instance *device, void **event) {
     *event = device;
     return TU_OK;

@@ -1,38 +1,38 @@
-# How a test is registered: a program or a script, always under a time limit, so that nothing ever hangs.
+# Functions that register a program or a script as a test. Every test has a timeout.
 #
-# Labels:  long    run by `./check --long` alone
-#          heavy   in builds with a sanitizer likewise; elsewhere always run
+# Labels:  long    run only by `./check --long`
+#          heavy   in builds with a sanitizer run only by `./check --long`; otherwise always run
 #          noasan  not registered in builds with a sanitizer
 #          notsan  not registered in builds with the thread sanitizer
 
-set(TUTTI_TEST_TIMEOUT 120) # seconds, where a test does not name its own
+set(TUTTI_TEST_TIMEOUT 120) # seconds, unless a test sets another
 
 set(TUTTI_TEST_ENVIRONMENT
-  # Not detect_stack_use_after_return: gcc 12's stand-in stack does not keep vectors of 64 bytes aligned.
+  # Without detect_stack_use_after_return: gcc 12's fake stack does not align vectors of 64 bytes.
   "ASAN_OPTIONS=strict_string_checks=1:allocator_may_return_null=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
-  # Tests share the processors: a thread that waits leaves its own to another test instead of spinning there.
+  # Tests run in parallel: waiting threads must not spin.
   "OMP_WAIT_POLICY=passive")
 
-# What takes half a minute and more when every access is checked, while shorter tests reach the same code: these get the
-# label heavy there.
+# Tests that take more than 30 seconds with a sanitizer, while shorter tests cover the same code. They get the label
+# heavy in builds with a sanitizer.
 set(TUTTI_HEAVY_TESTS
-  cases_on_cpu_with_2   # with_1 has the same shapes
-  cli_bench             # measures steps that cli_train runs too
-  cuda_convolutions     # of the card's kernels only what surrounds them is instrumented: cases_on_emulated_gpu
+  cases_on_cpu_with_2   # cases_on_cpu_with_1 has the same shapes
+  cli_bench             # cli_train runs the same steps
+  cuda_convolutions     # kernels are not instrumented; cases_on_emulated_gpu covers the host code
   cuda_folds
   cuda_whole_networks
-  hung_card             # test_hung_card has the same card, in one process
-  lost_card             # test_cuda_failures fails the same calls, in one process
+  hung_gpu              # test_hung_gpu tests the same, in one process
+  lost_gpu              # test_cuda_failures fails the same calls, in one process
   test_cpu_conv         # cases_on_cpu_with_1 has smaller ones
-  test_cpu_fusion)      # likewise
+  test_cpu_fusion)      # cases_on_cpu_with_1 covers smaller graphs
 
 if(TUTTI_SANITIZE MATCHES thread)
-  list(APPEND TUTTI_TEST_ENVIRONMENT "TUTTI_CASE_SECONDS=600") # of a case of tests/cli
+  list(APPEND TUTTI_TEST_ENVIRONMENT "TUTTI_CASE_SECONDS=600") # timeout per case of tests/cli
 endif()
 
-# tutti_add_test(name COMMAND word... [LABELS label...] [TIMEOUT seconds] [PROCESSORS count])
+# tutti_add_test(name COMMAND argument... [LABELS label...] [TIMEOUT seconds] [PROCESSORS count])
 function(tutti_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 TEST "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS")
   if(TUTTI_SANITIZE AND "noasan" IN_LIST TEST_LABELS)
@@ -47,7 +47,7 @@ function(tutti_add_test name)
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT ${TUTTI_TEST_TIMEOUT})
   endif()
-  # Sanitizers cost time; the thread sanitizer, which has plain threads and no oneDNN beside it, most.
+  # Sanitizers are slow, above all the thread sanitizer, whose builds use neither OpenMP nor oneDNN.
   if(TUTTI_SANITIZE MATCHES thread)
     math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * 10")
   elseif(TUTTI_SANITIZE)
@@ -62,7 +62,7 @@ function(tutti_add_test name)
 endfunction()
 
 # tutti_test(name SOURCES file... [LABELS label...] [TIMEOUT seconds])
-# A program that may use the library's and the command's internal functions, run as a test.
+# Adds a test program that may use internal functions of the library and of the command line.
 function(tutti_test name)
   cmake_parse_arguments(PARSE_ARGV 1 TEST "" "TIMEOUT" "SOURCES;LABELS")
   add_executable(${name} ${TEST_SOURCES})

@@ -1,4 +1,4 @@
-/* Two states that must be one and the same. */
+/* Asserts that two states are identical. */
 #ifndef TUTTI_STATE_CHECKS_H
 #define TUTTI_STATE_CHECKS_H
 
@@ -8,7 +8,7 @@
 
 #include "test.h"
 
-/* The same variables with the same bits, and the same sample to come. */
+/* Asserts that both states have bit-identical variables and the same index of the next sample. */
 static inline void assert_same_state(const tu_state *a, const tu_state *b) {
     assert_int_equal(tu_state_variable_count(a), tu_state_variable_count(b));
     assert_int_equal(tu_state_sample(a), tu_state_sample(b));

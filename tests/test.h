@@ -1,6 +1,6 @@
-/* What every unit test includes: cmocka, behind the headers it wants to see first.
+/* Included by every unit test: cmocka, after the headers it requires.
  *
- * A test file holds statements about one file of src/, each a function named after what it states:
+ * A test file tests one file of src/. Each test is a function named after the behaviour that it checks:
  *
  *     static void digest_of_nothing_is_known(void **state) { … }
  *
@@ -19,8 +19,8 @@
 
 #include <cmocka.h>
 
-/* cmocka leaves a failed test by longjmp, which clang's analyzer does not know: to it every pointer that was just
- * asserted would still be NULL. */
+/* cmocka ends a failed test with longjmp. clang's analyzer does not model that, and would assume that an asserted
+ * pointer may still be NULL. */
 #ifdef __clang_analyzer__
 #include <stdlib.h>
 #undef assert_true

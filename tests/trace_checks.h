@@ -1,4 +1,4 @@
-/* What must hold of every trace, read back from its JSON: for tests on the processor and on the emulated card. */
+/* Assertions about traces, which are parsed from their JSON. For tests on the CPU and on the emulated GPU. */
 #ifndef TUTTI_TRACE_CHECKS_H
 #define TUTTI_TRACE_CHECKS_H
 
@@ -41,13 +41,13 @@ static inline void drop(decoded *d) {
 
 static inline double number(const tu__json_value *event, const char *key) {
     const tu__json_value *v = tu__json_member(event, key);
-    if (!v || v->kind != TU__JSON_NUMBER) fail_msg("'%s' is missing or no number", key);
+    if (!v || v->kind != TU__JSON_NUMBER) fail_msg("'%s' is missing or not a number", key);
     return v->number;
 }
 
 static inline const char *string(const tu__json_value *event, const char *key) {
     const tu__json_value *v = tu__json_member(event, key);
-    if (!v || v->kind != TU__JSON_STRING) fail_msg("'%s' is missing or no string", key);
+    if (!v || v->kind != TU__JSON_STRING) fail_msg("'%s' is missing or not a string", key);
     return v->string;
 }
 
@@ -63,11 +63,12 @@ static inline double argument(const tu__json_value *event, const char *key) {
     return number(tu__json_member(event, "args"), key);
 }
 
-/* ---- What must hold of every trace ---- */
+/* ---- Assertions about every trace ---- */
 
-/* Spans of a row come one after another, but for what two clocks may disagree by. */
+/* Asserts that the spans of a row do not overlap. `clocks` is the allowed difference of two clocks, in
+ * microseconds. */
 static inline void rows_are_in_order(const decoded *d, double clocks) {
-    const double slack = clocks + 0.01; /* microseconds; the rest for times written as decimals */
+    const double slack = clocks + 0.01; /* microseconds; 0.01 for the rounding of printed times */
     double row_end[64] = {0};
     for (size_t i = 0; i < d->events->count; i++) {
         const tu__json_value *e = &d->events->values[i];
@@ -77,7 +78,7 @@ static inline void rows_are_in_order(const decoded *d, double clocks) {
         double start = number(e, "ts"), seconds = number(e, "dur");
         assert_true(seconds >= 0);
         if (start < row_end[row] - slack)
-            fail_msg("'%s' begins at %.3f us, before the end of what precedes it, %.3f", string(e, "name"),
+            fail_msg("'%s' starts at %.3f us, before the end of the previous span at %.3f", string(e, "name"),
                      start, row_end[row]);
         row_end[row] = start + seconds;
     }
@@ -126,7 +127,7 @@ static inline void every_planned_kernel_is_there(const decoded *d, const tu_prog
     for (size_t i = 0; i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &k) == TU_OK;
          i++)
         if (count_kernel(d, &k) != runs)
-            fail_msg("kernel %s of '%s' is there %d times, not %d", k.kernel, k.node, count_kernel(d, &k),
+            fail_msg("kernel %s of '%s' occurs %d times, expected %d", k.kernel, k.node, count_kernel(d, &k),
                      runs);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lays out every C file of the tree by .clang-format; with --check only says which are not, and fails if any.
+# Formats every C file with clang-format. With --check, lists the files that are not formatted and fails if there are any.
 #   tools/format.sh [--check]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,7 +15,7 @@ case ${1:-} in
 --check)
     if ! faults=$(clang-format --style=file --dry-run --Werror "${files[@]}" 2>&1); then
         sed -n 's/^\([^:]*\):\([0-9]*\):[0-9]*: error: .*/\1:\2/p' <<<"$faults" | sort -u -t : -k 1,1
-        echo 'These are the first lines of each file that .clang-format lays out otherwise: tools/format.sh mends them.'
+        echo 'These files are not formatted (first line of each): run tools/format.sh'
         exit 1
     fi
     ;;

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Draws what a terminal showed as a self-contained SVG, for the README.
+"""Draws the recording of a terminal as a self-contained SVG, for the README.
 
     script -qec ./quickstart build/recorded
     tools/record_terminal.py --title ./quickstart --omit 'images of the class' '$ ' < build/recorded \\
         > docs/images/quickstart.svg
 
-The input is a terminal's stream as `script` records it. A line that was drawn over (carriage return, "erase to the end of
-the line") comes out as it was last; other control sequences are dropped. Commands, lines that begin with "$ ", stand out.
-Nothing is fetched when the picture is shown: the font is the reader's own, the colours follow the reader's theme, and
-every line has its width written down, so that the picture looks the same whichever monospaced font is found.
+The input is a terminal's output as `script` records it. Of a line that was overwritten (carriage return, "erase to the end of
+the line") the last state is drawn; other control sequences are removed. Lines that begin with "$ " are highlighted as commands.
+The picture loads nothing: it uses the reader's monospaced font, its colours follow the reader's theme, and every line has a
+fixed width, so that it looks the same with any font.
 """
 import argparse
 import html
 import re
 import sys
 
-CHARACTER, LINE, MARGIN, BAR = 7.8, 18, 16, 34  # pixels: of a character, a line, the border, the title bar
+CHARACTER, LINE, MARGIN, BAR = 7.8, 18, 16, 34  # pixels: character width, line height, margin, title bar
 
 STYLE = """
   .ground { fill: #ffffff; stroke: #d0d7de; }
@@ -36,7 +36,7 @@ STYLE = """
 
 
 def last_state(line):
-    """What a line shows in the end, after all that was drawn over it."""
+    """Returns the last state of a line that was overwritten several times."""
     shown = ""
     for part in line.rstrip("\r").split("\r"):
         erases = "\033[K" in part
@@ -47,7 +47,7 @@ def last_state(line):
 
 
 def lines_of(stream):
-    """The lines of a recording, without the frame that `script` puts around it."""
+    """Returns the lines of a recording, without those that `script` adds at the start and end."""
     lines = [last_state(line) for line in stream.split("\n")]
     lines = [line for line in lines if not line.startswith(("Script started on", "Script done on"))]
     while lines and not lines[-1]:
@@ -58,7 +58,7 @@ def lines_of(stream):
 
 
 def omit(lines, first, last):
-    """Puts dots in the place of the lines from one that begins with `first` up to the next that begins with `last`."""
+    """Replaces the lines from one that begins with `first` up to the next that begins with `last` by dots."""
     kept, inside = [], False
     for line in lines:
         if inside and line.startswith(last):
@@ -95,10 +95,10 @@ def draw(lines, title, columns):
 
 def main():
     parser = argparse.ArgumentParser(description="Draws a terminal's recording (standard input) as an SVG.")
-    parser.add_argument("--title", default="terminal", help="what stands in the bar at the top")
-    parser.add_argument("--columns", type=int, default=100, help="longer lines are cut")
+    parser.add_argument("--title", default="terminal", help="text of the title bar")
+    parser.add_argument("--columns", type=int, default=100, help="width; longer lines are cut")
     parser.add_argument("--omit", nargs=2, action="append", default=[], metavar=("FIRST", "LAST"),
-                        help="leave out from a line that begins so up to the next that begins so")
+                        help="leave out the lines from one that begins with FIRST up to the next that begins with LAST")
     options = parser.parse_args()
     lines = lines_of(sys.stdin.buffer.read().decode("utf-8", "replace"))
     if not lines:

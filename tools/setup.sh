@@ -1,10 +1,10 @@
-# What ./check and ./quickstart share: installing what is missing, and building a preset. Sourced, not run.
+# Functions shared by ./check and ./quickstart: install missing packages, build a preset. This file is sourced, not run.
 #
-# A table of needs, each with a probe; only what its probe does not find is installed, so that a machine that has
-# everything is left alone, and one without apt is told what to install by hand.
-# shellcheck shell=bash disable=SC2034 # the tables are reached by name
+# The tables list dependencies, each with a command that tests for it. Only missing ones are installed. Without apt the
+# script lists the packages for the user to install.
+# shellcheck shell=bash disable=SC2034 # the tables are used by name
 
-# need name | how to tell that it is there | package of Debian 12 (and Ubuntu) | what is missing without it
+# dependency | command that tests for it | package of Debian 12 (and Ubuntu) | feature that needs it
 setup_needs_build='
 gcc         | command -v gcc                          | gcc
 libc        | test -e /usr/include/stdio.h            | libc6-dev
@@ -12,13 +12,13 @@ cmake       | command -v cmake                        | cmake
 ninja       | command -v ninja                        | ninja-build
 pkg-config  | command -v pkg-config                   | pkg-config
 '
-# A build without these is complete but for what the last column says.
+# Without one of these the build lacks the feature in the last column.
 setup_needs_optional='
 oneDNN      | test -e /usr/include/dnnl.h             | libdnnl-dev          | fast bf16 on the CPU
 lapack      | pkg-config --exists lapack              | liblapack-dev        | fast linear algebra on the CPU
-libpng      | pkg-config --exists libpng              | libpng-dev           | PNG pictures
-libjpeg     | test -e /usr/include/jpeglib.h          | libjpeg-dev          | JPEG pictures
-libcurl     | pkg-config --exists libcurl             | libcurl4-openssl-dev | fetching data sets
+libpng      | pkg-config --exists libpng              | libpng-dev           | PNG images
+libjpeg     | test -e /usr/include/jpeglib.h          | libjpeg-dev          | JPEG images
+libcurl     | pkg-config --exists libcurl             | libcurl4-openssl-dev | downloading data sets
 zlib        | test -e /usr/include/zlib.h             | zlib1g-dev           | compressed data sets
 '
 setup_needs_check='
@@ -43,7 +43,7 @@ setup_has_libfuzzer() {
     resources=$(clang -print-resource-dir) && [[ -e $resources/lib/linux/libclang_rt.fuzzer-$(uname -m).a ]]
 }
 
-# setup_missing GROUP…: a line "package|what is missing without it" for each need that its probe does not find.
+# setup_missing GROUP…: prints a line "package|feature" for each missing dependency.
 setup_missing() {
     local group table name probe package without
     for group in "$@"; do
@@ -55,7 +55,7 @@ setup_missing() {
     done
 }
 
-# setup_apt PACKAGE…: installs those of them that apt knows, as root. One call of sudo, which may ask for a password.
+# setup_apt PACKAGE…: installs those packages that apt knows, as root. Calls sudo once, which may ask for a password.
 setup_apt() {
     local as_root=()
     if [[ $(id -u) != 0 ]]; then
@@ -71,8 +71,8 @@ setup_apt() {
         ((${#known[@]})) && "${apt[@]}" install --no-install-recommends "${known[@]}"' setup "$@"
 }
 
-# setup_install GROUP… [-- GROUP…]: installs what these groups need. Where that cannot be done, a need of the groups before
-# "--" ends the script, and of those after it one line says what will be missing.
+# setup_install GROUP… [-- GROUP…]: installs the dependencies of these groups. If that fails, a dependency of the groups
+# before "--" ends the script; for those after it one line lists the missing features.
 setup_install() {
     local required=() optional=() missing
     while (($#)) && [[ $1 != -- ]]; do required+=("$1"); shift; done
@@ -83,27 +83,27 @@ setup_install() {
     if command -v apt-get >/dev/null; then
         setup_say "installing ${missing[*]%%|*}"
         mkdir -p build
-        setup_apt "${missing[@]%%|*}" >build/install.log 2>&1 || true # what is missing after it is told below
+        setup_apt "${missing[@]%%|*}" >build/install.log 2>&1 || true # what is still missing is reported below
     fi
     mapfile -t missing < <(setup_missing "${required[@]}")
     if ((${#missing[@]})); then
         command -v apt-get >/dev/null && setup_show_failure install "apt could not install ${missing[*]%%|*}"
-        setup_die "missing: ${missing[*]%%|*} (Debian's names). Install them with your system's package manager."
+        setup_die "missing packages: ${missing[*]%%|*} (Debian's names): install them with your package manager"
     fi
     mapfile -t missing < <(setup_missing "${optional[@]}")
     ((${#missing[@]})) || return 0
     local list
     printf -v list ', %s)' "${missing[@]/|/ (}"
-    setup_say "could not be installed, so the build does without: ${list:2}"
+    setup_say "these packages could not be installed, and the build lacks their features: ${list:2}"
 }
 
-# setup_show_failure LOG_NAME WHAT: the end of build/LOG_NAME.log, and out.
+# setup_show_failure LOG_NAME WHAT: prints the end of build/LOG_NAME.log and exits.
 setup_show_failure() {
     tail -n 60 "build/$1.log" >&2
-    setup_die "FAILED: $2 (all of it in build/$1.log)"
+    setup_die "FAILED: $2 (complete log: build/$1.log)"
 }
 
-# setup_stage LOG_NAME WHAT COMMAND…: runs the command quietly; one line when it is done, its output when it fails.
+# setup_stage LOG_NAME WHAT COMMAND…: runs the command, prints one line if it succeeds and its output if it fails.
 setup_stage() {
     local log=$1 what=$2 begin=$SECONDS
     shift 2
@@ -120,15 +120,15 @@ setup_build() {
     cmake --preset "$preset" "${configure[@]}" && cmake --build --preset "$preset" "$@"
 }
 
-# setup_find_card: the file that shows an NVIDIA card, as in src/device/nvidia_card.c; false without one.
-setup_find_card() {
+# setup_find_gpu: prints a file that exists if there is an NVIDIA GPU (as in src/device/nvidia_gpu.c), else fails.
+setup_find_gpu() {
     compgen -G '/dev/nvidia[0-9]*' || compgen -G '/proc/driver/nvidia/gpus/*' || compgen -G /usr/lib/wsl/lib/libcuda.so.1
 }
 
-# setup_tell_cuda BUILD_LOG: on a machine with a card, why the build that wrote this log has no CUDA device.
-setup_tell_cuda() {
+# setup_report_cuda BUILD_LOG: if the machine has an NVIDIA GPU, says why the build with this log has no CUDA device.
+setup_report_cuda() {
     local reason
-    setup_find_card >/dev/null || return 0
+    setup_find_gpu >/dev/null || return 0
     reason=$(sed -n 's/^-- CUDA device not built: //p' "$1" | tail -n 1)
-    [[ -z $reason ]] || setup_say "this machine's NVIDIA card will not be used: $reason; then run this again"
+    [[ -z $reason ]] || setup_say "the NVIDIA GPU of this machine will not be used: $reason; then run this again"
 }

@@ -1,38 +1,37 @@
 #!/usr/bin/env python3
-"""Draws how devices share a batch, a picture a strategy: rows are devices, time goes to the right.
+"""Draws how devices share a batch, one picture per strategy: rows are devices, time goes to the right.
 
     tools/strategies_svg.py docs/images        # writes mirrored.svg, central.svg and ensemble.svg there
 
-Lengths are for the eye; `tutti bench … --trace FILE` and tools/trace_svg.py draw what really happened. Needs nothing but
-Python."""
+The lengths are not measured; `tutti bench … --trace FILE` and tools/trace_svg.py draw measured times. Needs only Python."""
 import html
 import pathlib
 import sys
 
 ROW, GAP, LEFT, TOP, UNIT, BOTTOM = 30, 10, 92, 34, 26, 40
-COLOURS = {"compute": "#4c78a8", "copy": "#f58518", "meet": "#e45756", "update": "#b279a2", "data": "#72b7b2",
+COLOURS = {"compute": "#4c78a8", "copy": "#f58518", "collective": "#e45756", "update": "#b279a2", "data": "#72b7b2",
            "wait": "#e3e3e3"}
-NAMES = {"data": "the device's part of the batch", "compute": "computing", "copy": "copies between devices",
-         "meet": "collectives: gradients are summed", "update": "updates", "wait": "waiting"}
+NAMES = {"data": "the device's shard of the batch", "compute": "computing", "copy": "copies between devices",
+         "collective": "collectives: gradients are summed", "update": "updates", "wait": "waiting"}
 
-# A row is a device's name and its boxes: kind, start, length, label. A second lane of a device has no name.
+# A row is a device's name and its boxes: kind, start, length, label. The second row of a device has no name.
 MIRRORED = ("mirrored: a step on two devices", [
-    ("gpu:0", [("data", 0, 2, "part 1"), ("compute", 2, 6, "forward"), ("compute", 8, 10, "backward"),
+    ("gpu:0", [("data", 0, 2, "shard 1"), ("compute", 2, 6, "forward"), ("compute", 8, 10, "backward"),
                ("update", 21, 3, "update")]),
-    ("", [("meet", 11, 3, "bucket 1"), ("meet", 14.5, 3, "bucket 2"), ("meet", 18, 3, "bucket 3")]),
-    ("gpu:1", [("data", 0, 2, "part 2"), ("compute", 2, 6, "forward"), ("compute", 8, 10, "backward"),
+    ("", [("collective", 11, 3, "bucket 1"), ("collective", 14.5, 3, "bucket 2"), ("collective", 18, 3, "bucket 3")]),
+    ("gpu:1", [("data", 0, 2, "shard 2"), ("compute", 2, 6, "forward"), ("compute", 8, 10, "backward"),
                ("update", 21, 3, "update")]),
-    ("", [("meet", 11, 3, "bucket 1"), ("meet", 14.5, 3, "bucket 2"), ("meet", 18, 3, "bucket 3")]),
+    ("", [("collective", 11, 3, "bucket 1"), ("collective", 14.5, 3, "bucket 2"), ("collective", 18, 3, "bucket 3")]),
 ])
-CENTRAL = ("central: the seven parts of a step", [
-    ("cpu:0", [("copy", 0, 3, "1 send"), ("wait", 3, 16.5, "5 wait for all"), ("compute", 19.5, 3, "6 average"),
+CENTRAL = ("central: the seven phases of a step", [
+    ("cpu:0", [("copy", 0, 3, "1 send"), ("wait", 3, 16.5, "5 wait for all"), ("compute", 19.5, 3, "6 sum"),
                ("update", 22.5, 3, "7 update")]),
-    ("gpu:0", [("data", 0, 3, "2 part 1"), ("compute", 3, 5, "3 inference"), ("compute", 8, 8, "4 gradients"),
+    ("gpu:0", [("data", 0, 3, "2 shard 1"), ("compute", 3, 5, "3 forward"), ("compute", 8, 8, "4 backward"),
                ("copy", 16, 2.5, "back")]),
-    ("gpu:1", [("data", 0, 3, "2 part 2"), ("compute", 3, 5.5, "3 inference"), ("compute", 8.5, 8.5, "4 gradients"),
+    ("gpu:1", [("data", 0, 3, "2 shard 2"), ("compute", 3, 5.5, "3 forward"), ("compute", 8.5, 8.5, "4 backward"),
                ("copy", 17, 2.5, "back")]),
 ])
-ENSEMBLE = ("ensemble: a network a device, no step waits for another", [
+ENSEMBLE = ("ensemble: independent networks, no step waits for another device", [
     ("gpu:0", [("compute", 0, 11, "member 0: all its steps"), ("compute", 11.2, 11, "member 2: all its steps")]),
     ("gpu:1", [("compute", 0, 12, "member 1: all its steps"), ("compute", 12.2, 12, "member 3: all its steps")]),
 ])

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs clang-tidy over every source that BUILD_DIR compiles, one a core, and fails on the first fault of any.
+# Runs clang-tidy over every source that BUILD_DIR compiles, one per core, and fails if it reports anything.
 #   tools/tidy.sh BUILD_DIR [--deep]
 #
-# Nearly all of the time is the static analyzer's, which follows paths until a function has cost it 225,000 states. Most
-# functions are done long before; where one is not, 20,000 of them find what is near in a quarter of the time. A source
-# that is compiled several times (for each instruction set, say) is looked at once. --deep sets neither limit.
+# Most of the time goes to the static analyzer, which by default explores up to 225,000 nodes per function. Few functions
+# reach that; 20,000 nodes take a quarter of the time. Without --deep the limit is 20,000, and a source that is compiled
+# several times (once per instruction set) is checked once. --deep removes both restrictions.
 #
-# A source that passed is remembered in BUILD_DIR/tidy by a digest of itself, of all headers of ours and of the rules,
-# so that a second run looks at what changed alone.
+# A source that passed is recorded in BUILD_DIR/tidy by a digest of the source, all our headers and the rules, so that a
+# second run checks only what has changed.
 set -euo pipefail
 build=$(realpath "$1") depth=${2:-}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -20,7 +20,7 @@ case $depth in
 '')
     database=$build/tidy
     arguments+=(--extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=20000)
-    # The first command of each file: records are {…} with the file's name in their last line but one.
+    # Keep the first compile command of each file.
     awk 'BEGIN { RS = "}"; printf "[" }
          match($0, /"file": "[^"]*"/) && !seen[substr($0, RSTART, RLENGTH)]++ {
              sub(/^[^{]*/, ""); printf "%s%s}", sep, $0; sep = ",\n"
@@ -38,7 +38,7 @@ tidy_one() { # source
     digest=$({ echo "$common"; cat "$1"; } | sha256sum | cut -c1-64)
     stamp=$build/tidy/$digest
     [[ -e $stamp ]] && return 0
-    # Warnings are the compilers' affair; -Wno-… that clang does not know must not be a fault here.
+    # Compiler warnings are tested elsewhere; -Wno-… options that clang does not know must not fail here.
     # shellcheck disable=SC2086 # the arguments are words without spaces
     if output=$(clang-tidy -p "$database" $words "$1" 2>&1); then
         touch "$stamp"

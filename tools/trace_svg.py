@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Draws a trace as a picture: one run of a program, a row for every device's kernels and copies.
+"""Draws one run of a trace: a row for the kernels and a row for the copies of every device.
 
     tutti bench branches --devices cpu:0/2 --threads 1 --trace trace.json
     tools/trace_svg.py trace.json > trace.svg            # the shortest run
     tools/trace_svg.py trace.json --run 3 --width 900
 
-Reads the trace event format that `--trace` writes; needs nothing but Python."""
+Reads the trace event format that `--trace` writes; needs only Python."""
 import argparse
 import html
 import json
@@ -13,7 +13,7 @@ import sys
 
 COLOURS = {"kernel": "#4c78a8", "copy": "#f58518", "wait": "#d7d7d7", "feed": "#72b7b2", "fetch": "#72b7b2",
            "update": "#b279a2", "collective": "#e45756"}
-NAMES = {"kernel": "kernels", "copy": "copies between devices", "collective": "sums between devices", "wait": "waiting",
+NAMES = {"kernel": "kernels", "copy": "copies between devices", "collective": "collectives", "wait": "waiting",
          "feed": "inputs and results", "update": "updates"}
 ROW, GAP, LEFT, TOP, BOTTOM = 26, 8, 128, 40, 46
 
@@ -28,7 +28,7 @@ def read(path):
 def choose_run(spans, wanted):
     runs = {(e["pid"], e["args"]["run"]): e for e in spans if e["cat"] == "run"}
     if not runs:
-        sys.exit("trace_svg: there is no run in the trace")
+        sys.exit("trace_svg: the trace contains no run")
     if wanted is None:
         return min(runs, key=lambda run: runs[run]["dur"]), runs
     found = [run for run in runs if run[1] == wanted]
@@ -38,7 +38,7 @@ def choose_run(spans, wanted):
 
 
 def tick(span):
-    """A round step of time, of which about eight make the span."""
+    """Returns a round time step that divides the span into about eight."""
     step = 10.0 ** -3
     while step * 8 < span:
         for factor in (2, 2.5, 2):
@@ -112,8 +112,8 @@ def legend(shown, height):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace")
-    parser.add_argument("--run", type=int, help="which run (unless given: the shortest)")
-    parser.add_argument("--width", type=int, default=1000, help="of the picture, in pixels")
+    parser.add_argument("--run", type=int, help="number of the run (default: the shortest)")
+    parser.add_argument("--width", type=int, default=1000, help="width of the picture in pixels")
     given = parser.parse_args()
     rows, spans = read(given.trace)
     run, runs = choose_run(spans, given.run)

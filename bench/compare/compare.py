@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Tutti, PyTorch and JAX side by side: the same training steps, alternating, in one go on one machine. gpu.py does the
-same on a GPU with the sides made here.
+"""Compares training steps of Tutti, PyTorch and JAX on a CPU. gpu.py does the same on a GPU with the classes of this
+file.
 
     bench/compare/compare.py --threads 2,16
     bench/compare/compare.py --workloads tutorial-cnn --precision bf16 --json result.json
 
-A machine's speed changes while it runs: clocks, heat, neighbours. So every round measures each side once, one right
-after the other and every second round in the opposite order, and what counts is the median over the rounds. Tutti is
-`tutti bench --json`, a new process each round; a peer is a process that stays (peers.py), so that imports and compiling
-are not timed. A peer that Python does not have is named and left out. A ratio is the peer's time by Tutti's: above 1,
-Tutti is faster.
+The speed of a machine changes over time (clock rates, temperature, other load). Every round therefore measures
+each framework once, one directly after the other, and every second round in the opposite order; the results are
+medians over the rounds. Tutti runs as `tutti bench --json`, a new process per round. The other frameworks
+("peers") run in server processes (peers.py), so that imports and compiling are not timed. Frameworks that are not
+installed are reported and skipped. A ratio is the other framework's time divided by Tutti's: above 1, Tutti is
+faster.
 """
 
 import argparse
@@ -26,10 +27,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PAUSE_SECONDS = 0.1  # until the threads of the side before have stopped waiting for more work
-LEAST_STEPS, LEAST_WARM_STEPS = 2, 3
-DIGEST_STEPS = 3  # that `tutti bench` makes first, in calls of their own
-WARM_MILLISECONDS = 300  # of each of Tutti's processes; a peer stays warm
+PAUSE_SECONDS = 0.1  # time for the previous framework's threads to stop spinning
+MIN_STEPS, MIN_WARMUP_STEPS = 2, 3
+DIGEST_STEPS = 3  # steps that `tutti bench` runs first, in separate calls
+WARMUP_MILLISECONDS = 300  # of each Tutti process; peers stay warm
 
 
 def notice(text):
@@ -37,10 +38,10 @@ def notice(text):
 
 
 class Failure(Exception):
-    """One side could not do it; the message says why."""
+    """A framework failed; the message says why."""
 
 
-# ---- The sides --------------------------------------------------------------------------------------------------
+# ---- Frameworks --------------------------------------------------------------------------------------------------
 
 
 class Tutti:
@@ -65,16 +66,16 @@ class Tutti:
     def prepare(self, workload, batch, precision):
         self.workload, self.batch, self.precision = workload, batch, precision
         self.results = []
-        # Two steps of a GPU are mostly the call that makes them.
-        ms = self.bench(20 if self.on_gpu else LEAST_STEPS, LEAST_WARM_STEPS)
-        self.warmup = max(LEAST_WARM_STEPS, math.ceil(WARM_MILLISECONDS / ms))
+        # On a GPU the time of two steps is mostly the overhead of the call.
+        ms = self.bench(20 if self.on_gpu else MIN_STEPS, MIN_WARMUP_STEPS)
+        self.warmup = max(MIN_WARMUP_STEPS, math.ceil(WARMUP_MILLISECONDS / ms))
         return ms
 
     def block(self, steps):
-        # A GPU prepares its rings for the most steps that a call has made: the block must not be the first of its size.
+        # On a GPU the first call with more steps than before allocates buffers, so the warm-up has as many steps.
         return self.bench(steps, max(self.warmup, steps + DIGEST_STEPS) if self.on_gpu else self.warmup)
 
-    def extras(self):
+    def extra_results(self):
         medians = {key: statistics.median(result[key] for result in self.results)
                    for key in ("compile_s", "first_step_s")}
         last = {key: self.results[-1][key] for key in ("peak_bytes", "digest")}
@@ -92,33 +93,33 @@ class Peer:
                                         stderr=subprocess.DEVNULL, text=True, bufsize=1)
 
     def start(self):
-        """Waits for the imports that began when the process was made."""
-        self.label = f"{self.name} {self.listen()['version']}"
+        """Waits until the process has finished its imports."""
+        self.label = f"{self.name} {self.read_response()['version']}"
 
-    def listen(self):
+    def read_response(self):
         line = self.process.stdout.readline()
         result = json.loads(line) if line else {"error": "its process ended"}
         if "error" in result:
             raise Failure(result["error"])
         return result
 
-    def ask(self, **request):
+    def request(self, **fields):
         try:
-            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.write(json.dumps(fields) + "\n")
         except BrokenPipeError as error:
             raise Failure("its process ended") from error
-        return self.listen()
+        return self.read_response()
 
     def prepare(self, workload, batch, precision):
-        return self.ask(do="prepare", workload=workload, batch=batch, precision=precision)["ms"]
+        return self.request(do="prepare", workload=workload, batch=batch, precision=precision)["ms"]
 
     def block(self, steps):
-        return self.ask(do="block", steps=steps)["ms"]
+        return self.request(do="block", steps=steps)["ms"]
 
     def ceilings(self):
-        return self.ask(do="ceilings")
+        return self.request(do="ceilings")
 
-    def extras(self):
+    def extra_results(self):
         return {}
 
     def close(self):
@@ -127,34 +128,34 @@ class Peer:
 
 
 def start_peers(names, threads, device="cpu"):
-    made, started = [Peer(name, threads, device) for name in names], []
-    for peer in made:
+    peers, ready = [Peer(name, threads, device) for name in names], []
+    for peer in peers:
         try:
             peer.start()
-            started.append(peer)
+            ready.append(peer)
         except Failure as failure:
-            notice(f"{peer.name} is left out: {failure}")
+            notice(f"{peer.name} is skipped: {failure}")
             peer.close()
-    return started
+    return ready
 
 
 # ---- Measuring --------------------------------------------------------------------------------------------------
 
 
 def prepare(sides, workload, options):
-    """The sides that can do the workload, and how many steps fill a block of each."""
+    """Returns {framework: steps per block} for the frameworks that support the workload."""
     steps = {}
     for side in sides:
         try:
             ms = side.prepare(workload, options.batch, options.precision)
-            steps[side] = max(LEAST_STEPS, math.ceil(1e3 * options.seconds / ms))
+            steps[side] = max(MIN_STEPS, math.ceil(1e3 * options.seconds / ms))
         except Failure as failure:
-            notice(f"{workload}: {side.name} is left out: {failure}")
+            notice(f"{workload}: {side.name} is skipped: {failure}")
     return steps
 
 
 def measure(sides, workload, threads, options):
-    """One row a side: {'side', 'ms', 'all_ms', ...}; Tutti's first."""
+    """Returns one row per framework: {'side', 'ms', 'all_ms', ...}, Tutti first."""
     steps = prepare(sides, workload, options)
     times = {side: [] for side in steps}
     for round_number in range(options.rounds):
@@ -164,14 +165,14 @@ def measure(sides, workload, threads, options):
             try:
                 times[side].append(side.block(steps[side]))
             except Failure as failure:
-                notice(f"{workload}: {side.name} is left out: {failure}")
+                notice(f"{workload}: {side.name} is skipped: {failure}")
                 del times[side]
     rows = []
     for side, all_ms in times.items():
         ms = statistics.median(all_ms)
         rows.append({"workload": workload, "threads": threads, "precision": options.precision, "batch": options.batch,
                      "side": side.name, "label": side.label, "ms": ms, "per_s": 1e3 * options.batch / ms,
-                     "steps": steps[side], "all_ms": all_ms} | side.extras())
+                     "steps": steps[side], "all_ms": all_ms} | side.extra_results())
     return rows
 
 
@@ -194,7 +195,7 @@ def spread(row):
 
 def print_rows(rows, threads, options):
     print(f"{options.devices}, {threads} threads, {options.precision}, batch {options.batch}; "
-          f"median (least-most) of {options.rounds} rounds, alternating\n")
+          f"median (minimum-maximum) of {options.rounds} rounds, alternating\n")
     peers = list(dict.fromkeys((row["side"], row["label"]) for row in rows if row["side"] != "tutti"))
     head = ["workload", next((row["label"] for row in rows if row["side"] == "tutti"), "Tutti")]
     for _, label in peers:
@@ -202,26 +203,26 @@ def print_rows(rows, threads, options):
     lines = []
     for workload in dict.fromkeys(row["workload"] for row in rows):
         by_side = {row["side"]: row for row in rows if row["workload"] == workload}
-        own = by_side.get("tutti")
-        line = [workload, spread(own) if own else "-"]
+        tutti = by_side.get("tutti")
+        line = [workload, spread(tutti) if tutti else "-"]
         for name, _ in peers:
             peer = by_side.get(name)
-            line += [spread(peer) if peer else "-", f"{peer['ms'] / own['ms']:.2f}x" if peer and own else "-"]
+            line += [spread(peer) if peer else "-", f"{peer['ms'] / tutti['ms']:.2f}x" if peer and tutti else "-"]
         lines.append(line)
     print_table(head, lines)
-    print_own(rows)
+    print_tutti(rows)
 
 
-def print_own(rows):
+def print_tutti(rows):
     lines = [[row["workload"], f"{row['per_s']:.0f}", f"{row['peak_bytes'] / 2**20:.1f} MiB",
               f"{row['compile_s']:.3f} s", f"{row['first_step_s']:.3f} s",
               f"{row['digest'][:12]}..., {'the same' if row['digests'] == 1 else row['digests']} in all runs"]
              for row in rows if row["side"] == "tutti"]
     if lines:
-        print_table(["Tutti", "samples/s", "planned peak", "compiling", "first step", "digest"], lines)
+        print_table(["Tutti", "samples/s", "planned peak", "compile time", "first step", "digest"], lines)
 
 
-# ---- The command ------------------------------------------------------------------------------------------------
+# ---- Command line ------------------------------------------------------------------------------------------------
 
 
 def machine():
@@ -243,30 +244,30 @@ def find_program():
     return "tutti"
 
 
-def words(text):
+def split_list(text):
     return [word for word in text.replace(",", " ").split() if word]
 
 
 def read_options():
-    parser = argparse.ArgumentParser(description="Measures Tutti, PyTorch and JAX side by side.")
+    parser = argparse.ArgumentParser(description="Compares training steps of Tutti, PyTorch and JAX.")
     parser.add_argument("--tutti", default=find_program(), metavar="PROGRAM", help="default %(default)s")
-    parser.add_argument("--workloads", type=words, default="mlp,tutorial-cnn,resnet20", metavar="LIST")
-    parser.add_argument("--threads", type=words, default="2,16", metavar="LIST",
-                        help="default %(default)s; numbers above the machine's cores are left out")
-    parser.add_argument("--peers", type=words, default="torch,jax", metavar="LIST",
-                        help="torch (eager), torch-compile, jax; default %(default)s")
-    parser.add_argument("--devices", default="cpu:0", metavar="NAME", help="Tutti's; default %(default)s")
+    parser.add_argument("--workloads", type=split_list, default="mlp,tutorial-cnn,resnet20", metavar="LIST")
+    parser.add_argument("--threads", type=split_list, default="2,16", metavar="LIST",
+                        help="numbers of threads, default %(default)s; those above the number of cores are skipped")
+    parser.add_argument("--peers", type=split_list, default="torch,jax", metavar="LIST",
+                        help="frameworks to compare with: torch (eager), torch-compile, jax; default %(default)s")
+    parser.add_argument("--devices", default="cpu:0", metavar="NAME", help="device of Tutti, default %(default)s")
     parser.add_argument("--batch", type=int, default=128, metavar="N")
     parser.add_argument("--precision", choices=("f32", "bf16"), default="f32")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="at least 5 (default) for a number to quote")
-    parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help="of a block; default %(default)s")
-    parser.add_argument("--json", metavar="FILE", help="also write everything there")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5; publish results of at least 5")
+    parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help="time per block, default %(default)s")
+    parser.add_argument("--json", metavar="FILE", help="also write all results to FILE")
     options = parser.parse_args()
     unknown = [name for name in options.peers if name not in ("torch", "torch-compile", "jax")]
     if unknown:
         parser.error(f"--peers: unknown {unknown[0]!r}: expected torch, torch-compile or jax")
     if not all(word.isdigit() and int(word) for word in options.threads):
-        parser.error("--threads: expected whole numbers of at least 1, with commas")
+        parser.error("--threads: expected comma-separated integers of at least 1")
     if options.rounds < 1 or options.batch < 1 or options.seconds <= 0:
         parser.error("--rounds, --batch and --seconds: expected numbers above 0")
     return options
@@ -279,13 +280,13 @@ def main():
     rows, failed = [], False
     for threads in map(int, options.threads):
         if threads > here["cores"]:
-            notice(f"{threads} threads are left out: there are {here['cores']} cores")
+            notice(f"{threads} threads are skipped: there are {here['cores']} cores")
             continue
         try:
-            own = Tutti(options.tutti, options.devices, threads)
+            tutti = Tutti(options.tutti, options.devices, threads)
         except (OSError, subprocess.CalledProcessError) as error:
             sys.exit(f"compare: cannot run {options.tutti}: {error}")
-        sides = [own, *start_peers(options.peers, threads)]
+        sides = [tutti, *start_peers(options.peers, threads)]
         found = []
         for workload in options.workloads:
             measured = measure(sides, workload, threads, options)

@@ -1,30 +1,40 @@
 #!/usr/bin/env bash
-# Builds Tutti for measuring and prints every number of docs/performance.md about this machine's GPU.
+# Builds Tutti and runs every GPU benchmark of docs/performance.md on this machine. About 8 minutes on an H200.
 #   bench/compare/gpu.sh
 #
-# Needs a C compiler, CMake, Ninja and what docs/gpu.md says; PyTorch and JAX are measured where PYTHON has them. About
-# 8 minutes on an H200. Changed by the environment:
-#   PARTS      "ceilings logical start steps"   what to measure; digests is known too, another 3 minutes
-#   WORKLOADS  "mlp,tutorial-cnn,resnet50"      or cases: mlp:tf32:128,tutorial-cnn:bf16:1024
-#   PEERS      "torch,torch-graph,jax"          torch-compile (minutes of compiling) and jax-loop are known too
-#   ROUNDS     5                                SECONDS_A_BLOCK  0.3
-#   TUNED      1                                0: Tutti without --tune-kernels alone
-#   CEILINGS_OPTIONS  ""                        of bench_ceilings: --no-cpu where there is no LAPACK
-#   BUILD      build/bench                      RESULTS  $BUILD/results: JSON, and each kernel's times
-#   PYTHON     python3                          CMAKE_OPTIONS    more for cmake, such as -DCUDNN_ROOT=...
-#   TUTTI_KERNELS  $BUILD/kernels               where compiled kernels and what tuning chose are kept
-# shellcheck disable=SC2317 # functions are called by the names in PARTS
+# Requires a C compiler, CMake, Ninja and the packages listed in docs/gpu.md. PyTorch and JAX are measured if PYTHON
+# can import them. A block is a sequence of steps that is timed as a whole; each round runs one block per framework.
+#
+# Environment variables and their defaults:
+#   BENCHMARKS         "ceilings logical start steps", of
+#                        ceilings  peak throughput of large matrix products (bench_ceilings)
+#                        logical   several trainings on logical devices (bench_logical)
+#                        start     time from process start to the first step (start.sh)
+#                        steps     training steps of Tutti, PyTorch and JAX (gpu.py)
+#                        digests   checks that runs are bit-identical (digests.sh), 3 minutes more
+#   WORKLOADS          "mlp,tutorial-cnn,resnet50"; also WORKLOAD:PRECISION:BATCH, as in mlp:tf32:128
+#   FRAMEWORKS         "torch,torch-graph,jax"; also torch-compile (compiles for minutes) and jax-loop
+#   ROUNDS             5
+#   SECONDS_PER_BLOCK  0.3
+#   TUNED              1; 0 skips the runs of Tutti with --tune-kernels
+#   CEILINGS_OPTIONS   "" (options of bench_ceilings, for example --no-cpu without LAPACK)
+#   BUILD              build/bench
+#   RESULTS            $BUILD/results (JSON files and per-kernel times)
+#   PYTHON             python3
+#   CMAKE_OPTIONS      "" (more options of cmake, for example -DCUDNN_ROOT=...)
+#   TUTTI_KERNELS      $BUILD/kernels (cache of compiled kernels and tuning results)
+# shellcheck disable=SC2317 # functions are called by the names in BENCHMARKS
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-read -ra parts <<<"${PARTS:-ceilings logical start steps}"
+read -ra benchmarks <<<"${BENCHMARKS:-ceilings logical start steps}"
 build=${BUILD:-build/bench}
 results=${RESULTS:-$build/results}
 python=${PYTHON:-python3}
 mkdir -p "$build" "$results"
 export TUTTI_KERNELS=${TUTTI_KERNELS:-$(realpath "$build")/kernels}
 
-# Warnings are for those who work on the code; another compiler's new ones must not keep anybody from measuring.
+# TUTTI_WERROR=OFF: new warnings of other compiler versions must not fail a benchmark build.
 read -ra more <<<"${CMAKE_OPTIONS:-}"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF -DTUTTI_WERROR=OFF -DTUTTI_CUDA=ON \
     "${more[@]}" >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
@@ -44,15 +54,15 @@ logical() { "$build/bench_logical"; }
 start() { bench/compare/start.sh "$tutti"; }
 digests() { bench/compare/digests.sh "$tutti"; }
 
-# Rounds against the peers; then where Tutti's time goes, one table a case.
+# Compares Tutti with the other frameworks, then writes the kernel times of four cases.
 steps() {
     local options=() status=0
     [[ ${TUNED:-1} == 0 ]] && options+=(--no-tuned)
     "$python" bench/compare/gpu.py --tutti "$tutti" --cases "${WORKLOADS:-mlp,tutorial-cnn,resnet50}" \
-        --peers "${PEERS-torch,torch-graph,jax}" --rounds "${ROUNDS:-5}" --seconds "${SECONDS_A_BLOCK:-0.3}" \
+        --peers "${FRAMEWORKS-torch,torch-graph,jax}" --rounds "${ROUNDS:-5}" --seconds "${SECONDS_PER_BLOCK:-0.3}" \
         --json "$results/gpu.json" "${options[@]}" || status=1
-    for shown in mlp:tf32:128 tutorial-cnn:bf16:128 tutorial-cnn:bf16:1024 resnet50:bf16:256; do
-        IFS=: read -r workload precision batch <<<"$shown"
+    for case in mlp:tf32:128 tutorial-cnn:bf16:128 tutorial-cnn:bf16:1024 resnet50:bf16:256; do
+        IFS=: read -r workload precision batch <<<"$case"
         [[ ,${WORKLOADS:-mlp,tutorial-cnn,resnet50}, == *,"$workload"[,:]* ]] || continue
         "$tutti" bench "$workload" --devices gpu:0 --precision "$precision" --batch "$batch" --steps 20 --repeat 1 \
             --kernels >"$results/kernels-$workload-$precision-$batch.txt" || status=1
@@ -61,14 +71,14 @@ steps() {
 }
 
 status=0
-for part in "${parts[@]}"; do
-    case $part in
+for benchmark in "${benchmarks[@]}"; do
+    case $benchmark in
     ceilings | logical | start | digests | steps) ;;
-    *) echo "PARTS: unknown '$part': expected ceilings, logical, start, digests or steps" >&2; exit 2 ;;
+    *) echo "BENCHMARKS: unknown '$benchmark': expected ceilings, logical, start, digests or steps" >&2; exit 2 ;;
     esac
-    echo "== $part"
-    "$part" 2>&1 | tee "$results/$part.txt" || status=1
+    echo "== $benchmark"
+    "$benchmark" 2>&1 | tee "$results/$benchmark.txt" || status=1
     echo
 done
-echo "results in $results; $SECONDS s in all"
+echo "results in $results; $SECONDS s in total"
 exit $status

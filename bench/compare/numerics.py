@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""How far Tutti and PyTorch are from f64 on the same networks, weights and data.
+"""Compares the errors of Tutti and PyTorch against f64, with the same networks, weights and data.
 
     bench/compare/numerics.py                                   # the CPU, and the GPU if there is one
     bench/compare/numerics.py --only resnet --runs cpu/bf16,gpu:0/tf32
-    bench/compare/numerics.py --write docs/numerics.md          # puts the table there, too
+    bench/compare/numerics.py --write docs/numerics.md          # also writes the table there
 
-bench_numerics computes the loss and all gradients of twenty networks, and writes down what went in and what came out. Here the
-same is computed by PyTorch: in f64 on the CPU, which is what both are compared with, and on the device and in the precision of
-each run. f32 leaves tf32 off in PyTorch, tf32 turns it on for products and convolutions, bf16 is torch.autocast over f32
-parameters.
+bench_numerics computes the loss and all gradients of twenty networks and saves inputs and results. This script
+computes the same with PyTorch: in f64 on the CPU, which is the reference for both, and on the device and in the
+precision of each run. In PyTorch, f32 disables tf32, tf32 enables it for matrix products and convolutions, and
+bf16 is torch.autocast with f32 parameters.
 
-An error is the norm of the difference over the norm of what it should be. A row has that of the loss and the largest of a
-gradient, each the median over several draws of weights and data: where a rectifier's input is close to zero, rounding turns it
-around, and how often that happens in one draw is luck. The ratio is the larger of Tutti's two by the larger of PyTorch's two
-(or by 2^-24, to which both round a loss). The status is 1 where a ratio is above --limit, or where Tutti's f64 and PyTorch's
-disagree.
+An error is |difference| / |expected| in the Euclidean norm. A row has the error of the loss and the largest error
+of a gradient, each the median over several draws of weights and data: if the input of a ReLU is close to zero,
+rounding may change its sign, so a single draw may not be typical. The ratio is the larger of Tutti's two errors
+divided by the larger of PyTorch's two (at least 2^-24, the rounding error of an f32 loss). The exit status is 1 if
+a ratio is above --limit, or if the f64 results of Tutti and PyTorch disagree.
 """
 
 import argparse
@@ -28,8 +28,8 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LEAST_ERROR = 2.0 ** -24
-SAME = 1e-9 # between two f64
+MIN_ERROR = 2.0 ** -24
+MAX_F64_DIFFERENCE = 1e-9
 BEGIN = "<!-- begin: bench/compare/numerics.py -->"
 END = "<!-- end -->"
 
@@ -42,7 +42,7 @@ class Failure(Exception):
 
 
 def read_tensors(path):
-    """name -> NumPy array, of a safetensors file."""
+    """Returns {name: NumPy array} of a safetensors file."""
     import numpy
     types = {"F32": numpy.float32, "F64": numpy.float64, "I32": numpy.int32}
     try:
@@ -51,10 +51,10 @@ def read_tensors(path):
         raise Failure(f"cannot read '{path}': {error.strerror}") from error
     begin = 8 + int.from_bytes(content[:8], "little")
     tensors = {}
-    for name, about in json.loads(content[8:begin]).items():
-        first, last = about["data_offsets"]
-        array = numpy.frombuffer(content[begin + first:begin + last], types[about["dtype"]])
-        tensors[name] = array.reshape(about["shape"]).copy()
+    for name, description in json.loads(content[8:begin]).items():
+        first, last = description["data_offsets"]
+        array = numpy.frombuffer(content[begin + first:begin + last], types[description["dtype"]])
+        tensors[name] = array.reshape(description["shape"]).copy()
     return tensors
 
 
@@ -80,24 +80,24 @@ def set_tf32(torch, on):
         torch.backends.cudnn.allow_tf32 = on
 
 
-def run_torch(network, arrays, wanted, device, precision):
-    """name -> NumPy array in f64: the loss and the gradients."""
+def run_torch(network, arrays, differentiated, device, precision):
+    """Returns {name: NumPy array in f64}: the loss and the gradients with respect to `differentiated`."""
     import torch
     from numerics_networks import NETWORKS
-    place = "cuda" + device[3:] if device.startswith("gpu") else "cpu"
+    torch_device = "cuda" + device[3:] if device.startswith("gpu") else "cpu"
     dtype = torch.float64 if precision == "f64" else torch.float32
     set_tf32(torch, precision == "tf32")
     p = {}
     for name, array in arrays.items():
-        tensor = torch.tensor(array, device=place)
+        tensor = torch.tensor(array, device=torch_device)
         p[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
-        if name in wanted:
+        if name in differentiated:
             p[name].requires_grad_(True)
-    with torch.autocast(place.split(":")[0], dtype=torch.bfloat16, enabled=precision == "bf16"):
+    with torch.autocast(torch_device.split(":")[0], dtype=torch.bfloat16, enabled=precision == "bf16"):
         loss = NETWORKS[network](p)
-    gradients = torch.autograd.grad(loss, [p[name] for name in wanted])
+    gradients = torch.autograd.grad(loss, [p[name] for name in differentiated])
     found = {"loss": loss.detach().double().cpu().numpy()}
-    for name, gradient in zip(wanted, gradients):
+    for name, gradient in zip(differentiated, gradients):
         found[name] = gradient.detach().double().cpu().numpy()
     return found
 
@@ -105,16 +105,16 @@ def run_torch(network, arrays, wanted, device, precision):
 # ---- Errors -----------------------------------------------------------------------------------------------------
 
 
-def relative_error(found, right):
+def relative_error(found, expected):
     import numpy
-    size = float(numpy.linalg.norm(right))
-    off = float(numpy.linalg.norm(found.reshape(right.shape) - right))
-    return off / size if size else math.inf
+    size = float(numpy.linalg.norm(expected))
+    difference = float(numpy.linalg.norm(found.reshape(expected.shape) - expected))
+    return difference / size if size else math.inf
 
 
-def errors_of(found, right):
-    """(of the loss, the largest of a gradient); NaN counts as endless."""
-    listed = {name: relative_error(found[name], right[name]) for name in right}
+def errors_of(found, expected):
+    """Returns the error of the loss and the largest error of a gradient; NaN counts as infinity."""
+    listed = {name: relative_error(found[name], expected[name]) for name in expected}
     listed = {name: math.inf if math.isnan(error) else error for name, error in listed.items()}
     return listed["loss"], max(error for name, error in listed.items() if name != "loss")
 
@@ -123,7 +123,7 @@ class Row:
     def __init__(self, network, device, precision, tutti, torch):
         self.network, self.device, self.precision = network, device, precision
         self.tutti, self.torch = tutti, torch
-        self.ratio = max(tutti) / max(LEAST_ERROR, *torch)
+        self.ratio = max(tutti) / max(MIN_ERROR, *torch)
 
     def line(self):
         numbers = " | ".join(f"{error:.1e}" for error in self.tutti + self.torch)
@@ -135,38 +135,38 @@ HEADING = """| network | device | precision | Tutti: loss | gradient | PyTorch: 
 
 
 def compare_draw(network, draw, runs, folder):
-    """(Tutti's and PyTorch's errors of each run, by how much the two f64 differ)"""
+    """Returns the errors of Tutti and PyTorch per run, and the difference of their f64 results."""
 
     def read(what):
         return read_tensors(folder / f"{network}.{draw}.{what}.safetensors")
 
-    arrays, ours = read("inputs"), read("ref-f64")
-    wanted = [name for name in ours if name != "loss"]
-    right = run_torch(network, arrays, wanted, "cpu", "f64")
+    arrays, tutti_f64 = read("inputs"), read("ref-f64")
+    differentiated = [name for name in tutti_f64 if name != "loss"]
+    expected = run_torch(network, arrays, differentiated, "cpu", "f64")
     found = []
     for device, precision in runs:
-        torch = run_torch(network, arrays, wanted, device, precision)
-        found.append((errors_of(read(f"{device}-{precision}"), right), errors_of(torch, right)))
-    return found, max(errors_of(ours, right))
+        torch = run_torch(network, arrays, differentiated, device, precision)
+        found.append((errors_of(read(f"{device}-{precision}"), expected), errors_of(torch, expected)))
+    return found, max(errors_of(tutti_f64, expected))
 
 
 def medians(pairs):
-    """Of losses and of gradients, each for itself."""
+    """Returns the median error of losses and that of gradients."""
     return tuple(statistics.median(column) for column in zip(*pairs))
 
 
 def compare_network(network, options, folder):
-    """(rows, by how much the two f64 differ)"""
+    """Returns the rows, and the difference of the f64 results of Tutti and PyTorch."""
     run_tutti(network, options, folder)
     draws = [compare_draw(network, draw, options.runs, folder) for draw in range(options.draws)]
     rows = []
     for i, (device, precision) in enumerate(options.runs):
         tutti, torch = (medians([found[i][side] for found, _ in draws]) for side in (0, 1))
         rows.append(Row(network, device, precision, tutti, torch))
-    return rows, max(off for _, off in draws)
+    return rows, max(difference for _, difference in draws)
 
 
-# ---- The report -------------------------------------------------------------------------------------------------
+# ---- Report -------------------------------------------------------------------------------------------------
 
 
 def machine():
@@ -184,7 +184,7 @@ def machine():
 
 
 def summarize(rows, limit):
-    """A line a device and precision: the middle and the largest ratio."""
+    """Returns a table with the median and the largest ratio per device and precision."""
     lines = []
     for device, precision in dict.fromkeys((row.device, row.precision) for row in rows):
         ratios = sorted(row.ratio for row in rows if (row.device, row.precision) == (device, precision))
@@ -194,10 +194,10 @@ def summarize(rows, limit):
                       "|---|---|---|---|---|---|", *lines])
 
 
-def write_into(path, text):
+def replace_table(path, text):
     content = path.read_text()
     if BEGIN not in content or END not in content.split(BEGIN, 1)[1]:
-        raise Failure(f"'{path}' has no lines '{BEGIN}' and '{END}': expected both, the table goes between them")
+        raise Failure(f"'{path}' must contain the lines '{BEGIN}' and '{END}', between which the table is written")
     before, rest = content.split(BEGIN, 1)
     path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}")
 
@@ -221,27 +221,27 @@ def default_runs():
 
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default=str(ROOT / "build/release/bench_numerics"), help="bench_numerics")
+    parser.add_argument("--program", default=str(ROOT / "build/release/bench_numerics"), help="path of bench_numerics")
     parser.add_argument("--runs", type=read_runs, help="devices and precisions, such as cpu/bf16,gpu:0/tf32")
-    parser.add_argument("--only", help="one network")
+    parser.add_argument("--only", help="run only this network")
     parser.add_argument("--draws", type=int, default=9, choices=range(1, 100), metavar="N",
-                        help="of weights and data, whose median counts (9)")
-    parser.add_argument("--limit", type=float, default=3, help="the largest ratio that is good (3)")
-    parser.add_argument("--write", type=Path, help="a Markdown file to put the table into")
+                        help="number of draws of weights and data, of which the median is reported (default 9)")
+    parser.add_argument("--limit", type=float, default=3, help="largest accepted ratio (default 3)")
+    parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     return parser.parse_args()
 
 
 def compare_all(options):
-    """(all rows, (by how much the two f64 differ at most, in which network))"""
+    """Returns all rows, and (largest difference of the f64 results, its network)."""
     from numerics_networks import NETWORKS
     if options.only and options.only not in NETWORKS:
-        raise Failure(f"there is no network '{options.only}': expected one of {', '.join(NETWORKS)}")
+        raise Failure(f"unknown network '{options.only}': expected one of {', '.join(NETWORKS)}")
     rows, disagreements = [], []
     for network in [options.only] if options.only else NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
-            found, off = compare_network(network, options, Path(folder))
+            found, difference = compare_network(network, options, Path(folder))
         rows += found
-        disagreements.append((off, network))
+        disagreements.append((difference, network))
         for row in found:
             print(row.line(), flush=True)
     return rows, max(disagreements)
@@ -254,23 +254,23 @@ def main():
         import numpy # noqa: F401
         import torch # noqa: F401
     except ImportError as error:
-        raise Failure(f"{error}: NumPy and PyTorch are needed, in the Python that runs this") from error
+        raise Failure(f"{error}: this script needs NumPy and PyTorch") from error
     options.runs = options.runs or default_runs()
     print(HEADING)
-    rows, (off, network) = compare_all(options)
-    about = f"{machine()}; medians of {options.draws} draws. Tutti's `ref` in f64 and PyTorch's f64 differ by at most {off:.1e} ({network})."
+    rows, (difference, network) = compare_all(options)
+    description = f"{machine()}; medians of {options.draws} draws. Tutti's `ref` in f64 and PyTorch's f64 differ by at most {difference:.1e} ({network})."
     summary = summarize(rows, options.limit)
-    print(f"\n{summary}\n\n{about}")
+    print(f"\n{summary}\n\n{description}")
     if options.write:
-        write_into(options.write, "\n".join([about, "", summary, "", HEADING, *(row.line() for row in rows)]))
-    bad = [row for row in rows if not row.ratio <= options.limit]
-    for row in bad:
+        replace_table(options.write, "\n".join([description, "", summary, "", HEADING, *(row.line() for row in rows)]))
+    above_limit = [row for row in rows if not row.ratio <= options.limit]
+    for row in above_limit:
         print(f"numerics.py: {row.network} on {row.device} in {row.precision}: Tutti's error is {row.ratio:.2f} times "
               f"PyTorch's, expected at most {options.limit:g}", file=sys.stderr)
-    if off > SAME:
-        print(f"numerics.py: {network}: Tutti's f64 and PyTorch's differ by {off:.1e}, expected at most {SAME:g}",
+    if difference > MAX_F64_DIFFERENCE:
+        print(f"numerics.py: {network}: Tutti's f64 and PyTorch's differ by {difference:.1e}, expected at most {MAX_F64_DIFFERENCE:g}",
               file=sys.stderr)
-    return 1 if bad or off > SAME else 0
+    return 1 if above_limit or difference > MAX_F64_DIFFERENCE else 0
 
 
 if __name__ == "__main__":

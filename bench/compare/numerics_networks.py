@@ -1,7 +1,7 @@
 """The networks of bench/numerics/networks.c in PyTorch.
 
-Each is a function of the tensors that bench_numerics wrote down, by name, and gives the loss. Images come as [n,h,w,c] and
-filters as [o,h,w,c]; seen as [n,c,h,w] without being moved they are what PyTorch calls channels_last.
+Each function takes the tensors saved by bench_numerics, by name, and returns the loss. Images are [n,h,w,c] and
+filters [o,h,w,c]; permuted to [n,c,h,w] without a copy they have PyTorch's channels_last layout.
 """
 
 import math
@@ -14,7 +14,7 @@ def channels_first(x):
     return x.permute(0, 3, 1, 2)
 
 
-def flat(x):
+def flatten_nhwc(x):
     """[n,c,h,w] -> [n, h*w*c], in Tutti's order."""
     return x.permute(0, 2, 3, 1).flatten(1)
 
@@ -37,7 +37,7 @@ def convolve(p, layer, x, stride=(1, 1), pad=(0, 0, 0, 0), dilation=1, groups=1)
                     padding=(top, left), dilation=dilation, groups=groups)
 
 
-def three(p, layer, x, stride=1, groups=1):
+def convolve_3x3(p, layer, x, stride=1, groups=1):
     return convolve(p, layer, x, (stride, stride), (1, 1, 1, 1), groups=groups)
 
 
@@ -50,7 +50,7 @@ def layer_norm(p, layer, x):
 
 
 def local_response_norm(x):
-    """Tutti's alpha belongs to one channel, PyTorch's to all of them."""
+    """PyTorch divides alpha by the window size, Tutti does not."""
     return F.local_response_norm(x, 5, alpha=0.1 * 5, beta=0.75, k=1.0)
 
 
@@ -99,7 +99,7 @@ def tutorial_cnn(p):
     h = F.relu(convolve(p, "conv1", channels_first(p["x"]), pad=(2, 2, 2, 2)))
     h = local_response_norm(F.max_pool2d(h, 3, 2))
     h = local_response_norm(F.relu(convolve(p, "conv2", h, pad=(2, 2, 2, 2))))
-    h = F.relu(dense(p, "local", flat(F.max_pool2d(h, 3, 2))))
+    h = F.relu(dense(p, "local", flatten_nhwc(F.max_pool2d(h, 3, 2))))
     return classify(p, dense(p, "out", h))
 
 
@@ -107,30 +107,30 @@ def vgg(p):
     h = channels_first(p["x"])
     for layers in (("conv1", "conv2"), ("conv3", "conv4")):
         for layer in layers:
-            h = F.relu(three(p, layer, h))
+            h = F.relu(convolve_3x3(p, layer, h))
         h = F.max_pool2d(h, 2)
-    return classify(p, dense(p, "out", flat(h)))
+    return classify(p, dense(p, "out", flatten_nhwc(h)))
 
 
 def residual(p, number, x, stride):
-    h = F.relu(batch_norm(p, f"norm{number}a", three(p, f"conv{number}a", x, stride)))
-    h = batch_norm(p, f"norm{number}b", three(p, f"conv{number}b", h))
+    h = F.relu(batch_norm(p, f"norm{number}a", convolve_3x3(p, f"conv{number}a", x, stride)))
+    h = batch_norm(p, f"norm{number}b", convolve_3x3(p, f"conv{number}b", h))
     if stride > 1:
         x = batch_norm(p, f"norm{number}s", convolve(p, f"short{number}", x, (stride, stride)))
     return F.relu(h + x)
 
 
 def resnet(p):
-    h = F.relu(batch_norm(p, "norm", three(p, "stem", channels_first(p["x"]))))
+    h = F.relu(batch_norm(p, "norm", convolve_3x3(p, "stem", channels_first(p["x"]))))
     for number in (1, 2, 3):
         h = residual(p, number, h, 1 if number == 1 else 2)
     return classify(p, dense(p, "out", h.mean((2, 3))))
 
 
 def mobilenet(p):
-    h = F.relu(batch_norm(p, "norm", three(p, "stem", channels_first(p["x"]), 2)))
+    h = F.relu(batch_norm(p, "norm", convolve_3x3(p, "stem", channels_first(p["x"]), 2)))
     for i in (1, 2, 3):
-        h = three(p, f"depth{i}", h, 2 if i == 2 else 1, groups=h.shape[1])
+        h = convolve_3x3(p, f"depth{i}", h, 2 if i == 2 else 1, groups=h.shape[1])
         h = F.relu(batch_norm(p, f"norm{i}a", h))
         h = F.relu(batch_norm(p, f"norm{i}b", convolve(p, f"point{i}", h)))
     return classify(p, dense(p, "out", h.mean((2, 3))))
@@ -139,7 +139,7 @@ def mobilenet(p):
 def grouped(p):
     h = channels_first(p["x"])
     for i in (1, 2, 3):
-        h = F.silu(three(p, f"conv{i}", h, 2 if i == 3 else 1, groups=3 if i == 2 else 4))
+        h = F.silu(convolve_3x3(p, f"conv{i}", h, 2 if i == 3 else 1, groups=3 if i == 2 else 4))
     return classify(p, dense(p, "out", h.mean((2, 3))))
 
 
@@ -154,7 +154,7 @@ def odd_strides(p):
     h = F.relu(convolve(p, "conv1", channels_first(p["x"]), (3, 3), (0, 2, 1, 1)))
     h = F.relu(convolve(p, "conv2", h, (2, 3)))
     h = F.relu(convolve(p, "conv3", h, (2, 1), (3, 1, 0, 1)))
-    return classify(p, dense(p, "out", flat(h)))
+    return classify(p, dense(p, "out", flatten_nhwc(h)))
 
 
 def average_pooled(p):
@@ -169,8 +169,8 @@ def enlarge(p, layer, x):
 
 
 def autoencoder(p):
-    h = F.relu(three(p, "conv1", channels_first(p["x"]), 2))
-    h = F.relu(three(p, "conv2", h, 2))
+    h = F.relu(convolve_3x3(p, "conv1", channels_first(p["x"]), 2))
+    h = F.relu(convolve_3x3(p, "conv2", h, 2))
     h = torch.sigmoid(enlarge(p, "wide2", F.relu(enlarge(p, "wide1", h))))
     return F.mse_loss(h, channels_first(p["target"]))
 
@@ -223,7 +223,7 @@ def gaussian_process(p):
 
 
 def ridge(p):
-    """Systems are solved in the type of the data: autocast has none in halves."""
+    """Solves systems in the dtype of the data: autocast has no half-precision solvers."""
     train, test = torch.tanh(dense(p, "features", p["x"]))
     gram = (train.T @ train) * (1 / len(train))
     right = (train.T @ p["y"]) * (1 / len(train))

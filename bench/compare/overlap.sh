@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
-# How much of the time that copies take is hidden behind computation, in a graph that allows it: a chain on one device whose
-# links are sent to another as they are made. Measured by the engine's own trace.
+# Measures how much of the copy time overlaps with computation, from the engine's trace. The graph is a chain of
+# operations on one device; each value is copied to another device as soon as it is computed.
 #   bench/compare/overlap.sh [BENCH_DEVICES]
 #
-# Changed by the environment: ROUNDS 5, DEVICES cpu:0/2 (two of them, as in gpu:0,cpu:0 or gpu:0/2), TRACE: a file for the
-# last round's
+# Environment variables and their defaults:
+#   ROUNDS   5          number of rounds (odd)
+#   DEVICES  cpu:0/2    two devices; also gpu:0,cpu:0 or gpu:0/2
+#   TRACE    ""         file to write the trace of the last round to
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 bench=${1:-build/release/bench/devices/bench_devices}
 rounds=${ROUNDS:-5} devices=${DEVICES:-cpu:0/2}
-[[ -x $bench ]] || { echo "there is no program '$bench': build it, or give its path" >&2; exit 2; }
+[[ -x $bench ]] || { echo "program '$bench' does not exist: build it, or give its path" >&2; exit 2; }
 
-shares=()
+percentages=()
 for ((round = 0; round < rounds; round++)); do
     line=$("$bench" overlap "$devices" ${TRACE:+"$TRACE"})
     echo "$line"
-    shares+=("$(sed 's/.*"overlapped_percent":\([0-9.]*\).*/\1/' <<<"$line")")
+    percentages+=("$(sed 's/.*"overlapped_percent":\([0-9.]*\).*/\1/' <<<"$line")")
 done
-median=$(printf '%s\n' "${shares[@]}" | sort -g | sed -n "$((rounds / 2 + 1))p")
-echo "of the time in copies, $median% is behind computation (median of $rounds)"
+median=$(printf '%s\n' "${percentages[@]}" | sort -g | sed -n "$((rounds / 2 + 1))p")
+echo "$median% of the copy time overlaps with computation (median of $rounds rounds)"

@@ -1,28 +1,28 @@
-"""The workloads of `tutti bench`, written for PyTorch and for JAX: what compare.py and gpu.py measure Tutti against.
+"""The workloads of `tutti bench` in PyTorch and JAX, with which compare.py and gpu.py compare Tutti.
 
-Each is the same mathematics over a batch of the same shape: forward, mean cross-entropy, backward, gradient descent
-with rate 0.01 and momentum 0.9, on data already in the device's memory. What each framework does best by itself is
-used: PyTorch computes convolutions in its channels-last layout, JAX compiles the whole step and reuses its buffers; on
-a GPU cuDNN may time its algorithms, and PyTorch's update is its fused one. Two things differ in form but not in cost:
-weights are drawn by each framework's own generator, and PyTorch pads windows of stride 2 on both sides where
-TensorFlow's rule ("same"), Tutti and JAX pad on one.
+Each computes the same with a batch of the same shape: forward, mean cross-entropy, backward, gradient descent with
+learning rate 0.01 and momentum 0.9, on data that is already in the device's memory. Each framework uses its
+fastest settings: PyTorch uses the channels-last layout, JAX jits the whole step and donates its buffers; on a GPU
+cuDNN benchmarks its algorithms, and PyTorch uses the fused optimizer. Two things differ, but cost the same: the
+random weights, and the padding of windows with stride 2, where PyTorch pads both sides and "same" padding
+(TensorFlow, Tutti, JAX) only one.
 
     torch           eager
-    torch-graph     a GPU's step, captured once and replayed
-    torch-compile   torch.compile over the network; on a GPU in its mode "reduce-overhead", but for resnet50
+    torch-graph     the step captured as a CUDA graph and replayed; GPU only
+    torch-compile   torch.compile of the network; on a GPU with mode "reduce-overhead", except for resnet50
     jax             the whole step jitted
-    jax-loop        a hundred steps jitted as one loop
+    jax-loop        a loop of 100 steps jitted
 
     python3 peers.py torch --threads 2
     python3 peers.py torch-graph --device gpu
 
-is a server that stays, so that imports and compiling are out of what is timed. It writes one JSON object a line: first
-who it is; then an answer to each request it reads.
+The program is a server, so that imports and compiling are not timed. It writes one JSON object per line: first its
+name and version, then a response to each request.
 
     {"do": "prepare", "workload": "mlp", "batch": 128, "precision": "f32"}   ->  {"ms": 3.6}   after warming up
-    {"do": "block", "steps": 100}                                            ->  {"ms": 3.5}   mean of a step
-    {"do": "ceilings"}                  ->  {"copy_gbs": 4300, "product_tflops": 790}   PyTorch's on a GPU
-Anything that fails is answered by {"error": "..."}.
+    {"do": "block", "steps": 100}                                            ->  {"ms": 3.5}   mean time per step
+    {"do": "ceilings"}                  ->  {"copy_gbs": 4300, "product_tflops": 790}   only PyTorch on a GPU
+If a request fails, the response is {"error": "..."}.
 """
 
 import argparse
@@ -42,7 +42,7 @@ CLASSES = {"mlp": 10, "tutorial-cnn": 10, "resnet20": 10, "resnet50": 1000}
 
 
 class Torch:
-    """PyTorch in one of its ways to run a step: "eager", "compile" or "graph"."""
+    """PyTorch. `way` is how a step is run: "eager", "compile" or "graph"."""
 
     def __init__(self, threads, device, way="eager"):
         import torch
@@ -50,31 +50,31 @@ class Torch:
         self.torch, self.way, self.on_gpu = torch, way, device == "gpu"
         self.device = "cuda" if self.on_gpu else "cpu"
         if way == "graph" and not self.on_gpu:
-            raise ValueError("only a GPU's steps can be captured: expected --device gpu")
+            raise ValueError("torch-graph needs a GPU: expected --device gpu")
         if self.on_gpu and not torch.cuda.is_available():
-            raise ValueError("PyTorch sees no GPU")
+            raise ValueError("PyTorch finds no GPU")
         if threads:
             torch.set_num_threads(threads)
         torch.manual_seed(1)
         torch.backends.cudnn.benchmark = True
         self.version = torch.__version__.split("+")[0]
 
-    def forget(self):
-        """Gives back what the workload before took."""
-        self.step = self.kept = None
+    def free_workload(self):
+        """Frees the memory of the previous workload."""
+        self.step = self.captured_step = None
         gc.collect()
         if self.way == "compile":
-            self.torch._dynamo.reset()  # pylint: disable=protected-access; there is no other name for it
+            self.torch._dynamo.reset()  # pylint: disable=protected-access; there is no public name for it
         if self.on_gpu:
             self.torch.cuda.empty_cache()
 
     def prepare(self, workload, batch, precision):
         torch = self.torch
-        self.forget()
+        self.free_workload()
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
-        makers = {"mlp": self.mlp, "tutorial-cnn": self.tutorial_cnn, "resnet20": self.resnet20,
+        builders = {"mlp": self.mlp, "tutorial-cnn": self.tutorial_cnn, "resnet20": self.resnet20,
                   "resnet50": self.resnet50}
-        network = makers[workload](CLASSES[workload]).to(self.device)
+        network = builders[workload](CLASSES[workload]).to(self.device)
         height, width, channels = IMAGE[workload]
         x = torch.randn(batch, channels, height, width, device=self.device)
         y = torch.randint(0, CLASSES[workload], (batch,), device=self.device)
@@ -82,30 +82,30 @@ class Torch:
             network, x = (thing.to(memory_format=torch.channels_last) for thing in (network, x))
         self.step = self.make_step(workload, network, x, y, precision == "bf16")
 
-    def make_step(self, workload, network, x, y, half):
+    def make_step(self, workload, network, x, y, use_bf16):
         torch = self.torch
         fused = {"fused": True} if self.on_gpu else {}
         optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM, **fused)
-        forward = self.compiled(network, workload) if self.way == "compile" else network
+        forward = self.compile_network(network, workload) if self.way == "compile" else network
 
-        def learn():
-            with torch.autocast(self.device, dtype=torch.bfloat16, enabled=half):
+        def train_once():
+            with torch.autocast(self.device, dtype=torch.bfloat16, enabled=use_bf16):
                 loss = torch.nn.functional.cross_entropy(forward(x), y)
             loss.backward()
             optimizer.step()
 
         def step():
             optimizer.zero_grad(set_to_none=True)
-            learn()
+            train_once()
 
-        return self.captured(step, learn, optimizer) if self.way == "graph" else step
+        return self.capture(step, train_once, optimizer) if self.way == "graph" else step
 
-    def compiled(self, network, workload):
+    def compile_network(self, network, workload):
         small = self.on_gpu and workload != "resnet50"
         return self.torch.compile(network, mode="reduce-overhead" if small else None)
 
-    def captured(self, step, learn, optimizer):
-        """The step as a CUDA graph, as PyTorch's notes on CUDA graphs have it. Its tensors must stay where they are."""
+    def capture(self, step, train_once, optimizer):
+        """Captures the step as a CUDA graph, as described in PyTorch's documentation. Keeps its tensors alive."""
         torch = self.torch
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -116,38 +116,38 @@ class Torch:
         graph = torch.cuda.CUDAGraph()
         optimizer.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph):
-            learn()
-        self.kept = learn
+            train_once()
+        self.captured_step = train_once
         return graph.replay
 
-    def wait(self):
+    def synchronize(self):
         if self.on_gpu:
             self.torch.cuda.synchronize()
 
     def block(self, steps):
         for _ in range(steps):
             self.step()
-        self.wait()
+        self.synchronize()
         return steps
 
     def seconds_of(self, work):
-        """By the card's own clock, the median of 20 after 5 that warm up."""
+        """Returns the median of 20 runs, after 5 warm-up runs, measured with CUDA events."""
         times = []
         for _ in range(25):
             begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             work()
             end.record()
-            self.wait()
+            self.synchronize()
             times.append(1e-3 * begin.elapsed_time(end))
         return statistics.median(times[5:])
 
     def ceilings(self):
-        """Bytes read and written by copies of 1 GiB, and the rate of a product of 8192 x 8192 in bf16."""
+        """Measures the bandwidth of a copy of 1 GiB (read plus written) and an 8192 x 8192 matrix product in bf16."""
         torch, size = self.torch, 8192
         if not self.on_gpu:
-            raise ValueError("ceilings are measured on a GPU")
-        self.forget()
+            raise ValueError("ceilings can be measured only on a GPU")
+        self.free_workload()
         source = torch.randint(0, 255, (2**30,), dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
         copying = self.seconds_of(lambda: target.copy_(source))
@@ -164,7 +164,7 @@ class Torch:
     def tutorial_cnn(self, classes):
         nn = self.torch.nn
 
-        def normalize():  # PyTorch divides alpha by the size: 0.001 / 9, as the tutorial has it
+        def normalize():  # PyTorch divides alpha by the size, which gives the tutorial's 0.001 / 9
             return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)
 
         def pool():
@@ -212,18 +212,18 @@ class Torch:
 
 
 class Jax:
-    """The whole step as one jitted function that may reuse the memory of what it replaces; with `loop`, a hundred."""
+    """JAX. The whole step is one jitted function with donated buffers; with `loop`, 100 steps."""
 
     def __init__(self, threads, device, loop=False):
-        # XLA's pool has a thread for each core that the process may use: there is no other setting for it.
+        # XLA starts one thread per core of the affinity mask; there is no other way to set their number.
         if threads and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
         os.environ["JAX_PLATFORMS"] = "cuda" if device == "gpu" else "cpu"
-        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the card is shared with the other sides
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the GPU is shared with the other frameworks
         import jax
 
-        self.jax, self.on_gpu, self.steps_of_a_call = jax, device == "gpu", 100 if loop else 1
-        jax.devices()  # fails here where there is no such device
+        self.jax, self.on_gpu, self.steps_per_call = jax, device == "gpu", 100 if loop else 1
+        jax.devices()  # fails if there is no such device
         self.version = jax.__version__
 
     def prepare(self, workload, batch, precision):
@@ -234,9 +234,9 @@ class Jax:
         rounded = self.on_gpu and precision != "f32"
         jax.config.update("jax_default_matmul_precision", "tensorfloat32" if rounded else "highest")
         kind = jnp.bfloat16 if precision == "bf16" else jnp.float32
-        makers = {"mlp": self.mlp, "tutorial-cnn": self.tutorial_cnn, "resnet20": self.resnet20,
+        builders = {"mlp": self.mlp, "tutorial-cnn": self.tutorial_cnn, "resnet20": self.resnet20,
                   "resnet50": self.resnet50}
-        parameters, running, forward = makers[workload](CLASSES[workload])
+        parameters, running, forward = builders[workload](CLASSES[workload])
         key = jax.random.PRNGKey(1)
         x = jax.random.normal(key, (batch, *IMAGE[workload]))
         y = jax.random.randint(key, (batch,), 0, CLASSES[workload])
@@ -255,24 +255,24 @@ class Jax:
 
         def steps(parameters, velocities, running, x, y):
             state = (parameters, velocities, running)
-            return jax.lax.fori_loop(0, self.steps_of_a_call, lambda _, s: step(*s, x, y), state)
+            return jax.lax.fori_loop(0, self.steps_per_call, lambda _, s: step(*s, x, y), state)
 
-        self.step = jax.jit(steps if self.steps_of_a_call > 1 else step, donate_argnums=(0, 1, 2))
+        self.step = jax.jit(steps if self.steps_per_call > 1 else step, donate_argnums=(0, 1, 2))
         self.state = (parameters, jax.tree.map(jnp.zeros_like, parameters), running)
         self.data = (x, y)
 
     def block(self, steps):
-        calls = -(-steps // self.steps_of_a_call)
+        calls = -(-steps // self.steps_per_call)
         for _ in range(calls):
             self.state = self.step(*self.state, *self.data)
         self.jax.block_until_ready(self.state)
-        return calls * self.steps_of_a_call
+        return calls * self.steps_per_call
 
-    # A network is its parameters, its running statistics, and a function of these and a batch to logits and new
-    # statistics.
+    # A network consists of its parameters, its running statistics, and a function that maps these and a batch to logits
+    # and new statistics.
 
     def draw(self):
-        """A function that gives parameters of a shape, differently at each call."""
+        """Returns a function that returns new random parameters of a shape at each call."""
         keys = iter(self.jax.random.split(self.jax.random.PRNGKey(2), 64))
         return lambda *shape: 0.05 * self.jax.random.normal(next(keys), shape)
 
@@ -315,9 +315,9 @@ class Jax:
 
         return parameters, (), forward
 
-    def normalized(self, shapes, features, classes, body):
-        """A network of convolutions of these shapes (size, before, after), each normalised over its batch; `body`
-        applies them in this order. A dense layer over the mean of what it gives ends the network."""
+    def batch_normalized(self, shapes, features, classes, body):
+        """Returns a network of convolutions with these shapes (size, channels before, channels after), each followed by
+        batch normalisation. `body` applies them in this order. The network ends with average pooling and a dense layer."""
         jnp, draw = self.jax.numpy, self.draw()
         # Filters, scale, shift; running mean and variance.
         parameters = [(draw(size, size, before, after), jnp.ones(after), jnp.zeros(after))
@@ -362,11 +362,11 @@ class Jax:
                 x = relu(y + (apply(x, stride) if stride != 1 or x.shape[-1] != after else x))
             return x
 
-        return self.normalized(shapes, 64, classes, body)
+        return self.batch_normalized(shapes, 64, classes, body)
 
     def resnet50(self, classes):
         jnp, lax, relu = self.jax.numpy, self.jax.lax, self.jax.nn.relu
-        layout = [(width, stride if block == 0 else 1, block == 0)  # and whether the block's shortcut is a convolution
+        layout = [(width, stride if block == 0 else 1, block == 0)  # width, stride, is the shortcut a convolution
                   for width, stride, blocks in ((64, 1, 3), (128, 2, 4), (256, 2, 6), (512, 2, 3))
                   for block in range(blocks)]
         shapes, before = [(7, 3, 64)], 64
@@ -383,10 +383,10 @@ class Jax:
                 x = relu(y + (apply(x, stride) if first else x))
             return x
 
-        return self.normalized(shapes, before, classes, body)
+        return self.batch_normalized(shapes, before, classes, body)
 
 
-# ---- The server -------------------------------------------------------------------------------------------------
+# ---- Server -------------------------------------------------------------------------------------------------
 
 PEERS = {
     "torch": Torch,
@@ -395,7 +395,7 @@ PEERS = {
     "jax": Jax,
     "jax-loop": lambda threads, device: Jax(threads, device, loop=True),
 }
-WARM_SECONDS, LEAST_WARM_BLOCKS = 0.5, 3
+WARMUP_SECONDS, MIN_WARMUP_BLOCKS = 0.5, 3
 
 
 def timed_block(peer, steps):
@@ -407,49 +407,50 @@ def timed_block(peer, steps):
 def warm_up(peer, steps):
     peer.block(1)  # compiles
     start, blocks = time.perf_counter(), 0
-    while blocks < LEAST_WARM_BLOCKS or time.perf_counter() - start < WARM_SECONDS:
+    while blocks < MIN_WARMUP_BLOCKS or time.perf_counter() - start < WARMUP_SECONDS:
         ms = timed_block(peer, steps)
         blocks += 1
     return ms
 
 
-def answer(peer, device, request):
+def respond(peer, device, request):
     if request["do"] == "ceilings":
         return peer.ceilings()
     if request["do"] == "prepare":
         peer.prepare(request["workload"], request["batch"], request["precision"])
-        return {"ms": warm_up(peer, 10 if device == "gpu" else 1)}  # one step of a GPU is mostly waiting for it
+        # The time of a single step on a GPU is mostly launch overhead.
+        return {"ms": warm_up(peer, 10 if device == "gpu" else 1)}
     return {"ms": timed_block(peer, request["steps"])}
 
 
-def describe(error):
+def error_response(error):
     return {"error": f"{type(error).__name__}: {error}".split("\n")[0][:300]}
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Runs Tutti's workloads in another framework, for compare.py.")
+    parser = argparse.ArgumentParser(description="Runs Tutti's workloads in another framework; a server for compare.py.")
     parser.add_argument("peer", choices=PEERS)
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="0, the default: the framework's own")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="0: the framework's default")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     arguments = parser.parse_args()
-    # Whatever a framework prints goes to stderr: standard output is for answers.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    # Standard output is for responses only: redirect what frameworks print to stderr.
+    responses = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
-    def say(what):
-        answers.write(json.dumps(what) + "\n")
+    def write_response(what):
+        responses.write(json.dumps(what) + "\n")
 
     try:
         peer = PEERS[arguments.peer](arguments.threads, arguments.device)
     except (ImportError, RuntimeError, ValueError) as error:
-        say(describe(error))
+        write_response(error_response(error))
         return
-    say({"peer": arguments.peer, "version": peer.version, "threads": arguments.threads})
+    write_response({"peer": arguments.peer, "version": peer.version, "threads": arguments.threads})
     for line in sys.stdin:
         try:
-            say(answer(peer, arguments.device, json.loads(line)))
-        except Exception as error:  # pylint: disable=broad-except; compare.py tells of it and goes on
-            say(describe(error))
+            write_response(respond(peer, arguments.device, json.loads(line)))
+        except Exception as error:  # pylint: disable=broad-except; compare.py reports it and continues
+            write_response(error_response(error))
 
 
 if __name__ == "__main__":

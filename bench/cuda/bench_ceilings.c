@@ -1,13 +1,14 @@
-/* What a card reaches through Tutti on large matrices, beside the same work on the CPU.
+/* Measures the speed of large matrix operations through Tutti on a GPU, and of the same work on the CPU.
  *
  *     bench_ceilings [--gpu NAME] [--cpu NAME] [--no-cpu] [--tune]            gpu:0, cpu:0
  *
- * A product of 8192 x 8192 in bf16 is the rate that networks are measured against; products and the inverse of
- * 4096 x 4096 are what the card gains over the processor. A case is a graph whose matrices are drawn on the device itself,
- * and what is timed is the kernel with most arithmetic, by the device's own clock: nothing crosses the bus. Each case also
- * multiplies its result by a vector, and multiplies that vector by the operands one after another: the two must agree, so
- * that nothing is timed that was not computed. Built without LAPACK the CPU's inverse is the reference, which takes a
- * minute or more, and a ratio to it means nothing: --no-cpu leaves the CPU out. */
+ * A product of 8192 x 8192 in bf16 gives the peak rate that networks are compared with; products and the inverse of
+ * 4096 x 4096 give the speed-up over the CPU. The matrices of a case are drawn on the device, and the time is that of
+ * the kernel with the most arithmetic, by the device's clock: nothing is copied. To check the result, each case
+ * multiplies it by a vector, and also multiplies that vector by the operands one after another: both must agree.
+ * Without LAPACK the CPU's inverse is the reference kernel, which takes a minute or more and makes the ratio
+ * meaningless: --no-cpu skips the CPU.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +18,9 @@
 #include "../measure.h"
 
 enum { MAX_RUNS = 21, WARM_RUNS = 2 };
-static const double MAX_SECONDS = 3;  /* after so long, one run is enough, a warm one or not */
-static const double MAX_ERROR = 0.25; /* an inverse may lose that much to rounding; a wrong result, all */
+static const double MAX_SECONDS = 3; /* after this time one run suffices, warm or not */
+static const double MAX_ERROR =
+    0.25; /* rounding of an inverse may cause that much; a wrong result gives more */
 
 typedef struct settings {
     const char *gpu, *cpu;
@@ -32,12 +34,12 @@ typedef struct trial {
     work work;
     int64_t size;
     tu_dtype dtype;
-    const char *precision; /* of compiling */
+    const char *precision; /* for tu_compile */
     bool on_cpu;
-    int against; /* the trial whose time is divided by this one's; -1: none */
+    int baseline; /* index of the trial to compare with; -1: none */
 } trial;
 
-/* Those on the CPU come before those they are compared with. */
+/* CPU trials come before those that are compared with them. */
 static const trial trials[] = {
     {"product 8192 bf16", PRODUCT, 8192, TU_BF16, "f32", false, -1},
     {"product 4096 f32", PRODUCT, 4096, TU_F32, "f32", true, -1},
@@ -50,26 +52,26 @@ enum { TRIALS = sizeof trials / sizeof *trials };
 
 /* ---- The graph ---- */
 
-/* The mean of the square of what two ways differ by, and of what one of them gives. */
+/* The mean square of the difference of two results, and of one of them. */
 typedef struct check {
     tu_value difference, size;
 } check;
 
-static check compare_ways(tu_value one, tu_value other) {
+static check compare_results(tu_value one, tu_value other) {
     one = tu_cast(one, TU_F32);
     other = tu_cast(other, TU_F32);
     tu_value d = tu_sub(one, other);
     return (check){tu_mean(tu_mul(d, d)), tu_mean(tu_mul(one, one))};
 }
 
-/* (a b) v beside a (b v); a (a^-1 v) beside v. */
+/* Compares (a b) v with a (b v), or a (a^-1 v) with v. */
 static check build(tu_graph *graph, const trial *t) {
     tu_shape square = TU_SHAPE(t->size, t->size);
     tu_value a = tu_random_uniform(graph, t->dtype, square, -1, 1);
     tu_value v = tu_random_uniform(graph, t->dtype, TU_SHAPE(t->size, 1), -1, 1);
-    if (t->work == INVERSE) return compare_ways(tu_matmul(a, tu_matmul(tu_inverse(a), v)), v);
+    if (t->work == INVERSE) return compare_results(tu_matmul(a, tu_matmul(tu_inverse(a), v)), v);
     tu_value b = tu_random_uniform(graph, t->dtype, square, -1, 1);
-    return compare_ways(tu_matmul(tu_matmul(a, b), v), tu_matmul(a, tu_matmul(b, v)));
+    return compare_results(tu_matmul(tu_matmul(a, b), v), tu_matmul(a, tu_matmul(b, v)));
 }
 
 /* ---- Running ---- */
@@ -87,10 +89,10 @@ static tu_status find_heaviest(const tu_program *program, tu_kernel_report *heav
          i++)
         if (k.flops > heaviest->flops) *heaviest = k;
     if (heaviest->flops > 0) return TU_OK;
-    return tu_fail(TU_INTERNAL, "no kernel says how much arithmetic it does");
+    return tu_fail(TU_INTERNAL, "no kernel reports its flops");
 }
 
-/* A card tells times from the run after the first question on. */
+/* A GPU reports times from the run after the first query on. */
 static tu_status time_program(tu_program *program, tu_state *state, measurement *m) {
     double times[MAX_RUNS], begin = seconds_now();
     tu_kernel_report k = TU_SIZED(tu_kernel_report);
@@ -103,12 +105,12 @@ static tu_status time_program(tu_program *program, tu_state *state, measurement 
         if (k.seconds > 0 && (run >= 0 || late)) times[count++] = k.seconds;
         if (late && count) break;
     }
-    if (!count) return tu_fail(TU_INTERNAL, "the device does not say how long kernels take");
+    if (!count) return tu_fail(TU_INTERNAL, "the device reports no kernel times");
     *m = (measurement){median(times, count), sqrt((double)squares[0] / (double)squares[1]), k.flops, ""};
     snprintf(m->kernel, sizeof m->kernel, "%s", k.kernel);
     if (!(m->error < MAX_ERROR))
-        return tu_fail(TU_NUMERIC, "two ways to the same vector differ by %g of its size: expected below %g",
-                       m->error, MAX_ERROR);
+        return tu_fail(TU_NUMERIC, "the check has a relative error of %g: expected below %g", m->error,
+                       MAX_ERROR);
     return TU_OK;
 }
 
@@ -179,7 +181,7 @@ int main(int argc, char **argv) {
         const trial *t = &trials[i];
         if (o.no_cpu && t->on_cpu) continue;
         if (run_trial(t, &o, &found[i]) == TU_OK) {
-            print_row(t, &o, &found[i], t->against < 0 ? NULL : &found[t->against]);
+            print_row(t, &o, &found[i], t->baseline < 0 ? NULL : &found[t->baseline]);
             continue;
         }
         found[i].seconds = 0;

@@ -1,12 +1,13 @@
-/* Times of convolutions on a CUDA card, on the shapes of tutorial-cnn and resnet50: each side of each, with the engine
- * that was chosen.
+/* Measures convolutions on a CUDA GPU with the shapes of tutorial-cnn and resnet50: forward and both gradients, with
+ * the chosen engine.
  *
  *     bench_conv [--device NAME] [--batch N] [--precision bf16|f16|tf32|f32] [--tune] [WORD]
  *
- * A case is a graph of one convolution whose operands are drawn on the card itself and whose result is summed up, so
- * that nothing large crosses the bus; the rows are the convolution's kernels alone, with the median of their times as the
- * card took them. Between two runs the draws have pushed the operands through the cache, as a network's other
- * layers would have. "y" has a bias and a rectifier behind it, as the networks do. WORD: only cases whose name has it. */
+ * A case is a graph of one convolution whose operands are drawn on the GPU and whose result is summed, so that
+ * nothing large is copied. Rows show only the convolution's kernels, with the median of their times on the GPU.
+ * Between two runs drawing the operands replaces the contents of the cache, as other layers of a network would. "y"
+ * includes a bias and a relu, as in the networks. WORD: only cases whose name contains it.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +19,15 @@
 enum { MAX_KERNELS = 16, MAX_RUNS = 41 };
 
 typedef struct settings {
-    const char *device, *precision, *word;
-    int64_t batch; /* 0: each case's own */
+    const char *device, *precision, *filter_text;
+    int64_t batch; /* 0: the default of each case */
     bool tune;
 } settings;
 
 typedef struct shape {
     const char *name;
     int64_t batch, size, in, out, filter, stride;
-    bool first; /* a network's first layer: nobody asks for the gradient of its input */
+    bool first; /* first layer of a network: the gradient of its input is not needed */
 } shape;
 
 static const shape shapes[] = {
@@ -50,8 +51,8 @@ static const shape shapes[] = {
     {"resnet50 7 512-2048 1x1", 128, 7, 512, 2048, 1, 1, false},
 };
 
-typedef enum side { SIDE_Y, SIDE_X, SIDE_FILTER, SIDES } side;
-static const char *const side_names[SIDES] = {"y", "dx", "dw"};
+typedef enum conv_result { RESULT_Y, RESULT_X, RESULT_FILTER, RESULTS } conv_result;
+static const char *const result_names[RESULTS] = {"y", "dx", "dw"};
 
 /* ---- The graph of a case ---- */
 
@@ -59,29 +60,29 @@ static tu_value draw(tu_graph *graph, tu_dtype dtype, tu_shape s) {
     return tu_random_uniform(graph, dtype, s, -1, 1);
 }
 
-static tu_value build(tu_graph *graph, const shape *s, int64_t batch, side which, tu_dtype dtype) {
+static tu_value build(tu_graph *graph, const shape *s, int64_t batch, conv_result which, tu_dtype dtype) {
     tu_value x = draw(graph, dtype, TU_SHAPE(batch, s->size, s->size, s->in));
     tu_value w = draw(graph, dtype, TU_SHAPE(s->out, s->filter, s->filter, s->in));
     tu_value y = tu_convolve(x, w, .stride = {s->stride, s->stride});
-    if (which == SIDE_Y) return tu_sum(tu_relu(tu_add(y, draw(graph, dtype, TU_SHAPE(s->out)))));
-    tu_value gradient = {0}, wrt = which == SIDE_X ? x : w;
+    if (which == RESULT_Y) return tu_sum(tu_relu(tu_add(y, draw(graph, dtype, TU_SHAPE(s->out)))));
+    tu_value gradient = {0}, wrt = which == RESULT_X ? x : w;
     tu_gradients(tu_sum(tu_mul(y, draw(graph, dtype, tu_value_shape(y)))), 1, &wrt, &gradient);
     return tu_sum(gradient);
 }
 
 /* ---- Running one ---- */
 
-static void print_kernel(const shape *s, side which, const tu_kernel_report *k, double *times,
+static void print_kernel(const shape *s, conv_result which, const tu_kernel_report *k, double *times,
                          double compile_seconds) {
     double t = median(times, MAX_RUNS);
-    printf("%-26s %-3s %9.4f %8.1f %8.0f %8.1f %7.0f  %s\n", s->name, side_names[which], 1e3 * t,
+    printf("%-26s %-3s %9.4f %8.1f %8.0f %8.1f %7.0f  %s\n", s->name, result_names[which], 1e3 * t,
            t > 0 ? 1e-12 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0,
            1e-6 * (double)k->workspace_bytes, 1e3 * compile_seconds, k->kernel);
     fflush(stdout);
 }
 
-/* Takes the times of all kernels; *count is how many there are. */
-static tu_status take_times(const tu_program *program, int run, double times[][MAX_RUNS], size_t *count) {
+/* Reads the times of all kernels; sets *count to their number. */
+static tu_status read_times(const tu_program *program, int run, double times[][MAX_RUNS], size_t *count) {
     tu_kernel_report k = TU_SIZED(tu_kernel_report);
     for (*count = 0; *count < MAX_KERNELS; ++*count) {
         tu_status status = tu_program_kernel(program, *count, &k);
@@ -92,13 +93,13 @@ static tu_status take_times(const tu_program *program, int run, double times[][M
     return TU_OK;
 }
 
-static tu_status measure(tu_program *program, tu_state *state, const shape *s, side which,
+static tu_status measure(tu_program *program, tu_state *state, const shape *s, conv_result which,
                          double compile_seconds) {
     static double times[MAX_KERNELS][MAX_RUNS];
     size_t count = 0;
-    for (int run = -3; run < MAX_RUNS; run++) { /* the first ones warm up */
+    for (int run = -3; run < MAX_RUNS; run++) { /* the first ones are warm-up */
         TU_TRY(tu_run(program, state, 0, NULL, (void *[]){NULL}));
-        TU_TRY(take_times(program, run, times, &count));
+        TU_TRY(read_times(program, run, times, &count));
     }
     for (size_t i = 0; i < count; i++) {
         tu_kernel_report k = TU_SIZED(tu_kernel_report);
@@ -113,11 +114,13 @@ static tu_dtype dtype_of(const char *precision) {
     return strcmp(precision, "bf16") == 0 ? TU_BF16 : strcmp(precision, "f16") == 0 ? TU_F16 : TU_F32;
 }
 
-static tu_status run_graph(tu_graph *graph, tu_value result, const shape *s, side which, const settings *o) {
+static tu_status run_graph(tu_graph *graph, tu_value result, const shape *s, conv_result which,
+                           const settings *o) {
     tu_program *program = NULL;
     tu_state *state = NULL;
     double begin = seconds_now();
-    const char *precision = strcmp(o->precision, "tf32") == 0 ? "tf32" : NULL; /* others are of the types */
+    const char *precision =
+        strcmp(o->precision, "tf32") == 0 ? "tf32" : NULL; /* other precisions follow from the types */
     tu_status status = tu_compile(graph, &program, .devices = o->device, .fetch = &result, .fetch_count = 1,
                                   .precision = precision, .tune_kernels = o->tune);
     double compile_seconds = seconds_now() - begin;
@@ -128,7 +131,7 @@ static tu_status run_graph(tu_graph *graph, tu_value result, const shape *s, sid
     return status;
 }
 
-static tu_status run_case(const shape *s, side which, const settings *o) {
+static tu_status run_case(const shape *s, conv_result which, const settings *o) {
     tu_graph *graph;
     TU_TRY(tu_graph_new(&graph));
     tu_value result = build(graph, s, o->batch ? o->batch : s->batch, which, dtype_of(o->precision));
@@ -140,10 +143,10 @@ static tu_status run_case(const shape *s, side which, const settings *o) {
 
 /* ---- The command ---- */
 
-static bool is_precision(const char *word) {
+static bool is_precision(const char *filter_text) {
     static const char *const known[] = {"bf16", "f16", "tf32", "f32"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(word, known[i]) == 0) return true;
+        if (strcmp(filter_text, known[i]) == 0) return true;
     return false;
 }
 
@@ -159,7 +162,7 @@ static bool read_settings(int argc, char **argv, settings *o) {
         else if (strcmp(argv[i], "--precision") == 0 && is_precision(value))
             o->precision = argv[++i];
         else if (argv[i][0] != '-')
-            o->word = argv[i];
+            o->filter_text = argv[i];
         else
             return false;
     }
@@ -167,7 +170,7 @@ static bool read_settings(int argc, char **argv, settings *o) {
 }
 
 int main(int argc, char **argv) {
-    settings o = {.device = "gpu:0", .precision = "bf16", .word = ""};
+    settings o = {.device = "gpu:0", .precision = "bf16", .filter_text = ""};
     int failed = 0;
     if (!read_settings(argc, argv, &o))
         return fprintf(stderr,
@@ -177,10 +180,10 @@ int main(int argc, char **argv) {
     printf("%s, %s%s\n%-26s %-3s %9s %8s %8s %8s %7s  %s\n", o.device, o.precision, o.tune ? ", tuned" : "",
            "case", "", "ms", "TFLOP/s", "GB/s", "work MB", "make ms", "kernel");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (side which = SIDE_Y; which < SIDES; which++) {
-            if (!strstr(shapes[i].name, o.word) || (which == SIDE_X && shapes[i].first)) continue;
+        for (conv_result which = RESULT_Y; which < RESULTS; which++) {
+            if (!strstr(shapes[i].name, o.filter_text) || (which == RESULT_X && shapes[i].first)) continue;
             if (run_case(&shapes[i], which, &o) == TU_OK) continue;
-            printf("%-26s %-3s failed: %s\n", shapes[i].name, side_names[which], tu_message());
+            printf("%-26s %-3s failed: %s\n", shapes[i].name, result_names[which], tu_message());
             failed = 1;
         }
     return failed;

@@ -1,11 +1,14 @@
-/* What logical devices gain on one card: independent small trainings side by side against one after another.
+/* Measures the gain from logical devices on one GPU: independent small trainings in parallel against one after
+ * another.
  *
  *     bench_logical [--device gpu:0] [--parts 4] [--steps 500] [--rounds 5] [--precision tf32] [--batch 128]
  *
- * A step of mlp fills a fraction of a large card. So there are as many trainings as parts, each with a graph, a program, a
- * state and a batch of its own. On one side each has a part of the card ("gpu:0.1/4") and a host thread; on the other they
- * take their turns on the whole card. Both make the same steps in every round, in alternating order; the ratio is that of
- * the medians. The sides start from the same seeds, so their losses should be the same in the end. */
+ * A step of mlp uses a fraction of a large GPU. There are as many trainings as logical devices, each with its own
+ * graph, program, state and batch. On one side each has a logical device ("gpu:0.1/4") and a host thread; on the
+ * other they run one after another on the whole GPU. Both run the same steps in every round, in alternating order;
+ * the result is the ratio of the medians. Both sides start from the same seeds, so their final losses should be
+ * equal.
+ */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,12 +35,13 @@ typedef struct training {
     tu_state *state;
     float *images, *losses;
     int32_t *labels;
-    size_t steps; /* of a call */
+    size_t steps; /* per call */
     tu_status status;
-    char message[512]; /* of the thread that made the steps */
+    char message[512]; /* of the thread that ran the steps */
 } training;
 
-/* Numbers between -2 and 2, and classes, differently for each training: a linear congruential generator is enough. */
+/* Draws numbers between -2 and 2, and classes, differently for each training. A linear congruential generator is good
+ * enough. */
 static tu_status draw_batch(training *t, uint64_t seed) {
     size_t pixels = (size_t)tu_shape_elements(tu_value_shape(t->net.images));
     tu_shape logits = tu_value_shape(t->net.logits);
@@ -78,7 +82,7 @@ static void end_training(training *t) {
     free(t->losses);
 }
 
-static tu_status make_steps(training *t) {
+static tu_status run_steps(training *t) {
     const tu_feed_many feeds[] = {{.input = t->net.images, .data = t->images, .same = true},
                                   {.input = t->net.labels, .data = t->labels, .same = true}};
     return tu_run_many(t->program, t->state, t->steps, 2, feeds, (void *[]){t->losses});
@@ -88,68 +92,69 @@ static tu_status make_steps(training *t) {
 
 typedef struct bench {
     settings settings;
-    training apart[MAX_PARTS], in_turn[MAX_PARTS];
-    double apart_seconds[MAX_ROUNDS], in_turn_seconds[MAX_ROUNDS];
+    training parallel[MAX_PARTS], serial[MAX_PARTS];
+    double parallel_seconds[MAX_ROUNDS], serial_seconds[MAX_ROUNDS];
 } bench;
 
-static void *make_steps_on_thread(void *argument) {
+static void *run_steps_on_thread(void *argument) {
     training *t = argument;
-    t->status = make_steps(t);
+    t->status = run_steps(t);
     if (t->status != TU_OK) snprintf(t->message, sizeof t->message, "%s", tu_message());
     return NULL;
 }
 
-static tu_status run_apart(bench *b, double *seconds) {
+static tu_status run_parallel(bench *b, double *seconds) {
     pthread_t threads[MAX_PARTS];
     int64_t started = 0;
-    double begin = seconds_now();
+    double start = seconds_now();
     while (started < b->settings.parts &&
-           pthread_create(&threads[started], NULL, make_steps_on_thread, &b->apart[started]) == 0)
+           pthread_create(&threads[started], NULL, run_steps_on_thread, &b->parallel[started]) == 0)
         started++;
     for (int64_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    *seconds = seconds_now() - begin;
-    if (started < b->settings.parts) return tu_fail(TU_INTERNAL, "a thread could not be started");
+    *seconds = seconds_now() - start;
+    if (started < b->settings.parts) return tu_fail(TU_INTERNAL, "cannot start a thread");
     for (int64_t i = 0; i < started; i++)
-        if (b->apart[i].status != TU_OK) return tu_fail(b->apart[i].status, "%s", b->apart[i].message);
+        if (b->parallel[i].status != TU_OK)
+            return tu_fail(b->parallel[i].status, "%s", b->parallel[i].message);
     return TU_OK;
 }
 
-static tu_status run_in_turn(bench *b, double *seconds) {
-    double begin = seconds_now();
-    for (int64_t i = 0; i < b->settings.parts; i++) TU_TRY(make_steps(&b->in_turn[i]));
-    *seconds = seconds_now() - begin;
+static tu_status run_serial(bench *b, double *seconds) {
+    double start = seconds_now();
+    for (int64_t i = 0; i < b->settings.parts; i++) TU_TRY(run_steps(&b->serial[i]));
+    *seconds = seconds_now() - start;
     return TU_OK;
 }
 
-static tu_status run_round(bench *b, int64_t round, double *apart, double *in_turn) {
+static tu_status run_round(bench *b, int64_t round, double *parallel, double *serial) {
     if (round % 2) {
-        TU_TRY(run_in_turn(b, in_turn));
-        return run_apart(b, apart);
+        TU_TRY(run_serial(b, serial));
+        return run_parallel(b, parallel);
     }
-    TU_TRY(run_apart(b, apart));
-    return run_in_turn(b, in_turn);
+    TU_TRY(run_parallel(b, parallel));
+    return run_serial(b, serial);
 }
 
-static tu_status begin(bench *b) {
+static tu_status begin_all(bench *b) {
     const settings *o = &b->settings;
     for (int64_t i = 0; i < o->parts; i++) {
-        training *apart = &b->apart[i], *in_turn = &b->in_turn[i];
-        snprintf(apart->device, sizeof apart->device, "%s.%d/%d", o->device, (int)i, (int)o->parts);
-        snprintf(in_turn->device, sizeof in_turn->device, "%s", o->device);
-        TU_TRY(begin_training(apart, o, i));
-        TU_TRY(begin_training(in_turn, o, i));
+        training *parallel = &b->parallel[i], *serial = &b->serial[i];
+        snprintf(parallel->device, sizeof parallel->device, "%s.%d/%d", o->device, (int)i, (int)o->parts);
+        snprintf(serial->device, sizeof serial->device, "%s", o->device);
+        TU_TRY(begin_training(parallel, o, i));
+        TU_TRY(begin_training(serial, o, i));
     }
     return TU_OK;
 }
 
 static tu_status measure(bench *b) {
     double ignored;
-    TU_TRY(begin(b));
-    for (int64_t i = 0; i < 2; i++) TU_TRY(run_round(b, i, &ignored, &ignored)); /* warms up */
+    TU_TRY(begin_all(b));
+    for (int64_t i = 0; i < 2; i++) TU_TRY(run_round(b, i, &ignored, &ignored)); /* warm-up */
     for (int64_t i = 0; i < b->settings.rounds; i++) {
-        TU_TRY(run_round(b, i, &b->apart_seconds[i], &b->in_turn_seconds[i]));
-        printf("round %2d: %9.4f s in turn, %9.4f s side by side\n", (int)i + 1, b->in_turn_seconds[i],
-               b->apart_seconds[i]);
+        TU_TRY(run_round(b, i, &b->parallel_seconds[i], &b->serial_seconds[i]));
+        printf("round %2d: %9.4f s one by one, %9.4f s in parallel\n", (int)i + 1, b->serial_seconds[i],
+               b->parallel_seconds[i]);
         fflush(stdout);
     }
     return TU_OK;
@@ -165,20 +170,20 @@ static void print_side(const char *name, const settings *o, double seconds) {
 
 static tu_status print_results(bench *b) {
     const settings *o = &b->settings;
-    int64_t equal = 0;
+    int64_t equal_losses = 0;
     for (int64_t i = 0; i < o->parts; i++) {
-        float apart = b->apart[i].losses[o->steps - 1], in_turn = b->in_turn[i].losses[o->steps - 1];
-        if (!isfinite(apart) || !isfinite(in_turn))
-            return tu_fail(TU_NUMERIC, "a loss is not finite any more: the time of such steps means nothing");
-        equal += apart == in_turn;
+        float parallel = b->parallel[i].losses[o->steps - 1], serial = b->serial[i].losses[o->steps - 1];
+        if (!isfinite(parallel) || !isfinite(serial))
+            return tu_fail(TU_NUMERIC, "a loss is not finite: the measured times are meaningless");
+        equal_losses += parallel == serial;
     }
-    double in_turn = median(b->in_turn_seconds, (size_t)o->rounds);
-    double apart = median(b->apart_seconds, (size_t)o->rounds);
-    print_side("in turn", o, in_turn);
-    print_side("side by side", o, apart);
-    printf("%s/%d is %.2f times as fast by the medians of %d rounds; the last losses of %d of %d trainings "
-           "are the same on both sides\n",
-           o->device, (int)o->parts, in_turn / apart, (int)o->rounds, (int)equal, (int)o->parts);
+    double serial = median(b->serial_seconds, (size_t)o->rounds);
+    double parallel = median(b->parallel_seconds, (size_t)o->rounds);
+    print_side("one by one", o, serial);
+    print_side("in parallel", o, parallel);
+    printf("%s/%d is %.2f times as fast by the medians of %d rounds; the final losses of %d of %d trainings "
+           "are equal on both sides\n",
+           o->device, (int)o->parts, serial / parallel, (int)o->rounds, (int)equal_losses, (int)o->parts);
     return TU_OK;
 }
 
@@ -218,8 +223,8 @@ int main(int argc, char **argv) {
     if (status == TU_OK) status = print_results(&b);
     if (status != TU_OK) fprintf(stderr, "bench_logical: %s\n", tu_message());
     for (int64_t i = 0; i < MAX_PARTS; i++) {
-        end_training(&b.apart[i]);
-        end_training(&b.in_turn[i]);
+        end_training(&b.parallel[i]);
+        end_training(&b.serial[i]);
     }
     return status == TU_OK ? 0 : 1;
 }

@@ -1,9 +1,9 @@
-/* The machine's ceilings, by two loops that do nothing else.
+/* Measures the machine's ceilings with two loops.
  *
- * Copying: each thread copies a block of its own of 64 MB back and forth; the best of five rounds counts. Arithmetic:
- * each thread keeps 12 registers of multiply-adds going, enough to hide their latency on every processor we know.
- * The instruction set is chosen at run time as the library does it; where there is none of x86's, plain C in vectors
- * of 16 bytes is what the compiler makes of it.
+ * Memory: each thread copies the halves of its own 64 MB block onto each other. Arithmetic: each thread runs 12
+ * independent chains of multiply-adds on registers, which hides their latency. Both report the best of five
+ * rounds. The instruction set is chosen at run time, as in the library; other machines than x86 use vectors of 16
+ * bytes in plain C.
  */
 #include "ceilings.h"
 
@@ -24,11 +24,11 @@ double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- A team of threads that do one thing at the same time ---- */
+/* ---- Running a function on several threads at the same time ---- */
 
 typedef struct member {
     pthread_t thread;
-    double (*work)(void *block); /* returns the units done: bytes or operations */
+    double (*work)(void *block); /* returns the number of bytes or operations */
     void *block;
     pthread_barrier_t *start;
     double units, begin, end;
@@ -43,7 +43,7 @@ static void *run_member(void *argument) {
     return NULL;
 }
 
-/* Units a second of all threads together, from the first to begin to the last to end. */
+/* Returns the total units per second of all threads, from the first start to the last end. */
 static double rate_of_team(int threads, double (*work)(void *block), void *const *blocks) {
     member team[MAX_THREADS];
     pthread_barrier_t start;
@@ -90,7 +90,7 @@ static double copy_rate(int threads) {
 
 /* ---- Arithmetic ---- */
 
-static volatile float sink; /* so that nothing is left out */
+static volatile float sink; /* keeps the compiler from removing the loops */
 
 #ifdef __x86_64__
 

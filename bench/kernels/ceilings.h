@@ -1,15 +1,16 @@
-/* What the machine can do at most, measured: the two numbers every kernel's time is held against. */
+/* Measures the machine's memory bandwidth and arithmetic throughput, the ceilings (roofline) that kernels are
+ * compared with. */
 #ifndef BENCH_KERNELS_CEILINGS_H
 #define BENCH_KERNELS_CEILINGS_H
 
 typedef struct ceilings {
-    double bytes_per_s; /* read plus written, by copying blocks too large for any cache */
-    double flops_per_s; /* f32, by multiply-adds between registers */
+    double bytes_per_s; /* read plus written, when copying blocks larger than the caches */
+    double flops_per_s; /* f32 multiply-adds on registers */
 } ceilings;
 
 ceilings measure_ceilings(int threads);
 
-/* Seconds since some moment. */
+/* Returns the time in seconds, from a monotonic clock. */
 double now(void);
 
 #endif

@@ -1,13 +1,14 @@
-/* Times of single kernels of the CPU device, on the shapes of tutorial-cnn, resnet20, mlp and GPT-2, beside the
- * machine's ceilings. `tutti bench MODEL --kernels` shows the kernels of a whole step instead.
+/* Measures single kernels of the CPU device, with the shapes of tutorial-cnn, resnet20, mlp and GPT-2, and
+ * compares them with the machine's ceilings. `tutti bench MODEL --kernels` measures the kernels of a training step
+ * instead.
  *
- *     bench_kernels [--threads N] [--bf16] [WORD]        WORD: only cases whose name has it
+ *     bench_kernels [--threads N] [--bf16] [WORD]        WORD: only cases whose name contains it
  *
- * A case is a graph of one operation (or one and its gradient), compiled for the device by the public interface and run
- * many times; a row is one kernel of it, with the median of its times as the device took them. Operations and bytes are
- * the kernel's own count, each value read or written once. The floor of a kernel is the longer of what its arithmetic
- * and its bytes take at the ceilings, and its share is floor / time. A share above 100 % means that values were still
- * in the cache from the run before.
+ * A case is a graph with one operation (or one operation and its gradient), compiled through the public API and
+ * run many times. Each row is one kernel, with the median of the times that the device reports. FLOPs and bytes
+ * are those of the kernel report, with each value read or written once. The lower bound of a kernel's time is the
+ * longer of FLOPs and bytes divided by the ceilings; the column "share" is lower bound / time. A share above 100 %
+ * means that values were still in a cache from the previous run.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +19,11 @@
 
 #include "ceilings.h"
 
-enum { MAX_INPUTS = 8, MAX_KERNELS = 32, MAX_RUNS = 50, LEAST_RUNS = 5 };
+enum { MAX_INPUTS = 8, MAX_KERNELS = 32, MAX_RUNS = 50, MIN_RUNS = 5 };
 
-static const double seconds_a_case = 0.5;
+static const double seconds_per_case = 0.5;
 
-/* ---- A case being built ---- */
+/* ---- Building a case ---- */
 
 typedef struct bench {
     tu_graph *graph;
@@ -42,7 +43,8 @@ static tu_value input(bench *b, tu_shape shape) {
     return add_input(b, b->dtype, shape);
 }
 
-/* The gradient of `x` when that of `y` is given: its kernels alone, unless they need the forward ones. */
+/* Returns the gradient of `x` for a given gradient of `y`. The forward kernels run only if the gradient needs
+ * them. */
 static tu_value backward(bench *b, tu_value y, tu_value x) {
     tu_value gradient = {0}, weighted = tu_mul(y, input(b, tu_value_shape(y)));
     tu_gradients(tu_sum(weighted), 1, &x, &gradient);
@@ -143,7 +145,7 @@ static void sum_all(bench *b) {
 static void sum_rows(bench *b) {
     b->result = tu_sum(input(b, TU_SHAPE(128, 24, 24, 64)), .axes = TU_AXES(0, 1, 2));
 }
-static void mean_places(bench *b) {
+static void mean_pixels(bench *b) {
     b->result = tu_mean(input(b, TU_SHAPE(128, 8, 8, 64)), .axes = TU_AXES(1, 2));
 }
 static void argmax(bench *b) {
@@ -205,7 +207,7 @@ static const struct bench_case {
     {"cross_entropy 4096x1000", cross_entropy, false},
     {"sum of 128x24x24x64", sum_all, false},
     {"sum over rows, 73728x64", sum_rows, false},
-    {"mean over places, 128x8x8x64", mean_places, false},
+    {"mean over pixels, 128x8x8x64", mean_pixels, false},
     {"argmax 4096x1000", argmax, false},
     {"gather 4096 of 50304x768", gather, false},
     {"scatter_add 4096 to 50304x768", scatter, true},
@@ -217,10 +219,10 @@ static const struct bench_case {
     {"solve 16 of 128x128", solve, true},
 };
 
-/* ---- Running one ---- */
+/* ---- Running a case ---- */
 
-/* Numbers in (-1, 1), or small whole ones; on the diagonal-heavy side so that matrices can be solved. */
-static void fill(tu_type type, void *data) {
+/* Fills floats with random numbers in (-1, 1), and integers with 0 … 999. */
+static void fill_random(tu_type type, void *data) {
     int64_t count = tu_shape_elements(type.shape);
     uint32_t random = 1;
     for (int64_t i = 0; i < count; i++) {
@@ -237,22 +239,22 @@ static void fill(tu_type type, void *data) {
     }
 }
 
-static int by_value(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 static void print_row(const char *name, const tu_kernel_report *k, double *times, int runs, ceilings top) {
-    qsort(times, (size_t)runs, sizeof *times, by_value);
+    qsort(times, (size_t)runs, sizeof *times, compare_doubles);
     double t = times[runs / 2];
     double by_flops = (double)k->flops / top.flops_per_s, by_bytes = (double)k->bytes / top.bytes_per_s;
     double share = t > 0 ? 100 * (by_flops > by_bytes ? by_flops : by_bytes) / t : 0;
     printf("%-30s %-26.26s %9.3f %9.1f %8.1f %6.0f %% %s\n", name, k->kernel, 1e3 * t,
            t > 0 ? 1e-9 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0, share,
-           by_flops > by_bytes ? "of arithmetic" : "of bytes");
+           by_flops > by_bytes ? "of arithmetic" : "of bandwidth");
 }
 
-/* Runs until enough time has passed and prints the kernels' medians. */
+/* Runs the program for seconds_per_case and prints the median time of each kernel. */
 static tu_status measure(const char *name, tu_program *program, tu_state *state, const bench *b,
                          void *const *data, void *result, ceilings top) {
     static double times[MAX_KERNELS][MAX_RUNS];
@@ -261,7 +263,7 @@ static tu_status measure(const char *name, tu_program *program, tu_state *state,
     for (int i = 0; i < b->input_count; i++) feeds[i] = (tu_feed){b->inputs[i], data[i]};
     TU_TRY(tu_run(program, state, (size_t)b->input_count, feeds, &result)); /* warms up */
     double begin = now();
-    for (; runs < MAX_RUNS && (runs < LEAST_RUNS || now() - begin < seconds_a_case); runs++) {
+    for (; runs < MAX_RUNS && (runs < MIN_RUNS || now() - begin < seconds_per_case); runs++) {
         TU_TRY(tu_run(program, state, (size_t)b->input_count, feeds, &result));
         tu_kernel_report k = TU_SIZED(tu_kernel_report);
         for (size_t i = 0; i < MAX_KERNELS && i < tu_program_kernel_count(program) &&
@@ -277,13 +279,13 @@ static tu_status measure(const char *name, tu_program *program, tu_state *state,
     return TU_OK;
 }
 
-static tu_status run_built(const char *name, const bench *b, int threads, ceilings top) {
+static tu_status run_graph(const char *name, const bench *b, int threads, ceilings top) {
     void *data[MAX_INPUTS] = {0}, *result = malloc(tu_type_bytes(tu_value_type(b->result)));
     tu_program *program = NULL;
     tu_state *state = NULL;
     for (int i = 0; i < b->input_count; i++) {
         data[i] = malloc(tu_type_bytes(tu_value_type(b->inputs[i])));
-        if (data[i]) fill(tu_value_type(b->inputs[i]), data[i]);
+        if (data[i]) fill_random(tu_value_type(b->inputs[i]), data[i]);
     }
     tu_status status = tu_compile(b->graph, &program, .devices = "cpu:0", .threads = threads,
                                   .fetch = &b->result, .fetch_count = 1);
@@ -301,12 +303,12 @@ static tu_status run_case(const struct bench_case *c, tu_dtype dtype, int thread
     TU_TRY(tu_graph_new(&b.graph));
     c->build(&b);
     tu_status status = tu_graph_status(b.graph);
-    if (status == TU_OK) status = run_built(c->name, &b, threads, top);
+    if (status == TU_OK) status = run_graph(c->name, &b, threads, top);
     tu_graph_free(b.graph);
     return status;
 }
 
-/* ---- The command ---- */
+/* ---- Command line ---- */
 
 int main(int argc, char **argv) {
     int threads = (int)sysconf(_SC_NPROCESSORS_ONLN), failed = 0;

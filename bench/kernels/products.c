@@ -1,11 +1,11 @@
-/* Our matrix product beside oneDNN's, in f32, on the products of mlp and tutorial-cnn and on a few others: the benchmark
- * by which src/device/cpu/matmul.c chooses.
+/* Compares Tutti's f32 matrix product with oneDNN's, for the shapes of mlp and tutorial-cnn and a few others. The
+ * choice between them in src/device/cpu/matmul.c is based on this benchmark.
  *
- *     bench_products [--threads N] [--rounds N] [WORD]        WORD: only products whose name has it
+ *     bench_products [--threads N] [--rounds N] [WORD]        WORD: only products whose name contains it
  *
- * Each round runs all products by ours, then all by oneDNN, each after a walk over more memory than a second-level
- * cache holds: in a training step operands come from further away too. A row shows the least time of each,
- * which other people's work on the machine disturbs least, and how much faster ours is.
+ * Each round runs all products with Tutti, then all with oneDNN. Before each product the program touches more
+ * memory than fits in the L2 cache, because operands are not in L2 in a training step either. A row shows the
+ * minimum time of each, which other load on the machine affects least, and the speedup of Tutti over oneDNN.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa/loops.h"
 
-enum { WALK = 1 << 20 /* floats: 4 MB */, OURS = 0, DNNL = 1, SIDES = 2 };
+enum { EVICTION_FLOATS = 1 << 20 /* 4 MB */, TUTTI = 0, DNNL = 1, LIBRARIES = 2 };
 
 static const struct shape {
     const char *name;
@@ -45,8 +45,8 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 typedef struct trial {
     cpu_gemm gemm;
     cpu_dnnl *dnnl;
-    float *a, *b, *c, *workspace[SIDES];
-    double least[SIDES]; /* seconds */
+    float *a, *b, *c, *workspace[LIBRARIES];
+    double min_seconds[LIBRARIES];
 } trial;
 
 static float *new_numbers(size_t count) {
@@ -59,7 +59,7 @@ static float *new_numbers(size_t count) {
     return numbers;
 }
 
-static void prepare(const struct shape *s, int threads, trial *t) {
+static void prepare_trial(const struct shape *s, int threads, trial *t) {
     static const int64_t no_offset[1] = {0};
     t->gemm = (cpu_gemm){.loops = cpu_loops_for_this_machine()->gemm->f32,
                          .m = s->m,
@@ -68,8 +68,8 @@ static void prepare(const struct shape *s, int threads, trial *t) {
                          .transpose_a = s->transpose_a,
                          .transpose_b = s->transpose_b,
                          .batch = 1,
-                         .a_at = no_offset,
-                         .b_at = no_offset,
+                         .a_offsets = no_offset,
+                         .b_offsets = no_offset,
                          .threads = threads};
     cpu_gemm_plan(&t->gemm);
     cpu_dnnl_product p = {.batch = 1, .m = s->m, .n = s->n, .k = s->k, .dtype = TU_F32};
@@ -80,41 +80,41 @@ static void prepare(const struct shape *s, int threads, trial *t) {
     t->a = new_numbers((size_t)(s->m * s->k));
     t->b = new_numbers((size_t)(s->k * s->n));
     t->c = new_numbers((size_t)(s->m * s->n));
-    t->workspace[OURS] = new_numbers(cpu_gemm_workspace(&t->gemm) / sizeof(float));
+    t->workspace[TUTTI] = new_numbers(cpu_gemm_workspace(&t->gemm) / sizeof(float));
     t->workspace[DNNL] = new_numbers(t->dnnl ? cpu_dnnl_workspace(t->dnnl) / sizeof(float) : 0);
-    t->least[OURS] = t->least[DNNL] = 1e9;
+    t->min_seconds[TUTTI] = t->min_seconds[DNNL] = 1e9;
 }
 
-static void discard(trial *t) {
+static void free_trial(trial *t) {
     cpu_dnnl_free(t->dnnl);
     free(t->a);
     free(t->b);
     free(t->c);
-    free(t->workspace[OURS]);
+    free(t->workspace[TUTTI]);
     free(t->workspace[DNNL]);
 }
 
-static void run_once(trial *t, int side) {
+static void run_once(trial *t, int library) {
     double begin = now();
-    if (side == OURS) {
-        cpu_gemm_run(&t->gemm, &(cpu_gemm_operands){t->a, t->b, NULL, t->c, t->workspace[OURS], false});
+    if (library == TUTTI) {
+        cpu_gemm_run(&t->gemm, &(cpu_gemm_operands){t->a, t->b, NULL, t->c, t->workspace[TUTTI], false});
     } else {
         cpu_direct_operands o = {.first = t->a, .second = t->b, .out = t->c, .workspace = t->workspace[DNNL]};
         if (!t->dnnl || cpu_dnnl_run(t->dnnl, &o) != TU_OK) return;
     }
     double seconds = now() - begin;
-    if (seconds < t->least[side]) t->least[side] = seconds;
+    if (seconds < t->min_seconds[library]) t->min_seconds[library] = seconds;
 }
 
 static void print_row(const struct shape *s, const trial *t) {
     double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
     printf("%-16s %5lld %5lld %5lld %9.1f %9.1f", s->name, (long long)s->m, (long long)s->n, (long long)s->k,
-           1e6 * t->least[OURS], 1e-9 * flops / t->least[OURS]);
+           1e6 * t->min_seconds[TUTTI], 1e-9 * flops / t->min_seconds[TUTTI]);
     if (t->dnnl)
-        printf(" %9.1f %9.1f %7.2f\n", 1e6 * t->least[DNNL], 1e-9 * flops / t->least[DNNL],
-               t->least[DNNL] / t->least[OURS]);
+        printf(" %11.1f %9.1f %7.2f\n", 1e6 * t->min_seconds[DNNL], 1e-9 * flops / t->min_seconds[DNNL],
+               t->min_seconds[DNNL] / t->min_seconds[TUTTI]);
     else
-        printf(" %9s %9s\n", "-", "-");
+        printf(" %11s %9s\n", "-", "-");
 }
 
 int main(int argc, char **argv) {
@@ -132,20 +132,20 @@ int main(int argc, char **argv) {
     }
     static trial trials[SHAPES];
     tu__parallel_set_width(threads);
-    for (int i = 0; i < SHAPES; i++) prepare(&shapes[i], threads, &trials[i]);
-    float *walk = new_numbers(WALK);
+    for (int i = 0; i < SHAPES; i++) prepare_trial(&shapes[i], threads, &trials[i]);
+    float *eviction_buffer = new_numbers(EVICTION_FLOATS);
     for (int round = 0; round < rounds; round++)
-        for (int i = 0; i < SHAPES * SIDES; i++) {
+        for (int i = 0; i < SHAPES * LIBRARIES; i++) {
             if (!strstr(shapes[i % SHAPES].name, word)) continue;
-            for (int64_t j = 0; j < WALK; j += 16) walk[j] += 1;
+            for (int64_t j = 0; j < EVICTION_FLOATS; j += 16) eviction_buffer[j] += 1;
             run_once(&trials[i % SHAPES], i / SHAPES);
         }
-    printf("%d threads, f32, least of %d times\n\n%-16s %5s %5s %5s %9s %9s %9s %9s %7s\n", threads, rounds,
-           "product", "m", "n", "k", "ours, us", "GFLOP/s", "oneDNN", "GFLOP/s", "ratio");
+    printf("%d threads, f32, minimum of %d rounds\n\n%-16s %5s %5s %5s %9s %9s %11s %9s %7s\n", threads,
+           rounds, "product", "m", "n", "k", "Tutti, us", "GFLOP/s", "oneDNN, us", "GFLOP/s", "speedup");
     for (int i = 0; i < SHAPES; i++) {
         if (strstr(shapes[i].name, word)) print_row(&shapes[i], &trials[i]);
-        discard(&trials[i]);
+        free_trial(&trials[i]);
     }
-    free(walk);
+    free(eviction_buffer);
     return 0;
 }

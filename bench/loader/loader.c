@@ -1,9 +1,9 @@
-/* How many images a loader delivers: the set alone, no network behind it.
+/* Measures the throughput of a data loader, without a network.
  *
- *     bench_loader [SET] [THREADS] [SECONDS]              cifar10, all cores, 3
+ *     bench_loader [SET] [THREADS] [SECONDS]              defaults: cifar10, all cores, 3
  *
- * One line each for shuffled and plain order, in batches of 128. The first epoch is not counted: it brings the file into
- * memory. */
+ * Prints one line for shuffled and one for sequential order, with batches of 128. The first epoch is not measured: it
+ * loads the file into memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -43,10 +43,10 @@ static int measure(const tu_dataset *set, int threads, bool shuffle, double seco
     return 0;
 }
 
-int main(int count, char **words) {
-    const char *spec = count > 1 ? words[1] : "cifar10";
-    int threads = count > 2 ? atoi(words[2]) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    double seconds = count > 3 ? atof(words[3]) : 3;
+int main(int argc, char **argv) {
+    const char *spec = argc > 1 ? argv[1] : "cifar10";
+    int threads = argc > 2 ? atoi(argv[2]) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    double seconds = argc > 3 ? atof(argv[3]) : 3;
     tu_dataset *set;
     if (threads < 1 || !(seconds > 0)) {
         fprintf(stderr, "bench_loader: expected [SET] [THREADS] [SECONDS], numbers above 0\n");

@@ -1,19 +1,21 @@
-/* What a training run loses to data and reporting: a step of `tutti train` beside a step of `tutti bench`.
+/* Measures the overhead of the training loop (data loading, reporting): compares a step of `tutti train` with a
+ * step of `tutti bench`.
  *
- *     bench_loop [MODEL] [--data SET] [--threads N] …           tutorial-cnn on cifar10, 30 pairs of blocks
+ *     bench_loop [MODEL] [--data SET] [--threads N] …       default: tutorial-cnn on cifar10, 30 pairs of blocks
  *
- * Two processes cannot settle a difference of a few percent: where memory happens to lie, and who else uses the machine,
- * make more than that. So both are measured in one process, in turn. A run trains into a folder of its own, with all
- * that runs have: loader, preprocessing, guard, gradient norm, metrics, event file, progress line. Whenever it has made
- * a block of steps, its watcher makes as many steps of the same network over one fixed batch, as `tutti bench` does.
- * Neighbouring blocks are a pair, and the median of the pairs' ratios is the answer.
+ * A difference of a few percent cannot be measured with two processes: the memory layout and other load on the
+ * machine cause larger differences. Both are therefore measured in one process, alternating. The program trains
+ * into a temporary run folder, with everything a run has: loader, preprocessing, check for non-finite values,
+ * gradient norm, metrics, event file, progress line. After each block of training steps the progress callback runs
+ * a block of the same number of steps of the same network on one fixed batch, as `tutti bench` does. Two
+ * consecutive blocks are a pair; the result is the median ratio of all pairs.
  *
- * A step of training lasts from the watcher's return to the end of showing the next step, so that everything between two
- * steps counts. Evaluations and checkpoints do not: they are work of their own, once an epoch. Blocks with the short
- * step that ends an epoch are made again, and the first step after each change of sides warms its caches up, untimed.
+ * The time of a training step is from the return of the progress callback to the end of printing the next step, so
+ * that everything between two steps is included. Evaluations and checkpoints are not. A block that contains the
+ * last, shorter step of an epoch is discarded. The first step of each block is not timed; it warms up the caches.
  *
- * The run uses the update of `tutti bench`, momentum alone, since data and reporting are what is asked about; with
- * --recipe it uses that recipe's. */
+ * By default the run uses the optimizer of `tutti bench` (momentum), because only data loading and reporting are
+ * measured; with --recipe it uses the optimizer of that recipe. */
 #include <errno.h>
 #include <ftw.h>
 #include <inttypes.h>
@@ -31,7 +33,7 @@
 
 enum { MAX_PAIRS = 1000, NEVER = 1000000000 };
 
-/* ---- What is asked for ---- */
+/* ---- Options ---- */
 
 struct loop_values {
     const char *data, *recipe, *precision;
@@ -42,59 +44,60 @@ static const struct loop_values defaults = {
     .data = "cifar10", .precision = "f32", .batch = 128, .steps = 8, .pairs = 30};
 
 static const struct cli_option options[] = {
-    CLI_STRING(struct loop_values, data, "data", 'd', "SET", "the set to train on"),
+    CLI_STRING(struct loop_values, data, "data", 'd', "SET", "data set to train on"),
     CLI_STRING(struct loop_values, recipe, "recipe", 'r', "NAME",
-               "train by this recipe as it is (unless given: quick, with the update of 'tutti bench')"),
-    CLI_STRING(struct loop_values, precision, "precision", 'p', "TYPE", "of products and activations"),
+               "recipe to train with (default: quick, with the optimizer of 'tutti bench')"),
+    CLI_STRING(struct loop_values, precision, "precision", 'p', "TYPE",
+               "dtype of matmuls, convolutions and activations"),
     CLI_INT(struct loop_values, threads, "threads", 't', "N", 1, 1024, "threads (default: all cores)"),
-    CLI_INT(struct loop_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch"),
-    CLI_INT(struct loop_values, steps, "steps", 's', "N", 1, 1000000, "timed steps in a block"),
-    CLI_INT(struct loop_values, pairs, "pairs", 'n', "N", 1, MAX_PAIRS, "pairs of blocks"),
+    CLI_INT(struct loop_values, batch, "batch", 'b', "N", 1, 1048576, "samples per batch"),
+    CLI_INT(struct loop_values, steps, "steps", 's', "N", 1, 1000000, "timed steps per block"),
+    CLI_INT(struct loop_values, pairs, "pairs", 'n', "N", 1, MAX_PAIRS, "number of pairs of blocks"),
     {0},
 };
 
-/* ---- Where the time of a step goes ---- */
+/* ---- Time per phase of a step ---- */
 
-enum part { PREPROCESSING, NETWORK, UPDATE, OUTSIDE, PARTS };
+enum phase { PREPROCESSING, NETWORK, UPDATE, OUTSIDE, PHASES };
 
-static const char *const part_names[PARTS] = {"preprocessing", "network, loss, gradients",
-                                              "norm, guard, update", "outside of kernels"};
+static const char *const phase_names[PHASES] = {"preprocessing", "network, loss, gradients",
+                                                "gradient norm, update", "outside of kernels"};
 
-/* What a kernel belongs to, by the name of its first operation; all others are the network's. */
+/* The phase of a kernel by the name of its first operation; all other kernels belong to NETWORK. */
 static const struct {
     const char *prefix;
-    enum part part;
+    enum phase phase;
 } prefixes[] = {{"preprocess/", PREPROCESSING}, {"optimizer/", UPDATE}, {"schedule/", UPDATE}};
 
-/* Seconds: sums while a block is under way, means once it is made. */
+/* In seconds: sums while a block is running, means per step afterwards. */
 struct times {
-    double step, part[PARTS];
-    double shown; /* of a training step: the progress line, which is outside of kernels too */
+    double step, phase[PHASES];
+    double progress_seconds; /* printing the progress line, a part of OUTSIDE */
 };
 
-static enum part part_of(const char *node) {
+static enum phase phase_of(const char *node) {
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (strncmp(node, prefixes[i].prefix, strlen(prefixes[i].prefix)) == 0) return prefixes[i].part;
+        if (strncmp(node, prefixes[i].prefix, strlen(prefixes[i].prefix)) == 0) return prefixes[i].phase;
     return NETWORK;
 }
 
-static void add_step(struct times *sum, const tu_program *program, double seconds, double shown) {
+static void add_step(struct times *sum, const tu_program *program, double seconds, double progress_seconds) {
     tu_kernel_report kernel = TU_SIZED(tu_kernel_report);
     double outside = seconds;
     for (size_t i = 0;
          i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &kernel) == TU_OK; i++) {
-        sum->part[part_of(kernel.node)] += kernel.seconds;
+        sum->phase[phase_of(kernel.node)] += kernel.seconds;
         outside -= kernel.seconds;
     }
-    sum->part[OUTSIDE] += outside;
+    sum->phase[OUTSIDE] += outside;
     sum->step += seconds;
-    sum->shown += shown;
+    sum->progress_seconds += progress_seconds;
 }
 
 static struct times mean(struct times sum, int64_t steps) {
     sum.step /= (double)steps;
-    sum.shown /= (double)steps;
-    for (int p = 0; p < PARTS; p++) sum.part[p] /= (double)steps;
+    sum.progress_seconds /= (double)steps;
+    for (int p = 0; p < PHASES; p++) sum.phase[p] /= (double)steps;
     return sum;
 }
 
@@ -106,15 +109,15 @@ struct bench {
     tu__trainer trainer;
     struct progress progress;
     volatile sig_atomic_t stop;
-    tu_status status; /* of what the watcher did */
+    tu_status status; /* of the progress callback */
     struct times block;
-    int64_t made;   /* steps of the block under way; -1: the untimed one comes first */
-    double resumed; /* when the watcher returned */
+    int64_t timed_steps; /* timed steps of the present block; -1: the next step is the untimed one */
+    double returned_at;  /* when the progress callback returned */
     int64_t pairs;
-    struct times training[MAX_PAIRS], fixed[MAX_PAIRS];
+    struct times training_blocks[MAX_PAIRS], bench_blocks[MAX_PAIRS];
 };
 
-static tu_status fixed_block(struct bench *b, struct times *block) {
+static tu_status run_bench_block(struct bench *b, struct times *block) {
     struct times sum = {0};
     TU_TRY(workload_step(&b->work));
     for (int64_t i = 0; i < b->values.steps; i++) {
@@ -128,34 +131,35 @@ static tu_status fixed_block(struct bench *b, struct times *block) {
 
 static void restart_block(struct bench *b) {
     b->block = (struct times){0};
-    b->made = -1;
+    b->timed_steps = -1;
 }
 
 static void end_block(struct bench *b) {
-    b->training[b->pairs] = mean(b->block, b->values.steps);
-    b->status = fixed_block(b, &b->fixed[b->pairs]);
+    b->training_blocks[b->pairs] = mean(b->block, b->values.steps);
+    b->status = run_bench_block(b, &b->bench_blocks[b->pairs]);
     b->stop = b->status != TU_OK || ++b->pairs == b->values.pairs;
     restart_block(b);
 }
 
-static void take_step(struct bench *b, const tu_train_report *report, double seconds, double shown) {
+static void record_step(struct bench *b, const tu_train_report *report, double seconds,
+                        double progress_seconds) {
     bool ends_epoch = report->step % b->trainer.config.steps_per_epoch == 0;
     if (ends_epoch) {
         restart_block(b);
         return;
     }
-    if (b->made >= 0) add_step(&b->block, b->trainer.stepper.full.program, seconds, shown);
-    if (++b->made == b->values.steps) end_block(b);
+    if (b->timed_steps >= 0) add_step(&b->block, b->trainer.stepper.full.program, seconds, progress_seconds);
+    if (++b->timed_steps == b->values.steps) end_block(b);
 }
 
-static void watch(void *context, const tu_train_report *report) {
+static void on_progress(void *context, const tu_train_report *report) {
     struct bench *b = context;
-    double told = tu__now();
+    double called = tu__now();
     progress_show(&b->progress, report);
     if (report->event != TU_TRAIN_STEPPED) return;
     double now = tu__now();
-    take_step(b, report, now - b->resumed, now - told);
-    b->resumed = tu__now();
+    record_step(b, report, now - b->returned_at, now - called);
+    b->returned_at = tu__now();
 }
 
 /* ---- The run ---- */
@@ -165,21 +169,21 @@ static int remove_entry(const char *path, const struct stat *status, int kind, s
     return remove(path);
 }
 
-static tu_status make_folder(char *folder, size_t size) {
-    const char *place = getenv("TMPDIR");
-    snprintf(folder, size, "%s/tutti-loop-XXXXXX", place && *place ? place : "/tmp");
+static tu_status create_folder(char *folder, size_t size) {
+    const char *parent = getenv("TMPDIR");
+    snprintf(folder, size, "%s/tutti-loop-XXXXXX", parent && *parent ? parent : "/tmp");
     if (mkdtemp(folder)) return TU_OK;
-    return tu_fail(TU_IO, "cannot make the folder '%s': %s; TMPDIR names another place", folder,
+    return tu_fail(TU_IO, "cannot create the folder '%s': %s; set TMPDIR to another folder", folder,
                    strerror(errno));
 }
 
-static tu_status begin_run(struct bench *b, const char *model, const char *folder) {
+static tu_status start_run(struct bench *b, const char *model, const char *folder) {
     const struct loop_values *v = &b->values;
     tu_train_options o = {.struct_size = sizeof o,
                           .recipe = v->recipe,
                           .out = folder,
                           .stop = &b->stop,
-                          .watch = watch,
+                          .watch = on_progress,
                           .context = b,
                           .devices = "cpu:0",
                           .threads = v->threads,
@@ -191,34 +195,34 @@ static tu_status begin_run(struct bench *b, const char *model, const char *folde
     return tu__trainer_begin(&b->trainer, model, v->data, &o, NULL);
 }
 
-/* Steps that a run needs: one that is not timed for each block, and one block made again in each epoch. */
+/* Fails if the run has too few steps. Each block has one untimed step more, and each epoch discards one block. */
 static tu_status check_length(const struct bench *b) {
     const tu__run_config *c = &b->trainer.config;
     int64_t block = b->values.steps + 1, needed = b->values.pairs * block;
     int64_t timed = c->steps - (c->steps / c->steps_per_epoch + 1) * block;
     if (needed <= timed && c->settings.accumulate == 1) return TU_OK;
     return tu_fail(TU_INVALID,
-                   "%" PRId64 " pairs of %" PRId64 " steps: expected no more than fit into the %" PRId64
-                   " steps of the run, each over a whole batch; use fewer, or a larger set",
+                   "%" PRId64 " pairs of %" PRId64 " steps do not fit into the %" PRId64
+                   " steps of the run (without gradient accumulation): use fewer, or a larger data set",
                    b->values.pairs, b->values.steps, c->steps);
 }
 
 /* ---- Printing ---- */
 
-static int by_value(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* The number that `share` of the numbers lie below; sorts them. */
-static double quantile(double *numbers, int64_t count, double share) {
-    qsort(numbers, (size_t)count, sizeof *numbers, by_value);
-    double at = share * (double)(count - 1);
+/* Returns the quantile `fraction` (0 to 1) of the numbers; sorts them. */
+static double quantile(double *numbers, int64_t count, double fraction) {
+    qsort(numbers, (size_t)count, sizeof *numbers, compare_doubles);
+    double at = fraction * (double)(count - 1);
     int64_t below = (int64_t)at, above = below + 1 < count ? below + 1 : below;
     return numbers[below] + (at - (double)below) * (numbers[above] - numbers[below]);
 }
 
-/* Of one field of all blocks of a side, in milliseconds. */
+/* Returns the median, in milliseconds, of the field at `offset` over all blocks. */
 static double median_ms(const struct times *blocks, int64_t count, size_t offset) {
     double numbers[MAX_PAIRS];
     for (int64_t i = 0; i < count; i++)
@@ -227,31 +231,32 @@ static double median_ms(const struct times *blocks, int64_t count, size_t offset
 }
 
 static void print_row(const char *name, const struct bench *b, size_t offset) {
-    double training = median_ms(b->training, b->pairs, offset);
-    double fixed = median_ms(b->fixed, b->pairs, offset), whole = median_ms(b->fixed, b->pairs, 0);
-    printf("%-28s %9.3f %9.3f %9.3f %8.2f%%\n", name, training, fixed, training - fixed,
-           100 * (training - fixed) / whole);
+    double training = median_ms(b->training_blocks, b->pairs, offset);
+    double bench = median_ms(b->bench_blocks, b->pairs, offset),
+           bench_step = median_ms(b->bench_blocks, b->pairs, 0);
+    printf("%-28s %9.3f %9.3f %9.3f %8.2f%%\n", name, training, bench, training - bench,
+           100 * (training - bench) / bench_step);
 }
 
 static void print_results(const struct bench *b, const char *model) {
     double ratios[MAX_PAIRS];
-    for (int64_t i = 0; i < b->pairs; i++) ratios[i] = b->training[i].step / b->fixed[i].step;
+    for (int64_t i = 0; i < b->pairs; i++) ratios[i] = b->training_blocks[i].step / b->bench_blocks[i].step;
     printf("%s on %s, batch %" PRId64 ", %s, %" PRId64 " threads; %" PRId64 " pairs of %" PRId64 " steps\n\n",
            model, b->values.data, b->trainer.config.settings.batch, b->values.precision,
            b->trainer.config.settings.threads, b->pairs, b->values.steps);
-    printf("%-28s %9s %9s %9s %9s\n", "median, ms", "training", "bench", "more", "share");
-    print_row("a step", b, offsetof(struct times, step));
-    for (size_t p = 0; p < PARTS; p++)
-        print_row(part_names[p], b, offsetof(struct times, part) + p * sizeof(double));
-    print_row("  of which the progress line", b, offsetof(struct times, shown));
+    printf("%-28s %9s %9s %9s %9s\n", "median, ms", "training", "bench", "overhead", "share");
+    print_row("step", b, offsetof(struct times, step));
+    for (size_t p = 0; p < PHASES; p++)
+        print_row(phase_names[p], b, offsetof(struct times, phase) + p * sizeof(double));
+    print_row("  including progress line", b, offsetof(struct times, progress_seconds));
     double low = quantile(ratios, b->pairs, 0.25), high = quantile(ratios, b->pairs, 0.75);
-    printf("\nthe loop loses %.2f%% (median of the pairs; half of them between %.2f%% and %.2f%%)\n",
+    printf("\noverhead of the training loop: %.2f%% (median of the pairs; quartiles %.2f%% and %.2f%%)\n",
            100 * (quantile(ratios, b->pairs, 0.5) - 1), 100 * (low - 1), 100 * (high - 1));
 }
 
-/* ---- All of it ---- */
+/* ---- Measuring one model ---- */
 
-static tu_status measure_in(struct bench *b, const char *model, const char *folder) {
+static tu_status measure_in_folder(struct bench *b, const char *model, const char *folder) {
     const struct loop_values *v = &b->values;
     const struct workload_settings settings = {.model = model,
                                                .devices = "cpu:0",
@@ -259,7 +264,7 @@ static tu_status measure_in(struct bench *b, const char *model, const char *fold
                                                .threads = (int)v->threads,
                                                .batch = v->batch};
     TU_TRY(workload_begin(&b->work, &settings));
-    TU_TRY(begin_run(b, model, folder));
+    TU_TRY(start_run(b, model, folder));
     TU_TRY(check_length(b));
     restart_block(b);
     TU_TRY(tu__trainer_run(&b->trainer, NULL));
@@ -271,10 +276,10 @@ static tu_status measure_in(struct bench *b, const char *model, const char *fold
 
 static tu_status measure(struct bench *b, const char *model) {
     char folder[4096];
-    TU_TRY(make_folder(folder, sizeof folder));
+    TU_TRY(create_folder(folder, sizeof folder));
     progress_begin(&b->progress, false);
-    b->progress.terminal = true; /* the line is drawn wherever it goes: drawing it is part of the loop */
-    tu_status status = measure_in(b, model, folder);
+    b->progress.terminal = true; /* draw the progress line always: it is part of the loop */
+    tu_status status = measure_in_folder(b, model, folder);
     progress_end(&b->progress);
     tu__trainer_end(&b->trainer);
     workload_end(&b->work);
@@ -282,17 +287,18 @@ static tu_status measure(struct bench *b, const char *model) {
     return status;
 }
 
-/* ---- The command ---- */
+/* ---- Command line ---- */
 
 static int help(void) {
-    printf("Usage: bench_loop [MODEL] [OPTIONS]\n\n"
-           "Times training steps of MODEL (tutorial-cnn) and steps of 'tutti bench' in turn.\n\n");
+    printf(
+        "Usage: bench_loop [MODEL] [OPTIONS]\n\n"
+        "Measures training steps of MODEL (default tutorial-cnn) and steps of 'tutti bench', alternating.\n\n");
     cli_print_options(stdout, options, &defaults);
     return CLI_DONE;
 }
 
 int main(int argc, char **argv) {
-    static struct bench bench; /* too large for a stack */
+    static struct bench bench; /* too large for the stack */
     bench.values = defaults;
     int operands = cli_parse("bench_loop", options, argc - 1, argv + 1, &bench.values);
     if (operands == CLI_PARSE_HELP) return help();

@@ -1,15 +1,16 @@
-/* How far losses and gradients of whole networks are from f64, on any device and in any precision.
+/* Measures the errors of losses and gradients of networks against f64, on any device and in any precision.
  *
  *     bench_numerics [--only NAME] [--draws N] [--out FOLDER] [--most ERROR] RUN...
  *     bench_numerics cpu/f32 cpu/bf16 gpu:0/f32 gpu:0/tf32 gpu:0/bf16
  *
- * A RUN is a device and a precision. What it is compared with is the reference device in f64. A line for each network and run:
- * the relative error of the loss, and the largest of a gradient, each as the norm of the difference over the norm of what it
- * should be. Weights and data are drawn N times (once); errors are the medians: a rectifier whose input is close to zero is
- * the other way round after rounding, which makes a single draw a matter of luck.
+ * A RUN is a device and a precision. Its results are compared with those of the reference device in f64. For each
+ * network and run the program prints the relative error of the loss and the largest relative error of a gradient,
+ * each as |difference| / |expected| in the Euclidean norm. Weights and data are drawn N times (default 1), and
+ * medians are printed: if the input of a ReLU is close to zero, rounding may change its sign, so a single draw may
+ * not be typical.
  *
- * With --out what went in and what came out are kept, for bench/compare/numerics.py; with --most the status is 1 where an
- * error of any draw is larger. */
+ * --out saves inputs and results for bench/compare/numerics.py. With --most the exit status is 1 if an error in
+ * any draw exceeds ERROR. */
 #include <math.h>
 #include <string.h>
 
@@ -25,33 +26,33 @@ typedef struct run {
 
 typedef struct results {
     int count;
-    char name[MAX_RESULTS][TENSOR_NAME]; /* "loss", then what it was differentiated by */
+    char name[MAX_RESULTS][TENSOR_NAME]; /* "loss", then the inputs whose gradients follow */
     tu_shape shape[MAX_RESULTS];
     double *numbers[MAX_RESULTS];
 } results;
 
 typedef struct options {
     const char *only, *out;
-    double most; /* 0: any error will do */
+    double max_error; /* of --most; 0: no limit */
     int draws;
     int run_count;
     run runs[MAX_RUNS];
 } options;
 
-static void give_up(const char *what, const char *which) {
+static void fail(const char *what, const char *which) {
     fprintf(stderr, "bench_numerics: %s '%s'\n", what, which);
     exit(2);
 }
 
-static void *take(size_t bytes) {
+static void *allocate(size_t bytes) {
     void *memory = malloc(bytes);
-    if (!memory) give_up("out of memory in", "an allocation");
+    if (!memory) fail("out of memory in", "allocate");
     return memory;
 }
 
 /* ---- Data ---- */
 
-/* splitmix64: number `index` of the sequence of a tensor. */
+/* Returns number `index` of the random sequence of a tensor (splitmix64). */
 static uint64_t draw(uint64_t sequence, uint64_t index) {
     uint64_t x = (sequence << 40) + (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -59,67 +60,67 @@ static uint64_t draw(uint64_t sequence, uint64_t index) {
     return x ^ (x >> 31);
 }
 
-/* What f32 holds exactly, whatever the type: all precisions begin with the same numbers. */
-static float number_of(const tensor *t, uint64_t bits) {
+/* Returns an element that f32 represents exactly, so that all precisions get the same inputs. */
+static float element_of(const tensor *t, uint64_t bits) {
     double uniform = (double)(bits >> 11) * 0x1p-53;
     return (float)(t->mean + t->deviation * sqrt(3) * (2 * uniform - 1));
 }
 
 static void *fill_tensor(const tensor *t, uint64_t sequence, tu_dtype dtype) {
     int64_t count = tu_shape_elements(tu_value_shape(t->value));
-    void *data = take((size_t)count * sizeof(double));
+    void *data = allocate((size_t)count * sizeof(double));
     for (int64_t i = 0; i < count; i++) {
         uint64_t bits = draw(sequence, (uint64_t)i);
         if (t->classes)
             ((int32_t *)data)[i] = (int32_t)(bits % (uint64_t)t->classes);
         else if (dtype == TU_F64)
-            ((double *)data)[i] = number_of(t, bits);
+            ((double *)data)[i] = element_of(t, bits);
         else
-            ((float *)data)[i] = number_of(t, bits);
+            ((float *)data)[i] = element_of(t, bits);
     }
     return data;
 }
 
-/* Which network, and which draw of its weights and data. */
+/* A network, and one draw of its weights and data. */
 typedef struct problem {
     int network, draw;
 } problem;
 
-static uint64_t sequence_of(problem p, int place) {
-    return ((uint64_t)p.draw * NETWORKS + (uint64_t)p.network) * MAX_TENSORS + (uint64_t)place + 1;
+static uint64_t sequence_of(problem p, int index) {
+    return ((uint64_t)p.draw * NETWORKS + (uint64_t)p.network) * MAX_TENSORS + (uint64_t)index + 1;
 }
 
-/* ---- A run ---- */
+/* ---- Running a network ---- */
 
-static int list_wanted(const network *n, tu_value wanted[MAX_TENSORS], results *r) {
+static int list_differentiated(const network *n, tu_value differentiated[MAX_TENSORS], results *r) {
     int count = 0;
     for (int i = 0; i < n->tensor_count; i++) {
-        if (!n->tensors[i].wanted) continue;
-        wanted[count++] = n->tensors[i].value;
+        if (!n->tensors[i].differentiated) continue;
+        differentiated[count++] = n->tensors[i].value;
         snprintf(r->name[count], sizeof r->name[count], "%s", n->tensors[i].name);
     }
     return count;
 }
 
-static void keep_result(results *r, int i, tu_value value, const void *out) {
+static void store_result(results *r, int i, tu_value value, const void *out) {
     r->shape[i] = tu_value_shape(value);
     int64_t count = tu_shape_elements(r->shape[i]);
-    r->numbers[i] = take((size_t)count * sizeof(double));
+    r->numbers[i] = allocate((size_t)count * sizeof(double));
     for (int64_t e = 0; e < count; e++)
         r->numbers[i][e] =
             tu_value_dtype(value) == TU_F64 ? ((const double *)out)[e] : ((const float *)out)[e];
 }
 
-/* Builds the network in the type, with everything that is fetched of it. */
+/* Builds the network in `dtype`, with its gradients, and lists the values to fetch. */
 static void build(int which, tu_dtype dtype, network *n, tu_value fetch[MAX_RESULTS], results *r) {
-    tu_value wanted[MAX_TENSORS];
+    tu_value differentiated[MAX_TENSORS];
     *n = (network){.dtype = dtype};
     must(tu_graph_new(&n->graph));
     fetch[0] = networks[which].build(n);
     must(tu_graph_status(n->graph));
     snprintf(r->name[0], sizeof r->name[0], "loss");
-    r->count = 1 + list_wanted(n, wanted, r);
-    must(tu_gradients(fetch[0], (size_t)r->count - 1, wanted, &fetch[1]));
+    r->count = 1 + list_differentiated(n, differentiated, r);
+    must(tu_gradients(fetch[0], (size_t)r->count - 1, differentiated, &fetch[1]));
 }
 
 static results compute(problem p, const run *how) {
@@ -139,10 +140,10 @@ static results compute(problem p, const run *how) {
         fed[i] = fill_tensor(&n.tensors[i], sequence_of(p, i), n.dtype);
         feeds[i] = (tu_feed){n.tensors[i].value, fed[i]};
     }
-    for (int i = 0; i < r.count; i++) out[i] = take(tu_type_bytes(tu_value_type(fetch[i])));
+    for (int i = 0; i < r.count; i++) out[i] = allocate(tu_type_bytes(tu_value_type(fetch[i])));
     must(tu_run(program, state, (size_t)n.tensor_count, feeds, out));
     for (int i = 0; i < r.count; i++) {
-        keep_result(&r, i, fetch[i], out[i]);
+        store_result(&r, i, fetch[i], out[i]);
         free(out[i]);
     }
     for (int i = 0; i < n.tensor_count; i++) free(fed[i]);
@@ -158,36 +159,37 @@ static void free_results(results *r) {
 
 /* ---- Errors ---- */
 
-/* One that is not a number is endless. */
-static double relative_error(const results *found, const results *wanted, int i) {
+/* Returns |found - expected| / |expected|; infinity instead of NaN. */
+static double relative_error(const results *found, const results *expected, int i) {
     double off = 0, size = 0;
-    for (int64_t e = 0; e < tu_shape_elements(wanted->shape[i]); e++) {
-        double w = wanted->numbers[i][e], d = found->numbers[i][e] - w;
+    for (int64_t e = 0; e < tu_shape_elements(expected->shape[i]); e++) {
+        double w = expected->numbers[i][e], d = found->numbers[i][e] - w;
         off += d * d, size += w * w;
     }
     double error = sqrt(off / size);
     return isnan(error) ? INFINITY : error;
 }
 
-/* Errors of a run, draw by draw. */
+/* The errors of a run, per draw. */
 typedef struct errors {
     double loss[MAX_DRAWS], gradient[MAX_DRAWS];
-    double largest; /* of a gradient, of all draws, */
-    char worst[TENSOR_NAME];
-    bool wrong; /* one is larger than asked for */
+    double largest;          /* gradient error over all draws */
+    char worst[TENSOR_NAME]; /* the name of that gradient's input */
+    bool exceeded;           /* an error exceeds --most */
 } errors;
 
-static void add_errors(errors *e, const options *o, int draw, const results *found, const results *wanted) {
-    e->loss[draw] = relative_error(found, wanted, 0);
+static void add_errors(errors *e, const options *o, int draw, const results *found, const results *expected) {
+    e->loss[draw] = relative_error(found, expected, 0);
     e->gradient[draw] = 0;
-    for (int i = 1; i < wanted->count; i++) {
-        double error = relative_error(found, wanted, i);
+    for (int i = 1; i < expected->count; i++) {
+        double error = relative_error(found, expected, i);
         if (error > e->gradient[draw]) e->gradient[draw] = error;
         if (error <= e->largest) continue;
         e->largest = error;
-        snprintf(e->worst, sizeof e->worst, "%s", wanted->name[i]);
+        snprintf(e->worst, sizeof e->worst, "%s", expected->name[i]);
     }
-    if (o->most > 0 && (e->loss[draw] > o->most || e->gradient[draw] > o->most)) e->wrong = true;
+    if (o->max_error > 0 && (e->loss[draw] > o->max_error || e->gradient[draw] > o->max_error))
+        e->exceeded = true;
 }
 
 static void print_errors(const options *o, int which, const run *how, errors *e) {
@@ -202,10 +204,10 @@ static void write_file(const options *o, problem p, const char *what, size_t cou
                        const named_tensor *tensors) {
     char path[PATH];
     snprintf(path, sizeof path, "%s/%s.%d.%s.safetensors", o->out, networks[p.network].name, p.draw, what);
-    if (!write_tensors(path, count, tensors)) give_up("cannot write", path);
+    if (!write_tensors(path, count, tensors)) fail("cannot write", path);
 }
 
-static void keep_inputs(const options *o, problem p) {
+static void save_inputs(const options *o, problem p) {
     network n;
     tu_value fetch[MAX_RESULTS];
     results r;
@@ -219,7 +221,7 @@ static void keep_inputs(const options *o, problem p) {
     tu_graph_free(n.graph);
 }
 
-static void keep_results(const options *o, problem p, const run *how, const results *r) {
+static void save_results(const options *o, problem p, const run *how, const results *r) {
     named_tensor tensors[MAX_RESULTS];
     char what[64];
     for (int i = 0; i < r->count; i++)
@@ -228,101 +230,101 @@ static void keep_results(const options *o, problem p, const run *how, const resu
     write_file(o, p, what, (size_t)r->count, tensors);
 }
 
-/* ---- The command line ---- */
+/* ---- Command line ---- */
 
 static void measure_draw(const options *o, problem p, errors *list) {
-    static const run oracle = {"ref", "f64"};
-    results wanted = compute(p, &oracle);
+    static const run reference = {"ref", "f64"};
+    results expected = compute(p, &reference);
     if (o->out) {
-        keep_inputs(o, p);
-        keep_results(o, p, &oracle, &wanted);
+        save_inputs(o, p);
+        save_results(o, p, &reference, &expected);
     }
     for (int i = 0; i < o->run_count; i++) {
         results found = compute(p, &o->runs[i]);
-        add_errors(&list[i], o, p.draw, &found, &wanted);
-        if (o->out) keep_results(o, p, &o->runs[i], &found);
+        add_errors(&list[i], o, p.draw, &found, &expected);
+        if (o->out) save_results(o, p, &o->runs[i], &found);
         free_results(&found);
     }
-    free_results(&wanted);
+    free_results(&expected);
 }
 
-/* How many runs were off by more than is asked for. */
+/* Returns the number of runs with errors above --most. */
 static int measure(const options *o, int which) {
     static errors list[MAX_RUNS];
-    int wrong = 0;
+    int exceeded = 0;
     memset(list, 0, sizeof list);
     for (int draw = 0; draw < o->draws; draw++)
         measure_draw(o, (problem){.network = which, .draw = draw}, list);
     for (int i = 0; i < o->run_count; i++) {
         print_errors(o, which, &o->runs[i], &list[i]);
-        wrong += list[i].wrong;
+        exceeded += list[i].exceeded;
     }
-    return wrong;
+    return exceeded;
 }
 
-static int read_draws(const char *word) {
+static int parse_draws(const char *word) {
     char *end;
     long draws = strtol(word, &end, 10);
     if (end == word || *end || draws < 1 || draws > MAX_DRAWS)
-        give_up("--draws is followed by a number from 1 to 99, not", word);
+        fail("--draws: expected a number from 1 to 99, not", word);
     return (int)draws;
 }
 
-static double read_error(const char *word) {
+static double parse_error(const char *word) {
     char *end;
     double error = strtod(word, &end);
-    if (end == word || *end || !(error > 0)) give_up("--most is followed by a number above 0, not", word);
+    if (end == word || *end || !(error > 0)) fail("--most: expected a number above 0, not", word);
     return error;
 }
 
-/* "gpu:0/bf16" */
-static run read_run(const char *word) {
+/* Parses "gpu:0/bf16". */
+static run parse_run(const char *word) {
     static const char *const precisions[] = {"f64", "f32", "tf32", "bf16", "f16"};
     run r;
     const char *slash = strrchr(word, '/');
     if (!slash || (size_t)(slash - word) >= sizeof r.device || strlen(slash + 1) >= sizeof r.precision)
-        give_up("expected a device and a precision, such as cpu/bf16, not", word);
+        fail("expected a device and a precision, such as cpu/bf16, not", word);
     snprintf(r.device, sizeof r.device, "%.*s", (int)(slash - word), word);
     snprintf(r.precision, sizeof r.precision, "%s", slash + 1);
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
         if (strcmp(r.precision, precisions[i]) == 0) return r;
-    give_up("the precision is f64, f32, tf32, bf16 or f16, not that of", word);
+    fail("expected the precision f64, f32, tf32, bf16 or f16, not that of", word);
     return r;
 }
 
-static options read_words(int count, char **words) {
+static options parse_options(int argc, char **argv) {
     options o = {.draws = 1};
-    for (int i = 1; i < count; i++) {
-        bool only = strcmp(words[i], "--only") == 0, out = strcmp(words[i], "--out") == 0;
-        bool most = strcmp(words[i], "--most") == 0, draws = strcmp(words[i], "--draws") == 0;
-        if ((only || out || most || draws) && ++i == count)
-            give_up("what follows is missing behind", words[i - 1]);
+    for (int i = 1; i < argc; i++) {
+        bool only = strcmp(argv[i], "--only") == 0, out = strcmp(argv[i], "--out") == 0;
+        bool max_error = strcmp(argv[i], "--most") == 0, draws = strcmp(argv[i], "--draws") == 0;
+        if ((only || out || max_error || draws) && ++i == argc) fail("a value is missing after", argv[i - 1]);
         if (only)
-            o.only = words[i];
+            o.only = argv[i];
         else if (out)
-            o.out = words[i];
-        else if (most)
-            o.most = read_error(words[i]);
+            o.out = argv[i];
+        else if (max_error)
+            o.max_error = parse_error(argv[i]);
         else if (draws)
-            o.draws = read_draws(words[i]);
+            o.draws = parse_draws(argv[i]);
         else if (o.run_count == MAX_RUNS)
-            give_up("there are too many runs, the first too many is", words[i]);
+            fail("too many runs (at most 16):", argv[i]);
         else
-            o.runs[o.run_count++] = read_run(words[i]);
+            o.runs[o.run_count++] = parse_run(argv[i]);
     }
     return o;
 }
 
-int main(int count, char **words) {
-    options o = read_words(count, words);
-    int known = 0, wrong = 0;
-    printf("%-20s %-10s %-5s %9s %9s  %s\n", "network", "device", "in", "loss", "gradient", "the worst");
+int main(int argc, char **argv) {
+    options o = parse_options(argc, argv);
+    int known = 0, exceeded = 0;
+    printf("%-20s %-10s %-5s %9s %9s  %s\n", "network", "device", "dtype", "loss", "gradient",
+           "worst gradient");
     for (int i = 0; i < NETWORKS; i++) {
         if (o.only && strcmp(o.only, networks[i].name) != 0) continue;
-        wrong += measure(&o, i);
+        exceeded += measure(&o, i);
         known++;
     }
-    if (!known) give_up("there is no network", o.only);
-    if (wrong) fprintf(stderr, "bench_numerics: %d results are off by more than %g\n", wrong, o.most);
-    return wrong ? 1 : 0;
+    if (!known) fail("unknown network", o.only);
+    if (exceeded) fprintf(stderr, "bench_numerics: %d runs have errors above %g\n", exceeded, o.max_error);
+    return exceeded ? 1 : 0;
 }

@@ -1,4 +1,4 @@
-/* Tensors written as a safetensors file (u64 length, JSON, data), for Python to read. */
+/* Writes tensors as a safetensors file (u64 length, JSON, data), for Python. */
 #ifndef BENCH_NUMERICS_TENSOR_FILE_H
 #define BENCH_NUMERICS_TENSOR_FILE_H
 
@@ -7,7 +7,7 @@
 #include <tutti/types.h>
 
 typedef struct named_tensor {
-    const char *name; /* without quotes and backslashes */
+    const char *name; /* must not contain quotes or backslashes */
     tu_type type;     /* f32, f64 or i32 */
     const void *data;
 } named_tensor;
@@ -30,7 +30,7 @@ static inline size_t write_header(FILE *f, size_t count, const named_tensor *ten
     return length;
 }
 
-/* False where it could not be written. */
+/* Returns false if the file could not be written. */
 static inline bool write_tensors(const char *path, size_t count, const named_tensor *tensors) {
     FILE *f = fopen(path, "wb");
     if (!f) return false;

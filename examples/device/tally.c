@@ -1,18 +1,18 @@
-/* A device of one's own, outside of the library: "tally" keeps its tensors apart from the host's, computes every
- * node by its reference kernel and counts how often each operation ran.
+/* Example of a device plug-in: "tally" has memory separate from the host's, computes every node by its reference
+ * kernel, and counts how many kernels it launched.
  *
  *     cc -shared -fPIC tally.c $(pkg-config --cflags --libs tutti) -o tally.so
  *     TUTTI_DEVICES=./tally.so tutti devices
  *
- * It is what hardware of your own would start from: memory and copies first, then one kernel after another in place
- * of tu_node_evaluate. */
+ * To support your own hardware, start from this file: first implement memory and copies, then replace
+ * tu_node_evaluate by your own kernels, one operation after another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <tutti/tutti.h>
 
-#ifndef TALLY_ABI /* the tests also build one that claims another interface, and one of before the last slot */
+#ifndef TALLY_ABI /* the tests also build a plug-in with another ABI, and one with an older, shorter table */
 #define TALLY_ABI TU_DEVICE_ABI
 #endif
 #ifndef TALLY_SIZE
@@ -24,13 +24,13 @@ struct tu_device_instance {
     uint64_t launched;
 };
 
-typedef struct tally_plan { /* a kernel a node, a buffer a value */
+typedef struct tally_plan { /* one kernel per node, one buffer per value */
     tu_plan plan;
     const tu_graph *graph;
     tu_binding binding;
     tu_buffer *buffers;
     tu_kernel *kernels;
-    uint32_t *numbers; /* the kernels' lists of nodes, reads and writes, one behind the other */
+    uint32_t *indices; /* the kernels' lists of nodes, reads and writes, concatenated */
 } tally_plan;
 
 static tu_status describe(int index, tu_device_info *info) {
@@ -57,7 +57,7 @@ static void close_device(tu_device_instance *device) {
 static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
     (void)device;
     *address = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    return *address ? TU_OK : tu_fail(TU_NO_MEMORY, "tally: %zu bytes could not be had", bytes);
+    return *address ? TU_OK : tu_fail(TU_NO_MEMORY, "tally: cannot allocate %zu bytes", bytes);
 }
 
 static void release(tu_device_instance *device, void *address) {
@@ -65,7 +65,7 @@ static void release(tu_device_instance *device, void *address) {
     free(address);
 }
 
-static tu_status move(tu_device_instance *device, void *to, const void *from, size_t bytes) {
+static tu_status copy_bytes(tu_device_instance *device, void *to, const void *from, size_t bytes) {
     (void)device;
     memcpy(to, from, bytes);
     return TU_OK;
@@ -76,11 +76,11 @@ static void plan_free(tu_device_instance *device, tu_plan *plan) {
     tally_plan *p = (tally_plan *)plan;
     free(p->buffers);
     free(p->kernels);
-    free(p->numbers);
+    free(p->indices);
     free(p);
 }
 
-/* The buffer of a value, made when first asked for. */
+/* Returns the index of a value's buffer; adds the buffer on first use. */
 static uint32_t buffer_of(tally_plan *p, tu_edge value) {
     for (uint32_t i = 0; i < p->plan.buffer_count; i++)
         if (p->buffers[i].value.node == value.node && p->buffers[i].value.output == value.output) return i;
@@ -89,29 +89,30 @@ static uint32_t buffer_of(tally_plan *p, tu_edge value) {
     return p->plan.buffer_count++;
 }
 
-static tu_status select_kernels(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
+static tu_status select_kernels(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     tally_plan *p = calloc(1, sizeof *p);
     if (!p) return tu_fail(TU_NO_MEMORY, "tally: out of memory");
-    size_t values = part->export_count;
-    for (uint32_t i = 0; i < part->node_count; i++)
-        values += 1 + tu_node_inputs(part->graph, part->nodes[i], 0, NULL) +
-                  tu_node_outputs(part->graph, part->nodes[i]);
-    p->graph = part->graph;
+    size_t values = partition->export_count;
+    for (uint32_t i = 0; i < partition->node_count; i++)
+        values += 1 + tu_node_inputs(partition->graph, partition->nodes[i], 0, NULL) +
+                  tu_node_outputs(partition->graph, partition->nodes[i]);
+    p->graph = partition->graph;
     p->plan.struct_size = sizeof p->plan;
     p->buffers = calloc(values + 1, sizeof *p->buffers);
-    p->kernels = calloc(part->node_count + 1, sizeof *p->kernels);
-    p->numbers = calloc(values + 1, sizeof *p->numbers);
+    p->kernels = calloc(partition->node_count + 1, sizeof *p->kernels);
+    p->indices = calloc(values + 1, sizeof *p->indices);
     tu_edge *inputs = calloc(values + 1, sizeof *inputs);
-    if (!p->buffers || !p->kernels || !p->numbers || !inputs) {
+    if (!p->buffers || !p->kernels || !p->indices || !inputs) {
         free(inputs);
         plan_free(device, &p->plan);
         return tu_fail(TU_NO_MEMORY, "tally: out of memory");
     }
-    uint32_t *next = p->numbers;
-    for (uint32_t i = 0; i < part->node_count; i++) {
-        uint32_t node = part->nodes[i], reads = tu_node_inputs(part->graph, node, (uint32_t)values, inputs);
-        uint32_t writes = tu_node_outputs(part->graph, node);
-        p->kernels[i] = (tu_kernel){.name = tu_node_operation(part->graph, node),
+    uint32_t *next = p->indices;
+    for (uint32_t i = 0; i < partition->node_count; i++) {
+        uint32_t node = partition->nodes[i],
+                 reads = tu_node_inputs(partition->graph, node, (uint32_t)values, inputs);
+        uint32_t writes = tu_node_outputs(partition->graph, node);
+        p->kernels[i] = (tu_kernel){.name = tu_node_operation(partition->graph, node),
                                     .node_count = 1,
                                     .nodes = next,
                                     .read_count = reads,
@@ -122,11 +123,11 @@ static tu_status select_kernels(tu_device_instance *device, const tu_partition *
         for (uint32_t k = 0; k < reads; k++) *next++ = buffer_of(p, inputs[k]);
         for (uint32_t k = 0; k < writes; k++) *next++ = buffer_of(p, (tu_edge){node, k});
     }
-    for (uint32_t i = 0; i < part->export_count; i++) buffer_of(p, part->exports[i]);
+    for (uint32_t i = 0; i < partition->export_count; i++) buffer_of(p, partition->exports[i]);
     free(inputs);
     p->plan.buffers = p->buffers;
     p->plan.kernels = p->kernels;
-    p->plan.kernel_count = part->node_count;
+    p->plan.kernel_count = partition->node_count;
     *plan = &p->plan;
     return TU_OK;
 }
@@ -137,16 +138,16 @@ static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_bindi
     return TU_OK;
 }
 
-enum { MOST = 64 };
+enum { MAX_OPERANDS = 64 };
 
 static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
     const tally_plan *p = (const tally_plan *)plan;
     for (uint32_t i = first; i < first + count; i++) {
         const tu_kernel *k = &plan->kernels[p->binding.order[i]];
-        const void *in[MOST];
-        void *out[MOST];
-        if (k->read_count > MOST || k->write_count > MOST)
-            return tu_fail(TU_UNSUPPORTED, "tally: %s has more than %d operands", k->name, MOST);
+        const void *in[MAX_OPERANDS];
+        void *out[MAX_OPERANDS];
+        if (k->read_count > MAX_OPERANDS || k->write_count > MAX_OPERANDS)
+            return tu_fail(TU_UNSUPPORTED, "tally: %s has more than %d operands", k->name, MAX_OPERANDS);
         for (uint32_t r = 0; r < k->read_count; r++) in[r] = p->binding.buffers[k->reads[r]];
         for (uint32_t w = 0; w < k->write_count; w++) out[w] = p->binding.buffers[k->writes[w]];
         TU_TRY(tu_node_evaluate(p->graph, k->nodes[0], *p->binding.seed, in, out));
@@ -166,8 +167,8 @@ const tu_device_api *tu_device_plugin(void) {
         .close = close_device,
         .allocate = allocate,
         .release = release,
-        .upload = move,
-        .download = move,
+        .upload = copy_bytes,
+        .download = copy_bytes,
         .select = select_kernels,
         .build = build,
         .plan_free = plan_free,

@@ -82,6 +82,8 @@ typedef struct tu_model_definition {
  * All functions above accept `*name` from then on. The compiler finds the headers next to the library or in
  * $TUTTI_INCLUDE. Loading a file runs its code: load only files that you trust. */
 TU_API tu_status tu_model_load(const char *path, const char **name);
+/* Returns true if `model` is the path of a file for tu_model_load (.c or .so) and not the name of a network. */
+TU_API bool tu_model_is_file(const char *model);
 
 /* Adds gradients of `loss` and an update of every trainable variable by gradient descent with momentum:
  * v = momentum * v + g; w = w - rate * v; and step = step + 1. train.h has more optimizers. */

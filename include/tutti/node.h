@@ -24,7 +24,7 @@ typedef struct tu_edge {
     uint32_t node, output;
 } tu_edge;
 
-/* Returns the number of nodes. */
+/* Returns the number of nodes. The functions below expect a number less than that. */
 TU_API uint32_t tu_node_count(const tu_graph *graph);
 /* Returns the name of the operation, such as "conv2d", or of the node. */
 TU_API const char *tu_node_operation(const tu_graph *graph, uint32_t node);

@@ -62,6 +62,9 @@ TU_API tu_status tu_state_set(tu_state *state, const char *name, const void *dat
 TU_API int64_t tu_state_sample(const tu_state *state);
 TU_API void tu_state_set_sample(tu_state *state, int64_t ordinal);
 
+/* SHA-256, in hexadecimal, of the names, element types and values of all variables, in the order made. */
+TU_API tu_status tu_state_digest(const tu_state *state, char digest[TU_DIGEST_TEXT]);
+
 /* ---- State files --------------------------------------------------------------------------------------------
  *
  * The variables of a state by name, in a safetensors file, a format that PyTorch, NumPy and others read and write too.

@@ -2,6 +2,7 @@
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
+#include <tutti/command.h>
 #include <tutti/custom.h>
 #include <tutti/data.h>
 #include <tutti/device.h>

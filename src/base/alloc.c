@@ -1,4 +1,4 @@
-/* The engine's own allocator: malloc with counters and a switch that makes it fail. See alloc.h for why. */
+/* The engine's allocator: malloc with counters and fault injection. See alloc.h. */
 #include "base/alloc.h"
 
 #include <stdatomic.h>
@@ -9,31 +9,31 @@
 
 #include "base/status.h"
 
-static atomic_uint_least64_t handed_out;
+static atomic_uint_least64_t allocations;
 static atomic_int_least64_t live;
-static atomic_uint_least64_t countdown; /* 0: never fail; 1: fail now and stay failing */
+static atomic_uint_least64_t fail_countdown; /* 0: never fail; 1: fail from now on */
 
-static int must_fail(void) {
-    uint64_t left = atomic_load_explicit(&countdown, memory_order_relaxed);
+static int should_fail(void) {
+    uint64_t left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
     if (left == 0) return 0;
     if (left == 1) return 1;
-    atomic_store_explicit(&countdown, left - 1, memory_order_relaxed);
+    atomic_store_explicit(&fail_countdown, left - 1, memory_order_relaxed);
     return 0;
 }
 
-/* Counts a new block; where there is none, fails. */
-static void *hand_out(void *block, size_t bytes, const char *purpose) {
+/* Counts a new block and returns it. If `block` is NULL, sets the out-of-memory message. */
+static void *count_block(void *block, size_t bytes, const char *purpose) {
     if (!block) {
         tu__fail_memory(purpose, bytes);
         return NULL;
     }
-    atomic_fetch_add_explicit(&handed_out, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     return block;
 }
 
 void *tu__alloc(size_t bytes, const char *purpose) {
-    return hand_out(must_fail() ? NULL : calloc(1, bytes ? bytes : 1), bytes, purpose);
+    return count_block(should_fail() ? NULL : calloc(1, bytes ? bytes : 1), bytes, purpose);
 }
 
 void *tu__alloc_array(size_t count, size_t size, const char *purpose) {
@@ -47,12 +47,12 @@ void *tu__alloc_array(size_t count, size_t size, const char *purpose) {
 
 void *tu__realloc(void *block, size_t bytes, const char *purpose) {
     if (!block) return tu__alloc(bytes, purpose);
-    void *grown = must_fail() ? NULL : realloc(block, bytes ? bytes : 1);
+    void *grown = should_fail() ? NULL : realloc(block, bytes ? bytes : 1);
     if (!grown) {
         tu__fail_memory(purpose, bytes);
         return NULL;
     }
-    atomic_fetch_add_explicit(&handed_out, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     return grown;
 }
 
@@ -62,9 +62,9 @@ void tu__free(void *block) {
     free(block);
 }
 
-/* Large blocks ask for large pages: a step walks through more memory than the processor keeps addresses of small ones
- * for, and under a hypervisor each address missing costs twice. What does not fill a large page gets small ones, so
- * that no more is taken than was asked for. */
+/* Large blocks use huge pages: a step touches more memory than the TLB covers with 4 KiB pages, and TLB misses are
+ * twice as expensive under a hypervisor. The remainder that does not fill a huge page uses small pages, so that no
+ * memory is wasted. */
 enum { LINE = 64, PAGE = 4096, LARGE_PAGE = 2 << 20 };
 
 static size_t alignment_of(size_t bytes) {
@@ -76,14 +76,14 @@ static void *allocate_aligned(size_t bytes) {
     void *block;
     if (posix_memalign(&block, alignment_of(bytes), bytes ? bytes : LINE)) return NULL;
 #ifdef MADV_HUGEPAGE
-    size_t whole = bytes & ~(size_t)(LARGE_PAGE - 1);
-    if (whole) (void)madvise(block, whole, MADV_HUGEPAGE); /* as good without */
+    size_t huge_bytes = bytes & ~(size_t)(LARGE_PAGE - 1);
+    if (huge_bytes) (void)madvise(block, huge_bytes, MADV_HUGEPAGE); /* a failure only costs speed */
 #endif
     return block;
 }
 
 void *tu__alloc_aligned(size_t bytes, const char *purpose) {
-    return hand_out(must_fail() ? NULL : allocate_aligned(bytes), bytes, purpose);
+    return count_block(should_fail() ? NULL : allocate_aligned(bytes), bytes, purpose);
 }
 
 void tu__free_aligned(void *block) {
@@ -91,7 +91,7 @@ void tu__free_aligned(void *block) {
 }
 
 uint64_t tu__alloc_count(void) {
-    return atomic_load_explicit(&handed_out, memory_order_relaxed);
+    return atomic_load_explicit(&allocations, memory_order_relaxed);
 }
 
 int64_t tu__alloc_live(void) {
@@ -99,5 +99,5 @@ int64_t tu__alloc_live(void) {
 }
 
 void tu__alloc_fail_at(uint64_t nth) {
-    atomic_store_explicit(&countdown, nth, memory_order_relaxed);
+    atomic_store_explicit(&fail_countdown, nth, memory_order_relaxed);
 }

@@ -1,4 +1,4 @@
-/* The arena allocator: bump allocation in blocks that double up to a bound. */
+/* The arena allocator: bump allocation in blocks whose size doubles up to LARGEST_BLOCK. */
 #include "base/arena.h"
 
 #include <stdint.h>

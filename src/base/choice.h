@@ -1,4 +1,5 @@
-/* Words that must be one of a few: finding one, and refusing what is none with those there are and the nearest of them. */
+/* Looks up a word in a list of allowed names. The error for an unknown word lists the names and suggests the
+ * nearest. */
 #ifndef TU__BASE_CHOICE_H
 #define TU__BASE_CHOICE_H
 
@@ -12,7 +13,8 @@
 TU__SHARED tu_status tu__choice_refuse(tu_status status, const char *what, const char *word, size_t count,
                                        const char *const *names);
 
-/* The number of `word` among `names`, which end with NULL; a word that is none is refused as TU_INVALID. */
+/* Sets `*index` to the position of `word` in the NULL-terminated `names`. Fails with TU_INVALID if it is not
+ * there. */
 TU__SHARED tu_status tu__choice_find(const char *what, const char *word, const char *const *names,
                                      size_t *index);
 

@@ -1,10 +1,10 @@
-/* The clock that durations and deadlines are counted by. */
+/* The monotonic clock used for durations and deadlines. */
 #ifndef TU__BASE_CLOCK_H
 #define TU__BASE_CLOCK_H
 
 #include <time.h>
 
-/* Seconds, which only ever go forward, whatever happens to the time of day. */
+/* Returns CLOCK_MONOTONIC in seconds. */
 static inline double tu__now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

@@ -1,40 +1,40 @@
-/* Noticing other programs on our cores, and giving way to them. See contention.h.
+/* Detects other processes on our cores and yields to them. See contention.h.
  *
- * How long libgomp spins is read from the environment when it is loaded, before any code of ours runs. But its manual
- * (GOMP_SPINCOUNT) also says that it spins 100 times only while the process has more OpenMP threads than the machine has
- * cores. To give way is to have that many for a while: a thread of ours starts a second team, just large enough, whose
- * threads sleep. When the thread ends the team ends with it, and waiting is as before. */
+ * libgomp reads its spin count from the environment when it is loaded, before any code of ours runs. But its manual
+ * (GOMP_SPINCOUNT) documents that it spins only 100 times while the process has more OpenMP threads than the machine
+ * has cores. To yield, a thread of ours therefore starts a second team, just large enough, whose threads sleep. When
+ * that thread ends, its team ends too, and libgomp spins as long as before. */
 #include "base/contention.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 
-static const double share_to_begin = 0.25,
-                    share_to_go_on = 0.1; /* of its time that a thread waits for a core */
+static const double wait_share_to_start = 0.25,
+                    wait_share_to_continue = 0.1; /* fraction of the time that a thread waits for a core */
 
-bool tu__core_is_shared(double waited, double elapsed, long preempted, bool giving_way) {
-    double share = giving_way ? share_to_go_on : share_to_begin;
+bool tu__core_is_shared(double waited, double elapsed, long preempted, bool yielding) {
+    double share = yielding ? wait_share_to_continue : wait_share_to_start;
     return elapsed > 0 && preempted > 0 && waited >= share * elapsed;
 }
 
-bool tu__team_is_crowded(int sharing, int threads) {
+bool tu__team_should_yield(int sharing, int threads) {
     return sharing > 0 && 8 * sharing >= threads;
 }
 
-bool tu__read_waited(const char *schedstat, double *seconds) {
+bool tu__parse_schedstat(const char *schedstat, double *seconds) {
     unsigned long long ran, waited, times;
     if (sscanf(schedstat, "%llu %llu %llu", &ran, &waited, &times) != 3) return false;
     *seconds = 1e-9 * (double)waited;
     return true;
 }
 
-static atomic_bool gives_way;
+static atomic_bool is_yielding;
 
-bool tu__gives_way(void) {
-    return atomic_load(&gives_way);
+bool tu__is_yielding(void) {
+    return atomic_load(&is_yielding);
 }
 
-/* clang's OpenMP has ways of its own; a checker may read these flags without having the compiler's header. */
+/* Not for clang, whose OpenMP waits differently. Static checkers may define _OPENMP without having omp.h. */
 #if defined(_OPENMP) && !defined(__clang__) && __has_include(<omp.h>)
 
 #include <fcntl.h>
@@ -49,11 +49,11 @@ bool tu__gives_way(void) {
 #include "base/clock.h"
 #include "base/parallel.h"
 
-static const double look_every = 0.05, give_way_for = 0.25; /* seconds */
+static const double check_interval = 0.05, yield_seconds = 0.25; /* seconds */
 
-/* ---- Looking ---- */
+/* ---- Detecting contention ---- */
 
-static bool waited_so_far(double *seconds) {
+static bool read_wait_time(double *seconds) {
     char line[96];
     int file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     if (file < 0) return false;
@@ -61,19 +61,19 @@ static bool waited_so_far(double *seconds) {
     close(file);
     if (length <= 0) return false;
     line[length] = 0;
-    return tu__read_waited(line, seconds);
+    return tu__parse_schedstat(line, seconds);
 }
 
-/* Whether the calling thread shared its core since it looked last. */
-static bool shares_its_core(void) {
-    static _Thread_local double looked, waited;
+/* True if the calling thread shared its core since the last call. */
+static bool thread_shares_core(void) {
+    static _Thread_local double last_check, waited;
     static _Thread_local long preempted;
     struct rusage use;
     double now = tu__now(), so_far;
-    if (!waited_so_far(&so_far) || getrusage(RUSAGE_THREAD, &use) != 0) return false;
-    bool shared = looked > 0 && tu__core_is_shared(so_far - waited, now - looked, use.ru_nivcsw - preempted,
-                                                   tu__gives_way());
-    looked = now;
+    if (!read_wait_time(&so_far) || getrusage(RUSAGE_THREAD, &use) != 0) return false;
+    bool shared = last_check > 0 && tu__core_is_shared(so_far - waited, now - last_check,
+                                                       use.ru_nivcsw - preempted, tu__is_yielding());
+    last_check = now;
     waited = so_far;
     preempted = use.ru_nivcsw;
     return shared;
@@ -82,19 +82,19 @@ static bool shares_its_core(void) {
 static bool team_shares_cores(int threads) {
     int sharing = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : sharing)
-    sharing += shares_its_core();
-    return tu__team_is_crowded(sharing, threads);
+    sharing += thread_shares_core();
+    return tu__team_should_yield(sharing, threads);
 }
 
-/* ---- Giving way ---- */
+/* ---- Yielding ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static double until; /* on the clock; guarded by the lock */
+static double until; /* tu__now() at which yielding ends; guarded by the lock */
 
 static double time_left(void) {
     pthread_mutex_lock(&lock);
     double left = until - tu__now();
-    if (left <= 0) atomic_store(&gives_way, false);
+    if (left <= 0) atomic_store(&is_yielding, false);
     pthread_mutex_unlock(&lock);
     return left;
 }
@@ -105,7 +105,7 @@ static void sleep_for(double seconds) {
     nanosleep(&left, NULL);
 }
 
-static void *give_way(void *threads) {
+static void *hold_extra_team(void *threads) {
     atomic_int started = 0;
     omp_set_dynamic(0);
 #pragma omp parallel num_threads(*(int *)threads)
@@ -115,19 +115,19 @@ static void *give_way(void *threads) {
     return NULL;
 }
 
-static void *wait_at(void *gate) {
+static void *wait_for_gate(void *gate) {
     pthread_mutex_lock(gate);
     pthread_mutex_unlock(gate);
     return NULL;
 }
 
-/* libgomp ends the process when it cannot have the threads of a team: as many, at once, are asked for before. */
-static bool can_have_threads(int count) {
+/* Creates `count` threads at once to see if that is possible: libgomp ends the process if it cannot create a team. */
+static bool can_create_threads(int count) {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t *threads = calloc((size_t)count, sizeof *threads);
     int started = 0;
     pthread_mutex_lock(&gate);
-    while (threads && started < count && pthread_create(&threads[started], NULL, wait_at, &gate) == 0)
+    while (threads && started < count && pthread_create(&threads[started], NULL, wait_for_gate, &gate) == 0)
         started++;
     pthread_mutex_unlock(&gate);
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
@@ -135,8 +135,8 @@ static bool can_have_threads(int count) {
     return started == count;
 }
 
-/* The thread that gives way; it handles no signal of the program's. */
-static bool start(int team) {
+/* Starts the thread that holds the extra team. All signals are blocked in it. */
+static bool start_extra_team(int team) {
     int *threads = malloc(sizeof *threads);
     if (!threads) return false;
     *threads = team;
@@ -144,7 +144,7 @@ static bool start(int team) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = can_have_threads(team) && pthread_create(&thread, NULL, give_way, threads) == 0;
+    bool started = can_create_threads(team) && pthread_create(&thread, NULL, hold_extra_team, threads) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started)
         pthread_detach(thread);
@@ -153,47 +153,47 @@ static bool start(int team) {
     return started;
 }
 
-static pthread_once_t asked = PTHREAD_ONCE_INIT;
-static bool users_choice;
-static int cores; /* as libgomp counts them: of the process, though a thread that looks may have some only */
+static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
+static bool user_sets_spinning;
+static int cores; /* of the process, as libgomp counts them; the calling thread may be bound to fewer */
 
-static void ask(void) {
+static void read_settings(void) {
     cpu_set_t mask;
     CPU_ZERO(&mask);
-    users_choice = getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY");
+    user_sets_spinning = getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY");
     cores = sched_getaffinity(getpid(), sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 0;
 }
 
-bool tu__give_way(int width) {
-    pthread_once(&asked, ask);
+bool tu__yield_cores(int width) {
+    pthread_once(&settings_once, read_settings);
     pthread_mutex_lock(&lock);
-    until = tu__now() + give_way_for;
-    /* One thread more than cores: the team's first is the one that starts it, which nobody has counted. */
-    if (!atomic_load(&gives_way)) atomic_store(&gives_way, start(cores - width + 2));
-    bool gives = atomic_load(&gives_way);
+    until = tu__now() + yield_seconds;
+    /* One thread more than cores; one more because libgomp does not count the thread that starts the team. */
+    if (!atomic_load(&is_yielding)) atomic_store(&is_yielding, start_extra_team(cores - width + 2));
+    bool yields = atomic_load(&is_yielding);
     pthread_mutex_unlock(&lock);
-    return gives;
+    return yields;
 }
 
-/* ---- Now and then ---- */
+/* ---- The regular check ---- */
 
 void tu__contention_look(double now) {
-    static _Thread_local double looked;
-    static _Thread_local int
-        in_a_row; /* looks that found the team crowded: the first may be the start of another team */
+    static _Thread_local double last_check;
+    /* Successive checks that found contention. A single one may be caused by the start of another team. */
+    static _Thread_local int contended_checks;
     int threads = tu__parallel_width();
-    if (threads < 2 || now - looked < look_every) return;
-    looked = now;
-    pthread_once(&asked, ask);
-    /* With more threads than cores libgomp gives way of its own accord. */
-    if (users_choice || threads > cores) return;
-    in_a_row = team_shares_cores(threads) ? in_a_row + 1 : 0;
-    if (in_a_row > 2 || (in_a_row > 0 && tu__gives_way())) tu__give_way(threads);
+    if (threads < 2 || now - last_check < check_interval) return;
+    last_check = now;
+    pthread_once(&settings_once, read_settings);
+    /* With more threads than cores libgomp already spins only 100 times. */
+    if (user_sets_spinning || threads > cores) return;
+    contended_checks = team_shares_cores(threads) ? contended_checks + 1 : 0;
+    if (contended_checks > 2 || (contended_checks > 0 && tu__is_yielding())) tu__yield_cores(threads);
 }
 
 #else
 
-bool tu__give_way(int width) {
+bool tu__yield_cores(int width) {
     (void)width;
     return false;
 }

@@ -1,38 +1,39 @@
-/* Contention: other programs that use the cores of our threads.
+/* Detects that other processes use the cores of our threads, and then makes waiting threads sleep instead of spin.
  *
- * The threads of a parallel loop wait for each other at its end. libgomp's threads, which oneDNN's loops and ours run on,
- * spin for 3 to 14 ms before they sleep. That is the fastest way to wait while each thread has a core of its own: the next
- * loop follows within microseconds. When another program takes a core it is the slowest: the thread that the others wait for
- * has no core, and those who wait keep theirs busy with nothing, so the scheduler has no idle core to move it to.
+ * The threads of a parallel loop wait for each other at its end. libgomp's threads, which run oneDNN's loops and
+ * ours, spin for 3 to 14 ms before they sleep. Spinning is fastest if each thread has a core to itself, because the
+ * next loop follows within microseconds. It is slowest if another process uses one of the cores: the last thread has
+ * no core, and the spinning threads keep theirs busy, so the scheduler has no idle core to move it to.
  *
- * So the threads look, every 50 ms, at how long the scheduler let them wait for a core, and whether it took theirs away. Where
- * an eighth of them waited a quarter of the time in three looks in a row, the process gives way: threads sleep after 100 spins.
- * It does so until a quarter of a second has passed in which too few waited a tenth of the time. Sleeping and waking costs more
- * than spinning where cores are free, and a thread that wakes waits, too, for a moment: hence the looks at whose core was taken.
- * Results do not depend on any of this. */
+ * Every 50 ms the threads therefore read how long the scheduler made them wait for a core and how often it preempted
+ * them. If at least an eighth of the threads waited a quarter of the time in three successive checks, the process
+ * yields: threads sleep after 100 spins. Yielding ends after a quarter of a second in which fewer threads waited a
+ * tenth of the time. Sleeping costs more than spinning if cores are free. Since waking up also counts as waiting,
+ * only preempted threads are counted. Results do not depend on any of this. */
 #ifndef TU__BASE_CONTENTION_H
 #define TU__BASE_CONTENTION_H
 
 #include <stdbool.h>
 
-/* Whether another program used the core of a thread that waited `waited` seconds for one, of `elapsed`, and had to leave its
- * core `preempted` times; `giving_way`: it gives way already. */
-bool tu__core_is_shared(double waited, double elapsed, long preempted, bool giving_way);
-/* Whether a team gives way, `sharing` of whose threads share their cores. One of many is not worth what waking all costs. */
-bool tu__team_is_crowded(int sharing, int threads);
+/* True if another process used the core of a thread that waited `waited` of `elapsed` seconds for a core and was
+ * preempted `preempted` times. `yielding`: the process already yields, which lowers the threshold. */
+bool tu__core_is_shared(double waited, double elapsed, long preempted, bool yielding);
+/* True if enough threads of the team share their cores. For fewer, waking all threads would cost more than it
+ * gains. */
+bool tu__team_should_yield(int sharing, int threads);
 
-/* Reads how long a thread has waited for a core so far, in seconds, from a line of Linux's schedstat: nanoseconds run,
- * nanoseconds waited, times run. Whether it is one. */
-bool tu__read_waited(const char *schedstat, double *seconds);
+/* Parses a line of /proc/thread-self/schedstat (ns run, ns waited, times run) and sets `*seconds` to the time that
+ * the thread has waited for a core. Returns false if the line has another form. */
+bool tu__parse_schedstat(const char *schedstat, double *seconds);
 
-/* Called by a thread that runs parallel loops, now and then; `now` is tu__now(). Looks when it is time, and gives way. Does
- * nothing where the user decides how long threads spin, by GOMP_SPINCOUNT or OMP_WAIT_POLICY. */
+/* Checks for contention if the last check is 50 ms ago, and yields if needed. Threads that run parallel loops call it
+ * regularly; `now` is tu__now(). Does nothing if the user sets GOMP_SPINCOUNT or OMP_WAIT_POLICY. */
 void tu__contention_look(double now);
 
-/* Makes waiting threads give way for a quarter of a second from now on; `width`: how many OpenMP threads there are at least.
- * Whether it could: not on other OpenMPs than libgomp, nor where no threads can be had. */
-bool tu__give_way(int width);
-/* Whether they do now. */
-bool tu__gives_way(void);
+/* Makes waiting threads sleep instead of spin for the next quarter of a second. `width`: a lower bound of the number
+ * of OpenMP threads. Returns false with an OpenMP other than libgomp, or if no threads can be created. */
+bool tu__yield_cores(int width);
+/* True while waiting threads sleep instead of spin. */
+bool tu__is_yielding(void);
 
 #endif

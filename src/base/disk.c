@@ -1,4 +1,4 @@
-/* The table of system calls that change files. See disk.h for why there is one. */
+/* The table of system calls that modify files. See disk.h. */
 #include "base/disk.h"
 
 #include <fcntl.h>
@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* open() is variadic and may be a macro; the table wants a function. */
+/* open() is variadic and may be a macro; the table needs a function pointer. */
 static int open_file(const char *path, int flags, mode_t mode) {
     return open(path, flags, mode);
 }

@@ -1,6 +1,6 @@
-/* The system calls that change files, in one place, so that tests can stand between the engine and the disk: fail the
- * Nth call, or keep a record of what a power cut would have left. Everything that must survive a crash (base/save.h,
- * run folders, data files) writes through these. */
+/* The system calls that modify files, as a table that tests can replace, e.g. to make the Nth call fail or to
+ * simulate power loss. All code that must survive a crash (base/save.h, run folders, data files) writes through this
+ * table. */
 #ifndef TU__BASE_DISK_H
 #define TU__BASE_DISK_H
 
@@ -9,7 +9,7 @@
 
 #include "base/shared.h"
 
-/* As the system calls of these names: -1 and errno. */
+/* Each member behaves like the system call of the same name: it returns -1 and sets errno on failure. */
 typedef struct tu__disk {
     int (*open)(const char *path, int flags, mode_t mode);
     ssize_t (*write)(int fd, const void *bytes, size_t size);
@@ -21,7 +21,7 @@ typedef struct tu__disk {
     int (*mkdir)(const char *path, mode_t mode);
 } tu__disk;
 
-/* The table in use: the system's, unless a test replaced it. */
+/* Returns the current table: the system calls, unless a test replaced them. */
 TU__SHARED const tu__disk *tu__disk_in_use(void);
 /* Replaces the table; NULL puts the system's back. Not for several threads at once. For tests, which link the static
  * archive: the shared library does not export it. */

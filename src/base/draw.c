@@ -1,11 +1,11 @@
-/* Random draws as functions of seed, operation, sample and element: the definition in draw.h, in f64. */
+/* Random numbers as functions of seed, operation, sample and element, in f64. See draw.h. */
 #include "base/draw.h"
 
 #include <math.h>
 
 #include "base/philox.h"
 
-/* A bijection of 64-bit words in which every input bit reaches every output bit (Steele et al. 2014). */
+/* The SplitMix64 finalizer (Steele et al. 2014): a bijection in which every input bit affects every output bit. */
 static uint64_t mix(uint64_t x) {
     x ^= x >> 30;
     x *= 0xbf58476d1ce4e5b9u;
@@ -28,7 +28,7 @@ static double unit(uint32_t word) {
     return (double)(word >> 8) * 0x1p-24;
 }
 
-/* Two words give two independent standard normals; `word` 0 and 1 pair up, and 2 and 3. */
+/* Box-Muller: words 0 and 1 give two independent standard normals, words 2 and 3 two more. */
 static double standard_normal(const uint32_t words[4], int word) {
     const uint32_t *pair = words + (word & 2);
     double radius = sqrt(-2 * log(((double)pair[0] + 1) * 0x1p-32));
@@ -36,7 +36,7 @@ static double standard_normal(const uint32_t words[4], int word) {
     return radius * (word & 1 ? sin(angle) : cos(angle));
 }
 
-/* One draw in twenty is refused: 64 refusals in a row do not happen; the bound keeps the loop finite. */
+/* One draw in twenty is rejected. 64 rejections in a row do not happen in practice; the limit bounds the loop. */
 static double truncated_normal(tu__draw_key key, uint64_t ordinal, int64_t element) {
     double z = 0;
     for (uint32_t attempt = 0; attempt < 64; attempt++) {

@@ -1,7 +1,7 @@
-/* Whether the processor takes numbers too small to be normal for zeros: a setting of the calling thread alone.
+/* Flushing of subnormal floating-point numbers to zero (FTZ and DAZ), a setting of the calling thread.
  *
- * Some processors take a hundred times as long for such a number as for any other. Training makes them: momentum that
- * nothing adds to any more shrinks by its factor in every step, and rounding keeps it from ever getting to zero. */
+ * Some processors are a hundred times slower with subnormal numbers. Training produces them: a momentum whose
+ * gradient is zero shrinks by its factor in every step, and rounding keeps it from reaching zero. */
 #ifndef TU__BASE_FLUSHING_H
 #define TU__BASE_FLUSHING_H
 
@@ -9,7 +9,7 @@
 
 #include <xmmintrin.h>
 
-enum { TU__FLUSH_ALL = 0x8040 }; /* a bit for results, one for operands */
+enum { TU__FLUSH_ALL = 0x8040 }; /* FTZ (results) and DAZ (operands) */
 
 static inline unsigned tu__flushing(void) {
     return _mm_getcsr() & TU__FLUSH_ALL;
@@ -20,7 +20,7 @@ static inline void tu__set_flushing(unsigned bits) {
     if (mode != wanted) _mm_setcsr(wanted);
 }
 
-#else /* elsewhere they are computed with as they are */
+#else /* other processors keep subnormal numbers */
 
 enum { TU__FLUSH_ALL = 0 };
 

@@ -1,8 +1,8 @@
-/* The streaming JSON writer (RFC 8259). See json.h for how it is used.
+/* The streaming JSON writer (RFC 8259). See json.h for its use.
  *
  * Invariant: between calls the bytes written so far are a prefix of a valid document. A call that would break it (a
- * key inside an array, none inside an object, a second document, an end without its begin) is a bug of the caller; it
- * fails the writer as a full disk would, in every build, so that no reader ever meets a broken document marked good.
+ * key inside an array, no key inside an object, a second document, an end without its begin) is a bug of the caller
+ * and makes the writer fail like a full disk, also in release builds.
  */
 #include "base/json.h"
 
@@ -17,22 +17,22 @@ static bool write_file(void *sink, const char *bytes, size_t length) {
     return fwrite(bytes, 1, length, sink) == length;
 }
 
-tu__json tu__json_to_file(FILE *file) {
-    return (tu__json){.write = write_file, .sink = file};
+tu_json tu_json_to_file(FILE *file) {
+    return (tu_json){.write = write_file, .sink = file};
 }
 
-static void put(tu__json *json, const char *bytes, size_t length) {
+static void put(tu_json *json, const char *bytes, size_t length) {
     if (json->failed || length == 0) return;
     if (!json->write(json->sink, bytes, length)) json->failed = true;
 }
 
-static void put_string(tu__json *json, const char *string) {
+static void put_string(tu_json *json, const char *string) {
     put(json, string, strlen(string));
 }
 
 /* ---- Strings ---- */
 
-static void put_escape(tu__json *json, unsigned char c) {
+static void put_escape(tu_json *json, unsigned char c) {
     static const char letters[128] = {
         ['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
     char escape[8];
@@ -44,8 +44,8 @@ static void put_escape(tu__json *json, unsigned char c) {
     put(json, escape, (size_t)length);
 }
 
-static void put_quoted(tu__json *json, const char *bytes, size_t length) {
-    size_t done = 0, i = 0; /* [done, i) is valid and needs no escape: it is written in one piece */
+static void put_quoted(tu_json *json, const char *bytes, size_t length) {
+    size_t done = 0, i = 0; /* [done, i) needs no escape and is written at once */
     put(json, "\"", 1);
     while (i < length) {
         bool valid;
@@ -68,12 +68,12 @@ static void put_quoted(tu__json *json, const char *bytes, size_t length) {
 
 /* ---- Structure ---- */
 
-static bool in_object(const tu__json *json) {
+static bool in_object(const tu_json *json) {
     return json->depth > 0 && (json->objects >> (json->depth - 1) & 1);
 }
 
-/* What precedes every value: a comma if there is one to write, and the key. */
-static void begin_value(tu__json *json, const char *key) {
+/* Writes what precedes a value: the comma, if needed, and the key. */
+static void begin_value(tu_json *json, const char *key) {
     bool second_document = json->depth == 0 && json->comma;
     if ((key != NULL) != in_object(json) || second_document) json->failed = true;
     if (json->comma) put(json, ",", 1);
@@ -83,8 +83,8 @@ static void begin_value(tu__json *json, const char *key) {
     put(json, ":", 1);
 }
 
-static void begin_container(tu__json *json, const char *key, bool object) {
-    if (json->depth == TU__JSON_MAX_DEPTH) json->failed = true;
+static void begin_container(tu_json *json, const char *key, bool object) {
+    if (json->depth == TU_JSON_MAX_DEPTH) json->failed = true;
     begin_value(json, key);
     if (json->failed) return;
     put(json, object ? "{" : "[", 1);
@@ -94,7 +94,7 @@ static void begin_container(tu__json *json, const char *key, bool object) {
     json->comma = false;
 }
 
-static void end_container(tu__json *json, bool object) {
+static void end_container(tu_json *json, bool object) {
     if (json->depth == 0 || in_object(json) != object) json->failed = true;
     if (json->failed) return;
     put(json, object ? "}" : "]", 1);
@@ -102,69 +102,69 @@ static void end_container(tu__json *json, bool object) {
     json->comma = true;
 }
 
-void tu__json_begin_object(tu__json *json, const char *key) {
+void tu_json_begin_object(tu_json *json, const char *key) {
     begin_container(json, key, true);
 }
 
-void tu__json_end_object(tu__json *json) {
+void tu_json_end_object(tu_json *json) {
     end_container(json, true);
 }
 
-void tu__json_begin_array(tu__json *json, const char *key) {
+void tu_json_begin_array(tu_json *json, const char *key) {
     begin_container(json, key, false);
 }
 
-void tu__json_end_array(tu__json *json) {
+void tu_json_end_array(tu_json *json) {
     end_container(json, false);
 }
 
-bool tu__json_finish(const tu__json *json) {
+bool tu_json_finish(const tu_json *json) {
     return !json->failed && json->depth == 0;
 }
 
 /* ---- Values ---- */
 
-static void put_value(tu__json *json, const char *key, const char *literal) {
+static void put_value(tu_json *json, const char *key, const char *literal) {
     begin_value(json, key);
     put_string(json, literal);
 }
 
-void tu__json_bytes(tu__json *json, const char *key, const char *bytes, size_t length) {
+void tu__json_bytes(tu_json *json, const char *key, const char *bytes, size_t length) {
     begin_value(json, key);
     put_quoted(json, bytes, length);
 }
 
-void tu__json_string(tu__json *json, const char *key, const char *string) {
+void tu_json_string(tu_json *json, const char *key, const char *string) {
     if (string)
         tu__json_bytes(json, key, string, strlen(string));
     else
-        tu__json_null(json, key);
+        tu_json_null(json, key);
 }
 
-void tu__json_i64(tu__json *json, const char *key, int64_t value) {
+void tu_json_i64(tu_json *json, const char *key, int64_t value) {
     char digits[24];
     snprintf(digits, sizeof digits, "%" PRId64, value);
     put_value(json, key, digits);
 }
 
-void tu__json_u64(tu__json *json, const char *key, uint64_t value) {
+void tu_json_u64(tu_json *json, const char *key, uint64_t value) {
     char digits[24];
     snprintf(digits, sizeof digits, "%" PRIu64, value);
     put_value(json, key, digits);
 }
 
-void tu__json_f64(tu__json *json, const char *key, double value) {
+void tu_json_f64(tu_json *json, const char *key, double value) {
     if (!isfinite(value)) {
-        tu__json_null(json, key);
+        tu_json_null(json, key);
         return;
     }
     char digits[40];
-    for (int precision = 15; precision <= 17; precision++) { /* 17 digits tell any two doubles apart */
+    for (int precision = 15; precision <= 17; precision++) { /* 17 digits distinguish all doubles */
         snprintf(digits, sizeof digits, "%.*g", precision, value);
         if (strtod(digits, NULL) == value) break;
     }
-    /* The program that embeds the library may have set a locale whose decimal point is another, even a character
-     * of several bytes: whatever stands where neither digit, sign nor exponent can is the point. */
+    /* The process may use a locale with another decimal point, even a multi-byte one. Replace the first characters
+     * that are neither digit, sign nor exponent. */
     char *point = digits + strspn(digits, "+-0123456789e");
     if (*point) {
         size_t width = strcspn(point, "+-0123456789e");
@@ -174,10 +174,10 @@ void tu__json_f64(tu__json *json, const char *key, double value) {
     put_value(json, key, digits);
 }
 
-void tu__json_bool(tu__json *json, const char *key, bool value) {
+void tu_json_bool(tu_json *json, const char *key, bool value) {
     put_value(json, key, value ? "true" : "false");
 }
 
-void tu__json_null(tu__json *json, const char *key) {
+void tu_json_null(tu_json *json, const char *key) {
     put_value(json, key, "null");
 }

@@ -1,11 +1,10 @@
-/* The strict JSON parser (RFC 8259). See json_read.h for what it promises.
+/* The strict JSON parser (RFC 8259). See json_read.h for its guarantees.
  *
- * Recursive descent, at most as deep as the writer writes. The elements of a container gather on one stack that all
- * containers share, and move to the arena when the container closes and its size is known: so nothing is copied more
- * than twice, and a text of n bytes costs memory in proportion to n. Keys that occur twice are found by sorting, in
- * n log n.
+ * Recursive descent, at most TU__JSON_MAX_DEPTH deep. The elements of all open containers are pushed on one stack.
+ * They move to the arena when the container is closed and its size is known, so memory is proportional to the text's
+ * size. Duplicate keys are found by sorting, in O(n log n).
  *
- * `at` never passes `end`; the text need not end with a NUL and may hold any bytes. */
+ * `at` never exceeds `end`; the text need not end with a NUL and may contain any bytes. */
 #include "base/json_read.h"
 
 #include <errno.h>
@@ -29,14 +28,14 @@ typedef struct entry {
 typedef struct parser {
     tu__arena *arena;
     const char *name, *begin, *at, *end;
-    entry *stack; /* of the containers that are open, outermost first */
+    entry *stack; /* elements of the open containers, outermost first */
     size_t used, capacity;
-    locale_t locale; /* numbers are read with a decimal point, whatever the program's locale */
+    locale_t locale; /* the C locale: numbers have a decimal point in any process locale */
 } parser;
 
 /* ---- Messages ---- */
 
-static TU_PRINTF(2, 3) tu_status refuse(const parser *p, const char *format, ...) {
+static TU_PRINTF(2, 3) tu_status fail_at_line(const parser *p, const char *format, ...) {
     size_t line = 1;
     for (const char *s = p->begin; s < p->at; s++) line += *s == '\n';
     char reason[256];
@@ -47,11 +46,11 @@ static TU_PRINTF(2, 3) tu_status refuse(const parser *p, const char *format, ...
     return tu_fail(TU_CORRUPT, "%s: line %zu: %s", p->name, line, reason);
 }
 
-static tu_status refuse_here(const parser *p, const char *expected) {
-    if (p->at == p->end) return refuse(p, "the text ends where %s is expected", expected);
+static tu_status fail_expected(const parser *p, const char *expected) {
+    if (p->at == p->end) return fail_at_line(p, "the text ends where %s is expected", expected);
     unsigned char c = (unsigned char)*p->at;
-    if (c > ' ' && c < 0x7F) return refuse(p, "expected %s, found '%c'", expected, c);
-    return refuse(p, "expected %s, found byte 0x%02x", expected, c);
+    if (c > ' ' && c < 0x7F) return fail_at_line(p, "expected %s, found '%c'", expected, c);
+    return fail_at_line(p, "expected %s, found byte 0x%02x", expected, c);
 }
 
 /* ---- Words ---- */
@@ -64,13 +63,13 @@ static bool next_is(const parser *p, char c) {
     return p->at < p->end && *p->at == c;
 }
 
-static bool take(parser *p, char c) {
+static bool skip_char(parser *p, char c) {
     if (!next_is(p, c)) return false;
     p->at++;
     return true;
 }
 
-static bool take_word(parser *p, const char *word) {
+static bool skip_word(parser *p, const char *word) {
     size_t length = strlen(word);
     if ((size_t)(p->end - p->at) < length || memcmp(p->at, word, length) != 0) return false;
     p->at += length;
@@ -79,43 +78,43 @@ static bool take_word(parser *p, const char *word) {
 
 /* ---- Numbers ---- */
 
-static size_t take_digits(parser *p) {
+static size_t skip_digits(parser *p) {
     const char *first = p->at;
     while (p->at < p->end && *p->at >= '0' && *p->at <= '9') p->at++;
     return (size_t)(p->at - first);
 }
 
-/* Passes over a number by RFC 8259's grammar: no leading zero or plus, digits on both sides of the point. */
-static tu_status scan_number(parser *p, bool *whole) {
-    take(p, '-');
-    if (!take(p, '0') && !take_digits(p)) return refuse_here(p, "a digit");
+/* Skips a number of RFC 8259's grammar: no leading zero or plus, digits on both sides of the point. */
+static tu_status scan_number(parser *p, bool *is_integer_text) {
+    skip_char(p, '-');
+    if (!skip_char(p, '0') && !skip_digits(p)) return fail_expected(p, "a digit");
     if (p->at < p->end && *p->at >= '0' && *p->at <= '9')
-        return refuse(p, "a number must not begin with a zero that other digits follow");
-    *whole = true;
-    if (take(p, '.')) {
-        *whole = false;
-        if (!take_digits(p)) return refuse_here(p, "a digit after the point");
+        return fail_at_line(p, "a number must not have a leading zero");
+    *is_integer_text = true;
+    if (skip_char(p, '.')) {
+        *is_integer_text = false;
+        if (!skip_digits(p)) return fail_expected(p, "a digit after the point");
     }
-    if (take(p, 'e') || take(p, 'E')) {
-        *whole = false;
-        if (!take(p, '+')) take(p, '-');
-        if (!take_digits(p)) return refuse_here(p, "a digit of the exponent");
+    if (skip_char(p, 'e') || skip_char(p, 'E')) {
+        *is_integer_text = false;
+        if (!skip_char(p, '+')) skip_char(p, '-');
+        if (!skip_digits(p)) return fail_expected(p, "a digit of the exponent");
     }
     return TU_OK;
 }
 
 static tu_status parse_number(parser *p, tu__json_value *value) {
     const char *first = p->at;
-    bool whole = false;
-    TU_TRY(scan_number(p, &whole));
-    char small[64], *digits = small; /* a copy that ends with a NUL */
+    bool is_integer_text = false;
+    TU_TRY(scan_number(p, &is_integer_text));
+    char small[64], *digits = small; /* a NUL-terminated copy */
     size_t length = (size_t)(p->at - first);
     if (length >= sizeof small && !(digits = tu__alloc(length + 1, "a number of JSON"))) return TU_NO_MEMORY;
     memcpy(digits, first, length);
     digits[length] = '\0';
     value->kind = TU__JSON_NUMBER;
     value->number = strtod_l(digits, NULL, p->locale);
-    if (whole) {
+    if (is_integer_text) {
         errno = 0;
         value->integer = strtoll(digits, NULL, 10);
         value->is_integer = errno == 0;
@@ -123,8 +122,8 @@ static tu_status parse_number(parser *p, tu__json_value *value) {
     }
     if (digits != small) tu__free(digits);
     if (isfinite(value->number)) return TU_OK;
-    return refuse(p, "the number %.*s is beyond what a double can hold", length < 40 ? (int)length : 40,
-                  first);
+    return fail_at_line(p, "the number %.*s is too large for a double", length < 40 ? (int)length : 40,
+                        first);
 }
 
 /* ---- Strings ---- */
@@ -142,7 +141,7 @@ static tu_status parse_hex4(parser *p, unsigned *code) {
         else if (c >= 'A' && c <= 'F')
             digit = (unsigned)(c - 'A') + 10;
         else
-            return refuse_here(p, "four hexadecimal digits after \\u");
+            return fail_expected(p, "four hexadecimal digits after \\u");
         *code = *code * 16 + digit;
         p->at++;
     }
@@ -161,39 +160,41 @@ static char *put_utf8(char *out, unsigned code) {
     return out;
 }
 
-/* What follows \u: a code, or two that are halves of one beyond U+FFFF. */
+/* Parses the digits after \u: one code point, or a surrogate pair for one above U+FFFF. */
 static tu_status parse_code(parser *p, unsigned *code) {
     TU_TRY(parse_hex4(p, code));
-    if (*code == 0) return refuse(p, "a string holds \\u0000, which no text here may");
+    if (*code == 0) return fail_at_line(p, "a string contains \\u0000, which is not supported");
     if (*code < 0xD800 || *code > 0xDFFF) return TU_OK;
     unsigned low;
-    if (*code > 0xDBFF || !take_word(p, "\\u"))
-        return refuse(p, "a string holds \\u%04x, half of a pair without its other half", *code);
+    if (*code > 0xDBFF || !skip_word(p, "\\u"))
+        return fail_at_line(p, "a string contains \\u%04x, half of a surrogate pair without the other half",
+                            *code);
     TU_TRY(parse_hex4(p, &low));
     if (low < 0xDC00 || low > 0xDFFF)
-        return refuse(p, "a string holds \\u%04x, half of a pair, followed by \\u%04x", *code, low);
+        return fail_at_line(p, "a string contains \\u%04x, half of a surrogate pair, followed by \\u%04x",
+                            *code, low);
     *code = 0x10000 + ((*code - 0xD800) << 10) + (low - 0xDC00);
     return TU_OK;
 }
 
 static tu_status parse_escape(parser *p, char **out) {
-    static const char meaning[128] = {['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+    static const char escapes[128] = {['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
                                       ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t'};
     p->at++;
-    if (take(p, 'u')) {
+    if (skip_char(p, 'u')) {
         unsigned code;
         TU_TRY(parse_code(p, &code));
         *out = put_utf8(*out, code);
         return TU_OK;
     }
     unsigned char c = p->at < p->end ? (unsigned char)*p->at : 0;
-    if (c >= 128 || !meaning[c]) return refuse_here(p, "one of \"\\/bfnrtu after a backslash");
-    *(*out)++ = meaning[c];
+    if (c >= 128 || !escapes[c]) return fail_expected(p, "one of \"\\/bfnrtu after a backslash");
+    *(*out)++ = escapes[c];
     p->at++;
     return TU_OK;
 }
 
-/* Where the string that begins at `at` ends, if it does: a bound for the length of what it says. */
+/* Returns the closing quote of the string that begins at `at`, or NULL. The decoded string is not longer. */
 static const char *string_end(const parser *p) {
     for (const char *s = p->at + 1; s < p->end; s++) {
         if (*s == '"') return s;
@@ -203,10 +204,10 @@ static const char *string_end(const parser *p) {
 }
 
 static tu_status parse_string(parser *p, const char **string) {
-    if (!next_is(p, '"')) return refuse_here(p, "a string");
+    if (!next_is(p, '"')) return fail_expected(p, "a string");
     const char *end = string_end(p);
-    if (!end) return refuse(p, "a string begins here and never ends");
-    char *text = tu__arena_alloc(p->arena, (size_t)(end - p->at)); /* an escape is longer than what it says */
+    if (!end) return fail_at_line(p, "a string has no closing quote");
+    char *text = tu__arena_alloc(p->arena, (size_t)(end - p->at)); /* decoding never makes it longer */
     if (!text) return TU_NO_MEMORY;
     *string = text;
     p->at++;
@@ -216,10 +217,11 @@ static tu_status parse_string(parser *p, const char **string) {
             TU_TRY(parse_escape(p, &text));
             continue;
         }
-        if (c < 0x20) return refuse(p, "a string holds the control character 0x%02x: expected an escape", c);
+        if (c < 0x20)
+            return fail_at_line(p, "a string contains the control character 0x%02x: expected an escape", c);
         bool valid;
         size_t length = tu__utf8_length(p->at, (size_t)(end - p->at), &valid);
-        if (!valid) return refuse(p, "a string is not UTF-8 at byte 0x%02x", c);
+        if (!valid) return fail_at_line(p, "a string is not UTF-8 at byte 0x%02x", c);
         memcpy(text, p->at, length);
         text += length;
         p->at += length;
@@ -247,7 +249,7 @@ static int compare_keys(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static tu_status refuse_duplicates(const parser *p, size_t count, const char *const *keys) {
+static tu_status reject_duplicate_keys(const parser *p, size_t count, const char *const *keys) {
     if (count < 2) return TU_OK;
     const char **sorted = tu__alloc_array(count, sizeof *sorted, "the keys of a JSON object");
     if (!sorted) return TU_NO_MEMORY;
@@ -256,7 +258,7 @@ static tu_status refuse_duplicates(const parser *p, size_t count, const char *co
     tu_status status = TU_OK;
     for (size_t i = 1; i < count && status == TU_OK; i++)
         if (strcmp(sorted[i - 1], sorted[i]) == 0)
-            status = refuse(p, "the key \"%.80s\" occurs twice in one object", sorted[i]);
+            status = fail_at_line(p, "the key \"%.80s\" occurs twice in one object", sorted[i]);
     tu__free(sorted);
     return status;
 }
@@ -277,7 +279,7 @@ static tu_status close_container(parser *p, size_t base, tu__json_value *contain
     }
     container->values = values;
     container->keys = keys;
-    return object ? refuse_duplicates(p, count, keys) : TU_OK;
+    return object ? reject_duplicate_keys(p, count, keys) : TU_OK;
 }
 
 static tu_status parse_value(parser *p, int depth, tu__json_value *value);
@@ -288,7 +290,7 @@ static tu_status parse_element(parser *p, bool object, int depth) {
     if (object) {
         TU_TRY(parse_string(p, &element.key));
         skip_space(p);
-        if (!take(p, ':')) return refuse_here(p, "':' after a key");
+        if (!skip_char(p, ':')) return fail_expected(p, "':' after a key");
     }
     TU_TRY(parse_value(p, depth, &element.value));
     skip_space(p);
@@ -296,8 +298,8 @@ static tu_status parse_element(parser *p, bool object, int depth) {
 }
 
 static tu_status parse_container(parser *p, int depth, tu__json_value *value) {
-    if (depth == TU__JSON_MAX_DEPTH)
-        return refuse(p, "arrays and objects are nested deeper than %d", TU__JSON_MAX_DEPTH);
+    if (depth == TU_JSON_MAX_DEPTH)
+        return fail_at_line(p, "arrays and objects are nested deeper than %d", TU_JSON_MAX_DEPTH);
     bool object = *p->at++ == '{';
     char end = object ? '}' : ']';
     size_t base = p->used;
@@ -305,8 +307,8 @@ static tu_status parse_container(parser *p, int depth, tu__json_value *value) {
     skip_space(p);
     if (!next_is(p, end)) {
         do TU_TRY(parse_element(p, object, depth + 1));
-        while (take(p, ','));
-        if (!next_is(p, end)) return refuse_here(p, object ? "',' or '}'" : "',' or ']'");
+        while (skip_char(p, ','));
+        if (!next_is(p, end)) return fail_expected(p, object ? "',' or '}'" : "',' or ']'");
     }
     p->at++;
     return close_container(p, base, value);
@@ -323,11 +325,11 @@ static tu_status parse_value(parser *p, int depth, tu__json_value *value) {
         value->kind = TU__JSON_STRING;
         return parse_string(p, &value->string);
     }
-    if (take_word(p, "null")) return TU_OK;
+    if (skip_word(p, "null")) return TU_OK;
     value->kind = TU__JSON_BOOL;
-    if (take_word(p, "false")) return TU_OK;
+    if (skip_word(p, "false")) return TU_OK;
     value->truth = true;
-    return take_word(p, "true") ? TU_OK : refuse_here(p, "a value");
+    return skip_word(p, "true") ? TU_OK : fail_expected(p, "a value");
 }
 
 /* ---- The interface ---- */
@@ -335,7 +337,7 @@ static tu_status parse_value(parser *p, int depth, tu__json_value *value) {
 static tu_status parse_document(parser *p, tu__json_value *value) {
     TU_TRY(parse_value(p, 0, value));
     skip_space(p);
-    return p->at == p->end ? TU_OK : refuse_here(p, "the end after the value");
+    return p->at == p->end ? TU_OK : fail_expected(p, "the end after the value");
 }
 
 tu_status tu__json_parse(tu__arena *arena, const char *name, const char *text, size_t length,

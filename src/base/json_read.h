@@ -1,5 +1,5 @@
-/* Reading JSON: configurations, file headers, labels. A strict parser (RFC 8259, UTF-8, no duplicate keys) into a tree
- * that lives in an arena. Hostile input costs time and memory in proportion to its size, and depth is bounded. */
+/* A strict JSON parser (RFC 8259, UTF-8, no duplicate keys) for configurations, file headers and labels. It builds a
+ * tree in an arena. For any input, time and memory are proportional to its size, and the nesting depth is bounded. */
 #ifndef TU__BASE_JSON_READ_H
 #define TU__BASE_JSON_READ_H
 
@@ -25,18 +25,18 @@ typedef struct tu__json_value {
     tu__json_kind kind;
     bool truth;
     double number;
-    bool is_integer;    /* the number is written without fraction or exponent and fits `integer` … */
-    int64_t integer;    /* … as here; for u64 beyond it see `number` */
-    const char *string; /* NUL-terminated, without NULs inside */
+    bool is_integer;    /* the number has no fraction and no exponent, and `integer` is its value */
+    int64_t integer;    /* 0 if the number does not fit; `number` is then its nearest double */
+    const char *string; /* NUL-terminated, without embedded NULs */
     size_t count;       /* elements or members */
     const char *const *keys;
-    const struct tu__json_value *values; /* in the order of the text */
+    const struct tu__json_value *values; /* in file order */
 } tu__json_value;
 
-/* `name` stands for the text in messages: "config.json: line 3: …". */
+/* Parses `text`. `name` is the source's name in messages: "config.json: line 3: …". */
 TU__SHARED tu_status tu__json_parse(tu__arena *arena, const char *name, const char *text, size_t length,
                                     const tu__json_value **value);
-/* The member, or NULL where there is none or `object` is none. */
+/* Returns the member `key`, or NULL if there is none or `object` is not an object. */
 TU__SHARED const tu__json_value *tu__json_member(const tu__json_value *object, const char *key);
 
 #endif

@@ -1,7 +1,7 @@
 /* Lists of names in messages. See name_list.h. */
 #include "base/name_list.h"
 
-enum { MAX_NAMED = 6 }; /* more are counted */
+enum { MAX_NAMED = 6 }; /* further names are only counted */
 
 void tu__name_list_add(tu__name_list *list, const char *name) {
     if (list->count++ < MAX_NAMED) tu__text_printf(&list->text, "%s%s", list->count > 1 ? ", " : "", name);

@@ -1,4 +1,4 @@
-/* A list of names inside a message: the first few of them, and how many more there are. */
+/* A list of names for a message: the first six names, and the number of the others. */
 #ifndef TU__BASE_NAME_LIST_H
 #define TU__BASE_NAME_LIST_H
 
@@ -7,7 +7,7 @@
 
 typedef struct tu__name_list {
     size_t count;
-    tu__text text; /* "conv1/bias, conv1/weights": freed with tu__text_free */
+    tu__text text; /* "conv1/bias, conv1/weights"; the caller frees it with tu__text_free */
 } tu__name_list;
 
 TU__SHARED void tu__name_list_add(tu__name_list *list, const char *name);

@@ -1,13 +1,13 @@
-/* Numbers of every element type, as doubles.
+/* Converts elements of every type to doubles and back.
  *
- * Each type is three small functions: round (a double to a double the type can hold), encode (such a value to
- * the stored element; integers round here), decode (back). The public functions are loops around them,
- * expanded from one list, so that each loop knows its type and compilers vectorise it where they can.
+ * Each type has three small functions: round (to a double the type can represent), encode (to the stored element;
+ * integers round here) and decode (back to a double). The public functions are loops around them, expanded from one
+ * list, so that the type is a compile-time constant in each loop and compilers can vectorise it.
  *
- * bf16 and f16 are rounded by the oldest trick of floating point: |x| + c - c, where c is the power of two
- * whose unit in the last place is the distance between neighbours of the narrow type around x. The addition
- * is rounded by the processor, once, halves to even, and the subtraction is exact. Rounding twice, by way of
- * f32, would be wrong: f16's 1 + 2^-11 + 2^-30 lies above a halfway point that f32 rounds it onto.
+ * bf16 and f16 are rounded by computing |x| + c - c, where c is the power of two whose unit in the last place is the
+ * spacing of the narrow type around x. The processor rounds the addition once, ties to even; the subtraction is
+ * exact. Rounding first to f32 and then to f16 would be wrong: 1 + 2^-11 + 2^-30 is above a midpoint of f16, and f32
+ * rounds it to that midpoint.
  */
 #include "base/number.h"
 
@@ -29,9 +29,9 @@ static double double_of(uint64_t bits) {
 /* ---- Rounding to a narrow float type ---- */
 
 typedef struct float_format {
-    double precision; /* 2^(fraction bits stored) */
+    double precision; /* 2^(stored mantissa bits) */
     double tiny;      /* the smallest normal number */
-    double huge;      /* the first power of two that is too large */
+    double huge;      /* the smallest power of two that overflows */
 } float_format;
 
 static const float_format bf16 = {0x1p7, 0x1p-126, 0x1p128};
@@ -40,8 +40,8 @@ static const float_format f16 = {0x1p10, 0x1p-14, 0x1p16};
 static inline double round_narrow(float_format format, double x) {
     const uint64_t exponent_mask = UINT64_C(0x7ff) << 52;
     double size = fabs(x);
-    size = size < format.huge ? size : format.huge; /* NaN too; it is put back at the end */
-    /* Below `tiny` the numbers are as far apart as just above it. */
+    size = size < format.huge ? size : format.huge; /* also replaces NaN, which is restored at the end */
+    /* Below `tiny` (subnormal numbers) the spacing is the same as just above it. */
     double power = double_of(bits_of(size > format.tiny ? size : format.tiny) & exponent_mask);
     double c = power * (0x1p52 / format.precision);
     double rounded = (size + c) - c;
@@ -49,7 +49,7 @@ static inline double round_narrow(float_format format, double x) {
     return x != x ? x : copysign(rounded, x);
 }
 
-/* ---- One triple of functions for each type ---- */
+/* ---- round, encode and decode of each type ---- */
 
 static inline double round_f64(double x) {
     return x;
@@ -79,7 +79,7 @@ static inline uint16_t encode_bf16(double x) {
     float single = (float)round_bf16(x); /* exact */
     uint32_t bits;
     memcpy(&bits, &single, sizeof bits);
-    /* A NaN whose payload sat in the lower half must not become infinity. */
+    /* Set a mantissa bit: a NaN with a payload only in the lower half must not become infinity. */
     return (uint16_t)(bits >> 16 | (x != x ? 0x40u : 0u));
 }
 static inline double decode_bf16(uint16_t x) {
@@ -89,9 +89,8 @@ static inline double decode_bf16(uint16_t x) {
     return (double)single;
 }
 
-/* f16: sign, 5 bits of exponent with bias 15, 10 bits of fraction. The exponent and fraction together are
- * a number that counts the values from zero on, for subnormal numbers (spacing 2^-24) and normal ones
- * alike. */
+/* f16: sign, 5 exponent bits with bias 15, 10 mantissa bits. Exponent and mantissa together, read as an integer,
+ * number the non-negative values from zero on; subnormal numbers are 2^-24 apart. */
 enum { F16_FRACTION = 10, F16_SHIFT = 52 - F16_FRACTION, F16_BIAS_STEP = (1023 - 15) << F16_FRACTION };
 
 static inline double round_f16(double x) {
@@ -114,8 +113,7 @@ static inline double decode_f16(uint16_t x) {
     return double_of(sign | (magnitude + step) << F16_SHIFT);
 }
 
-/* Truncation is the conversion's own; saturation must come first, since converting what does not fit is
- * undefined. */
+/* C's conversion truncates. Saturate first: converting a value that does not fit is undefined behaviour. */
 static inline int32_t encode_i32(double x) {
     return x != x ? 0 : x <= (double)INT32_MIN ? INT32_MIN : x >= (double)INT32_MAX ? INT32_MAX : (int32_t)x;
 }
@@ -229,7 +227,7 @@ void tu__store(tu_dtype dtype, void *base, int64_t index, double x) {
     tu__store_array(dtype, &x, 1, (char *)base + index * (int64_t)tu_dtype_size(dtype));
 }
 
-/* ---- Halves for users: every float is a double, so these round once too ---- */
+/* ---- The public conversions between float and half types: via double, so they also round once ---- */
 
 #define HALVES(name)                                                                                         \
     void tu_##name##_from_f32(const float *source, size_t count, uint16_t *target) {                         \

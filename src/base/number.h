@@ -1,12 +1,10 @@
-/* Numbers of every element type, as doubles: what the reference device and the constants are stored with.
+/* Converts elements of every type to doubles and back, for the reference device and for constants.
  *
- * A double holds every value of f32, bf16, f16, i32, u8 and bool exactly, and those of i64 up to 2^53. Going
- * the other way a number is rounded once, straight from the double, to the nearest value of the type, halves
- * to even; past the largest value of a float type is infinity, NaN stays NaN. Integers are truncated and
- * saturated, NaN is 0. bool is x != 0, so NaN is true.
+ * A double represents every value of f32, bf16, f16, i32, u8 and bool exactly, and i64 up to 2^53. Stores round once,
+ * directly from the double to the nearest value of the type, ties to even. Values too large for a float type become
+ * infinity; NaN stays NaN. Integers are truncated and saturated, and NaN becomes 0. bool is x != 0, so NaN is true.
  *
- * Arrays need no alignment. An unknown type (there is none in a verified graph) loads zeros and stores
- * nothing.
+ * Arrays need no alignment. An unknown type, which a verified graph cannot contain, loads zeros and stores nothing.
  */
 #ifndef TU__BASE_NUMBER_H
 #define TU__BASE_NUMBER_H
@@ -15,12 +13,12 @@
 
 #include "base/shared.h"
 
-/* The type of means, variances and their like beside values of `dtype`: half-precision types have too few bits for them. */
+/* Returns the type of means, variances and other statistics of values of `dtype`: f32 for half-precision types. */
 static inline tu_dtype tu__statistics_dtype(tu_dtype dtype) {
     return dtype == TU_BF16 || dtype == TU_F16 ? TU_F32 : dtype;
 }
 
-/* The value that storing x and loading it again would give. */
+/* Returns the value that storing `x` and loading it again would give. */
 TU__SHARED double tu__round_to(tu_dtype dtype, double x);
 TU__SHARED void tu__round_array(tu_dtype dtype, double *x, int64_t count);
 

@@ -1,4 +1,4 @@
-/* Parallel loops over OpenMP, or over plain threads where the thread sanitizer watches. */
+/* Parallel loops over OpenMP, or over pthreads in builds for the thread sanitizer. */
 #include "base/parallel.h"
 
 #include <pthread.h>
@@ -6,20 +6,21 @@
 
 #include "base/flushing.h"
 
-/* A checker may read these flags without having the header that the compiler brings along. */
+/* Static checkers may define _OPENMP without having the compiler's omp.h. */
 #if defined(_OPENMP) && __has_include(<omp.h>)
 #include <omp.h>
 #define OVER_OPENMP 1
 #endif
 
 static _Thread_local int width = 1;
-static _Thread_local int begun;               /* how often, and not ended yet */
-static _Thread_local unsigned flushed_before; /* the thread's own setting, while begun */
+static _Thread_local int begun; /* calls of tu__parallel_begin without their tu__parallel_end */
+static _Thread_local unsigned
+    flushed_before; /* the thread's setting before the outermost tu__parallel_begin */
 
 void tu__parallel_set_width(int threads) {
     width = threads < 1 ? 1 : threads;
 #ifdef OVER_OPENMP
-    omp_set_dynamic(0); /* oneDNN's loops too: no fewer threads because the machine is busy */
+    omp_set_dynamic(0); /* also for oneDNN's loops: OpenMP must not use fewer threads on a busy machine */
     omp_set_num_threads(width);
 #endif
 }
@@ -57,7 +58,7 @@ int tu__parallel_ranges(int64_t count, int64_t grain) {
     return most < width ? (int)most : width;
 }
 
-/* The start of range `i` of `ranges`: the first count % ranges of them are longer by one. */
+/* Returns the start of range `i` of `ranges`. The first count % ranges ranges are longer by one. */
 static int64_t range_start(int64_t count, int ranges, int i) {
     int64_t each = count / ranges, extra = count % ranges;
     return i * each + (i < extra ? i : extra);
@@ -72,14 +73,14 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         return;
     }
     unsigned flushing = tu__flushing(), afterwards = begun ? flushed_before : flushing;
-    /* Always a team of the full width: a team that shrinks and grows makes libgomp end and start threads. */
+    /* Always use a team of the full width: libgomp ends and starts threads whenever the team size changes. */
 #pragma omp parallel num_threads(width)
     {
         tu__set_flushing(flushing);
-        /* A team may be smaller than asked for: inside a region of the caller's, or under OMP_THREAD_LIMIT. */
+        /* The team may be smaller than requested: inside the caller's parallel region, or under OMP_THREAD_LIMIT. */
         for (int i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads())
             body(context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i);
-        /* OpenMP's threads serve the user's loops, too, and have our setting from birth if we made them. */
+        /* The caller's loops use the same OpenMP threads, and threads we started inherited our setting: reset it. */
         if (omp_get_thread_num() > 0) tu__set_flushing(afterwards);
     }
 }
@@ -108,7 +109,7 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         if (ranges == 1) body(context, 0, count, 0);
         return;
     }
-    pthread_t threads[MAX_THREADS]; /* which flush as the thread does that starts them */
+    pthread_t threads[MAX_THREADS]; /* they inherit the flushing mode of this thread */
     task tasks[MAX_THREADS];
     int started = 1;
     for (int i = 0; i < ranges; i++)
@@ -116,55 +117,59 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
     while (started < ranges && pthread_create(&threads[started], 0, run_task, &tasks[started]) == 0)
         started++;
     run_task(&tasks[0]);
-    for (int i = started; i < ranges; i++) run_task(&tasks[i]); /* what no thread could be had for */
+    for (int i = started; i < ranges; i++)
+        run_task(&tasks[i]); /* ranges for which no thread could be created */
     for (int i = 1; i < started; i++) pthread_join(threads[i], 0);
 }
 
 #endif
 
-/* ---- Dealing: everybody's own range first, whose data may be near, then what others have left ---- */
+/* ---- Work stealing: each worker processes its own range first, whose data may be in its cache, then chunks of the
+ * other workers' ranges ---- */
 
-enum { MAX_HANDS = 128, PIECES = 8 /* of a range */ };
+enum { MAX_QUEUES = 128, CHUNKS_PER_RANGE = 8 };
 
-typedef struct hand { /* a line of the cache each */
+typedef struct chunk_queue { /* one cache line each */
     _Alignas(64) _Atomic int64_t next;
     int64_t end;
-} hand;
+} chunk_queue;
 
-typedef struct deal {
+typedef struct stealing_loop {
     tu__parallel_body body;
     void *context;
-    int64_t piece;
-    int hands;
-    hand hand[MAX_HANDS];
-} deal;
+    int64_t chunk;
+    int queue_count;
+    chunk_queue queue[MAX_QUEUES];
+} stealing_loop;
 
-static void play(const deal *d, hand *from, int worker) {
+static void run_queue(const stealing_loop *d, chunk_queue *queue, int worker) {
     for (;;) {
-        int64_t first = atomic_fetch_add_explicit(&from->next, d->piece, memory_order_relaxed);
-        if (first >= from->end) return;
-        d->body(d->context, first, first + d->piece < from->end ? first + d->piece : from->end, worker);
+        int64_t first = atomic_fetch_add_explicit(&queue->next, d->chunk, memory_order_relaxed);
+        if (first >= queue->end) return;
+        d->body(d->context, first, first + d->chunk < queue->end ? first + d->chunk : queue->end, worker);
     }
 }
 
-static void play_all(void *context, int64_t first, int64_t last, int worker) {
-    deal *d = context;
-    for (int64_t own = first; own < last; own++)
-        for (int i = 0; i < d->hands; i++) play(d, &d->hand[(own + i) % d->hands], worker);
+static void run_own_then_steal(void *context, int64_t first, int64_t last, int worker) {
+    stealing_loop *d = context;
+    for (int64_t first_queue = first; first_queue < last; first_queue++)
+        for (int i = 0; i < d->queue_count; i++)
+            run_queue(d, &d->queue[(first_queue + i) % d->queue_count], worker);
 }
 
 void tu__parallel_deal(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
     int ranges = tu__parallel_ranges(count, grain);
-    if (ranges <= 1 || ranges > MAX_HANDS) {
+    if (ranges <= 1 || ranges > MAX_QUEUES) {
         tu__parallel_for(count, grain, body, context);
         return;
     }
-    deal d = {.body = body, .context = context, .piece = grain < 1 ? 1 : grain, .hands = ranges};
-    int64_t even = count / ((int64_t)ranges * PIECES);
-    if (d.piece < even) d.piece = even;
+    stealing_loop d = {
+        .body = body, .context = context, .chunk = grain < 1 ? 1 : grain, .queue_count = ranges};
+    int64_t even_chunk = count / ((int64_t)ranges * CHUNKS_PER_RANGE);
+    if (d.chunk < even_chunk) d.chunk = even_chunk;
     for (int i = 0; i < ranges; i++) {
-        atomic_init(&d.hand[i].next, range_start(count, ranges, i));
-        d.hand[i].end = range_start(count, ranges, i + 1);
+        atomic_init(&d.queue[i].next, range_start(count, ranges, i));
+        d.queue[i].end = range_start(count, ranges, i + 1);
     }
-    tu__parallel_for(ranges, 1, play_all, &d);
+    tu__parallel_for(ranges, 1, run_own_then_steal, &d);
 }

@@ -1,12 +1,12 @@
-/* Parallel loops: the one place where work is dealt out to the cores of a device.
+/* Parallel loops: distribute work over the cores of a device.
  *
- * The width belongs to the calling thread: a device sets it on the host thread while it launches kernels. Work is
- * cut into contiguous ranges by count and width alone, so the same width always gives the same ranges, and what a
- * kernel adds up per range comes out in the same bits. Release builds run on OpenMP's threads, which oneDNN shares;
- * builds for the thread sanitizer on plain threads, which it can see through.
+ * The width (number of threads) is a setting of the calling thread: a device sets it on its compute thread. Work is
+ * split into contiguous ranges that depend only on count and width. The same width therefore gives the same ranges,
+ * and per-range sums are bit-identical. Release builds use OpenMP's threads, which oneDNN shares; builds for the
+ * thread sanitizer use pthreads, which the sanitizer can follow.
  *
- * Between `begin` and `end` the thread and its loops take numbers too small to be normal for zeros (flushing.h); oneDNN's
- * loops do so on this thread alone. */
+ * Between tu__parallel_begin and tu__parallel_end the calling thread and its loops flush subnormal numbers to zero
+ * (flushing.h). oneDNN's loops flush only on the calling thread. */
 #ifndef TU__BASE_PARALLEL_H
 #define TU__BASE_PARALLEL_H
 
@@ -16,26 +16,28 @@
 void tu__parallel_set_width(int width);
 int tu__parallel_width(void);
 
-/* The same for a while, on a thread that may be the user's, with OpenMP settings of its own: `end`, given what `begin`
- * returned, leaves the thread as it was. */
+/* Sets the width temporarily, on a thread that may be the caller's and have OpenMP settings. tu__parallel_begin
+ * returns the previous settings; tu__parallel_end restores them. */
 typedef struct tu__parallel_setting {
-    int width, threads, dynamic; /* ours, and OpenMP's two */
+    int width;
+    int threads, dynamic; /* omp_get_max_threads, omp_get_dynamic */
     unsigned flushing;
 } tu__parallel_setting;
 tu__parallel_setting tu__parallel_begin(int width);
 void tu__parallel_end(tu__parallel_setting before);
 
-/* Calls body(context, first, last, worker) with ranges that cover [0, count). `grain`: no range is smaller than
- * this, but the last; workers are numbered from 0. Returns when all are done. Bodies must not start loops. */
+/* Calls body(context, first, last, worker) for ranges [first, last) that cover [0, count). No range except the last
+ * is smaller than `grain`. Workers are numbered from 0. Returns when all ranges are done. `body` must not start
+ * loops. */
 typedef void (*tu__parallel_body)(void *context, int64_t first, int64_t last, int worker);
 void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context);
 
-/* How many ranges tu__parallel_for will make: workers are numbered below it. */
+/* Returns the number of ranges tu__parallel_for will use; worker numbers are less than it. */
 int tu__parallel_ranges(int64_t count, int64_t grain);
 
-/* The same, but in pieces: who is done with its own range takes pieces of others', so that a core that somebody else
- * is using too does not hold everybody up. Only for work whose result does not depend on how it is cut or who does it:
- * nothing may be added up by range or worker. */
+/* Like tu__parallel_for, with work stealing: ranges are processed in chunks, and a worker that has finished its range
+ * continues with chunks of other ranges. So one slow core (used by another process) does not delay the loop. Only for
+ * work whose result depends neither on the chunks nor on the worker: `body` must not sum per range or per worker. */
 void tu__parallel_deal(int64_t count, int64_t grain, tu__parallel_body body, void *context);
 
 #endif

@@ -1,11 +1,11 @@
-/* Patterns with stars, matched by going back to the latest star only: the characters a star takes in are never worth
- * giving back once a later star has been reached, so the time is at most length times length, whatever the pattern. */
+/* Glob matching with backtracking to the latest star only. Earlier stars never need to match more characters once a
+ * later star has been reached, so the time is at most O(pattern length * name length). */
 #include "base/pattern.h"
 
 #include <string.h>
 
-/* Whether pattern[0 … length) fits the whole name. */
-static bool one_fits(const char *pattern, size_t length, const char *name) {
+/* True if pattern[0 … length) matches the whole name. */
+static bool match_one(const char *pattern, size_t length, const char *name) {
     const char *end = pattern + length, *star = NULL, *resume = NULL;
     while (*name) {
         if (pattern < end && *pattern == '*') {
@@ -14,7 +14,7 @@ static bool one_fits(const char *pattern, size_t length, const char *name) {
         } else if (pattern < end && *pattern == *name) {
             pattern++;
             name++;
-        } else if (star) { /* the star takes one character more */
+        } else if (star) { /* let the star match one more character */
             pattern = star + 1;
             name = ++resume;
         } else {
@@ -28,7 +28,7 @@ static bool one_fits(const char *pattern, size_t length, const char *name) {
 bool tu__pattern_fits(const char *pattern, const char *name) {
     while (pattern && *pattern) {
         size_t length = strcspn(pattern, ",");
-        if (length && one_fits(pattern, length, name)) return true;
+        if (length && match_one(pattern, length, name)) return true;
         pattern += length;
         if (*pattern == ',') pattern++;
     }

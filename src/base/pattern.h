@@ -1,5 +1,5 @@
-/* Patterns of names, as "conv*" or "*bias,norm*". A star stands for any characters, also none and
- * also '/'; commas separate patterns, of which one must fit the whole name. Nothing else is special. */
+/* Glob patterns for names, e.g. "conv*" or "*bias,norm*". A star matches any characters, including none and '/'.
+ * Commas separate patterns, one of which must match the whole name. No other character is special. */
 #ifndef TU__BASE_PATTERN_H
 #define TU__BASE_PATTERN_H
 
@@ -7,7 +7,7 @@
 
 #include "base/shared.h"
 
-/* Whether one of the patterns fits; NULL and "" fit nothing. */
+/* True if one of the comma-separated patterns matches `name`. NULL and "" match nothing. */
 TU__SHARED bool tu__pattern_fits(const char *pattern, const char *name);
 
 #endif

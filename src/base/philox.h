@@ -1,8 +1,7 @@
 /* Philox4x32-10: 128 random bits from a counter and a key.
  *
- * A counter-based generator has no state to carry: the bits of draw number c under key k are a function of
- * (c, k), so any device can compute any draw by itself, in any order, and get the same numbers. That is what
- * lets randomness belong to the sample and not to the device.
+ * A counter-based generator has no state: the bits are a function of counter and key. Any device can compute any of
+ * them in any order, so a sample's random numbers do not depend on the device.
  */
 #ifndef TU__BASE_PHILOX_H
 #define TU__BASE_PHILOX_H

@@ -2,7 +2,7 @@
  *
  *     tu__sha256 hash;
  *     tu__sha256_init(&hash);
- *     tu__sha256_update(&hash, bytes, count);             // any number of times, in pieces of any size
+ *     tu__sha256_update(&hash, bytes, count);             // any number of times, in chunks of any size
  *     unsigned char digest[TU__SHA256_BYTES];
  *     tu__sha256_final(&hash, digest);
  */
@@ -19,7 +19,7 @@ enum { TU__SHA256_BYTES = 32, TU__SHA256_HEX = 2 * TU__SHA256_BYTES + 1 };
 
 typedef struct tu__sha256 {
     uint32_t state[8];
-    uint64_t length;         /* bytes taken so far */
+    uint64_t length;         /* bytes hashed so far */
     unsigned char block[64]; /* the length % 64 bytes that do not fill a block yet */
 } tu__sha256;
 
@@ -28,10 +28,10 @@ TU__SHARED void tu__sha256_update(tu__sha256 *hash, const void *bytes, size_t co
 /* The hash must be initialised again before it is used for another message. */
 TU__SHARED void tu__sha256_final(tu__sha256 *hash, unsigned char digest[TU__SHA256_BYTES]);
 
-/* One block into a state, without the processor's instructions: what those are tested against. */
+/* Hashes one block in plain C, without SHA instructions. Exported to test those against it. */
 TU__SHARED void tu__sha256_plain(uint32_t state[8], const unsigned char *block);
 
-/* All three at once. */
+/* Init, update and final in one call. */
 TU__SHARED void tu__sha256_of(const void *bytes, size_t count, unsigned char digest[TU__SHA256_BYTES]);
 
 /* Lower-case hexadecimal with a terminating NUL. */

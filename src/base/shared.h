@@ -1,7 +1,7 @@
-/* TU__SHARED marks internal functions of libtutti.so that other libraries of Tutti call: devices in libraries of their
- * own (device/cuda), libtutti_train.so, and the command. They are visible, but no promise: the caller works with the
- * very version it was built with. The linker gives them the symbol version TUTTI_PRIVATE_x.y.z (libtutti.map.in), so the
- * system's loader rejects a libtutti.so of another version: "version `TUTTI_PRIVATE_0.1.0' not found". */
+/* TU__SHARED exports internal functions of libtutti.so to Tutti's other binaries: device plug-ins (device/cuda) and
+ * libtutti_train.so. They are not part of the public interface: the caller must be of the same version. Their symbol
+ * version is TUTTI_PRIVATE_x.y.z (libtutti.map.in), so the system's loader rejects a libtutti.so of another version:
+ * "version `TUTTI_PRIVATE_0.1.0' not found". */
 #ifndef TU__BASE_SHARED_H
 #define TU__BASE_SHARED_H
 

@@ -1,7 +1,7 @@
-/* The message of the latest failure, kept per thread.
+/* The message of the latest failure, one per thread.
  *
- * The buffer is fixed: reporting that memory ran out must not need memory. A message longer than the buffer is
- * cut, which no message of the engine comes near. */
+ * The buffer has a fixed size because reporting an out-of-memory error must not allocate. Longer messages are
+ * truncated; the engine's messages are far shorter. */
 #include "base/status.h"
 
 #include <stdio.h>
@@ -24,10 +24,10 @@ const char *tu_message(void) {
 }
 
 tu_status tu__fail_list(tu_status status, const char *format, va_list arguments) {
-    /* Formatted aside first: the arguments may point into the previous message. */
-    char fresh[sizeof message];
-    vsnprintf(fresh, sizeof fresh, format, arguments);
-    memcpy(message, fresh, sizeof fresh);
+    /* Format into a second buffer: the arguments may point into `message`. */
+    char formatted[sizeof message];
+    vsnprintf(formatted, sizeof formatted, format, arguments);
+    memcpy(message, formatted, sizeof formatted);
     return status;
 }
 
@@ -42,8 +42,8 @@ tu_status tu_fail(tu_status status, const char *format, ...) {
 tu_status tu__fail_memory(const char *purpose, size_t bytes) {
     return tu_fail(
         TU_NO_MEMORY,
-        "out of memory: %zu bytes for %s could not be had; close other programs, or use a smaller batch",
-        bytes, purpose);
+        "out of memory: cannot allocate %zu bytes for %s; close other programs or use a smaller batch", bytes,
+        purpose);
 }
 
 const char *tu_version(void) {

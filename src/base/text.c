@@ -14,7 +14,7 @@ static bool reserve(tu__text *text, size_t extra) {
     if (need <= text->capacity) return true;
     size_t capacity = text->capacity ? text->capacity * 2 : 256;
     while (capacity < need) capacity *= 2;
-    char *data = tu__realloc(text->data, capacity, "a text");
+    char *data = tu__realloc(text->data, capacity, "a text buffer");
     if (!data) {
         text->failed = true;
         return false;

@@ -1,7 +1,7 @@
-/* A growable string: what the printer, the JSON writer and error messages are composed in.
+/* A growable string or byte buffer, used by the graph printer, the JSON writer and error messages.
  *
- * Appending never needs a check at each call: when memory runs out `failed` is set, later appends do nothing, and
- * whoever hands the text on looks at the flag once. */
+ * Callers need not check each append: if memory runs out, `failed` is set and later appends do nothing. Check the
+ * flag once at the end. */
 #ifndef TU__BASE_TEXT_H
 #define TU__BASE_TEXT_H
 
@@ -24,12 +24,12 @@ TU__SHARED void tu__text_printf(tu__text *text, const char *format, ...) TU_PRIN
 TU__SHARED void tu__text_type(tu__text *text, tu_type type);
 /* "[8,24,24,3]" */
 TU__SHARED void tu__text_shape(tu__text *text, tu_shape shape);
-/* The text so far; "" when empty. */
+/* Returns the text so far; "" if empty. */
 TU__SHARED const char *tu__text_string(const tu__text *text);
 TU__SHARED void tu__text_free(tu__text *text);
 
-/* Shapes and types inside a printf argument list: the string lives in a small per-thread ring, long enough for
- * every argument of one message. */
+/* Format a shape or type for use as a printf argument. The string is in a per-thread ring of 16 buffers, enough for
+ * the arguments of one message. */
 TU__SHARED const char *tu__shape_string(tu_shape shape);
 TU__SHARED const char *tu__type_string(tu_type type);
 

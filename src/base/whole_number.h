@@ -1,7 +1,6 @@
-/* Reading a whole number that is all of a text.
+/* Parses integers.
  *
- * A header alone: library and command both read them, and the command links nothing of the library but its public
- * functions. */
+ * Header-only because the command-line tool uses it too and can link only the library's public functions. */
 #ifndef TU__BASE_WHOLE_NUMBER_H
 #define TU__BASE_WHOLE_NUMBER_H
 
@@ -9,7 +8,8 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
-/* False, with *number undefined, for a text that is no decimal number of 64 bits. */
+/* Parses `text` as a decimal integer. Returns false, with *number undefined, if the whole text is not a 64-bit
+ * integer. */
 static inline bool tu__read_whole_number(const char *text, int64_t *number) {
     char *end;
     errno = 0;

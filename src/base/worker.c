@@ -1,4 +1,4 @@
-/* Host threads that do one job after another. */
+/* Worker threads. See worker.h. */
 #include "base/worker.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*be
         pthread_mutex_destroy(&w->lock);
         pthread_cond_destroy(&w->changed);
         tu__free(w);
-        return tu_fail(TU_NO_MEMORY, "a thread for %s could not be started: the system's limit is reached",
+        return tu_fail(TU_NO_MEMORY, "cannot start a thread for %s: the system's limit of threads is reached",
                        name);
     }
     char short_name[16];

@@ -1,4 +1,4 @@
-/* Workers: host threads that do jobs in the order posted. A device has one that launches and one that copies. */
+/* Worker threads, each of which runs one job at a time. A device has two: its compute thread and its copy thread. */
 #ifndef TU__BASE_WORKER_H
 #define TU__BASE_WORKER_H
 
@@ -8,18 +8,19 @@
 
 typedef struct tu__worker tu__worker;
 
-/* `begin` (optional) runs first on the new thread, and its failure fails the start. */
+/* Starts a worker. `begin` (optional) runs first on the new thread; if it fails, tu__worker_start fails. */
 tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*begin)(void *context),
                            void *context);
-/* Posts a job; the worker must be idle (one job at a time is all the executor needs). */
+/* Posts a job; the worker must be idle. */
 void tu__worker_post(tu__worker *worker, void (*job)(void *argument), void *argument);
 /* Waits until the job is done. */
 void tu__worker_join(tu__worker *worker);
-/* The same, until `deadline` (seconds of CLOCK_MONOTONIC) at most; false: the job is still under way. */
+/* Waits until the job is done or `deadline` (seconds of CLOCK_MONOTONIC) passes. Returns false if the job still
+ * runs. */
 bool tu__worker_join_until(tu__worker *worker, double deadline);
-/* Whether a job is under way; NULL has none. */
+/* True while a job runs; false for NULL. */
 bool tu__worker_busy(tu__worker *worker);
-/* Ends the thread and frees the worker; NULL is nothing. */
+/* Ends the thread and frees the worker. Does nothing for NULL. */
 void tu__worker_stop(tu__worker *worker);
 
 #endif

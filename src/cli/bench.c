@@ -10,9 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/file_name.h"
+#include <tutti/model.h>
+
 #include "cli/bench_report.h"
+#include "cli/choices.h"
+#include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/memory_advice.h"
@@ -20,7 +22,6 @@
 #include "cli/size.h"
 #include "cli/speeds.h"
 #include "cli/workload.h"
-#include "pass/choices.h"
 
 enum {
     MAX_BLOCKS = 1000,
@@ -47,7 +48,7 @@ static const char *const no_yes[] = {"no", "yes", NULL};
 
 static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, devices, "devices", 0, "LIST", CLI_HELP_DEVICES),
-    CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+    CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", cli_strategies,
                CLI_HELP_STRATEGY " (unless given: mirrored if the devices are alike)"),
     CLI_STRING(struct bench_values, central, "central", 0, "DEVICE",
                CLI_HELP_CENTRAL " (unless given: the first CPU of the list)"),
@@ -62,8 +63,7 @@ static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, lock, "lock", 0, "FILE", CLI_HELP_LOCK),
     CLI_INT(struct bench_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
     CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH),
-    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", tu__precision_names,
-               CLI_HELP_PRECISION),
+    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", cli_precisions, CLI_HELP_PRECISION),
     CLI_STRING(struct bench_values, memory_limit, "memory-limit", 0, "SIZE", CLI_HELP_MEMORY_LIMIT),
     CLI_STRING(struct bench_values, gpu_memory_limit, "gpu-memory-limit", 0, "SIZE",
                CLI_HELP_GPU_MEMORY_LIMIT),
@@ -108,16 +108,16 @@ static double process_age(double otherwise) {
 static tu_status warm_up(struct workload *work, const struct bench_values *values, double began,
                          struct measurement *m) {
     TU_TRY(workload_steps(work, 1));
-    m->first_step_seconds = process_age(tu__now() - began);
+    m->first_step_seconds = process_age(cli_now() - began);
     TU_TRY(workload_steps(work, BENCH_DIGEST_STEPS - 1));
     TU_TRY(workload_digest(work, m->digest));
     TU_TRY(workload_steps(work, values->warmup - BENCH_DIGEST_STEPS));
     m->steps = values->steps;
     if (m->steps) return TU_OK;
     int64_t tried = work->at_once ? TRIED_AT_ONCE : 1;
-    double start = tu__now();
+    double start = cli_now();
     TU_TRY(workload_steps(work, tried));
-    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (tu__now() - start));
+    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (cli_now() - start));
     m->steps = (int64_t)fmin(fmax(chosen, 1), MAX_STEPS);
     return TU_OK;
 }
@@ -129,9 +129,9 @@ static int compare_times(const void *a, const void *b) {
 
 /* Milliseconds of a step in one block. */
 static tu_status time_block(struct workload *work, const struct measurement *m, double *ms) {
-    double start = tu__now();
+    double start = cli_now();
     TU_TRY(workload_steps(work, m->steps));
-    *ms = 1e3 * (tu__now() - start) / (double)m->steps;
+    *ms = 1e3 * (cli_now() - start) / (double)m->steps;
     return TU_OK;
 }
 
@@ -287,25 +287,25 @@ static int read_sizes(const struct bench_values *values, struct workload_setting
 static int run(const void *given, int operand_count, char **operands) {
     const struct bench_values *values = given;
     (void)operand_count;
-    double began = tu__now();
-    struct workload_settings settings = {
-        .model = operands[0],
-        .devices = values->devices,
-        .place = values->place,
-        .strict_placement = values->strict_placement,
-        .lock = values->lock,
-        .strategy = values->strategy < 0 ? NULL : tu__strategy_names[values->strategy],
-        .central = values->central,
-        .invariant = (int)values->invariant,
-        .bf16_gradients = values->bf16_gradients,
-        .precision = tu__precision_names[values->precision],
-        .tune_kernels = values->tune_kernels,
-        .threads = (int)values->threads,
-        .batch = values->batch};
+    double began = cli_now();
+    struct workload_settings settings = {.model = operands[0],
+                                         .devices = values->devices,
+                                         .place = values->place,
+                                         .strict_placement = values->strict_placement,
+                                         .lock = values->lock,
+                                         .strategy =
+                                             values->strategy < 0 ? NULL : cli_strategies[values->strategy],
+                                         .central = values->central,
+                                         .invariant = (int)values->invariant,
+                                         .bf16_gradients = values->bf16_gradients,
+                                         .precision = cli_precisions[values->precision],
+                                         .tune_kernels = values->tune_kernels,
+                                         .threads = (int)values->threads,
+                                         .batch = values->batch};
     int sizes = read_sizes(values, &settings);
     if (sizes != CLI_DONE) return sizes;
     tu_status loaded =
-        tu__names_code(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
+        tu_model_is_file(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
     if (loaded != TU_OK) return cli_report(tu_fail(loaded, "bench: %s", tu_message()));
     if (values->invariant && values->threads > 1)
         return cli_refuse(
@@ -322,7 +322,7 @@ static int run(const void *given, int operand_count, char **operands) {
     if (!planned_too_large) return cli_report(status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
-                                                      .own_network = tu__names_code(operands[0]),
+                                                      .own_network = tu_model_is_file(operands[0]),
                                                       .context = &settings,
                                                       .plan = plan_workload,
                                                       .release = release_workload});

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/json.h"
+#include <tutti/command.h>
 
 /* ---- Text ---- */
 
@@ -142,58 +142,58 @@ static double rounded(double value) {
     return round(value * 1e5) / 1e5;
 }
 
-static void put_kernels(tu__json *json, const struct workload *work, const struct measurement *m) {
-    tu__json_begin_array(json, "kernels");
+static void put_kernels(tu_json *json, const struct workload *work, const struct measurement *m) {
+    tu_json_begin_array(json, "kernels");
     for (size_t k = 0; k < m->kernel_count; k++) {
         tu_kernel_report r = TU_SIZED(tu_kernel_report);
         if (tu_program_kernel(work->step, k, &r) != TU_OK) break;
-        tu__json_begin_object(json, NULL);
-        tu__json_string(json, "device", r.device);
-        tu__json_string(json, "kernel", r.kernel);
-        tu__json_string(json, "node", r.node);
-        tu__json_u64(json, "nodes", r.node_count);
-        tu__json_f64(json, "ms", rounded(m->kernel_ms[k]));
-        tu__json_i64(json, "flops", r.flops);
-        tu__json_i64(json, "bytes", r.bytes);
-        tu__json_u64(json, "workspace_bytes", r.workspace_bytes);
-        tu__json_end_object(json);
+        tu_json_begin_object(json, NULL);
+        tu_json_string(json, "device", r.device);
+        tu_json_string(json, "kernel", r.kernel);
+        tu_json_string(json, "node", r.node);
+        tu_json_u64(json, "nodes", r.node_count);
+        tu_json_f64(json, "ms", rounded(m->kernel_ms[k]));
+        tu_json_i64(json, "flops", r.flops);
+        tu_json_i64(json, "bytes", r.bytes);
+        tu_json_u64(json, "workspace_bytes", r.workspace_bytes);
+        tu_json_end_object(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
-static void put_scaling(tu__json *json, const struct bench_run *run, const struct bench_run *one) {
-    tu__json_begin_object(json, "one_device");
-    tu__json_i64(json, "batch", one->batch);
-    tu__json_f64(json, "ms_per_step", rounded(one->m.median_ms));
-    tu__json_f64(json, "per_s", rounded(samples_per_second(one)));
-    tu__json_end_object(json);
-    tu__json_f64(json, "speedup", rounded(samples_per_second(run) / samples_per_second(one)));
-    tu__json_f64(json, "efficiency", rounded(efficiency(run, one)));
+static void put_scaling(tu_json *json, const struct bench_run *run, const struct bench_run *one) {
+    tu_json_begin_object(json, "one_device");
+    tu_json_i64(json, "batch", one->batch);
+    tu_json_f64(json, "ms_per_step", rounded(one->m.median_ms));
+    tu_json_f64(json, "per_s", rounded(samples_per_second(one)));
+    tu_json_end_object(json);
+    tu_json_f64(json, "speedup", rounded(samples_per_second(run) / samples_per_second(one)));
+    tu_json_f64(json, "efficiency", rounded(efficiency(run, one)));
 }
 
-static void put_communication(tu__json *json, const struct communication *c) {
-    tu__json_f64(json, "communication_ms", rounded(c->ms));
-    tu__json_f64(json, "overlapped", rounded(c->overlapped));
-    tu__json_f64(json, "waiting_ms", rounded(c->waiting_ms));
-    tu__json_u64(json, "communication_bytes", c->bytes);
+static void put_communication(tu_json *json, const struct communication *c) {
+    tu_json_f64(json, "communication_ms", rounded(c->ms));
+    tu_json_f64(json, "overlapped", rounded(c->overlapped));
+    tu_json_f64(json, "waiting_ms", rounded(c->waiting_ms));
+    tu_json_u64(json, "communication_bytes", c->bytes);
 }
 
 /* What each device spends a traced step on. The devices of the list come first: a central one may stand beside them. */
-static void put_shares(tu__json *json, const struct workload *work, int64_t steps) {
+static void put_shares(tu_json *json, const struct workload *work, int64_t steps) {
     tu_trace_report r = TU_SIZED(tu_trace_report);
-    tu__json_begin_array(json, "shares");
+    tu_json_begin_array(json, "shares");
     for (size_t i = 0; i < tu_program_device_count(work->step) && tu_trace_device(work->step, i, &r) == TU_OK;
          i++) {
-        tu__json_begin_object(json, NULL);
-        tu__json_string(json, "device", r.device);
-        tu__json_bool(json, "replica", i < workload_device_count(work));
-        tu__json_f64(json, "computing_ms", rounded(1e3 * r.computing / (double)steps));
-        tu__json_f64(json, "copying_ms", rounded(1e3 * r.copying / (double)steps));
-        tu__json_f64(json, "collective_ms", rounded(1e3 * r.collective / (double)steps));
-        tu__json_f64(json, "feeding_ms", rounded(1e3 * r.feeding / (double)steps));
-        tu__json_end_object(json);
+        tu_json_begin_object(json, NULL);
+        tu_json_string(json, "device", r.device);
+        tu_json_bool(json, "replica", i < workload_device_count(work));
+        tu_json_f64(json, "computing_ms", rounded(1e3 * r.computing / (double)steps));
+        tu_json_f64(json, "copying_ms", rounded(1e3 * r.copying / (double)steps));
+        tu_json_f64(json, "collective_ms", rounded(1e3 * r.collective / (double)steps));
+        tu_json_f64(json, "feeding_ms", rounded(1e3 * r.feeding / (double)steps));
+        tu_json_end_object(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
 void bench_print_json(const struct bench_report *r) {
@@ -201,31 +201,31 @@ void bench_print_json(const struct bench_report *r) {
     const struct measurement *m = &r->run->m;
     struct device_names names = device_names(work, ",", false);
     struct workload_memory memory = workload_memory(work);
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "workload", r->model);
-    tu__json_string(&json, "devices", names.text);
-    tu__json_string(&json, "strategy", work->strategy);
-    tu__json_string(&json, "precision", r->precision);
-    tu__json_i64(&json, "batch", r->run->batch);
-    tu__json_i64(&json, "threads", names.threads);
-    tu__json_f64(&json, "ms_per_step", rounded(m->median_ms));
-    tu__json_f64(&json, "per_s", rounded(samples_per_second(r->run)));
-    tu__json_u64(&json, "peak_bytes", memory.peak);
-    tu__json_u64(&json, "overhead_bytes", memory.overhead);
-    tu__json_u64(&json, "table_bytes", memory.tables);
-    tu__json_f64(&json, "compile_s", rounded(work->compile_seconds));
-    tu__json_f64(&json, "first_step_s", rounded(m->first_step_seconds));
-    tu__json_string(&json, "digest", m->digest);
-    tu__json_f64(&json, "least_ms", rounded(m->least_ms));
-    tu__json_f64(&json, "most_ms", rounded(m->most_ms));
-    tu__json_i64(&json, "steps", m->steps);
-    tu__json_i64(&json, "repeat", r->repeat);
-    tu__json_bool(&json, "at_once", work->at_once);
-    if (r->invariant) tu__json_i64(&json, "invariant", r->invariant);
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "workload", r->model);
+    tu_json_string(&json, "devices", names.text);
+    tu_json_string(&json, "strategy", work->strategy);
+    tu_json_string(&json, "precision", r->precision);
+    tu_json_i64(&json, "batch", r->run->batch);
+    tu_json_i64(&json, "threads", names.threads);
+    tu_json_f64(&json, "ms_per_step", rounded(m->median_ms));
+    tu_json_f64(&json, "per_s", rounded(samples_per_second(r->run)));
+    tu_json_u64(&json, "peak_bytes", memory.peak);
+    tu_json_u64(&json, "overhead_bytes", memory.overhead);
+    tu_json_u64(&json, "table_bytes", memory.tables);
+    tu_json_f64(&json, "compile_s", rounded(work->compile_seconds));
+    tu_json_f64(&json, "first_step_s", rounded(m->first_step_seconds));
+    tu_json_string(&json, "digest", m->digest);
+    tu_json_f64(&json, "least_ms", rounded(m->least_ms));
+    tu_json_f64(&json, "most_ms", rounded(m->most_ms));
+    tu_json_i64(&json, "steps", m->steps);
+    tu_json_i64(&json, "repeat", r->repeat);
+    tu_json_bool(&json, "at_once", work->at_once);
+    if (r->invariant) tu_json_i64(&json, "invariant", r->invariant);
     if (workload_is_shared(work)) put_communication(&json, r->spent), put_shares(&json, work, r->traced);
     if (r->one) put_scaling(&json, r->run, r->one);
     if (r->kernels) put_kernels(&json, work, m);
-    tu__json_end_object(&json);
+    tu_json_end_object(&json);
     putchar('\n');
 }

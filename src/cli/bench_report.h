@@ -9,7 +9,7 @@ enum { BENCH_DIGEST_STEPS = 3 };
 
 struct measurement {
     double first_step_seconds;
-    char digest[TU__SHA256_HEX];
+    char digest[TU_DIGEST_TEXT];
     int64_t steps; /* in a block */
     double median_ms, least_ms, most_ms;
     size_t kernel_count;

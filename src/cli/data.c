@@ -7,10 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tutti/command.h>
 #include <tutti/data.h>
 
-#include "base/json.h"
-#include "base/whole_number.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 
@@ -86,11 +85,11 @@ static int get(const char *name, const struct data_values *values, tu_dataset_op
         printf("%s\n", path);
         return CLI_DONE;
     }
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "name", name);
-    tu__json_string(&json, "path", path);
-    tu__json_end_object(&json);
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "name", name);
+    tu_json_string(&json, "path", path);
+    tu_json_end_object(&json);
     putchar('\n');
     return CLI_DONE;
 }
@@ -144,39 +143,39 @@ static void print_table(const tu_dataset_info *info, int64_t *const counts[2], c
                info->class_names[i]);
 }
 
-static void put_numbers(tu__json *json, const char *key, const double *numbers, int64_t count) {
-    tu__json_begin_array(json, key);
-    for (int64_t i = 0; i < count; i++) tu__json_f64(json, NULL, numbers[i]);
-    tu__json_end_array(json);
+static void put_numbers(tu_json *json, const char *key, const double *numbers, int64_t count) {
+    tu_json_begin_array(json, key);
+    for (int64_t i = 0; i < count; i++) tu_json_f64(json, NULL, numbers[i]);
+    tu_json_end_array(json);
 }
 
 static void print_json(const tu_dataset_info *info, int64_t *const counts[2]) {
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "name", info->name);
-    tu__json_string(&json, "origin", info->origin);
-    tu__json_i64(&json, "train", info->count[TU_TRAIN]);
-    tu__json_i64(&json, "test", info->count[TU_TEST]);
-    if (info->validation) tu__json_i64(&json, "validation", info->validation);
-    if (info->skipped) tu__json_i64(&json, "skipped", info->skipped);
-    if (info->ignored) tu__json_i64(&json, "ignored", info->ignored);
-    tu__json_i64(&json, "height", info->height);
-    tu__json_i64(&json, "width", info->width);
-    tu__json_i64(&json, "channels", info->channels);
-    tu__json_string(&json, "type", tu_dtype_name(info->dtype));
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "name", info->name);
+    tu_json_string(&json, "origin", info->origin);
+    tu_json_i64(&json, "train", info->count[TU_TRAIN]);
+    tu_json_i64(&json, "test", info->count[TU_TEST]);
+    if (info->validation) tu_json_i64(&json, "validation", info->validation);
+    if (info->skipped) tu_json_i64(&json, "skipped", info->skipped);
+    if (info->ignored) tu_json_i64(&json, "ignored", info->ignored);
+    tu_json_i64(&json, "height", info->height);
+    tu_json_i64(&json, "width", info->width);
+    tu_json_i64(&json, "channels", info->channels);
+    tu_json_string(&json, "type", tu_dtype_name(info->dtype));
     put_numbers(&json, "mean", info->mean, info->channels);
     put_numbers(&json, "deviation", info->deviation, info->channels);
-    tu__json_string(&json, "digest", info->digest);
-    tu__json_begin_array(&json, "classes");
+    tu_json_string(&json, "digest", info->digest);
+    tu_json_begin_array(&json, "classes");
     for (int64_t i = 0; i < info->classes; i++) {
-        tu__json_begin_object(&json, NULL);
-        tu__json_string(&json, "name", info->class_names[i]);
-        tu__json_i64(&json, "train", counts[TU_TRAIN][i]);
-        tu__json_i64(&json, "test", counts[TU_TEST][i]);
-        tu__json_end_object(&json);
+        tu_json_begin_object(&json, NULL);
+        tu_json_string(&json, "name", info->class_names[i]);
+        tu_json_i64(&json, "train", counts[TU_TRAIN][i]);
+        tu_json_i64(&json, "test", counts[TU_TEST][i]);
+        tu_json_end_object(&json);
     }
-    tu__json_end_array(&json);
-    tu__json_end_object(&json);
+    tu_json_end_array(&json);
+    tu_json_end_object(&json);
     putchar('\n');
 }
 
@@ -244,12 +243,12 @@ static void print_sample(const char *path, int64_t index, const char *class, boo
         printf("%s\n", path);
         return;
     }
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "path", path);
-    tu__json_i64(&json, "index", index);
-    tu__json_string(&json, "class", class);
-    tu__json_end_object(&json);
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "path", path);
+    tu_json_i64(&json, "index", index);
+    tu_json_string(&json, "class", class);
+    tu_json_end_object(&json);
     putchar('\n');
 }
 
@@ -337,7 +336,10 @@ static const struct verb *find_verb(const char *name) {
 
 /* Any number: what marks an image as one to leave out is the set's affair. */
 static bool read_label(const char *text, int64_t *label) {
-    if (tu__read_whole_number(text, label)) return true;
+    char *end;
+    errno = 0;
+    *label = strtoimax(text, &end, 10);
+    if (end != text && *end == '\0' && errno == 0) return true;
     cli_refuse("data: --ignore-label %s: expected a whole number, as the labels are", cli_quote(text).text);
     return false;
 }

@@ -2,9 +2,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <tutti/command.h>
 #include <tutti/device.h>
 
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/size.h"
@@ -46,32 +46,32 @@ static void print_table(bool all) {
 }
 
 /* Zero stands for what is not known or does not apply. */
-static void put_number(tu__json *json, const char *key, uint64_t number) {
+static void put_number(tu_json *json, const char *key, uint64_t number) {
     if (number)
-        tu__json_u64(json, key, number);
+        tu_json_u64(json, key, number);
     else
-        tu__json_null(json, key);
+        tu_json_null(json, key);
 }
 
 static void print_json(bool all) {
     tu_device_info info = TU_SIZED(tu_device_info);
     size_t index = 0;
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_begin_array(&json, "devices");
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_begin_array(&json, "devices");
     while (next_device(&index, all, &info)) {
-        tu__json_begin_object(&json, NULL);
-        tu__json_string(&json, "name", info.name);
-        tu__json_string(&json, "kind", info.kind);
-        tu__json_string(&json, "description", info.description);
+        tu_json_begin_object(&json, NULL);
+        tu_json_string(&json, "name", info.name);
+        tu_json_string(&json, "kind", info.kind);
+        tu_json_string(&json, "description", info.description);
         put_number(&json, "cores", (uint64_t)info.cores);
         put_number(&json, "memory_bytes", info.memory_bytes);
-        tu__json_bool(&json, "usable", !info.unusable);
-        tu__json_string(&json, "unusable", info.unusable);
-        tu__json_end_object(&json);
+        tu_json_bool(&json, "usable", !info.unusable);
+        tu_json_string(&json, "unusable", info.unusable);
+        tu_json_end_object(&json);
     }
-    tu__json_end_array(&json);
-    tu__json_end_object(&json);
+    tu_json_end_array(&json);
+    tu_json_end_object(&json);
     putchar('\n');
 }
 

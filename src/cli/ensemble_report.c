@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/json.h"
+#include <tutti/command.h>
 
 static void print_member(const tu_train_result *m, int64_t number) {
     char validation[64] = "-", test[64] = "-", digest[16] = "-";
@@ -38,37 +38,37 @@ void cli_print_ensemble(const tu_ensemble_result *r, bool closed) {
     printf("%-10s  tutti predict %s PICTURE...\n", "use", r->folder);
 }
 
-static void put_member(tu__json *json, const tu_train_result *m) {
-    tu__json_begin_object(json, NULL);
-    tu__json_string(json, "run", m->folder);
-    tu__json_i64(json, "step", m->step);
-    tu__json_i64(json, "steps", m->steps);
-    tu__json_f64(json, "loss", m->loss);
-    tu__json_f64(json, "accuracy", m->accuracy);
+static void put_member(tu_json *json, const tu_train_result *m) {
+    tu_json_begin_object(json, NULL);
+    tu_json_string(json, "run", m->folder);
+    tu_json_i64(json, "step", m->step);
+    tu_json_i64(json, "steps", m->steps);
+    tu_json_f64(json, "loss", m->loss);
+    tu_json_f64(json, "accuracy", m->accuracy);
     if (m->test_step >= 0) {
-        tu__json_i64(json, "test_step", m->test_step);
-        tu__json_f64(json, "test_accuracy", m->test_accuracy);
+        tu_json_i64(json, "test_step", m->test_step);
+        tu_json_f64(json, "test_accuracy", m->test_accuracy);
     }
     if (m->validation_step >= 0) {
-        tu__json_i64(json, "validation_step", m->validation_step);
-        tu__json_f64(json, "validation_accuracy", m->validation_accuracy);
+        tu_json_i64(json, "validation_step", m->validation_step);
+        tu_json_f64(json, "validation_accuracy", m->validation_accuracy);
     }
-    if (m->best_step >= 0) tu__json_f64(json, "best_accuracy", m->best_accuracy);
-    tu__json_string(json, "digest", m->digest);
-    tu__json_end_object(json);
+    if (m->best_step >= 0) tu_json_f64(json, "best_accuracy", m->best_accuracy);
+    tu_json_string(json, "digest", m->digest);
+    tu_json_end_object(json);
 }
 
 void cli_print_ensemble_json(const tu_ensemble_result *r) {
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "run", r->folder);
-    tu__json_bool(&json, "stopped", r->stopped);
-    tu__json_f64(&json, "seconds", r->seconds);
-    tu__json_begin_array(&json, "members");
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "run", r->folder);
+    tu_json_bool(&json, "stopped", r->stopped);
+    tu_json_f64(&json, "seconds", r->seconds);
+    tu_json_begin_array(&json, "members");
     tu_train_result member = TU_SIZED(tu_train_result);
     for (int64_t i = 0; i < r->member_count && tu_ensemble_result_member(r, i, &member) == TU_OK; i++)
         put_member(&json, &member);
-    tu__json_end_array(&json);
-    tu__json_end_object(&json);
+    tu_json_end_array(&json);
+    tu_json_end_object(&json);
     putchar('\n');
 }

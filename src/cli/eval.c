@@ -2,12 +2,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <tutti/command.h>
 #include <tutti/train.h>
 
-#include "base/json.h"
+#include "cli/choices.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
-#include "pass/choices.h"
 
 enum { MAX_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
 
@@ -26,7 +26,7 @@ static const struct cli_option options[] = {
     CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", CLI_HELP_CHECKPOINT),
     CLI_STRING(struct eval_values, devices, "devices", 0, "LIST",
                CLI_HELP_DEVICES " (unless given: those of the run)"),
-    CLI_CHOICE(struct eval_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+    CLI_CHOICE(struct eval_values, strategy, "strategy", 0, "NAME", cli_strategies,
                CLI_HELP_STRATEGY " (unless given: that of the run)"),
     CLI_INT(struct eval_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
     CLI_STRING(struct eval_values, out, "out", 'o', "FILE",
@@ -121,59 +121,59 @@ static void print_text(const tu_evaluation *e, const char *picture) {
 
 /* ---- JSON ---- */
 
-static void put_class(tu__json *json, const tu_evaluation *e, int64_t class) {
+static void put_class(tu_json *json, const tu_evaluation *e, int64_t class) {
     struct class_score s = score_of(e, class);
-    tu__json_begin_object(json, NULL);
-    tu__json_string(json, "name", e->class_names[class]);
-    tu__json_i64(json, "images", s.images);
-    tu__json_f64(json, "recall", share(s.correct, s.images));
-    tu__json_f64(json, "precision", share(s.correct, s.taken));
-    tu__json_end_object(json);
+    tu_json_begin_object(json, NULL);
+    tu_json_string(json, "name", e->class_names[class]);
+    tu_json_i64(json, "images", s.images);
+    tu_json_f64(json, "recall", share(s.correct, s.images));
+    tu_json_f64(json, "precision", share(s.correct, s.taken));
+    tu_json_end_object(json);
 }
 
-static void put_confusion(tu__json *json, const tu_evaluation *e) {
-    tu__json_begin_array(json, "confusion");
+static void put_confusion(tu_json *json, const tu_evaluation *e) {
+    tu_json_begin_array(json, "confusion");
     for (int64_t i = 0; i < e->classes; i++) {
-        tu__json_begin_array(json, NULL);
-        for (int64_t k = 0; k < e->classes; k++) tu__json_i64(json, NULL, e->confusion[i * e->classes + k]);
-        tu__json_end_array(json);
+        tu_json_begin_array(json, NULL);
+        for (int64_t k = 0; k < e->classes; k++) tu_json_i64(json, NULL, e->confusion[i * e->classes + k]);
+        tu_json_end_array(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
-static void put_members(tu__json *json, const tu_evaluation *e) {
-    tu__json_begin_array(json, "members");
+static void put_members(tu_json *json, const tu_evaluation *e) {
+    tu_json_begin_array(json, "members");
     tu_member_score m = TU_SIZED(tu_member_score);
     for (int64_t i = 0; i < e->member_count && tu_evaluation_member(e, i, &m) == TU_OK; i++) {
-        tu__json_begin_object(json, NULL);
-        tu__json_i64(json, "step", m.step);
-        tu__json_f64(json, "accuracy", m.accuracy);
-        tu__json_f64(json, "top5", m.top5);
-        tu__json_f64(json, "loss", m.loss);
-        tu__json_end_object(json);
+        tu_json_begin_object(json, NULL);
+        tu_json_i64(json, "step", m.step);
+        tu_json_f64(json, "accuracy", m.accuracy);
+        tu_json_f64(json, "top5", m.top5);
+        tu_json_f64(json, "loss", m.loss);
+        tu_json_end_object(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
 static void print_json(const char *run, const tu_evaluation *e) {
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "run", run);
-    tu__json_string(&json, "set", e->set);
-    tu__json_i64(&json, "step", e->step);
-    tu__json_i64(&json, "images", e->images);
-    if (e->skipped) tu__json_i64(&json, "skipped", e->skipped);
-    if (e->ignored) tu__json_i64(&json, "ignored", e->ignored);
-    tu__json_f64(&json, "accuracy", e->accuracy);
-    tu__json_f64(&json, "top5", e->top5);
-    tu__json_f64(&json, "loss", e->loss);
-    tu__json_f64(&json, "largest_class", e->largest);
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "run", run);
+    tu_json_string(&json, "set", e->set);
+    tu_json_i64(&json, "step", e->step);
+    tu_json_i64(&json, "images", e->images);
+    if (e->skipped) tu_json_i64(&json, "skipped", e->skipped);
+    if (e->ignored) tu_json_i64(&json, "ignored", e->ignored);
+    tu_json_f64(&json, "accuracy", e->accuracy);
+    tu_json_f64(&json, "top5", e->top5);
+    tu_json_f64(&json, "loss", e->loss);
+    tu_json_f64(&json, "largest_class", e->largest);
     if (e->member_count) put_members(&json, e);
-    tu__json_begin_array(&json, "classes");
+    tu_json_begin_array(&json, "classes");
     for (int64_t i = 0; i < e->classes; i++) put_class(&json, e, i);
-    tu__json_end_array(&json);
+    tu_json_end_array(&json);
     put_confusion(&json, e);
-    tu__json_end_object(&json);
+    tu_json_end_object(&json);
     putchar('\n');
 }
 
@@ -205,11 +205,10 @@ static int run(const void *given, int operand_count, char **operands) {
     const struct eval_values *v = given;
     tu_evaluation evaluation = TU_SIZED(tu_evaluation);
     struct picture picture;
-    tu_status status =
-        tu_evaluate(operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
-                    .threads = (int)v->threads, .data = v->data, .offline = v->offline,
-                    .skip_bad = v->skip_bad, .ignore_label = v->ignore_label,
-                    .strategy = v->strategy >= 0 ? tu__strategy_names[v->strategy] : NULL);
+    tu_status status = tu_evaluate(
+        operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
+        .threads = (int)v->threads, .data = v->data, .offline = v->offline, .skip_bad = v->skip_bad,
+        .ignore_label = v->ignore_label, .strategy = v->strategy >= 0 ? cli_strategies[v->strategy] : NULL);
     if (status != TU_OK) return cli_report(status);
     status = draw(&evaluation, operands[0], v->out, &picture);
     if (status == TU_OK && v->json)

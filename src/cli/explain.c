@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tutti/command.h>
 #include <tutti/run.h>
 
-#include "base/json.h"
+#include "cli/choices.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/explain_summary.h"
@@ -17,8 +18,6 @@
 #include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
-#include "compile/default_strategy.h"
-#include "pass/choices.h"
 
 struct explain_values {
     const char *devices, *place, *lock, *central;
@@ -37,7 +36,7 @@ static const struct cli_option options[] = {
     CLI_STRING(struct explain_values, place, "place", 0, "RULES", CLI_HELP_PLACE),
     CLI_CHOICE(struct explain_values, strict_placement, "strict-placement", 0, "YES|NO", no_yes,
                CLI_HELP_STRICT_PLACEMENT),
-    CLI_CHOICE(struct explain_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+    CLI_CHOICE(struct explain_values, strategy, "strategy", 0, "NAME", cli_strategies,
                CLI_HELP_STRATEGY " (unless given: mirrored if the devices are alike)"),
     CLI_STRING(struct explain_values, central, "central", 0, "DEVICE",
                CLI_HELP_CENTRAL " (unless given: the first CPU of the list)"),
@@ -45,7 +44,7 @@ static const struct cli_option options[] = {
     CLI_INT(struct explain_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
     CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576,
             CLI_HELP_BATCH " (unless given: 128)"),
-    CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", tu__precision_names,
+    CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", cli_precisions,
                CLI_HELP_PRECISION),
     CLI_FLAG(struct explain_values, infer, "infer", 'i', "the network alone, without gradients and updates"),
     CLI_FLAG(struct explain_values, all, "all", 'a', "every operation, instead of layers"),
@@ -209,89 +208,89 @@ static tu_status print_table(const tu_program *program, bool all) {
 
 /* ---- As JSON ---- */
 
-static void put_operations(tu__json *json, const tu_program *program, bool copies) {
+static void put_operations(tu_json *json, const tu_program *program, bool copies) {
     tu_placement p = TU_SIZED(tu_placement);
-    tu__json_begin_array(json, copies ? "copies" : "operations");
+    tu_json_begin_array(json, copies ? "copies" : "operations");
     for (size_t i = 0;
          i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (copies != (p.from != NULL)) continue;
-        tu__json_begin_object(json, NULL);
-        tu__json_string(json, "name", p.node);
+        tu_json_begin_object(json, NULL);
+        tu_json_string(json, "name", p.node);
         if (copies) {
-            tu__json_string(json, "from", p.from);
-            tu__json_string(json, "to", p.device);
-            tu__json_u64(json, "bytes", p.bytes_in);
-            tu__json_string(json, "way", p.way);
+            tu_json_string(json, "from", p.from);
+            tu_json_string(json, "to", p.device);
+            tu_json_u64(json, "bytes", p.bytes_in);
+            tu_json_string(json, "way", p.way);
         } else {
-            tu__json_string(json, "operation", p.operation);
-            tu__json_string(json, "device", p.device);
-            tu__json_string(json, "reason", p.reason);
-            tu__json_string(json, "refused", p.refused);
-            tu__json_bool(json, "moved", p.moved);
-            tu__json_u64(json, "bytes_in", p.bytes_in);
-            tu__json_u64(json, "bytes_out", p.bytes_out);
+            tu_json_string(json, "operation", p.operation);
+            tu_json_string(json, "device", p.device);
+            tu_json_string(json, "reason", p.reason);
+            tu_json_string(json, "refused", p.refused);
+            tu_json_bool(json, "moved", p.moved);
+            tu_json_u64(json, "bytes_in", p.bytes_in);
+            tu_json_u64(json, "bytes_out", p.bytes_out);
         }
-        tu__json_end_object(json);
+        tu_json_end_object(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
-static void put_collectives(tu__json *json, const tu_program *program) {
+static void put_collectives(tu_json *json, const tu_program *program) {
     tu_collective_report m = TU_SIZED(tu_collective_report);
-    tu__json_begin_array(json, "collectives");
+    tu_json_begin_array(json, "collectives");
     for (size_t i = 0;
          i < tu_program_collective_count(program) && tu_program_collective(program, i, &m) == TU_OK; i++) {
-        tu__json_begin_object(json, NULL);
-        tu__json_i64(json, "number", m.number);
-        tu__json_string(json, "name", m.value);
-        tu__json_u64(json, "values", m.values);
-        tu__json_u64(json, "devices", m.ranks);
-        tu__json_u64(json, "bytes", m.bytes);
-        tu__json_bool(json, "through_host", m.through_host);
-        tu__json_bool(json, "peer_to_peer", m.peer_to_peer);
-        tu__json_end_object(json);
+        tu_json_begin_object(json, NULL);
+        tu_json_i64(json, "number", m.number);
+        tu_json_string(json, "name", m.value);
+        tu_json_u64(json, "values", m.values);
+        tu_json_u64(json, "devices", m.ranks);
+        tu_json_u64(json, "bytes", m.bytes);
+        tu_json_bool(json, "through_host", m.through_host);
+        tu_json_bool(json, "peer_to_peer", m.peer_to_peer);
+        tu_json_end_object(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
-static void put_devices(tu__json *json, const tu_program *program) {
+static void put_devices(tu_json *json, const tu_program *program) {
     tu_memory_report m = TU_SIZED(tu_memory_report);
-    tu__json_begin_array(json, "devices");
+    tu_json_begin_array(json, "devices");
     for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
          i++) {
-        tu__json_begin_object(json, NULL);
-        tu__json_string(json, "name", m.device);
-        tu__json_u64(json, "scratch_bytes", m.scratch_bytes);
-        tu__json_u64(json, "constant_bytes", m.constant_bytes);
-        tu__json_u64(json, "variable_bytes", m.variable_bytes);
-        tu__json_u64(json, "overhead_bytes", m.overhead_bytes);
-        tu__json_u64(json, "peak_bytes", m.need_bytes);
-        tu__json_end_object(json);
+        tu_json_begin_object(json, NULL);
+        tu_json_string(json, "name", m.device);
+        tu_json_u64(json, "scratch_bytes", m.scratch_bytes);
+        tu_json_u64(json, "constant_bytes", m.constant_bytes);
+        tu_json_u64(json, "variable_bytes", m.variable_bytes);
+        tu_json_u64(json, "overhead_bytes", m.overhead_bytes);
+        tu_json_u64(json, "peak_bytes", m.need_bytes);
+        tu_json_end_object(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
 static tu_status print_json(const tu_program *program, const char *model,
                             const struct explain_values *values) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     TU_TRY(tu_program_placed(program, &totals));
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "model", model);
-    tu__json_string(&json, "precision", tu__precision_names[values->precision]);
-    tu__json_bool(&json, "training", !values->infer);
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "model", model);
+    tu_json_string(&json, "precision", cli_precisions[values->precision]);
+    tu_json_bool(&json, "training", !values->infer);
     TU_TRY(explain_put_summary(&json, program));
     put_devices(&json, program);
     put_operations(&json, program, false);
     put_operations(&json, program, true);
     put_collectives(&json, program);
-    tu__json_begin_object(&json, "totals");
-    tu__json_u64(&json, "operations", totals.operations);
-    tu__json_u64(&json, "moved", totals.moved);
-    tu__json_u64(&json, "copies", totals.copies);
-    tu__json_u64(&json, "copied_bytes", totals.copied_bytes);
-    tu__json_end_object(&json);
-    tu__json_end_object(&json);
+    tu_json_begin_object(&json, "totals");
+    tu_json_u64(&json, "operations", totals.operations);
+    tu_json_u64(&json, "moved", totals.moved);
+    tu_json_u64(&json, "copies", totals.copies);
+    tu_json_u64(&json, "copied_bytes", totals.copied_bytes);
+    tu_json_end_object(&json);
+    tu_json_end_object(&json);
     putchar('\n');
     return TU_OK;
 }
@@ -300,8 +299,8 @@ static tu_status print_json(const tu_program *program, const char *model,
 
 /* As `tutti train` decides it. */
 static const char *strategy_of(const struct explain_values *values) {
-    if (values->strategy >= 0) return tu__strategy_names[values->strategy];
-    return tu__default_strategy(values->devices, values->place || values->lock, values->invariant);
+    if (values->strategy >= 0) return cli_strategies[values->strategy];
+    return tu_default_strategy(values->devices, values->place || values->lock, values->invariant);
 }
 
 static tu_status compile(const struct explain_values *values, tu_graph *graph, tu_program **program) {
@@ -309,7 +308,7 @@ static tu_status compile(const struct explain_values *values, tu_graph *graph, t
     static tu_value results[MAX_RESULTS];
     size_t count = tu_outputs(graph, MAX_RESULTS, results);
     return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
-                      .precision = tu__precision_names[values->precision], .place = values->place,
+                      .precision = cli_precisions[values->precision], .place = values->place,
                       .strict_placement = values->strict_placement, .strategy = strategy_of(values),
                       .central = values->central, .invariant = (int)values->invariant,
                       .fetch = count ? results : NULL,

@@ -97,49 +97,49 @@ tu_status explain_print_summary(const tu_program *program) {
 
 /* ---- As JSON ---- */
 
-static void put_devices(tu__json *json, const tu_program *program) {
+static void put_devices(tu_json *json, const tu_program *program) {
     tu_memory_report m = TU_SIZED(tu_memory_report);
-    tu__json_begin_array(json, "devices");
+    tu_json_begin_array(json, "devices");
     for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
          i++) {
         struct share share = share_of(program, m.device);
-        tu__json_begin_object(json, NULL);
-        tu__json_string(json, "name", m.device);
-        tu__json_u64(json, "operations", share.operations);
-        tu__json_u64(json, "copied_in_bytes", share.copied_in);
-        tu__json_u64(json, "copied_out_bytes", share.copied_out);
-        tu__json_u64(json, "peak_bytes", m.need_bytes);
-        tu__json_end_object(json);
+        tu_json_begin_object(json, NULL);
+        tu_json_string(json, "name", m.device);
+        tu_json_u64(json, "operations", share.operations);
+        tu_json_u64(json, "copied_in_bytes", share.copied_in);
+        tu_json_u64(json, "copied_out_bytes", share.copied_out);
+        tu_json_u64(json, "peak_bytes", m.need_bytes);
+        tu_json_end_object(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
-static void put_fall_backs(tu__json *json, const tu_program *program) {
+static void put_fall_backs(tu_json *json, const tu_program *program) {
     tu_placement p = TU_SIZED(tu_placement);
-    tu__json_begin_array(json, "fall_backs");
+    tu_json_begin_array(json, "fall_backs");
     for (size_t i = 0;
          i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (!p.refused) continue;
-        tu__json_begin_object(json, NULL);
-        tu__json_string(json, "name", p.node);
-        tu__json_string(json, "operation", p.operation);
-        tu__json_string(json, "device", p.device);
-        tu__json_string(json, "refused", p.refused);
-        tu__json_end_object(json);
+        tu_json_begin_object(json, NULL);
+        tu_json_string(json, "name", p.node);
+        tu_json_string(json, "operation", p.operation);
+        tu_json_string(json, "device", p.device);
+        tu_json_string(json, "refused", p.refused);
+        tu_json_end_object(json);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
 }
 
-tu_status explain_put_summary(tu__json *json, const tu_program *program) {
+tu_status explain_put_summary(tu_json *json, const tu_program *program) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     TU_TRY(tu_program_placed(program, &totals));
     struct sums sums = sums_of(program);
-    tu__json_begin_object(json, "summary");
-    tu__json_u64(json, "operations", totals.operations);
-    tu__json_u64(json, "copied_bytes", totals.copied_bytes);
-    tu__json_u64(json, "summed_bytes", sums.bytes);
+    tu_json_begin_object(json, "summary");
+    tu_json_u64(json, "operations", totals.operations);
+    tu_json_u64(json, "copied_bytes", totals.copied_bytes);
+    tu_json_u64(json, "summed_bytes", sums.bytes);
     put_devices(json, program);
     put_fall_backs(json, program);
-    tu__json_end_object(json);
+    tu_json_end_object(json);
     return TU_OK;
 }

@@ -1,14 +1,13 @@
 /* `tutti graph MODEL`: a network as text, as a picture, as JSON or as a graph file; its costs; its digest. */
 #include <stdlib.h>
 
+#include <tutti/command.h>
 #include <tutti/run.h>
 
-#include "base/save.h"
+#include "cli/choices.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/network.h"
-#include "compile/default_strategy.h"
-#include "pass/choices.h"
 
 enum { FORMAT_UNSET = -1, FORMAT_TEXT, FORMAT_DOT, FORMAT_JSON, FORMAT_FILE };
 static const char *const formats[] = {"text", "dot", "json", "file", NULL};
@@ -36,9 +35,9 @@ static const struct cli_option options[] = {
                "the graph as a program has it after simplify, replicate, precision, place or partition"),
     CLI_STRING(struct graph_values, devices, "devices", 0, "LIST",
                CLI_HELP_DEVICES " (after a pass; unless given: all)"),
-    CLI_CHOICE(struct graph_values, precision, "precision", 'p', "TYPE", tu__precision_names,
+    CLI_CHOICE(struct graph_values, precision, "precision", 'p', "TYPE", cli_precisions,
                CLI_HELP_PRECISION " (after a pass; unless given: as built)"),
-    CLI_CHOICE(struct graph_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+    CLI_CHOICE(struct graph_values, strategy, "strategy", 0, "NAME", cli_strategies,
                CLI_HELP_STRATEGY " (after a pass; unless given: mirrored if the devices are alike)"),
     CLI_INT(struct graph_values, invariant, "invariant", 0, "K", 0, 1024,
             CLI_HELP_INVARIANT " (after a pass)"),
@@ -50,8 +49,8 @@ static const struct cli_option options[] = {
 
 /* As `tutti train` decides it. */
 static const char *strategy_of(const struct graph_values *values) {
-    if (values->strategy >= 0) return tu__strategy_names[values->strategy];
-    return tu__default_strategy(values->devices, false, values->invariant);
+    if (values->strategy >= 0) return cli_strategies[values->strategy];
+    return tu_default_strategy(values->devices, false, values->invariant);
 }
 
 /* Replaces the graph by what the passes make of it, where that was asked for. */
@@ -59,7 +58,7 @@ static tu_status apply_passes(const struct graph_values *values, tu_graph **grap
     if (!values->after) return TU_OK;
     tu_graph *result;
     TU_TRY(tu_graph_after(*graph, &result, .pass = values->after, .devices = values->devices,
-                          .precision = values->precision < 0 ? NULL : tu__precision_names[values->precision],
+                          .precision = values->precision < 0 ? NULL : cli_precisions[values->precision],
                           .strategy = strategy_of(values), .invariant = (int)values->invariant));
     tu_graph_free(*graph);
     *graph = result;
@@ -92,7 +91,7 @@ static int print_to_file(const struct graph_values *values, const tu_graph *grap
     if (!memory) return cli_fail("graph: out of memory");
     tu_status status = print(values, graph, memory);
     if (fclose(memory) != 0 && status == TU_OK) status = tu_fail(TU_NO_MEMORY, "graph: out of memory");
-    if (status == TU_OK) status = tu__save_file(values->out, text, length);
+    if (status == TU_OK) status = tu_file_save(values->out, text, length);
     free(text);
     return cli_report(status);
 }

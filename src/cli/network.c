@@ -7,7 +7,6 @@
 
 #include <tutti/model.h>
 
-#include "base/file_name.h"
 #include "cli/report.h"
 
 static bool is_model(const char *word) {
@@ -36,7 +35,7 @@ static tu_status load_graph(const struct network_wish *wish, const char *path, t
 tu_status network_get(const struct network_wish *wish, tu_graph **graph) {
     const char *word = wish->word;
     *graph = NULL;
-    if (tu__names_code(word)) TU_TRY(tu_model_load(word, &word));
+    if (tu_model_is_file(word)) TU_TRY(tu_model_load(word, &word));
     bool path = !is_model(word) && (strchr(word, '/') || access(word, F_OK) == 0);
     TU_TRY(path ? load_graph(wish, word, graph) : build_model(wish, word, graph));
     return wish->train ? tu_add_sgd(tu_find_output(*graph, "loss"), 0.1, 0.9) : TU_OK;

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/nearest.h"
+#include <tutti/command.h>
+
 #include "cli/report.h"
 #include "cli/synonyms.h"
 
@@ -105,7 +106,7 @@ static void refuse_unknown(const struct parser *parser, const char *shown) {
     const char *nearest = NULL;
     if (shown[1] == '-') {
         nearest = cli_synonym(shown + 2, names, count);
-        if (!nearest) nearest = tu__nearest(shown + 2, names, (size_t)count);
+        if (!nearest) nearest = tu_nearest_name(shown + 2, names, (size_t)count);
     }
     cli_refuse("%s: unknown option %s: expected one that 'tutti %s --help' lists%s%s%s", parser->command,
                cli_quote(shown).text, parser->command, nearest ? "; did you mean '--" : "",

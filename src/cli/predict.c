@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tutti/command.h>
 #include <tutti/train.h>
 
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 
@@ -68,18 +68,18 @@ static void print_text(const struct answer *a, const char *file) {
 }
 
 static void print_json(const struct answer *a, const char *file) {
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "file", file);
-    tu__json_begin_array(&json, "classes");
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "file", file);
+    tu_json_begin_array(&json, "classes");
     for (int64_t i = 0; i < a->top; i++) {
-        tu__json_begin_object(&json, NULL);
-        tu__json_string(&json, "name", a->names[a->order[i]]);
-        tu__json_f64(&json, "probability", (double)a->probabilities[a->order[i]]);
-        tu__json_end_object(&json);
+        tu_json_begin_object(&json, NULL);
+        tu_json_string(&json, "name", a->names[a->order[i]]);
+        tu_json_f64(&json, "probability", (double)a->probabilities[a->order[i]]);
+        tu_json_end_object(&json);
     }
-    tu__json_end_array(&json);
-    tu__json_end_object(&json);
+    tu_json_end_array(&json);
+    tu_json_end_object(&json);
     putchar('\n');
 }
 

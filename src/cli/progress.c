@@ -13,7 +13,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "cli/clock.h"
 
 enum { PLAIN_LINES = 20, NARROWEST = 20, LINE = 256 };
 static const double least_seconds = 0.1; /* from drawing to drawing */
@@ -50,7 +50,7 @@ static void check_written(struct progress *p, int result) {
 static void draw(struct progress *p, const char *line) {
     check_written(p, fprintf(stderr, "\r%.*s\033[K", columns() - 1, line));
     p->open = true;
-    p->drawn = tu__now();
+    p->drawn = cli_now();
 }
 
 /* A line that stays. */
@@ -82,7 +82,7 @@ static void show_loading(struct progress *p, const tu_train_report *r) {
         if (news) say(p, "%s", r->message);
         return;
     }
-    if (!news && !done && tu__now() - p->drawn < least_seconds) return;
+    if (!news && !done && cli_now() - p->drawn < least_seconds) return;
     if (r->steps > 0)
         snprintf(line, sizeof line, "%s: %.0f%%", r->message, 100 * (double)r->step / (double)r->steps);
     else
@@ -101,7 +101,7 @@ static void compose(char line[LINE], const char *word, const tu_train_report *r)
 
 static void show_step(struct progress *p, const tu_train_report *r) {
     char line[LINE];
-    if (!p->terminal || tu__now() - p->drawn < least_seconds) return;
+    if (!p->terminal || cli_now() - p->drawn < least_seconds) return;
     compose(line, "", r);
     draw(p, line);
 }

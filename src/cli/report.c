@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/nearest.h"
+#include <tutti/command.h>
 
 /* Written with one call: lines of several processes under mpirun do not mix. */
 static void print_line(const char *format, va_list arguments) {
@@ -81,7 +81,7 @@ struct cli_list cli_list(const char *const *names, int count) {
 
 struct cli_quoted cli_did_you_mean(const char *word, const char *const *names, int count) {
     struct cli_quoted hint = {""};
-    const char *nearest = tu__nearest(word, names, (size_t)count);
+    const char *nearest = tu_nearest_name(word, names, (size_t)count);
     if (nearest) snprintf(hint.text, sizeof hint.text, "; did you mean '%s'?", nearest);
     return hint;
 }

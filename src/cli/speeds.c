@@ -11,7 +11,7 @@
 
 #include <tutti/ops.h>
 
-#include "base/clock.h"
+#include "cli/clock.h"
 
 enum { MAX_DEVICES = 64, SIDE = 512, CHAIN = 4 };
 
@@ -22,12 +22,12 @@ static const double unequal = 1.5, calibration_seconds = 0.02;
 static tu_status time_product(tu_program *program, tu_state *state, double *flops_per_second) {
     float sum;
     TU_TRY(tu_run(program, state, 0, NULL, (void *[]){&sum})); /* what is set up once is not counted */
-    double began = tu__now(), elapsed;
+    double began = cli_now(), elapsed;
     int runs = 0;
     do {
         TU_TRY(tu_run(program, state, 0, NULL, (void *[]){&sum}));
         runs++;
-        elapsed = tu__now() - began;
+        elapsed = cli_now() - began;
     } while (elapsed < calibration_seconds);
     *flops_per_second = 2.0 * SIDE * SIDE * SIDE * CHAIN * runs / elapsed;
     return TU_OK;

@@ -28,6 +28,7 @@ static const struct synonym {
     {"save-dir", "out"},
     {"log-dir", "out"},
     {"logdir", "out"},
+    {"deadline", "timeout"},
     {"workers", "threads"},
     {"num-workers", "threads"},
     {"jobs", "threads"},

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tutti/command.h>
+#include <tutti/model.h>
 #include <tutti/train.h>
 
-#include "base/file_name.h"
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/ensemble_report.h"
@@ -234,40 +234,40 @@ static void print_text(const tu_train_result *r, bool closed) {
 }
 
 static void print_json(const tu_train_result *r) {
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "run", r->folder);
-    tu__json_i64(&json, "step", r->step);
-    tu__json_i64(&json, "steps", r->steps);
-    tu__json_bool(&json, "stopped", r->stopped);
-    tu__json_bool(&json, "stopped_early", r->stopped_early);
-    tu__json_f64(&json, "loss", r->loss);
-    tu__json_f64(&json, "accuracy", r->accuracy);
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "run", r->folder);
+    tu_json_i64(&json, "step", r->step);
+    tu_json_i64(&json, "steps", r->steps);
+    tu_json_bool(&json, "stopped", r->stopped);
+    tu_json_bool(&json, "stopped_early", r->stopped_early);
+    tu_json_f64(&json, "loss", r->loss);
+    tu_json_f64(&json, "accuracy", r->accuracy);
     if (r->test_step >= 0) {
-        tu__json_i64(&json, "test_step", r->test_step);
-        tu__json_f64(&json, "test_loss", r->test_loss);
-        tu__json_f64(&json, "test_accuracy", r->test_accuracy);
-        tu__json_f64(&json, "test_top5", r->test_top5);
-        if (r->test_largest > 0) tu__json_f64(&json, "test_largest_class", r->test_largest);
+        tu_json_i64(&json, "test_step", r->test_step);
+        tu_json_f64(&json, "test_loss", r->test_loss);
+        tu_json_f64(&json, "test_accuracy", r->test_accuracy);
+        tu_json_f64(&json, "test_top5", r->test_top5);
+        if (r->test_largest > 0) tu_json_f64(&json, "test_largest_class", r->test_largest);
     }
     if (r->validation_step >= 0) {
-        tu__json_i64(&json, "validation_step", r->validation_step);
-        tu__json_f64(&json, "validation_loss", r->validation_loss);
-        tu__json_f64(&json, "validation_accuracy", r->validation_accuracy);
-        tu__json_f64(&json, "validation_top5", r->validation_top5);
-        tu__json_f64(&json, "validation_largest_class", r->validation_largest);
+        tu_json_i64(&json, "validation_step", r->validation_step);
+        tu_json_f64(&json, "validation_loss", r->validation_loss);
+        tu_json_f64(&json, "validation_accuracy", r->validation_accuracy);
+        tu_json_f64(&json, "validation_top5", r->validation_top5);
+        tu_json_f64(&json, "validation_largest_class", r->validation_largest);
     }
     if (r->best_step >= 0) {
-        tu__json_i64(&json, "best_step", r->best_step);
-        tu__json_f64(&json, "best_accuracy", r->best_accuracy);
+        tu_json_i64(&json, "best_step", r->best_step);
+        tu_json_f64(&json, "best_accuracy", r->best_accuracy);
     }
-    tu__json_i64(&json, "train_images", r->train_images);
-    tu__json_i64(&json, "validation_images", r->validation_images);
-    tu__json_f64(&json, "seconds", r->seconds);
-    tu__json_f64(&json, "images_per_second", r->images_per_second);
-    tu__json_i64(&json, "parameters", r->parameters);
-    tu__json_string(&json, "digest", r->digest);
-    tu__json_end_object(&json);
+    tu_json_i64(&json, "train_images", r->train_images);
+    tu_json_i64(&json, "validation_images", r->validation_images);
+    tu_json_f64(&json, "seconds", r->seconds);
+    tu_json_f64(&json, "images_per_second", r->images_per_second);
+    tu_json_i64(&json, "parameters", r->parameters);
+    tu_json_string(&json, "digest", r->digest);
+    tu_json_end_object(&json);
     putchar('\n');
 }
 
@@ -309,11 +309,11 @@ static int report_memory(const char *model, const struct train_values *values) {
     struct asked asked = {model, values->data, values->o};
     asked.o.watch = NULL; /* all that is to be told was told */
     /* A file is compiled once for all plans. */
-    if (tu__names_code(model) && tu_model_load(model, &asked.model) != TU_OK) asked.model = model;
+    if (tu_model_is_file(model) && tu_model_load(model, &asked.model) != TU_OK) asked.model = model;
     return cli_report_memory(&(struct memory_planner){.command = "train",
                                                       .what = "a run",
                                                       .fixed = values->o.resume,
-                                                      .own_network = tu__names_code(model),
+                                                      .own_network = tu_model_is_file(model),
                                                       .context = &asked,
                                                       .plan = plan_run,
                                                       .release = release_run});

@@ -1,7 +1,8 @@
 /* `tutti version`: which command, library and compiler a result or a bug report comes from. */
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
+
+#include <tutti/command.h>
 
 #ifdef __clang__
 #define COMPILER __VERSION__ /* names itself */
@@ -26,13 +27,13 @@ static int run(const void *values, int operand_count, char **operands) {
         printf("tutti %s (library %s, interface %d, %s)\n", TUTTI_VERSION, tu_version(), tu_abi(), COMPILER);
         return CLI_DONE;
     }
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "version", TUTTI_VERSION);
-    tu__json_string(&json, "library", tu_version());
-    tu__json_i64(&json, "abi", tu_abi());
-    tu__json_string(&json, "compiler", COMPILER);
-    tu__json_end_object(&json);
+    tu_json json = tu_json_to_file(stdout);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "version", TUTTI_VERSION);
+    tu_json_string(&json, "library", tu_version());
+    tu_json_i64(&json, "abi", tu_abi());
+    tu_json_string(&json, "compiler", COMPILER);
+    tu_json_end_object(&json);
     putchar('\n');
     return CLI_DONE;
 }

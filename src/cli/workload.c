@@ -12,10 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include <tutti/command.h>
+
 #include "cli/branches.h"
+#include "cli/clock.h"
 #include "cli/report.h"
-#include "compile/default_strategy.h"
 
 enum { SEED = 1 };
 
@@ -96,7 +97,7 @@ static tu_status build_model(struct workload *w, const struct workload_settings 
 /* Branches are placed one by one; so are operations where rules say how. */
 static tu_status choose_strategy(struct workload *w, const struct workload_settings *s) {
     bool placed = s->place || s->lock || strcmp(s->model, branches) == 0;
-    w->strategy = s->strategy ? s->strategy : tu__default_strategy(s->devices, placed, s->invariant);
+    w->strategy = s->strategy ? s->strategy : tu_default_strategy(s->devices, placed, s->invariant);
     bool left_open = !s->strategy && !placed && !workload_is_shared(w);
     if (left_open && workload_device_count(w) > 1)
         return tu_fail(
@@ -117,7 +118,7 @@ static tu_status build(struct workload *w, const struct workload_settings *s) {
 }
 
 static tu_status compile(struct workload *w, const struct workload_settings *s, bool plan_only) {
-    double start = tu__now();
+    double start = cli_now();
     tu_status status = tu_compile(
         w->graph, &w->step, .devices = s->devices, .threads = s->threads, .strategy = w->strategy,
         .central = s->central, .invariant = s->invariant, .bf16_gradients = s->bf16_gradients,
@@ -125,7 +126,7 @@ static tu_status compile(struct workload *w, const struct workload_settings *s, 
         .gpu_memory_reserve = s->gpu_memory_reserve, .place = s->place,
         .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels, .fetch = &w->net.loss,
         .fetch_count = 1, .updates = true, .plan_only = plan_only);
-    w->compile_seconds = tu__now() - start;
+    w->compile_seconds = cli_now() - start;
     tu_many_report many = TU_SIZED(tu_many_report);
     w->at_once = status == TU_OK && tu_program_many(w->step, &many) == TU_OK && many.at_once;
     return say_bench(status);
@@ -192,30 +193,8 @@ tu_status workload_check_loss(const struct workload *w) {
 
 /* ---- What it holds ---- */
 
-static tu_status digest_variable(tu__sha256 *hash, const tu_state *state, size_t index) {
-    const char *name;
-    tu_type type;
-    TU_TRY(tu_state_variable(state, index, &name, &type));
-    size_t bytes = tu_type_bytes(type);
-    void *data = malloc(bytes ? bytes : 1);
-    if (!data) return tu_fail(TU_NO_MEMORY, "bench: out of memory for variable '%s'", name);
-    tu_status status = tu_state_get(state, name, data, bytes);
-    tu__sha256_update(hash, name, strlen(name) + 1);
-    tu__sha256_update(hash, tu_dtype_name(type.dtype), strlen(tu_dtype_name(type.dtype)) + 1);
-    tu__sha256_update(hash, data, bytes);
-    free(data);
-    return status;
-}
-
-tu_status workload_digest(const struct workload *w, char hex[TU__SHA256_HEX]) {
-    tu__sha256 hash;
-    unsigned char digest[TU__SHA256_BYTES];
-    tu__sha256_init(&hash);
-    for (size_t i = 0; i < tu_state_variable_count(w->state); i++)
-        TU_TRY(digest_variable(&hash, w->state, i));
-    tu__sha256_final(&hash, digest);
-    tu__sha256_hex(digest, hex);
-    return TU_OK;
+tu_status workload_digest(const struct workload *w, char digest[TU_DIGEST_TEXT]) {
+    return tu_state_digest(w->state, digest);
 }
 
 struct workload_memory workload_memory(const struct workload *w) {

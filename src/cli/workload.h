@@ -5,8 +5,6 @@
 #include <tutti/model.h>
 #include <tutti/run.h>
 
-#include "base/sha256.h"
-
 struct workload_settings {
     const char *model, *devices, *precision;
     const char *place, *lock; /* as for tu_compile and tu_program_lock; NULL: none */
@@ -47,7 +45,7 @@ tu_status workload_steps(struct workload *workload, int64_t count);
 /* Fails when the network computes nonsense, whose speed means nothing. */
 tu_status workload_check_loss(const struct workload *workload);
 /* SHA-256 of all variables: names, types, values. */
-tu_status workload_digest(const struct workload *workload, char hex[TU__SHA256_HEX]);
+tu_status workload_digest(const struct workload *workload, char hex[TU_DIGEST_TEXT]);
 
 /* Whether devices share its batch. */
 bool workload_is_shared(const struct workload *workload);

@@ -1,8 +1,8 @@
-/* Collectives between devices whose memory is the host's: comm.h says what they do.
+/* Collectives between host devices: see comm.h.
  *
- * Sums are made a tile at a time, which stays in the first cache: shares are read from where they lie, partial sums wait
- * in tiles, one for each level of the tree, and the result goes to every rank from the last of them. The loops are those
- * of the CPU device, compiled for each instruction set. */
+ * Sums are computed tile by tile, such that a tile stays in the L1 cache: inputs are read in place, partial sums are
+ * kept in one tile per level of the tree, and the result is written to every rank from the last one. The loops are
+ * those of the CPU device, compiled for each instruction set. */
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -15,73 +15,75 @@
 
 enum {
     TILE_BYTES =
-        2048, /* measured: with larger ones what two ranks bring is out of the first cache when it is written over */
-    MAX_LEVELS = 8,            /* a tree of up to 128 ranks */
-    STREAMED_BYTES = 16 << 20, /* in all: so much is out of the caches before anybody reads it */
+        /* Measured: with larger tiles, the inputs of two ranks have left the L1 cache when they are overwritten. */
+    2048,
+    MAX_LEVELS = 8, /* levels of a tree of up to 128 ranks */
+    /* Total bytes from which on outputs have left the caches before they are read. */
+    STREAMED_BYTES = 16 << 20,
 };
 
 typedef struct tiles {
     _Alignas(64) char level[MAX_LEVELS][TILE_BYTES];
 } tiles;
 
-/* Numbers in a tile: f64 is added in f64, everything else in f32. */
+/* Returns the number of elements in a tile. f64 is added in f64, every other type in f32. */
 static size_t tile_elements(tu_dtype dtype) {
     return TILE_BYTES / (dtype == TU_F64 ? sizeof(double) : sizeof(float));
 }
 
-static const char *at(const void *base, tu_dtype dtype, size_t element) {
+static const char *element_at(const void *base, tu_dtype dtype, size_t element) {
     return (const char *)base + element * tu_dtype_size(dtype);
 }
 
-/* One rank's numbers in the type they are added in: where they lie, or in a tile. */
-static const void *operand(const cpu_loops *loops, tu_dtype dtype, const void *from, size_t count,
-                           void *tile) {
+/* Returns one rank's elements in the type they are added in: in place, or converted into `tile`. */
+static const void *load_operand(const cpu_loops *loops, tu_dtype dtype, const void *from, size_t count,
+                                void *tile) {
     if (dtype == TU_F32 || dtype == TU_F64) return from;
     loops->convert->load[dtype]((int64_t)count, from, tile);
     return tile;
 }
 
-/* The loops read a third operand, whatever they do with it. */
-static void add(const cpu_loops *loops, tu_dtype dtype, size_t count, const void *x, const void *y,
-                void *sum) {
+/* Adds two arrays. The loops read a third operand, which is ignored. */
+static void add_arrays(const cpu_loops *loops, tu_dtype dtype, size_t count, const void *x, const void *y,
+                       void *sum) {
     if (dtype == TU_F64)
         loops->pointwise_f64[TU__OP_ADD]((int64_t)count, x, y, y, 0, 0, sum);
     else
         loops->pointwise[TU__OP_ADD]((int64_t)count, x, y, y, 0, 0, sum);
 }
 
-/* The sum of a tile's worth of numbers from `first` on, pairwise in the order of ranks: partial sums wait like the digits of a
- * binary counter, and what is left at the end is added from the right. */
+/* Adds a tile of elements from `first` on, pairwise in the order of ranks. Partial sums are combined like the digits
+ * of a binary counter; those left at the end are added from the right. */
 static const void *add_tile(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t first, size_t count,
                             tiles *t) {
     const cpu_loops *loops = cpu_loops_for_this_machine();
-    const void *waiting[MAX_LEVELS] = {0};
+    const void *partial[MAX_LEVELS] = {0};
     uint32_t depth = 0;
     for (uint32_t r = 0; r < ranks; r++) {
-        waiting[depth] = operand(loops, dtype, at(in[r], dtype, first), count, t->level[depth]);
+        partial[depth] = load_operand(loops, dtype, element_at(in[r], dtype, first), count, t->level[depth]);
         depth++;
         for (uint32_t carry = r + 1; depth > 1 && (carry % 2 == 0 || r + 1 == ranks); carry /= 2) {
             depth--;
-            add(loops, dtype, count, waiting[depth - 1], waiting[depth], t->level[depth - 1]);
-            waiting[depth - 1] = t->level[depth - 1];
+            add_arrays(loops, dtype, count, partial[depth - 1], partial[depth], t->level[depth - 1]);
+            partial[depth - 1] = t->level[depth - 1];
         }
     }
-    return waiting[0];
+    return partial[0];
 }
 
-/* The sum as it is stored. */
-static const void *stored(tu_dtype dtype, const void *sum, size_t count, void *tile) {
+/* Converts a sum to the stored type, if needed. */
+static const void *to_stored_type(tu_dtype dtype, const void *sum, size_t count, void *tile) {
     if (dtype == TU_F32 || dtype == TU_F64) return sum;
     cpu_loops_for_this_machine()->convert->store[dtype]((int64_t)count, sum, tile);
     return tile;
 }
 
-static void put(void *to, const void *from, size_t bytes) {
+static void copy_unless_in_place(void *to, const void *from, size_t bytes) {
     if (to != from) memcpy(to, from, bytes);
 }
 
-/* The same past the caches: a line that is written whole is not read first. `to` is the start of a cache line. */
-static void stream(void *to, const void *from, size_t bytes) {
+/* Copies with non-temporal stores, which do not read the cache line first. `to` is aligned to a cache line. */
+static void copy_non_temporal(void *to, const void *from, size_t bytes) {
 #ifdef __SSE2__
     size_t words = bytes / sizeof(__m128i);
     for (size_t i = 0; i < words; i++)
@@ -94,88 +96,90 @@ static void stream(void *to, const void *from, size_t bytes) {
 }
 
 void tu__local_add(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t count, void *out) {
-    size_t most = tile_elements(dtype), size = tu_dtype_size(dtype);
+    size_t max = tile_elements(dtype), size = tu_dtype_size(dtype);
     tiles t;
-    for (size_t first = 0, own; first < count; first += own) {
-        own = count - first < most ? count - first : most;
-        const void *sum = ranks == 1 ? at(in[0], dtype, first)
-                                     : stored(dtype, add_tile(dtype, ranks, in, first, own, &t), own,
-                                              t.level[MAX_LEVELS - 1]);
-        put((char *)out + first * size, sum, own * size);
+    for (size_t first = 0, chunk; first < count; first += chunk) {
+        chunk = count - first < max ? count - first : max;
+        const void *sum = ranks == 1 ? element_at(in[0], dtype, first)
+                                     : to_stored_type(dtype, add_tile(dtype, ranks, in, first, chunk, &t),
+                                                      chunk, t.level[MAX_LEVELS - 1]);
+        copy_unless_in_place((char *)out + first * size, sum, chunk * size);
     }
 }
 
-/* ---- A rank's part ---- */
+/* ---- The work of one rank ---- */
 
-typedef struct work {
+typedef struct rank_work {
     tu__collective_kind which;
     uint32_t root;
-    const tu_combination *what;
-    bool large; /* sums that are too large for caches */
-} work;
+    const tu_combination *combination;
+    bool non_temporal; /* sums that do not fit the caches */
+} rank_work;
 
-static bool adds(const work *w) {
+static bool is_sum(const rank_work *w) {
     return w->which == TU__ALL_REDUCE || w->which == TU__REDUCE_SCATTER;
 }
 
-/* Elements of a piece: a tile where they are added up; otherwise as much as memcpy likes to have at once. */
-static size_t piece_elements(const work *w) {
+/* Returns the elements of a chunk: a tile for sums, otherwise a good size for memcpy. */
+static size_t chunk_elements(const rank_work *w) {
     enum { COPIED_BYTES = 1 << 18 };
-    return adds(w) ? tile_elements(w->what->dtype) : COPIED_BYTES / tu_dtype_size(w->what->dtype);
+    return is_sum(w) ? tile_elements(w->combination->dtype)
+                     : COPIED_BYTES / tu_dtype_size(w->combination->dtype);
 }
 
-/* What goes out for a piece. */
-static const void *result(const work *w, const tu_combine_segment *s, const tu__rank_share_range *p,
-                          tiles *t) {
-    const tu_combination *c = w->what;
-    if (w->which == TU__BROADCAST) return at(s->in[w->root], c->dtype, p->first);
-    if (w->which == TU__ALL_GATHER) return at(s->in[c->rank], c->dtype, p->first);
-    if (c->ranks == 1) return at(s->in[0], c->dtype, p->first);
-    const void *sum = add_tile(c->dtype, c->ranks, s->in, p->first, p->count, t);
-    return stored(c->dtype, sum, p->count, t->level[MAX_LEVELS - 1]);
+/* Returns the result for a chunk. */
+static const void *compute_chunk(const rank_work *w, const tu_combine_segment *s,
+                                 const tu__rank_share_range *range, tiles *t) {
+    const tu_combination *c = w->combination;
+    if (w->which == TU__BROADCAST) return element_at(s->in[w->root], c->dtype, range->first);
+    if (w->which == TU__ALL_GATHER) return element_at(s->in[c->rank], c->dtype, range->first);
+    if (c->ranks == 1) return element_at(s->in[0], c->dtype, range->first);
+    const void *sum = add_tile(c->dtype, c->ranks, s->in, range->first, range->count, t);
+    return to_stored_type(c->dtype, sum, range->count, t->level[MAX_LEVELS - 1]);
 }
 
-static void do_piece(const work *w, const tu__rank_share_range *p, tiles *t) {
-    const tu_combination *c = w->what;
-    const tu_combine_segment *s = &c->segments[p->segment];
-    const void *from = result(w, s, p, t);
-    size_t bytes = p->count * tu_dtype_size(c->dtype);
+static void write_chunk(const rank_work *w, const tu__rank_share_range *range, tiles *t) {
+    const tu_combination *c = w->combination;
+    const tu_combine_segment *s = &c->segments[range->segment];
+    const void *from = compute_chunk(w, s, range, t);
+    size_t bytes = range->count * tu_dtype_size(c->dtype);
     for (uint32_t r = 0; r < c->ranks; r++) {
-        char *to = (char *)s->out[r] + p->first * tu_dtype_size(c->dtype);
+        char *to = (char *)s->out[r] + range->first * tu_dtype_size(c->dtype);
         if (w->which == TU__REDUCE_SCATTER && r != c->rank) continue;
-        if (w->large && s->out[r] != s->in[r]) /* what was read just now is in the cache */
-            stream(to, from, bytes);
+        if (w->non_temporal && s->out[r] != s->in[r]) /* in place: the line is in the cache already */
+            copy_non_temporal(to, from, bytes);
         else
-            put(to, from, bytes);
+            copy_unless_in_place(to, from, bytes);
     }
 }
 
-/* Streamed lines are visible to the others before anything that is written later. */
-static void finish_streams(void) {
+/* Makes non-temporal stores visible to other threads before later stores. */
+static void fence_non_temporal(void) {
 #ifdef __SSE2__
     _mm_sfence();
 #endif
 }
 
-static void do_lines(void *context, int64_t first, int64_t last, int worker) {
+static void process_lines(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
-    const work *w = context;
+    const rank_work *w = context;
     tiles t;
-    tu__rank_share_range piece;
-    tu__rank_share_walk walk = tu__rank_share_walk_begin(w->what, (size_t)first, (size_t)(last - first));
-    while (tu__rank_share_walk_next(&walk, piece_elements(w), &piece)) do_piece(w, &piece, &t);
-    finish_streams();
+    tu__rank_share_range chunk;
+    tu__rank_share_walk walk =
+        tu__rank_share_walk_begin(w->combination, (size_t)first, (size_t)(last - first));
+    while (tu__rank_share_walk_next(&walk, chunk_elements(w), &chunk)) write_chunk(w, &chunk, &t);
+    fence_non_temporal();
 }
 
-static size_t bytes_of(const tu_combination *c) {
+static size_t total_bytes(const tu_combination *c) {
     size_t count = 0;
     for (uint32_t i = 0; i < c->segment_count; i++) count += c->segments[i].count;
     return count * c->ranks * tu_dtype_size(c->dtype);
 }
 
-void tu__local_collective(tu__collective_kind which, uint32_t root, const tu_combination *what) {
-    enum { GRAIN = 1024 }; /* lines: 64 KB, below which waking a thread costs more than it saves */
-    work w = {.which = which, .root = root, .what = what};
-    w.large = adds(&w) && bytes_of(what) > STREAMED_BYTES;
-    tu__parallel_for((int64_t)tu__rank_share_lines(what), GRAIN, do_lines, &w);
+void tu__local_collective(tu__collective_kind which, uint32_t root, const tu_combination *combination) {
+    enum { GRAIN = 1024 }; /* in cache lines: 64 KB, below which waking a thread costs more than it saves */
+    rank_work w = {.which = which, .root = root, .combination = combination};
+    w.non_temporal = is_sum(&w) && total_bytes(combination) > STREAMED_BYTES;
+    tu__parallel_for((int64_t)tu__rank_share_lines(combination), GRAIN, process_lines, &w);
 }

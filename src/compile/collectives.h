@@ -1,39 +1,43 @@
-/* Collectives: values that several devices add up together (graph/ops/collective.c), as the engine holds them.
+/* Collectives: all-reduces of values over several devices (graph/ops/collective.c), as the engine executes them.
  *
- * Each rank of a collective is one part of the program. It *brings* its values once the last of them is computed, and
- * goes on computing; it *holds* the collective before the first kernel that may want the sums: waits until all have
- * brought theirs, adds up its share of all values and writes it to everybody, and waits until the others have done
- * the same.
+ * Each rank of a collective is one partition of the program. A rank *posts* its values after the kernel that writes
+ * the last of them, and continues computing. It *runs* the collective before the first kernel that may read the sums:
+ * it waits until all ranks have posted, reduces its slice of all values, writes the result to every rank, and waits
+ * until the other ranks have done the same.
  *
- * Nobody waits in a circle. A collective's level (tu__find_levels) is above that of everything brought to it, on every
- * rank; kernels run in the order of their levels, and collectives are held in the order of level and number, before the
- * first kernel of their level. So whoever holds one waits only for kernels of lower levels, and those only for
- * earlier collectives. */
+ * Collectives cannot deadlock. A collective's level (tu__find_levels) is above the level of every node that it
+ * reduces, on every rank. Kernels run in the order of their levels. Collectives run in the order of level, then
+ * number, before the first kernel of their level. So a rank that runs a collective waits only for kernels of lower
+ * levels, and those wait only for earlier collectives. */
 #ifndef TU__COMPILE_COLLECTIVES_H
 #define TU__COMPILE_COLLECTIVES_H
 
 #include "base/arena.h"
 #include "compile/partition.h"
 
-/* How the ranks of a collective reach each other: hold.c. */
+/* How the ranks of a collective access each other's values: run/perform_collective.c. */
 typedef enum tu__collective_path {
-    TU__COLLECTIVE_ON_HOST,       /* all compute on the host's memory */
-    TU__COLLECTIVE_ON_CARD,       /* all are parts of one card, which adds up by itself */
-    TU__COLLECTIVE_BETWEEN_CARDS, /* as on one card: they reach each other's memory */
-    TU__COLLECTIVE_THROUGH_HOST,  /* shares are brought to the host and back */
+    TU__COLLECTIVE_ON_HOST,    /* the memory of all ranks is host memory */
+    TU__COLLECTIVE_ON_ONE_GPU, /* all ranks are logical devices of one GPU, which reduces with a kernel */
+    /* The ranks are GPUs with peer access to each other, which reduce with a kernel. */
+    TU__COLLECTIVE_PEER_TO_PEER,
+    TU__COLLECTIVE_THROUGH_HOST, /* values are copied to the host, reduced there and copied back */
 } tu__collective_path;
 
-enum { TU__STAGED_BYTES = 1 << 18 }; /* of each rank's values at a time, where they go through the host */
+/* Bytes of the staging buffer per rank, for TU__COLLECTIVE_THROUGH_HOST. */
+enum { TU__STAGED_BYTES = 1 << 18 };
 
 typedef struct tu__member { /* one rank of a collective */
-    uint32_t part;
-    uint32_t membership; /* its place in the part's list of collectives */
-    uint32_t *nodes;     /* per value: its all_reduce */
-    uint32_t *in, *out;  /* per value: buffers of the part; equal memory where it is added up in place */
-    uint32_t ready,
-        held; /* places in the part's order: brought behind the kernels before the one, held before the other */
-    uint32_t brought, done; /* events of the program */
-    void *recorded;         /* the device's event behind what it brings; NULL: it has none */
+    uint32_t partition;
+    uint32_t membership; /* index in the partition's list of collectives */
+    uint32_t *nodes;     /* per value: its all_reduce node */
+    uint32_t *in, *out;  /* per value: buffers of the partition; same address if reduced in place */
+    /* Positions in the partition's kernel order. The values are posted after the kernel at post_position - 1. The
+     * collective runs before the kernel at run_position. */
+    uint32_t post_position, run_position;
+    uint32_t posted, done; /* events of the program (run/run_sync.h) */
+    /* Device event recorded when the values are posted; NULL if the device has no events. */
+    void *posted_event;
 } tu__member;
 
 struct tu__collective {
@@ -41,39 +45,42 @@ struct tu__collective {
     uint32_t level;
     uint32_t ranks, value_count;
     tu__member *members; /* per rank */
-    uint64_t bytes;      /* that one rank brings */
-    tu__collective_path way;
-    /* bound to addresses: values of one element type are one combination; `rank` is for each to fill in */
+    uint64_t bytes;      /* posted by one rank */
+    tu__collective_path path;
+    /* Set by tu__collectives_bind. A combination contains the values of one element type. Every rank sets `rank` in a
+     * copy of its own. */
     uint32_t combination_count;
     tu_combination *combinations;
-    tu_combine_segment *segments; /* per value, in the order of combinations */
-    void **addresses;             /* per value in and out of every rank, what segments point to */
-    uint32_t *order;              /* values by element type */
+    tu_combine_segment *segments; /* per value, in the order of the combinations */
+    void **addresses;             /* per value: input and output of every rank; the segments point here */
+    uint32_t *order;              /* value indices, sorted by element type */
 };
 
 typedef struct tu__collectives {
-    tu__collective *list; /* in the order in which they are held */
+    tu__collective *list; /* in the order in which they run */
     uint32_t count;
     tu__arena arena;
 } tu__collectives;
 
-/* Finds a graph's collectives. Refuses one that not all ranks attend with equal lists, each on a device of its own. */
+/* Finds a graph's collectives. Fails with TU_INVALID if the ranks of a collective do not all pass the same list of
+ * values, or if two ranks are on one device. */
 tu_status tu__collectives_find(const tu__unit *unit, tu__collectives *collectives);
-void tu__collectives_end(tu__collectives *collectives);
+void tu__collectives_free(tu__collectives *collectives);
 
-/* Levels of all nodes of the graph, and of the collectives, which are then in the order in which they are held. `*levels` is the
- * caller's to free. Refuses collectives that wait for each other. */
+/* Computes the levels of all nodes and collectives, and sorts the collectives into the order in which they run. The
+ * caller frees `*levels`. Fails with TU_INVALID if collectives depend on each other in a cycle. */
 tu_status tu__find_levels(const tu_graph *graph, tu__collectives *collectives, uint32_t **levels);
 
-/* Once plans are selected: which buffers are brought and taken away, and the events. */
-tu_status tu__collectives_locate(tu__collectives *collectives, const tu_graph *graph, tu__partition *parts,
-                                 size_t count, uint32_t *events);
+/* Sets the buffers and events of all members. Call after the devices have selected their kernels. */
+tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_graph *graph,
+                                         tu__partition *partitions, size_t count, uint32_t *events);
 
-/* What is needed beside addresses: events and staging memory. Made once, and freed by the second. */
-tu_status tu__collectives_equip(tu__collectives *collectives, tu__partition *parts);
-void tu__collectives_strip(tu__collectives *collectives, tu__partition *parts);
+/* Allocates device events and staging buffers, if not done yet; the second function frees them. */
+tu_status tu__collectives_allocate(tu__collectives *collectives, tu__partition *partitions);
+void tu__collectives_release(tu__collectives *collectives, tu__partition *partitions);
 
-/* Once buffers have addresses. */
-void tu__collectives_bind(tu__collectives *collectives, const tu_graph *graph, const tu__partition *parts);
+/* Sets the addresses in the combinations. Call after the partitions' buffers have addresses. */
+void tu__collectives_bind(tu__collectives *collectives, const tu_graph *graph,
+                          const tu__partition *partitions);
 
 #endif

@@ -1,8 +1,6 @@
-/* What a list of devices means by default is read from its words alone: to open devices only to count them would cost a
- * GPU's context, twice.
- *
- * It uses public functions alone, so that the command can compile it in. */
-#include "compile/default_strategy.h"
+/* The default strategy depends only on the text of the device list. Opening the devices only to count them would
+ * create each GPU's context twice. */
+#include <tutti/command.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,29 +17,29 @@ static int count_gpus(void) {
     return gpus;
 }
 
-/* How many devices a word of a list stands for, as far as it matters: one, or more. */
-static int count_word(const char *word, size_t length) {
-    if (length == 3 && strncmp(word, "all", 3) == 0) return count_gpus();
-    const char *number = memchr(word, ':', length), *last = memchr(word, '-', length);
-    const char *parts = memchr(word, '/', length);
-    bool range = number && last && strtol(number + 1, NULL, 10) != strtol(last + 1, NULL, 10);
-    bool divided = parts && !memchr(word, '.', length) && strtol(parts + 1, NULL, 10) > 1;
-    return range || divided ? 2 : 1;
+/* Returns the number of devices that a device spec stands for; 2 stands for any larger number. */
+static int count_devices(const char *spec, size_t length) {
+    if (length == 3 && strncmp(spec, "all", 3) == 0) return count_gpus();
+    const char *number = memchr(spec, ':', length), *last = memchr(spec, '-', length);
+    const char *divisor = memchr(spec, '/', length);
+    bool is_range = number && last && strtol(number + 1, NULL, 10) != strtol(last + 1, NULL, 10);
+    bool is_divided = divisor && !memchr(spec, '.', length) && strtol(divisor + 1, NULL, 10) > 1;
+    return is_range || is_divided ? 2 : 1;
 }
 
-static bool names_several_alike(const char *list) {
+static bool names_several_of_one_kind(const char *list) {
     int count = 0;
     size_t kind = strcspn(list, ":,");
-    for (const char *word = list; *word;) {
-        size_t length = strcspn(word, ",");
-        if (strcspn(word, ":,") != kind || strncmp(word, list, kind) != 0) return false;
-        count += count_word(word, length);
-        word += length + (word[length] == ',');
+    for (const char *spec = list; *spec;) {
+        size_t length = strcspn(spec, ",");
+        if (strcspn(spec, ":,") != kind || strncmp(spec, list, kind) != 0) return false;
+        count += count_devices(spec, length);
+        spec += length + (spec[length] == ',');
     }
     return count > 1;
 }
 
-const char *tu__default_strategy(const char *devices, bool placed, bool invariant) {
-    bool shared = invariant || (!placed && names_several_alike(devices ? devices : "all"));
-    return tu__strategy_names[shared ? TU__MIRRORED : TU__SINGLE];
+const char *tu_default_strategy(const char *devices, bool placed, bool invariant) {
+    bool is_mirrored = invariant || (!placed && names_several_of_one_kind(devices ? devices : "all"));
+    return tu__strategy_names[is_mirrored ? TU__MIRRORED : TU__SINGLE];
 }

@@ -1,4 +1,4 @@
-/* What the passes make of a graph, to be looked at. */
+/* tu_graph_after: returns a graph as the passes transform it, for inspection. */
 #include <tutti/run.h>
 
 #include "base/alloc.h"
@@ -6,14 +6,14 @@
 #include "device/device.h"
 #include "pass/pass.h"
 
-/* Everything that a program for the named results and the assignments would keep. */
-static tu_status begin(tu__unit *unit, tu_graph *graph) {
+/* Starts a unit for a program that computes all named results and assignments. */
+static tu_status begin_unit(tu__unit *unit, tu_graph *graph) {
     bool assigns = false;
     for (uint32_t i = 0; i < graph->node_count; i++)
         assigns = assigns || graph->nodes[i]->op->code == TU__OP_ASSIGN;
     if (graph->result_count == 0 && !assigns)
         return tu_fail(TU_INVALID,
-                       "the graph has neither results nor assignments, so nothing of it is needed: "
+                       "the graph has neither results nor assignments, so there is nothing to compute: "
                        "name results with tu_output");
     tu_value *fetch = tu__alloc_array((size_t)graph->result_count + 1, sizeof *fetch, "a graph's results");
     if (!fetch) return TU_NO_MEMORY;
@@ -35,9 +35,9 @@ static tu_status run_passes(tu__unit *unit, const tu_graph_after_options *o) {
                                 .central = o->central,
                                 .invariant = o->invariant,
                                 .bf16_gradients = o->bf16_gradients};
-    tu__placing how;
+    tu__placing placing;
     TU_TRY(tu__precision_parse(o->precision, &unit->precision));
-    tu_status status = tu__placing_begin(&list, &how, unit, o->devices, NULL, &rules);
+    tu_status status = tu__placing_begin(&list, &placing, unit, o->devices, NULL, &rules);
     if (status == TU_OK) status = tu__run_passes(unit, o->pass);
     unit->devices = NULL;
     unit->placing = NULL;
@@ -51,7 +51,7 @@ tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result, const tu_graph
     *result = NULL;
     TU_TRY(tu_graph_status(graph));
     tu__unit unit;
-    TU_TRY(begin(&unit, graph));
+    TU_TRY(begin_unit(&unit, graph));
     tu_status status = run_passes(&unit, &o);
     if (status == TU_OK) {
         *result = unit.graph;

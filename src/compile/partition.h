@@ -1,4 +1,5 @@
-/* One device's part of a program: its kernels in order, its memory, and what it exchanges with the others. */
+/* A partition: the nodes of a program that run on one device, with their kernels, memory, and copies from other
+ * devices. */
 #ifndef TU__COMPILE_PARTITION_H
 #define TU__COMPILE_PARTITION_H
 
@@ -8,112 +9,119 @@
 #include "device/device.h"
 #include "pass/pass.h"
 
-/* A leaf of the part: a value the engine puts into a buffer. */
+/* A value that the engine writes into a buffer of the partition; no kernel computes it. */
 typedef struct tu__leaf {
     uint32_t node; /* INPUT, CONSTANT, VARIABLE, COPY or ALL_REDUCE */
     uint32_t buffer;
-    struct tu__variable *variable; /* VARIABLE, bound to a state: bind.c */
-    struct tu__mirror *mirror;     /* of it, where the part has one; NULL: it has the variable itself */
+    struct tu__variable *variable; /* of a VARIABLE, once bound to a state: bind.c */
+    struct tu__mirror *mirror;     /* the variable's mirror on this device; NULL: uses the variable itself */
 } tu__leaf;
 
-/* A copy that comes in: waits until the other part has made the value, then fetches it. */
+/* A copy from another partition to this one. It begins when the other partition has produced the value. */
 typedef struct tu__receive {
-    uint32_t node;   /* the COPY */
+    uint32_t node;   /* the COPY node */
     tu__edge source; /* the value copied */
-    uint32_t source_part, source_buffer;
-    uint32_t part, buffer;  /* where it goes */
-    uint32_t mover;         /* the part one of whose threads brings it: one of the two */
-    uint32_t made, arrived; /* events of the program */
-    bool at_hand;           /* a variable or a constant: it is made before the run begins */
-    bool early;             /* that, or made before the part that makes it waits for anything */
-    void *ready;      /* the source device's event: `made` says that it is recorded; NULL: it has none */
-    void *landed;     /* the mover's, behind a move that is begun and not waited for; NULL: it waits */
-    bool pinned;      /* bound: the mover reaches the host's end of it where it lies */
-    bool by_launcher; /* in this run: the mover's launching thread begins the move, not its copying one */
-    uint64_t begun;   /* the latest run in which it was begun */
+    uint32_t source_partition, source_buffer;
+    uint32_t partition, buffer;  /* the destination */
+    uint32_t copied_by;          /* the partition whose thread performs the copy: source or destination */
+    uint32_t produced, received; /* events of the program (run/run_sync.h) */
+    bool is_persistent;          /* a variable or a constant, which exists before the run begins */
+    bool is_early;               /* persistent, or produced before the source partition waits for anything */
+    /* Event of the source device, recorded before `produced` is signalled; NULL if the device has no events. */
+    void *source_event;
+    /* Event of the copying device, recorded after an asynchronous copy; NULL if the copy is synchronous. */
+    void *copy_event;
+    bool is_pinned; /* once bound: the copying device can access the host end of the copy directly */
+    /* In this run: the compute thread of the copying partition begins the copy, not its copy thread. */
+    bool by_compute_thread;
+    uint64_t begun_in_run; /* epoch of the latest run in which the copy was begun */
 } tu__receive;
 
-/* An assignment: what lies in `buffer` after the run becomes the variable's value. */
+/* An assignment: after the run, the contents of `buffer` become the variable's value. */
 typedef struct tu__update {
     uint32_t variable, assign; /* nodes */
     uint32_t buffer;
-    bool in_place; /* it lies in the variable's memory already */
-    void *staging; /* where a value that is itself a variable waits, so that two can be exchanged */
-    /* bound to a state: bind.c */
+    bool in_place; /* `buffer` has the variable's address */
+    /* Temporary copy of a value that is itself a variable, so that two variables can be swapped. */
+    void *staging;
+    /* Set when bound to a state: bind.c. */
     struct tu__variable *target;
-    struct tu__mirror
-        *mirror;     /* of the target, where the part updates that; NULL: it updates the target itself */
-    uint64_t before; /* the target's version when the run began */
+    struct tu__mirror *mirror; /* the target's mirror on this device; NULL: updates the target itself */
+    uint64_t version_before;   /* the target's version when the run began */
 } tu__update;
 
-/* An receive that is waited for without being read, before the kernel at a place of the order. */
+/* A control dependency on a receive: the wait comes before the kernel at `position`, which does not read the
+ * value. */
 typedef struct tu__wait {
-    uint32_t buffer, before;
-    uint32_t next; /* another one before the same kernel; TU_NO_NODE: none */
+    uint32_t buffer, position;
+    uint32_t next; /* next wait before the same kernel; TU_NO_NODE: none */
 } tu__wait;
 
-typedef struct tu__collective tu__collective; /* meet.h */
+typedef struct tu__collective tu__collective; /* collectives.h */
 typedef struct tu__collectives tu__collectives;
 
-/* A collective that the part goes to. */
+/* A collective that the partition takes part in. */
 typedef struct tu__membership {
     tu__collective *collective;
     uint32_t rank;
 } tu__membership;
 
-/* One thing after another, on the part's thread. */
+/* A step of a partition. Its compute thread executes the steps one after another. */
 typedef struct tu__step {
     enum {
         TU__STEP_WAIT,
         TU__STEP_LAUNCH,
         TU__STEP_SIGNAL,
-        TU__STEP_POST,       /* what a collective wants is computed */
-        TU__STEP_COLLECTIVE, /* holds a collective */
+        TU__STEP_POST,       /* the partition's values for a collective are computed */
+        TU__STEP_COLLECTIVE, /* runs a collective */
         TU__STEP_BARRIER
     } kind;
     uint32_t event;        /* WAIT, SIGNAL */
-    tu__receive *receive;  /* which it is about */
-    uint32_t membership;   /* BRING, MEET: of the part's collectives */
-    uint32_t first, count; /* LAUNCH: kernels in order */
+    tu__receive *receive;  /* WAIT, SIGNAL */
+    uint32_t membership;   /* POST, COLLECTIVE: index in the partition's collectives */
+    uint32_t first, count; /* LAUNCH: positions in the kernel order */
 } tu__step;
 
-enum { TU__FILLING = 1 << 30 }; /* what a part is at: above every number of a step */
+/* In tu__partition.current_step, TU__STEP_FEED + i means that feed i is being uploaded. */
+enum { TU__STEP_FEED = 1 << 30 };
 
 typedef struct tu__partition {
     tu__device *device;
-    uint64_t memory_limit; /* bytes that the program may plan with there; 0: what the device has */
+    uint64_t memory_limit; /* maximum number of bytes that the program may use on the device; 0: no limit */
     uint32_t *nodes, node_count;
-    tu__edge *exports;
+    tu__edge *exports; /* values that need a buffer: sent, fetched, assigned, reduced or depended on */
     uint32_t export_count;
-    uint32_t *slot;      /* node of the graph -> its first output in buffer_of */
-    uint32_t *buffer_of; /* output of a node -> its dense buffer in the plan, or TU_NO_NODE */
+    uint32_t *first_output; /* node of the graph -> index of its first output in buffer_of */
+    uint32_t *buffer_of;    /* output of a node -> its dense buffer in the plan, or TU_NO_NODE */
     uint32_t output_count;
     tu_plan *plan;
-    uint32_t *order, update_kernels; /* the last so many of the order apply updates */
+    uint32_t *order, update_kernel_count; /* the last update_kernel_count kernels write variables */
     tu__memory_plan memory;
     tu__leaf *leaves;
     uint32_t leaf_count;
     tu__receive *receives;
     uint32_t receive_count;
-    tu__receive **moves; /* what its threads bring, here or to a processor: steps.c */
-    uint32_t move_count;
-    uint32_t copier_moves; /* so many of them, in this run, its copying thread */
+    /* Copies that its threads perform, to this device or from it to the host: steps.c. */
+    tu__receive **copies;
+    uint32_t copy_count;
+    uint32_t copy_thread_copies; /* number of copies that the copy thread performs in this run */
     tu__update *updates;
     uint32_t update_count;
-    tu__wait *waits; /* for what is not read: tu_after */
+    tu__wait *waits; /* control dependencies: tu_after */
     uint32_t wait_count;
-    tu__membership *collectives; /* in the order in which they are held */
+    tu__membership *collectives; /* in the order in which they run */
     uint32_t collective_count;
     tu__step *steps;
     uint32_t step_count;
-    uint64_t reaches; /* bit p: its kernels may use the memory of part p, which is elsewhere: reach.c */
-    bool idle;        /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
-    /* for whoever must say what is late: the step being taken, or from TU__FILLING on the feed; and whose event a thread
-     * waits for, one more than the number of that part, 0: nobody's */
-    atomic_uint at, awaited_by_launcher, awaited_by_copier;
-    atomic_bool there; /* it has come to the barrier */
-    /* bound to addresses: bind.c */
-    char *staging; /* a piece of every rank's values, of collectives that go through the host: hold.c */
+    /* Bit p: its kernels can access the memory of partition p, on another device: peer_access.c. */
+    uint64_t peer_access;
+    bool is_idle; /* it has no kernels, sends and receives nothing: it is not run */
+    /* For messages about timeouts: the step that the compute thread executes (or TU__STEP_FEED + feed), and for each
+     * thread the partition whose device event it waits for, plus 1; 0: none. */
+    atomic_uint current_step, compute_thread_awaits, copy_thread_awaits;
+    atomic_bool is_at_barrier; /* it has reached the barrier */
+    /* Set when buffers get addresses: bind.c. */
+    char *staging; /* staging buffer for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
     uint32_t staged_ranks;
     void **addresses, **workspaces;
     void *constants;
@@ -122,40 +130,42 @@ typedef struct tu__partition {
     uint64_t scratch_generation;
 } tu__partition;
 
-/* Builds all parts of a unit whose nodes are placed and whose copies are made: select, schedule, plan memory, steps.
- * `*event_count` events are needed. */
-tu_status tu__partitions_build(const tu__unit *unit, size_t count, tu__device **devices, tu__partition *parts,
-                               tu__collectives *collectives, uint32_t *event_count);
-void tu__partitions_free(size_t count, tu__partition *parts);
+/* Builds the partitions of a unit whose nodes are placed and whose copies are inserted: selects kernels, schedules
+ * them, plans memory and writes the steps. Sets `*event_count` to the number of events that the program needs. */
+tu_status tu__partitions_build(const tu__unit *unit, size_t count, tu__device **devices,
+                               tu__partition *partitions, tu__collectives *collectives,
+                               uint32_t *event_count);
+void tu__partitions_free(size_t count, tu__partition *partitions);
 
-/* steps.c: notes which parts have nothing to do. */
-void tu__find_idle_partitions(tu__partition *parts, size_t count);
-/* steps.c: what the part's thread does one after another, once kernels are ordered and receives known. */
-tu_status tu__write_steps(tu__partition *parts, size_t count, size_t index);
-/* steps.c: what the part's threads bring, once steps are written. */
-tu_status tu__list_moves(tu__partition *parts, uint32_t index);
-/* steps.c: notes what is made early, once steps are written. */
-void tu__find_early_receives(tu__partition *parts, size_t count);
+/* steps.c: sets `is_idle` of the partitions that have nothing to do. */
+void tu__find_idle_partitions(tu__partition *partitions, size_t count);
+/* steps.c: writes the steps of one partition. Needs the kernel order and all receives. */
+tu_status tu__write_steps(tu__partition *partitions, size_t count, size_t index);
+/* steps.c: lists the copies that the partition's threads perform. Needs the steps. */
+tu_status tu__list_copies(tu__partition *partitions, uint32_t index);
+/* steps.c: sets `is_early` of all receives. Needs the steps. */
+void tu__find_early_receives(tu__partition *partitions, size_t count);
 
-/* reach.c: lets devices that exchange values use each other's memory, where they can. */
-tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *parts,
+/* peer_access.c: enables peer access between the devices that exchange values, if they support it. */
+tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *partitions,
                                             size_t count);
-/* reach.c: how a value comes from one part to another. */
-typedef enum tu__copy_way {
-    TU__COPY_DIRECT, /* the host has one end of it, both are of one device, or of a kind that knows no peers */
-    TU__COPY_PEERS,  /* from device to device */
-    TU__COPY_THROUGH_HOST /* they do not reach each other */
-} tu__copy_way;
-/* reach.c: whether two parts are on one device: its logical ones share its memory. */
-bool tu__partition_is_with(const tu__partition *part, const tu__partition *other);
-tu__copy_way tu__partitions_copy_way(const tu__partition *parts, uint32_t from, uint32_t to);
+/* peer_access.c: how a value is copied from one partition to another. */
+typedef enum tu__copy_path {
+    /* Source or destination is host memory, both are on one device, or the device has no notion of peers. */
+    TU__COPY_DIRECT,
+    TU__COPY_PEER_TO_PEER, /* from device to device */
+    TU__COPY_THROUGH_HOST  /* without peer access */
+} tu__copy_path;
+/* peer_access.c: true if both partitions are on one physical device; its logical devices share its memory. */
+bool tu__partitions_share_device(const tu__partition *partition, const tu__partition *other);
+tu__copy_path tu__partitions_copy_path(const tu__partition *partitions, uint32_t from, uint32_t to);
 
-/* Whether a next value lies in a variable's own memory, and must wait elsewhere while variables change. */
-bool tu__update_waits(const tu__partition *part, const tu__update *update);
+/* True if the next value is the memory of another variable, and must be copied to staging before variables change. */
+bool tu__update_needs_staging(const tu__partition *partition, const tu__update *update);
 
-/* The part a node is placed on. */
+/* Returns the index of the partition that a node is placed on. */
 uint32_t tu__partition_of(const tu__unit *unit, uint32_t node);
-/* The dense buffer of a value in a part; TU_NO_NODE when it has none. */
-uint32_t tu__partition_buffer(const tu__partition *part, tu__edge value);
+/* Returns the dense buffer of a value in a partition; TU_NO_NODE if it has none. */
+uint32_t tu__partition_buffer(const tu__partition *partition, tu__edge value);
 
 #endif

@@ -1,56 +1,57 @@
-/* Devices that use each other's memory.
+/* Enables peer access between devices.
  *
- * Logical devices of one card share its memory. Of two cards it depends on the machine, and somebody must ask for it before
- * it is so (`reach` of the interface): here, for the pairs that copy or meet, both ways, before anything is decided that
- * hangs on it: how a collective is held (meet.c), whether steps are taken together (joint.c), what a report says. A card that
- * cannot is no error: values then go through the host. */
+ * Logical devices of one GPU share its memory. Between two GPUs, peer access depends on the machine and must be
+ * enabled first. This is done for all pairs that copy or take part in a collective, in both directions, before it
+ * decides how a collective runs (collectives.c), whether devices run steps jointly (joint.c), and what reports say.
+ * Without peer access, values go through the host. */
 #include "compile/collectives.h"
 
-bool tu__partition_is_with(const tu__partition *part, const tu__partition *other) {
-    const tu__device *a = part->device, *b = other->device;
+bool tu__partitions_share_device(const tu__partition *partition, const tu__partition *other) {
+    const tu__device *a = partition->device, *b = other->device;
     return a->api == b->api && a->options.index == b->options.index;
 }
 
-/* Bit q of `wanted[p]`: parts p and q exchange something. */
-static void note_pair(uint64_t *wanted, uint32_t p, uint32_t q) {
-    wanted[p] |= UINT64_C(1) << q;
-    wanted[q] |= UINT64_C(1) << p;
+/* Sets bit q of `pairs[p]` and bit p of `pairs[q]`: the partitions exchange values. */
+static void note_pair(uint64_t *pairs, uint32_t p, uint32_t q) {
+    pairs[p] |= UINT64_C(1) << q;
+    pairs[q] |= UINT64_C(1) << p;
 }
 
-static void note_copies(const tu__partition *part, uint64_t *wanted) {
-    for (uint32_t i = 0; i < part->receive_count; i++)
-        note_pair(wanted, part->receives[i].source_part, part->receives[i].part);
+static void note_copies(const tu__partition *partition, uint64_t *pairs) {
+    for (uint32_t i = 0; i < partition->receive_count; i++)
+        note_pair(pairs, partition->receives[i].source_partition, partition->receives[i].partition);
 }
 
-static void note_collective(const tu__collective *m, uint64_t *wanted) {
+static void note_collective(const tu__collective *m, uint64_t *pairs) {
     for (uint32_t r = 1; r < m->ranks; r++)
-        for (uint32_t q = 0; q < r; q++) note_pair(wanted, m->members[r].part, m->members[q].part);
+        for (uint32_t q = 0; q < r; q++) note_pair(pairs, m->members[r].partition, m->members[q].partition);
 }
 
-static tu_status reach(tu__partition *part, const tu__partition *other, size_t number) {
-    const tu_device_api *api = part->device->api;
-    if (!api->enable_peer_access || other->device->api != api || tu__partition_is_with(part, other))
+static tu_status enable_access(tu__partition *partition, const tu__partition *other, size_t number) {
+    const tu_device_api *api = partition->device->api;
+    if (!api->enable_peer_access || other->device->api != api ||
+        tu__partitions_share_device(partition, other))
         return TU_OK;
-    tu_status status = api->enable_peer_access(part->device->instance, other->device->instance);
-    if (status == TU_OK) part->reaches |= UINT64_C(1) << number;
+    tu_status status = api->enable_peer_access(partition->device->instance, other->device->instance);
+    if (status == TU_OK) partition->peer_access |= UINT64_C(1) << number;
     return status == TU_UNSUPPORTED ? TU_OK : status;
 }
 
-tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *parts,
+tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *partitions,
                                             size_t count) {
-    uint64_t wanted[TU__MAX_DEVICES] = {0};
-    for (size_t p = 0; p < count; p++) note_copies(&parts[p], wanted);
-    for (uint32_t i = 0; i < collectives->count; i++) note_collective(&collectives->list[i], wanted);
+    uint64_t pairs[TU__MAX_DEVICES] = {0};
+    for (size_t p = 0; p < count; p++) note_copies(&partitions[p], pairs);
+    for (uint32_t i = 0; i < collectives->count; i++) note_collective(&collectives->list[i], pairs);
     for (size_t p = 0; p < count; p++)
         for (size_t q = 0; q < count; q++)
-            if (wanted[p] >> q & 1) TU_TRY(reach(&parts[p], &parts[q], q));
+            if (pairs[p] >> q & 1) TU_TRY(enable_access(&partitions[p], &partitions[q], q));
     return TU_OK;
 }
 
-tu__copy_way tu__partitions_copy_way(const tu__partition *parts, uint32_t from, uint32_t to) {
-    const tu__partition *a = &parts[from], *b = &parts[to];
+tu__copy_path tu__partitions_copy_path(const tu__partition *partitions, uint32_t from, uint32_t to) {
+    const tu__partition *a = &partitions[from], *b = &partitions[to];
     if (a->device->api->host_memory || b->device->api->host_memory) return TU__COPY_DIRECT;
-    bool knows_no_peers = !b->device->api->enable_peer_access; /* its own copy is then all there is to say */
-    if (b->device->api->copy && (knows_no_peers || tu__partition_is_with(a, b))) return TU__COPY_DIRECT;
-    return a->reaches >> to & b->reaches >> from & 1 ? TU__COPY_PEERS : TU__COPY_THROUGH_HOST;
+    bool has_no_peers = !b->device->api->enable_peer_access; /* its `copy` handles every pair */
+    if (b->device->api->copy && (has_no_peers || tu__partitions_share_device(a, b))) return TU__COPY_DIRECT;
+    return a->peer_access >> to & b->peer_access >> from & 1 ? TU__COPY_PEER_TO_PEER : TU__COPY_THROUGH_HOST;
 }

@@ -1,7 +1,5 @@
-/* Placing on devices that are there: the answers that the pass `place` asks for.
- *
- * The pass knows graphs and names; which device has a kernel for what, the devices themselves say. So this file stands
- * between: it asks the slot `takes` of the device interface, and knows what one without it can be trusted with. */
+/* Opens devices and implements the callbacks of the pass `place`, which sees only graphs and names: `supports` calls
+ * the device's `supports` function, or assumes the default for devices without one. */
 #include "compile/placement.h"
 
 #include <string.h>
@@ -11,7 +9,7 @@ static tu_status supports(void *context, size_t device, const tu_graph *graph, u
     const tu__device *d = list->devices[device];
     if (d->api->supports) return d->api->supports(d->instance, graph, node);
     if (d->api->host_memory || graph->nodes[node]->op->code != TU__OP_CUSTOM) return TU_OK;
-    return tu_fail(TU_UNSUPPORTED, "a custom operation is a function on host memory");
+    return tu_fail(TU_UNSUPPORTED, "a custom operation needs host memory");
 }
 
 static bool is_host(void *context, size_t device) {
@@ -19,41 +17,40 @@ static bool is_host(void *context, size_t device) {
     return list->devices[device]->api->host_memory;
 }
 
-static void show_to_unit(tu__open_list *list, tu__unit *unit) {
+static void set_unit_devices(tu__open_list *list, tu__unit *unit) {
     for (size_t i = 0; i < *list->count; i++) list->names[i] = list->devices[i]->name;
     unit->devices = list->names;
     unit->device_count = *list->count;
 }
 
-/* The threads of a processor that is added to devices whose memory is elsewhere. Each of these has a host thread that
- * launches and may have one that copies; a loop over all cores would wait for whichever of its threads they are in the
- * way of. So it gets the cores that are left. */
-static int threads_beside(const tu__open_list *list) {
-    int threads_elsewhere = 0;
+/* Returns the number of threads for a CPU that is added to GPUs. Each GPU has a compute thread on the host and may
+ * have a copy thread; a parallel loop over all cores would wait for the worker that shares a core with them. So the
+ * CPU gets the remaining cores. */
+static int count_threads_left(const tu__open_list *list) {
+    int gpu_threads = 0;
     tu_device_info info = TU_SIZED(tu_device_info);
     for (size_t i = 0; i < *list->count; i++)
-        if (!list->devices[i]->api->host_memory) threads_elsewhere += 2;
-    if (list->options.threads || !threads_elsewhere) return list->options.threads;
+        if (!list->devices[i]->api->host_memory) gpu_threads += 2;
+    if (list->options.threads || !gpu_threads) return list->options.threads;
     for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
-        if (strcmp(info.name, "cpu:0") == 0)
-            return info.cores > threads_elsewhere ? info.cores - threads_elsewhere : 1;
+        if (strcmp(info.name, "cpu:0") == 0) return info.cores > gpu_threads ? info.cores - gpu_threads : 1;
     return 0;
 }
 
 tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name) {
     if (*list->count == TU__MAX_DEVICES)
-        return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MAX_DEVICES);
+        return tu_fail(TU_UNSUPPORTED, "a program can have at most %d devices", TU__MAX_DEVICES);
     tu__device *opened[TU__MAX_DEVICES];
     size_t added;
     tu_open_options options = list->options;
-    if (strcmp(name, "cpu:0") == 0) options.threads = threads_beside(list);
+    if (strcmp(name, "cpu:0") == 0) options.threads = count_threads_left(list);
     TU_TRY(tu__devices_open(name, &options, TU__MAX_DEVICES, opened, &added));
     if (added > 1) {
         tu__devices_close(added, opened);
-        return tu_fail(TU_INVALID, "'%s' is %zu devices: expected the name of one", name, added);
+        return tu_fail(TU_INVALID, "'%s' names %zu devices: expected one", name, added);
     }
     list->devices[(*list->count)++] = opened[0];
-    show_to_unit(list, unit);
+    set_unit_devices(list, unit);
     return TU_OK;
 }
 
@@ -82,7 +79,7 @@ tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *uni
                          .supports = supports,
                          .is_host = is_host,
                          .add_host = tu__asks_for_all(devices) ? add_host : NULL};
-    show_to_unit(list, unit);
+    set_unit_devices(list, unit);
     unit->placing = how;
     return tu__replication_begin(list, unit, rules);
 }

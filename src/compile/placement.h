@@ -1,4 +1,4 @@
-/* The devices of a program as the pass `place` sees them. */
+/* Opens the devices of a program and describes them to the pass `place`. */
 #ifndef TU__COMPILE_PLACEMENT_H
 #define TU__COMPILE_PLACEMENT_H
 
@@ -8,28 +8,29 @@
 #include "device/device.h"
 #include "pass/pass.h"
 
-/* Opened devices, which placing may add one to. */
+/* Opened devices. The pass `place` may add one. */
 typedef struct tu__open_list {
-    tu__device **devices; /* room for TU__MAX_DEVICES, the owner's; so have the names */
+    tu__device **devices; /* room for TU__MAX_DEVICES; owned by the caller, like `names` */
     const char **names;
     size_t *count;
-    tu_open_options options; /* that they were opened with */
+    tu_open_options options; /* options that the devices were opened with */
 } tu__open_list;
 
-/* Whether "all" is one of the names of a list; NULL is "all". */
+/* True if the device list contains "all"; NULL means "all". */
 TU__SHARED bool tu__asks_for_all(const char *devices);
 
-/* Opens the devices of a list into `list`, and lets the unit be placed on them: by what the graph says, `rules` (its fields of those
- * names: place, place_by, place_context, strict_placement; and those of tu__replication_begin), and what the devices take. With "all" in the list, a CPU is
- * added when there is something that no GPU takes. The devices stay open until tu__devices_close; `how` and the list must
- * stay where they are while passes run. */
+/* Opens the devices of a device list into `list` and sets up `unit` for the pass `place`. Placement follows the
+ * graph, the fields place, place_by, place_context and strict_placement of `rules`, and what the devices support;
+ * tu__replication_begin uses further fields. If the list contains "all", the pass opens a CPU for operations that no
+ * GPU supports. The caller closes the devices with tu__devices_close; `how` and `list` must not move while passes
+ * run. */
 tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *unit, const char *devices,
                             const tu_open_options *options, const tu_compile_options *rules);
-/* Opens one more device, and shows it to the unit. */
+/* Opens one more device, and adds it to the unit. */
 tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name);
 
-/* replication.c: how the unit's devices share a batch, by the fields of `rules` of those names: strategy, central,
- * invariant, bf16_gradients. A central device that is not in the list is opened. */
+/* strategy.c: sets up how the unit's devices share a batch, from the fields strategy, central, invariant and
+ * bf16_gradients of `rules`. Opens the central device if it is not in the list. */
 tu_status tu__replication_begin(tu__open_list *list, tu__unit *unit, const tu_compile_options *rules);
 
 #endif

@@ -1,15 +1,15 @@
-/* The memory planner: lifetimes to offsets.
+/* The memory planner: turns lifetimes into offsets.
  *
- * A buffer is alive from the kernel that writes it (or from the start, if it is filled before) to the last that reads
- * it (or to the end, if it is read after). Workspaces live for one kernel. Where a kernel may write over an input that
- * dies with it, the output joins the input's memory. What is left are intervals with sizes; they are placed largest
- * first, each at the lowest offset where nothing placed overlaps it in time and space. The height of the pile is the
- * part's scratch, exactly: nothing else is ever taken while a program runs.
+ * A buffer is alive from the kernel that writes it (or from the start, if it is filled before the run) to the last
+ * kernel that reads it (or to the end, if it is read afterwards). A workspace is alive during one kernel. If a kernel
+ * may overwrite an input that no later kernel reads, the output shares the input's memory. The remaining intervals
+ * are placed largest first, each at the lowest offset where no placed interval overlaps it in time and space. The
+ * highest end is the partition's scratch size; a running program allocates nothing else.
  *
- * What is added up between devices is alive from when the others may write it until they have read it; where nobody else
- * wants a share, the sum takes its place.
+ * The output of an all-reduce is alive from when other ranks may write it until they have read it. If nothing else
+ * reads the input, the output shares its memory.
  *
- * An assignment whose value is written by a kernel after the last read of the variable's old value goes straight into
+ * If a kernel computes a variable's next value after the last read of the old one, the value is written directly into
  * the variable's memory. */
 #include "compile/plan_memory.h"
 
@@ -20,9 +20,9 @@
 
 enum { ALIGNMENT = 64 };
 
-typedef struct interval { /* of a group of buffers that share memory, or of a workspace */
+typedef struct interval { /* lifetime and size of a group of buffers that share memory, or of a workspace */
     size_t bytes;
-    int64_t first, last; /* positions in the order; -1: before the first kernel */
+    int64_t first, last; /* positions in the kernel order; -1: before the first kernel */
     size_t offset;
     uint32_t id; /* a buffer's group, or buffer_count + kernel for a workspace */
 } interval;
@@ -32,7 +32,7 @@ typedef struct planner {
     const tu_plan *plan;
     tu__memory_plan *out;
     int64_t *written, *read_last; /* per buffer: positions; -2: never */
-    uint32_t *group;              /* per buffer: the buffer whose memory it shares (itself at the root) */
+    uint32_t *group;              /* per buffer: a buffer whose memory it shares (itself at the root) */
     int64_t *interval_of;         /* per group: its interval, or -1 */
     interval *intervals;
     size_t interval_count;
@@ -45,12 +45,12 @@ static uint32_t root(const planner *p, uint32_t buffer) {
 
 /* ---- Lifetimes ---- */
 
-/* Others may write the sum as soon as the kernel before `ready` is done, and read the share until the one at `held`
- * begins: which therefore, and none before it, may take the share's memory. */
-static void find_sum_lifetime(planner *p, const tu__sum *sum) {
-    p->written[sum->out] = (int64_t)sum->ready - 1;
-    if (p->read_last[sum->in] < sum->held) p->read_last[sum->in] = sum->held;
-    if (p->read_last[sum->out] < sum->held) p->read_last[sum->out] = sum->held;
+/* Other ranks may write the output as soon as the kernel before post_position has finished, and read the input until
+ * the kernel at run_position begins. So that kernel is the first that may reuse the input's memory. */
+static void find_reduced_lifetime(planner *p, const tu__reduced_value *value) {
+    p->written[value->out] = (int64_t)value->post_position - 1;
+    if (p->read_last[value->in] < value->run_position) p->read_last[value->in] = value->run_position;
+    if (p->read_last[value->out] < value->run_position) p->read_last[value->out] = value->run_position;
 }
 
 static void find_lifetimes(planner *p) {
@@ -66,24 +66,25 @@ static void find_lifetimes(planner *p) {
         for (uint32_t w = 0; w < k->write_count; w++) {
             if (p->written[k->writes[w]] == -2) p->written[k->writes[w]] = i;
             if (p->read_last[k->writes[w]] < i)
-                p->read_last[k->writes[w]] = i; /* it exists while it is written */
+                p->read_last[k->writes[w]] = i; /* it is alive while it is written */
         }
     }
-    for (uint32_t i = 0; i < p->request->sum_count; i++) find_sum_lifetime(p, &p->request->sums[i]);
+    for (uint32_t i = 0; i < p->request->reduced_count; i++)
+        find_reduced_lifetime(p, &p->request->reduced[i]);
     for (uint32_t b = 0; b < plan->buffer_count; b++)
         if (p->request->to_end[b]) p->read_last[b] = plan->kernel_count;
 }
 
 /* ---- Sharing ---- */
 
-/* A buffer assigned to a variable may lie in the variable's memory from the start of its life: when the kernel that
- * writes it runs, nobody reads the old value any more, or only that kernel, which may work in place. */
-static bool may_become(const planner *p, uint32_t buffer, uint32_t target) {
+/* True if a buffer that is assigned to a variable can be the variable's memory: when the kernel that writes it runs,
+ * no later kernel reads the old value, and the kernel itself reads it only if it can work in place. */
+static bool can_share_variable_memory(const planner *p, uint32_t buffer, uint32_t target) {
     if (p->request->outside[buffer] || p->request->from_start[buffer] || p->request->to_end[target])
         return false;
     if (p->plan->buffers[buffer].bytes != p->plan->buffers[target].bytes) return false;
     int64_t at = p->written[buffer];
-    if (at < (int64_t)p->plan->kernel_count - p->request->update_kernels || p->read_last[target] > at)
+    if (at < (int64_t)p->plan->kernel_count - p->request->update_kernel_count || p->read_last[target] > at)
         return false;
     if (p->read_last[target] < at) return true;
     const tu_kernel *k = &p->plan->kernels[p->request->order[at]];
@@ -93,18 +94,20 @@ static bool may_become(const planner *p, uint32_t buffer, uint32_t target) {
     return false;
 }
 
-static void grant_assignments(planner *p) {
+static void place_assignments(planner *p) {
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
-        uint32_t target = p->request->becomes[b];
-        p->out->same_as[b] = target != TU_NO_NODE && may_become(p, b, target) ? target : TU_NO_NODE;
+        uint32_t target = p->request->assigned_to[b];
+        p->out->same_as[b] =
+            target != TU_NO_NODE && can_share_variable_memory(p, b, target) ? target : TU_NO_NODE;
     }
 }
 
-static void share_sums(planner *p) {
-    for (uint32_t i = 0; i < p->request->sum_count; i++) {
-        const tu__sum *sum = &p->request->sums[i];
-        bool elsewhere = p->out->same_as[sum->in] != TU_NO_NODE || p->out->same_as[sum->out] != TU_NO_NODE;
-        if (sum->in_place && !elsewhere) p->group[sum->out] = sum->in;
+static void share_reduced(planner *p) {
+    for (uint32_t i = 0; i < p->request->reduced_count; i++) {
+        const tu__reduced_value *value = &p->request->reduced[i];
+        bool in_variable =
+            p->out->same_as[value->in] != TU_NO_NODE || p->out->same_as[value->out] != TU_NO_NODE;
+        if (value->in_place && !in_variable) p->group[value->out] = value->in;
     }
 }
 
@@ -114,20 +117,20 @@ static void share_in_place(planner *p) {
         for (uint32_t w = 0; k->in_place && w < k->write_count; w++) {
             if (k->in_place[w] < 0) continue;
             uint32_t out = k->writes[w], in = k->reads[k->in_place[w]];
-            bool free_to_take = p->read_last[in] == i && !p->request->outside[in] && !p->request->to_end[in];
-            bool fresh = p->written[out] == i && p->group[out] == out && !p->request->outside[out];
+            bool is_free = p->read_last[in] == i && !p->request->outside[in] && !p->request->to_end[in];
+            bool can_move = p->written[out] == i && p->group[out] == out && !p->request->outside[out];
             bool fits = p->plan->buffers[out].bytes <= p->plan->buffers[in].bytes;
-            bool elsewhere = p->out->same_as[out] != TU_NO_NODE || p->out->same_as[in] != TU_NO_NODE;
-            if (!free_to_take || !fresh || !fits || elsewhere || in == out) continue;
+            bool in_variable = p->out->same_as[out] != TU_NO_NODE || p->out->same_as[in] != TU_NO_NODE;
+            if (!is_free || !can_move || !fits || in_variable || in == out) continue;
             p->group[out] = root(p, in);
-            p->read_last[in] = (int64_t)i - 1; /* taken: a second output may not take it too */
+            p->read_last[in] = (int64_t)i - 1; /* a second output must not reuse it too */
         }
     }
 }
 
 /* ---- Placing ---- */
 
-static void gather_intervals(planner *p) {
+static void collect_intervals(planner *p) {
     const tu_plan *plan = p->plan;
     int64_t *at = p->interval_of;
     for (uint32_t b = 0; b < plan->buffer_count; b++) at[b] = -1;
@@ -154,14 +157,14 @@ static void gather_intervals(planner *p) {
     }
 }
 
-/* Memory used again puts one kernel behind another. Where a device runs small kernels beside each other, what they touch
- * lies apart as long as it is little in all. */
-static void keep_small_apart(planner *p) {
-    enum { SMALL = 1 << 20, MOST = 64 << 20 };
+/* Reused memory forces one kernel to wait for another. If a device runs small kernels in parallel, their buffers do
+ * not share memory, as long as the total is small. */
+static void separate_small_buffers(planner *p) {
+    enum { SMALL = 1 << 20, MAX_TOTAL = 64 << 20 };
     size_t bytes = 0;
     for (size_t i = 0; i < p->interval_count; i++)
         if (p->intervals[i].bytes <= SMALL) bytes += p->intervals[i].bytes;
-    if (!p->request->keep_apart || bytes > MOST) return;
+    if (!p->request->separate_small || bytes > MAX_TOTAL) return;
     for (size_t i = 0; i < p->interval_count; i++) {
         interval *v = &p->intervals[i];
         if (v->bytes > SMALL) continue;
@@ -173,14 +176,14 @@ static void keep_small_apart(planner *p) {
 static int larger_first(const void *left, const void *right) {
     const interval *a = left, *b = right;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
-    return a->id < b->id ? -1 : 1; /* the same plan every time */
+    return a->id < b->id ? -1 : 1; /* deterministic order */
 }
 
 static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
-/* The lowest offset where `v` fits among those placed before it, which come in ascending order of their offsets. */
+/* Returns the lowest offset where `v` fits. `placed`: the intervals placed so far, sorted by offset. */
 static size_t lowest_offset(const interval *v, size_t count, const interval *const *placed) {
     size_t offset = 0;
     for (size_t i = 0; i < count && placed[i]->offset < offset + aligned(v->bytes); i++) {
@@ -234,7 +237,7 @@ static void write_offsets(planner *p) {
 
 /* ---- The peak ---- */
 
-/* The position at which most is alive: the first of them. */
+/* Finds the first position at which the maximum number of bytes is alive. */
 static tu_status find_peak(const planner *p, int64_t *position) {
     size_t count =
         (size_t)p->plan->kernel_count + 3; /* from -1, before the first kernel, to one after the last */
@@ -245,24 +248,24 @@ static tu_status find_peak(const planner *p, int64_t *position) {
         begins[v->first + 1] += aligned(v->bytes);
         ends[v->last + 2] += aligned(v->bytes);
     }
-    size_t alive = 0, most = 0;
+    size_t alive = 0, peak = 0;
     *position = -1;
     for (size_t i = 0; i < count; i++) {
         alive = alive + begins[i] - ends[i];
-        if (alive > most) most = alive, *position = (int64_t)i - 1;
+        if (alive > peak) peak = alive, *position = (int64_t)i - 1;
     }
     tu__free(begins);
     return TU_OK;
 }
 
-/* Of the buffers that share a group's memory in turn, the one whose turn it is. */
-static uint32_t holder_at(const planner *p, uint32_t group, int64_t position) {
-    uint32_t holder = group;
+/* Returns the buffer of a group that uses the group's memory at `position`. */
+static uint32_t buffer_at(const planner *p, uint32_t group, int64_t position) {
+    uint32_t found = group;
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
         if (p->out->storage[b] != TU__STORAGE_SCRATCH || root(p, b) != group) continue;
-        if (p->written[b] <= position && p->written[b] >= p->written[holder]) holder = b;
+        if (p->written[b] <= position && p->written[b] >= p->written[found]) found = b;
     }
-    return holder;
+    return found;
 }
 
 static tu_status list_residents(planner *p) {
@@ -276,7 +279,7 @@ static tu_status list_residents(planner *p) {
         tu__resident *r = &p->out->residents[p->out->resident_count++];
         *r = (tu__resident){.buffer = TU_NO_NODE, .bytes = aligned(v->bytes)};
         if (v->id < p->plan->buffer_count)
-            r->buffer = holder_at(p, v->id, peak);
+            r->buffer = buffer_at(p, v->id, peak);
         else
             r->kernel = v->id - p->plan->buffer_count;
     }
@@ -298,11 +301,11 @@ static tu_status plan_all(planner *p) {
         !p->read_last || !p->group || !p->interval_of || !p->intervals)
         return TU_NO_MEMORY;
     find_lifetimes(p);
-    grant_assignments(p);
-    share_sums(p);
+    place_assignments(p);
+    share_reduced(p);
     share_in_place(p);
-    gather_intervals(p);
-    keep_small_apart(p);
+    collect_intervals(p);
+    separate_small_buffers(p);
     TU_TRY(place_intervals(p));
     write_offsets(p);
     return list_residents(p);

@@ -1,8 +1,8 @@
-/* The order of a plan's kernels: a topological sort that keeps the graph's own order where it can.
+/* Orders a plan's kernels: a topological sort that keeps the graph's order where possible.
  *
- * What a kernel hangs on by way of others is known once kernels are in some order that respects what they read. So where
- * values come from other devices, kernels are placed twice: in the graph's order, and then with those first that can
- * begin first. */
+ * Which values from other devices a kernel depends on indirectly is known only after a first topological sort. So if
+ * there are such values, kernels are sorted twice: in the graph's order, and then with the kernels first that can
+ * start first. */
 #include "compile/schedule.h"
 
 #include <string.h>
@@ -15,15 +15,16 @@ typedef struct scheduler {
     const uint32_t *level;
     const bool *sends;
     uint32_t
-        *awaits;    /* per kernel: the last made of the values from other devices that it hangs on; 0: none */
-    uint64_t *rank; /* per kernel: the graph's order */
-    uint8_t *seen;  /* per kernel: 0 new, 1 on the way, 2 placed */
+        /* Per kernel: the latest-produced of the values from other devices that it depends on; 0: none. */
+        *latest_arrival;
+    uint64_t *rank; /* per kernel: position in the graph's order */
+    uint8_t *visit; /* per kernel: 0 new, 1 on the stack, 2 placed */
     uint32_t *sorted;
-    uint32_t *stack; /* every kernel is opened once and pushes at most what it reads */
+    uint32_t *stack; /* a kernel is expanded once and pushes at most its inputs' writers */
     uint32_t *order, count;
 } scheduler;
 
-/* A kernel ranks with the last of the nodes it covers; ties by its place in the plan. */
+/* A kernel ranks with the last of its nodes; ties by its index in the plan. */
 static uint64_t rank_of(const tu_plan *plan, uint32_t kernel) {
     uint32_t node = 0;
     for (uint32_t i = 0; i < plan->kernels[kernel].node_count; i++)
@@ -34,7 +35,8 @@ static uint64_t rank_of(const tu_plan *plan, uint32_t kernel) {
 static bool comes_before(const scheduler *s, uint32_t a, uint32_t b) {
     if (s->level[a] != s->level[b]) return s->level[a] < s->level[b];
     if (s->sends[a] != s->sends[b]) return s->sends[a];
-    return s->awaits[a] != s->awaits[b] ? s->awaits[a] < s->awaits[b] : s->rank[a] < s->rank[b];
+    return s->latest_arrival[a] != s->latest_arrival[b] ? s->latest_arrival[a] < s->latest_arrival[b]
+                                                        : s->rank[a] < s->rank[b];
 }
 
 static void sift(scheduler *s, uint32_t at, uint32_t count) {
@@ -63,29 +65,29 @@ static void sort_by_rank(scheduler *s) {
     }
 }
 
-/* Places a kernel behind those that write what it reads. Kernels on the way are kept on a stack; one met a second
- * time while still on it would depend on itself. */
-static tu_status place(scheduler *s, uint32_t kernel) {
+/* Places a kernel after those that write what it reads. A kernel reached again while it is still on the stack depends
+ * on itself. */
+static tu_status place_kernel(scheduler *s, uint32_t kernel) {
     uint32_t depth = 0;
     s->stack[depth++] = kernel;
     while (depth) {
         uint32_t top = s->stack[depth - 1], before = depth;
-        if (s->seen[top] == 2) {
+        if (s->visit[top] == 2) {
             depth--;
             continue;
         }
-        bool again = s->seen[top] == 1;
-        s->seen[top] = 1;
+        bool is_reached_again = s->visit[top] == 1;
+        s->visit[top] = 1;
         const tu_kernel *k = &s->plan->kernels[top];
         for (uint32_t i = 0; i < k->read_count; i++) {
             uint32_t w = s->writer[k->reads[i]];
-            if (w == TU_NO_NODE || w == top || s->seen[w] == 2) continue;
-            if (again || s->seen[w] == 1)
+            if (w == TU_NO_NODE || w == top || s->visit[w] == 2) continue;
+            if (is_reached_again || s->visit[w] == 1)
                 return tu_fail(TU_INTERNAL, "kernel '%s' depends on itself", s->plan->kernels[w].name);
-            s->stack[depth++] = w; /* perhaps twice: it is passed over once it is placed */
+            s->stack[depth++] = w; /* a kernel may be pushed twice: it is skipped once placed */
         }
         if (depth == before) {
-            s->seen[top] = 2;
+            s->visit[top] = 2;
             s->order[s->count++] = top;
             depth--;
         }
@@ -93,7 +95,7 @@ static tu_status place(scheduler *s, uint32_t kernel) {
     return TU_OK;
 }
 
-static void begin(scheduler *s) {
+static void find_writers(scheduler *s) {
     uint32_t n = s->plan->kernel_count;
     for (uint32_t b = 0; b < s->plan->buffer_count; b++) s->writer[b] = TU_NO_NODE;
     for (uint32_t k = 0; k < n; k++) {
@@ -103,38 +105,40 @@ static void begin(scheduler *s) {
     }
 }
 
-static tu_status place_all(scheduler *s, const bool *last, uint32_t *last_count) {
+static tu_status place_all(scheduler *s, const bool *runs_last, uint32_t *last_count) {
     uint32_t n = s->plan->kernel_count;
     sort_by_rank(s);
-    memset(s->seen, 0, n);
+    memset(s->visit, 0, n);
     s->count = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (!last[s->sorted[i]]) TU_TRY(place(s, s->sorted[i]));
+        if (!runs_last[s->sorted[i]]) TU_TRY(place_kernel(s, s->sorted[i]));
     *last_count = n - s->count;
-    for (uint32_t i = 0; i < n; i++) TU_TRY(place(s, s->sorted[i]));
+    for (uint32_t i = 0; i < n; i++) TU_TRY(place_kernel(s, s->sorted[i]));
     return TU_OK;
 }
 
-/* Whether any kernel hangs on a value from another device. Kernels are in an order that respects what they read. */
-static bool find_awaited(scheduler *s, const uint32_t *made) {
+/* Sets `latest_arrival` of all kernels; true if any depends on a value from another device. Needs a topological
+ * order. */
+static bool find_latest_arrivals(scheduler *s, const uint32_t *arrival_rank) {
     bool any = false;
     for (uint32_t i = 0; i < s->plan->kernel_count; i++) {
         const tu_kernel *k = &s->plan->kernels[s->order[i]];
-        uint32_t *awaits = &s->awaits[s->order[i]];
+        uint32_t *latest_arrival = &s->latest_arrival[s->order[i]];
         for (uint32_t r = 0; r < k->read_count; r++) {
             uint32_t writer = s->writer[k->reads[r]];
-            uint32_t read = writer == TU_NO_NODE ? made[k->reads[r]] : s->awaits[writer];
-            if (read > *awaits) *awaits = read;
+            uint32_t read = writer == TU_NO_NODE ? arrival_rank[k->reads[r]] : s->latest_arrival[writer];
+            if (read > *latest_arrival) *latest_arrival = read;
         }
-        any = any || *awaits;
+        any = any || *latest_arrival;
     }
     return any;
 }
 
-static tu_status sort(scheduler *s, const uint32_t *made, const bool *last, uint32_t *last_count) {
-    begin(s);
-    TU_TRY(place_all(s, last, last_count));
-    return find_awaited(s, made) ? place_all(s, last, last_count) : TU_OK;
+static tu_status sort_kernels(scheduler *s, const uint32_t *arrival_rank, const bool *runs_last,
+                              uint32_t *last_count) {
+    find_writers(s);
+    TU_TRY(place_all(s, runs_last, last_count));
+    return find_latest_arrivals(s, arrival_rank) ? place_all(s, runs_last, last_count) : TU_OK;
 }
 
 tu_status tu__schedule(const tu__schedule_request *request, uint32_t *order, uint32_t *last_count) {
@@ -143,17 +147,18 @@ tu_status tu__schedule(const tu__schedule_request *request, uint32_t *order, uin
     size_t kernels = plan->kernel_count, buffers = plan->buffer_count, reads = 0;
     for (size_t k = 0; k < kernels; k++) reads += plan->kernels[k].read_count;
     s.writer = tu__alloc_array(buffers, sizeof *s.writer, "a schedule");
-    s.awaits = tu__alloc_array(kernels, sizeof *s.awaits, "a schedule");
+    s.latest_arrival = tu__alloc_array(kernels, sizeof *s.latest_arrival, "a schedule");
     s.rank = tu__alloc_array(kernels, sizeof *s.rank, "a schedule");
-    s.seen = tu__alloc_array(kernels, sizeof *s.seen, "a schedule");
+    s.visit = tu__alloc_array(kernels, sizeof *s.visit, "a schedule");
     s.sorted = tu__alloc_array(kernels, sizeof *s.sorted, "a schedule");
     s.stack = tu__alloc_array(reads + 1, sizeof *s.stack, "a schedule");
-    bool ready = s.writer && s.awaits && s.rank && s.seen && s.sorted && s.stack;
-    tu_status status = ready ? sort(&s, request->made, request->last, last_count) : TU_NO_MEMORY;
+    bool allocated = s.writer && s.latest_arrival && s.rank && s.visit && s.sorted && s.stack;
+    tu_status status =
+        allocated ? sort_kernels(&s, request->arrival_rank, request->runs_last, last_count) : TU_NO_MEMORY;
     tu__free(s.writer);
-    tu__free(s.awaits);
+    tu__free(s.latest_arrival);
     tu__free(s.rank);
-    tu__free(s.seen);
+    tu__free(s.visit);
     tu__free(s.sorted);
     tu__free(s.stack);
     return status;

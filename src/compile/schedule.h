@@ -1,4 +1,4 @@
-/* The order of a plan's kernels. */
+/* Orders the kernels of a plan. */
 #ifndef TU__COMPILE_SCHEDULE_H
 #define TU__COMPILE_SCHEDULE_H
 
@@ -7,19 +7,23 @@
 typedef struct tu__schedule_request {
     const tu_plan *plan;
     const uint32_t *level; /* per kernel */
-    const bool *sends;     /* per kernel: other devices wait for what it writes */
-    const bool *last;      /* per kernel: it comes at the end, since nobody else reads what it writes */
-    const uint32_t
-        *made; /* per buffer: its place among the values that other devices make and send; 0: it is none */
+    const bool *sends;     /* per kernel: other devices wait for its output */
+    const bool *runs_last; /* per kernel: it runs at the end, because no other kernel reads its output */
+    /* Per buffer received from another device: its rank by the time at which that device produces it; 0: not
+     * received. */
+    const uint32_t *arrival_rank;
 } tu__schedule_request;
 
-/* Writes the kernels' order: every buffer is written before it is read; then by level; then those that other devices
- * wait for before those that only this one does; then those that hang on what other devices make early before those
- * that hang on what they make late; then as the graph was built, so that what a user made late (recomputed values among
- * them) runs late. Kernels for which `last` is set come at the end, `*last_count` of them.
+/* Writes the kernel order and sets `*last_count`, the number of kernels at its end for which `runs_last` is set. A
+ * kernel comes after those that write what it reads. Otherwise kernels are sorted by
+ * - level;
+ * - kernels whose output other devices wait for, before the rest;
+ * - the latest value from another device that they depend on, by the time at which it is produced;
+ * - the order in which the graph was built, so that recomputed values are computed late.
  *
- * The level of a kernel is how often a value changed devices on its way to it, at most. A kernel that waits for another
- * device waits for lower levels alone; since every device goes up the levels, no two devices wait for each other. */
+ * The level of a kernel is the maximum number of device changes on any path to it. A kernel that waits for another
+ * device waits only for kernels of lower levels. Every device runs its kernels by level, so no two devices wait for
+ * each other. */
 tu_status tu__schedule(const tu__schedule_request *request, uint32_t *order, uint32_t *last_count);
 
 #endif

@@ -1,266 +1,278 @@
-/* The steps of a part: kernels in their order, with the waits, signals and the barrier that belong between them.
+/* Writes the steps of a partition: its kernels in order, with waits, signals, collectives and the barrier between
+ * them.
  *
- * A kernel that reads a value from another device, or must come after it, stands behind the wait for its receive. A
- * value that leaves is signalled right behind the kernel that wrote it; one that no kernel writes, before the first.
- * The barrier stands in front of the kernels that change variables, or at the end where there are none: behind it,
- * every part has computed and every value has arrived. Neighbouring kernels become one launch. What a collective wants
- * is brought, and the collective held, where meet.h says.
+ * A kernel that reads a value from another device, or has a control dependency on it, comes after the wait for its
+ * receive. A value that another partition needs is signalled right after the kernel that writes it; one that no
+ * kernel writes, before the first kernel. The barrier comes before the kernels that change variables, or at the end
+ * if there are none; after it, every partition has computed and every value has been received. Adjacent kernels
+ * become one launch. collectives.h says where collectives are posted and run.
  *
- * A part that is alone waits for nobody, so it has no barrier: all its kernels are one launch, which a device may
- * replay as a whole. The kernels that change variables still come last, and a device stops at the first that fails. */
+ * A partition that is the only active one needs no barrier: all its kernels are one launch, which a device may replay
+ * as a whole. The kernels that change variables still come last, and a device stops at the first kernel that
+ * fails. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "compile/collectives.h"
 
-typedef struct send { /* a value that another part waits for */
+typedef struct send { /* a value that another partition receives */
     tu__receive *receive;
-    const struct send *next; /* written by the same kernel */
+    const struct send *next; /* next value written by the same kernel */
 } send;
 
-typedef struct
-    appointment { /* something to do about a collective, before the kernel at a place of the order */
-    uint32_t place, membership;
-    bool hold; /* false: bring */
-} appointment;
+/* A post or a run of a collective, before the kernel at a position of the order. */
+typedef struct collective_action {
+    uint32_t position, membership;
+    bool is_run; /* false: post */
+} collective_action;
 
 typedef struct writer {
-    tu__partition *part;
-    bool alone;             /* the only part of its program that has anything to do */
-    uint32_t *receive_in;   /* per buffer: the receive that fills it, or TU_NO_NODE */
-    bool *awaited;          /* per receive */
-    uint32_t *wait_at;      /* per place in the order: the first wait without a read, or TU_NO_NODE */
-    uint32_t *written_by;   /* per buffer: the kernel, or kernel_count: none */
-    const send **departing; /* per kernel, one more for what no kernel writes, and per collective */
+    tu__partition *partition;
+    bool is_only_active;  /* the only partition of its program that is not idle */
+    uint32_t *receive_in; /* per buffer: index of the receive that fills it, or TU_NO_NODE */
+    bool *awaited;        /* per receive: a wait step is written */
+    uint32_t *wait_at;    /* per position: first control dependency on a receive, or TU_NO_NODE */
+    uint32_t *written_by; /* per buffer: index into `sends_of` */
+    /* Lists of sends: one per kernel, one for values that no kernel writes, and one per collective. */
+    const send **sends_of;
     send *sends;
-    appointment *appointments; /* in the order in which they are kept */
-    uint32_t kept;
+    collective_action *actions; /* sorted by position */
+    uint32_t next_action;
 } writer;
 
-/* ---- Who waits for what ---- */
+/* ---- Collecting dependencies ---- */
 
 static void note_receives(writer *w) {
-    for (uint32_t b = 0; b < w->part->plan->buffer_count; b++) w->receive_in[b] = TU_NO_NODE;
-    for (uint32_t i = 0; i < w->part->receive_count; i++) w->receive_in[w->part->receives[i].buffer] = i;
+    for (uint32_t b = 0; b < w->partition->plan->buffer_count; b++) w->receive_in[b] = TU_NO_NODE;
+    for (uint32_t i = 0; i < w->partition->receive_count; i++)
+        w->receive_in[w->partition->receives[i].buffer] = i;
 }
 
 static void note_writers(writer *w) {
-    const tu_plan *plan = w->part->plan;
+    const tu_plan *plan = w->partition->plan;
     for (uint32_t b = 0; b < plan->buffer_count; b++) w->written_by[b] = plan->kernel_count;
     for (uint32_t k = 0; k < plan->kernel_count; k++)
         for (uint32_t i = 0; i < plan->kernels[k].write_count; i++)
             w->written_by[plan->kernels[k].writes[i]] = k;
-    for (uint32_t i = 0; i < w->part->collective_count; i++) {
-        const tu__collective *m = w->part->collectives[i].collective;
-        for (uint32_t v = 0; v < m->value_count; v++)
-            w->written_by[m->members[w->part->collectives[i].rank].out[v]] = plan->kernel_count + 1 + i;
+    for (uint32_t i = 0; i < w->partition->collective_count; i++) {
+        const tu__collective *c = w->partition->collectives[i].collective;
+        for (uint32_t v = 0; v < c->value_count; v++)
+            w->written_by[c->members[w->partition->collectives[i].rank].out[v]] = plan->kernel_count + 1 + i;
     }
 }
 
-static int compare_appointments(const void *left, const void *right) {
-    const appointment *a = left, *b = right;
-    if (a->place != b->place) return a->place < b->place ? -1 : 1;
+static int compare_actions(const void *left, const void *right) {
+    const collective_action *a = left, *b = right;
+    if (a->position != b->position) return a->position < b->position ? -1 : 1;
     if (a->membership != b->membership) return a->membership < b->membership ? -1 : 1;
-    return a->hold - b->hold;
+    return a->is_run - b->is_run;
 }
 
-static void note_appointments(writer *w) {
-    uint32_t count = w->part->collective_count;
+static void note_actions(writer *w) {
+    uint32_t count = w->partition->collective_count;
     for (uint32_t i = 0; i < count; i++) {
-        const tu__membership *at = &w->part->collectives[i];
-        const tu__member *a = &at->collective->members[at->rank];
-        w->appointments[2 * i] = (appointment){.place = a->ready, .membership = i};
-        w->appointments[2 * i + 1] = (appointment){.place = a->held, .membership = i, .hold = true};
+        const tu__membership *m = &w->partition->collectives[i];
+        const tu__member *member = &m->collective->members[m->rank];
+        w->actions[2 * i] = (collective_action){.position = member->post_position, .membership = i};
+        w->actions[2 * i + 1] =
+            (collective_action){.position = member->run_position, .membership = i, .is_run = true};
     }
-    if (count) qsort(w->appointments, 2 * (size_t)count, sizeof *w->appointments, compare_appointments);
+    if (count) qsort(w->actions, 2 * (size_t)count, sizeof *w->actions, compare_actions);
 }
 
-static void note_sends(writer *w, const tu__partition *parts, size_t count, size_t index) {
+static void note_sends(writer *w, const tu__partition *partitions, size_t count, size_t index) {
     send *next = w->sends;
     for (size_t p = 0; p < count; p++)
-        for (uint32_t i = 0; i < parts[p].receive_count; i++) {
-            tu__receive *a = &parts[p].receives[i];
-            if (a->source_part != index) continue;
-            const send **list = &w->departing[w->written_by[a->source_buffer]];
-            *next = (send){.receive = a, .next = *list};
+        for (uint32_t i = 0; i < partitions[p].receive_count; i++) {
+            tu__receive *receive = &partitions[p].receives[i];
+            if (receive->source_partition != index) continue;
+            const send **list = &w->sends_of[w->written_by[receive->source_buffer]];
+            *next = (send){.receive = receive, .next = *list};
             *list = next++;
         }
 }
 
 /* ---- Writing ---- */
 
-static void add_step(tu__partition *part, tu__step step) {
-    uint32_t count = part->step_count;
-    if (step.kind == TU__STEP_LAUNCH && count > 0 && part->steps[count - 1].kind == TU__STEP_LAUNCH)
-        part->steps[count - 1].count += step.count;
+static void add_step(tu__partition *partition, tu__step step) {
+    uint32_t count = partition->step_count;
+    if (step.kind == TU__STEP_LAUNCH && count > 0 && partition->steps[count - 1].kind == TU__STEP_LAUNCH)
+        partition->steps[count - 1].count += step.count;
     else
-        part->steps[part->step_count++] = step;
+        partition->steps[partition->step_count++] = step;
 }
 
-/* Values that are there once `kernel` is done; kernel_count: those that no kernel writes. */
-static void signal_sends(writer *w, uint32_t kernel) {
-    for (const send *d = w->departing[kernel]; d; d = d->next)
-        add_step(w->part,
-                 (tu__step){.kind = TU__STEP_SIGNAL, .event = d->receive->made, .receive = d->receive});
+/* Signals the values of list `source` of `sends_of`. */
+static void signal_sends(writer *w, uint32_t source) {
+    for (const send *s = w->sends_of[source]; s; s = s->next)
+        add_step(w->partition,
+                 (tu__step){.kind = TU__STEP_SIGNAL, .event = s->receive->produced, .receive = s->receive});
 }
 
-static void wait_receive(writer *w, uint32_t receive) {
+static void add_wait(writer *w, uint32_t receive) {
     if (w->awaited[receive]) return;
     w->awaited[receive] = true;
-    tu__receive *a = &w->part->receives[receive];
-    add_step(w->part, (tu__step){.kind = TU__STEP_WAIT, .event = a->arrived, .receive = a});
+    tu__receive *a = &w->partition->receives[receive];
+    add_step(w->partition, (tu__step){.kind = TU__STEP_WAIT, .event = a->received, .receive = a});
 }
 
-static void wait_inputs(writer *w, const tu_kernel *k) {
+static void wait_for_inputs(writer *w, const tu_kernel *k) {
     for (uint32_t i = 0; i < k->read_count; i++)
-        if (w->receive_in[k->reads[i]] != TU_NO_NODE) wait_receive(w, w->receive_in[k->reads[i]]);
+        if (w->receive_in[k->reads[i]] != TU_NO_NODE) add_wait(w, w->receive_in[k->reads[i]]);
 }
 
 static void note_waits(writer *w) {
-    for (uint32_t i = 0; i < w->part->plan->kernel_count + 1; i++) w->wait_at[i] = TU_NO_NODE;
-    for (uint32_t i = 0; i < w->part->wait_count; i++) {
-        tu__wait *wait = &w->part->waits[i];
-        wait->next = w->wait_at[wait->before];
-        w->wait_at[wait->before] = i;
+    for (uint32_t i = 0; i < w->partition->plan->kernel_count + 1; i++) w->wait_at[i] = TU_NO_NODE;
+    for (uint32_t i = 0; i < w->partition->wait_count; i++) {
+        tu__wait *wait = &w->partition->waits[i];
+        wait->next = w->wait_at[wait->position];
+        w->wait_at[wait->position] = i;
     }
 }
 
-/* What the kernel at a place of the order comes after without reading it. */
-static void wait_in_line(writer *w, uint32_t place) {
-    for (uint32_t i = w->wait_at[place]; i != TU_NO_NODE; i = w->part->waits[i].next)
-        wait_receive(w, w->receive_in[w->part->waits[i].buffer]);
+/* Waits for the control dependencies of the kernel at `position`. */
+static void wait_control_dependencies(writer *w, uint32_t position) {
+    for (uint32_t i = w->wait_at[position]; i != TU_NO_NODE; i = w->partition->waits[i].next)
+        add_wait(w, w->receive_in[w->partition->waits[i].buffer]);
 }
 
-/* Everything has arrived before the first update, and what only a fetch or an assignment wants arrives too. */
-static void wait_all(writer *w) {
-    for (uint32_t i = 0; i < w->part->receive_count; i++) wait_receive(w, i);
+/* Waits for all receives that no kernel waited for: before the first update every value has been received, including
+ * those that are only fetched or assigned. */
+static void wait_for_all(writer *w) {
+    for (uint32_t i = 0; i < w->partition->receive_count; i++) add_wait(w, i);
 }
 
-static void bring(writer *w, uint32_t membership) {
-    const tu__membership *at = &w->part->collectives[membership];
-    const tu__member *a = &at->collective->members[at->rank];
-    for (uint32_t v = 0; v < at->collective->value_count; v++)
-        if (w->receive_in[a->in[v]] != TU_NO_NODE) wait_receive(w, w->receive_in[a->in[v]]);
-    add_step(w->part, (tu__step){.kind = TU__STEP_POST, .membership = membership});
+static void post_values(writer *w, uint32_t membership) {
+    const tu__membership *m = &w->partition->collectives[membership];
+    const tu__member *member = &m->collective->members[m->rank];
+    for (uint32_t v = 0; v < m->collective->value_count; v++)
+        if (w->receive_in[member->in[v]] != TU_NO_NODE) add_wait(w, w->receive_in[member->in[v]]);
+    add_step(w->partition, (tu__step){.kind = TU__STEP_POST, .membership = membership});
 }
 
-/* What is to be done about collectives before the kernel at a place of the order. */
-static void keep_appointments(writer *w, uint32_t place) {
-    for (; w->kept < 2 * w->part->collective_count && w->appointments[w->kept].place == place; w->kept++) {
-        const appointment *a = &w->appointments[w->kept];
-        if (!a->hold) {
-            bring(w, a->membership);
+/* Writes the posts and runs of collectives that come before the kernel at `position`. */
+static void write_collectives(writer *w, uint32_t position) {
+    for (; w->next_action < 2 * w->partition->collective_count &&
+           w->actions[w->next_action].position == position;
+         w->next_action++) {
+        const collective_action *a = &w->actions[w->next_action];
+        if (!a->is_run) {
+            post_values(w, a->membership);
             continue;
         }
-        add_step(w->part, (tu__step){.kind = TU__STEP_COLLECTIVE, .membership = a->membership});
-        signal_sends(w, w->part->plan->kernel_count + 1 + a->membership);
+        add_step(w->partition, (tu__step){.kind = TU__STEP_COLLECTIVE, .membership = a->membership});
+        signal_sends(w, w->partition->plan->kernel_count + 1 + a->membership);
     }
 }
 
-static void meet_the_others(writer *w) {
-    if (!w->alone) add_step(w->part, (tu__step){.kind = TU__STEP_BARRIER});
+static void add_barrier(writer *w) {
+    if (!w->is_only_active) add_step(w->partition, (tu__step){.kind = TU__STEP_BARRIER});
 }
 
 static void write_all(writer *w) {
-    tu__partition *part = w->part;
-    uint32_t kernels = part->plan->kernel_count, computing = kernels - part->update_kernels;
+    tu__partition *partition = w->partition;
+    uint32_t kernels = partition->plan->kernel_count, computing = kernels - partition->update_kernel_count;
     signal_sends(w, kernels);
     for (uint32_t i = 0; i < kernels; i++) {
-        keep_appointments(w, i);
-        wait_in_line(w, i);
-        wait_inputs(w, &part->plan->kernels[part->order[i]]);
+        write_collectives(w, i);
+        wait_control_dependencies(w, i);
+        wait_for_inputs(w, &partition->plan->kernels[partition->order[i]]);
         if (i == computing) {
-            wait_all(w);
-            meet_the_others(w);
+            wait_for_all(w);
+            add_barrier(w);
         }
-        add_step(part, (tu__step){.kind = TU__STEP_LAUNCH, .first = i, .count = 1});
-        signal_sends(w, part->order[i]);
+        add_step(partition, (tu__step){.kind = TU__STEP_LAUNCH, .first = i, .count = 1});
+        signal_sends(w, partition->order[i]);
     }
-    keep_appointments(w, kernels);
-    wait_all(w);
-    if (!part->update_kernels) meet_the_others(w);
+    write_collectives(w, kernels);
+    wait_for_all(w);
+    if (!partition->update_kernel_count) add_barrier(w);
 }
 
-/* A value that no kernel writes leaves too: a variable that another device reads. */
-static bool sends(const tu__partition *parts, size_t count, size_t index) {
+/* True if another partition receives a value from this one. A variable that another device reads is sent too. */
+static bool sends_values(const tu__partition *partitions, size_t count, size_t index) {
     for (size_t p = 0; p < count; p++)
-        for (uint32_t i = 0; i < parts[p].receive_count; i++)
-            if (parts[p].receives[i].source_part == index) return true;
+        for (uint32_t i = 0; i < partitions[p].receive_count; i++)
+            if (partitions[p].receives[i].source_partition == index) return true;
     return false;
 }
 
-void tu__find_idle_partitions(tu__partition *parts, size_t count) {
+void tu__find_idle_partitions(tu__partition *partitions, size_t count) {
     for (size_t i = 0; i < count; i++)
-        parts[i].idle = !parts[i].plan->kernel_count && !parts[i].receive_count &&
-                        !parts[i].collective_count && !sends(parts, count, i);
+        partitions[i].is_idle = !partitions[i].plan->kernel_count && !partitions[i].receive_count &&
+                                !partitions[i].collective_count && !sends_values(partitions, count, i);
 }
 
-tu_status tu__write_steps(tu__partition *parts, size_t count, size_t index) {
-    tu__partition *part = &parts[index];
-    size_t buffers = part->plan->buffer_count, kernels = part->plan->kernel_count, receives = 0, working = 0,
-           collectives = part->collective_count;
-    for (size_t p = 0; p < count; p++) working += !parts[p].idle;
-    if (part->idle) return TU_OK;
-    for (size_t p = 0; p < count; p++) receives += parts[p].receive_count;
-    part->steps = tu__alloc_array(kernels + 2 * (receives + collectives) + 2, sizeof *part->steps, "a part");
-    tu__arena arena = {.purpose = "a part"};
-    writer w = {.part = part,
-                .alone = working < 2,
+tu_status tu__write_steps(tu__partition *partitions, size_t count, size_t index) {
+    tu__partition *partition = &partitions[index];
+    size_t buffers = partition->plan->buffer_count, kernels = partition->plan->kernel_count, receives = 0,
+           active = 0, collectives = partition->collective_count;
+    for (size_t p = 0; p < count; p++) active += !partitions[p].is_idle;
+    if (partition->is_idle) return TU_OK;
+    for (size_t p = 0; p < count; p++) receives += partitions[p].receive_count;
+    partition->steps =
+        tu__alloc_array(kernels + 2 * (receives + collectives) + 2, sizeof *partition->steps, "a partition");
+    tu__arena arena = {.purpose = "a partition"};
+    writer w = {.partition = partition,
+                .is_only_active = active < 2,
                 .receive_in = tu__arena_alloc(&arena, buffers * sizeof *w.receive_in),
                 .wait_at = tu__arena_alloc(&arena, (kernels + 1) * sizeof *w.wait_at),
-                .awaited = tu__arena_alloc(&arena, part->receive_count),
+                .awaited = tu__arena_alloc(&arena, partition->receive_count),
                 .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),
-                .departing = tu__arena_alloc(&arena, (kernels + 1 + collectives) * sizeof(send *)),
+                .sends_of = tu__arena_alloc(&arena, (kernels + 1 + collectives) * sizeof(send *)),
                 .sends = tu__arena_alloc(&arena, receives * sizeof *w.sends),
-                .appointments = tu__arena_alloc(&arena, 2 * collectives * sizeof *w.appointments)};
-    bool ready = part->steps && w.receive_in && w.awaited && w.wait_at && w.written_by && w.departing &&
-                 w.sends && w.appointments;
-    if (ready) {
+                .actions = tu__arena_alloc(&arena, 2 * collectives * sizeof *w.actions)};
+    bool allocated = partition->steps && w.receive_in && w.awaited && w.wait_at && w.written_by &&
+                     w.sends_of && w.sends && w.actions;
+    if (allocated) {
         note_receives(&w);
         note_waits(&w);
         note_writers(&w);
-        note_sends(&w, parts, count, index);
-        note_appointments(&w);
+        note_sends(&w, partitions, count, index);
+        note_actions(&w);
         write_all(&w);
     }
     tu__arena_free(&arena);
-    return ready ? TU_OK : TU_NO_MEMORY;
+    return allocated ? TU_OK : TU_NO_MEMORY;
 }
 
-/* ---- What is moved ---- */
+/* ---- Copies ---- */
 
 static bool is_sent_by(const tu__step *step, uint32_t index) {
-    return step->kind == TU__STEP_SIGNAL && step->receive->mover == index;
+    return step->kind == TU__STEP_SIGNAL && step->receive->copied_by == index;
 }
 
-/* What comes stands before what leaves, which is listed in the order in which it is made: a thread that waits for the first of them to
- * be made misses none of the others. */
-tu_status tu__list_moves(tu__partition *parts, uint32_t index) {
-    tu__partition *part = &parts[index];
-    part->moves =
-        tu__alloc_array((size_t)part->receive_count + part->step_count, sizeof *part->moves, "a part");
-    if (!part->moves) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < part->receive_count; i++)
-        if (part->receives[i].mover == index) part->moves[part->move_count++] = &part->receives[i];
-    for (uint32_t i = 0; i < part->step_count; i++)
-        if (is_sent_by(&part->steps[i], index)) part->moves[part->move_count++] = part->steps[i].receive;
+/* Lists receives before sends, and sends in the order in which they are produced: a thread that waits for the first
+ * produced value does not miss another. */
+tu_status tu__list_copies(tu__partition *partitions, uint32_t index) {
+    tu__partition *partition = &partitions[index];
+    partition->copies = tu__alloc_array((size_t)partition->receive_count + partition->step_count,
+                                        sizeof *partition->copies, "a partition");
+    if (!partition->copies) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < partition->receive_count; i++)
+        if (partition->receives[i].copied_by == index)
+            partition->copies[partition->copy_count++] = &partition->receives[i];
+    for (uint32_t i = 0; i < partition->step_count; i++)
+        if (is_sent_by(&partition->steps[i], index))
+            partition->copies[partition->copy_count++] = partition->steps[i].receive;
     return TU_OK;
 }
 
-/* Whether a part signals a value before it waits for anything. */
-static bool signals_at_once(const tu__partition *part, const tu__receive *a) {
-    for (uint32_t i = 0; i < part->step_count; i++) {
-        const tu__step *step = &part->steps[i];
+/* True if a partition signals a value before it waits for anything. */
+static bool signals_before_waiting(const tu__partition *partition, const tu__receive *receive) {
+    for (uint32_t i = 0; i < partition->step_count; i++) {
+        const tu__step *step = &partition->steps[i];
         if (step->kind != TU__STEP_LAUNCH && step->kind != TU__STEP_SIGNAL) return false;
-        if (step->kind == TU__STEP_SIGNAL && step->receive == a) return true;
+        if (step->kind == TU__STEP_SIGNAL && step->receive == receive) return true;
     }
     return false;
 }
 
-void tu__find_early_receives(tu__partition *parts, size_t count) {
+void tu__find_early_receives(tu__partition *partitions, size_t count) {
     for (size_t p = 0; p < count; p++)
-        for (uint32_t i = 0; i < parts[p].receive_count; i++) {
-            tu__receive *a = &parts[p].receives[i];
-            a->early = a->at_hand || signals_at_once(&parts[a->source_part], a);
+        for (uint32_t i = 0; i < partitions[p].receive_count; i++) {
+            tu__receive *receive = &partitions[p].receives[i];
+            receive->is_early = receive->is_persistent ||
+                                signals_before_waiting(&partitions[receive->source_partition], receive);
         }
 }

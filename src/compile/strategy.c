@@ -1,7 +1,7 @@
-/* The strategy of a program: from the words of tu_compile_options to what the pass `replicate` is told.
+/* Translates the strategy fields of tu_compile_options into the input of the pass `replicate`.
  *
- * The devices of the list are the replicas. A central device that is not among them is opened beside them, and computes no
- * part of the batch. */
+ * The devices of the list are the replicas. A central device that is not in the list is opened in addition, and
+ * computes no shard of the batch. */
 #include <string.h>
 
 #include "compile/placement.h"
@@ -9,9 +9,9 @@
 static const char *find_by_name(const tu__unit *unit, const char *name) {
     size_t length = strlen(name);
     for (size_t i = 0; i < unit->device_count; i++) {
-        const char *known = unit->devices[i];
-        if (strncmp(known, name, length) == 0 && (!known[length] || strcmp(known + length, ":0") == 0))
-            return known;
+        const char *device = unit->devices[i];
+        if (strncmp(device, name, length) == 0 && (!device[length] || strcmp(device + length, ":0") == 0))
+            return device;
     }
     return NULL;
 }
@@ -22,18 +22,18 @@ static const char *find_host(const tu__open_list *list) {
     return NULL;
 }
 
-/* The device that was named, else the first of the list on the host, else the CPU. */
-static tu_status find_central(tu__open_list *list, tu__unit *unit, const char *asked) {
-    const char *found = asked ? find_by_name(unit, asked) : find_host(list);
+/* Finds the central device: the named one, else the first host device of the list, else the CPU. */
+static tu_status find_central(tu__open_list *list, tu__unit *unit, const char *requested) {
+    const char *found = requested ? find_by_name(unit, requested) : find_host(list);
     if (!found) {
-        TU_TRY(tu__open_list_add(list, unit, asked ? asked : "cpu:0"));
+        TU_TRY(tu__open_list_add(list, unit, requested ? requested : "cpu:0"));
         found = unit->devices[unit->device_count - 1];
     }
     unit->replication.central = found;
     return TU_OK;
 }
 
-/* What says how a batch is shared, where it is not shared so. */
+/* Fails if options about sharing a batch contradict the strategy. */
 static tu_status check_options(const tu__unit *unit, tu__strategy strategy, const tu_compile_options *rules) {
     if (rules->central && strategy != TU__CENTRAL)
         return tu_fail(TU_INVALID, "central device '%s' with strategy '%s': expected strategy 'central'",
@@ -41,8 +41,8 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy, cons
     if (rules->invariant && rules->threads > 1)
         return tu_fail(
             TU_INVALID,
-            "invariant %d with %d threads a device: a part is computed by one thread; for more cores divide the "
-            "processor, as in \"cpu:0/%d\"",
+            "invariant %d with %d threads per device: one thread computes a shard; to use more cores divide the "
+            "CPU, as in \"cpu:0/%d\"",
             rules->invariant, rules->threads, rules->threads);
     if (rules->invariant && strategy == TU__SINGLE && unit->device_count > 1)
         return tu_fail(TU_INVALID,
@@ -52,14 +52,15 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy, cons
     return TU_OK;
 }
 
-/* Which device computes a part must not be seen in its bits. */
-static tu_status check_alike(const tu__open_list *list, int invariant) {
+/* Fails if the devices are of different kinds: results must not depend on which device computes a shard. */
+static tu_status check_same_kind(const tu__open_list *list, int invariant) {
     const tu__device *first = list->devices[0];
     for (size_t i = 1; invariant && i < *list->count; i++)
         if (list->devices[i]->api != first->api)
-            return tu_fail(TU_INVALID,
-                           "invariant %d on '%s' and '%s': expected devices of one kind, which round alike",
-                           invariant, first->name, list->devices[i]->name);
+            return tu_fail(
+                TU_INVALID,
+                "invariant %d on '%s' and '%s': expected devices of one kind, which round identically",
+                invariant, first->name, list->devices[i]->name);
     return TU_OK;
 }
 
@@ -67,7 +68,7 @@ tu_status tu__replication_begin(tu__open_list *list, tu__unit *unit, const tu_co
     tu__strategy strategy;
     TU_TRY(tu__strategy_parse(rules->strategy, &strategy));
     TU_TRY(check_options(unit, strategy, rules));
-    TU_TRY(check_alike(list, rules->invariant));
+    TU_TRY(check_same_kind(list, rules->invariant));
     if (strategy == TU__SINGLE && !rules->invariant) return TU_OK;
     unit->replication = (tu__replication){.strategy = strategy == TU__SINGLE ? TU__MIRRORED : strategy,
                                           .replica_count = unit->device_count,

@@ -24,41 +24,40 @@ tu_status tu__join_path(const char *folder, const char *name, tu__path *path) {
     return TU_OK;
 }
 
-/* The specification of XDG tells to leave out a folder that is not absolute. */
+/* The XDG specification says to ignore a folder that is not absolute. */
 tu_status tu__cache_folder(tu__path *folder) {
-    const char *own = getenv("TUTTI_DATA"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (own && *own) {
-        if (strlen(own) >= PATH_MAX)
+    const char *tutti_data = getenv("TUTTI_DATA"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (tutti_data && *tutti_data) {
+        if (strlen(tutti_data) >= PATH_MAX)
             return tu_fail(TU_INVALID, "TUTTI_DATA is longer than %d characters", PATH_MAX - 1);
-        snprintf(folder->text, sizeof folder->text, "%s", own);
+        snprintf(folder->text, sizeof folder->text, "%s", tutti_data);
         return TU_OK;
     }
     if (cache && *cache == '/') return tu__join_path(cache, "tutti", folder);
     if (home && *home) return tu__join_path(home, ".cache/tutti", folder);
-    return tu_fail(TU_NOT_FOUND, "no folder for data sets: set TUTTI_DATA to one");
+    return tu_fail(TU_NOT_FOUND, "no folder for data sets: set the environment variable TUTTI_DATA to one");
 }
 
 tu_status tu__make_folders(const char *path) {
-    char part[PATH_MAX];
+    char prefix[PATH_MAX];
     size_t length = strlen(path);
-    if (length >= sizeof part) return tu_fail(TU_INVALID, "the path '%.60s...' is too long", path);
+    if (length >= sizeof prefix) return tu_fail(TU_INVALID, "the path '%.60s...' is too long", path);
     for (size_t i = 1; i <= length; i++) {
         if (path[i] != '/' && path[i] != '\0') continue;
-        snprintf(part, i + 1, "%s", path);
-        if (tu__disk_in_use()->mkdir(part, 0777) == 0 || errno == EEXIST) continue;
+        snprintf(prefix, i + 1, "%s", path);
+        if (tu__disk_in_use()->mkdir(prefix, 0777) == 0 || errno == EEXIST) continue;
         int reason = errno;
-        if (access(part, F_OK) == 0)
-            continue; /* a read-only file system says so before it says that it is there */
-        return tu_fail(TU_IO,
-                       "cannot make the folder '%s': %s; set TUTTI_DATA to a folder that can be written",
-                       part, strerror(reason));
+        if (access(prefix, F_OK) == 0)
+            continue; /* on a read-only file system mkdir fails with EROFS even if the folder exists */
+        return tu_fail(TU_IO, "cannot create the folder '%s': %s; set TUTTI_DATA to a writable folder",
+                       prefix, strerror(reason));
     }
     return TU_OK;
 }
 
 static tu_status wait_for_lock(const char *path, const tu_dataset_options *options, int lock) {
     if (flock(lock, LOCK_EX | LOCK_NB) == 0) return TU_OK;
-    tu__tell(options, "waiting for another program that fetches or converts data", 0, 0);
+    tu__report_progress(options, "waiting for another process that downloads or converts data", 0, 0);
     while (flock(lock, LOCK_EX) != 0)
         if (errno != EINTR) return tu_fail(TU_IO, "cannot lock '%s': %s", path, strerror(errno));
     return TU_OK;
@@ -70,8 +69,8 @@ tu_status tu__lock_folder(const char *folder, const tu_dataset_options *options,
     TU_TRY(tu__join_path(folder, ".lock", &path));
     int fd = tu__disk_in_use()->open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
-        return tu_fail(TU_IO, "cannot write into '%s': %s; set TUTTI_DATA to a folder that can be written",
-                       folder, strerror(errno));
+        return tu_fail(TU_IO, "cannot write to '%s': %s; set TUTTI_DATA to a writable folder", folder,
+                       strerror(errno));
     tu_status status = wait_for_lock(path.text, options, fd);
     if (status != TU_OK) {
         close(fd);

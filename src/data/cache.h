@@ -1,4 +1,5 @@
-/* Where fetched and converted sets are kept: $TUTTI_DATA, else $XDG_CACHE_HOME/tutti, else ~/.cache/tutti. */
+/* The cache folder of downloaded and converted data sets: $TUTTI_DATA, else $XDG_CACHE_HOME/tutti, else
+ * ~/.cache/tutti. */
 #ifndef TU__DATA_CACHE_H
 #define TU__DATA_CACHE_H
 
@@ -10,19 +11,20 @@ typedef struct tu__path {
     char text[PATH_MAX];
 } tu__path;
 
-/* The folder's path; TU_NOT_FOUND when the environment names none. It may not be there yet. */
+/* Returns the path of the folder, which may not exist yet. Fails with TU_NOT_FOUND if none of the environment
+ * variables is set. */
 tu_status tu__cache_folder(tu__path *folder);
-/* Makes a folder and those above it, where they are missing. */
+/* Creates a folder and its missing parents. */
 tu_status tu__make_folders(const char *path);
-/* folder/name; TU_INVALID when that is too long. */
+/* Joins folder/name. Fails with TU_INVALID if the result is too long. */
 tu_status tu__join_path(const char *folder, const char *name, tu__path *path);
-/* Waits until nobody else holds the lock of a folder that is there, FOLDER/.lock, and takes it; `options` are told of
- * the wait. What programs that died in a save left in the folder is removed: no save is under way there now. Closing
- * `*lock` gives it back; it is -1 after a failure. */
+/* Waits for the lock FOLDER/.lock and takes it; reports the wait through `options`. Removes temporary files of killed
+ * processes from the folder, since no save can be running there now. Close `*lock` to release it; it is -1 after a
+ * failure. */
 tu_status tu__lock_folder(const char *folder, const tu_dataset_options *options, int *lock);
-/* Removes the files in a folder whose names begin so: what programs that died in a save left behind. */
+/* Removes the files of a folder whose names start with `prefix`. */
 void tu__remove_files(const char *folder, const char *prefix);
-/* Removes a folder and the files in it, but no folders in it. What is not there is no failure. */
+/* Removes a folder and its files, but not its subfolders. Does nothing if it does not exist. */
 void tu__remove_folder(const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* Names of conversions in the cache, and who may write there. See converted.h. */
+/* Converted data sets in the cache. See converted.h. */
 #include "data/converted.h"
 
 #include <ctype.h>
@@ -8,7 +8,7 @@
 
 #include "base/sha256.h"
 
-void tu__last_name(const char *path, char name[64]) {
+void tu__last_component(const char *path, char name[64]) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
     size_t begin = end;
@@ -26,7 +26,7 @@ tu_status tu__converted_path(const char *source, const tu__text *key, tu__path *
     if (key->failed) return tu_fail(TU_NO_MEMORY, "out of memory for the name of a converted data set");
     tu__sha256_of(key->data, key->length, digest);
     tu__sha256_hex(digest, hex);
-    tu__last_name(source, name);
+    tu__last_component(source, name);
     for (char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_') *c = '_';
     snprintf(file, sizeof file, "%s-%.16s.tutti", name, hex);
@@ -43,7 +43,7 @@ tu_status tu__converted_begin(const char *path, const tu_dataset_options *option
     snprintf(folder.text, sizeof folder.text, "%.*s", (int)(strrchr(path, '/') - path), path);
     TU_TRY(tu__lock_folder(folder.text, options, lock));
     if (access(path, F_OK) != 0) return TU_OK;
-    tu__converted_end(*lock); /* somebody else was first */
+    tu__converted_end(*lock); /* another process has converted it meanwhile */
     *lock = -1;
     return TU_OK;
 }

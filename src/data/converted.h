@@ -1,4 +1,4 @@
-/* Sets that are made from the user's own files: converted once into the cache, under a name that changes with them. */
+/* Data sets from the user's files: converted once and stored in the cache, under a name that depends on the files. */
 #ifndef TU__DATA_CONVERTED_H
 #define TU__DATA_CONVERTED_H
 
@@ -6,22 +6,22 @@
 #include "data/cache.h"
 #include "data/data_file.h"
 
-/* Where the conversion of `source` belongs: CACHE/converted/NAME-DIGITS.tutti, the digits from a digest of `key`, which
- * must tell all that the result depends on. Makes the folder. */
+/* Returns the cache path of a conversion: CACHE/converted/NAME-DIGITS.tutti. The digits come from a digest of `key`,
+ * which must contain everything that the result depends on. Creates the folder. */
 tu_status tu__converted_path(const char *source, const tu__text *key, tu__path *path);
 
-/* Begins a conversion into `path`, which tu__converted_path gave: waits for others that convert, and removes what those
- * that were killed left behind. `*lock` is -1 when the file is there already, by now perhaps; else the caller
- * writes it. tu__converted_end takes either. */
+/* Starts a conversion to `path` (from tu__converted_path): waits for other processes that convert, and removes
+ * temporary files of killed ones. Sets `*lock` to -1 if the file exists by then; otherwise the caller writes it. Pass
+ * `lock` to tu__converted_end in both cases. */
 tu_status tu__converted_begin(const char *path, const tu_dataset_options *options, int *lock);
 void tu__converted_end(int lock);
 
-/* The lowering rules: FOLDER, and IMAGES.npy with LABELS.npy. */
-tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **set);
+/* Open FOLDER, and IMAGES.npy with LABELS.npy. */
+tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **dataset);
 tu_status tu__open_arrays(const char *images, const char *labels, const tu_dataset_options *options,
-                          tu_dataset **set);
+                          tu_dataset **dataset);
 
-/* The last name in a path, without slashes behind it; what sets of the user's own are called. */
-void tu__last_name(const char *path, char name[64]);
+/* Returns the last component of a path without trailing slashes: the name of a data set from the user's files. */
+void tu__last_component(const char *path, char name[64]);
 
 #endif

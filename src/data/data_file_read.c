@@ -1,4 +1,4 @@
-/* Opening data files: mapped, not read, and every number in them checked before it is used. See data_file.h. */
+/* Opens data files: maps them and validates every number before use. See data_file.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,10 +20,10 @@ typedef struct mapping {
 } mapping;
 
 static tu_status corrupt(const char *path, const char *what) {
-    return tu_fail(TU_CORRUPT, "'%s' is no whole data file: %s; remove it, and it is made again", path, what);
+    return tu_fail(TU_CORRUPT, "'%s' is not a valid data file: %s; delete it to create it again", path, what);
 }
 
-/* ---- The file ------------------------------------------------------------------------------------------------- */
+/* ---- Mapping the file ---- */
 
 static tu_status map_file(const char *path, mapping *map) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -32,9 +32,9 @@ static tu_status map_file(const char *path, mapping *map) {
     struct stat info;
     tu_status status = TU_OK;
     if (fstat(fd, &info) != 0)
-        status = tu_fail(TU_IO, "cannot look at '%s': %s", path, strerror(errno));
+        status = tu_fail(TU_IO, "cannot stat '%s': %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode) || info.st_size < 2 * TU__DATA_FILE_ALIGNMENT)
-        status = corrupt(path, "it is too short");
+        status = corrupt(path, "the file is too short");
     if (status == TU_OK) {
         void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (bytes == MAP_FAILED)
@@ -52,34 +52,35 @@ static void unmap(void *context) {
     tu__free(map);
 }
 
-/* The description's text, after head, tail and its digest were found good. */
+/* Finds the description after validating head, tail and its digest. */
 static tu_status find_description(const char *path, const mapping *map, const char **text, size_t *length) {
     const unsigned char *tail = map->bytes + map->size - TU__DATA_FILE_ALIGNMENT;
     uint32_t version;
     uint64_t offset, size;
     unsigned char digest[TU__SHA256_BYTES];
     if (memcmp(map->bytes, tu__data_file_head, sizeof tu__data_file_head) != 0)
-        return corrupt(path, "it does not begin with TUTTIDAT");
+        return corrupt(path, "the file does not start with TUTTIDAT");
     memcpy(&version, map->bytes + 8, sizeof version);
     if (version != TU__DATA_FILE_VERSION)
         return tu_fail(TU_UNSUPPORTED,
-                       "'%s' is a data file of version %u: expected %d; remove it, and it is made again",
+                       "'%s' is a data file of version %u: expected version %d; delete it to create it again",
                        path, version, TU__DATA_FILE_VERSION);
     if (memcmp(tail + 56, tu__data_file_tail, sizeof tu__data_file_tail) != 0)
-        return corrupt(path, "its end is missing");
+        return corrupt(path, "the end of the file is missing");
     memcpy(&offset, tail, sizeof offset);
     memcpy(&size, tail + 8, sizeof size);
-    size_t room = map->size - TU__DATA_FILE_ALIGNMENT;
-    if (offset > room || size > room - offset || room - offset - size >= TU__DATA_FILE_ALIGNMENT)
-        return corrupt(path, "its description lies outside it");
+    size_t limit = map->size - TU__DATA_FILE_ALIGNMENT;
+    if (offset > limit || size > limit - offset || limit - offset - size >= TU__DATA_FILE_ALIGNMENT)
+        return corrupt(path, "the description is outside the file");
     *text = (const char *)map->bytes + offset;
     *length = (size_t)size;
     tu__sha256_of(*text, *length, digest);
-    if (memcmp(digest, tail + 16, sizeof digest) != 0) return corrupt(path, "its description was changed");
+    if (memcmp(digest, tail + 16, sizeof digest) != 0)
+        return corrupt(path, "the description does not match its digest");
     return TU_OK;
 }
 
-/* ---- The description ------------------------------------------------------------------------------------------ */
+/* ---- The description ---- */
 
 static bool get_integer(const tu__json_value *object, const char *key, int64_t *integer) {
     const tu__json_value *value = tu__json_member(object, key);
@@ -119,12 +120,12 @@ static bool get_classes(tu__arena *arena, const tu__json_value *object, tu_datas
     return true;
 }
 
-/* One that older files, and most others, do not have. */
+/* Reads an optional count, which most files do not have. */
 static bool get_count(const tu__json_value *object, const char *key, int64_t *count) {
     return !tu__json_member(object, key) || (get_integer(object, key, count) && *count >= 0);
 }
 
-static bool understand(tu__arena *arena, const tu__json_value *object, tu_dataset_info *info) {
+static bool read_description(tu__arena *arena, const tu__json_value *object, tu_dataset_info *info) {
     const char *type;
     return get_string(object, "name", &info->name) && get_string(object, "origin", &info->origin) &&
            get_string(object, "digest", &info->digest) && get_string(object, "type", &type) &&
@@ -139,19 +140,19 @@ static bool understand(tu__arena *arena, const tu__json_value *object, tu_datase
            get_count(object, "skipped", &info->skipped) && get_count(object, "ignored", &info->ignored);
 }
 
-/* ---- Putting it together -------------------------------------------------------------------------------------- */
+/* ---- Opening ---- */
 
-static tu_status place_parts(const char *path, mapping *map, const tu_dataset_info *info,
-                             size_t description) {
+static tu_status locate_sections(const char *path, mapping *map, const tu_dataset_info *info,
+                                 size_t description) {
     tu__data_layout layout;
     if (!tu__data_file_layout(info, map->image_bytes, &layout) || layout.description != description)
-        return corrupt(path, "its size is not that of its images and labels");
+        return corrupt(path, "the file size does not match its images and labels");
     for (int split = TU_TRAIN; split <= TU_TEST; split++) {
         map->images[split] = map->bytes + layout.images[split];
         map->labels[split] = (const int32_t *)(const void *)(map->bytes + layout.labels[split]);
         for (int64_t i = 0; i < info->count[split]; i++)
             if (map->labels[split][i] < 0 || map->labels[split][i] >= info->classes)
-                return corrupt(path, "a label is not among its classes");
+                return corrupt(path, "a label is not a valid class");
     }
     return TU_OK;
 }
@@ -163,8 +164,8 @@ static tu_status read_mapped(void *context, tu_split split, int64_t index, void 
     return TU_OK;
 }
 
-/* For people: where the images came from, and the file they are in. */
-static tu_status name_origin(tu__arena *arena, const char *path, tu_dataset_info *info) {
+/* Sets the origin shown to users: the source of the images and the file they are in. */
+static tu_status set_origin(tu__arena *arena, const char *path, tu_dataset_info *info) {
     size_t size = strlen(info->origin) + strlen(path) + 8;
     char *origin = tu__arena_alloc(arena, size);
     if (!origin) return TU_NO_MEMORY;
@@ -173,26 +174,27 @@ static tu_status name_origin(tu__arena *arena, const char *path, tu_dataset_info
     return TU_OK;
 }
 
-static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, tu_dataset **set) {
+static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, tu_dataset **dataset) {
     const char *text = NULL;
     size_t length = 0;
     const tu__json_value *object;
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     TU_TRY(find_description(path, map, &text, &length));
     TU_TRY(tu__json_parse(arena, path, text, length, &object));
-    if (!understand(arena, object, &info)) return corrupt(path, "its description lacks a member");
-    TU_TRY(name_origin(arena, path, &info));
+    if (!read_description(arena, object, &info))
+        return corrupt(path, "the description lacks a member or has an invalid one");
+    TU_TRY(set_origin(arena, path, &info));
     TU_TRY(tu__dataset_check(&info, &map->image_bytes));
-    TU_TRY(place_parts(path, map, &info, (size_t)(text - (const char *)map->bytes)));
-    TU_TRY(tu__dataset_new(&info, read_mapped, unmap, map, set));
+    TU_TRY(locate_sections(path, map, &info, (size_t)(text - (const char *)map->bytes)));
+    TU_TRY(tu__dataset_new(&info, read_mapped, unmap, map, dataset));
     for (int split = TU_TRAIN; split <= TU_TEST; split++) {
-        (*set)->images[split] = map->images[split];
-        (*set)->labels[split] = map->labels[split];
+        (*dataset)->images[split] = map->images[split];
+        (*dataset)->labels[split] = map->labels[split];
     }
     return TU_OK;
 }
 
-tu_status tu__data_file_open(const char *path, tu_dataset **set) {
+tu_status tu__data_file_open(const char *path, tu_dataset **dataset) {
     mapping *map = tu__alloc(sizeof *map, "a data file");
     if (!map) return TU_NO_MEMORY;
     tu_status status = map_file(path, map);
@@ -201,7 +203,7 @@ tu_status tu__data_file_open(const char *path, tu_dataset **set) {
         return status;
     }
     tu__arena arena = {.purpose = "the description of a data file"};
-    status = open_mapped(path, map, &arena, set);
+    status = open_mapped(path, map, &arena, dataset);
     tu__arena_free(&arena);
     if (status != TU_OK) unmap(map);
     return status;

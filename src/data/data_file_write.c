@@ -1,14 +1,14 @@
-/* Writing data files: images pass through once, to the disk, the sums and the digest. See data_file.h. */
+/* Writes data files: each image is written to the disk and added to the statistics in one pass. See data_file.h. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/save.h"
-#include "data/content.h"
 #include "data/data_file.h"
+#include "data/statistics.h"
 
-enum { BUFFER = 1 << 20 };
+enum { BUFFER_BYTES = 1 << 20 };
 
 const char tu__data_file_head[8] = {'T', 'U', 'T', 'T', 'I', 'D', 'A', 'T'};
 const char tu__data_file_tail[8] = {'T', 'U', 'T', 'T', 'I', 'E', 'N', 'D'};
@@ -17,16 +17,16 @@ struct tu__data_writer {
     tu__save save;
     tu_dataset_info info;
     size_t image_bytes;
-    int64_t added;   /* images so far, of both splits */
-    int32_t *labels; /* of both */
-    tu__content content;
-    size_t offset; /* bytes given to the save and the buffer together */
-    size_t held;   /* bytes in the buffer: images are small, and system calls are not free */
+    int64_t added;   /* images added, in both splits */
+    int32_t *labels; /* labels of both splits */
+    tu__statistics statistics;
+    size_t offset;   /* bytes written, including those in the buffer */
+    size_t buffered; /* bytes in the buffer, which combines small images into larger writes */
     unsigned char *buffer;
-    char digest[TU__SHA256_HEX]; /* once all is added */
+    char digest[TU__SHA256_HEX]; /* set when all images are added */
 };
 
-/* ---- Layout -------------------------------------------------------------------------------------------------- */
+/* ---- Layout ---- */
 
 static bool advance(size_t *offset, size_t count, size_t size) {
     size_t bytes, rounded;
@@ -51,77 +51,77 @@ bool tu__data_file_layout(const tu_dataset_info *info, size_t image_bytes, tu__d
     return true;
 }
 
-/* ---- Bytes --------------------------------------------------------------------------------------------------- */
+/* ---- Bytes ---- */
 
 static tu_status flush(tu__data_writer *writer) {
-    size_t held = writer->held;
-    writer->held = 0;
-    return tu__save_append(&writer->save, writer->buffer, held);
+    size_t buffered = writer->buffered;
+    writer->buffered = 0;
+    return tu__save_append(&writer->save, writer->buffer, buffered);
 }
 
-static tu_status put(tu__data_writer *writer, const void *bytes, size_t size) {
+static tu_status write_bytes(tu__data_writer *writer, const void *bytes, size_t size) {
     writer->offset += size;
-    if (size > BUFFER - writer->held) TU_TRY(flush(writer));
-    if (size > BUFFER) return tu__save_append(&writer->save, bytes, size);
-    if (size) memcpy(writer->buffer + writer->held, bytes, size);
-    writer->held += size;
+    if (size > BUFFER_BYTES - writer->buffered) TU_TRY(flush(writer));
+    if (size > BUFFER_BYTES) return tu__save_append(&writer->save, bytes, size);
+    if (size) memcpy(writer->buffer + writer->buffered, bytes, size);
+    writer->buffered += size;
     return TU_OK;
 }
 
-/* Zeros up to where the next part begins. */
-static tu_status align(tu__data_writer *writer) {
+/* Writes zeros up to the start of the next section. */
+static tu_status write_padding(tu__data_writer *writer) {
     static const unsigned char zeros[TU__DATA_FILE_ALIGNMENT];
-    size_t beyond = writer->offset % TU__DATA_FILE_ALIGNMENT;
-    return beyond ? put(writer, zeros, TU__DATA_FILE_ALIGNMENT - beyond) : TU_OK;
+    size_t excess = writer->offset % TU__DATA_FILE_ALIGNMENT;
+    return excess ? write_bytes(writer, zeros, TU__DATA_FILE_ALIGNMENT - excess) : TU_OK;
 }
 
-static tu_status put_head(tu__data_writer *writer) {
+static tu_status write_head(tu__data_writer *writer) {
     unsigned char head[TU__DATA_FILE_ALIGNMENT] = {0};
     uint32_t version = TU__DATA_FILE_VERSION;
     memcpy(head, tu__data_file_head, sizeof tu__data_file_head);
     memcpy(head + 8, &version, sizeof version);
-    return put(writer, head, sizeof head);
+    return write_bytes(writer, head, sizeof head);
 }
 
-/* ---- The description ------------------------------------------------------------------------------------------ */
+/* ---- The description ---- */
 
-static void put_numbers(tu__json *json, const char *key, const double *numbers, int64_t count) {
-    tu__json_begin_array(json, key);
-    for (int64_t i = 0; i < count; i++) tu__json_f64(json, NULL, numbers[i]);
-    tu__json_end_array(json);
+static void write_numbers(tu_json *json, const char *key, const double *numbers, int64_t count) {
+    tu_json_begin_array(json, key);
+    for (int64_t i = 0; i < count; i++) tu_json_f64(json, NULL, numbers[i]);
+    tu_json_end_array(json);
 }
 
-static void describe(tu__json *json, const tu_dataset_info *info) {
-    tu__json_begin_object(json, NULL);
-    tu__json_string(json, "name", info->name);
-    tu__json_string(json, "origin", info->origin);
-    tu__json_i64(json, "train", info->count[TU_TRAIN]);
-    tu__json_i64(json, "test", info->count[TU_TEST]);
-    tu__json_i64(json, "height", info->height);
-    tu__json_i64(json, "width", info->width);
-    tu__json_i64(json, "channels", info->channels);
-    tu__json_string(json, "type", tu_dtype_name(info->dtype));
-    tu__json_begin_array(json, "classes");
+static void write_json(tu_json *json, const tu_dataset_info *info) {
+    tu_json_begin_object(json, NULL);
+    tu_json_string(json, "name", info->name);
+    tu_json_string(json, "origin", info->origin);
+    tu_json_i64(json, "train", info->count[TU_TRAIN]);
+    tu_json_i64(json, "test", info->count[TU_TEST]);
+    tu_json_i64(json, "height", info->height);
+    tu_json_i64(json, "width", info->width);
+    tu_json_i64(json, "channels", info->channels);
+    tu_json_string(json, "type", tu_dtype_name(info->dtype));
+    tu_json_begin_array(json, "classes");
     for (int64_t i = 0; i < info->classes; i++) {
         char number[24];
         snprintf(number, sizeof number, "%lld", (long long)i);
-        tu__json_string(json, NULL, info->class_names ? info->class_names[i] : number);
+        tu_json_string(json, NULL, info->class_names ? info->class_names[i] : number);
     }
-    tu__json_end_array(json);
-    put_numbers(json, "mean", info->mean, info->channels);
-    put_numbers(json, "deviation", info->deviation, info->channels);
-    tu__json_string(json, "digest", info->digest);
-    if (info->validation) tu__json_i64(json, "validation", info->validation);
-    if (info->skipped) tu__json_i64(json, "skipped", info->skipped);
-    if (info->ignored) tu__json_i64(json, "ignored", info->ignored);
-    tu__json_end_object(json);
+    tu_json_end_array(json);
+    write_numbers(json, "mean", info->mean, info->channels);
+    write_numbers(json, "deviation", info->deviation, info->channels);
+    tu_json_string(json, "digest", info->digest);
+    if (info->validation) tu_json_i64(json, "validation", info->validation);
+    if (info->skipped) tu_json_i64(json, "skipped", info->skipped);
+    if (info->ignored) tu_json_i64(json, "ignored", info->ignored);
+    tu_json_end_object(json);
 }
 
-static tu_status put_description(tu__data_writer *writer) {
+static tu_status write_description(tu__data_writer *writer) {
     tu__text text = {0};
-    tu__json json = tu__json_to_text(&text);
-    describe(&json, &writer->info);
-    if (!tu__json_finish(&json)) {
+    tu_json json = tu__json_to_text(&text);
+    write_json(&json, &writer->info);
+    if (!tu_json_finish(&json)) {
         tu__text_free(&text);
         return tu_fail(TU_NO_MEMORY, "out of memory for the description of data set '%s'", writer->info.name);
     }
@@ -131,43 +131,43 @@ static tu_status put_description(tu__data_writer *writer) {
     memcpy(tail + 8, &size, sizeof size);
     tu__sha256_of(text.data, text.length, tail + 16);
     memcpy(tail + 56, tu__data_file_tail, sizeof tu__data_file_tail);
-    tu_status status = put(writer, text.data, text.length);
+    tu_status status = write_bytes(writer, text.data, text.length);
     tu__text_free(&text);
     TU_TRY(status);
-    TU_TRY(align(writer));
-    return put(writer, tail, sizeof tail);
+    TU_TRY(write_padding(writer));
+    return write_bytes(writer, tail, sizeof tail);
 }
 
-/* ---- The writer ----------------------------------------------------------------------------------------------- */
+/* ---- The writer ---- */
 
-static tu_status begin(tu__data_writer *writer, const char *path) {
+static tu_status open_writer(tu__data_writer *writer, const char *path) {
     tu__data_layout layout;
     int64_t count;
     if (!tu__data_file_layout(&writer->info, writer->image_bytes, &layout) ||
         __builtin_add_overflow(writer->info.count[TU_TRAIN], writer->info.count[TU_TEST], &count))
-        return tu_fail(TU_INVALID, "data set '%s' is too large for a file", writer->info.name);
+        return tu_fail(TU_INVALID, "data set '%s' is too large for a data file", writer->info.name);
     writer->labels = tu__alloc_array((size_t)count, sizeof *writer->labels, "the labels of a data set");
-    writer->buffer = tu__alloc(BUFFER, "writing a data file");
+    writer->buffer = tu__alloc(BUFFER_BYTES, "writing a data file");
     if (!writer->labels || !writer->buffer) return TU_NO_MEMORY;
-    tu__content_begin(&writer->content, &writer->info);
+    tu__statistics_begin(&writer->statistics, &writer->info);
     TU_TRY(tu__save_begin(&writer->save, path));
-    return put_head(writer);
+    return write_head(writer);
 }
 
 tu_status tu__data_writer_new(const char *path, const tu_dataset_info *info, tu__data_writer **writer) {
     size_t image_bytes;
     TU_TRY(tu__dataset_check(info, &image_bytes));
-    tu__data_writer *made = tu__alloc(sizeof *made, "writing a data file");
-    if (!made) return TU_NO_MEMORY;
-    made->save.fd = -1;
-    made->info = *info;
-    made->image_bytes = image_bytes;
-    tu_status status = begin(made, path);
+    tu__data_writer *created = tu__alloc(sizeof *created, "writing a data file");
+    if (!created) return TU_NO_MEMORY;
+    created->save.fd = -1;
+    created->info = *info;
+    created->image_bytes = image_bytes;
+    tu_status status = open_writer(created, path);
     if (status != TU_OK) {
-        tu__data_writer_free(made);
+        tu__data_writer_free(created);
         return status;
     }
-    *writer = made;
+    *writer = created;
     return TU_OK;
 }
 
@@ -180,33 +180,33 @@ tu_status tu__data_writer_add(tu__data_writer *writer, const void *image, int32_
     if (label < 0 || label >= info->classes)
         return tu_fail(TU_CORRUPT, "data set '%s': image %lld has label %d: expected 0 to %lld", info->name,
                        (long long)writer->added, label, (long long)info->classes - 1);
-    if (writer->added == train) TU_TRY(align(writer));
-    tu__content_image(&writer->content, writer->added < train ? TU_TRAIN : TU_TEST, image);
+    if (writer->added == train) TU_TRY(write_padding(writer));
+    tu__statistics_image(&writer->statistics, writer->added < train ? TU_TRAIN : TU_TEST, image);
     writer->labels[writer->added++] = label;
-    return put(writer, image, writer->image_bytes);
+    return write_bytes(writer, image, writer->image_bytes);
 }
 
 tu_status tu__data_writer_finish(tu__data_writer *writer, const char *digest) {
     tu_dataset_info *info = &writer->info;
     int64_t train = info->count[TU_TRAIN], test = info->count[TU_TEST];
-    char *found = writer->digest;
+    char *computed = writer->digest;
     if (writer->added != train + test)
         return tu_fail(TU_CORRUPT, "data set '%s' has %lld images: expected %lld", info->name,
                        (long long)writer->added, (long long)train + (long long)test);
-    tu__content_labels(&writer->content, writer->labels, train + test);
-    tu__content_end(&writer->content, info, found);
-    if (digest && strcmp(found, digest) != 0)
+    tu__statistics_labels(&writer->statistics, writer->labels, train + test);
+    tu__statistics_end(&writer->statistics, info, computed);
+    if (digest && strcmp(computed, digest) != 0)
         return tu_fail(
             TU_CORRUPT,
-            "data set '%s': its images and labels have SHA-256 %s: expected %s; these are other bytes",
-            info->name, found, digest);
-    info->digest = found;
-    TU_TRY(align(writer));
-    TU_TRY(put(writer, writer->labels, (size_t)train * sizeof *writer->labels));
-    TU_TRY(align(writer));
-    TU_TRY(put(writer, writer->labels + train, (size_t)test * sizeof *writer->labels));
-    TU_TRY(align(writer));
-    TU_TRY(put_description(writer));
+            "data set '%s': its images and labels have SHA-256 %s, expected %s: the contents differ",
+            info->name, computed, digest);
+    info->digest = computed;
+    TU_TRY(write_padding(writer));
+    TU_TRY(write_bytes(writer, writer->labels, (size_t)train * sizeof *writer->labels));
+    TU_TRY(write_padding(writer));
+    TU_TRY(write_bytes(writer, writer->labels + train, (size_t)test * sizeof *writer->labels));
+    TU_TRY(write_padding(writer));
+    TU_TRY(write_description(writer));
     TU_TRY(flush(writer));
     return tu__save_commit(&writer->save);
 }

@@ -1,7 +1,8 @@
-/* Fetching with libcurl. See fetch.h.
+/* Downloads with libcurl. See fetch.h.
  *
- * What is on the disk is only ever appended to and believed only by its digest, so an attempt may stop anywhere. A part
- * that turns out wrong is thrown away once, in case it was begun from another version of the file. */
+ * A partial file is only appended to and is trusted only if its digest matches, so a download may be interrupted
+ * anywhere. If a continued download has the wrong digest, it is deleted and downloaded once more, in case the partial
+ * file belonged to another version of the file. */
 #include "data/fetch.h"
 
 #ifdef TU_HAVE_CURL
@@ -20,15 +21,15 @@
 #include "base/sha256.h"
 #include "data/progress.h"
 
-enum { CONNECT_SECONDS = 20, STALLED_SECONDS = 60, PIECE = 1 << 16 };
+enum { CONNECT_SECONDS = 20, STALLED_SECONDS = 60, CHUNK_BYTES = 1 << 16 };
 
 typedef struct transfer {
     const char *url, *part;
-    char what[256]; /* told as progress */
+    char what[256]; /* progress text */
     const tu_dataset_options *options;
     int fd;
     int reason;     /* errno of a failed write */
-    int64_t before; /* bytes that were there already */
+    int64_t before; /* size of the partial file */
 } transfer;
 
 static void initialise_curl(void) {
@@ -40,16 +41,16 @@ static int64_t file_size(const char *path) {
     return stat(path, &info) == 0 ? (int64_t)info.st_size : 0;
 }
 
-/* ---- The digest ----------------------------------------------------------------------------------------------- */
+/* ---- The digest ---- */
 
 static tu_status hash_file(const char *path, char hex[TU__SHA256_HEX]) {
-    unsigned char piece[PIECE], digest[TU__SHA256_BYTES];
+    unsigned char chunk[CHUNK_BYTES], digest[TU__SHA256_BYTES];
     tu__sha256 hash;
     tu__sha256_init(&hash);
     FILE *file = fopen(path, "rbe");
     if (!file) return tu_fail(TU_IO, "cannot open '%s': %s", path, strerror(errno));
     size_t got;
-    while ((got = fread(piece, 1, sizeof piece, file)) > 0) tu__sha256_update(&hash, piece, got);
+    while ((got = fread(chunk, 1, sizeof chunk, file)) > 0) tu__sha256_update(&hash, chunk, got);
     bool failed = ferror(file) != 0;
     fclose(file);
     if (failed) return tu_fail(TU_IO, "cannot read '%s'", path);
@@ -62,12 +63,12 @@ static tu_status check_digest(const char *url, const char *path, const char *exp
     char found[TU__SHA256_HEX];
     TU_TRY(hash_file(path, found));
     if (strcmp(found, expected) == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT, "what came from %s has SHA-256 %s: expected %s", url, found, expected);
+    return tu_fail(TU_CORRUPT, "the file from %s has SHA-256 %s: expected %s", url, found, expected);
 }
 
-/* ---- One transfer --------------------------------------------------------------------------------------------- */
+/* ---- One transfer ---- */
 
-static size_t take_bytes(char *bytes, size_t size, size_t count, void *context) {
+static size_t write_bytes(char *bytes, size_t size, size_t count, void *context) {
     transfer *t = context;
     size_t left = size * count;
     while (left > 0) {
@@ -75,7 +76,7 @@ static size_t take_bytes(char *bytes, size_t size, size_t count, void *context) 
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             t->reason = errno;
-            return 0; /* which libcurl takes for the end of it */
+            return 0; /* makes libcurl abort the transfer */
         }
         bytes += written;
         left -= (size_t)written;
@@ -88,7 +89,7 @@ static int show_progress(void *context, curl_off_t total, curl_off_t now, curl_o
     const transfer *t = context;
     (void)up_total;
     (void)up_now;
-    if (now > 0) tu__tell(t->options, t->what, t->before + now, total > 0 ? t->before + total : 0);
+    if (now > 0) tu__report_progress(t->options, t->what, t->before + now, total > 0 ? t->before + total : 0);
     return 0;
 }
 
@@ -111,7 +112,7 @@ static CURLcode perform(CURL *curl, transfer *t, char error[CURL_ERROR_SIZE]) {
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)STALLED_SECONDS);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "tutti/" TU_VERSION);
     curl_easy_setopt(curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)t->before);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, write_bytes);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, show_progress);
@@ -120,38 +121,38 @@ static CURLcode perform(CURL *curl, transfer *t, char error[CURL_ERROR_SIZE]) {
     return curl_easy_perform(curl);
 }
 
-/* Whether the address no longer serves what the part was begun with. */
-static bool part_is_refused(CURL *curl, CURLcode code) {
-    long answer = 0;
+/* True if the server cannot continue the partial file. */
+static bool cannot_continue(CURL *curl, CURLcode code) {
+    long code_http = 0;
     if (code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME ||
         code == CURLE_FILE_COULDNT_READ_FILE)
         return true;
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &answer);
-    return code == CURLE_HTTP_RETURNED_ERROR && answer == 416;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code_http);
+    return code == CURLE_HTTP_RETURNED_ERROR && code_http == 416;
 }
 
 static tu_status receive(transfer *t) {
     char error[CURL_ERROR_SIZE];
     CURL *curl = curl_easy_init();
-    if (!curl) return tu_fail(TU_NO_MEMORY, "out of memory: libcurl could not be started");
+    if (!curl) return tu_fail(TU_NO_MEMORY, "out of memory: cannot initialise libcurl");
     CURLcode code = perform(curl, t, error);
-    bool refused = t->before > 0 && part_is_refused(curl, code);
+    bool restart = t->before > 0 && cannot_continue(curl, code);
     curl_easy_cleanup(curl);
-    if (code == CURLE_OK || refused) return TU_OK; /* the digest tells the rest */
+    if (code == CURLE_OK || restart) return TU_OK; /* the digest decides */
     if (t->reason) return tu_fail(TU_IO, "cannot write '%s': %s", t->part, strerror(t->reason));
     return tu_fail(TU_IO, "%s: %s", t->url, *error ? error : curl_easy_strerror(code));
 }
 
-static tu_status go_on(const char *url, const char *part, const tu_dataset_options *options) {
+static tu_status download(const char *url, const char *part, const tu_dataset_options *options) {
     transfer t = {.url = url, .part = part, .options = options, .before = file_size(part)};
     t.fd = tu__disk_in_use()->open(part, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (t.fd < 0) return tu_fail(TU_IO, "cannot write '%s': %s", part, strerror(errno));
-    snprintf(t.what, sizeof t.what, "fetching %s", url);
-    tu__tell(options, t.what, t.before, 0);
+    snprintf(t.what, sizeof t.what, "downloading %s", url);
+    tu__report_progress(options, t.what, t.before, 0);
     tu_status status = receive(&t);
     if (tu__disk_in_use()->close(t.fd) != 0 && status == TU_OK)
         status = tu_fail(TU_IO, "cannot write '%s': %s", part, strerror(errno));
-    if (file_size(part) == 0) tu__disk_in_use()->unlink(part); /* nothing to go on from */
+    if (file_size(part) == 0) tu__disk_in_use()->unlink(part); /* nothing to continue from */
     return status;
 }
 
@@ -162,8 +163,8 @@ tu_status tu__fetch(const char *url, const char *sha256, const char *part, const
     tu_status status = TU_CORRUPT;
     for (int attempt = 0; attempt < 2 && status == TU_CORRUPT; attempt++) {
         bool resumed = file_size(part) > 0;
-        if (resumed && check_digest(url, part, sha256) == TU_OK) break; /* only the renaming was missing */
-        TU_TRY(go_on(url, part, options));
+        if (resumed && check_digest(url, part, sha256) == TU_OK) break; /* complete, but not renamed yet */
+        TU_TRY(download(url, part, options));
         status = check_digest(url, part, sha256);
         if (status == TU_CORRUPT) tu__disk_in_use()->unlink(part);
         if (status == TU_CORRUPT && !resumed) return status;
@@ -183,7 +184,7 @@ tu_status tu__fetch(const char *url, const char *sha256, const char *part, const
     (void)options;
     return tu_fail(
         TU_UNSUPPORTED,
-        "%s: this build cannot fetch; install libcurl4-openssl-dev and build again, or fetch it by hand",
+        "%s: this build cannot download; install libcurl4-openssl-dev and rebuild, or download it by hand",
         url);
 }
 

@@ -1,12 +1,12 @@
-/* The generated set: 32x32 colour pictures of ten classes, drawn as they are read.
+/* The data set "generated": 32x32 colour images of ten classes, drawn when they are read.
  *
- * It needs no download, no disk and no memory, so that everything can be tried at once, and it is no toy: a shape at
- * a random place, size and angle, in random colours over a shaded background, with a stroke across it and noise over all.
- * Single pixels say nothing about the class; a small convolutional network learns it in minutes, a linear one does not.
+ * It needs no download, disk space or memory. Each image shows a shape at a random position, size and angle, in
+ * random colours on a shaded background, with a stroke across it and noise. Single pixels do not determine the class:
+ * a small convolutional network learns it in minutes, a linear one does not.
  *
- * A picture is a function of split and index alone: its numbers are Philox draws, and the arithmetic is sums, products,
- * quotients and square roots in f32, which every machine rounds the same way. So the bytes are the same everywhere, and
- * their digest and means can stand here as constants (a test computes them again). */
+ * An image is a function of split and index: its random numbers are Philox draws, and the arithmetic consists of
+ * sums, products, quotients and square roots in f32, which every machine rounds the same way. The bytes are therefore
+ * the same everywhere, and their digest and means are constants below (a test recomputes them). */
 #include <math.h>
 #include <string.h>
 
@@ -15,9 +15,9 @@
 
 enum { SIDE = 32, CHANNELS = 3, CLASSES = 10 };
 
-/* ---- Shapes: distance to the edge in units of the shape's radius, negative inside ------------------------------ */
+/* ---- Shapes: distance to the edge in units of the shape's radius, negative inside ---- */
 
-/* How a picture's shape lies: p = rotation * (pixel - centre) / radius. */
+/* Position of a shape: p = rotation * (pixel - centre) / radius. */
 typedef struct pose {
     float x, y, radius, cosine, sine;
 } pose;
@@ -38,7 +38,7 @@ static float box(float x, float y, float half_width, float half_height) {
     return larger(fabsf(x) - half_width, fabsf(y) - half_height);
 }
 
-/* A wave of straight lines with the given period: from -1/4 to 1/4 of it. */
+/* Triangle wave with the given period and values from -1/4 to 1/4 of it. */
 static float zigzag(float x, float period) {
     float phase = x / period - floorf(x / period);
     return (fabsf(phase - 0.5F) - 0.25F) * period;
@@ -87,9 +87,9 @@ static const struct shape {
     {"checks", checks},     {"dots", dots},
 };
 
-/* ---- Draws ---------------------------------------------------------------------------------------------------- */
+/* ---- Draws ---- */
 
-/* The words of one picture: blocks of four, numbered. */
+/* Random words of one image, generated in blocks of four. */
 typedef struct draws {
     uint32_t key[2], counter[4], words[4];
     int left;
@@ -109,12 +109,13 @@ static uint32_t next_word(draws *d) {
     return d->words[--d->left];
 }
 
-/* In [low, high), one of 2^24 equidistant numbers. */
+/* Draws a number in [low, high), one of 2^24 equidistant ones. */
 static float uniform(draws *d, float low, float high) {
     return low + (high - low) * ((float)(next_word(d) >> 8) * (1.0F / 16777216));
 }
 
-/* Any angle, without a sine: the point where the line of slope t from (-1, 0) meets the circle, and its opposite. */
+/* Draws any rotation without trigonometric functions: a rational parametrisation of the unit circle with t in [-1,
+ * 1), and a random sign. */
 static void rotate(draws *d, float *cosine, float *sine) {
     float t = uniform(d, -1, 1), square_of_t = t * t, sign = next_word(d) & 1 ? 1.0F : -1.0F;
     *cosine = sign * (1 - square_of_t) / (1 + square_of_t);
@@ -131,14 +132,15 @@ static pose draw_pose(draws *d) {
     return p;
 }
 
-/* ---- Pictures ------------------------------------------------------------------------------------------------- */
+/* ---- Images ---- */
 
 typedef struct paint {
-    float shape[CHANNELS], ground[CHANNELS], shade[CHANNELS]; /* shade: of the ground, from left to right */
+    float shape[CHANNELS], ground[CHANNELS],
+        shade[CHANNELS]; /* shade: gradient of the ground from left to right */
     float stroke[CHANNELS];
 } paint;
 
-/* The shape is at least a quarter of the range lighter or darker than the ground in some channel. */
+/* Draws the colours. In one channel the shape differs from the ground by at least a quarter of the range. */
 static paint draw_paint(draws *d) {
     paint p;
     for (int c = 0; c < CHANNELS; c++) {
@@ -147,13 +149,14 @@ static paint draw_paint(draws *d) {
         p.shape[c] = uniform(d, 0, 1);
         p.stroke[c] = uniform(d, 0, 1);
     }
-    int seen = (int)(next_word(d) % CHANNELS);
+    int contrast_channel = (int)(next_word(d) % CHANNELS);
     float step = uniform(d, 0.25F, 0.5F);
-    p.shape[seen] = p.ground[seen] > 0.5F ? p.ground[seen] - step : p.ground[seen] + step;
+    p.shape[contrast_channel] = p.ground[contrast_channel] > 0.5F ? p.ground[contrast_channel] - step
+                                                                  : p.ground[contrast_channel] + step;
     return p;
 }
 
-/* How much of a pixel is covered, by the distance of its centre to the edge in pixels. */
+/* Returns the covered fraction of a pixel, from the distance of its centre to the edge in pixels. */
 static float coverage(float edge) {
     return smaller(larger(0.5F - edge, 0), 1);
 }
@@ -162,7 +165,7 @@ static uint8_t to_byte(float value) {
     return (uint8_t)(smaller(larger(value, 0), 1) * 255 + 0.5F);
 }
 
-static void draw_picture(draws *d, const struct shape *shape, uint8_t *image) {
+static void draw_image(draws *d, const struct shape *shape, uint8_t *image) {
     pose p = draw_pose(d), line = draw_pose(d);
     paint colours = draw_paint(d);
     float noise = uniform(d, 0.05F, 0.3F);
@@ -190,11 +193,11 @@ static tu_status read_generated(void *context, tu_split split, int64_t index, vo
     (void)context;
     draws d = draws_of(split, index);
     *label = (int32_t)(index % CLASSES);
-    draw_picture(&d, &shapes[*label], image);
+    draw_image(&d, &shapes[*label], image);
     return TU_OK;
 }
 
-tu_status tu__open_generated(tu_dataset **set) {
+tu_status tu__open_generated(tu_dataset **dataset) {
     const char *names[CLASSES];
     for (int i = 0; i < CLASSES; i++) names[i] = shapes[i].name;
     tu_dataset_info info = {
@@ -211,5 +214,5 @@ tu_status tu__open_generated(tu_dataset **set) {
         .deviation = {0.24091642001140728, 0.24122132115118824, 0.2398879084777549},
         .digest = "b265a49f942b8feff29c00767bfa242d2a1d16598807b0a5fc77ee1f774bbdb4",
     };
-    return tu__dataset_new(&info, read_generated, NULL, NULL, set);
+    return tu__dataset_new(&info, read_generated, NULL, NULL, dataset);
 }

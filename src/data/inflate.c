@@ -1,4 +1,4 @@
-/* Reading compressed files with zlib, or plain ones without it. See inflate.h. */
+/* Reads gzip-compressed or plain files. See inflate.h. */
 #include "data/inflate.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 struct tu__inflater {
     char path[PATH_MAX];
 #ifdef TU_HAVE_ZLIB
-    gzFile file; /* reads plain files as they are */
+    gzFile file; /* reads plain files unchanged */
 #else
     FILE *file;
 #endif
@@ -42,15 +42,15 @@ static void close_file(tu__inflater *inflater) {
 tu_status tu__inflater_read(tu__inflater *inflater, void *bytes, size_t size, size_t *got) {
     *got = 0;
     while (*got < size) {
-        unsigned wanted = size - *got > INT_MAX ? INT_MAX : (unsigned)(size - *got);
-        int count = gzread(inflater->file, (char *)bytes + *got, wanted);
+        unsigned request = size - *got > INT_MAX ? INT_MAX : (unsigned)(size - *got);
+        int count = gzread(inflater->file, (char *)bytes + *got, request);
         int problem;
         const char *text = gzerror(inflater->file, &problem);
         if (problem == Z_ERRNO)
             return tu_fail(TU_IO, "cannot read '%s': %s", inflater->path, strerror(errno));
         if (count < 0 || problem == Z_BUF_ERROR)
             return tu_fail(TU_CORRUPT, "'%s' is truncated or damaged: %s", inflater->path,
-                           problem == Z_BUF_ERROR ? "its compressed data ends too early" : text);
+                           problem == Z_BUF_ERROR ? "the compressed data is truncated" : text);
         if (count == 0) break;
         *got += (size_t)count;
     }
@@ -67,8 +67,7 @@ static tu_status open_file(tu__inflater *inflater) {
     if (count == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
         return tu_fail(
             TU_UNSUPPORTED,
-            "'%s' is compressed, and this build has no zlib: install zlib1g-dev and build again, or "
-            "uncompress it",
+            "'%s' is compressed, but this build has no zlib: install zlib1g-dev and rebuild, or decompress the file",
             inflater->path);
     rewind(inflater->file);
     return TU_OK;
@@ -87,15 +86,15 @@ tu_status tu__inflater_read(tu__inflater *inflater, void *bytes, size_t size, si
 #endif
 
 tu_status tu__inflater_open(const char *path, tu__inflater **inflater) {
-    tu__inflater *made = tu__alloc(sizeof *made, "reading a file");
-    if (!made) return TU_NO_MEMORY;
-    snprintf(made->path, sizeof made->path, "%s", path);
-    tu_status status = open_file(made);
+    tu__inflater *created = tu__alloc(sizeof *created, "reading a file");
+    if (!created) return TU_NO_MEMORY;
+    snprintf(created->path, sizeof created->path, "%s", path);
+    tu_status status = open_file(created);
     if (status != TU_OK) {
-        tu__inflater_close(made);
+        tu__inflater_close(created);
         return status;
     }
-    *inflater = made;
+    *inflater = created;
     return TU_OK;
 }
 
@@ -105,7 +104,7 @@ void tu__inflater_close(tu__inflater *inflater) {
     tu__free(inflater);
 }
 
-static tu_status read_all(tu__inflater *inflater, size_t most, unsigned char **bytes, size_t *size) {
+static tu_status read_all(tu__inflater *inflater, size_t max_bytes, unsigned char **bytes, size_t *size) {
     size_t capacity = 1 << 16, got;
     *size = 0;
     while (true) {
@@ -115,17 +114,18 @@ static tu_status read_all(tu__inflater *inflater, size_t most, unsigned char **b
         TU_TRY(tu__inflater_read(inflater, grown + *size, capacity - *size, &got));
         *size += got;
         if (*size < capacity) return TU_OK;
-        if (*size > most)
-            return tu_fail(TU_CORRUPT, "'%s' has more than the %zu bytes expected", inflater->path, most);
+        if (*size > max_bytes)
+            return tu_fail(TU_CORRUPT, "'%s' has more bytes than the %zu expected", inflater->path,
+                           max_bytes);
         capacity *= 2;
     }
 }
 
-tu_status tu__inflate_file(const char *path, size_t most, unsigned char **bytes, size_t *size) {
+tu_status tu__inflate_file(const char *path, size_t max_bytes, unsigned char **bytes, size_t *size) {
     tu__inflater *inflater;
     *bytes = NULL;
     TU_TRY(tu__inflater_open(path, &inflater));
-    tu_status status = read_all(inflater, most, bytes, size);
+    tu_status status = read_all(inflater, max_bytes, bytes, size);
     if (status != TU_OK) {
         tu__free(*bytes);
         *bytes = NULL;

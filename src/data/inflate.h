@@ -1,4 +1,4 @@
-/* Files that may be compressed by gzip, read as if they were not: told by their first bytes, not by their names. */
+/* Reads files that may be gzip-compressed. Compression is detected by the first bytes, not by the name. */
 #ifndef TU__DATA_INFLATE_H
 #define TU__DATA_INFLATE_H
 
@@ -8,13 +8,14 @@
 
 typedef struct tu__inflater tu__inflater;
 
-/* TU_NOT_FOUND when there is no such file. */
+/* Returns TU_NOT_FOUND if the file does not exist. */
 tu_status tu__inflater_open(const char *path, tu__inflater **inflater);
-/* Up to `size` bytes; fewer at the end alone. TU_CORRUPT, naming the path, when the compressed data ends too early. */
+/* Reads up to `size` bytes; fewer only at the end. Fails with TU_CORRUPT (the message contains the path) if the
+ * compressed data is truncated. */
 tu_status tu__inflater_read(tu__inflater *inflater, void *bytes, size_t size, size_t *got);
 void tu__inflater_close(tu__inflater *inflater);
 
-/* The whole file, if it has at most `most` bytes; freed with tu__free. */
-tu_status tu__inflate_file(const char *path, size_t most, unsigned char **bytes, size_t *size);
+/* Reads the whole file. Fails if it has more than `max_bytes` bytes. The caller frees `*bytes` with tu__free. */
+tu_status tu__inflate_file(const char *path, size_t max_bytes, unsigned char **bytes, size_t *size);
 
 #endif

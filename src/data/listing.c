@@ -1,4 +1,4 @@
-/* Listing a folder of class folders. See listing.h. */
+/* Lists a folder with one subfolder per class. See listing.h. */
 #include "data/listing.h"
 
 #include <dirent.h>
@@ -36,15 +36,15 @@ static bool has_image_name(const char *name) {
            (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
 }
 
-/* ---- One folder's names ---------------------------------------------------------------------------------------- */
+/* ---- Names in one folder ---- */
 
-static tu_status keep_name(names *list, size_t *room, const char *name) {
-    if (list->count == *room) {
-        size_t more = *room ? 2 * *room : 64;
+static tu_status add_name(names *list, size_t *capacity, const char *name) {
+    if (list->count == *capacity) {
+        size_t more = *capacity ? 2 * *capacity : 64;
         char **grown = tu__realloc(list->name, more * sizeof *grown, "the names in a folder");
         if (!grown) return TU_NO_MEMORY;
         list->name = grown;
-        *room = more;
+        *capacity = more;
     }
     char *copy = tu__alloc(strlen(name) + 1, "a name in a folder");
     if (!copy) return TU_NO_MEMORY;
@@ -57,11 +57,11 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names of the folders in a folder, or of its images. */
+/* Reads the names of a folder's subfolders, or of its images. */
 static tu_status read_names(const char *path, bool folders, names *list) {
     DIR *folder = opendir(path);
     if (!folder) return tu_fail(TU_IO, "cannot read the folder '%s': %s", path, strerror(errno));
-    size_t room = 0;
+    size_t capacity = 0;
     const struct dirent *entry;
     tu_status status = TU_OK;
     *list = (names){0};
@@ -71,7 +71,7 @@ static tu_status read_names(const char *path, bool folders, names *list) {
         status = tu__join_path(path, entry->d_name, &inner);
         if (status != TU_OK) break;
         if (folders ? is_folder(inner.text) : has_image_name(entry->d_name) && !is_folder(inner.text))
-            status = keep_name(list, &room, entry->d_name);
+            status = add_name(list, &capacity, entry->d_name);
     }
     closedir(folder);
     if (status != TU_OK) free_names(list);
@@ -79,16 +79,16 @@ static tu_status read_names(const char *path, bool folders, names *list) {
     return status;
 }
 
-/* ---- Images ---------------------------------------------------------------------------------------------------- */
+/* ---- Images ---- */
 
-static tu_status keep_image(tu__listing *listing, const char *path, int32_t label, tu_split split,
-                            bool validation) {
-    if (listing->image_count == listing->image_room) {
-        size_t room = listing->image_room ? 2 * listing->image_room : 256;
-        tu__listed_image *grown = tu__realloc(listing->images, room * sizeof *grown, "a list of images");
+static tu_status add_image(tu__listing *listing, const char *path, int32_t label, tu_split split,
+                           bool validation) {
+    if (listing->image_count == listing->image_capacity) {
+        size_t capacity = listing->image_capacity ? 2 * listing->image_capacity : 256;
+        tu__listed_image *grown = tu__realloc(listing->images, capacity * sizeof *grown, "a list of images");
         if (!grown) return TU_NO_MEMORY;
         listing->images = grown;
-        listing->image_room = room;
+        listing->image_capacity = capacity;
     }
     const char *copy = tu__arena_string(&listing->arena, path);
     if (!copy) return TU_NO_MEMORY;
@@ -99,17 +99,17 @@ static tu_status keep_image(tu__listing *listing, const char *path, int32_t labe
     return TU_OK;
 }
 
-/* How the images of a class are dealt out. */
-typedef struct deal {
-    bool fixed; /* all to `split` */
+/* How the images of a class are assigned to splits. */
+typedef struct split_rule {
+    bool fixed; /* all images go to `split` */
     tu_split split;
-    bool validation; /* likewise, to the validation part */
+    bool validation; /* all images go to the validation split */
     double test_share;
     uint64_t seed;
-} deal;
+} split_rule;
 
 static tu_status list_class(tu__listing *listing, const char *folder, const char *inner, int32_t label,
-                            const deal *d) {
+                            const split_rule *d) {
     tu__path path;
     names files = {0};
     TU_TRY(tu__join_path(folder, inner, &path));
@@ -117,32 +117,31 @@ static tu_status list_class(tu__listing *listing, const char *folder, const char
     if (files.count == 0)
         return tu_fail(
             TU_INVALID,
-            "the class folder '%s' has no images: expected .png or .jpg files; fill it or remove it",
+            "class folder '%s' contains no images: expected .png or .jpg files; add some, or remove the folder",
             path.text);
-    int64_t count = (int64_t)files.count, held_out = (int64_t)((double)count * d->test_share + 0.5);
-    if (held_out == 0 && count > 1) held_out = 1;
-    if (held_out == count) held_out--;
+    int64_t count = (int64_t)files.count, test_count = (int64_t)((double)count * d->test_share + 0.5);
+    if (test_count == 0 && count > 1) test_count = 1;
+    if (test_count == count) test_count--;
     tu__permutation order = tu__permutation_of(d->seed, (uint64_t)label, count);
     tu_status status = TU_OK;
     for (int64_t i = 0; i < count && status == TU_OK; i++) {
         tu__path file;
-        tu_split split = tu__permute(&order, i) < held_out ? TU_TEST : TU_TRAIN;
+        tu_split split = tu__permute(&order, i) < test_count ? TU_TEST : TU_TRAIN;
         status = tu__join_path(inner, files.name[i], &file);
         if (status == TU_OK)
-            status = keep_image(listing, file.text, label, d->fixed ? d->split : split, d->validation);
+            status = add_image(listing, file.text, label, d->fixed ? d->split : split, d->validation);
     }
     free_names(&files);
     return status;
 }
 
-static tu_status keep_classes(tu__listing *listing, const char *folder, const names *list) {
+static tu_status add_classes(tu__listing *listing, const char *folder, const names *list) {
     if (list->count < 2)
-        return tu_fail(
-            TU_INVALID,
-            "the folder '%s' holds %zu class folders: expected at least two, each with the images of a class",
-            folder, list->count);
+        return tu_fail(TU_INVALID,
+                       "folder '%s' contains %zu subfolders: expected at least two, one per class", folder,
+                       list->count);
     if (list->count > TU__MAX_CLASSES)
-        return tu_fail(TU_INVALID, "the folder '%s' holds %zu class folders: expected at most %d", folder,
+        return tu_fail(TU_INVALID, "folder '%s' contains %zu subfolders: expected at most %d", folder,
                        list->count, TU__MAX_CLASSES);
     listing->classes = tu__arena_alloc(&listing->arena, list->count * sizeof *listing->classes);
     if (!listing->classes) return TU_NO_MEMORY;
@@ -154,8 +153,10 @@ static tu_status keep_classes(tu__listing *listing, const char *folder, const na
     return TU_OK;
 }
 
-/* `inner` is "", "train" or "test": where below the folder the class folders lie. */
-static tu_status list_classes(tu__listing *listing, const char *folder, const char *inner, const deal *d) {
+/* Lists the images of all classes. `inner` is the folder that contains the class folders: "", "train", "val" or
+ * "test". */
+static tu_status list_classes(tu__listing *listing, const char *folder, const char *inner,
+                              const split_rule *d) {
     for (size_t i = 0; i < listing->class_count; i++) {
         tu__path below;
         if (*inner)
@@ -170,12 +171,12 @@ static tu_status list_classes(tu__listing *listing, const char *folder, const ch
 static tu_status find_classes(tu__listing *listing, const char *folder) {
     names list = {0};
     TU_TRY(read_names(folder, true, &list));
-    tu_status status = keep_classes(listing, folder, &list);
+    tu_status status = add_classes(listing, folder, &list);
     free_names(&list);
     return status;
 }
 
-/* Both splits must have the same classes, or labels would mean two things. */
+/* Fails unless a split has the same classes as train/: otherwise labels would be ambiguous. */
 static tu_status compare_classes(const tu__listing *listing, const char *folder) {
     names list = {0};
     TU_TRY(read_names(folder, true, &list));
@@ -184,19 +185,19 @@ static tu_status compare_classes(const tu__listing *listing, const char *folder)
         const char *own = i < list.count ? list.name[i] : NULL;
         const char *other = i < listing->class_count ? listing->classes[i] : NULL;
         if (own && other && strcmp(own, other) == 0) continue;
-        status = tu_fail(TU_INVALID,
-                         "'%s' has other class folders than train/ beside it: one has '%s' where the other "
-                         "has '%s'",
-                         folder, own ? own : "none", other ? other : "none");
+        status =
+            tu_fail(TU_INVALID, "'%s' has other class folders than train/: it has '%s', and train/ has '%s'",
+                    folder, own ? own : "none", other ? other : "none");
         break;
     }
     free_names(&list);
     return status;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------------------------- */
+/* ---- Listing ---- */
 
-/* A file that changed has another size or time, so the conversion in the cache is made again. */
+/* Computes the digest of the listing. A changed file has another size or time, so that the cached conversion is not
+ * used. */
 static tu_status digest_files(tu__listing *listing, const char *folder) {
     unsigned char digest[TU__SHA256_BYTES];
     tu__sha256 hash;
@@ -207,7 +208,7 @@ static tu_status digest_files(tu__listing *listing, const char *folder) {
         struct stat info;
         TU_TRY(tu__join_path(folder, image->path, &path));
         if (stat(path.text, &info) != 0)
-            return tu_fail(TU_IO, "cannot look at '%s': %s", path.text, strerror(errno));
+            return tu_fail(TU_IO, "cannot stat '%s': %s", path.text, strerror(errno));
         int64_t numbers[5] = {image->label, image->split, info.st_size, info.st_mtim.tv_sec,
                               info.st_mtim.tv_nsec};
         tu__sha256_update(&hash, image->path, strlen(image->path) + 1);
@@ -218,7 +219,7 @@ static tu_status digest_files(tu__listing *listing, const char *folder) {
     return TU_OK;
 }
 
-/* val/ beside train/ and test/. One that is laid out otherwise can be done without. */
+/* Lists val/ next to train/ and test/. If its layout is invalid, the message says how to train without it. */
 static tu_status list_validation(tu__listing *listing, const char *folder) {
     tu__path path;
     TU_TRY(tu__join_path(folder, "val", &path));
@@ -226,9 +227,10 @@ static tu_status list_validation(tu__listing *listing, const char *folder) {
     tu_status status = compare_classes(listing, path.text);
     if (status == TU_OK)
         status = list_classes(listing, folder, "val",
-                              &(deal){.fixed = true, .split = TU_TRAIN, .validation = true});
+                              &(split_rule){.fixed = true, .split = TU_TRAIN, .validation = true});
     if (status != TU_INVALID) return status;
-    return tu_fail(TU_INVALID, "%s; to train without val/, give --validation SHARE, as in 0.1", tu_message());
+    return tu_fail(TU_INVALID, "%s; to train without val/, use --validation FRACTION, for example 0.1",
+                   tu_message());
 }
 
 static tu_status list_split_folders(tu__listing *listing, const char *folder, const char *test,
@@ -238,13 +240,13 @@ static tu_status list_split_folders(tu__listing *listing, const char *folder, co
     TU_TRY(tu__join_path(folder, test, &test_path));
     TU_TRY(find_classes(listing, train_path.text));
     TU_TRY(compare_classes(listing, test_path.text));
-    TU_TRY(list_classes(listing, folder, "train", &(deal){.fixed = true, .split = TU_TRAIN}));
+    TU_TRY(list_classes(listing, folder, "train", &(split_rule){.fixed = true, .split = TU_TRAIN}));
     if (validation && strcmp(test, "val") != 0) TU_TRY(list_validation(listing, folder));
-    return list_classes(listing, folder, test, &(deal){.fixed = true, .split = TU_TEST});
+    return list_classes(listing, folder, test, &(split_rule){.fixed = true, .split = TU_TEST});
 }
 
-static tu_status list_all(tu__listing *listing, const char *folder, double test_share, uint64_t seed,
-                          bool validation) {
+static tu_status list_folder(tu__listing *listing, const char *folder, double test_share, uint64_t seed,
+                             bool validation) {
     static const char *const tests[] = {"test", "val"};
     tu__path train, test;
     TU_TRY(tu__join_path(folder, "train", &train));
@@ -253,13 +255,13 @@ static tu_status list_all(tu__listing *listing, const char *folder, double test_
         if (is_folder(test.text)) return list_split_folders(listing, folder, tests[i], validation);
     }
     TU_TRY(find_classes(listing, folder));
-    return list_classes(listing, folder, "", &(deal){.test_share = test_share, .seed = seed});
+    return list_classes(listing, folder, "", &(split_rule){.test_share = test_share, .seed = seed});
 }
 
 tu_status tu__list_images(const char *folder, double test_share, uint64_t seed, bool validation,
                           tu__listing *listing) {
     *listing = (tu__listing){.arena = {.purpose = "a list of images"}};
-    tu_status status = list_all(listing, folder, test_share, seed, validation);
+    tu_status status = list_folder(listing, folder, test_share, seed, validation);
     if (status == TU_OK) status = digest_files(listing, folder);
     if (status != TU_OK) tu__listing_free(listing);
     return status;

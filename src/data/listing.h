@@ -1,4 +1,4 @@
-/* What lies in a folder of class folders, in an order that does not depend on the disk. */
+/* Lists the images of a folder with one subfolder per class, in an order that does not depend on the file system. */
 #ifndef TU__DATA_LISTING_H
 #define TU__DATA_LISTING_H
 
@@ -8,28 +8,28 @@
 #include "base/sha256.h"
 
 typedef struct tu__listed_image {
-    const char *path; /* below the folder: "train/cat/1.png" */
+    const char *path; /* relative to the folder: "train/cat/1.png" */
     int32_t label;
     tu_split split;
-    bool validation; /* of the training images: one of the validation part, which come last */
-    bool bad;        /* it could not be read */
+    bool validation; /* training image in the validation split; these come last */
+    bool bad;        /* it cannot be read */
 } tu__listed_image;
 
 typedef struct tu__listing {
     tu__arena arena;
     size_t class_count;
     const char **classes; /* sorted by name */
-    size_t image_count, image_room;
-    tu__listed_image *images;    /* by split, class and name */
-    int64_t count[2];            /* of each split */
-    int64_t validation;          /* images of the validation part */
-    char digest[TU__SHA256_HEX]; /* of all names, sizes and times of change */
+    size_t image_count, image_capacity;
+    tu__listed_image *images;    /* sorted by split, class and name */
+    int64_t count[2];            /* images of each split */
+    int64_t validation;          /* images of the validation split */
+    char digest[TU__SHA256_HEX]; /* of all names, sizes and modification times */
 } tu__listing;
 
-/* FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/… (or val/). Without the latter two, `test_share`
- * of each class, chosen by the seed, is held out. Files that are not called .png, .jpg or .jpeg, and names that begin
- * with a dot, are passed over. `validation`: where there is a val/ beside train/ and test/, its images are listed too, as
- * the last training images. */
+/* Lists FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/… (or val/). If there is neither test/
+ * nor val/, the fraction `test_share` of each class, selected by the seed, becomes the test split. Ignores files that
+ * do not end in .png, .jpg or .jpeg and names that start with a dot. `validation`: if there is a val/ next to train/
+ * and test/, its images are listed too, as the last training images. */
 tu_status tu__list_images(const char *folder, double test_share, uint64_t seed, bool validation,
                           tu__listing *listing);
 void tu__listing_free(tu__listing *listing);

@@ -1,13 +1,13 @@
-/* Loaders: batches in a seeded order, read ahead by threads.
+/* Loaders: batches in a seeded order, prefetched by threads.
  *
- * Batches are numbered from the loader's start; which samples batch n has is a function of n, seed and set, so threads
- * need to agree on nothing but who fills which number. They take numbers one by one under a lock, fill the slot
- * n % slots of a ring without it, and say when it is filled. tu_loader_next gives slot after slot in order. So one lock
- * is taken twice a batch and never for a sample, and the batches are the same for any number of threads.
+ * Batches are numbered from the loader's start. The samples of batch n are a function of n, the seed and the data
+ * set, so threads only need to agree on who fills which batch. A thread takes a number under the lock, fills slot n %
+ * slot_count of a ring without it, and signals that it is filled. tu_loader_next returns slots in order. The lock is
+ * taken twice per batch, never per sample, and batches are the same for any number of threads.
  *
- * Invariants, under the lock: `given` is the number of the batch the caller gets next; batches below it are free,
- * except the one before it, which the caller is looking at until it calls again. `taken` is the first number no thread
- * has taken; taken - given never exceeds the ring less that one slot. A slot holds batch n when slot.filled == n. */
+ * Invariants, under the lock: `given` is the number of the batch that the caller gets next; slots of lower numbers
+ * are free, except that of given - 1, which the caller uses until its next call. `taken` is the lowest number that no
+ * thread has taken; taken - given is at most slot_count - 1. A slot contains batch n if slot.filled == n. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,12 +20,12 @@
 #include "data/validation.h"
 #include "graph/graph.h"
 
-enum { MAX_THREADS = 1024, MAX_DEPTH = 65536, MESSAGE = 1024 };
+enum { MAX_THREADS = 1024, MAX_DEPTH = 65536, MESSAGE_BYTES = 1024 };
 
 typedef struct slot {
-    int64_t filled; /* number of the batch it holds; -1: none */
+    int64_t filled; /* number of the batch in it; -1: none */
     tu_status status;
-    char message[MESSAGE]; /* of the reading thread, when status is not TU_OK */
+    char message[MESSAGE_BYTES]; /* error of the reading thread if status is not TU_OK */
     tu_batch batch;
     unsigned char *images;
     int32_t *labels;
@@ -33,10 +33,10 @@ typedef struct slot {
 } slot;
 
 struct tu_loader {
-    const tu_dataset *set;
+    const tu_dataset *dataset;
     tu_loader_options options;
-    tu__image_part part; /* what is walked … */
-    int64_t count;       /* … and its images */
+    tu__image_split images; /* the images to iterate over … */
+    int64_t count;          /* … and their number */
     int slot_count;
     slot *slots;
     pthread_mutex_t lock;
@@ -47,10 +47,10 @@ struct tu_loader {
     pthread_t *threads;
 };
 
-/* ---- What is in a batch -------------------------------------------------------------------------------------- */
+/* ---- Contents of a batch ---- */
 
-/* Epoch, first ordinal and size of batch `number`: the first epoch may begin in its middle. */
-static void locate(const tu_loader *loader, int64_t number, tu_batch *batch) {
+/* Sets epoch, first ordinal and size of batch `number`. The first epoch may start in its middle. */
+static void locate_batch(const tu_loader *loader, int64_t number, tu_batch *batch) {
     int64_t count = loader->count, size = loader->options.batch;
     int64_t epoch = loader->options.start / count, position = loader->options.start % count;
     int64_t in_first = (count - position + size - 1) / size, in_each = (count + size - 1) / size;
@@ -65,12 +65,12 @@ static void locate(const tu_loader *loader, int64_t number, tu_batch *batch) {
     batch->count = count - position < size ? count - position : size;
 }
 
-/* Which image stands at a place of an epoch. */
+/* Returns the index of the image at a position of an epoch. */
 static int64_t index_at(const tu_loader *loader, const tu__permutation *order, int64_t position) {
     const tu_loader_options *o = &loader->options;
     int64_t index = o->shuffle ? tu__permute(order, position) : position;
     if (o->bootstrap) index = tu__bootstrap(o->seed, index, loader->count);
-    return tu__image_part_index(&loader->part, index);
+    return tu__image_split_index(&loader->images, index);
 }
 
 static tu_status fill_samples(const tu_loader *loader, slot *s) {
@@ -82,27 +82,27 @@ static tu_status fill_samples(const tu_loader *loader, slot *s) {
         s->ordinals[i] = batch->first + i;
         s->indices[i] = index_at(loader, &order, position + i);
         if (o->indices_only) continue;
-        TU_TRY(tu_dataset_read(loader->set, o->split, s->indices[i],
-                               s->images + (size_t)i * loader->set->image_bytes, &s->labels[i]));
+        TU_TRY(tu_dataset_read(loader->dataset, o->split, s->indices[i],
+                               s->images + (size_t)i * loader->dataset->image_bytes, &s->labels[i]));
     }
     return TU_OK;
 }
 
-static void fill(const tu_loader *loader, int64_t number, slot *s) {
+static void fill_slot(const tu_loader *loader, int64_t number, slot *s) {
     s->batch =
         (tu_batch){.images = s->images, .labels = s->labels, .ordinals = s->ordinals, .indices = s->indices};
-    locate(loader, number, &s->batch);
+    locate_batch(loader, number, &s->batch);
     s->status = fill_samples(loader, s);
     if (s->status != TU_OK) snprintf(s->message, sizeof s->message, "%s", tu_message());
 }
 
-/* ---- Threads ------------------------------------------------------------------------------------------------- */
+/* ---- Threads ---- */
 
 static void *read_ahead(void *argument) {
     tu_loader *loader = argument;
     pthread_mutex_lock(&loader->lock);
     while (!loader->stop) {
-        /* One slot is the caller's, so the ring holds slot_count - 1 batches from `given` on. */
+        /* The caller uses one slot, so the ring holds slot_count - 1 batches from `given` on. */
         if (loader->taken - loader->given >= loader->slot_count - 1) {
             pthread_cond_wait(&loader->freed, &loader->lock);
             continue;
@@ -110,7 +110,7 @@ static void *read_ahead(void *argument) {
         int64_t number = loader->taken++;
         slot *s = &loader->slots[number % loader->slot_count];
         pthread_mutex_unlock(&loader->lock);
-        fill(loader, number, s);
+        fill_slot(loader, number, s);
         pthread_mutex_lock(&loader->lock);
         s->filled = number;
         pthread_cond_signal(&loader->filled);
@@ -119,7 +119,7 @@ static void *read_ahead(void *argument) {
     return NULL;
 }
 
-/* Signals are for the program's own threads: a handler that ran here could find a lock of the loader held. */
+/* Blocks all signals in the threads: a signal handler that ran there could find a lock of the loader held. */
 static tu_status start_threads(tu_loader *loader) {
     sigset_t all, before;
     sigfillset(&all);
@@ -131,86 +131,88 @@ static tu_status start_threads(tu_loader *loader) {
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure == 0) return TU_OK;
-    return tu_fail(TU_NO_MEMORY, "loader: thread %d of %d could not be started: %s; use fewer threads",
+    return tu_fail(TU_NO_MEMORY, "loader: cannot start thread %d of %d: %s; use fewer threads",
                    loader->thread_count + 1, wanted, strerror(failure));
 }
 
-/* ---- Making and freeing -------------------------------------------------------------------------------------- */
+/* ---- Creating and freeing ---- */
 
-static tu_status refuse(const char *what, long long value, const char *expected) {
+static tu_status fail_option(const char *what, long long value, const char *expected) {
     return tu_fail(TU_INVALID, "loader: %s %lld: expected %s", what, value, expected);
 }
 
-static tu_status check_validation(const tu_dataset *set, const tu_loader_options *o) {
+static tu_status check_validation(const tu_dataset *dataset, const tu_loader_options *o) {
     if (o->validation == 0 && !o->validating) return TU_OK;
-    if (o->split != TU_TRAIN) return refuse("split", o->split, "TU_TRAIN with a validation part");
-    if (o->validation < 1 || o->validation >= set->info.count[TU_TRAIN])
-        return tu_fail(TU_INVALID, "loader: a validation part of %lld images: expected 1 to %lld",
-                       (long long)o->validation, (long long)set->info.count[TU_TRAIN] - 1);
+    if (o->split != TU_TRAIN) return fail_option("split", o->split, "TU_TRAIN for a validation split");
+    if (o->validation < 1 || o->validation >= dataset->info.count[TU_TRAIN])
+        return tu_fail(TU_INVALID, "loader: validation split of %lld images: expected 1 to %lld",
+                       (long long)o->validation, (long long)dataset->info.count[TU_TRAIN] - 1);
     return TU_OK;
 }
 
-static tu_status check_options(const tu_dataset *set, tu_loader_options *o) {
-    if (o->split != TU_TRAIN && o->split != TU_TEST) return refuse("split", o->split, "TU_TRAIN or TU_TEST");
-    if (set->info.count[o->split] == 0)
-        return tu_fail(TU_INVALID, "data set '%s' has no %s images: expected at least one", set->info.name,
-                       o->split == TU_TRAIN ? "training" : "test");
-    TU_TRY(check_validation(set, o));
+static tu_status check_options(const tu_dataset *dataset, tu_loader_options *o) {
+    if (o->split != TU_TRAIN && o->split != TU_TEST)
+        return fail_option("split", o->split, "TU_TRAIN or TU_TEST");
+    if (dataset->info.count[o->split] == 0)
+        return tu_fail(TU_INVALID, "data set '%s' has no %s images: expected at least one",
+                       dataset->info.name, o->split == TU_TRAIN ? "training" : "test");
+    TU_TRY(check_validation(dataset, o));
     if (o->batch == 0) o->batch = 128;
     int64_t bytes;
-    if (o->batch < 0 || __builtin_mul_overflow(o->batch, (int64_t)set->image_bytes, &bytes))
-        return refuse("batch of", o->batch, "a number of samples that fits memory");
-    int64_t count = tu__image_part_of(&set->info, o->split, o->validation, o->validating).count;
+    if (o->batch < 0 || __builtin_mul_overflow(o->batch, (int64_t)dataset->image_bytes, &bytes))
+        return fail_option("batch of", o->batch, "a number of samples that fits into memory");
+    int64_t count = tu__image_split_of(&dataset->info, o->split, o->validation, o->validating).count;
     if (o->batch > count) o->batch = count;
     if (o->start < 0 || o->start > INT64_MAX / 2)
-        return refuse("start at sample", o->start, "an ordinal from 0 on");
-    if (o->threads > MAX_THREADS) return refuse("threads", o->threads, "at most 1024");
+        return fail_option("start at sample", o->start, "an ordinal of at least 0");
+    if (o->threads > MAX_THREADS) return fail_option("threads", o->threads, "at most 1024");
     if (o->threads == 0) o->threads = 1;
     if (o->threads < 0 || o->indices_only) o->threads = 0;
-    if (o->depth < 0 || o->depth > MAX_DEPTH) return refuse("depth", o->depth, "0 to 65536");
+    if (o->depth < 0 || o->depth > MAX_DEPTH) return fail_option("depth", o->depth, "0 to 65536");
     if (o->depth == 0) o->depth = o->threads > 3 ? o->threads + 1 : 4;
     return TU_OK;
 }
 
-static tu_status make_slot(const tu_loader *loader, slot *s) {
+static tu_status allocate_slot(const tu_loader *loader, slot *s) {
     size_t batch = (size_t)loader->options.batch;
     s->filled = -1;
     s->ordinals = tu__alloc_aligned(batch * sizeof *s->ordinals, "a batch of ordinals");
     s->indices = tu__alloc_aligned(batch * sizeof *s->indices, "a batch of indices");
     if (loader->options.indices_only) return s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
-    s->images = tu__alloc_aligned(batch * loader->set->image_bytes, "a batch of images");
+    s->images = tu__alloc_aligned(batch * loader->dataset->image_bytes, "a batch of images");
     s->labels = tu__alloc_aligned(batch * sizeof *s->labels, "a batch of labels");
     return s->images && s->labels && s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
 }
 
-static tu_status prepare(tu_loader *loader) {
+static tu_status start_loader(tu_loader *loader) {
     loader->slot_count = loader->options.threads ? loader->options.depth + 1 : 1;
     loader->slots = tu__alloc_array((size_t)loader->slot_count, sizeof *loader->slots, "a loader");
     loader->threads =
         tu__alloc_array((size_t)loader->options.threads, sizeof *loader->threads, "a loader's threads");
     if (!loader->slots || !loader->threads) return TU_NO_MEMORY;
-    for (int i = 0; i < loader->slot_count; i++) TU_TRY(make_slot(loader, &loader->slots[i]));
+    for (int i = 0; i < loader->slot_count; i++) TU_TRY(allocate_slot(loader, &loader->slots[i]));
     return start_threads(loader);
 }
 
-tu_status tu_loader_new_with(const tu_dataset *set, tu_loader **loader, const tu_loader_options *options) {
+tu_status tu_loader_new_with(const tu_dataset *dataset, tu_loader **loader,
+                             const tu_loader_options *options) {
     TU__OPTIONS(tu_loader_options, o, options);
-    TU_TRY(check_options(set, &o));
-    tu_loader *made = tu__alloc(sizeof *made, "a loader");
-    if (!made) return TU_NO_MEMORY;
-    made->set = set;
-    made->options = o;
-    made->part = tu__image_part_of(&set->info, o.split, o.validation, o.validating);
-    made->count = made->part.count;
-    pthread_mutex_init(&made->lock, NULL);
-    pthread_cond_init(&made->filled, NULL);
-    pthread_cond_init(&made->freed, NULL);
-    tu_status status = prepare(made);
+    TU_TRY(check_options(dataset, &o));
+    tu_loader *created = tu__alloc(sizeof *created, "a loader");
+    if (!created) return TU_NO_MEMORY;
+    created->dataset = dataset;
+    created->options = o;
+    created->images = tu__image_split_of(&dataset->info, o.split, o.validation, o.validating);
+    created->count = created->images.count;
+    pthread_mutex_init(&created->lock, NULL);
+    pthread_cond_init(&created->filled, NULL);
+    pthread_cond_init(&created->freed, NULL);
+    tu_status status = start_loader(created);
     if (status != TU_OK) {
-        tu_loader_free(made);
+        tu_loader_free(created);
         return status;
     }
-    *loader = made;
+    *loader = created;
     return TU_OK;
 }
 
@@ -235,13 +237,13 @@ void tu_loader_free(tu_loader *loader) {
     tu__free(loader);
 }
 
-/* ---- Giving batches ------------------------------------------------------------------------------------------ */
+/* ---- Returning batches ---- */
 
-/* The slot of batch `given`, once a thread has filled it. */
-static slot *await(tu_loader *loader) {
+/* Waits until batch `given` is filled and returns its slot. */
+static slot *wait_for_slot(tu_loader *loader) {
     slot *s = &loader->slots[loader->given % loader->slot_count];
     if (loader->thread_count == 0) {
-        fill(loader, loader->given, s);
+        fill_slot(loader, loader->given, s);
         return s;
     }
     pthread_mutex_lock(&loader->lock);
@@ -250,14 +252,14 @@ static slot *await(tu_loader *loader) {
     return s;
 }
 
-/* A batch that could not be read is not passed over: the next call fails the same way. */
+/* A batch that cannot be read is not skipped: the next call fails again. */
 tu_status tu_loader_next(tu_loader *loader, tu_batch *batch) {
     TU_TRY(TU__CHECK_SIZED(tu_batch, batch));
-    slot *s = await(loader);
+    slot *s = wait_for_slot(loader);
     if (s->status != TU_OK) return tu_fail(s->status, "%s", s->message);
     TU__GIVE_SIZED(batch, s->batch);
     pthread_mutex_lock(&loader->lock);
-    loader->given++; /* which frees the slot of the batch before this one */
+    loader->given++; /* frees the slot of the previous batch */
     pthread_cond_signal(&loader->freed);
     pthread_mutex_unlock(&loader->lock);
     return TU_OK;

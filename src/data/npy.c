@@ -1,8 +1,8 @@
-/* Parsing .npy. See npy.h.
+/* Parses .npy files. See npy.h.
  *
- * The header is a dictionary literal, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }, written by
- * NumPy and a few other programs. Just this is read: the three keys in any order, strings in either quotes, and nothing
- * that Python would have to evaluate. */
+ * The header is a dictionary literal, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }, written
+ * by NumPy and a few other programs. The parser accepts only this form: the three keys in any order, strings in
+ * single or double quotes, and no expressions. */
 #include "data/npy.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 enum { MAGIC = 6, MAX_HEADER = 1 << 16 };
 
 static const struct npy_type {
-    const char *name; /* without the mark of byte order */
+    const char *name; /* without the byte-order character */
     size_t bytes;
     bool integer;
 } types[TU__NPY_TYPE_COUNT] = {
@@ -18,30 +18,30 @@ static const struct npy_type {
     [TU__NPY_I8] = {"i8", 8, true}, [TU__NPY_F4] = {"f4", 4, false}, [TU__NPY_F8] = {"f8", 8, false},
 };
 
-/* The header's text while it is read. */
+/* Parser state. */
 typedef struct reader {
-    const char *name; /* of the file */
+    const char *name; /* file name, for messages */
     const char *at, *end;
 } reader;
 
 static tu_status corrupt(const char *name, const char *what) {
-    return tu_fail(TU_CORRUPT, "'%s' is no good .npy file: %s", name, what);
+    return tu_fail(TU_CORRUPT, "'%s' is not a valid .npy file: %s", name, what);
 }
 
-/* ---- Tokens ---------------------------------------------------------------------------------------------------- */
+/* ---- Tokens ---- */
 
 static void skip_spaces(reader *r) {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t')) r->at++;
 }
 
-static bool take(reader *r, char c) {
+static bool accept(reader *r, char c) {
     skip_spaces(r);
     if (r->at == r->end || *r->at != c) return false;
     r->at++;
     return true;
 }
 
-static bool take_word(reader *r, const char *word) {
+static bool accept_word(reader *r, const char *word) {
     size_t length = strlen(word);
     skip_spaces(r);
     if ((size_t)(r->end - r->at) < length || memcmp(r->at, word, length) != 0) return false;
@@ -49,35 +49,35 @@ static bool take_word(reader *r, const char *word) {
     return true;
 }
 
-/* A quoted string without escapes, of at most 15 characters. */
-static bool take_string(reader *r, char string[16]) {
-    char quote = take(r, '\'') ? '\'' : take(r, '"') ? '"' : '\0';
+/* Reads a quoted string without escapes, of at most 15 characters. */
+static bool read_string(reader *r, char string[16]) {
+    char quote = accept(r, '\'') ? '\'' : accept(r, '"') ? '"' : '\0';
     size_t length = 0;
     if (!quote) return false;
     while (r->at < r->end && *r->at != quote && *r->at != '\\' && length < 15) string[length++] = *r->at++;
     string[length] = '\0';
-    return take(r, quote);
+    return accept(r, quote);
 }
 
-static bool take_integer(reader *r, int64_t *integer) {
+static bool read_integer(reader *r, int64_t *integer) {
     skip_spaces(r);
     if (r->at == r->end || *r->at < '0' || *r->at > '9') return false;
     for (*integer = 0; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++)
         if (__builtin_mul_overflow(*integer, 10, integer) ||
             __builtin_add_overflow(*integer, *r->at - '0', integer))
             return false;
-    if (r->at < r->end && *r->at == 'L') r->at++; /* Python 2 marked long numbers */
+    if (r->at < r->end && *r->at == 'L') r->at++; /* Python 2's suffix of long integers */
     return true;
 }
 
-/* ---- Values ---------------------------------------------------------------------------------------------------- */
+/* ---- Values ---- */
 
 static tu_status read_type(reader *r, tu__npy *npy) {
     char text[16];
-    if (!take_string(r, text)) return corrupt(r->name, "'descr' is not a plain type");
+    if (!read_string(r, text)) return corrupt(r->name, "'descr' is not a plain type");
     for (int i = 0; i < TU__NPY_TYPE_COUNT; i++) {
-        bool order_fits = text[0] == '<' || text[0] == '=' || (text[0] == '|' && types[i].bytes == 1);
-        if (!order_fits || strcmp(text + 1, types[i].name) != 0) continue;
+        bool byte_order_matches = text[0] == '<' || text[0] == '=' || (text[0] == '|' && types[i].bytes == 1);
+        if (!byte_order_matches || strcmp(text + 1, types[i].name) != 0) continue;
         npy->type = (tu__npy_type)i;
         return TU_OK;
     }
@@ -87,8 +87,8 @@ static tu_status read_type(reader *r, tu__npy *npy) {
 }
 
 static tu_status read_order(reader *r) {
-    if (take_word(r, "False")) return TU_OK;
-    if (take_word(r, "True"))
+    if (accept_word(r, "False")) return TU_OK;
+    if (accept_word(r, "True"))
         return tu_fail(TU_UNSUPPORTED,
                        "'%s' is in Fortran order: expected C order; save numpy.ascontiguousarray(x)",
                        r->name);
@@ -96,38 +96,39 @@ static tu_status read_order(reader *r) {
 }
 
 static tu_status read_shape(reader *r, tu__npy *npy) {
-    if (!take(r, '(')) return corrupt(r->name, "'shape' is not a tuple");
+    if (!accept(r, '(')) return corrupt(r->name, "'shape' is not a tuple");
     npy->rank = 0;
     npy->elements = 1;
-    while (!take(r, ')')) {
+    while (!accept(r, ')')) {
         int64_t dim;
-        if (npy->rank == TU__NPY_MAX_RANK || !take_integer(r, &dim) ||
+        if (npy->rank == TU__NPY_MAX_RANK || !read_integer(r, &dim) ||
             __builtin_mul_overflow(npy->elements, dim, &npy->elements))
             return corrupt(r->name, "'shape' is not a list of sizes");
         npy->dim[npy->rank++] = dim;
-        if (!take(r, ',') && (r->at == r->end || *r->at != ')'))
-            return corrupt(r->name, "'shape' does not end");
+        if (!accept(r, ',') && (r->at == r->end || *r->at != ')'))
+            return corrupt(r->name, "'shape' is not terminated");
     }
     return TU_OK;
 }
 
 static tu_status read_dictionary(reader *r, tu__npy *npy) {
     bool has_type = false, has_order = false, has_shape = false;
-    if (!take(r, '{')) return corrupt(r->name, "its header is not a dictionary");
-    while (!take(r, '}')) {
+    if (!accept(r, '{')) return corrupt(r->name, "its header is not a dictionary");
+    while (!accept(r, '}')) {
         char key[16];
-        if (!take_string(r, key) || !take(r, ':')) return corrupt(r->name, "its header is not a dictionary");
+        if (!read_string(r, key) || !accept(r, ':'))
+            return corrupt(r->name, "its header is not a dictionary");
         bool *seen = strcmp(key, "descr") == 0           ? &has_type
                      : strcmp(key, "fortran_order") == 0 ? &has_order
                      : strcmp(key, "shape") == 0         ? &has_shape
                                                          : NULL;
-        if (!seen || *seen) return corrupt(r->name, "its header has a key twice or one that is not known");
+        if (!seen || *seen) return corrupt(r->name, "its header has a duplicate or unknown key");
         *seen = true;
         TU_TRY(seen == &has_type    ? read_type(r, npy)
                : seen == &has_order ? read_order(r)
                                     : read_shape(r, npy));
         skip_spaces(r);
-        if (!take(r, ',') && (r->at == r->end || *r->at != '}'))
+        if (!accept(r, ',') && (r->at == r->end || *r->at != '}'))
             return corrupt(r->name, "its header is not a dictionary");
     }
     if (!has_type || !has_order || !has_shape)
@@ -135,22 +136,22 @@ static tu_status read_dictionary(reader *r, tu__npy *npy) {
     return TU_OK;
 }
 
-/* ---- The file -------------------------------------------------------------------------------------------------- */
+/* ---- The file ---- */
 
-/* Where the dictionary stands: after a length of 2 bytes in version 1, of 4 bytes in versions 2 and 3. */
+/* Finds the dictionary: after a 2-byte length in version 1, a 4-byte length in versions 2 and 3. */
 static tu_status find_header(const char *name, const unsigned char *bytes, size_t size, size_t *begin,
                              size_t *length) {
     static const unsigned char magic[MAGIC] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
     if (size < MAGIC + 2 || memcmp(bytes, magic, MAGIC) != 0)
-        return corrupt(name, "it does not begin as one");
+        return corrupt(name, "it does not start with the magic bytes of .npy");
     if (bytes[6] < 1 || bytes[6] > 3)
-        return tu_fail(TU_UNSUPPORTED, "'%s' is .npy of version %d: expected 1 to 3", name, bytes[6]);
+        return tu_fail(TU_UNSUPPORTED, "'%s' is a .npy file of version %d: expected 1 to 3", name, bytes[6]);
     size_t field = bytes[6] == 1 ? 2 : 4;
     *begin = MAGIC + 2 + field;
-    if (size < *begin) return corrupt(name, "it ends in its header");
+    if (size < *begin) return corrupt(name, "it ends inside its header");
     *length = 0;
     for (size_t i = 0; i < field; i++) *length |= (size_t)bytes[MAGIC + 2 + i] << 8 * i;
-    if (*length > MAX_HEADER || *length > size - *begin) return corrupt(name, "it ends in its header");
+    if (*length > MAX_HEADER || *length > size - *begin) return corrupt(name, "it ends inside its header");
     return TU_OK;
 }
 
@@ -160,13 +161,13 @@ tu_status tu__npy_parse(const char *name, const void *bytes, size_t size, tu__np
     TU_TRY(find_header(name, bytes, size, &begin, &length));
     const char *text = (const char *)bytes + begin;
     TU_TRY(read_dictionary(&(reader){name, text, text + length}, npy));
-    int64_t wanted;
-    if (__builtin_mul_overflow(npy->elements, (int64_t)types[npy->type].bytes, &wanted) ||
-        (size_t)wanted != size - begin - length)
-        return tu_fail(TU_CORRUPT,
-                       "'%s' is truncated or damaged: it has %zu bytes of elements, and its shape tells of "
-                       "%lld elements of %zu bytes",
-                       name, size - begin - length, (long long)npy->elements, types[npy->type].bytes);
+    int64_t expected;
+    if (__builtin_mul_overflow(npy->elements, (int64_t)types[npy->type].bytes, &expected) ||
+        (size_t)expected != size - begin - length)
+        return tu_fail(
+            TU_CORRUPT,
+            "'%s' is truncated or damaged: it has %zu bytes of elements, but its shape needs %lld elements of %zu bytes",
+            name, size - begin - length, (long long)npy->elements, types[npy->type].bytes);
     npy->data = (const unsigned char *)text + length;
     return TU_OK;
 }

@@ -1,7 +1,7 @@
-/* An image of a set as a PNG file: to look at, and to show to a trained network as a picture like any other.
+/* Saves an image of a data set as a PNG file, for viewing or for tu_predict.
  *
- * Bytes are written as they are. Numbers have no range of their own, so an image of f32 pixels is stretched: its
- * smallest pixel becomes black and its largest white, all channels alike. What is not finite is black. */
+ * u8 pixels are written unchanged. f32 pixels have no fixed range, so the image is rescaled: its smallest pixel
+ * becomes black and its largest white, over all channels. Non-finite pixels become black. */
 #include <math.h>
 
 #include "base/alloc.h"
@@ -9,32 +9,33 @@
 #include "data/dataset.h"
 #include "io/image.h"
 
-static uint8_t between(float value, float least, float most) {
-    if (!isfinite(value) || !(most > least)) return 0;
-    return (uint8_t)lround(255.0 * ((double)value - (double)least) / ((double)most - (double)least));
+static uint8_t rescale(float value, float low, float high) {
+    if (!isfinite(value) || !(high > low)) return 0;
+    return (uint8_t)lround(255.0 * ((double)value - (double)low) / ((double)high - (double)low));
 }
 
-static void stretch(const float *values, size_t count, uint8_t *pixels) {
-    float least = INFINITY, most = -INFINITY;
+static void rescale_image(const float *values, size_t count, uint8_t *pixels) {
+    float low = INFINITY, high = -INFINITY;
     for (size_t i = 0; i < count; i++) {
         if (!isfinite(values[i])) continue;
-        if (values[i] < least) least = values[i];
-        if (values[i] > most) most = values[i];
+        if (values[i] < low) low = values[i];
+        if (values[i] > high) high = values[i];
     }
-    for (size_t i = 0; i < count; i++) pixels[i] = between(values[i], least, most);
+    for (size_t i = 0; i < count; i++) pixels[i] = rescale(values[i], low, high);
 }
 
-/* The pixels of one image as bytes, behind the image as it is stored; freed with tu__free_aligned(*stored). */
-static tu_status read_pixels(const tu_dataset *set, tu_split split, int64_t index, void **stored,
+/* Reads one image and converts it to bytes, which are stored after the original pixels. The caller frees `*stored`
+ * with tu__free_aligned. */
+static tu_status read_pixels(const tu_dataset *dataset, tu_split split, int64_t index, void **stored,
                              uint8_t **pixels) {
-    size_t count = set->image_bytes / tu_dtype_size(set->info.dtype);
-    bool numbers = set->info.dtype == TU_F32;
+    size_t count = dataset->image_bytes / tu_dtype_size(dataset->info.dtype);
+    bool is_f32 = dataset->info.dtype == TU_F32;
     int32_t label;
-    *stored = tu__alloc_aligned(set->image_bytes + (numbers ? count : 0), "an image");
+    *stored = tu__alloc_aligned(dataset->image_bytes + (is_f32 ? count : 0), "an image");
     if (!*stored) return TU_NO_MEMORY;
-    *pixels = numbers ? (uint8_t *)*stored + set->image_bytes : *stored;
-    TU_TRY(tu_dataset_read(set, split, index, *stored, &label));
-    if (numbers) stretch(*stored, count, *pixels);
+    *pixels = is_f32 ? (uint8_t *)*stored + dataset->image_bytes : *stored;
+    TU_TRY(tu_dataset_read(dataset, split, index, *stored, &label));
+    if (is_f32) rescale_image(*stored, count, *pixels);
     return TU_OK;
 }
 
@@ -42,20 +43,20 @@ static tu_status write_png(const char *path, const tu__image *image) {
     void *bytes;
     size_t size;
     TU_TRY(tu__image_encode_png(image, &bytes, &size));
-    tu_status status = tu__save_file(path, bytes, size);
+    tu_status status = tu_file_save(path, bytes, size);
     tu__free(bytes);
     return status;
 }
 
-tu_status tu_dataset_save_image(const tu_dataset *set, tu_split split, int64_t index, const char *path) {
-    const tu_dataset_info *info = &set->info;
+tu_status tu_dataset_save_image(const tu_dataset *dataset, tu_split split, int64_t index, const char *path) {
+    const tu_dataset_info *info = &dataset->info;
     void *stored = NULL;
     uint8_t *pixels = NULL;
     if (info->channels != 1 && info->channels != 3)
         return tu_fail(TU_UNSUPPORTED,
-                       "data set '%s': images of %lld channels are no pictures: expected 1 or 3", info->name,
+                       "data set '%s': cannot save images with %lld channels: expected 1 or 3", info->name,
                        (long long)info->channels);
-    tu_status status = read_pixels(set, split, index, &stored, &pixels);
+    tu_status status = read_pixels(dataset, split, index, &stored, &pixels);
     if (status == TU_OK)
         status = write_png(path, &(tu__image){.height = info->height,
                                               .width = info->width,

@@ -1,8 +1,8 @@
-/* A reader of tar archives (POSIX ustar), as much as sets need: ordinary files with short names.
+/* Reads tar archives (POSIX ustar) as far as data sets need it: regular files with short names.
  *
- * An archive is blocks of 512 bytes: a header for each member, its bytes filled up to whole blocks, and an empty block at
- * the end. Members of other kinds (folders, links, extended headers) are passed over. Only names that the caller
- * expects are written, so an archive cannot reach outside the folder. */
+ * An archive consists of 512-byte blocks: a header per member, its contents padded to whole blocks, and an empty
+ * block at the end. Other members (folders, links, extended headers) are skipped. Only names that the caller expects
+ * are written, so an archive cannot write outside the folder. */
 #include "data/tar.h"
 
 #include <errno.h>
@@ -14,17 +14,17 @@
 #include "data/inflate.h"
 #include "data/progress.h"
 
-enum { BLOCK = 512, PIECE = 128 * BLOCK, MAX_NAMES = 64 };
+enum { BLOCK = 512, CHUNK_BYTES = 128 * BLOCK, MAX_NAMES = 64 };
 
-/* Where the fields of a header stand. */
+/* Offsets and sizes of header fields. */
 enum { NAME = 0, NAME_SIZE = 100, SIZE = 124, SIZE_SIZE = 12, CHECKSUM = 148, CHECKSUM_SIZE = 8, KIND = 156 };
 
 static tu_status corrupt(const char *archive, const char *what) {
-    return tu_fail(TU_CORRUPT, "'%s' is no good tar archive: %s", archive, what);
+    return tu_fail(TU_CORRUPT, "'%s' is not a valid tar archive: %s", archive, what);
 }
 
-/* Octal digits, ended by a space or NUL. */
-static bool octal(const unsigned char *field, size_t size, uint64_t *value) {
+/* Parses octal digits, ended by a space or NUL. */
+static bool parse_octal(const unsigned char *field, size_t size, uint64_t *value) {
     size_t i = 0;
     *value = 0;
     while (i < size && field[i] == ' ') i++;
@@ -34,12 +34,12 @@ static bool octal(const unsigned char *field, size_t size, uint64_t *value) {
     return i == size || field[i] == ' ' || field[i] == '\0';
 }
 
-/* The sum of the header's bytes, those of the sum itself counted as spaces. */
-static bool checksum_holds(const unsigned char *header) {
-    uint64_t claimed, sum = 0;
-    if (!octal(header + CHECKSUM, CHECKSUM_SIZE, &claimed)) return false;
+/* True if the checksum is correct: the sum of the header's bytes, with those of the checksum counted as spaces. */
+static bool is_checksum_valid(const unsigned char *header) {
+    uint64_t expected, sum = 0;
+    if (!parse_octal(header + CHECKSUM, CHECKSUM_SIZE, &expected)) return false;
     for (int i = 0; i < BLOCK; i++) sum += i >= CHECKSUM && i < CHECKSUM + CHECKSUM_SIZE ? ' ' : header[i];
-    return sum == claimed;
+    return sum == expected;
 }
 
 static bool is_empty(const unsigned char *header) {
@@ -59,18 +59,18 @@ static tu_status write_all(const char *path, int fd, const unsigned char *bytes,
     return TU_OK;
 }
 
-/* Copies the member's blocks, or passes over them when there is no file to write (-1). */
+/* Copies a member's blocks to `fd`, or skips them if it is -1. */
 static tu_status copy_member(const char *archive, tu__inflater *inflater, uint64_t size, const char *path,
                              int fd) {
-    unsigned char piece[PIECE];
+    unsigned char chunk[CHUNK_BYTES];
     while (size > 0) {
         uint64_t blocks = (size + BLOCK - 1) / BLOCK * BLOCK;
-        size_t wanted = blocks < PIECE ? (size_t)blocks : PIECE, got;
-        TU_TRY(tu__inflater_read(inflater, piece, wanted, &got));
-        if (got < wanted) return corrupt(archive, "it ends in the middle of a file");
-        size_t useful = size < wanted ? (size_t)size : wanted;
-        if (fd >= 0) TU_TRY(write_all(path, fd, piece, useful));
-        size -= useful;
+        size_t request = blocks < CHUNK_BYTES ? (size_t)blocks : CHUNK_BYTES, got;
+        TU_TRY(tu__inflater_read(inflater, chunk, request, &got));
+        if (got < request) return corrupt(archive, "it ends inside a file");
+        size_t payload = size < request ? (size_t)size : request;
+        if (fd >= 0) TU_TRY(write_all(path, fd, chunk, payload));
+        size -= payload;
     }
     return TU_OK;
 }
@@ -87,8 +87,9 @@ static tu_status extract(const char *archive, tu__inflater *inflater, uint64_t s
     return status;
 }
 
-/* The place of the header's last name among `names`; -1 when it is not wanted or no ordinary file. */
-static int wanted_name(const unsigned char *header, const char *const *names) {
+/* Returns the index of the member's last path component in `names`; -1 if it is not in the list or not a regular
+ * file. */
+static int find_name(const unsigned char *header, const char *const *names) {
     char path[NAME_SIZE + 1] = {0};
     if (header[KIND] != '0' && header[KIND] != '\0') return -1;
     memcpy(path, header + NAME, NAME_SIZE);
@@ -98,25 +99,25 @@ static int wanted_name(const unsigned char *header, const char *const *names) {
     return -1;
 }
 
-static tu_status walk(const char *archive, tu__inflater *inflater, const char *folder,
-                      const char *const *names, bool *found, const tu_dataset_options *options) {
+static tu_status extract_members(const char *archive, tu__inflater *inflater, const char *folder,
+                                 const char *const *names, bool *found, const tu_dataset_options *options) {
     unsigned char header[BLOCK];
     while (true) {
         size_t got;
         uint64_t size;
         TU_TRY(tu__inflater_read(inflater, header, BLOCK, &got));
         if (got == 0 || (got == BLOCK && is_empty(header))) return TU_OK;
-        if (got < BLOCK) return corrupt(archive, "it ends in the middle of a header");
-        if (!checksum_holds(header) || !octal(header + SIZE, SIZE_SIZE, &size))
-            return corrupt(archive, "a header does not agree with its checksum");
-        int wanted = wanted_name(header, names);
-        if (wanted < 0) {
+        if (got < BLOCK) return corrupt(archive, "it ends inside a header");
+        if (!is_checksum_valid(header) || !parse_octal(header + SIZE, SIZE_SIZE, &size))
+            return corrupt(archive, "a header has a wrong checksum");
+        int index = find_name(header, names);
+        if (index < 0) {
             TU_TRY(copy_member(archive, inflater, size, "", -1));
             continue;
         }
-        tu__tell(options, "unpacking", 0, 0);
-        TU_TRY(extract(archive, inflater, size, folder, names[wanted]));
-        found[wanted] = true;
+        tu__report_progress(options, "unpacking", 0, 0);
+        TU_TRY(extract(archive, inflater, size, folder, names[index]));
+        found[index] = true;
     }
 }
 
@@ -125,10 +126,10 @@ tu_status tu__tar_extract(const char *archive, const char *folder, const char *c
     bool found[MAX_NAMES] = {false};
     tu__inflater *inflater;
     TU_TRY(tu__inflater_open(archive, &inflater));
-    tu_status status = walk(archive, inflater, folder, names, found, options);
+    tu_status status = extract_members(archive, inflater, folder, names, found, options);
     tu__inflater_close(inflater);
     TU_TRY(status);
     for (int i = 0; names[i]; i++)
-        if (!found[i]) return tu_fail(TU_NOT_FOUND, "there is no '%s' in '%s'", names[i], archive);
+        if (!found[i]) return tu_fail(TU_NOT_FOUND, "'%s' is not in '%s'", names[i], archive);
     return TU_OK;
 }

@@ -1,7 +1,7 @@
-/* Finding the sum and the rectifier that follow a node, and taking them into its kernel. */
+/* Finds the addition and the relu after a node, and adds them to its kernel. */
 #include "device/epilogue.h"
 
-/* One number for each place along the last axis of `type`. */
+/* True if `bias` has one number per index of the last axis of `type`. */
 static bool is_bias(tu_type bias, tu_type type) {
     int64_t rank = type.shape.rank;
     return bias.dtype == type.dtype && bias.shape.rank >= 1 && bias.shape.rank <= rank &&
@@ -13,7 +13,7 @@ static bool can_add_bias(tu__selection *s, tu__edge other, tu__edge value) {
     return is_bias(*tu__type_of(s, other), *tu__type_of(s, value));
 }
 
-/* The other input of an addition to `value` that keeps its shape. */
+/* Finds the other operand of an addition to `value` that keeps its shape. */
 static bool find_added(tu__selection *s, const tu__node *add, tu__edge value, const tu__epilogue_rules *rules,
                        tu__edge *added) {
     if (!add || add->op->code != TU__OP_ADD) return false;

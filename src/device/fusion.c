@@ -1,20 +1,20 @@
-/* Fusion: which pointwise nodes become one kernel.
+/* Fusion: decides which pointwise nodes become one kernel.
  *
- * A cluster grows from a node whose value is wanted, its root, back over the pending nodes it stands on: those of the
- * same space of elements, computing type and level (select.c says what a level is). Casts, constants and broadcasts on
- * the way are no obstacle: a constant is a number in the program, a broadcast operand is read as often as it repeats.
- * Pepilogue nodes of another space, say a scale of [channels] under an image, are computed first by a kernel of their
- * own, and the cluster is gathered again: hence no cluster ever waits for itself.
+ * A cluster starts at a node whose value is needed, its root, and grows backwards over the pending nodes that it
+ * depends on, if they have the same shape, computing type and level (see select.c for levels). Casts, constants and
+ * broadcasts are fused too: a constant is a number in the kernel, a broadcast operand is read with repeated indices.
+ * Pending nodes of another shape, for example a scale of [channels] for an image, are obstacles: they are computed
+ * first by another kernel, and then the cluster is built again. So no cluster depends on itself.
  *
- * A member that others read too is stored along the way, unless those others are pointwise nodes still pending and
- * computing it again costs no more memory traffic than reading it would: then it stays pending.
+ * A member that other nodes read too is stored, unless these are pending pointwise nodes and recomputing it costs no
+ * more memory traffic than reading it: then it stays pending.
  *
- * What only the outside waits for at the end, typically the new values of all parameters, is joined into one kernel of
- * many pieces, so that a hundred small tensors cost one parallel loop. A piece must not read what its own kernel
- * writes, nor what was computed from that; such a piece begins the next kernel.
+ * Exports, typically the new values of all parameters, are fused horizontally into one kernel with many subkernels,
+ * so that a hundred small tensors cost one parallel loop. A subkernel must not depend on values that its own kernel
+ * writes; such a subkernel starts the next kernel.
  *
- * f32, bf16, f16, u8 and bool are computed in f32, where their values are exact; f64, i32 and i64 in f64. The choice is
- * made node by node and does not depend on what it is fused with, and neither do the bits of any result. */
+ * f32, bf16, f16, u8 and bool are computed in f32, where their values are exact; f64, i32 and i64 in f64. This is
+ * decided per node and does not depend on the fusion, so fusion does not change the bits of results. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -22,22 +22,22 @@
 #include "base/text.h"
 #include "device/fusion.h"
 
-/* ---- What a value is to a cluster ---- */
+/* ---- Operands ---- */
 
-static bool needs_wide(tu_dtype dtype) {
+static bool needs_f64(tu_dtype dtype) {
     return dtype == TU_F64 || dtype == TU_I32 || dtype == TU_I64;
 }
 
-static bool is_wide(const tu__selection *s, const tu__node *node) {
-    bool wide = needs_wide(node->outputs[0].dtype);
+static bool computes_in_f64(const tu__selection *s, const tu__node *node) {
+    bool wide = needs_f64(node->outputs[0].dtype);
     for (uint32_t i = 0; i < node->input_count; i++)
-        wide |= needs_wide(tu__type_of(s, node->inputs[i])->dtype);
+        wide |= needs_f64(tu__type_of(s, node->inputs[i])->dtype);
     return wide;
 }
 
-static bool may_join(const tu__cluster *c, const tu__node *node) {
+static bool can_join_cluster(const tu__cluster *c, const tu__node *node) {
     const tu__kernel_plan *p = c->s->plan;
-    return tu_shape_equal(node->outputs[0].shape, c->space) && is_wide(c->s, node) == c->wide &&
+    return tu_shape_equal(node->outputs[0].shape, c->space) && computes_in_f64(c->s, node) == c->wide &&
            p->level[node->id] == c->level;
 }
 
@@ -45,16 +45,16 @@ static tu__operand load_of(const tu__cluster *c, tu__edge value) {
     return (tu__operand){.kind = TU__LOAD, .value = value, .type = *tu__type_of(c->s, value)};
 }
 
-static tu__operand number_of(const tu__node *fill) {
+static tu__operand constant_operand(const tu__node *fill) {
     double number = tu__round_to(fill->outputs[0].dtype, tu__attrs(fill, fill)->number);
     return (tu__operand){.kind = TU__NUMBER, .number = number};
 }
 
-/* A pending node: a member, or something to be computed first. */
+/* Classifies a pending node: a member, or an obstacle. */
 static tu__operand pending_operand(const tu__cluster *c, tu__edge value) {
     const tu__node *node = c->s->graph->nodes[value.node];
-    bool member =
-        (node->op->traits & TU__POINTWISE) && may_join(c, node) && c->reserved < TU__MAX_CLUSTER_NODES;
+    bool member = (node->op->traits & TU__POINTWISE) && can_join_cluster(c, node) &&
+                  c->reserved < TU__MAX_CLUSTER_NODES;
     return (tu__operand){.kind = member ? TU__MEMBER : TU__OBSTACLE, .value = value};
 }
 
@@ -63,7 +63,7 @@ tu__operand tu__resolve(tu__cluster *c, tu__edge value) {
     for (;;) {
         const tu__node *node = c->s->graph->nodes[value.node];
         if (p->state[node->id] == TU__OUTSIDE) return load_of(c, value);
-        if (node->op->code == TU__OP_FILL) return number_of(node);
+        if (node->op->code == TU__OP_FILL) return constant_operand(node);
         bool same = node->input_count &&
                     tu_shape_equal(node->outputs[0].shape, tu__type_of(c->s, node->inputs[0])->shape);
         if (p->state[node->id] == TU__PENDING && node->op->code == TU__OP_BROADCAST)
@@ -78,20 +78,20 @@ tu__operand tu__resolve(tu__cluster *c, tu__edge value) {
     bool view = root.node != value.node;
     if (!view && p->mark[source->id] == c->id) return (tu__operand){.kind = TU__MEMBER, .value = value};
     if (p->state[source->id] != TU__PENDING) return load_of(c, value);
-    if (source->op->code == TU__OP_FILL) return number_of(source);
+    if (source->op->code == TU__OP_FILL) return constant_operand(source);
     return view ? (tu__operand){.kind = TU__OBSTACLE, .value = root} : pending_operand(c, value);
 }
 
-/* ---- Gathering ---- */
+/* ---- Building a cluster ---- */
 
-static void gather(tu__cluster *c, const tu__node *node) {
+static void add_members(tu__cluster *c, const tu__node *node) {
     tu__kernel_plan *p = c->s->plan;
     if (c->blocked || p->mark[node->id] == c->id) return;
     p->mark[node->id] = c->id;
     c->reserved++;
     for (uint32_t i = 0; i < node->input_count && !c->blocked; i++) {
         tu__operand operand = tu__resolve(c, node->inputs[i]);
-        if (operand.kind == TU__MEMBER) gather(c, c->s->graph->nodes[operand.value.node]);
+        if (operand.kind == TU__MEMBER) add_members(c, c->s->graph->nodes[operand.value.node]);
         if (operand.kind == TU__OBSTACLE) {
             c->blocked = true;
             c->obstacle = operand.value;
@@ -100,24 +100,24 @@ static void gather(tu__cluster *c, const tu__node *node) {
     if (!c->blocked) c->members[c->member_count++] = node;
 }
 
-/* Gathers, computing what is in the way until nothing is. */
-static tu_status gather_from(tu__selection *s, const tu__node *root, tu__cluster *c) {
+/* Builds the cluster of `root`. Computes obstacles first, until there is none. */
+static tu_status build_cluster(tu__selection *s, const tu__node *root, tu__cluster *c) {
     tu__kernel_plan *p = s->plan;
     do {
         *c = (tu__cluster){.s = s,
                            .id = ++p->cluster_count,
                            .space = root->outputs[0].shape,
-                           .wide = is_wide(s, root),
+                           .wide = computes_in_f64(s, root),
                            .level = p->level[root->id]};
-        gather(c, root);
+        add_members(c, root);
         if (c->blocked) TU_TRY(tu__require(s, c->obstacle));
     } while (c->blocked);
     return TU_OK;
 }
 
-/* ---- What is stored ---- */
+/* ---- Stored values ---- */
 
-static bool is_costly(tu__opcode op) {
+static bool is_expensive_op(tu__opcode op) {
     switch (op) {
     case TU__OP_ADD:
     case TU__OP_SUB:
@@ -146,7 +146,8 @@ static bool is_costly(tu__opcode op) {
     }
 }
 
-/* Cheap to compute again: one operation on at most one operand as large as its result, no wider, and small ones. */
+/* True if the node is cheap to recompute: one cheap operation with at most one large operand, none larger than the
+ * result. */
 static bool is_cheap(tu__cluster *c, const tu__node *node) {
     size_t bytes = tu_type_bytes(node->outputs[0]), large = 0;
     for (uint32_t i = 0; i < node->input_count; i++) {
@@ -157,12 +158,12 @@ static bool is_cheap(tu__cluster *c, const tu__node *node) {
         if (each > bytes) return false;
         if (8 * each > bytes) large++;
     }
-    return !is_costly(node->op->code) && large <= 1;
+    return !is_expensive_op(node->op->code) && large <= 1;
 }
 
-typedef enum demand { NOBODY, POINTWISE_LATER, NOW } demand;
+typedef enum reader_kind { NO_READER, FUSABLE_READER, OTHER_READER } reader_kind;
 
-static demand larger(demand a, demand b) {
+static reader_kind max_kind(reader_kind a, reader_kind b) {
     return a > b ? a : b;
 }
 
@@ -172,23 +173,23 @@ static bool is_sum_of(const tu__cluster *c, const tu__node *node) {
     return false;
 }
 
-/* Who, outside the cluster, reads a value: looks through views and broadcasts. */
-static demand demand_for(tu__cluster *c, tu__edge value) {
+/* Classifies the readers of a value outside the cluster; looks through views and broadcasts. */
+static reader_kind readers_outside(tu__cluster *c, tu__edge value) {
     tu__kernel_plan *p = c->s->plan;
     const tu__plan_value *v = tu__plan_value_of(c->s, value);
-    demand result = v->exported ? NOW : NOBODY;
-    for (uint32_t i = 0; i < v->reader_count && result != NOW; i++) {
+    reader_kind result = v->exported ? OTHER_READER : NO_READER;
+    for (uint32_t i = 0; i < v->reader_count && result != OTHER_READER; i++) {
         const tu__node *reader = c->s->graph->nodes[p->readers[v->first_reader + i]];
         if (p->mark[reader->id] == c->id || is_sum_of(c, reader)) continue;
         bool same = tu_shape_equal(reader->outputs[0].shape, c->space);
         if (reader->op->traits & TU__VIEW)
-            result = same ? larger(result, demand_for(c, (tu__edge){reader->id, 0})) : NOW;
+            result = same ? max_kind(result, readers_outside(c, (tu__edge){reader->id, 0})) : OTHER_READER;
         else if (p->state[reader->id] == TU__DONE)
-            continue; /* it computed the value itself */
-        else if ((reader->op->traits & TU__POINTWISE) && may_join(c, reader))
-            result = larger(result, POINTWISE_LATER);
+            continue; /* the reader recomputed the value */
+        else if ((reader->op->traits & TU__POINTWISE) && can_join_cluster(c, reader))
+            result = max_kind(result, FUSABLE_READER);
         else
-            result = NOW;
+            result = OTHER_READER;
     }
     return result;
 }
@@ -197,16 +198,16 @@ static bool is_root(const tu__cluster *c, uint32_t member) {
     return member + 1 == c->member_count;
 }
 
-/* Stored are the root, unless it was a sum in this cluster that asked for it, and what others read. */
-static void decide_stores(tu__cluster *c, const tu__node *asking) {
+/* Stores the root, unless only a sum of this cluster needs it, and all members that other kernels read. */
+static void choose_stored(tu__cluster *c, const tu__node *required_by) {
     tu__kernel_plan *p = c->s->plan;
     for (uint32_t i = 0; i < c->member_count; i++) {
         const tu__node *node = c->members[i];
-        demand wanted = demand_for(c, (tu__edge){node->id, 0});
-        bool asked = is_root(c, i) && !(asking && is_sum_of(c, asking));
-        bool again = wanted == POINTWISE_LATER && !asked && is_cheap(c, node);
-        c->stored[i] = asked || wanted == NOW || (wanted == POINTWISE_LATER && !again);
-        if (!again) p->state[node->id] = TU__DONE;
+        reader_kind readers = readers_outside(c, (tu__edge){node->id, 0});
+        bool is_required = is_root(c, i) && !(required_by && is_sum_of(c, required_by));
+        bool recompute = readers == FUSABLE_READER && !is_required && is_cheap(c, node);
+        c->stored[i] = is_required || readers == OTHER_READER || (readers == FUSABLE_READER && !recompute);
+        if (!recompute) p->state[node->id] = TU__DONE;
     }
     for (uint32_t i = 0; i < c->sum_count; i++) {
         c->summed[c->sum_members[i]] = !c->stored[c->sum_members[i]];
@@ -214,18 +215,18 @@ static void decide_stores(tu__cluster *c, const tu__node *asking) {
     }
 }
 
-/* ---- Sums at the end ---- */
+/* ---- Sums at the end of a cluster ---- */
 
-/* The space around the reduced axes; false when these are not one run. */
-static bool form_of(tu_shape shape, int64_t axes, tu__sum_form *f) {
+/* Computes the sizes around the reduced axes; false if these are not adjacent. */
+static bool sum_form_of(tu_shape shape, int64_t axes, tu__sum_form *f) {
     *f = (tu__sum_form){1, 1, 1};
-    bool inside = false, behind = false;
+    bool inside = false, after = false;
     for (int64_t i = 0; i < shape.rank; i++) {
         if (shape.dim[i] == 1) continue;
         bool reduced = axes >> i & 1;
-        if (reduced && behind) return false;
+        if (reduced && after) return false;
         inside |= reduced;
-        behind |= inside && !reduced;
+        after |= inside && !reduced;
         *(reduced ? &f->reduced : inside ? &f->inner : &f->outer) *= shape.dim[i];
     }
     return f->reduced > 1;
@@ -235,19 +236,19 @@ static bool is_sum(const tu__node *node) {
     return node->op->code == TU__OP_SUM || node->op->code == TU__OP_MEAN;
 }
 
-static void consider_sum(tu__cluster *c, uint32_t member, const tu__node *node) {
+static void try_add_sum(tu__cluster *c, uint32_t member, const tu__node *node) {
     const tu__kernel_plan *p = c->s->plan;
-    bool waits = p->state[node->id] == TU__WAITING || p->state[node->id] == TU__BUSY;
+    bool is_unlowered = p->state[node->id] == TU__WAITING || p->state[node->id] == TU__BUSY;
     tu__sum_form f;
-    if (!waits || !is_sum(node) || c->sum_count == TU__MAX_SUMS) return;
-    if (p->level[node->id] != c->level) return;                     /* it must wait for others */
-    if (!form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
-    bool cut = false;
-    tu__sum_kind kind = c->s->selector->sum_kind_of(c, c->members[member]->outputs[0].dtype, f, &cut);
+    if (!is_unlowered || !is_sum(node) || c->sum_count == TU__MAX_SUMS) return;
+    if (p->level[node->id] != c->level) return; /* it depends on other devices' values */
+    if (!sum_form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
+    bool splits_rows = false;
+    tu__sum_kind kind = c->s->selector->sum_kind_of(c, c->members[member]->outputs[0].dtype, f, &splits_rows);
     int64_t row = kind == TU__ROW_SUMS ? f.reduced : f.inner;
     if (kind == TU__NO_SUMS || (c->sum_count && (kind != c->sums || row != c->sum_row))) return;
     c->sums = kind;
-    c->sum_cut = cut;
+    c->splits_rows = splits_rows;
     c->sum_row = row;
     c->sum_nodes[c->sum_count] = node;
     c->sum_members[c->sum_count++] = member;
@@ -258,17 +259,17 @@ static void find_sums(tu__cluster *c) {
     for (uint32_t i = 0; i < c->member_count && c->s->selector->sum_kind_of; i++) {
         const tu__plan_value *v = tu__plan_value_of(c->s, (tu__edge){c->members[i]->id, 0});
         for (uint32_t r = 0; r < v->reader_count; r++)
-            consider_sum(c, i, c->s->graph->nodes[p->readers[v->first_reader + r]]);
+            try_add_sum(c, i, c->s->graph->nodes[p->readers[v->first_reader + r]]);
     }
 }
 
 /* ---- Kernels ---- */
 
-/* "sub+mul+add": the operations, in order, as far as they fit. */
-static const char *name_of(tu__selection *s, const tu__cluster *c, uint32_t pieces) {
+/* Returns "sub+mul+add": the operations in order, truncated after 48 characters. */
+static const char *kernel_name(tu__selection *s, const tu__cluster *c, uint32_t subkernels) {
     enum { ENOUGH = 48 };
     tu__text text = {0};
-    if (pieces > 1) tu__text_printf(&text, "%u x ", pieces);
+    if (subkernels > 1) tu__text_printf(&text, "%u x ", subkernels);
     for (uint32_t i = 0; i < c->member_count && text.length < ENOUGH; i++)
         tu__text_printf(&text, "%s%s", i ? "+" : "", c->members[i]->op->name);
     if (text.length >= ENOUGH) tu__text_printf(&text, "+...");
@@ -284,35 +285,35 @@ static tu_status cover_members(tu__kernel *k, const tu__cluster *c, uint32_t fro
     return TU_OK;
 }
 
-static tu__kernel *kernel_for(tu__selection *s, const tu__cluster *c) {
+static tu__kernel *new_kernel(tu__selection *s, const tu__cluster *c) {
     tu__kernel *k = tu__kernel_new(s, c->members[0], "pointwise", s->selector->run_pointwise);
     return k && cover_members(k, c, 1) == TU_OK ? k : NULL;
 }
 
 static tu_status fuse_one(tu__selection *s, const tu__node *node) {
     tu__cluster c;
-    const tu__node *asking = s->plan->asking;
-    s->plan->asking = NULL; /* for what is computed on the way */
-    TU_TRY(gather_from(s, node, &c));
+    const tu__node *required_by = s->plan->required_by;
+    s->plan->required_by = NULL; /* obstacles are not needed by that node */
+    TU_TRY(build_cluster(s, node, &c));
     find_sums(&c);
-    decide_stores(&c, asking);
-    tu__kernel *k = kernel_for(s, &c);
-    void *piece = tu__arena_alloc(&s->arena, s->selector->piece_bytes);
-    if (!k || !piece) return TU_NO_MEMORY;
-    TU_TRY(s->selector->make_piece(k, &c, piece));
-    k->name = name_of(s, &c, 1);
-    return k->name ? s->selector->finish_pieces(k, 1, piece) : TU_NO_MEMORY;
+    choose_stored(&c, required_by);
+    tu__kernel *k = new_kernel(s, &c);
+    void *subkernel = tu__arena_alloc(&s->arena, s->selector->subkernel_bytes);
+    if (!k || !subkernel) return TU_NO_MEMORY;
+    TU_TRY(s->selector->make_subkernel(k, &c, subkernel));
+    k->name = kernel_name(s, &c, 1);
+    return k->name ? s->selector->finish_subkernels(k, 1, subkernel) : TU_NO_MEMORY;
 }
 
-/* ---- Joining what the outside waits for ---- */
+/* ---- Kernels with several subkernels ---- */
 
-typedef struct joint {
+typedef struct multi_kernel {
     tu__selection *s;
-    tu__kernel *k; /* NULL: none begun */
+    tu__kernel *k; /* NULL: not started */
     uint32_t level, first_kernel;
-    char *pieces; /* of selector->piece_bytes each */
+    char *subkernels; /* of selector->subkernel_bytes each */
     uint32_t count, capacity;
-} joint;
+} multi_kernel;
 
 static bool reads_any(const tu__kernel *k, const bool *buffers) {
     for (uint32_t i = 0; i < k->read_count; i++)
@@ -320,30 +321,30 @@ static bool reads_any(const tu__kernel *k, const bool *buffers) {
     return false;
 }
 
-/* Marks the buffers written by the joint kernel, and those computed from them. */
-static void taint(const joint *j, bool *tainted) {
+/* Marks the buffers that the kernel writes, and those computed from them. */
+static void find_tainted(const multi_kernel *j, bool *tainted) {
     const tu__kernel_plan *p = j->s->plan;
-    bool again = true;
-    while (again) {
-        again = false;
+    bool changed = true;
+    while (changed) {
+        changed = false;
         for (uint32_t i = j->first_kernel; i < p->kernel_count; i++) {
             const tu__kernel *k = p->kernels[i];
             bool taints = k == j->k || reads_any(k, tainted);
             for (uint32_t w = 0; w < k->write_count && taints; w++) {
-                again |= !tainted[k->writes[w]];
+                changed |= !tainted[k->writes[w]];
                 tainted[k->writes[w]] = true;
             }
         }
     }
 }
 
-/* Whether an operand of the cluster is written by the joint kernel or computed from what it writes. */
-static tu_status depends_on_joint(const joint *j, tu__cluster *c, bool *depends) {
+/* Sets `*depends` if an operand of the cluster is written by the kernel or computed from its results. */
+static tu_status depends_on_kernel(const multi_kernel *j, tu__cluster *c, bool *depends) {
     tu__kernel_plan *p = j->s->plan;
     *depends = false;
     bool *tainted = tu__alloc_array(p->buffer_count + 1, sizeof *tainted, "a plan");
     if (!tainted) return TU_NO_MEMORY;
-    taint(j, tainted);
+    find_tainted(j, tainted);
     for (uint32_t i = 0; i < c->member_count; i++)
         for (uint32_t k = 0; k < c->members[i]->input_count; k++) {
             tu__operand operand = tu__resolve(c, c->members[i]->inputs[k]);
@@ -355,54 +356,55 @@ static tu_status depends_on_joint(const joint *j, tu__cluster *c, bool *depends)
     return TU_OK;
 }
 
-static tu_status finish_joint(joint *j, const tu__cluster *last) {
+static tu_status finish_multi_kernel(multi_kernel *j, const tu__cluster *last) {
     if (!j->k) return TU_OK;
-    void *pieces = tu__arena_copy(&j->s->arena, j->pieces, j->count * j->s->selector->piece_bytes);
-    j->k->name = name_of(j->s, last, j->count);
-    if (!pieces || !j->k->name) return TU_NO_MEMORY;
-    tu_status status = j->s->selector->finish_pieces(j->k, j->count, pieces);
+    void *subkernels =
+        tu__arena_copy(&j->s->arena, j->subkernels, j->count * j->s->selector->subkernel_bytes);
+    j->k->name = kernel_name(j->s, last, j->count);
+    if (!subkernels || !j->k->name) return TU_NO_MEMORY;
+    tu_status status = j->s->selector->finish_subkernels(j->k, j->count, subkernels);
     j->k = NULL;
     j->count = 0;
     return status;
 }
 
-static tu_status add_piece(joint *j, tu__cluster *c) {
-    size_t piece_bytes = j->s->selector->piece_bytes;
+static tu_status add_subkernel(multi_kernel *j, tu__cluster *c) {
+    size_t subkernel_bytes = j->s->selector->subkernel_bytes;
     if (j->count == j->capacity) {
         uint32_t capacity = j->capacity ? 2 * j->capacity : 16;
-        char *grown = tu__realloc(j->pieces, capacity * piece_bytes, "a plan");
+        char *grown = tu__realloc(j->subkernels, capacity * subkernel_bytes, "a plan");
         if (!grown) return TU_NO_MEMORY;
-        j->pieces = grown;
+        j->subkernels = grown;
         j->capacity = capacity;
     }
     if (!j->k) {
         j->first_kernel = j->s->plan->kernel_count;
         j->level = c->level;
-        j->k = kernel_for(j->s, c);
+        j->k = new_kernel(j->s, c);
         if (!j->k) return TU_NO_MEMORY;
     } else {
         TU_TRY(cover_members(j->k, c, 0));
     }
-    return j->s->selector->make_piece(j->k, c, j->pieces + piece_bytes * j->count++);
+    return j->s->selector->make_subkernel(j->k, c, j->subkernels + subkernel_bytes * j->count++);
 }
 
-static tu_status join(joint *j, const tu__node *node, tu__cluster *previous) {
+static tu_status add_cluster(multi_kernel *j, const tu__node *node, tu__cluster *previous) {
     tu__cluster c;
-    TU_TRY(gather_from(j->s, node, &c));
+    TU_TRY(build_cluster(j->s, node, &c));
     bool depends = false;
-    if (j->k) TU_TRY(depends_on_joint(j, &c, &depends));
-    if (j->k && (depends || c.level != j->level)) TU_TRY(finish_joint(j, previous));
-    decide_stores(&c, NULL);
-    TU_TRY(add_piece(j, &c));
+    if (j->k) TU_TRY(depends_on_kernel(j, &c, &depends));
+    if (j->k && (depends || c.level != j->level)) TU_TRY(finish_multi_kernel(j, previous));
+    choose_stored(&c, NULL);
+    TU_TRY(add_subkernel(j, &c));
     *previous = c;
     return TU_OK;
 }
 
-/* ---- Joining casts of leaves ---- */
+/* ---- Casts of leaves ---- */
 
-/* Whether a cast will be wanted as it is: an operation that is not pointwise reads it, or it is as small as a bias,
- * which products take in though an addition reads it. */
-static bool is_wanted_alone(const tu__selection *s, const tu__node *node) {
+/* True if the result of a cast will be needed in memory: a node that is not pointwise reads it, or it is small like
+ * a bias, which becomes part of a product's epilogue although an addition reads it. */
+static bool needs_own_buffer(const tu__selection *s, const tu__node *node) {
     enum { SMALL = 4096 };
     if (tu_shape_elements(node->outputs[0].shape) <= SMALL) return true;
     const tu__plan_value *v = tu__plan_value_of((tu__selection *)s, (tu__edge){node->id, 0});
@@ -414,28 +416,28 @@ static bool is_wanted_alone(const tu__selection *s, const tu__node *node) {
     return v->exported;
 }
 
-/* A cast that waits for nothing. */
+/* True for a cast whose input is in memory from the start. */
 static bool is_leaf_cast(const tu__selection *s, const tu__node *node) {
     const tu__kernel_plan *p = s->plan;
     return node->op->code == TU__OP_CAST &&
            (p->state[node->id] == TU__WAITING || p->state[node->id] == TU__PENDING) &&
-           p->state[node->inputs[0].node] == TU__OUTSIDE && is_wanted_alone(s, node);
+           p->state[node->inputs[0].node] == TU__OUTSIDE && needs_own_buffer(s, node);
 }
 
-/* Many small tensors, parameters mostly, in one launch instead of one each. */
+/* Fuses the casts of many small tensors, mostly parameters, into one kernel. */
 static tu_status fuse_leaf_casts(tu__selection *s, uint32_t level) {
     tu__kernel_plan *p = s->plan;
-    joint j = {.s = s};
+    multi_kernel j = {.s = s};
     tu__cluster previous = {0};
     tu_status status = TU_OK;
     for (uint32_t i = 0; i < p->part->node_count && status == TU_OK; i++) {
         const tu__node *node = s->graph->nodes[p->part->nodes[i]];
         if (!is_leaf_cast(s, node) || p->level[node->id] != level) continue;
         p->state[node->id] = TU__PENDING;
-        status = join(&j, node, &previous);
+        status = add_cluster(&j, node, &previous);
     }
-    if (status == TU_OK) status = finish_joint(&j, &previous);
-    tu__free(j.pieces);
+    if (status == TU_OK) status = finish_multi_kernel(&j, &previous);
+    tu__free(j.subkernels);
     return status;
 }
 
@@ -445,43 +447,43 @@ tu_status tu__fuse(tu__selection *s, const tu__node *node) {
     return fuse_one(s, node);
 }
 
-/* ---- What the outside waits for ---- */
+/* ---- Exports ---- */
 
-typedef struct wanted {
+typedef struct export_root {
     uint32_t level, node;
-} wanted;
+} export_root;
 
-/* By level; within one, later nodes first: an export that another one stands on becomes a member of its piece. */
-static int compare_wanted(const void *a, const void *b) {
-    const wanted *x = a, *y = b;
+/* Sorts by level, later nodes first: so an export that another one depends on becomes a member of its subkernel. */
+static int compare_export_roots(const void *a, const void *b) {
+    const export_root *x = a, *y = b;
     if (x->level != y->level) return x->level < y->level ? -1 : 1;
     return (x->node < y->node) - (x->node > y->node);
 }
 
-static tu_status join_all(joint *j, uint32_t count, const wanted *list) {
+static tu_status add_all_exports(multi_kernel *j, uint32_t count, const export_root *list) {
     const tu__kernel_plan *p = j->s->plan;
     tu__cluster previous = {0};
     for (uint32_t i = 0; i < count; i++) {
         const tu__node *node = j->s->graph->nodes[list[i].node];
         if (p->state[node->id] == TU__PENDING && (node->op->traits & TU__POINTWISE))
-            TU_TRY(join(j, node, &previous));
+            TU_TRY(add_cluster(j, node, &previous));
     }
-    return finish_joint(j, &previous);
+    return finish_multi_kernel(j, &previous);
 }
 
 tu_status tu__fuse_exports(tu__selection *s) {
     tu__kernel_plan *p = s->plan;
     uint32_t count = p->part->export_count;
-    wanted *list = tu__alloc_array(count + 1, sizeof *list, "a plan");
+    export_root *list = tu__alloc_array(count + 1, sizeof *list, "a plan");
     if (!list) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t node = tu__root_of(s, p->part->exports[i]).node;
-        list[i] = (wanted){p->level[node], node};
+        list[i] = (export_root){p->level[node], node};
     }
-    qsort(list, count, sizeof *list, compare_wanted);
-    joint j = {.s = s};
-    tu_status status = join_all(&j, count, list);
-    tu__free(j.pieces);
+    qsort(list, count, sizeof *list, compare_export_roots);
+    multi_kernel j = {.s = s};
+    tu_status status = add_all_exports(&j, count, list);
+    tu__free(j.subkernels);
     tu__free(list);
     return status;
 }

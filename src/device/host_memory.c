@@ -1,5 +1,5 @@
-/* The host's memory as a device's: addresses that every other such device and the engine itself can read, so that a
- * copy is a memcpy, or nothing where memory is shared. The device's own instance is not looked at. */
+/* Host memory as device memory. All such devices and the engine can read these addresses, so a copy is a memcpy. The
+ * functions do not use the device instance. */
 #include "device/host_memory.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Memory of devices that compute in the host's: the slots allocate, release, upload, download and copy of their tables. */
+/* Functions for devices that compute in host memory: allocate, release, upload, download and copy of their tables. */
 #ifndef TU__DEVICE_HOST_MEMORY_H
 #define TU__DEVICE_HOST_MEMORY_H
 
@@ -6,9 +6,9 @@
 
 tu_status tu__host_allocate(tu_device_instance *device, size_t bytes, void **address);
 void tu__host_release(tu_device_instance *device, void *address);
-/* Both upload and download. */
+/* For both upload and download. */
 tu_status tu__host_move(tu_device_instance *device, void *to, const void *from, size_t bytes);
-/* From any device whose memory is the host's. */
+/* Copies from any device that computes in host memory. */
 tu_status tu__host_copy(tu_device_instance *device, void *to, tu_device_instance *other,
                         const tu_device_api *other_api, const void *from, size_t bytes);
 

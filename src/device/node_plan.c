@@ -1,4 +1,4 @@
-/* A kernel a node, a dense buffer a value. */
+/* One kernel per node, one dense buffer per value. */
 #include "device/node_plan.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 typedef struct builder {
     tu__node_plan *plan;
-    const tu_partition *part;
+    const tu_partition *partition;
     uint32_t *buffer_of; /* per output of the graph's nodes: its buffer + 1; 0: none yet */
     uint32_t *slot;      /* node -> first output */
     tu_buffer *buffers;
@@ -19,7 +19,7 @@ static uint32_t buffer_for(builder *b, tu_edge value) {
     uint32_t *at = &b->buffer_of[b->slot[value.node] + value.output];
     if (!*at) {
         b->buffers[b->buffer_count] = (tu_buffer){
-            .bytes = tu_type_bytes(tu_edge_type(b->part->graph, value)), .value = value, .dense = true};
+            .bytes = tu_type_bytes(tu_edge_type(b->partition->graph, value)), .value = value, .dense = true};
         *at = ++b->buffer_count;
     }
     return *at - 1;
@@ -44,8 +44,8 @@ static tu_status fill_kernel(builder *b, const tu__node *node, tu_kernel *k) {
     return TU_OK;
 }
 
-static tu_status fill(builder *b) {
-    const tu_graph *graph = b->part->graph;
+static tu_status fill_plan(builder *b) {
+    const tu_graph *graph = b->partition->graph;
     uint32_t outputs = 0;
     b->slot = tu__alloc_array(graph->node_count, sizeof *b->slot, "a plan");
     if (!b->slot) return TU_NO_MEMORY;
@@ -55,26 +55,26 @@ static tu_status fill(builder *b) {
     }
     b->buffer_of = tu__alloc_array(outputs, sizeof *b->buffer_of, "a plan");
     b->buffers = tu__arena_alloc(&b->plan->arena, outputs * sizeof *b->buffers);
-    tu_kernel *kernels = tu__arena_alloc(&b->plan->arena, b->part->node_count * sizeof *kernels);
+    tu_kernel *kernels = tu__arena_alloc(&b->plan->arena, b->partition->node_count * sizeof *kernels);
     if (!b->buffer_of || !b->buffers || !kernels) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < b->part->node_count; i++)
-        TU_TRY(fill_kernel(b, graph->nodes[b->part->nodes[i]], &kernels[i]));
-    for (uint32_t i = 0; i < b->part->export_count; i++) buffer_for(b, b->part->exports[i]);
+    for (uint32_t i = 0; i < b->partition->node_count; i++)
+        TU_TRY(fill_kernel(b, graph->nodes[b->partition->nodes[i]], &kernels[i]));
+    for (uint32_t i = 0; i < b->partition->export_count; i++) buffer_for(b, b->partition->exports[i]);
     b->plan->plan.buffers = b->buffers;
     b->plan->plan.buffer_count = b->buffer_count;
     b->plan->plan.kernels = kernels;
-    b->plan->plan.kernel_count = b->part->node_count;
+    b->plan->plan.kernel_count = b->partition->node_count;
     return TU_OK;
 }
 
-tu_status tu__node_plan_select(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
+tu_status tu__node_plan_select(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     tu__node_plan *p = tu__alloc(sizeof *p, "a plan");
     if (!p) return TU_NO_MEMORY;
     p->plan.struct_size = sizeof p->plan;
     p->arena.purpose = "a plan";
-    p->graph = part->graph;
-    builder b = {.plan = p, .part = part};
-    tu_status status = fill(&b);
+    p->graph = partition->graph;
+    builder b = {.plan = p, .partition = partition};
+    tu_status status = fill_plan(&b);
     tu__free(b.slot);
     tu__free(b.buffer_of);
     if (status != TU_OK) {

@@ -1,25 +1,25 @@
-/* Finding what a batch normalisation's kernels take in: the rectifier and the join of a residual block behind it, and the
- * rectifier's gradient in front of its own.
+/* Finds the nodes to fuse into the kernels of a batch normalisation: the relu and the addition of a residual block
+ * after it, and the relu's gradient before its gradient.
  *
- * Normalisation is bound by memory, so what counts is how often a value of x's size passes by:
+ * Normalisation is memory-bound, so the cost is the number of passes over values of x's size:
  *
- *     forward    y, then relu                      5 passes    3 in one kernel (statistics; x read, result written)
- *                y, then + join, relu              6           4
- *     backward   dy where y > 0, then dx           8           5
- *                dy + dy' where y + join > 0, dx   9           7, and a bit an element
+ *     forward    y, then relu                          5 passes    fused: 3 (statistics; read x, write the result)
+ *                y, then + other, relu                 6           4
+ *     backward   dy where y > 0, then dx               8           5
+ *                dy + dy' where y + other > 0, dx      9           7, and one bit per element
  *
- * The third needs no mask in memory: the forward kernel leaves the factors that y was made with (tu__kernel_leave), the
- * gradient computes y again from x, which it reads anyway, with the same bits. Behind a join that would cost reading the
- * join; a device that likes may leave a mask instead, and masks while it sums.
+ * The third case needs no mask in memory: the forward kernel saves the factors of y (tu__kernel_leave), and the
+ * gradient computes y again from x, which it reads anyway, with the same bits. After an addition this would need the
+ * other operand too; a device may save a mask instead, and apply it while it sums.
  *
- * The statistics are results of their own, which anybody may read. So the join must be in memory already, or it might
- * wait for them; and what is taken in must be of the node's level, as in any kernel with several results (select.c).
- */
+ * The statistics are separate results that other nodes may read. So the other operand must be in memory already
+ * (otherwise it might depend on the statistics), and the fused nodes must have the node's level, as in any kernel
+ * with several results (select.c). */
 #include "device/norm_fusion.h"
 
-/* ---- Behind y ---- */
+/* ---- After y ---- */
 
-/* A free reader of the same level. */
+/* Returns the only reader of a value, if it is free and of the same level. */
 static const tu__node *level_reader(tu__selection *s, tu__edge value) {
     const uint32_t *level = s->plan->level;
     const tu__node *reader = tu__free_reader(s, value);
@@ -57,28 +57,28 @@ bool tu__norm_epilogue_is_compared(tu__selection *s, const tu__epilogue *e) {
     return false;
 }
 
-/* ---- In front of dx ---- */
+/* ---- Before dx ---- */
 
-/* The normalisation whose y is `value`, if its kernel left something. */
-static const tu__node *leaving_norm(const tu__selection *s, tu__edge value) {
+/* Returns the normalisation whose y is `value`, if its kernel saved data. */
+static const tu__node *norm_with_saved_data(const tu__selection *s, tu__edge value) {
     const tu__node *norm = s->graph->nodes[value.node];
-    bool own = norm->op->code == TU__OP_BATCH_NORM && value.output == 0;
-    return own && s->plan->beside[norm->id] != TU__NONE ? norm : NULL;
+    bool is_y = norm->op->code == TU__OP_BATCH_NORM && value.output == 0;
+    return is_y && s->plan->beside[norm->id] != TU__NONE ? norm : NULL;
 }
 
-/* The normalisation whose y, rectified, is `value`; `joined`: something was added to y in between. */
-static const tu__node *rectified_by(const tu__selection *s, tu__edge value, bool *joined) {
+/* Returns the normalisation whose y, after a relu, is `value`; `joined`: something was added to y before the relu. */
+static const tu__node *norm_before_relu(const tu__selection *s, tu__edge value, bool *joined) {
     const tu__node *relu = s->graph->nodes[value.node];
     if (relu->op->code != TU__OP_RELU) return NULL;
     const tu__node *inner = s->graph->nodes[relu->inputs[0].node];
     *joined = inner->op->code == TU__OP_ADD;
-    if (!*joined) return leaving_norm(s, relu->inputs[0]);
-    const tu__node *norm = leaving_norm(s, inner->inputs[0]);
-    return norm ? norm : leaving_norm(s, inner->inputs[1]);
+    if (!*joined) return norm_with_saved_data(s, relu->inputs[0]);
+    const tu__node *norm = norm_with_saved_data(s, inner->inputs[0]);
+    return norm ? norm : norm_with_saved_data(s, inner->inputs[1]);
 }
 
-/* Whether `gradient` is of `forward`: the same x, and the statistics taken of it. */
-static bool belongs_to(const tu__selection *s, const tu__node *gradient, const tu__node *forward) {
+/* True if `gradient` is that of `forward`: the same x and the statistics computed from it. */
+static bool is_gradient_of(const tu__selection *s, const tu__node *gradient, const tu__node *forward) {
     return tu__same_edge(tu__root_of(s, gradient->inputs[0]), tu__root_of(s, forward->inputs[0])) &&
            tu__same_edge(gradient->inputs[2], (tu__edge){forward->id, 1}) &&
            tu__same_edge(gradient->inputs[3], (tu__edge){forward->id, 2});
@@ -88,22 +88,22 @@ static bool is_pending(tu__selection *s, tu__edge value) {
     return s->plan->state[tu__root_of(s, value).node] == TU__PENDING;
 }
 
-/* Takes in the sum of two values in memory that only the choice reads. */
+/* Fuses an addition of two values in memory that only the select reads. */
 static void find_sum(tu__selection *s, tu__rectified *r) {
     const tu__node *add = s->graph->nodes[r->dy.node];
     const tu_type *type = tu__type_of(s, r->dy);
-    bool takes = add->op->code == TU__OP_ADD && s->plan->state[add->id] == TU__PENDING &&
-                 s->plan->level[add->id] == s->plan->level[r->select->id] &&
-                 tu__only_reader(s, r->dy) == r->select;
-    for (uint32_t i = 0; i < 2 && takes; i++)
-        takes = same_type(tu__type_of(s, add->inputs[i]), type) && !is_pending(s, add->inputs[i]);
-    if (!takes) return;
+    bool can_fuse = add->op->code == TU__OP_ADD && s->plan->state[add->id] == TU__PENDING &&
+                    s->plan->level[add->id] == s->plan->level[r->select->id] &&
+                    tu__only_reader(s, r->dy) == r->select;
+    for (uint32_t i = 0; i < 2 && can_fuse; i++)
+        can_fuse = same_type(tu__type_of(s, add->inputs[i]), type) && !is_pending(s, add->inputs[i]);
+    if (!can_fuse) return;
     r->add = add;
     r->dy = add->inputs[0];
     r->other = add->inputs[1];
 }
 
-/* With a mask, dy must be in memory anyway: what would be computed for this alone is better chosen from at once. */
+/* With a mask, dy must be in memory anyway. If it is still pending, it is better fused with the select. */
 static bool can_mask(tu__selection *s, tu__rectified *r) {
     find_sum(s, r);
     return !is_pending(s, r->dy);
@@ -114,37 +114,38 @@ bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *f
     const tu__kernel_plan *p = s->plan;
     tu__edge dy = node->inputs[TU__NORM_DY];
     const tu__node *select = s->graph->nodes[dy.node];
-    bool choice = select->op->code == TU__OP_SELECT && p->state[select->id] == TU__PENDING &&
-                  p->level[select->id] == p->level[node->id] && tu__is_zero(s, select->inputs[2]);
-    if (!choice) return false;
+    bool is_select = select->op->code == TU__OP_SELECT && p->state[select->id] == TU__PENDING &&
+                     p->level[select->id] == p->level[node->id] && tu__is_zero(s, select->inputs[2]);
+    if (!is_select) return false;
     const tu__node *greater = s->graph->nodes[select->inputs[0].node];
-    bool positive = greater->op->code == TU__OP_GREATER && tu__is_zero(s, greater->inputs[1]), joined = false;
-    const tu__node *forward = positive ? rectified_by(s, greater->inputs[0], &joined) : NULL;
+    bool is_positive_test = greater->op->code == TU__OP_GREATER && tu__is_zero(s, greater->inputs[1]),
+         joined = false;
+    const tu__node *forward = is_positive_test ? norm_before_relu(s, greater->inputs[0], &joined) : NULL;
     if (!forward) return false;
     *found = (tu__rectified){
         .select = select, .greater = greater, .forward = forward, .joined = joined, .dy = select->inputs[1]};
     if (!same_type(tu__type_of(s, greater->inputs[0]), tu__type_of(s, dy)) ||
         !same_type(tu__type_of(s, found->dy), tu__type_of(s, dy)))
         return false;
-    return joined ? can_mask(s, found) : tu__only_reader(s, dy) == node && belongs_to(s, node, forward);
+    return joined ? can_mask(s, found) : tu__only_reader(s, dy) == node && is_gradient_of(s, node, forward);
 }
 
-static tu_status take_in(tu__kernel *k, const tu__node *node) {
+static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
     tu__mark_done(k->owner, node);
     return tu__kernel_cover(k, node);
 }
 
 tu_status tu__kernel_take_rectified(tu__kernel *k, const tu__rectified *found) {
-    TU_TRY(take_in(k, found->select));
-    if (tu__only_reader(k->owner, (tu__edge){found->greater->id, 0})) TU_TRY(take_in(k, found->greater));
-    TU_TRY(take_in(k, found->add));
+    TU_TRY(fuse_node(k, found->select));
+    if (tu__only_reader(k->owner, (tu__edge){found->greater->id, 0})) TU_TRY(fuse_node(k, found->greater));
+    TU_TRY(fuse_node(k, found->add));
     TU_TRY(tu__kernel_find(k, found->forward));
     return found->add ? tu__kernel_read(k, found->other) : TU_OK;
 }
 
 tu__edge tu__norm_reads(tu__selection *s, const tu__node *node, uint32_t index) {
     tu__rectified r;
-    bool itself = index == TU__NORM_DY && tu__find_rectified(s, node, &r);
-    return itself ? r.dy : node->inputs[index];
+    bool fuses_relu = index == TU__NORM_DY && tu__find_rectified(s, node, &r);
+    return fuses_relu ? r.dy : node->inputs[index];
 }

@@ -1,5 +1,5 @@
-/* What surrounds a batch normalisation and becomes part of its kernels, on every device that fuses: norm_fusion.c finds
- * it, the device's norm.c computes it. */
+/* Fusion around batch normalisation, for every device that fuses: norm_fusion.c finds the nodes, the device's norm.c
+ * computes them. */
 #ifndef TU__DEVICE_NORM_FUSION_H
 #define TU__DEVICE_NORM_FUSION_H
 
@@ -8,20 +8,21 @@
 
 enum { TU__NORM_DY = 4 /* batch_norm_grad's input dy */ };
 
-/* What follows y: the sum with another value of its type, which is joined to it, a rectifier, or both. tu__kernel_end
- * takes it in. */
+/* Finds the nodes after y to fuse: an addition of another value of y's type, a relu, or both. tu__kernel_end adds
+ * them to the kernel. */
 TU__SHARED tu__epilogue tu__norm_epilogue_of(tu__selection *s, const tu__node *node);
 /* "batch_norm+add+relu" */
 TU__SHARED const char *tu__norm_epilogue_name(const tu__epilogue *epilogue);
-/* Whether anybody asks where the rectified result is above zero: a gradient will. */
+/* True if the result of the relu is compared by `greater`, as its gradient does. */
 TU__SHARED bool tu__norm_epilogue_is_compared(tu__selection *s, const tu__epilogue *epilogue);
 
-/* A gradient that reaches a batch_norm_grad through a rectifier: inputs[TU__NORM_DY] is `dy` where the rectified y of
- * `forward` is above zero, and zero elsewhere. The kernel of `forward` left what tells (tu__kernel_leave):
+/* A gradient of batch_norm_grad that comes through a relu: inputs[TU__NORM_DY] is `dy` where the relu of the y of
+ * `forward` is above zero, else zero. The kernel of `forward` saved what is needed to decide that
+ * (tu__kernel_leave):
  *
- *   its factors   nothing was joined to y, and the gradient is of `forward` itself: y is computed again
- *   a mask        something was joined: `joined`. The gradient goes to others too, so it is a result of the kernel; and
- *                 where it is the sum of two values that nobody else wants, the kernel adds them up: `add` */
+ *   its factors   if nothing was added to y, and the gradient is that of `forward` itself: y is computed again
+ *   a mask        if something was added (`joined`). Other nodes read the gradient too, so it is a result of the
+ *                 kernel. If it is the sum of two values that only it reads, the kernel also adds them: `add` */
 typedef struct tu__rectified {
     const tu__node *select, *greater, *forward;
     bool joined;
@@ -29,13 +30,13 @@ typedef struct tu__rectified {
     tu__edge dy, other;
 } tu__rectified;
 
-/* Whether `node` is a batch_norm_grad that can take that in. Asked again later, it answers the same until the kernel is
+/* True if `node` is a batch_norm_grad that can fuse this. The result stays the same until the node's kernel is
  * made. */
 TU__SHARED bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *found);
-/* Input `index` as the lowering rule will read it: what it is computed from, where the kernel does that itself. */
+/* Returns the value that the lowering rule reads in place of input `index`: `dy` if the kernel fuses the relu. */
 TU__SHARED tu__edge tu__norm_reads(tu__selection *s, const tu__node *node, uint32_t index);
-/* Has the kernel cover the choice, and read what the forward kernel left, as its next entry of k->in; then `other`, if
- * there is one. */
+/* Adds the select to the kernel, and a read of what the forward kernel saved, as the next entry of k->in; then a
+ * read of `other`, if there is one. */
 TU__SHARED tu_status tu__kernel_take_rectified(tu__kernel *k, const tu__rectified *found);
 
 #endif

@@ -1,8 +1,8 @@
-/* The devices there are: kinds built in and plugged in, and those that programs have opened.
+/* The device registry: built-in kinds, plug-ins, and open devices.
  *
- * A list of devices is written as on the command line: names with commas; a range "null:0-3"; "cpu:0/2" for a
- * device split into logical ones, "cpu:0.1/2" for one of these; a kind alone means its number 0; "all" means the GPUs
- * if there are any that can be used, else the CPU. */
+ * A list of devices has the syntax of the command line: device specs separated by commas. A spec is a name; a range
+ * "null:0-3"; "cpu:0/2" for a device split into two logical devices, "cpu:0.1/2" for one of these; a kind, which
+ * means its device 0; or "all", which means all usable GPUs, or the CPU if there is none. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stddef.h>
@@ -18,12 +18,13 @@
 
 /* ---- Kinds ---- */
 
-enum { MAX_KINDS = 32, MAX_PARTS = 1024 };
+enum { MAX_KINDS = 32, MAX_LOGICAL = 1024 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static const tu_device_api *kinds[MAX_KINDS];
-static tu_device_api plugins[MAX_KINDS]; /* what plug-ins gave, with the slots they do not know empty */
-static const tu_device_api *plugin_tables[MAX_KINDS];
+static tu_device_api
+    plugins[MAX_KINDS]; /* copies of the plug-ins' tables; functions that they lack are NULL */
+static const tu_device_api *plugin_tables[MAX_KINDS]; /* the originals */
 static int plugin_count;
 static int kind_count;
 static tu__device *opened;
@@ -35,49 +36,51 @@ static tu_status add_kind(const tu_device_api *api) {
             return TU_OK;
         } else if (strcmp(kinds[i]->kind, api->kind) == 0)
             return kinds[i] == api ? TU_OK
-                                   : tu_fail(TU_INVALID, "device kind '%s' is there already", api->kind);
-    if (kind_count == MAX_KINDS) return tu_fail(TU_UNSUPPORTED, "at most %d kinds of devices", MAX_KINDS);
+                                   : tu_fail(TU_INVALID, "device kind '%s' is already registered", api->kind);
+    if (kind_count == MAX_KINDS)
+        return tu_fail(TU_UNSUPPORTED, "too many device kinds: expected at most %d", MAX_KINDS);
     kinds[kind_count++] = api;
     return TU_OK;
 }
 
 static tu_status check_plugin(const char *path, const tu_device_api *api) {
-    if (!api) return tu_fail(TU_INVALID, "device plug-in '%s' describes no device", path);
+    if (!api) return tu_fail(TU_INVALID, "device plug-in '%s': tu_device_plugin returned NULL", path);
     if (api->abi != TU_DEVICE_ABI)
         return tu_fail(TU_UNSUPPORTED,
-                       "device plug-in '%s' is made for device interface %u, this library has %d: "
-                       "build the plug-in against this library's headers",
+                       "device plug-in '%s' was built for device interface %u, this library has %d: "
+                       "rebuild the plug-in with this library's headers",
                        path, api->abi, TU_DEVICE_ABI);
     size_t letters = api->kind ? strspn(api->kind, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
     if (letters < 1 || letters > 16 || api->kind[letters])
         return tu_fail(TU_INVALID,
-                       "device plug-in '%s' calls its kind '%s': expected 1 to 16 of a-z, 0-9 and _", path,
-                       api->kind ? api->kind : "");
+                       "device plug-in '%s' has the kind '%s': expected 1 to 16 characters of a-z, 0-9, _",
+                       path, api->kind ? api->kind : "");
     if (api->struct_size < offsetof(tu_device_api, inspect) || !api->describe || !api->open || !api->close ||
         !api->allocate || !api->release || !api->upload || !api->download || !api->select || !api->build ||
         !api->plan_free || !api->launch)
-        return tu_fail(TU_INVALID, "device plug-in '%s' (%s) leaves out functions that are not optional",
-                       path, api->kind);
+        return tu_fail(TU_INVALID, "device plug-in '%s' (%s) does not define all required functions", path,
+                       api->kind);
     return TU_OK;
 }
 
-/* A plug-in older than a slot has a shorter table: it is copied, and what it lacks stays empty. */
+/* Copies the table of a plug-in, which is shorter if the plug-in is older; the missing functions stay NULL. */
 static tu_status add_plugin(const tu_device_api *api) {
     for (int i = 0; i < plugin_count; i++)
         if (plugin_tables[i] == api) return TU_OK;
-    if (plugin_count == MAX_KINDS) return add_kind(api); /* which refuses */
-    tu_device_api *own = &plugins[plugin_count];
-    *own = (tu_device_api){0};
-    memcpy(own, api, api->struct_size < sizeof *own ? api->struct_size : sizeof *own);
-    TU_TRY(add_kind(own));
+    if (plugin_count == MAX_KINDS) return add_kind(api); /* which fails */
+    tu_device_api *copy = &plugins[plugin_count];
+    *copy = (tu_device_api){0};
+    memcpy(copy, api, api->struct_size < sizeof *copy ? api->struct_size : sizeof *copy);
+    TU_TRY(add_kind(copy));
     plugin_tables[plugin_count++] = api;
     return TU_OK;
 }
 
-static tu_status take_plugin(const char *path, void *library) {
+static tu_status register_plugin(const char *path, void *library) {
     const tu_device_api *(*entry)(void);
     *(void **)&entry = dlsym(library, "tu_device_plugin");
-    if (!entry) return tu_fail(TU_INVALID, "'%s' is no device plug-in: it exports no tu_device_plugin", path);
+    if (!entry)
+        return tu_fail(TU_INVALID, "'%s' is not a device plug-in: it does not export tu_device_plugin", path);
     const tu_device_api *api = entry();
     TU_TRY(check_plugin(path, api));
     return add_plugin(api);
@@ -86,35 +89,37 @@ static tu_status take_plugin(const char *path, void *library) {
 static tu_status load_plugin(const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return tu_fail(TU_NOT_FOUND, "device plug-in '%s' cannot be loaded: %s", path, dlerror());
-    tu_status status = take_plugin(path, library);
-    if (status != TU_OK) dlclose(library); /* a kind that was taken is never unloaded */
+    tu_status status = register_plugin(path, library);
+    if (status != TU_OK) dlclose(library); /* a registered kind is never unloaded */
     return status;
 }
 
-/* One that fails is reported, the others serve. */
-static bool load_or_report(const char *path, const char *who) {
+/* Reports a failure on stderr and continues with the other plug-ins. */
+static bool load_or_report(const char *path, const char *source) {
     bool loaded = load_plugin(path) == TU_OK;
-    if (!loaded) fprintf(stderr, "tutti: %s: %s\n", who, tu_message());
+    if (!loaded) fprintf(stderr, "tutti: %s: %s\n", source, tu_message());
     return loaded;
 }
 
-/* The CUDA device, if it lies beside the engine and TUTTI_CUDA is not "off". Loading it touches no driver: it looks for
- * cards when somebody asks for them. Where it cannot be loaded, and there is a card, its stand-in says so. */
+/* Loads the CUDA plug-in, if it is installed and TUTTI_CUDA is not "off". Loading does not touch the driver: the
+ * plug-in looks for GPUs on first use. If it cannot be loaded and there is a GPU, registers the replacement that
+ * reports the reason. */
 static void load_cuda(void) {
-    const char *wish = getenv("TUTTI_CUDA");
-    bool off = wish && strcmp(wish, "off") == 0, known = off || !wish || !*wish || strcmp(wish, "on") == 0;
-    if (!known) fprintf(stderr, "tutti: TUTTI_CUDA is '%s': expected on or off; taken as on\n", wish);
+    const char *setting = getenv("TUTTI_CUDA");
+    bool off = setting && strcmp(setting, "off") == 0,
+         valid = off || !setting || !*setting || strcmp(setting, "on") == 0;
+    if (!valid) fprintf(stderr, "tutti: TUTTI_CUDA is '%s': expected on or off; using on\n", setting);
     char path[1024];
     if (off) return;
     if (tu__bundled_plugin("libtutti_cuda.so", sizeof path, path)) {
         if (load_or_report(path, "CUDA")) return;
-        tu__missing_cuda_because(tu_message());
+        tu__set_missing_cuda_reason(tu_message());
     }
-    if (tu__nvidia_card(sizeof path, path)) add_kind(&tu__missing_cuda_api);
+    if (tu__find_nvidia_gpu(sizeof path, path)) add_kind(&tu__missing_cuda_api);
 }
 
-/* The plug-ins that TUTTI_DEVICES names. */
-static void load_named(void) {
+/* Loads the plug-ins that TUTTI_DEVICES lists. */
+static void load_tutti_devices(void) {
     const char *list = getenv("TUTTI_DEVICES");
     char path[1024];
     while (list && *list) {
@@ -133,7 +138,7 @@ static void load_kinds(void) {
     add_kind(&tu__ref_api);
     add_kind(&tu__null_api);
     load_cuda();
-    load_named();
+    load_tutti_devices();
 }
 
 tu_status tu__device_kind_add(const tu_device_api *api) {
@@ -194,20 +199,20 @@ tu_status tu_device(size_t index, tu_device_info *info) {
     size_t count;
     TU_TRY(TU__CHECK_SIZED(tu_device_info, info));
     if (!find_described(index, &full, &count))
-        return tu_fail(TU_NOT_FOUND, "there is no device number %zu: there are %zu", index, count);
+        return tu_fail(TU_NOT_FOUND, "there is no device with index %zu: there are %zu", index, count);
     TU__GIVE_SIZED(info, full);
     return TU_OK;
 }
 
-/* ---- Names ---- */
+/* ---- Device specs ---- */
 
-typedef struct wanted {
+typedef struct device_spec {
     const tu_device_api *api;
     int first, last; /* indices */
-    int part, parts; /* part -1: all of them */
-} wanted;
+    int part, parts; /* logical devices: which one (-1: all), and how many */
+} device_spec;
 
-/* The devices that can be used, or those that cannot, with commas between. */
+/* Lists the devices that can be used, or those that cannot, separated by commas. */
 static void list_devices(tu__text *text, bool usable) {
     tu_device_info info = TU_SIZED(tu_device_info);
     for (int k = 0; k < kind_count; k++)
@@ -216,65 +221,66 @@ static void list_devices(tu__text *text, bool usable) {
                 tu__text_printf(text, "%s%s", text->length ? ", " : "", info.name);
 }
 
-static tu_status unknown(const char *name) {
-    tu__text usable = {0}, others = {0};
+static tu_status fail_unknown_device(const char *name) {
+    tu__text usable = {0}, unusable = {0};
     list_devices(&usable, true);
-    list_devices(&others, false);
+    list_devices(&unusable, false);
     tu_fail(TU_NOT_FOUND, "there is no device '%s': the devices are %s (\"cpu:0/2\" splits one in two)%s%s%s",
-            name, tu__text_string(&usable), others.length ? "; " : "", tu__text_string(&others),
-            others.length ? " cannot be used: 'tutti devices' says why" : "");
+            name, tu__text_string(&usable), unusable.length ? "; " : "", tu__text_string(&unusable),
+            unusable.length ? " cannot be used: 'tutti devices' shows the reason" : "");
     tu__text_free(&usable);
-    tu__text_free(&others);
+    tu__text_free(&unusable);
     return TU_NOT_FOUND;
 }
 
-/* A number at *text, moved over; -1 when there is none. */
-static int number(const char **text) {
+/* Parses a number at *text and advances; returns -1 if there is none. */
+static int parse_number(const char **text) {
     if (!isdigit((unsigned char)**text)) return -1;
     long value = strtol(*text, (char **)text, 10);
     return value > 1 << 20 ? -1 : (int)value;
 }
 
-/* One that is not there is another thing than one that cannot be asked. */
+/* Distinguishes a device that does not exist from one that cannot be used. */
 static tu_status check_usable(const tu_device_api *api, int index, const char *name) {
     tu_device_info info = TU_SIZED(tu_device_info);
     tu_status status = tu__device_describe(api, index, &info);
-    if (status == TU_NOT_FOUND) return unknown(name);
+    if (status == TU_NOT_FOUND) return fail_unknown_device(name);
     if (status != TU_OK) return tu_fail(status, "device '%s' cannot be used: %s", name, tu_message());
     if (info.unusable) return tu_fail(TU_UNSUPPORTED, "device '%s' cannot be used: %s", name, info.unusable);
     return TU_OK;
 }
 
-static tu_status parse_name(const char *name, wanted *w) {
+static tu_status parse_device_spec(const char *name, device_spec *spec) {
     size_t length = strcspn(name, ":");
     const char *rest = name + length;
-    *w = (wanted){.parts = 1};
-    for (int k = 0; k < kind_count && !w->api; k++)
-        if (strlen(kinds[k]->kind) == length && strncmp(kinds[k]->kind, name, length) == 0) w->api = kinds[k];
-    if (!w->api) return unknown(name);
-    bool good = true;
+    *spec = (device_spec){.parts = 1};
+    for (int k = 0; k < kind_count && !spec->api; k++)
+        if (strlen(kinds[k]->kind) == length && strncmp(kinds[k]->kind, name, length) == 0)
+            spec->api = kinds[k];
+    if (!spec->api) return fail_unknown_device(name);
+    bool is_valid = true;
     if (*rest == ':') {
         rest++;
-        w->first = w->last = number(&rest);
-        if (*rest == '-') rest++, w->last = number(&rest);
-        bool one = *rest == '.';
-        if (one) rest++, w->part = number(&rest);
+        spec->first = spec->last = parse_number(&rest);
+        if (*rest == '-') rest++, spec->last = parse_number(&rest);
+        bool is_single = *rest == '.';
+        if (is_single) rest++, spec->part = parse_number(&rest);
         if (*rest == '/') {
             rest++;
-            w->parts = number(&rest);
-            if (!one) w->part = -1;
+            spec->parts = parse_number(&rest);
+            if (!is_single) spec->part = -1;
         }
-        good = !*rest && w->first >= 0 && w->last >= w->first && w->parts >= 1 && w->parts <= MAX_PARTS &&
-               w->part < w->parts && (!one || w->part >= 0);
+        is_valid = !*rest && spec->first >= 0 && spec->last >= spec->first && spec->parts >= 1 &&
+                   spec->parts <= MAX_LOGICAL && spec->part < spec->parts && (!is_single || spec->part >= 0);
     } else if (*rest) {
-        good = false;
+        is_valid = false;
     }
-    if (!good)
+    if (!is_valid)
         return tu_fail(TU_INVALID,
                        "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS, "
                        "with 1 to %d PARTS",
-                       name, MAX_PARTS);
-    for (int i = w->first; i <= w->last; i++) TU_TRY(check_usable(w->api, i, name));
+                       name, MAX_LOGICAL);
+    for (int i = spec->first; i <= spec->last; i++) TU_TRY(check_usable(spec->api, i, name));
     return TU_OK;
 }
 
@@ -320,7 +326,7 @@ static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu
     return TU_OK;
 }
 
-/* Call with the registry's lock held. */
+/* The caller must hold the registry's lock. */
 static void close_one(tu__device *device);
 
 static void release_scratch(tu__device *device) {
@@ -344,16 +350,17 @@ static void close_one(tu__device *device) {
     tu__free(device);
 }
 
-static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacity, tu__device **devices,
-                             size_t *count) {
-    for (o->index = w->first; o->index <= w->last; o->index++)
-        for (int part = 0; part < w->parts; part++) {
-            if (w->part >= 0 && part != w->part) continue;
+static tu_status open_spec(const device_spec *spec, tu_open_options *o, size_t capacity, tu__device **devices,
+                           size_t *count) {
+    for (o->index = spec->first; o->index <= spec->last; o->index++)
+        for (int part = 0; part < spec->parts; part++) {
+            if (spec->part >= 0 && part != spec->part) continue;
             o->part = part;
-            o->parts = w->parts;
+            o->parts = spec->parts;
             if (*count == capacity)
-                return tu_fail(TU_UNSUPPORTED, "at most %zu devices in one program", capacity);
-            TU_TRY(open_one(w->api, o, &devices[*count]));
+                return tu_fail(TU_UNSUPPORTED, "too many devices in one program: expected at most %zu",
+                               capacity);
+            TU_TRY(open_one(spec->api, o, &devices[*count]));
             for (size_t i = 0; i < *count; i++)
                 if (strcmp(devices[i]->name, devices[*count]->name) == 0) {
                     close_one(devices[*count]);
@@ -364,44 +371,44 @@ static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacit
     return TU_OK;
 }
 
-/* The GPUs that can be used; where there are none, the CPU. */
+/* Opens the GPUs that can be used; if there are none, the CPU. */
 static tu_status open_all(tu_open_options *o, size_t capacity, tu__device **devices, size_t *count) {
     size_t before = *count;
     tu_device_info info = TU_SIZED(tu_device_info);
     for (int k = 0; k < kind_count; k++)
         for (int i = 0;
              strcmp(kinds[k]->kind, "gpu") == 0 && tu__device_describe(kinds[k], i, &info) == TU_OK; i++) {
-            wanted gpu = {.api = kinds[k], .first = i, .last = i, .parts = 1};
-            if (!info.unusable) TU_TRY(open_wanted(&gpu, o, capacity, devices, count));
+            device_spec gpu = {.api = kinds[k], .first = i, .last = i, .parts = 1};
+            if (!info.unusable) TU_TRY(open_spec(&gpu, o, capacity, devices, count));
         }
     if (*count > before) return TU_OK;
-    wanted cpu = {.api = &tu__cpu_api, .parts = 1};
-    return open_wanted(&cpu, o, capacity, devices, count);
+    device_spec cpu = {.api = &tu__cpu_api, .parts = 1};
+    return open_spec(&cpu, o, capacity, devices, count);
 }
 
-/* Why a GPU that is listed does nothing; false where no card is known to be behind it. A card that the driver shows has
- * memory; where no driver answers, a file may still show that there is one. */
-static bool card_is_unused(const tu_device_api *api, const tu_device_info *info) {
+/* True if a GPU device cannot be used although there is a GPU: the driver reports memory for it, or, without a
+ * driver, a file shows that there is one. */
+static bool is_unused_gpu(const tu_device_api *api, const tu_device_info *info) {
     char path[256];
     return info->unusable &&
-           (info->memory_bytes || api == &tu__missing_cuda_api || tu__nvidia_card(sizeof path, path));
+           (info->memory_bytes || api == &tu__missing_cuda_api || tu__find_nvidia_gpu(sizeof path, path));
 }
 
 const char *tu__unused_card(void) {
     static _Thread_local char text[1200];
-    const char *said = NULL;
+    const char *notice = NULL;
     tu_device_info info = TU_SIZED(tu_device_info);
     pthread_mutex_lock(&registry_lock);
     load_kinds();
-    for (int k = 0; k < kind_count && !said; k++)
+    for (int k = 0; k < kind_count && !notice; k++)
         if (strcmp(kinds[k]->kind, "gpu") == 0 && tu__device_describe(kinds[k], 0, &info) == TU_OK &&
-            card_is_unused(kinds[k], &info)) {
-            snprintf(text, sizeof text, "%s cannot be used, so the CPU computes: %s", info.name,
+            is_unused_gpu(kinds[k], &info)) {
+            snprintf(text, sizeof text, "%s cannot be used, so the CPU is used: %s", info.name,
                      info.unusable);
-            said = text;
+            notice = text;
         }
     pthread_mutex_unlock(&registry_lock);
-    return said;
+    return notice;
 }
 
 static tu_status open_list(const char *list, tu_open_options *o, size_t capacity, tu__device **devices,
@@ -410,18 +417,18 @@ static tu_status open_list(const char *list, tu_open_options *o, size_t capacity
     while (*list) {
         size_t length = strcspn(list, ",");
         if (length == 0 || length >= sizeof name)
-            return tu_fail(TU_INVALID, "devices '%s': expected names with commas between", list);
+            return tu_fail(TU_INVALID, "devices '%s': expected names separated by commas", list);
         snprintf(name, sizeof name, "%.*s", (int)length, list);
         if (strcmp(name, "all") == 0) {
             TU_TRY(open_all(o, capacity, devices, count));
         } else {
-            wanted w;
-            TU_TRY(parse_name(name, &w));
-            TU_TRY(open_wanted(&w, o, capacity, devices, count));
+            device_spec spec;
+            TU_TRY(parse_device_spec(name, &spec));
+            TU_TRY(open_spec(&spec, o, capacity, devices, count));
         }
         list += length + (list[length] == ',');
     }
-    return *count ? TU_OK : tu_fail(TU_INVALID, "no device is named: expected for example \"cpu:0\"");
+    return *count ? TU_OK : tu_fail(TU_INVALID, "the list names no device: expected for example \"cpu:0\"");
 }
 
 tu_status tu__devices_open(const char *list, const tu_open_options *options, size_t capacity,

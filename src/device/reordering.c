@@ -1,10 +1,10 @@
-/* From what an operation is told to a start and strides: one rule an operation. See reordering.h. */
+/* Computes start and strides from an operation's attributes: one rule per operation. See reordering.h. */
 #include "device/reordering.h"
 
 #include "graph/walk.h"
 
-/* `r` begins with the strides of the dense input. */
-typedef void (*rule)(const tu__node *node, tu_shape from, tu__reordering *r);
+/* On entry `r` contains the strides of the dense input. */
+typedef void (*reorder_rule)(const tu__node *node, tu_shape from, tu__reordering *r);
 
 static void broadcast(const tu__node *node, tu_shape from, tu__reordering *r) {
     tu__broadcast_strides(from, node->outputs[0].shape, r->strides);
@@ -32,7 +32,7 @@ static void flip(const tu__node *node, tu_shape from, tu__reordering *r) {
         }
 }
 
-static const rule rules[TU__OP_COUNT] = {
+static const reorder_rule rules[TU__OP_COUNT] = {
     [TU__OP_BROADCAST] = broadcast,
     [TU__OP_TRANSPOSE] = transpose,
     [TU__OP_SLICE] = slice,

@@ -1,5 +1,5 @@
-/* Operations that hand on the elements of their input in another order: broadcast, transpose, slice, flip. What each
- * of them asks for is told here once; how elements are moved best is each device's own affair (its move.c). */
+/* Operations that reorder the elements of their input: broadcast, transpose, slice, flip. This file describes each
+ * of them by strides; each device has its own kernels for them. */
 #ifndef TU__DEVICE_REORDERING_H
 #define TU__DEVICE_REORDERING_H
 

@@ -1,18 +1,19 @@
-/* Selection: a part of a graph becomes kernels and buffers.
+/* Selection: turns a partition of a graph into kernels and buffers.
  *
- * The walk goes through the nodes in order and is lazy about pointwise ones: they stay pending until a node that is
- * not pointwise, or the outside, asks for their value; then fusion.c computes them together with all pending nodes
- * they stand on. What is never asked for by name, a mask in the middle of a gradient, is never stored. Views get no
- * kernel: tu__root_of() leads from a view to the value whose buffer it shares.
+ * The nodes are visited in order. Pointwise nodes are deferred: they stay pending until a node that is not
+ * pointwise, or an export, needs their value; then fusion.c computes them together with all pending nodes they
+ * depend on. A value that only fused nodes read, such as a mask inside a gradient, is never stored. Views have no
+ * kernel: tu__root_of() returns the value whose buffer a view shares.
  *
- * Order. A lowering rule may fuse what follows its node and then reads values that come later, so a kernel's place in the
- * list is not its place in time: arrange() sorts at the end.
+ * A lowering rule may fuse nodes after its own and then reads values that come later, so kernels are not created in
+ * execution order: sort_kernels() sorts them at the end.
  *
- * Other devices. A value may leave the part and come back as a leaf computed from it elsewhere. A kernel that both
- * gave the first and took the second would wait for itself. Only nodes of one level (<tutti/device.h>) are therefore
- * fused into a kernel with several results, and kernels are sorted by level.
+ * Levels. A value may be sent to another device, which computes a value that is sent back. A kernel that produced
+ * the first and needed the second would wait for itself. Therefore a kernel with several results contains only nodes
+ * of one level (<tutti/device.h>), and kernels are sorted by level.
  *
- * Exports are dense, and no two of them share a buffer with each other or a leaf: copies are added where views would. */
+ * Exports are dense, and no two exports share a buffer with each other or with a leaf: views are copied if
+ * necessary. */
 #include "device/fusion.h"
 
 #include <string.h>
@@ -42,19 +43,19 @@ tu__edge tu__root_of(const tu__selection *s, tu__edge value) {
     return value;
 }
 
-/* ---- Growing lists. They move, but live in blocks of their own, freed with the plan ---- */
+/* ---- Growing lists: blocks of their own, which may move, freed with the plan ---- */
 
-/* The list with room for one more entry; NULL when memory runs out, and the old one is still there. */
-static void *with_room(void *list, uint32_t *capacity, uint32_t count, size_t size) {
+/* Returns the list with room for one more entry; NULL if out of memory, and then the old list is still valid. */
+static void *grow_list(void *list, uint32_t *capacity, uint32_t count, size_t size) {
     if (count < *capacity) return list;
-    uint32_t wanted = *capacity ? 2 * *capacity : 64;
-    void *grown = tu__realloc(list, wanted * size, "a plan");
-    if (grown) *capacity = wanted;
+    uint32_t new_capacity = *capacity ? 2 * *capacity : 64;
+    void *grown = tu__realloc(list, new_capacity * size, "a plan");
+    if (grown) *capacity = new_capacity;
     return grown;
 }
 
 static tu_status add_buffer(tu__kernel_plan *p, tu_buffer buffer, uint32_t *index) {
-    tu_buffer *list = with_room(p->buffers, &p->buffer_capacity, p->buffer_count, sizeof *list);
+    tu_buffer *list = grow_list(p->buffers, &p->buffer_capacity, p->buffer_count, sizeof *list);
     if (!list) return TU_NO_MEMORY;
     p->buffers = list;
     *index = p->buffer_count;
@@ -62,7 +63,7 @@ static tu_status add_buffer(tu__kernel_plan *p, tu_buffer buffer, uint32_t *inde
     return TU_OK;
 }
 
-/* Entries of a kernel's lists are few and added one by one: capacity is the next power of two of the count. */
+/* Appends to a short list: its capacity is the next power of two of the count. */
 static tu_status append(tu__arena *arena, uint32_t **list, uint32_t *count, uint32_t entry) {
     if ((*count & (*count - 1)) == 0) {
         uint32_t *grown = tu__arena_alloc(arena, (*count ? 2 * (size_t)*count : 1) * sizeof *grown);
@@ -74,13 +75,13 @@ static tu_status append(tu__arena *arena, uint32_t **list, uint32_t *count, uint
     return TU_OK;
 }
 
-/* ---- What lowering rules call ---- */
+/* ---- Functions for lowering rules ---- */
 
 tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
                            tu_status (*run)(const tu__kernel *k)) {
     tu__kernel_plan *p = plan_of(s);
     tu__kernel *k = tu__arena_alloc(&s->arena, sizeof *k);
-    tu__kernel **list = with_room(p->kernels, &p->kernel_capacity, p->kernel_count, sizeof(tu__kernel *));
+    tu__kernel **list = grow_list(p->kernels, &p->kernel_capacity, p->kernel_count, sizeof(tu__kernel *));
     if (list) p->kernels = list;
     if (!k || !list) return NULL;
     k->name = name;
@@ -138,7 +139,7 @@ const tu__node *tu__only_reader(tu__selection *s, tu__edge value) {
     const tu__plan_value *v = tu__plan_value_of(s, value);
     if (v->reader_count != 1 || v->exported) return NULL;
     const tu__node *reader = s->graph->nodes[p->readers[v->first_reader]];
-    return reader->after_count ? NULL : reader; /* what must wait for others has a kernel of its own */
+    return reader->after_count ? NULL : reader; /* a node with control dependencies is never fused */
 }
 
 bool tu__is_free(const tu__selection *s, const tu__node *node) {
@@ -162,9 +163,9 @@ void tu__mark_done(tu__selection *s, const tu__node *node) {
     plan_of(s)->state[node->id] = TU__DONE;
 }
 
-/* ---- The walk ---- */
+/* ---- Visiting nodes ---- */
 
-/* A lowering rule that gave up half way: its kernels go, so that the lowering rule of last resort can take the node. */
+/* Removes the kernels that a lowering rule added before it failed, so that the fallback rule can lower the node. */
 static void drop_kernels_of(tu__kernel_plan *p, const tu__node *node, uint32_t from) {
     uint32_t kept = from;
     for (uint32_t i = from; i < p->kernel_count; i++) {
@@ -182,15 +183,15 @@ static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t in
     return selector->read_by_rule ? selector->read_by_rule(s, node, index) : node->inputs[index];
 }
 
-static tu_status make(tu__selection *s, const tu__node *node) {
+static tu_status lower_node(tu__selection *s, const tu__node *node) {
     tu__kernel_plan *p = plan_of(s);
     p->state[node->id] = TU__BUSY;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        p->asking = node;
+        p->required_by = node;
         TU_TRY(tu__require(s, read_by_rule(s, node, i)));
     }
-    p->asking = NULL;
-    if (p->state[node->id] == TU__DONE) return TU_OK; /* a sum: its input's kernel took it in */
+    p->required_by = NULL;
+    if (p->state[node->id] == TU__DONE) return TU_OK; /* a sum that was fused into its input's kernel */
     tu__lowering_rule rule = s->selector->rules[node->op->code];
     uint32_t kernels = p->kernel_count;
     tu_status status = rule ? rule(s, node) : TU_UNSUPPORTED;
@@ -202,23 +203,24 @@ static tu_status make(tu__selection *s, const tu__node *node) {
     return status;
 }
 
-static bool is_lazy(const tu__node *node) {
+static bool is_deferred(const tu__node *node) {
     return (node->op->traits & TU__POINTWISE) || node->op->code == TU__OP_BROADCAST ||
            node->op->code == TU__OP_FILL;
 }
 
-static tu_status visit(tu__selection *s, const tu__node *node) {
+static tu_status visit_node(tu__selection *s, const tu__node *node) {
     tu__kernel_plan *p = plan_of(s);
     if (p->state[node->id] != TU__WAITING) return TU_OK;
-    p->state[node->id] = TU__BUSY; /* a chain of inputs never leads back */
-    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(visit(s, s->graph->nodes[node->inputs[i].node]));
-    if (p->state[node->id] == TU__DONE) return TU_OK; /* fused into an input meanwhile */
+    p->state[node->id] = TU__BUSY; /* the graph has no cycles, so it is not visited again */
+    for (uint32_t i = 0; i < node->input_count; i++)
+        TU_TRY(visit_node(s, s->graph->nodes[node->inputs[i].node]));
+    if (p->state[node->id] == TU__DONE) return TU_OK; /* it was fused into an input's kernel */
     if (node->op->traits & TU__VIEW)
         p->state[node->id] = TU__DONE;
-    else if (is_lazy(node))
+    else if (is_deferred(node))
         p->state[node->id] = TU__PENDING;
     else
-        return make(s, node);
+        return lower_node(s, node);
     return TU_OK;
 }
 
@@ -226,15 +228,14 @@ tu_status tu__require(tu__selection *s, tu__edge value) {
     tu__edge root = tu__root_of(s, value);
     const tu__node *node = s->graph->nodes[root.node];
     tu__kernel_plan *p = plan_of(s);
-    const tu__node *asking = p->asking;
-    p->asking = NULL; /* what is required on the way is asked for by others */
-    TU_TRY(visit(s, node));
-    p->asking = asking;
+    const tu__node *required_by = p->required_by;
+    p->required_by = NULL; /* the nodes visited on the way are not inputs of that node */
+    TU_TRY(visit_node(s, node));
+    p->required_by = required_by;
     switch (p->state[node->id]) {
-    case TU__PENDING: return node->op->traits & TU__POINTWISE ? tu__fuse(s, node) : make(s, node);
+    case TU__PENDING: return node->op->traits & TU__POINTWISE ? tu__fuse(s, node) : lower_node(s, node);
     case TU__BUSY:
-        return tu_fail(TU_INTERNAL, "the kernel of %s '%s' would wait for itself", node->op->name,
-                       node->name);
+        return tu_fail(TU_INTERNAL, "the kernel of %s '%s' depends on itself", node->op->name, node->name);
     default: return TU_OK;
     }
 }
@@ -250,7 +251,7 @@ tu_status tu__dense_buffer(tu__selection *s, tu__edge value, uint32_t *buffer) {
     if (v->dense == TU__NONE) TU_TRY(tu__require(s, root));
     if (v->dense == TU__NONE) {
         const tu__node *node = s->graph->nodes[root.node];
-        return tu_fail(TU_INTERNAL, "%s '%s' is read but no kernel keeps its value", node->op->name,
+        return tu_fail(TU_INTERNAL, "%s '%s' is read, but no kernel stores its value", node->op->name,
                        node->name);
     }
     *buffer = v->dense;
@@ -259,60 +260,59 @@ tu_status tu__dense_buffer(tu__selection *s, tu__edge value, uint32_t *buffer) {
 
 /* ---- Exports ---- */
 
-static tu_status give_export(tu__selection *s, tu__edge value) {
+static tu_status make_export(tu__selection *s, tu__edge value) {
     tu__kernel_plan *p = plan_of(s);
     tu__edge root = tu__root_of(s, value);
-    tu__plan_value *own = tu__plan_value_of(s, value), *v = tu__plan_value_of(s, root);
-    if (own->exported_buffer) return TU_OK; /* listed twice */
-    if (p->state[value.node] ==
-        TU__OUTSIDE) { /* the engine fills it, but it must have a buffer to be found by */
+    tu__plan_value *exported = tu__plan_value_of(s, value), *v = tu__plan_value_of(s, root);
+    if (exported->exported_buffer) return TU_OK; /* listed twice */
+    if (p->state[value.node] == TU__OUTSIDE) {   /* the engine writes it, but it must have a buffer */
         uint32_t leaf = 0;
-        own->exported_buffer = true;
+        exported->exported_buffer = true;
         return tu__dense_buffer(s, value, &leaf);
     }
     if (p->state[root.node] == TU__OUTSIDE || v->exported_buffer) {
-        own->exported_buffer = true;
+        exported->exported_buffer = true;
         return s->selector->make_copy(s, root, value);
     }
     uint32_t buffer = TU__NONE;
     TU_TRY(tu__dense_buffer(s, root, &buffer));
-    p->buffers[buffer].value = value; /* a view's export lies in its root's buffer, under the view's name */
-    own->exported_buffer = v->exported_buffer = true;
+    p->buffers[buffer].value = value; /* a view's export uses its root's buffer, with the view's edge */
+    exported->exported_buffer = v->exported_buffer = true;
     return TU_OK;
 }
 
-/* Roots first: a view then finds the buffer taken and is copied. */
-static tu_status give_exports(tu__selection *s) {
-    const tu_partition *part = plan_of(s)->part;
-    for (uint32_t i = 0; i < part->export_count; i++)
-        if (!is_view(s, part->exports[i])) TU_TRY(give_export(s, part->exports[i]));
-    for (uint32_t i = 0; i < part->export_count; i++)
-        if (is_view(s, part->exports[i])) TU_TRY(give_export(s, part->exports[i]));
+/* Makes the exports of roots first: a view of one then gets a copy, since the buffer is in use. */
+static tu_status make_exports(tu__selection *s) {
+    const tu_partition *partition = plan_of(s)->part;
+    for (uint32_t i = 0; i < partition->export_count; i++)
+        if (!is_view(s, partition->exports[i])) TU_TRY(make_export(s, partition->exports[i]));
+    for (uint32_t i = 0; i < partition->export_count; i++)
+        if (is_view(s, partition->exports[i])) TU_TRY(make_export(s, partition->exports[i]));
     return TU_OK;
 }
 
-/* ---- Kernels in an order that can be run ---- */
+/* ---- Sorting the kernels ---- */
 
-typedef struct arrangement {
+typedef struct kernel_sort {
     tu__kernel_plan *plan;
     uint32_t *writer; /* buffer -> kernel, TU__NONE */
     uint32_t *kernel_level;
     bool *placed;
     tu__kernel **sorted;
     uint32_t count;
-} arrangement;
+} kernel_sort;
 
-static void place_kernel(arrangement *a, uint32_t kernel) {
+static void emit_kernel(kernel_sort *a, uint32_t kernel) {
     if (a->placed[kernel]) return;
     a->placed[kernel] = true;
     const tu__kernel *k = a->plan->kernels[kernel];
     for (uint32_t i = 0; i < k->read_count; i++)
-        if (a->writer[k->reads[i]] != TU__NONE) place_kernel(a, a->writer[k->reads[i]]);
+        if (a->writer[k->reads[i]] != TU__NONE) emit_kernel(a, a->writer[k->reads[i]]);
     a->sorted[a->count++] = a->plan->kernels[kernel];
 }
 
-/* Kernel numbers grow with the order made, levels with the order in time: both together give the order. */
-static void place_all(arrangement *a) {
+/* Emits the kernels by level, then in order of creation, each after the kernels whose results it reads. */
+static void emit_kernels(kernel_sort *a) {
     tu__kernel_plan *p = a->plan;
     uint32_t highest = 0;
     for (uint32_t i = 0; i < p->buffer_count; i++) a->writer[i] = TU__NONE;
@@ -325,19 +325,19 @@ static void place_all(arrangement *a) {
     }
     for (uint32_t level = 0; level <= highest; level++)
         for (uint32_t i = 0; i < p->kernel_count; i++)
-            if (a->kernel_level[i] == level) place_kernel(a, i);
+            if (a->kernel_level[i] == level) emit_kernel(a, i);
 }
 
-static tu_status arrange(tu__kernel_plan *p) {
+static tu_status sort_kernels(tu__kernel_plan *p) {
     if (p->kernel_count == 0) return TU_OK;
-    arrangement a = {.plan = p,
+    kernel_sort a = {.plan = p,
                      .writer = tu__alloc_array(p->buffer_count + 1, sizeof *a.writer, "a plan"),
                      .kernel_level = tu__alloc_array(p->kernel_count, sizeof *a.kernel_level, "a plan"),
                      .placed = tu__alloc_array(p->kernel_count, sizeof *a.placed, "a plan"),
                      .sorted = tu__alloc_array(p->kernel_count, sizeof(tu__kernel *), "a plan")};
     bool ready = a.writer && a.kernel_level && a.placed && a.sorted;
     if (ready) {
-        place_all(&a);
+        emit_kernels(&a);
         memcpy(p->kernels, a.sorted, p->kernel_count * sizeof(tu__kernel *));
     }
     tu__free(a.writer);
@@ -347,39 +347,39 @@ static tu_status arrange(tu__kernel_plan *p) {
     return ready ? TU_OK : TU_NO_MEMORY;
 }
 
-/* ---- What the engine sees ---- */
+/* ---- The engine's view of the plan ---- */
 
-/* Memory that a kernel reads twice cannot be taken over by one of its results. */
-static void drop_shared_places(tu__kernel *k) {
+/* A result cannot reuse memory that the kernel reads twice. */
+static void drop_unsafe_in_place(tu__kernel *k) {
     for (uint32_t w = 0; w < k->write_count; w++)
         for (uint32_t r = 0; r < k->read_count && k->in_place[w] >= 0; r++)
             if ((int32_t)r != k->in_place[w] && k->reads[r] == k->reads[k->in_place[w]]) k->in_place[w] = -1;
 }
 
-static tu_status publish_kernel(tu__kernel_plan *p, tu__kernel *k, tu_kernel *seen) {
+static tu_status fill_engine_kernel(tu__kernel_plan *p, tu__kernel *k, tu_kernel *result) {
     k->in = tu__arena_alloc(&p->selection.arena, (k->read_count + 1) * sizeof *k->in);
     k->out = tu__arena_alloc(&p->selection.arena, (k->write_count + 1) * sizeof *k->out);
     if (!k->in || !k->out) return TU_NO_MEMORY;
-    drop_shared_places(k);
-    *seen = (tu_kernel){.name = k->name,
-                        .node_count = k->node_count,
-                        .nodes = k->nodes,
-                        .read_count = k->read_count,
-                        .write_count = k->write_count,
-                        .reads = k->reads,
-                        .writes = k->writes,
-                        .in_place = k->in_place,
-                        .workspace = k->workspace_bytes,
-                        .flops = k->flops,
-                        .bytes_moved = k->bytes_moved};
+    drop_unsafe_in_place(k);
+    *result = (tu_kernel){.name = k->name,
+                          .node_count = k->node_count,
+                          .nodes = k->nodes,
+                          .read_count = k->read_count,
+                          .write_count = k->write_count,
+                          .reads = k->reads,
+                          .writes = k->writes,
+                          .in_place = k->in_place,
+                          .workspace = k->workspace_bytes,
+                          .flops = k->flops,
+                          .bytes_moved = k->bytes_moved};
     return TU_OK;
 }
 
-static tu_status publish(tu__kernel_plan *p) {
+static tu_status fill_engine_plan(tu__kernel_plan *p) {
     tu_kernel *kernels = tu__arena_alloc(&p->selection.arena, (p->kernel_count + 1) * sizeof *kernels);
     p->times = tu__arena_alloc(&p->selection.arena, (p->kernel_count + 1) * sizeof *p->times);
     if (!kernels || !p->times) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < p->kernel_count; i++) TU_TRY(publish_kernel(p, p->kernels[i], &kernels[i]));
+    for (uint32_t i = 0; i < p->kernel_count; i++) TU_TRY(fill_engine_kernel(p, p->kernels[i], &kernels[i]));
     p->plan = (tu_plan){.struct_size = sizeof(tu_plan),
                         .buffer_count = p->buffer_count,
                         .kernel_count = p->kernel_count,
@@ -388,10 +388,10 @@ static tu_status publish(tu__kernel_plan *p) {
     return TU_OK;
 }
 
-/* ---- Beginning: tables over the whole graph ---- */
+/* ---- Tables over the whole graph ---- */
 
-/* A value that several variables take is noted for the first of them. */
-static void note_assignments(tu__kernel_plan *p, const tu_graph *g) {
+/* If a value is assigned to several variables, the first is recorded. */
+static void record_assignments(tu__kernel_plan *p, const tu_graph *g) {
     for (uint32_t i = 0; i < g->node_count; i++) {
         const tu__node *node = g->nodes[i];
         p->assigned[i] = TU__NONE;
@@ -400,8 +400,8 @@ static void note_assignments(tu__kernel_plan *p, const tu_graph *g) {
     }
 }
 
-static tu_status begin_tables(tu__kernel_plan *p, const tu_partition *part) {
-    const tu_graph *g = part->graph;
+static tu_status init_tables(tu__kernel_plan *p, const tu_partition *partition) {
+    const tu_graph *g = partition->graph;
     p->state = tu__alloc_array(g->node_count, sizeof *p->state, "a plan");
     p->slot = tu__alloc_array(g->node_count, sizeof *p->slot, "a plan");
     p->level = tu__alloc_array(g->node_count, sizeof *p->level, "a plan");
@@ -409,7 +409,7 @@ static tu_status begin_tables(tu__kernel_plan *p, const tu_partition *part) {
     p->assigned = tu__alloc_array(g->node_count, sizeof *p->assigned, "a plan");
     p->beside = tu__alloc_array(g->node_count, sizeof *p->beside, "a plan");
     if (!p->state || !p->slot || !p->level || !p->mark || !p->assigned || !p->beside) return TU_NO_MEMORY;
-    note_assignments(p, g);
+    record_assignments(p, g);
     uint32_t outputs = 0;
     for (uint32_t i = 0; i < g->node_count; i++) {
         p->beside[i] = TU__NONE;
@@ -419,18 +419,18 @@ static tu_status begin_tables(tu__kernel_plan *p, const tu_partition *part) {
     p->values = tu__alloc_array(outputs, sizeof *p->values, "a plan");
     if (!p->values) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < outputs; i++) p->values[i].dense = TU__NONE;
-    for (uint32_t i = 0; i < part->node_count; i++) p->state[part->nodes[i]] = TU__WAITING;
-    for (uint32_t i = 0; i < part->export_count; i++)
-        tu__plan_value_of(&p->selection, part->exports[i])->exported = true;
+    for (uint32_t i = 0; i < partition->node_count; i++) p->state[partition->nodes[i]] = TU__WAITING;
+    for (uint32_t i = 0; i < partition->export_count; i++)
+        tu__plan_value_of(&p->selection, partition->exports[i])->exported = true;
     return TU_OK;
 }
 
-static tu_status list_readers(tu__kernel_plan *p, const tu_partition *part) {
-    const tu_graph *g = part->graph;
+static tu_status list_readers(tu__kernel_plan *p, const tu_partition *partition) {
+    const tu_graph *g = partition->graph;
     tu__selection *s = &p->selection;
     uint32_t total = 0;
-    for (uint32_t i = 0; i < part->node_count; i++) {
-        const tu__node *node = g->nodes[part->nodes[i]];
+    for (uint32_t i = 0; i < partition->node_count; i++) {
+        const tu__node *node = g->nodes[partition->nodes[i]];
         for (uint32_t k = 0; k < node->input_count; k++)
             tu__plan_value_of(s, node->inputs[k])->reader_count++;
         total += node->input_count;
@@ -445,8 +445,8 @@ static tu_status list_readers(tu__kernel_plan *p, const tu_partition *part) {
             next += v->reader_count;
             v->reader_count = 0;
         }
-    for (uint32_t i = 0; i < part->node_count; i++) {
-        const tu__node *node = g->nodes[part->nodes[i]];
+    for (uint32_t i = 0; i < partition->node_count; i++) {
+        const tu__node *node = g->nodes[partition->nodes[i]];
         for (uint32_t k = 0; k < node->input_count; k++) {
             tu__plan_value *v = tu__plan_value_of(s, node->inputs[k]);
             p->readers[v->first_reader + v->reader_count++] = node->id;
@@ -455,7 +455,7 @@ static tu_status list_readers(tu__kernel_plan *p, const tu_partition *part) {
     return TU_OK;
 }
 
-/* What only selecting needs. */
+/* Frees the tables that only selection needs. */
 static void free_tables(tu__kernel_plan *p) {
     tu__free(p->state);
     tu__free(p->slot);
@@ -470,28 +470,31 @@ static void free_tables(tu__kernel_plan *p) {
     p->values = NULL;
 }
 
-/* ---- All of it ---- */
+/* ---- Everything ---- */
 
-static tu_status fill_plan(tu__kernel_plan *p, const tu_partition *part) {
+static tu_status fill_plan(tu__kernel_plan *p, const tu_partition *partition) {
     tu__selection *s = &p->selection;
-    TU_TRY(begin_tables(p, part));
-    if (part->levels) memcpy(p->level, part->levels, part->graph->node_count * sizeof *p->level);
-    TU_TRY(list_readers(p, part));
-    for (uint32_t i = 0; i < part->node_count; i++) TU_TRY(visit(s, s->graph->nodes[part->nodes[i]]));
+    TU_TRY(init_tables(p, partition));
+    if (partition->levels)
+        memcpy(p->level, partition->levels, partition->graph->node_count * sizeof *p->level);
+    TU_TRY(list_readers(p, partition));
+    for (uint32_t i = 0; i < partition->node_count; i++)
+        TU_TRY(visit_node(s, s->graph->nodes[partition->nodes[i]]));
     TU_TRY(tu__fuse_exports(s));
-    TU_TRY(give_exports(s));
-    TU_TRY(arrange(p));
-    return publish(p);
+    TU_TRY(make_exports(s));
+    TU_TRY(sort_kernels(p));
+    return fill_engine_plan(p);
 }
 
-tu_status tu__select(const void *device, const tu__selector *selector, const tu_partition *part,
+tu_status tu__select(const void *device, const tu__selector *selector, const tu_partition *partition,
                      tu_plan **plan) {
     tu__kernel_plan *p = tu__alloc(sizeof *p, "a plan");
     if (!p) return TU_NO_MEMORY;
-    p->part = part;
-    p->selection = (tu__selection){.device = device, .selector = selector, .graph = part->graph, .plan = p};
+    p->part = partition;
+    p->selection =
+        (tu__selection){.device = device, .selector = selector, .graph = partition->graph, .plan = p};
     p->selection.arena.purpose = "a plan";
-    tu_status status = fill_plan(p, part);
+    tu_status status = fill_plan(p, partition);
     free_tables(p);
     p->part = NULL;
     if (status != TU_OK) {

@@ -1,9 +1,11 @@
-/* Selection: how a device that fuses turns its part of a graph into kernels and buffers. What such devices share.
+/* Selection: how a device that fuses operations turns its partition of a graph into kernels and buffers. Shared code
+ * of such devices.
  *
- * select.c walks the part. Pointwise nodes are gathered into clusters and become one fused kernel each (fusion.h); for
- * every other node the device's table of lowering rules is asked. A lowering rule looks at the node's types and attributes and adds
- * one kernel (or a few) to the selection, or answers TU_UNSUPPORTED, and the node goes to the device's lowering rule of last
- * resort. A kernel reads and writes buffers; a value has at most one, dense.
+ * select.c iterates over the nodes of the partition. Pointwise nodes are grouped into clusters, each of which
+ * becomes one fused kernel (fusion.h). Every other node is lowered by the device's lowering rule for its operation.
+ * A rule looks at the node's types and attributes and adds one kernel (or a few) to the selection. If it returns
+ * TU_UNSUPPORTED, the device's fallback rule lowers the node. A kernel reads and writes buffers; a value has at most
+ * one buffer, a dense one.
  *
  *     tu_status cpu_lower_lrn(tu__selection *s, const tu__node *node) {
  *         if (node->outputs[0].dtype != TU_F32) return TU_UNSUPPORTED;
@@ -33,24 +35,24 @@ typedef struct tu__kernel tu__kernel;
 
 struct tu__kernel {
     const char *name;
-    tu_status (*run)(const tu__kernel *k); /* computes it, or puts it into the device's queue */
-    void *data;                            /* the lowering rule's own */
-    void (*release)(
-        void *data); /* optional: frees what `data` points to outside the arena (oneDNN primitives) */
+    tu_status (*run)(const tu__kernel *k); /* executes it, or enqueues it on the device */
+    void *data;                            /* for the lowering rule */
+    /* Optional: frees what `data` points to outside the arena (oneDNN primitives). */
+    void (*release)(void *data);
     uint32_t node_count, read_count, write_count;
     uint32_t *nodes, *reads, *writes;
     int32_t *in_place;
     size_t workspace_bytes; /* set by the lowering rule; 64-byte aligned */
     int64_t flops, bytes_moved;
     /* set by build */
-    void **in, **out; /* one address a read, one a write */
+    void **in, **out; /* addresses, one per read and one per write */
     void *workspace;
     const uint64_t *seed;
-    const void *device; /* the device's own: what tu__select was given */
+    const void *device; /* the `device` argument of tu__select */
     tu__selection *owner;
 };
 
-/* What lowering rules may look at. */
+/* The part of a selection that lowering rules may use. */
 struct tu__selection {
     const void *device;
     const struct tu__selector *selector;
@@ -59,39 +61,44 @@ struct tu__selection {
     struct tu__kernel_plan *plan;
 };
 
-/* A kernel that covers `node`; NULL when memory runs out. `name` must outlive the plan (a literal). */
+/* Makes a kernel that computes `node`; NULL if out of memory. `name` must outlive the plan (a literal). */
 TU__SHARED tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
                                       tu_status (*run)(const tu__kernel *k));
-/* Zeroed memory of the lowering rule's own that lives as long as the plan; k->data is set to it. */
+/* Allocates zeroed memory for the lowering rule, valid as long as the plan, and stores it in k->data. */
 TU__SHARED void *tu__kernel_data(tu__kernel *k, size_t bytes);
-/* Another node that this kernel computes too (fused). */
+/* Adds another node that this kernel computes (fused). */
 TU__SHARED tu_status tu__kernel_cover(tu__kernel *k, const tu__node *node);
-/* The value in canonical layout, as the next entry of k->in. */
+/* Adds a read of the value's dense buffer, as the next entry of k->in. */
 TU__SHARED tu_status tu__kernel_read(tu__kernel *k, tu__edge value);
-/* The value's dense buffer, as the next entry of k->out. `in_place`: which read's memory it may take over, or -1. */
+/* Adds a write of the value's dense buffer, as the next entry of k->out. `in_place`: the read whose memory it may
+ * reuse, or -1. */
 TU__SHARED tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place);
-/* A buffer of the device's own that goes from the kernel of `node` to another: the next entry of k->out, and of that
- * one's k->in. For what a kernel has at hand that no value of the graph holds. */
+/* Passes data that is no value of the graph from one kernel to another, in a buffer of its own. tu__kernel_leave:
+ * the kernel of `node` writes it, as the next entry of k->out. tu__kernel_find: another kernel reads it, as the next
+ * entry of k->in. */
 TU__SHARED tu_status tu__kernel_leave(tu__kernel *k, const tu__node *node, size_t bytes);
 TU__SHARED tu_status tu__kernel_find(tu__kernel *k, const tu__node *node);
 
-/* The only node of the part that reads a value (NULL if there are several or it is exported). */
+/* Returns the only node of the partition that reads a value; NULL if there are several or it is exported. */
 TU__SHARED const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
-/* Whether a node is of this part and no kernel's yet: where two products are added, one of them takes the sum. */
+/* True if a node is in this partition and no kernel computes it yet. (If two products are added, only one of them
+ * can fuse the addition.) */
 TU__SHARED bool tu__is_free(const tu__selection *s, const tu__node *node);
-/* The only reader of a value, if it is free. */
+/* Returns the only reader of a value, if it is free in this sense. */
 TU__SHARED const tu__node *tu__free_reader(tu__selection *s, tu__edge value);
-/* Whether a value is zero everywhere, by the way it is made. */
+/* True if a value is a fill with 0, possibly broadcast or viewed. */
 TU__SHARED bool tu__is_zero(const tu__selection *s, tu__edge value);
-/* Marks a node as computed by an earlier kernel: select passes over it. For lowering rules that fuse what follows. */
+/* Marks a node as computed by an earlier kernel, so that select skips it. For lowering rules that fuse later
+ * nodes. */
 TU__SHARED void tu__mark_done(tu__selection *s, const tu__node *node);
 
-/* ---- What a device brings ---- */
+/* ---- What a device provides ---- */
 
-/* Sums that a cluster takes in at its end: of the space seen as [rows, row], over its rows or along each row. */
+/* Sums that can be fused at the end of a cluster, whose space is viewed as [rows, row]: over the rows, or along each
+ * row. */
 typedef enum tu__sum_kind { TU__NO_SUMS, TU__COLUMN_SUMS, TU__ROW_SUMS } tu__sum_kind;
 
-/* The space around the axes that a sum reduces. */
+/* The sizes before, of and after the axes that a sum reduces. */
 typedef struct tu__sum_form {
     int64_t outer, reduced, inner;
 } tu__sum_form;
@@ -100,39 +107,41 @@ struct tu__cluster;
 typedef tu_status (*tu__lowering_rule)(tu__selection *s, const tu__node *node);
 
 typedef struct tu__selector {
-    const tu__lowering_rule *rules; /* [TU__OP_COUNT]; NULL entries go to `otherwise` */
-    tu__lowering_rule otherwise;    /* takes any node, or refuses it for good */
-    /* Copies a dense value into the buffer of an export. */
+    const tu__lowering_rule *rules; /* [TU__OP_COUNT]; NULL: use `otherwise` */
+    tu__lowering_rule otherwise;    /* fallback: lowers any node, or fails */
+    /* Adds a kernel that copies a dense value into the buffer of an export. */
     tu_status (*make_copy)(tu__selection *s, tu__edge from, tu__edge to);
-    /* optional: input `index` as the lowering rule of `node` will read it: what it is computed from, where its kernel does
-     * that itself */
+    /* optional: returns the value that the lowering rule of `node` reads in place of input `index`. It differs from
+     * the input if the kernel computes the input itself. */
     tu__edge (*read_by_rule)(tu__selection *s, const tu__node *node, uint32_t index);
 
-    /* Clusters: fusion.h. A kernel has one piece, or many that do not depend on each other. */
-    size_t piece_bytes;
+    /* Fused kernels of clusters (fusion.h). A kernel has one subkernel, or several that are independent of each
+     * other. */
+    size_t subkernel_bytes;
     tu_status (*run_pointwise)(const tu__kernel *k);
-    tu_status (*make_piece)(tu__kernel *k, struct tu__cluster *c, void *piece);
-    tu_status (*finish_pieces)(tu__kernel *k, uint32_t count, void *pieces);
-    bool joins_casts; /* casts of leaves, such as parameters made half, are one kernel at the beginning */
-    /* optional: how a cluster can take in a sum of one of its members, of type `dtype`, at its end; `cut` is told to
-     * make_piece */
-    tu__sum_kind (*sum_kind_of)(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
+    tu_status (*make_subkernel)(tu__kernel *k, struct tu__cluster *c, void *subkernel);
+    tu_status (*finish_subkernels)(tu__kernel *k, uint32_t count, void *subkernels);
+    bool joins_casts; /* fuses casts of leaves, e.g. of parameters to half precision, into one kernel */
+    /* optional: how a sum of a cluster member of type `dtype` can be fused at the end of the cluster. `splits_rows`
+     * is passed on to make_subkernel in the cluster. */
+    tu__sum_kind (*sum_kind_of)(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form,
+                                bool *splits_rows);
 } tu__selector;
 
-/* ---- A plan in the making ---- */
+/* ---- A plan while it is built ---- */
 
 typedef enum tu__node_state {
-    TU__OUTSIDE, /* not of this part: its values are leaves */
-    TU__WAITING, /* not looked at yet */
-    TU__PENDING, /* pointwise, broadcast or fill: computed when somebody asks, together with what surrounds it */
-    TU__BUSY,    /* its lowering rule is at work */
+    TU__OUTSIDE, /* not in this partition: its values are leaves */
+    TU__WAITING, /* not visited yet */
+    TU__PENDING, /* pointwise, broadcast or fill: computed when its value is needed, fused with its neighbours */
+    TU__BUSY,    /* its lowering rule is running */
     TU__DONE,
 } tu__node_state;
 
 typedef struct tu__plan_value {
-    uint32_t dense; /* its buffer; TU__NONE */
-    uint32_t first_reader,
-        reader_count; /* in tu__kernel_plan.readers: one entry for each input that is this value */
+    uint32_t dense; /* its buffer; TU__NONE: none */
+    /* In tu__kernel_plan.readers: one entry per input that is this value. */
+    uint32_t first_reader, reader_count;
     bool exported;
     bool exported_buffer; /* its buffer is an export's: no other export may share it */
 } tu__plan_value;
@@ -142,9 +151,9 @@ typedef struct tu__kernel_time {
 } tu__kernel_time;
 
 typedef struct tu__kernel_plan {
-    tu_plan plan; /* what the engine sees; first */
+    tu_plan plan; /* the part that the engine sees; must be first */
     tu__selection selection;
-    const tu_partition *part; /* while selecting */
+    const tu_partition *part; /* set while selecting */
     tu_buffer *buffers;
     uint32_t buffer_count, buffer_capacity;
     tu__kernel **kernels;
@@ -154,19 +163,18 @@ typedef struct tu__kernel_plan {
     uint8_t *state;
     uint32_t *slot;     /* node -> its first entry in `values` */
     uint32_t *level;    /* tu_partition.levels */
-    uint32_t *mark;     /* fusion.c: the cluster being gathered that holds the node */
+    uint32_t *mark;     /* fusion.c: id of the cluster being built that contains the node */
     uint32_t *assigned; /* the variable that its value is assigned to; TU__NONE */
-    uint32_t *beside;   /* a buffer of no value that the node's kernel leaves for another kernel; TU__NONE */
+    uint32_t *beside;   /* the buffer of tu__kernel_leave for the node's kernel; TU__NONE */
     uint32_t cluster_count;
-    const tu__node
-        *asking; /* the node whose input is being required, for tu__fuse; NULL: somebody else asks */
+    const tu__node *required_by; /* tu__fuse: the node whose input is being computed; NULL: none */
     tu__plan_value *values;
     uint32_t *readers;
 
     /* once bound */
     const uint32_t *order;
-    tu__kernel_time *times; /* per place of the order */
-    void *runtime;          /* the device's own */
+    tu__kernel_time *times; /* indexed like `order` */
+    void *runtime;          /* for the device */
 } tu__kernel_plan;
 
 TU__SHARED tu_status tu__select(const void *device, const tu__selector *selector, const tu_partition *part,
@@ -176,11 +184,11 @@ TU__SHARED void tu__kernel_plan_free(tu__kernel_plan *plan);
 
 TU__SHARED tu__plan_value *tu__plan_value_of(tu__selection *s, tu__edge value);
 TU__SHARED const tu_type *tu__type_of(const tu__selection *s, tu__edge value);
-/* The value that the given one is a view of, through any number of views; itself otherwise. */
+/* Follows views to the value whose buffer they share; returns `value` itself if it is no view. */
 TU__SHARED tu__edge tu__root_of(const tu__selection *s, tu__edge value);
-/* Sees to it that kernels compute the value. */
+/* Makes sure that kernels compute the value. */
 TU__SHARED tu_status tu__require(tu__selection *s, tu__edge value);
-/* Its dense buffer, made if need be. */
+/* Returns the value's dense buffer; adds it, and the kernels that compute it, if necessary. */
 TU__SHARED tu_status tu__dense_buffer(tu__selection *s, tu__edge value, uint32_t *buffer);
 
 #endif

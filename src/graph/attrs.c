@@ -1,4 +1,4 @@
-/* Walks the cells of an attribute structure by its description in the operation's row. */
+/* Generic access to attributes through the field descriptions of the operation table. */
 #include "graph/attrs.h"
 
 #include <inttypes.h>
@@ -47,7 +47,7 @@ tu_shape tu__field_shape(tu__field field, uint32_t index) {
     return value;
 }
 
-/* ---- Numbers that stand for names ---- */
+/* ---- Names of enumeration values ---- */
 
 static const char *const inits[] = {
     [TU_INIT_DEFAULT] = "default",
@@ -91,16 +91,17 @@ const char *tu__field_choice(tu__field field, uint32_t index) {
 
 static tu_status check_shape(const char *name, tu_shape shape) {
     if (shape.rank < 0 || shape.rank > TU_MAX_RANK)
-        return tu_fail(TU_INVALID, "attribute '%s' is a shape of rank %" PRId64 ": expected 0 to %d", name,
+        return tu_fail(TU_INVALID,
+                       "attribute '%s' is a shape of rank %" PRId64 ": expected a rank of 0 to %d", name,
                        shape.rank, TU_MAX_RANK);
     for (int64_t i = shape.rank; i < TU_MAX_RANK; i++)
         if (shape.dim[i] != 0)
-            return tu_fail(TU_INVALID, "attribute '%s' holds a dimension past its rank of %" PRId64, name,
-                           shape.rank);
+            return tu_fail(TU_INVALID, "attribute '%s' has a non-zero dimension beyond its rank of %" PRId64,
+                           name, shape.rank);
     if (!tu__shape_valid(shape))
         return tu_fail(TU_INVALID,
-                       "attribute '%s' is %s: expected dimensions of at least 1, 2^48 elements at most", name,
-                       tu__shape_string(shape));
+                       "attribute '%s' is %s: expected dimensions of at least 1 and at most 2^48 elements",
+                       name, tu__shape_string(shape));
     return TU_OK;
 }
 
@@ -115,11 +116,11 @@ tu_status tu__check_field(tu__field field) {
         if (field.attr->kind == TU__ATTR_BOOL && value != 0 && value != 1)
             return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": expected 0 or 1", name, value);
         if (field.attr->kind == TU__ATTR_DTYPE && (value < 0 || value >= TU_DTYPE_COUNT))
-            return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": there is no such element type", name,
+            return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ", which is not an element type", name,
                            value);
         if (field.attr->kind == TU__ATTR_AXES && (value < 0 || value >= 1 << TU_MAX_RANK))
-            return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": expected a set of axes 0 to %d", name,
-                           value, TU_MAX_RANK - 1);
+            return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": expected a bit mask of axes 0 to %d",
+                           name, value, TU_MAX_RANK - 1);
     }
     return TU_OK;
 }

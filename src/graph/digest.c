@@ -1,15 +1,13 @@
-/* The digest of a graph: what it computes, as 64 characters.
+/* The digest of a graph: a SHA-256 of what it computes, as 64 hexadecimal characters.
  *
- * A run folder, a model file and a peer rank carry it, so two graphs that were built by different programs, or in a
- * different order, must agree on it when they compute the same. Each node gets a digest of its own, made of its
- * operation, attributes, output types and the digests of its inputs; as nodes are numbered in an order of
- * dependence, one walk does it. The graph's digest is then taken over all of these, sorted: which number a node has
- * never enters. Names enter only where they mean something outside the graph: those of inputs, variables, results
- * and custom operations. Devices and groups do not enter: where a node is computed is not what. What a node waits for
- * does, in no order of its own. (The key of a random operation
- * is an attribute, so it counts.)
+ * Run folders, model files and ranks compare digests, so graphs that compute the same must have the same digest, even
+ * if different programs built them or created their nodes in another order. Each node's digest is computed from its
+ * operation, attributes, output types and the digests of its inputs. The graph's digest is the hash of the sorted
+ * digests of its nodes and results, so it does not depend on node numbers. It includes the names that are visible
+ * outside the graph (inputs, variables, results, custom operations), the keys of random operations (an attribute) and
+ * control dependencies in any order. It does not include devices and groups.
  *
- * Attributes that are zero are left out, as in files: an operation that gains an attribute keeps its digests. */
+ * Zero attributes are omitted, as in files: if an operation gets a new attribute, existing digests stay valid. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +22,8 @@ typedef struct digest {
     unsigned char bytes[TU__SHA256_BYTES];
 } digest;
 
-/* ---- What is hashed: every piece has a known length or is preceded by it, so no two lists run into each other ---- */
+/* ---- Hashing of fields: each has a fixed length or is preceded by its length, so that the encoding is unambiguous
+ * ---- */
 
 static void add_u32(tu__sha256 *hash, uint32_t value) {
     unsigned char bytes[4] = {(unsigned char)value, (unsigned char)(value >> 8), (unsigned char)(value >> 16),
@@ -55,7 +54,7 @@ static void add_attributes(tu__sha256 *hash, const tu__node *node) {
             add_u64(hash, cell);
         }
     }
-    add_string(hash, ""); /* no attribute is named so: the end */
+    add_string(hash, ""); /* marks the end: no attribute has an empty name */
 }
 
 static void add_type(tu__sha256 *hash, tu_type type) {
@@ -64,7 +63,7 @@ static void add_type(tu__sha256 *hash, tu_type type) {
     for (int64_t i = 0; i < type.shape.rank; i++) add_u64(hash, (uint64_t)type.shape.dim[i]);
 }
 
-/* What the world outside knows a node by. */
+/* Hashes the name of an input, variable or custom operation, or the data of a constant. */
 static void add_identity(tu__sha256 *hash, const tu__node *node) {
     switch (node->op->code) {
     case TU__OP_INPUT:
@@ -75,8 +74,9 @@ static void add_identity(tu__sha256 *hash, const tu__node *node) {
     }
 }
 
-/* In whatever order the bonds were made. A node that waits for nothing has the digest it had before there were bonds. */
-static void add_waiting(tu__sha256 *hash, const tu__node *node, const digest *digests) {
+/* Hashes the control dependencies independently of their order: their digests are added bytewise. Adds nothing if
+ * there are none, so that such nodes have the same digest as in versions without control dependencies. */
+static void add_dependencies(tu__sha256 *hash, const tu__node *node, const digest *digests) {
     if (!node->after_count) return;
     digest all = {{0}};
     for (uint32_t i = 0; i < node->after_count; i++)
@@ -86,7 +86,7 @@ static void add_waiting(tu__sha256 *hash, const tu__node *node, const digest *di
     tu__sha256_update(hash, all.bytes, sizeof all.bytes);
 }
 
-/* `digests` holds those of all earlier nodes. */
+/* Computes the digest of a node. `digests` contains those of all earlier nodes. */
 static digest digest_node(const tu__node *node, const digest *digests) {
     tu__sha256 hash;
     tu__sha256_init(&hash);
@@ -101,7 +101,7 @@ static digest digest_node(const tu__node *node, const digest *digests) {
     add_u32(&hash, node->output_count);
     for (uint32_t i = 0; i < node->output_count; i++) add_type(&hash, node->outputs[i]);
     add_identity(&hash, node);
-    add_waiting(&hash, node, digests);
+    add_dependencies(&hash, node, digests);
     digest result;
     tu__sha256_final(&hash, result.bytes);
     return result;
@@ -119,7 +119,7 @@ static digest digest_result(const tu__named_value *named, const digest *digests)
     return result;
 }
 
-static int compare(const void *a, const void *b) {
+static int compare_digests(const void *a, const void *b) {
     return memcmp(a, b, sizeof(digest));
 }
 
@@ -132,7 +132,7 @@ tu_status tu_graph_digest(const tu_graph *graph, char text[TU_DIGEST_TEXT]) {
     for (uint32_t i = 0; i < graph->node_count; i++) digests[i] = digest_node(graph->nodes[i], digests);
     for (uint32_t i = 0; i < graph->result_count; i++)
         digests[graph->node_count + i] = digest_result(&graph->results[i], digests);
-    qsort(digests, count, sizeof *digests, compare);
+    qsort(digests, count, sizeof *digests, compare_digests);
 
     tu__sha256 hash;
     tu__sha256_init(&hash);

@@ -1,5 +1,5 @@
-/* The graph file: what its writer (file_write.c) and its reader (file_read.c) agree on. docs/graph-file.md describes
- * the format byte by byte; a change there, here and in the version number go together. */
+/* Constants of the graph file format, for its writer (file_write.c) and reader (file_read.c). docs/graph-file.md
+ * describes the format. Change that page, this file and the version number together. */
 #ifndef TU__GRAPH_FILE_H
 #define TU__GRAPH_FILE_H
 
@@ -10,11 +10,11 @@
 
 #include "base/sha256.h"
 
-/* Numbers are little-endian, and constants are stored as they lie in memory. */
+/* Numbers are little-endian; the data of constants is stored unconverted. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "graph files are written by little-endian machines");
 
-/* The first byte is no character, so no text is mistaken for a graph. */
+/* The first byte is not ASCII, so that no text file begins like a graph file. */
 #define TU__FILE_MAGIC "\x89TUGRAPH"
 
 enum {
@@ -30,18 +30,18 @@ enum {
     /* Header, two counts of zero, trailer: an empty graph. */
     TU__FILE_SMALLEST = TU__FILE_HEADER + 8 + TU__FILE_TRAILER,
 
-    TU__FILE_FLAG_TRAINING = 1, /* the graph's layers are built as for training */
+    TU__FILE_FLAG_TRAINING = 1, /* the graph's layers are built for training */
 
-    /* Of a node's flags, beside those of graph.h: a list of what it waits for, the number of its group. They follow its
+    /* Node flags in addition to those of graph.h: the list of control dependencies or the group number follows the
      * outputs. */
-    TU__FILE_NODE_WAITS = 1 << 16,
+    TU__FILE_NODE_DEPS = 1 << 16,
     TU__FILE_NODE_GROUPED = 1 << 17,
 
-    /* Finding a result compares names one by one, which a file must not be able to abuse. */
+    /* Bounds the time to read a hostile file: finding a result is a linear search. */
     TU__FILE_MAX_RESULTS = 4096,
 };
 
-/* Checks magic, version, flags and size of the first TU__FILE_HEADER bytes; `*size` is that of the whole file. */
+/* Checks the header (the first TU__FILE_HEADER bytes) and sets `*size` to the file's size. */
 tu_status tu__file_check_header(const unsigned char *bytes, uint64_t *size);
 
 #endif

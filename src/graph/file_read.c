@@ -1,10 +1,9 @@
 /* Reads graph files. docs/graph-file.md describes the format.
  *
- * The bytes may come from anywhere. Damage is told apart first: a file that is cut short has another size than its
- * header says, a changed byte another SHA-256 than its trailer holds. What passes is intact but not trusted. Each
- * length is checked against the bytes that are left before anything is allocated for it, so that memory stays in
- * proportion to the file; and every node enters the graph by tu__make, as if a program had built it, so the shape
- * rules see every attribute and every edge. The verifier has the last word. */
+ * The file is untrusted. First its size is compared with the header, and its SHA-256 with the trailer, to detect
+ * truncated and damaged files. An intact file may still be hostile: each length is checked against the remaining
+ * bytes before memory is allocated for it, so memory is proportional to the file's size, and every node is created by
+ * tu__make, whose shape rules check all attributes and inputs. Finally the verifier checks the graph. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -21,20 +20,20 @@
 #include "graph/graph.h"
 #include "graph/walk.h"
 
-/* ---- A place in the file ---- */
+/* ---- Reading numbers, strings and types. `what` names the item in messages ---- */
 
 typedef struct reader {
     const unsigned char *bytes;
-    size_t end, at; /* `end` is where the trailer begins */
+    size_t at, end; /* offset of the next byte, and of the trailer */
     tu_graph *graph;
-    tu_value *inputs; /* room for one node's, grown when a node has more */
+    tu_value *inputs; /* buffer for the inputs of one node */
     size_t input_capacity;
 } reader;
 
-/* "graph file, byte 123: <problem>" */
-static tu_status refuse_at(tu_status status, size_t at, const char *format, ...) TU_PRINTF(3, 4);
+/* Fails with "graph file, byte 123: <problem>". */
+static tu_status fail_at(tu_status status, size_t at, const char *format, ...) TU_PRINTF(3, 4);
 
-static tu_status refuse_at(tu_status status, size_t at, const char *format, ...) {
+static tu_status fail_at(tu_status status, size_t at, const char *format, ...) {
     char problem[768];
     va_list arguments;
     va_start(arguments, format);
@@ -43,10 +42,10 @@ static tu_status refuse_at(tu_status status, size_t at, const char *format, ...)
     return tu_fail(status, "graph file, byte %zu: %s", at, problem);
 }
 
-/* The next `size` bytes; NULL, with a message, when fewer are left. */
-static const unsigned char *take(reader *r, size_t size, const char *what) {
+/* Returns the next `size` bytes and advances; fails and returns NULL if fewer are left. */
+static const unsigned char *read_bytes(reader *r, size_t size, const char *what) {
     if (size > r->end - r->at) {
-        refuse_at(TU_CORRUPT, r->at, "%s takes %zu bytes, but %zu are left", what, size, r->end - r->at);
+        fail_at(TU_CORRUPT, r->at, "%s needs %zu bytes, but only %zu are left", what, size, r->end - r->at);
         return NULL;
     }
     const unsigned char *bytes = r->bytes + r->at;
@@ -54,74 +53,76 @@ static const unsigned char *take(reader *r, size_t size, const char *what) {
     return bytes;
 }
 
-static tu_status take_number(reader *r, void *number, size_t size, const char *what) {
-    const unsigned char *bytes = take(r, size, what);
+static tu_status read_number(reader *r, void *number, size_t size, const char *what) {
+    const unsigned char *bytes = read_bytes(r, size, what);
     if (!bytes) return TU_CORRUPT;
     memcpy(number, bytes, size);
     return TU_OK;
 }
 
-/* A count of things that take at least `each` bytes: more than can follow are refused before room is made for them. */
-static tu_status take_count(reader *r, uint32_t *count, size_t each, const char *what) {
+/* Reads the count of items that need at least `each` bytes each. Fails if the remaining bytes cannot contain that
+ * many. */
+static tu_status read_count(reader *r, uint32_t *count, size_t each, const char *what) {
     size_t at = r->at;
-    TU_TRY(take_number(r, count, sizeof *count, what));
+    TU_TRY(read_number(r, count, sizeof *count, what));
     if (*count > (r->end - r->at) / each)
-        return refuse_at(TU_CORRUPT, at, "%s is %" PRIu32 ", more than the %zu bytes left can hold", what,
-                         *count, r->end - r->at);
+        return fail_at(TU_CORRUPT, at, "%s is %" PRIu32 ", too many for the %zu bytes left", what, *count,
+                       r->end - r->at);
     return TU_OK;
 }
 
-/* A string where it lies in the file: length, bytes without a zero, a zero. */
-static tu_status take_string(reader *r, const char **string, const char *what) {
+/* Reads a string: its length, bytes without NUL, a NUL. `*string` points into the file's bytes. */
+static tu_status read_string(reader *r, const char **string, const char *what) {
     size_t at = r->at;
     uint32_t length;
-    TU_TRY(take_count(r, &length, 1, what));
-    const unsigned char *bytes = take(r, (size_t)length + 1, what);
+    TU_TRY(read_count(r, &length, 1, what));
+    const unsigned char *bytes = read_bytes(r, (size_t)length + 1, what);
     if (!bytes) return TU_CORRUPT;
-    if (bytes[length] != 0) return refuse_at(TU_CORRUPT, at, "%s does not end with a zero", what);
-    if (memchr(bytes, 0, length)) return refuse_at(TU_CORRUPT, at, "%s has a zero inside", what);
+    if (bytes[length] != 0) return fail_at(TU_CORRUPT, at, "%s does not end with a NUL byte", what);
+    if (memchr(bytes, 0, length)) return fail_at(TU_CORRUPT, at, "%s contains a NUL byte", what);
     *string = (const char *)bytes;
     return TU_OK;
 }
 
-/* A string that can be the name of a node or a result. */
-static tu_status take_name(reader *r, const char **name, const char *what) {
+/* Reads a string that must be a valid name of a node or result. */
+static tu_status read_name(reader *r, const char **name, const char *what) {
     size_t at = r->at;
-    TU_TRY(take_string(r, name, what));
+    TU_TRY(read_string(r, name, what));
     const unsigned char *c = (const unsigned char *)*name;
     bool usable = *c && *c != '/' && !strstr(*name, "//");
     for (; *c && usable; c++) usable = *c > ' ' && *c != 0x7f && !(*c == '/' && !c[1]);
     if (!usable)
-        return refuse_at(TU_CORRUPT, at,
-                         "%s is no name: expected visible characters, without '/' at its ends", what);
+        return fail_at(TU_CORRUPT, at,
+                       "%s is not valid: expected visible characters (no spaces), without '/' at its ends",
+                       what);
     return TU_OK;
 }
 
-static tu_status take_shape(reader *r, tu_shape *shape, const char *what) {
+static tu_status read_shape(reader *r, tu_shape *shape, const char *what) {
     size_t at = r->at;
     uint8_t rank;
     *shape = (tu_shape){0};
-    TU_TRY(take_number(r, &rank, sizeof rank, what));
+    TU_TRY(read_number(r, &rank, sizeof rank, what));
     if (rank > TU_MAX_RANK)
-        return refuse_at(TU_CORRUPT, at, "%s is a shape of rank %u: expected at most %d", what, rank,
-                         TU_MAX_RANK);
+        return fail_at(TU_CORRUPT, at, "%s has a shape of rank %u: expected at most %d", what, rank,
+                       TU_MAX_RANK);
     shape->rank = rank;
-    TU_TRY(take_number(r, shape->dim, rank * sizeof shape->dim[0], what));
+    TU_TRY(read_number(r, shape->dim, rank * sizeof shape->dim[0], what));
     if (!tu__shape_valid(*shape))
-        return refuse_at(TU_CORRUPT, at,
-                         "%s is the shape %s: expected dimensions of at least 1, 2^48 elements at most", what,
-                         tu__shape_string(*shape));
+        return fail_at(TU_CORRUPT, at,
+                       "%s has the shape %s: expected dimensions of at least 1 and at most 2^48 elements",
+                       what, tu__shape_string(*shape));
     return TU_OK;
 }
 
-static tu_status take_type(reader *r, tu_type *type, const char *what) {
+static tu_status read_type(reader *r, tu_type *type, const char *what) {
     size_t at = r->at;
     uint8_t dtype;
-    TU_TRY(take_number(r, &dtype, sizeof dtype, what));
+    TU_TRY(read_number(r, &dtype, sizeof dtype, what));
     if (dtype >= TU_DTYPE_COUNT)
-        return refuse_at(TU_CORRUPT, at, "%s has element type %u: there is none", what, dtype);
+        return fail_at(TU_CORRUPT, at, "%s has the unknown element type %u", what, dtype);
     type->dtype = (tu_dtype)dtype;
-    return take_shape(r, &type->shape, what);
+    return read_shape(r, &type->shape, what);
 }
 
 /* ---- Attributes ---- */
@@ -134,18 +135,18 @@ typedef union any_attrs {
     unsigned char bytes[1];
 } any_attrs;
 
-typedef struct partial_node { /* what is known of a node before it is made */
-    size_t at;
+typedef struct partial_node { /* a node that is being read */
+    size_t at;                /* its offset in the file */
     const tu__op *op;
     const char *name;
     any_attrs attrs;
-    uint64_t seen; /* bit i: attribute i was read */
+    uint64_t seen_attrs; /* bit i: attribute i was read */
     tu__node_request request;
-    bool waits, grouped; /* lists of bonds follow its outputs */
-    size_t waits_at;     /* where that of what it waits for begins */
+    bool has_dependencies, has_group; /* control dependencies and a colocation group follow the outputs */
+    size_t dependencies_at;           /* offset of the list of control dependencies */
 } partial_node;
 
-/* The field a name stands for, and its index; `field.attr` is NULL when the operation has none of that name. */
+/* Finds an attribute by name and sets `*index`; `field.attr` is NULL if the operation has no such attribute. */
 static tu__field find_field(const tu__op *op, const any_attrs *attrs, const char *name, uint32_t *index) {
     tu__field f = tu__first_field(op, attrs->bytes);
     if (op->code == TU__OP_ALL_REDUCE && strcmp(name, "meeting") == 0)
@@ -154,106 +155,106 @@ static tu__field find_field(const tu__op *op, const any_attrs *attrs, const char
     return f;
 }
 
-static tu_status take_element(reader *r, tu__field field, uint32_t index) {
-    unsigned char *cell = (unsigned char *)field.cells; /* of our own `attrs` */
+static tu_status read_element(reader *r, tu__field field, uint32_t index) {
+    unsigned char *cell = (unsigned char *)field.cells; /* points into our `attrs`, which are writable */
     if (field.attr->kind == TU__ATTR_SHAPE) {
         tu_shape shape;
-        TU_TRY(take_shape(r, &shape, field.attr->name));
+        TU_TRY(read_shape(r, &shape, field.attr->name));
         memcpy(cell + index * sizeof shape, &shape, sizeof shape);
         return TU_OK;
     }
     bool narrow = field.attr->kind == TU__ATTR_BOOL || field.attr->kind == TU__ATTR_DTYPE;
-    return take_number(r, cell + 8 * (size_t)index, narrow ? 1 : 8, field.attr->name);
+    return read_number(r, cell + 8 * (size_t)index, narrow ? 1 : 8, field.attr->name);
 }
 
-static tu_status take_attribute(reader *r, partial_node *node) {
+static tu_status read_attribute(reader *r, partial_node *node) {
     size_t at = r->at;
     const char *name = "";
     uint8_t kind;
     uint32_t count, index;
-    TU_TRY(take_string(r, &name, "an attribute's name"));
+    TU_TRY(read_string(r, &name, "an attribute's name"));
     tu__field field = find_field(node->op, &node->attrs, name, &index);
     if (!field.attr)
-        return refuse_at(TU_UNSUPPORTED, at,
-                         "operation '%s' has no attribute '%s' in Tutti %s: the file is of a newer version",
-                         node->op->name, name, tu_version());
-    TU_TRY(take_number(r, &kind, sizeof kind, name));
-    TU_TRY(take_number(r, &count, sizeof count, name));
+        return fail_at(TU_UNSUPPORTED, at,
+                       "operation '%s' has no attribute '%s' in Tutti %s: a newer version wrote the file",
+                       node->op->name, name, tu_version());
+    TU_TRY(read_number(r, &kind, sizeof kind, name));
+    TU_TRY(read_number(r, &count, sizeof count, name));
     if (kind != field.attr->kind || count != field.attr->count)
-        return refuse_at(TU_CORRUPT, at,
-                         "attribute '%s' of operation '%s' has kind %u with %" PRIu32
-                         " elements: expected kind %d with %" PRIu32,
-                         name, node->op->name, kind, count, (int)field.attr->kind, field.attr->count);
-    if (node->seen >> index & 1) return refuse_at(TU_CORRUPT, at, "attribute '%s' is given twice", name);
-    node->seen |= UINT64_C(1) << index;
-    for (uint32_t i = 0; i < count; i++) TU_TRY(take_element(r, field, i));
-    if (tu__check_field(field) != TU_OK) return refuse_at(TU_CORRUPT, at, "%s", tu_message());
+        return fail_at(TU_CORRUPT, at,
+                       "attribute '%s' of operation '%s' has kind %u with %" PRIu32
+                       " elements: expected kind %d with %" PRIu32,
+                       name, node->op->name, kind, count, (int)field.attr->kind, field.attr->count);
+    if (node->seen_attrs >> index & 1) return fail_at(TU_CORRUPT, at, "attribute '%s' is given twice", name);
+    node->seen_attrs |= UINT64_C(1) << index;
+    for (uint32_t i = 0; i < count; i++) TU_TRY(read_element(r, field, i));
+    if (tu__check_field(field) != TU_OK) return fail_at(TU_CORRUPT, at, "%s", tu_message());
     return TU_OK;
 }
 
-static tu_status take_attributes(reader *r, partial_node *node) {
+static tu_status read_attributes(reader *r, partial_node *node) {
     uint32_t count;
-    TU_TRY(take_count(r, &count, 12, "a number of attributes"));
+    TU_TRY(read_count(r, &count, 12, "a number of attributes"));
     memset(&node->attrs, 0, sizeof node->attrs);
-    for (uint32_t i = 0; i < count; i++) TU_TRY(take_attribute(r, node));
+    for (uint32_t i = 0; i < count; i++) TU_TRY(read_attribute(r, node));
     node->request.attrs = node->attrs.bytes;
     return TU_OK;
 }
 
 /* ---- Nodes ---- */
 
-static tu_status take_operation(reader *r, partial_node *node) {
+static tu_status read_operation(reader *r, partial_node *node) {
     const char *op;
-    TU_TRY(take_string(r, &op, "an operation's name"));
+    TU_TRY(read_string(r, &op, "an operation's name"));
     node->op = tu__op_find(op);
     if (!node->op)
-        return refuse_at(TU_UNSUPPORTED, node->at,
-                         "operation '%s' is unknown to Tutti %s: the file is of a newer version", op,
-                         tu_version());
+        return fail_at(TU_UNSUPPORTED, node->at,
+                       "operation '%s' does not exist in Tutti %s: a newer version wrote the file", op,
+                       tu_version());
     node->request.op = node->op->code;
-    TU_TRY(take_name(r, &node->name, "a node's name"));
+    TU_TRY(read_name(r, &node->name, "a node's name"));
     node->request.name = node->name;
     node->request.exact_name = true;
     size_t at = r->at;
-    TU_TRY(take_number(r, &node->request.flags, sizeof node->request.flags, "a node's flags"));
-    node->waits = node->request.flags & TU__FILE_NODE_WAITS;
-    node->grouped = node->request.flags & TU__FILE_NODE_GROUPED;
-    node->request.flags &= ~(uint32_t)(TU__FILE_NODE_WAITS | TU__FILE_NODE_GROUPED);
+    TU_TRY(read_number(r, &node->request.flags, sizeof node->request.flags, "a node's flags"));
+    node->has_dependencies = node->request.flags & TU__FILE_NODE_DEPS;
+    node->has_group = node->request.flags & TU__FILE_NODE_GROUPED;
+    node->request.flags &= ~(uint32_t)(TU__FILE_NODE_DEPS | TU__FILE_NODE_GROUPED);
     uint32_t unknown = node->request.flags & ~(uint32_t)(TU__NODE_RECOMPUTE | TU__NODE_RECOMPUTED);
     if (unknown)
-        return refuse_at(TU_UNSUPPORTED, at, "node '%s' has unknown flags 0x%" PRIx32, node->name, unknown);
+        return fail_at(TU_UNSUPPORTED, at, "node '%s' has unknown flags 0x%" PRIx32, node->name, unknown);
     return TU_OK;
 }
 
-static tu_status take_device(reader *r, partial_node *node) {
+static tu_status read_device(reader *r, partial_node *node) {
     size_t at = r->at;
     const char *name = "";
-    TU_TRY(take_string(r, &name, "a device's name"));
-    if (!*name) return TU_OK; /* wherever it will be placed */
+    TU_TRY(read_string(r, &name, "a device's name"));
+    if (!*name) return TU_OK; /* not assigned to a device */
     if (!tu__device_name_usable(name))
-        return refuse_at(TU_CORRUPT, at,
-                         "the device of '%s' is no name of a device: expected one like cpu:0.1", node->name);
+        return fail_at(TU_CORRUPT, at, "the device name of '%s' is not valid: expected one like cpu:0.1",
+                       node->name);
     node->request.device = name;
     return TU_OK;
 }
 
-static tu_status take_custom(reader *r, partial_node *node) {
+static tu_status read_custom(reader *r, partial_node *node) {
     if (node->op->code != TU__OP_CUSTOM) return TU_OK;
     size_t at = r->at;
     const char *name;
-    TU_TRY(take_string(r, &name, "a custom operation's name"));
+    TU_TRY(read_string(r, &name, "a custom operation's name"));
     node->request.custom = tu__custom_find(name);
     if (!node->request.custom)
-        return refuse_at(
+        return fail_at(
             TU_NOT_FOUND, at,
-            "node '%s' is the custom operation '%s', which is not registered: call tu_custom_register first",
+            "node '%s' uses the custom operation '%s', which is not registered: call tu_custom_register first",
             node->name, name);
     return TU_OK;
 }
 
-static tu_status take_inputs(reader *r, partial_node *node) {
+static tu_status read_inputs(reader *r, partial_node *node) {
     uint32_t count;
-    TU_TRY(take_count(r, &count, 8, "a number of inputs"));
+    TU_TRY(read_count(r, &count, 8, "a number of inputs"));
     if (count > r->input_capacity) {
         tu_value *inputs = tu__realloc(r->inputs, count * sizeof *inputs, "a node's inputs");
         if (!inputs) return TU_NO_MEMORY;
@@ -263,12 +264,12 @@ static tu_status take_inputs(reader *r, partial_node *node) {
     for (uint32_t i = 0; i < count; i++) {
         size_t at = r->at;
         uint32_t source, output;
-        TU_TRY(take_number(r, &source, sizeof source, "an input"));
-        TU_TRY(take_number(r, &output, sizeof output, "an input"));
+        TU_TRY(read_number(r, &source, sizeof source, "an input"));
+        TU_TRY(read_number(r, &output, sizeof output, "an input"));
         if (source >= r->graph->node_count)
-            return refuse_at(TU_CORRUPT, at,
-                             "input %" PRIu32 " of '%s' is node %" PRIu32 ": expected one before it", i,
-                             node->name, source);
+            return fail_at(TU_CORRUPT, at,
+                           "input %" PRIu32 " of '%s' is node %" PRIu32 ": expected an earlier node", i,
+                           node->name, source);
         r->inputs[i] = tu__value(r->graph, source, output);
     }
     node->request.inputs = r->inputs;
@@ -276,102 +277,106 @@ static tu_status take_inputs(reader *r, partial_node *node) {
     return TU_OK;
 }
 
-/* The types that the file promises; they are compared with what the shape rule says once the node is made. */
-static tu_status take_outputs(reader *r, size_t *at) {
+/* Skips the output types and sets `*at` to their offset. compare_outputs compares them with the shape rule's
+ * types. */
+static tu_status read_outputs(reader *r, size_t *at) {
     uint32_t count;
-    TU_TRY(take_count(r, &count, 2, "a number of outputs"));
+    TU_TRY(read_count(r, &count, 2, "a number of outputs"));
     *at = r->at;
     for (uint32_t i = 0; i < count; i++) {
         tu_type type;
-        TU_TRY(take_type(r, &type, "an output"));
+        TU_TRY(read_type(r, &type, "an output"));
     }
     return TU_OK;
 }
 
-/* What the node waits for is looked at once it is made: it is passed over here. */
-static tu_status take_bonds(reader *r, partial_node *node) {
-    node->waits_at = r->at;
+/* Skips the control dependencies, which add_dependencies reads once the node exists, and reads the group. */
+static tu_status skip_constraints(reader *r, partial_node *node) {
+    node->dependencies_at = r->at;
     uint32_t count;
-    if (node->waits) {
-        TU_TRY(take_count(r, &count, 4, "a number of nodes to wait for"));
-        if (!take(r, 4 * (size_t)count, "nodes to wait for")) return TU_CORRUPT;
+    if (node->has_dependencies) {
+        TU_TRY(read_count(r, &count, 4, "the number of control dependencies"));
+        if (!read_bytes(r, 4 * (size_t)count, "the list of control dependencies")) return TU_CORRUPT;
     }
-    if (!node->grouped) return TU_OK;
+    if (!node->has_group) return TU_OK;
     size_t at = r->at;
-    TU_TRY(take_number(r, &node->request.group, sizeof node->request.group, "a group"));
+    TU_TRY(read_number(r, &node->request.group, sizeof node->request.group, "a group"));
     if (node->request.group == 0 || node->request.group > TU__MAX_GROUPS)
-        return refuse_at(TU_CORRUPT, at, "the group of '%s' is %" PRIu32 ": expected 1 to %d", node->name,
-                         node->request.group, TU__MAX_GROUPS);
+        return fail_at(TU_CORRUPT, at, "the group of '%s' is %" PRIu32 ": expected 1 to %d", node->name,
+                       node->request.group, TU__MAX_GROUPS);
     return TU_OK;
 }
 
-/* Only earlier nodes can be waited for, each once: a circle cannot be written. */
-static tu_status add_waiting(reader *r, const partial_node *partial) {
-    if (!partial->waits) return TU_OK;
+/* Adds the control dependencies. They must be earlier nodes in ascending order, so they cannot form a cycle. */
+static tu_status add_dependencies(reader *r, const partial_node *partial) {
+    if (!partial->has_dependencies) return TU_OK;
     reader again = *r;
-    again.at = partial->waits_at;
+    again.at = partial->dependencies_at;
     uint32_t node = r->graph->node_count - 1, count, dependency, before = 0;
-    TU_TRY(take_number(&again, &count, sizeof count, "a number of nodes to wait for"));
+    TU_TRY(read_number(&again, &count, sizeof count, "the number of control dependencies"));
     if (count == 0)
-        return refuse_at(TU_CORRUPT, partial->waits_at, "'%s' waits for nothing: expected no list then",
-                         partial->name);
+        return fail_at(TU_CORRUPT, partial->dependencies_at,
+                       "'%s' has an empty list of control dependencies: expected at least one",
+                       partial->name);
     for (uint32_t i = 0; i < count; i++) {
         size_t at = again.at;
-        TU_TRY(take_number(&again, &dependency, sizeof dependency, "a node to wait for"));
+        TU_TRY(read_number(&again, &dependency, sizeof dependency, "a control dependency"));
         if (dependency >= node || (i && dependency <= before))
-            return refuse_at(TU_CORRUPT, at,
-                             "'%s' waits for node %" PRIu32 ": expected nodes before it (%" PRIu32
-                             "), in rising order",
-                             partial->name, dependency, node);
+            return fail_at(TU_CORRUPT, at,
+                           "'%s' has a control dependency on node %" PRIu32 ": expected nodes below %" PRIu32
+                           " in ascending order",
+                           partial->name, dependency, node);
         before = dependency;
         tu_status status = tu__node_wait(r->graph, node, dependency);
-        if (status == TU_UNSUPPORTED) return refuse_at(TU_CORRUPT, at, "%s", tu_message());
+        if (status == TU_UNSUPPORTED) return fail_at(TU_CORRUPT, at, "%s", tu_message());
         TU_TRY(status);
     }
     return TU_OK;
 }
 
-static tu_status take_data(reader *r, partial_node *node) {
+static tu_status read_data(reader *r, partial_node *node) {
     if (node->op->code != TU__OP_CONSTANT) return TU_OK;
     const struct tu__constant_attrs *a = &node->attrs.constant_;
     size_t at = r->at, expected = tu_type_bytes((tu_type){.dtype = (tu_dtype)a->dtype, .shape = a->shape});
     uint64_t size;
-    TU_TRY(take_number(r, &size, sizeof size, "a constant's size"));
+    TU_TRY(read_number(r, &size, sizeof size, "a constant's size"));
     if (size != expected)
-        return refuse_at(TU_CORRUPT, at, "constant '%s' has %" PRIu64 " bytes of data: expected %zu",
-                         node->name, size, expected);
-    node->request.data = take(r, expected, "a constant's data");
+        return fail_at(TU_CORRUPT, at, "constant '%s' has %" PRIu64 " bytes of data: expected %zu",
+                       node->name, size, expected);
+    node->request.data = read_bytes(r, expected, "a constant's data");
     return node->request.data ? TU_OK : TU_CORRUPT;
 }
 
-/* The outputs the file promised at `at` against those of the node just made. */
+/* Compares the output types at offset `at` of the file with those of the new node. */
 static tu_status compare_outputs(reader *r, size_t at, const tu__node *node) {
     reader again = *r;
     again.at = at - sizeof(uint32_t);
     uint32_t count;
-    TU_TRY(take_number(&again, &count, sizeof count, "a number of outputs"));
+    TU_TRY(read_number(&again, &count, sizeof count, "a number of outputs"));
     if (count != node->output_count)
-        return refuse_at(TU_CORRUPT, at, "node '%s' has %" PRIu32 " outputs: expected %" PRIu32, node->name,
-                         count, node->output_count);
+        return fail_at(TU_CORRUPT, at, "node '%s' has %" PRIu32 " outputs: expected %" PRIu32, node->name,
+                       count, node->output_count);
     for (uint32_t i = 0; i < count; i++) {
         tu_type type;
-        TU_TRY(take_type(&again, &type, "an output"));
+        TU_TRY(read_type(&again, &type, "an output"));
         if (type.dtype != node->outputs[i].dtype || !tu_shape_equal(type.shape, node->outputs[i].shape))
-            return refuse_at(TU_CORRUPT, at, "output %" PRIu32 " of '%s' is %s: the operation's rule says %s",
-                             i, node->name, tu__type_string(type), tu__type_string(node->outputs[i]));
+            return fail_at(TU_CORRUPT, at,
+                           "output %" PRIu32 " of '%s' is %s: expected %s by the operation's shape rule", i,
+                           node->name, tu__type_string(type), tu__type_string(node->outputs[i]));
     }
     return TU_OK;
 }
 
-/* What the graph refused, as the file's fault; memory that ran out is nobody's. */
-static tu_status refused_by_graph(const reader *r, size_t at) {
+/* Reports the graph's error, if any, as a corrupt file. TU_NO_MEMORY and TU_UNSUPPORTED stay what they are. */
+static tu_status check_graph_error(const reader *r, size_t at) {
     tu_status status = tu_graph_status(r->graph);
     if (status == TU_NO_MEMORY || status == TU_OK) return status;
-    return refuse_at(status == TU_UNSUPPORTED ? status : TU_CORRUPT, at, "%s", tu_message());
+    return fail_at(status == TU_UNSUPPORTED ? status : TU_CORRUPT, at, "%s", tu_message());
 }
 
-/* Makes the node in its scope, as its builder did: a name within a scope is bounded, a path of scopes is not. */
-static tu_status make_node(reader *r, partial_node *node) {
+/* Adds the node in its scope, like a builder: the length of a name within a scope is limited, that of a scope is
+ * not. */
+static tu_status add_node(reader *r, partial_node *node) {
     const char *slash = strrchr(node->name, '/');
     char *scope = NULL;
     if (slash) {
@@ -385,57 +390,57 @@ static tu_status make_node(reader *r, partial_node *node) {
     tu__free(scope);
     TU_TRY(status);
     tu__make(r->graph, &node->request);
-    return refused_by_graph(r, node->at);
+    return check_graph_error(r, node->at);
 }
 
-static tu_status take_node(reader *r) {
+static tu_status read_node(reader *r) {
     partial_node node = {.at = r->at};
     size_t outputs_at;
-    TU_TRY(take_operation(r, &node));
-    TU_TRY(take_device(r, &node));
-    TU_TRY(take_custom(r, &node));
-    TU_TRY(take_attributes(r, &node));
-    TU_TRY(take_inputs(r, &node));
-    TU_TRY(take_outputs(r, &outputs_at));
-    TU_TRY(take_bonds(r, &node));
-    TU_TRY(take_data(r, &node));
-    TU_TRY(make_node(r, &node));
-    TU_TRY(add_waiting(r, &node));
+    TU_TRY(read_operation(r, &node));
+    TU_TRY(read_device(r, &node));
+    TU_TRY(read_custom(r, &node));
+    TU_TRY(read_attributes(r, &node));
+    TU_TRY(read_inputs(r, &node));
+    TU_TRY(read_outputs(r, &outputs_at));
+    TU_TRY(skip_constraints(r, &node));
+    TU_TRY(read_data(r, &node));
+    TU_TRY(add_node(r, &node));
+    TU_TRY(add_dependencies(r, &node));
     return compare_outputs(r, outputs_at, r->graph->nodes[r->graph->node_count - 1]);
 }
 
-/* ---- The whole ---- */
+/* ---- The graph ---- */
 
-static tu_status take_result(reader *r) {
+static tu_status read_result(reader *r) {
     size_t at = r->at;
     const char *name;
     uint32_t source, output;
-    TU_TRY(take_name(r, &name, "a result's name"));
-    TU_TRY(take_number(r, &source, sizeof source, "a result"));
-    TU_TRY(take_number(r, &output, sizeof output, "a result"));
+    TU_TRY(read_name(r, &name, "a result's name"));
+    TU_TRY(read_number(r, &source, sizeof source, "a result"));
+    TU_TRY(read_number(r, &output, sizeof output, "a result"));
     tu_value value = tu__value(r->graph, source, output);
     if (!tu_ok(value))
-        return refuse_at(TU_CORRUPT, at,
-                         "result '%s' is output %" PRIu32 " of node %" PRIu32 ", which does not exist", name,
-                         output, source);
+        return fail_at(TU_CORRUPT, at,
+                       "result '%s' is output %" PRIu32 " of node %" PRIu32 ", which does not exist", name,
+                       output, source);
     tu_output(value, name);
-    return refused_by_graph(r, at);
+    return check_graph_error(r, at);
 }
 
-static tu_status take_graph(reader *r) {
+static tu_status read_graph(reader *r) {
     uint32_t nodes, results;
     /* The smallest node: two strings of one character, an empty one, flags and three counts. */
-    TU_TRY(take_count(r, &nodes, 2 * 6 + 5 + 4 * 4, "the number of nodes"));
-    for (uint32_t i = 0; i < nodes; i++) TU_TRY(take_node(r));
+    TU_TRY(read_count(r, &nodes, 2 * 6 + 5 + 4 * 4, "the number of nodes"));
+    for (uint32_t i = 0; i < nodes; i++) TU_TRY(read_node(r));
     size_t at = r->at;
-    TU_TRY(take_count(r, &results, 6 + 8, "the number of results"));
+    TU_TRY(read_count(r, &results, 6 + 8, "the number of results"));
     if (results > TU__FILE_MAX_RESULTS)
-        return refuse_at(TU_CORRUPT, at, "the graph has %" PRIu32 " results: a file holds at most %d",
-                         results, TU__FILE_MAX_RESULTS);
-    for (uint32_t i = 0; i < results; i++) TU_TRY(take_result(r));
+        return fail_at(TU_CORRUPT, at, "the graph has %" PRIu32 " results: expected at most %d", results,
+                       TU__FILE_MAX_RESULTS);
+    for (uint32_t i = 0; i < results; i++) TU_TRY(read_result(r));
     if (r->at != r->end)
-        return refuse_at(TU_CORRUPT, r->at, "%zu bytes follow the last result: expected the trailer",
-                         r->end - r->at);
+        return fail_at(TU_CORRUPT, r->at, "%zu bytes follow the last result: expected the trailer",
+                       r->end - r->at);
     tu_status status = tu_graph_verify(r->graph);
     return status == TU_OK || status == TU_NO_MEMORY ? status
                                                      : tu_fail(TU_CORRUPT, "graph file: %s", tu_message());
@@ -443,53 +448,56 @@ static tu_status take_graph(reader *r) {
 
 tu_status tu__file_check_header(const unsigned char *bytes, uint64_t *size) {
     if (memcmp(bytes, TU__FILE_MAGIC, TU__FILE_AT_VERSION) != 0)
-        return refuse_at(TU_CORRUPT, 0, "this is no graph file of Tutti: it does not begin like one");
+        return fail_at(TU_CORRUPT, 0, "this is not a Tutti graph file: its first bytes differ");
     uint32_t version, flags;
     memcpy(&version, bytes + TU__FILE_AT_VERSION, sizeof version);
     memcpy(&flags, bytes + TU__FILE_AT_FLAGS, sizeof flags);
     memcpy(size, bytes + TU__FILE_AT_SIZE, sizeof *size);
     if (version > TU__FILE_VERSION)
-        return refuse_at(TU_UNSUPPORTED, TU__FILE_AT_VERSION,
-                         "the file has version %" PRIu32
-                         ", but Tutti %s reads up to version %d: use a newer Tutti",
-                         version, tu_version(), TU__FILE_VERSION);
-    if (version == 0) return refuse_at(TU_CORRUPT, TU__FILE_AT_VERSION, "version 0: there never was one");
+        return fail_at(TU_UNSUPPORTED, TU__FILE_AT_VERSION,
+                       "the file has format version %" PRIu32
+                       ", but Tutti %s reads versions up to %d: use a newer Tutti",
+                       version, tu_version(), TU__FILE_VERSION);
+    if (version == 0)
+        return fail_at(TU_CORRUPT, TU__FILE_AT_VERSION,
+                       "the file has format version 0, which does not exist");
     if (flags & ~(uint32_t)TU__FILE_FLAG_TRAINING)
-        return refuse_at(TU_UNSUPPORTED, TU__FILE_AT_FLAGS, "unknown flags 0x%" PRIx32, flags);
+        return fail_at(TU_UNSUPPORTED, TU__FILE_AT_FLAGS, "unknown flags 0x%" PRIx32, flags);
     if (*size < TU__FILE_SMALLEST)
-        return refuse_at(TU_CORRUPT, TU__FILE_AT_SIZE, "a size of %" PRIu64 " bytes: expected at least %d",
-                         *size, TU__FILE_SMALLEST);
+        return fail_at(TU_CORRUPT, TU__FILE_AT_SIZE,
+                       "the header contains a file size of %" PRIu64 " bytes: expected at least %d", *size,
+                       TU__FILE_SMALLEST);
     return TU_OK;
 }
 
-/* The file is whole and as it was written. */
-static tu_status check_damage(const unsigned char *bytes, size_t size) {
+/* Checks size and SHA-256, to detect truncated and damaged files. */
+static tu_status check_integrity(const unsigned char *bytes, size_t size) {
     uint64_t expected = 0;
     if (size < TU__FILE_HEADER)
-        return refuse_at(TU_CORRUPT, size, "the file ends within its header of %d bytes", TU__FILE_HEADER);
+        return fail_at(TU_CORRUPT, size, "the file ends within its header of %d bytes", TU__FILE_HEADER);
     TU_TRY(tu__file_check_header(bytes, &expected));
     if (size < expected)
-        return refuse_at(TU_CORRUPT, size, "the file is cut short: %zu of its %" PRIu64 " bytes are there",
-                         size, expected);
+        return fail_at(TU_CORRUPT, size, "the file is truncated: it has %zu of %" PRIu64 " bytes", size,
+                       expected);
     if (size > expected)
-        return refuse_at(TU_CORRUPT, (size_t)expected, "%" PRIu64 " bytes follow the end of the file",
-                         size - expected);
+        return fail_at(TU_CORRUPT, (size_t)expected, "%" PRIu64 " bytes follow the end of the file",
+                       size - expected);
     unsigned char digest[TU__FILE_TRAILER];
     tu__sha256_of(bytes, size - TU__FILE_TRAILER, digest);
     if (memcmp(digest, bytes + size - TU__FILE_TRAILER, TU__FILE_TRAILER) != 0)
-        return refuse_at(TU_CORRUPT, size - TU__FILE_TRAILER,
-                         "the file is damaged: its SHA-256 is not the one it was written with");
+        return fail_at(TU_CORRUPT, size - TU__FILE_TRAILER,
+                       "the file is damaged: its SHA-256 does not match its contents");
     return TU_OK;
 }
 
 tu_status tu_graph_read(const void *bytes, size_t size, tu_graph **graph) {
     *graph = NULL;
-    TU_TRY(check_damage(bytes, size));
+    TU_TRY(check_integrity(bytes, size));
     reader r = {.bytes = bytes, .end = size - TU__FILE_TRAILER, .at = TU__FILE_HEADER};
     TU_TRY(tu_graph_new(&r.graph));
-    tu_status status = take_graph(&r);
+    tu_status status = read_graph(&r);
     if (status == TU_OK)
-        status = tu__scope_replace(r.graph, "", NULL); /* more can be built, outside of any scope */
+        status = tu__scope_replace(r.graph, "", NULL); /* the caller may add nodes, outside of any scope */
     tu__free(r.inputs);
     if (status != TU_OK) {
         tu_graph_free(r.graph);
@@ -500,10 +508,11 @@ tu_status tu_graph_read(const void *bytes, size_t size, tu_graph **graph) {
     return TU_OK;
 }
 
-/* ---- From the disk ---- */
+/* ---- Reading from disk ---- */
 
-/* Reads on up to `size` bytes in all. Room grows with what has arrived, whatever the header promised. */
-static tu_status read_on(FILE *file, tu__text *text, uint64_t size) {
+/* Reads until `text` has `size` bytes or the file ends. Memory grows with the bytes read, not with the header's
+ * size. */
+static tu_status read_up_to(FILE *file, tu__text *text, uint64_t size) {
     char chunk[65536];
     while (text->length < size) {
         uint64_t left = size - text->length;
@@ -517,11 +526,11 @@ static tu_status read_on(FILE *file, tu__text *text, uint64_t size) {
 
 static tu_status read_file(FILE *file, tu__text *text) {
     uint64_t size = 0;
-    TU_TRY(read_on(file, text, TU__FILE_HEADER));
+    TU_TRY(read_up_to(file, text, TU__FILE_HEADER));
     if (text->length < TU__FILE_HEADER) return TU_OK;
     TU_TRY(tu__file_check_header((const unsigned char *)text->data, &size));
-    if (size < UINT64_MAX) size++; /* one more tells of bytes that follow */
-    return read_on(file, text, size);
+    if (size < UINT64_MAX) size++; /* read one more byte to detect trailing bytes */
+    return read_up_to(file, text, size);
 }
 
 tu_status tu_graph_load(const char *path, tu_graph **graph) {

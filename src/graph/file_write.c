@@ -1,7 +1,7 @@
 /* Writes graph files. docs/graph-file.md describes the format.
  *
- * Nothing is decided here that the graph does not say, so the same graph always gives the same bytes, and a graph
- * that was read gives the bytes it was read from when this version wrote them. */
+ * The bytes depend only on the graph. Writing a graph that was read from a file of this version gives the same
+ * bytes. */
 #include <string.h>
 
 #include <tutti/custom.h>
@@ -13,7 +13,7 @@
 #include "graph/file.h"
 #include "graph/graph.h"
 
-/* ---- Numbers and strings: a growable text holds bytes as well ---- */
+/* ---- Numbers and strings, appended to a tu__text, which may contain any bytes ---- */
 
 static void put(tu__text *out, const void *bytes, size_t size) {
     tu__text_append(out, bytes, size);
@@ -31,7 +31,7 @@ static void put_u64(tu__text *out, uint64_t value) {
     put(out, &value, sizeof value);
 }
 
-/* Length, bytes, and a zero that lets the reader use the string where it lies. */
+/* Writes length, bytes and a NUL, which lets the reader use the string in place. */
 static void put_string(tu__text *out, const char *string) {
     size_t length = strlen(string);
     put_u32(out, (uint32_t)length);
@@ -63,7 +63,7 @@ static void put_field(tu__text *out, tu__field field) {
     for (uint32_t i = 0; i < field.attr->count; i++) put_element(out, field, i);
 }
 
-/* Attributes that are zero are left out: a reader takes zero for one that it does not find. */
+/* Omits attributes that are zero: the reader sets missing attributes to zero. */
 static void put_attributes(tu__text *out, const tu__node *node) {
     uint32_t count = 0;
     for (tu__field f = tu__first_field(node->op, node->attrs); f.attr; f = tu__next_field(f))
@@ -73,8 +73,9 @@ static void put_attributes(tu__text *out, const tu__node *node) {
         if (!tu__field_is_zero(f)) put_field(out, f);
 }
 
-/* Only nodes that have them: a graph without is read by a Tutti that knows nothing of bonds. */
-static void put_bonds(tu__text *out, const tu__node *node) {
+/* Writes control dependencies and group only for nodes that have them, so that older versions can read the other
+ * graphs. */
+static void put_constraints(tu__text *out, const tu__node *node) {
     if (node->after_count) put_u32(out, node->after_count);
     for (uint32_t i = 0; i < node->after_count; i++) put_u32(out, node->after[i]);
     if (node->group) put_u32(out, node->group);
@@ -83,7 +84,7 @@ static void put_bonds(tu__text *out, const tu__node *node) {
 static void put_node(tu__text *out, const tu__node *node) {
     put_string(out, node->op->name);
     put_string(out, node->name);
-    put_u32(out, node->flags | (node->after_count ? TU__FILE_NODE_WAITS : 0) |
+    put_u32(out, node->flags | (node->after_count ? TU__FILE_NODE_DEPS : 0) |
                      (node->group ? TU__FILE_NODE_GROUPED : 0));
     put_string(out, node->device ? node->device : "");
     if (node->op->code == TU__OP_CUSTOM) put_string(out, node->custom->name);
@@ -98,7 +99,7 @@ static void put_node(tu__text *out, const tu__node *node) {
         put_u8(out, (uint8_t)node->outputs[i].dtype);
         put_shape(out, node->outputs[i].shape);
     }
-    put_bonds(out, node);
+    put_constraints(out, node);
     if (node->op->code == TU__OP_CONSTANT) {
         size_t bytes = tu_type_bytes(node->outputs[0]);
         put_u64(out, bytes);
@@ -112,7 +113,7 @@ static void put_graph(tu__text *out, const tu_graph *graph) {
     put(out, TU__FILE_MAGIC, TU__FILE_AT_VERSION);
     put_u32(out, TU__FILE_VERSION);
     put_u32(out, graph->training ? TU__FILE_FLAG_TRAINING : 0);
-    put_u64(out, 0); /* the size, set when it is known */
+    put_u64(out, 0); /* the size, filled in below */
     put_u32(out, graph->node_count);
     for (uint32_t i = 0; i < graph->node_count; i++) put_node(out, graph->nodes[i]);
     put_u32(out, graph->result_count);
@@ -132,9 +133,9 @@ static void put_graph(tu__text *out, const tu_graph *graph) {
 tu_status tu_graph_write(const tu_graph *graph, void **bytes, size_t *size) {
     *bytes = NULL;
     *size = 0;
-    TU_TRY(tu_graph_verify(graph)); /* what is written can be read */
+    TU_TRY(tu_graph_verify(graph)); /* so that the file can be read back */
     if (graph->result_count > TU__FILE_MAX_RESULTS)
-        return tu_fail(TU_UNSUPPORTED, "the graph has %u results: a graph file holds at most %d",
+        return tu_fail(TU_UNSUPPORTED, "the graph has %u results: a graph file can contain at most %d",
                        graph->result_count, TU__FILE_MAX_RESULTS);
     tu__text out = {0};
     put_graph(&out, graph);
@@ -155,7 +156,7 @@ tu_status tu_graph_save(const tu_graph *graph, const char *path) {
     void *bytes;
     size_t size;
     TU_TRY(tu_graph_write(graph, &bytes, &size));
-    tu_status status = tu__save_file(path, bytes, size);
+    tu_status status = tu_file_save(path, bytes, size);
     tu_bytes_free(bytes);
     return status;
 }

@@ -1,10 +1,11 @@
-/* Making graphs: nodes, scopes, values.
+/* Building graphs: nodes, scopes, values.
  *
- * tu__make is the only door by which nodes enter a graph, from builders, from gradients and from files alike, so
- * the invariants of graph.h are enforced in one place: edges lead backwards, the shape rule has agreed, the name
- * is unique. A mistake sticks to the graph; callers get an invalid value and carry on harmlessly. */
+ * tu__make is the only function that adds nodes, for builders, gradients and files. So the invariants of graph.h are
+ * enforced in one place: inputs are earlier nodes, the shape rule succeeds, the name is unique. The graph keeps the
+ * first error. Callers get an invalid value and may continue: operations on invalid values do nothing. */
 #include "graph/graph.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 #include "base/text.h"
 #include "graph/names.h"
 
-/* ---- Life ---- */
+/* ---- Creating and freeing ---- */
 
 tu_status tu_graph_new(tu_graph **graph) {
     *graph = NULL;
@@ -24,7 +25,7 @@ tu_status tu_graph_new(tu_graph **graph) {
     g->arena.purpose = "a graph's nodes";
     g->training = true;
     g->names = tu__names_new();
-    g->message = tu__arena_alloc(&g->arena, 1024); /* set aside now: reporting must not need memory */
+    g->message = tu__arena_alloc(&g->arena, 1024); /* allocated now: reporting an error must not allocate */
     if (!g->names || !g->message) {
         tu_graph_free(g);
         return TU_NO_MEMORY;
@@ -43,15 +44,15 @@ void tu_graph_free(tu_graph *graph) {
     tu__free(graph);
 }
 
-/* ---- Mistakes ---- */
+/* ---- Errors ---- */
 
 tu_status tu_graph_status(const tu_graph *graph) {
-    if (!graph) return tu_fail(TU_INVALID, "no graph: tu_graph_new gives one");
+    if (!graph) return tu_fail(TU_INVALID, "the graph is NULL: create one with tu_graph_new");
     return graph->status == TU_OK ? TU_OK : tu_fail(graph->status, "%s", graph->message);
 }
 
-/* Sticks this thread's message to the graph, if it is the first. */
-static tu_value stick(tu_graph *graph, tu_status status) {
+/* Records `status` and this thread's message in the graph if it has no error yet. */
+static tu_value keep_error(tu_graph *graph, tu_status status) {
     if (graph && graph->status == TU_OK) {
         graph->status = status;
         snprintf(graph->message, 1024, "%s", tu_message());
@@ -64,17 +65,20 @@ tu_value tu__graph_fail(tu_graph *graph, tu_status status, const char *format, .
     va_start(arguments, format);
     tu__fail_list(status, format, arguments);
     va_end(arguments);
-    return stick(graph, status);
+    return keep_error(graph, status);
 }
 
-tu_status tu__refuse(const tu__rule *rule, const char *format, ...) {
+enum { MAX_SHOWN_INPUTS = 8 };
+
+tu_status tu__rule_fail(const tu__rule *rule, const char *format, ...) {
     tu__text text = {0};
-    tu__text_printf(&text, "%s '%s'", rule->op->name, rule->name);
-    for (uint32_t i = 0; i < rule->input_count && i < 8; i++) {
-        tu__text_printf(&text, "%s", i == 0 ? " of " : i + 1 == rule->input_count ? " and " : ", ");
+    tu__text_printf(&text, "%s node '%s'", rule->op->name, rule->name);
+    for (uint32_t i = 0; i < rule->input_count && i < MAX_SHOWN_INPUTS; i++) {
+        tu__text_printf(&text, "%s", i > 0 ? ", " : rule->input_count == 1 ? " (input " : " (inputs ");
         tu__text_type(&text, rule->in[i]);
     }
-    tu__text_printf(&text, ": ");
+    if (rule->input_count > MAX_SHOWN_INPUTS) tu__text_printf(&text, ", ...");
+    tu__text_printf(&text, rule->input_count ? "): " : ": ");
     char detail[512];
     va_list arguments;
     va_start(arguments, format);
@@ -83,6 +87,27 @@ tu_status tu__refuse(const tu__rule *rule, const char *format, ...) {
     tu_fail(TU_INVALID, "%s%s", tu__text_string(&text), detail);
     tu__text_free(&text);
     return TU_INVALID;
+}
+
+tu_status tu__rule_fail_axis(const tu__rule *rule, int64_t axis) {
+    int64_t rank = rule->in[0].shape.rank;
+    if (rank == 0) return tu__rule_fail(rule, "axis %" PRId64 " is out of range: a scalar has no axes", axis);
+    /* Builders convert negative axes; only a file can contain one. */
+    int64_t lowest = axis < 0 && axis >= -rank ? 0 : -rank;
+    return tu__rule_fail(rule, "axis %" PRId64 " is out of range: expected %" PRId64 " to %" PRId64, axis,
+                         lowest, rank - 1);
+}
+
+tu_value tu__graph_fail_axis(const char *operation, tu_value x, int64_t axis) {
+    int64_t rank = tu_value_shape(x).rank;
+    const char *name = tu_value_name(x), *type = tu__type_string(tu_value_type(x));
+    if (rank == 0)
+        return tu__graph_fail(x.graph, TU_INVALID,
+                              "%s of '%s' %s: axis %" PRId64 " is out of range: a scalar has no axes",
+                              operation, name, type, axis);
+    return tu__graph_fail(x.graph, TU_INVALID,
+                          "%s of '%s' %s: axis %" PRId64 " is out of range: expected %" PRId64 " to %" PRId64,
+                          operation, name, type, axis, -rank, rank - 1);
 }
 
 /* ---- Names and scopes ---- */
@@ -98,7 +123,7 @@ static bool name_is_usable(const char *name) {
     return name[strlen(name) - 1] != '/' && !strstr(name, "//");
 }
 
-/* Makes room for `path` and takes it as the current scope. */
+/* Sets the current scope to the first `prefix_length` characters of `prefix`, followed by `name` and a slash. */
 static tu_status set_scope(tu_graph *graph, const char *prefix, size_t prefix_length, const char *name) {
     size_t need = prefix_length + strlen(name) + 2;
     if (need > graph->scope_capacity) {
@@ -117,12 +142,13 @@ static tu_status set_scope(tu_graph *graph, const char *prefix, size_t prefix_le
 int tu_scope_begin(tu_graph *graph, const char *name) {
     if (!graph) return 1;
     if (!name_is_usable(name) || strchr(name, '/')) {
-        tu__graph_fail(graph, TU_INVALID, "scope '%s': expected a name of visible characters without '/'",
+        tu__graph_fail(graph, TU_INVALID,
+                       "scope '%s': expected a name of visible characters (no spaces) without '/'",
                        name ? name : "");
         name = "invalid";
     }
     const char *path = scope_path(graph);
-    if (set_scope(graph, path, strlen(path), name) != TU_OK) stick(graph, TU_NO_MEMORY);
+    if (set_scope(graph, path, strlen(path), name) != TU_OK) keep_error(graph, TU_NO_MEMORY);
     return 1;
 }
 
@@ -142,7 +168,8 @@ tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous) 
         size_t length = strlen(scope_path(graph));
         *previous = tu__alloc(length + 1, "a scope's name"); /* zeroed */
         if (!*previous) return TU_NO_MEMORY;
-        if (length) memcpy(*previous, scope_path(graph), length - 1); /* set_scope puts the slash back */
+        if (length)
+            memcpy(*previous, scope_path(graph), length - 1); /* without the slash, which set_scope adds */
     }
     tu_status status = set_scope(graph, "", 0, path);
     if (status != TU_OK && previous) {
@@ -176,7 +203,7 @@ bool tu__device_name_usable(const char *name) {
     return true;
 }
 
-/* A wrong name enters a scope too, so that the block's end leaves the right one. */
+/* An invalid name enters a scope too, so that tu_device_end leaves the right one. */
 int tu_device_begin(tu_graph *graph, const char *device) {
     if (!graph) return 1;
     if (device && !tu__device_name_usable(device)) {
@@ -186,8 +213,8 @@ int tu_device_begin(tu_graph *graph, const char *device) {
     struct tu__device_scope *scope = tu__arena_alloc(&graph->arena, sizeof *scope);
     const char *name = scope && device ? tu__arena_string(&graph->arena, device) : NULL;
     if (!scope || (device && !name)) {
-        graph->lost_device_scopes++; /* its end must not leave the scope around */
-        stick(graph, TU_NO_MEMORY);
+        graph->failed_device_scopes++; /* its tu_device_end must not leave the enclosing scope */
+        keep_error(graph, TU_NO_MEMORY);
         return 1;
     }
     *scope = (struct tu__device_scope){.name = name, .outer = graph->device_scope};
@@ -196,20 +223,21 @@ int tu_device_begin(tu_graph *graph, const char *device) {
 }
 
 int tu_device_end(tu_graph *graph) {
-    if (graph && graph->lost_device_scopes)
-        graph->lost_device_scopes--;
+    if (graph && graph->failed_device_scopes)
+        graph->failed_device_scopes--;
     else if (graph && graph->device_scope)
         graph->device_scope = graph->device_scope->outer;
     return 0;
 }
 
-/* The requested name, else that of the scope around. Neighbours are often on one device: they share the string. */
+/* Sets the node's device to `requested`, else to the enclosing scope's device. Shares the previous node's string if
+ * equal. */
 static tu_status set_device(tu_graph *graph, tu__node *node, const char *requested) {
     node->device = graph->device_scope ? graph->device_scope->name : NULL;
     if (!requested) return TU_OK;
     if (!tu__device_name_usable(requested))
-        return tu_fail(TU_INVALID, "device '%s' of '%s': expected a name like cpu:0 or cpu:0.1", requested,
-                       node->name);
+        return tu_fail(TU_INVALID, "device '%s' of node '%s': expected a name like cpu:0 or cpu:0.1",
+                       requested, node->name);
     const char *before = graph->node_count ? graph->nodes[graph->node_count - 1]->device : NULL;
     bool same = before && strcmp(before, requested) == 0;
     node->device = same ? before : tu__arena_string(&graph->arena, requested);
@@ -228,7 +256,7 @@ uint64_t tu__name_hash(const char *name) {
     return tu__names_hash(name);
 }
 
-/* A name in the graph's arena, unique: a taken one gets the next free suffix. */
+/* Returns a unique scoped name in the graph's arena: if it is taken, with the next free suffix. */
 static char *unique_name(tu_graph *graph, const char *base) {
     size_t room = strlen(scope_path(graph)) + strlen(base) + 16;
     char *name = tu__arena_alloc(&graph->arena, room);
@@ -238,14 +266,14 @@ static char *unique_name(tu_graph *graph, const char *base) {
     if (!tu__names_find(graph->names, name, &taken)) return name;
     char *trial = tu__arena_alloc(&graph->arena, room);
     if (!trial) return NULL;
-    do snprintf(trial, room, "%.*s_%u", stem, name, tu__names_suffix(graph->names, name));
+    do snprintf(trial, room, "%.*s_%u", stem, name, tu__names_next_suffix(graph->names, name));
     while (tu__names_find(graph->names, trial, &taken));
     return trial;
 }
 
 const char *tu__scoped_name(tu_graph *graph, const char *name) {
     char *full = unique_name(graph, name);
-    if (!full) stick(graph, TU_NO_MEMORY);
+    if (!full) keep_error(graph, TU_NO_MEMORY);
     return full;
 }
 
@@ -254,16 +282,17 @@ const tu__node *tu__find_node(const tu_graph *graph, const char *name) {
     return tu__names_find(graph->names, name, &node) ? graph->nodes[node] : NULL;
 }
 
-/* ---- Making a node ---- */
+/* ---- Adding a node ---- */
 
-/* The inputs are usable: of this graph, existing. TU_OK with `*broken` set means: an earlier mistake, stay silent. */
+/* Checks that the inputs exist and belong to this graph. Sets `*broken` and returns TU_OK if one is an invalid value:
+ * its error was reported before. */
 static tu_status check_inputs(tu_graph *graph, const tu__op *op, const tu__node_request *request,
                               bool *broken) {
     for (size_t i = 0; i < request->input_count; i++) {
         tu_value v = request->inputs[i];
         if (!v.graph)
-            return tu_fail(TU_INVALID, "%s in scope '%s': input %zu is not a value (it was never set)",
-                           op->name, scope_path(graph), i);
+            return tu_fail(TU_INVALID, "%s in scope '%s': input %zu is an uninitialised tu_value", op->name,
+                           scope_path(graph), i);
         if (v.graph != graph)
             return tu_fail(TU_INVALID, "%s in scope '%s': input %zu belongs to another graph", op->name,
                            scope_path(graph), i);
@@ -278,15 +307,17 @@ static tu_status check_inputs(tu_graph *graph, const tu__op *op, const tu__node_
     bool fits = op->inputs == TU__ANY_INPUTS ? request->input_count >= 1 && request->input_count <= 65536
                                              : request->input_count == op->inputs;
     if (!fits)
-        return tu_fail(TU_INVALID, "%s in scope '%s': %zu inputs given, %u expected", op->name,
+        return tu_fail(TU_INVALID, "%s in scope '%s': %zu inputs given, %s%u expected", op->name,
                        scope_path(graph), request->input_count,
+                       op->inputs == TU__ANY_INPUTS ? "at least " : "",
                        op->inputs == TU__ANY_INPUTS ? 1 : op->inputs);
     return TU_OK;
 }
 
 static tu_status reserve_node(tu_graph *graph) {
     if (graph->node_count < graph->node_capacity) return TU_OK;
-    if (graph->node_count >= 1u << 30) return tu_fail(TU_UNSUPPORTED, "a graph holds at most 2^30 nodes");
+    if (graph->node_count >= 1u << 30)
+        return tu_fail(TU_UNSUPPORTED, "the graph has 2^30 nodes, which is the maximum");
     uint32_t capacity = graph->node_capacity ? graph->node_capacity * 2 : 64;
     tu__node **nodes = tu__realloc(graph->nodes, capacity * sizeof *nodes, "a graph's nodes");
     if (!nodes) return TU_NO_MEMORY;
@@ -295,17 +326,18 @@ static tu_status reserve_node(tu_graph *graph) {
     return TU_OK;
 }
 
-/* Name, edges and attributes, copied into the graph's arena. */
+/* Sets the node's name, inputs and attributes to copies in the graph's arena. */
 static tu_status fill_node(tu_graph *graph, tu__node *node, const tu__node_request *request) {
     const char *base = request->name ? request->name : node->op->name;
     if (!name_is_usable(base))
-        return tu_fail(TU_INVALID,
-                       "%s '%s%s': expected a name of visible characters, without '/' at its ends",
-                       node->op->name, scope_path(graph), base);
+        return tu_fail(
+            TU_INVALID,
+            "%s '%s%s': expected a name of visible characters (no spaces), without '/' at its ends",
+            node->op->name, scope_path(graph), base);
     node->name = unique_name(graph, base);
     if (!node->name) return TU_NO_MEMORY;
     if (request->exact_name && strcmp(node->name + strlen(scope_path(graph)), base) != 0)
-        return tu_fail(TU_INVALID, "%s '%s%s': the name is taken already; give each its own name or scope",
+        return tu_fail(TU_INVALID, "%s '%s%s': the name is already used; choose another name or scope",
                        node->op->name, scope_path(graph), base);
     tu__edge *edges = tu__arena_alloc(&graph->arena, request->input_count * sizeof *edges);
     if (!edges) return TU_NO_MEMORY;
@@ -332,7 +364,7 @@ tu_status tu__node_infer(const tu_graph *graph, const tu__node *node, tu_type *i
     return node->op->shape(&rule);
 }
 
-/* Gives the node the types of its outputs. */
+/* Sets the types of the node's outputs. */
 static tu_status infer_node(tu_graph *graph, tu__node *node) {
     tu_type *in = tu__alloc_array(node->input_count + 1, sizeof *in, "an operation's input types");
     tu_type *out = tu__arena_alloc(&graph->arena, node->output_count * sizeof *out);
@@ -346,8 +378,9 @@ static tu_status infer_node(tu_graph *graph, tu__node *node) {
     return status;
 }
 
-/* A group's number is the same in every graph that passes make of one. */
-static tu_status set_bonds(tu_graph *graph, tu__node *node, const tu__node_request *request) {
+/* Sets the group and the fields about the placement. Passes keep group numbers when they copy nodes to another
+ * graph. */
+static tu_status set_placement(tu_graph *graph, tu__node *node, const tu__node_request *request) {
     node->group = request->group ? request->group : graph->group_scope;
     if (node->group > graph->group_count) graph->group_count = node->group;
     node->moved = request->moved;
@@ -376,7 +409,7 @@ static tu_status make_node(tu_graph *graph, const tu__node_request *request, boo
     node->output_count = node->custom ? node->custom->outputs : op->outputs;
     TU_TRY(fill_node(graph, node, request));
     TU_TRY(set_device(graph, node, request->device));
-    TU_TRY(set_bonds(graph, node, request));
+    TU_TRY(set_placement(graph, node, request));
     TU_TRY(infer_node(graph, node));
     if (request->op == TU__OP_CONSTANT) {
         node->data = tu__arena_copy(&graph->arena, request->data, tu_type_bytes(node->outputs[0]));
@@ -394,7 +427,7 @@ tu_value tu__make(tu_graph *graph, const tu__node_request *request) {
     }
     bool broken = graph->status != TU_OK;
     tu_status status = broken ? TU_OK : make_node(graph, request, &broken);
-    if (status != TU_OK) return stick(graph, status);
+    if (status != TU_OK) return keep_error(graph, status);
     return broken ? tu__invalid(graph) : tu__value(graph, graph->node_count - 1, 0);
 }
 
@@ -446,16 +479,16 @@ tu_value tu_output_of(tu_value value, uint32_t index) {
     if (!tu_ok(value)) return tu__invalid(value.graph);
     const tu__node *node = tu__node_of(value);
     if (index < node->output_count) return tu__value(value.graph, value.node, index);
-    return tu__graph_fail(value.graph, TU_INVALID, "%s '%s' has %u outputs: there is no output %u",
-                          node->op->name, node->name, node->output_count, index);
+    return tu__graph_fail(value.graph, TU_INVALID, "%s '%s' has no output %u: it has %u outputs",
+                          node->op->name, node->name, index, node->output_count);
 }
 
 tu_value tu_find(tu_graph *graph, const char *name) {
     if (!graph || graph->status != TU_OK) return tu__invalid(graph);
     uint32_t node;
     if (tu__names_find(graph->names, name, &node)) return tu__value(graph, node, 0);
-    return tu__graph_fail(graph, TU_NOT_FOUND, "no node is named '%s' (names are scoped: \"conv1/weights\")",
-                          name);
+    return tu__graph_fail(graph, TU_NOT_FOUND,
+                          "the graph has no node '%s': expected a scoped name like \"conv1/weights\"", name);
 }
 
 tu_value tu_name(tu_value value, const char *name) {
@@ -464,19 +497,19 @@ tu_value tu_name(tu_value value, const char *name) {
     tu__node *node = graph->nodes[value.node];
     if (node->op->traits & TU__LEAF)
         return tu__graph_fail(graph, TU_INVALID,
-                              "%s '%s' cannot be renamed: its name is what it is fed or stored by",
-                              node->op->name, node->name);
+                              "%s '%s' cannot be renamed: feeds and checkpoints use its name", node->op->name,
+                              node->name);
     if (!name_is_usable(name))
         return tu__graph_fail(
             graph, TU_INVALID,
-            "'%s' is no name for %s '%s': expected visible characters, without '/' at its ends",
-            name ? name : "", node->op->name, node->name);
+            "cannot rename %s '%s' to '%s': expected visible characters (no spaces), without '/' at its ends",
+            node->op->name, node->name, name ? name : "");
     char *full = unique_name(graph, name);
-    if (!full) return stick(graph, TU_NO_MEMORY);
+    if (!full) return keep_error(graph, TU_NO_MEMORY);
     if (strcmp(full + strlen(scope_path(graph)), name) != 0)
-        return tu__graph_fail(graph, TU_INVALID, "%s '%s' cannot be renamed '%s': the name is taken already",
+        return tu__graph_fail(graph, TU_INVALID, "cannot rename %s '%s' to '%s': the name is already used",
                               node->op->name, node->name, name);
-    if (tu__names_add(graph->names, full, node->id) != TU_OK) return stick(graph, TU_NO_MEMORY);
+    if (tu__names_add(graph->names, full, node->id) != TU_OK) return keep_error(graph, TU_NO_MEMORY);
     tu__names_remove(graph->names, node->name);
     node->name = full;
     return value;
@@ -488,21 +521,23 @@ tu_value tu_output(tu_value value, const char *name) {
     if (!tu_ok(value)) return tu__invalid(value.graph);
     tu_graph *graph = value.graph;
     if (!name_is_usable(name))
-        return tu__graph_fail(graph, TU_INVALID, "result '%s': expected a name of visible characters",
-                              name ? name : "");
+        return tu__graph_fail(
+            graph, TU_INVALID,
+            "result '%s': expected a name of visible characters (no spaces), without '/' at its ends",
+            name ? name : "");
     for (uint32_t i = 0; i < graph->result_count; i++)
         if (strcmp(graph->results[i].name, name) == 0)
-            return tu__graph_fail(graph, TU_INVALID, "result '%s' is named twice", name);
+            return tu__graph_fail(graph, TU_INVALID, "the graph already has a result '%s'", name);
     if (graph->result_count == graph->result_capacity) {
         uint32_t capacity = graph->result_capacity ? graph->result_capacity * 2 : 8;
         tu__named_value *results =
             tu__realloc(graph->results, capacity * sizeof *results, "a graph's results");
-        if (!results) return stick(graph, TU_NO_MEMORY);
+        if (!results) return keep_error(graph, TU_NO_MEMORY);
         graph->results = results;
         graph->result_capacity = capacity;
     }
     char *copy = tu__arena_string(&graph->arena, name);
-    if (!copy) return stick(graph, TU_NO_MEMORY);
+    if (!copy) return keep_error(graph, TU_NO_MEMORY);
     graph->results[graph->result_count++] = (tu__named_value){copy, {value.node, value.output}};
     return value;
 }
@@ -518,5 +553,5 @@ tu_value tu_find_output(tu_graph *graph, const char *name) {
     for (uint32_t i = 0; i < graph->result_count; i++)
         if (strcmp(graph->results[i].name, name) == 0)
             return tu__value(graph, graph->results[i].value.node, graph->results[i].value.output);
-    return tu__graph_fail(graph, TU_NOT_FOUND, "the graph has no result named '%s'", name);
+    return tu__graph_fail(graph, TU_NOT_FOUND, "the graph has no result '%s'", name);
 }

@@ -1,4 +1,4 @@
-/* The name table of a graph: open addressing with linear probing, grown at three quarters. */
+/* The name table of a graph: open addressing with linear probing; grows when three quarters full. */
 #include "graph/names.h"
 
 #include <string.h>
@@ -6,14 +6,14 @@
 #include "base/alloc.h"
 
 typedef struct slot {
-    const char *name; /* NULL: free; "" with removed set: a grave that probing passes over */
+    const char *name; /* NULL: free */
     uint32_t node, suffix;
-    bool removed;
+    bool removed; /* deleted; probing continues past it */
 } slot;
 
 struct tu__name_table {
     slot *slots;
-    size_t capacity, used; /* used counts graves too */
+    size_t capacity, used; /* `used` includes removed slots */
 };
 
 uint64_t tu__names_hash(const char *name) {
@@ -84,7 +84,7 @@ void tu__names_remove(tu__name_table *names, const char *name) {
     if (s->name) s->removed = true;
 }
 
-uint32_t tu__names_suffix(tu__name_table *names, const char *name) {
+uint32_t tu__names_next_suffix(tu__name_table *names, const char *name) {
     slot *s = find_slot(names, name);
     return s->name ? ++s->suffix : 0;
 }

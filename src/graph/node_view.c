@@ -1,4 +1,4 @@
-/* A graph as devices see it: through functions that stay the same when the engine's structures change. */
+/* Read access to a graph for device plug-ins, through functions that do not depend on the engine's structures. */
 #include <string.h>
 
 #include <tutti/node.h>
@@ -7,6 +7,10 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "graph/graph.h"
+
+uint32_t tu_node_count(const tu_graph *graph) {
+    return graph->node_count;
+}
 
 const char *tu_node_operation(const tu_graph *graph, uint32_t node) {
     return graph->nodes[node]->op->name;
@@ -20,10 +24,6 @@ uint32_t tu_node_inputs(const tu_graph *graph, uint32_t node, uint32_t capacity,
     const tu__node *n = graph->nodes[node];
     for (uint32_t i = 0; i < n->input_count && i < capacity; i++) inputs[i] = n->inputs[i];
     return n->input_count;
-}
-
-uint32_t tu_node_count(const tu_graph *graph) {
-    return graph->node_count;
 }
 
 uint32_t tu_node_outputs(const tu_graph *graph, uint32_t node) {
@@ -50,15 +50,15 @@ tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *na
     return tu_fail(TU_NOT_FOUND, "%s '%s' has no attribute '%s'", n->op->name, n->name, name);
 }
 
-/* ---- One node by its meaning: tensors widened to f64, computed, rounded back ---- */
+/* ---- Evaluating one node with its reference kernel: convert to f64, compute, round back ---- */
 
 static void free_tensors(tu__tensor *tensors, uint32_t count) {
     for (uint32_t i = 0; tensors && i < count; i++) tu__free(tensors[i].data);
     tu__free(tensors);
 }
 
-/* Inputs, then outputs. */
-static tu__tensor *widen(const tu_graph *graph, const tu__node *n, const void *const *in) {
+/* Allocates f64 tensors for the inputs and then the outputs, and converts the inputs. */
+static tu__tensor *convert_to_f64(const tu_graph *graph, const tu__node *n, const void *const *in) {
     uint32_t count = n->input_count + n->output_count;
     tu__tensor *t = tu__alloc_array(count, sizeof *t, "an operation's tensors");
     for (uint32_t i = 0; t && i < count; i++) {
@@ -78,13 +78,13 @@ static tu__tensor *widen(const tu_graph *graph, const tu__node *n, const void *c
 tu_status tu_node_evaluate(const tu_graph *graph, uint32_t node, uint64_t seed, const void *const *in,
                            void *const *out) {
     const tu__node *n = graph->nodes[node];
-    tu__tensor *t = widen(graph, n, in);
+    tu__tensor *t = convert_to_f64(graph, n, in);
     if (!t) return TU_NO_MEMORY;
-    tu__reference_call meaning = {
+    tu__reference_call call = {
         .node = n, .attrs = n->attrs, .in = t, .out = t + n->input_count, .seed = seed};
-    tu_status status = n->op->reference(&meaning);
+    tu_status status = n->op->reference(&call);
     for (uint32_t i = 0; i < n->output_count && status == TU_OK; i++) {
-        const tu__tensor *r = &meaning.out[i];
+        const tu__tensor *r = &call.out[i];
         tu__store_array(r->type.dtype, r->data, tu_shape_elements(r->type.shape), out[i]);
     }
     free_tensors(t, n->input_count + n->output_count);

@@ -1,12 +1,11 @@
-/* The operation table in memory: ops.def turned into rows. */
+/* The operation table, generated from ops.def. */
 #include "graph/op.h"
 
 #include <string.h>
 
 #include "graph/rules.h"
 
-/* Field descriptions: one array an operation, ended by an empty row so that an operation without attributes has
- * an array too. */
+/* Field descriptions: one array per operation, with an empty row at the end so that no array is empty. */
 #define ATTR(kind, name, count) {#name, TU__ATTR_##kind, count},
 #define OP(id, name, inputs, outputs, traits, attrs, ...) static const tu__attr name##_fields[] = {attrs{0}};
 #define POINTWISE(id, name, inputs, types, result, traits, attrs, ...)                                       \

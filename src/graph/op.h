@@ -1,13 +1,13 @@
-/* What an operation is: a row of ops.def, made of a shape rule, a gradient and a meaning.
+/* Operations. Each is a row of ops.def with these functions:
  *
- *   shape     the types of the outputs, from the types of the inputs and the attributes; refuses what is wrong
- *   gradient  given gradients of the outputs, adds operations that compute gradients of the inputs
- *   meaning   the outputs from the inputs, in f64: the definition that every fast kernel is tested against
- *   expand    the same outputs built from simpler operations: serves as the gradient of gradient operations, and
- *             as a way to run on a device without the kernel
- *   flops     floating-point operations of one evaluation; NULL: one for each output element
+ *   shape      infers the output types from the input types and attributes, and rejects invalid ones
+ *   gradient   adds operations that compute the inputs' gradients from the outputs' gradients
+ *   reference  the reference kernel: computes the outputs in f64. All fast kernels are tested against it
+ *   expand     builds the same outputs from simpler operations, for second derivatives and devices without a kernel
+ *   flops      number of floating-point operations of one evaluation; NULL: one per output element
  *
- * All four of a family stand in one file under ops/. Devices add fast kernels in their own folders.
+ * The functions of a family of operations are in one file under ops/. Devices have their fast kernels in their
+ * folders.
  */
 #ifndef TU__GRAPH_OP_H
 #define TU__GRAPH_OP_H
@@ -17,8 +17,8 @@
 typedef struct tu__node tu__node;
 typedef struct tu__op tu__op;
 
-/* ---- Attributes: each operation has a plain structure, made of 8-byte cells, and a description of its fields by
- * which graphs are printed, compared, hashed and stored. Both come from the ATTRS column of ops.def. ---- */
+/* ---- Attributes: each operation has a structure of 8-byte cells, and a description of its fields that is used to
+ * print, compare, hash and store graphs. Both are generated from the attributes column of ops.def. ---- */
 
 typedef enum tu__attr_kind {
     TU__ATTR_I64,
@@ -40,12 +40,12 @@ typedef enum tu__attr_kind {
 typedef struct tu__attr {
     const char *name;
     tu__attr_kind kind;
-    uint32_t count; /* elements: stride[2] has 2. Fields follow each other without gaps: no offsets */
+    uint32_t count; /* number of elements, e.g. 2 for stride[2]. Fields have no gaps between them */
 } tu__attr;
 
-/* ---- The rules' contexts ---- */
+/* ---- Arguments of the functions ---- */
 
-typedef struct tu__rule {
+typedef struct tu__rule { /* of a shape rule */
     const tu__op *op;
     const char *name; /* the node's scoped name, for messages */
     const void *attrs;
@@ -55,27 +55,30 @@ typedef struct tu__rule {
     const struct tu_custom_op *custom;
 } tu__rule;
 
-/* "conv2d 'conv1/conv2d' of f32[8,24,24,3] and f32[64,5,5,4]: <format>": the one form of a builder's mistake. */
-tu_status tu__refuse(const tu__rule *rule, const char *format, ...) TU_PRINTF(2, 3);
+/* Fails with TU_INVALID and "conv2d node 'conv1/conv2d' (inputs f32[8,24,24,3], f32[64,5,5,4]): <format>". */
+tu_status tu__rule_fail(const tu__rule *rule, const char *format, ...) TU_PRINTF(2, 3);
+/* Fails because `axis` is not an axis of input 0. */
+tu_status tu__rule_fail_axis(const tu__rule *rule, int64_t axis);
 
-typedef struct tu__vjp { /* vector-Jacobian product: one node's step of back-propagation */
+typedef struct tu__vjp { /* vector-Jacobian product: the back-propagation through one node */
     tu_graph *graph;
     const tu__node *node;
     struct tu__backprop *pass;
 } tu__vjp;
 
-/* The node's forward values, computed again where they are marked so. */
+/* Return the node's forward values; copies of them if they are marked for recomputation. */
 tu_value tu__vjp_input(tu__vjp *vjp, uint32_t index);
 tu_value tu__vjp_output(tu__vjp *vjp, uint32_t index);
-/* The gradient of an output; zeros of its type when nothing depends on it. */
+/* Returns the gradient of an output; zeros of its type if nothing depends on it. */
 tu_value tu__vjp_gradient(tu__vjp *vjp, uint32_t output);
 bool tu__vjp_has_gradient(const tu__vjp *vjp, uint32_t output);
-/* Whether anybody asked for the gradient of this input: work for others can be left out. */
-bool tu__vjp_wanted(const tu__vjp *vjp, uint32_t input);
-/* Adds to the gradient of an input. An input that was broadcast gets the sum over what it was repeated over. */
-void tu__vjp_give(tu__vjp *vjp, uint32_t input, tu_value gradient);
+/* True if the gradient of this input is needed. Rules may skip the other inputs. */
+bool tu__vjp_needs_gradient(const tu__vjp *vjp, uint32_t input);
+/* Adds to the gradient of an input. If the input was broadcast, sums over the broadcast axes. */
+void tu__vjp_accumulate(tu__vjp *vjp, uint32_t input, tu_value gradient);
 
-typedef struct tu__tensor { /* values in the reference kernel: dense, row-major, each rounded to its dtype */
+typedef struct
+    tu__tensor { /* operand of a reference kernel: dense, row-major, each element rounded to the dtype */
     tu_type type;
     double *data;
 } tu__tensor;
@@ -84,8 +87,8 @@ typedef struct tu__reference_call {
     const tu__node *node;
     const void *attrs;
     const tu__tensor *in;
-    tu__tensor *out; /* data allocated, not initialised; the caller rounds to the dtype afterwards */
-    uint64_t seed;   /* of the state: the key of random draws */
+    tu__tensor *out; /* data is allocated but not initialised; the caller rounds the results to the dtype */
+    uint64_t seed;   /* the state's random seed */
 } tu__reference_call;
 
 /* ---- The table ---- */
@@ -100,25 +103,25 @@ typedef enum tu__opcode {
 enum {                    /* traits */
        TU__POINTWISE = 1, /* one scalar expression; inputs broadcast */
        TU__RANDOM = 2,    /* never merged with another */
-       TU__LEAF = 4,      /* made outside the run: input, constant, variable */
-       TU__EFFECT = 8,    /* changes state: never dead */
-       TU__VIEW = 16,     /* the same elements in the same order */
+       TU__LEAF = 4,      /* available before the run: input, constant, variable */
+       TU__EFFECT = 8,    /* changes the state: never eliminated as dead code */
+       TU__VIEW = 16,     /* the output has the input's elements in the same order */
        TU__COMMUTES = 32, /* the order of its two inputs does not matter */
 };
 
 #define TU__ANY_INPUTS UINT32_MAX /* a variable number of inputs, at least one */
 
 typedef enum tu__gradient_kind {
-    TU__GRADIENT_RULE,   /* a function */
-    TU__GRADIENT_ZERO,   /* piecewise constant: nothing flows back */
-    TU__GRADIENT_EXPAND, /* through the expansion */
-    TU__GRADIENT_NONE,   /* not offered: asking for it is an error */
+    TU__GRADIENT_RULE,   /* the operation's gradient function */
+    TU__GRADIENT_ZERO,   /* no gradient, e.g. for piecewise constant functions */
+    TU__GRADIENT_EXPAND, /* the gradient of the expansion */
+    TU__GRADIENT_NONE,   /* not supported: differentiating fails */
 } tu__gradient_kind;
 
 struct tu__op {
     const char *name;
     tu__opcode code;
-    uint32_t inputs, outputs; /* outputs 0: the shape rule says how many (custom operations) */
+    uint32_t inputs, outputs; /* outputs = 0: the tu_custom_op has the number (custom operations) */
     uint32_t traits;
     tu__gradient_kind gradient_kind;
     const tu__attr *attrs;
@@ -131,11 +134,11 @@ struct tu__op {
     int64_t (*flops)(const tu__node *node, const tu_type *in);
 };
 
-/* Cells of 8 bytes that a field takes. */
+/* Returns the number of 8-byte cells of a field. */
 uint32_t tu__attr_cells(const tu__attr *attr);
 
 const tu__op *tu__op_get(tu__opcode code);
-/* NULL when there is no such operation. */
+/* Returns NULL if there is no operation of this name. */
 const tu__op *tu__op_find(const char *name);
 
 /* Attribute structures: struct tu__conv2d_attrs { int64_t stride[2]; … }; */

@@ -1,11 +1,11 @@
-/* Printing a graph: the choice of a form, and the text form, one node a line.
+/* Printing a graph: tu_graph_print, and the text format with one node per line.
  *
  *     %12 conv1/conv2d = conv2d(%3, %11) stride=[1,1] pad=[2,2,2,2] : f32[128,24,24,64]
  *
- * reads: node 12, named conv1/conv2d, is the operation conv2d of nodes 3 and 11, with these attributes, and has this
- * type. "%9:1" is output 1 of node 9; "@cpu:0" is the device a node was told to be computed on. Attributes that are
- * zero or repeat the type are left out. Results follow as "result loss = %43". A graph in which a mistake was made
- * prints as far as it was built, with the mistake last. */
+ * means: node 12, called conv1/conv2d, is the operation conv2d with nodes 3 and 11 as inputs, these attributes and
+ * this output type. "%9:1" is output 1 of node 9; "@cpu:0" is the device assigned to a node. Attributes that are zero
+ * or repeat the type are omitted. Results follow as "result loss = %43". A graph with an error prints the nodes built
+ * before it, and the error in the last line. */
 #include "graph/print.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "base/number.h"
 #include "graph/attrs.h"
 
-/* Elements of a constant that are shown. */
+/* Maximum number of elements shown per constant. */
 enum { SHOWN_ELEMENTS = 8 };
 
 void tu__print_number(tu__text *text, double number) {
@@ -27,8 +27,8 @@ void tu__print_number(tu__text *text, double number) {
     } else if (isinf(number)) {
         tu__text_printf(text, number < 0 ? "-inf" : "inf");
     } else {
-        tu__json json = tu__json_to_text(text); /* knows how many digits it takes, whatever the locale */
-        tu__json_f64(&json, NULL, number);
+        tu_json json = tu__json_to_text(text); /* shortest digits, independent of the locale */
+        tu_json_f64(&json, NULL, number);
     }
 }
 
@@ -64,7 +64,7 @@ static void print_element(tu__text *text, tu__field field, uint32_t index) {
     }
 }
 
-/* What the type at the end of the line says as well. */
+/* True if the attribute repeats the type at the end of the line. */
 static bool repeats_type(tu__field field, tu_type type) {
     if (field.attr->kind == TU__ATTR_DTYPE) return tu__field_i64(field, 0) == (int64_t)type.dtype;
     if (field.attr->kind == TU__ATTR_SHAPE) return tu_shape_equal(tu__field_shape(field, 0), type.shape);
@@ -78,7 +78,7 @@ static void print_field(tu__text *text, const tu__node *node, tu__field field) {
         print_element(text, field, 0);
         return;
     }
-    /* An array with room for every axis there can be holds one element for each axis there is. */
+    /* Arrays with TU_MAX_RANK elements have one element per axis: print only those of existing axes. */
     uint32_t count = field.attr->count, rank = (uint32_t)node->outputs[0].shape.rank;
     if (count == TU_MAX_RANK && rank < count) count = rank;
     for (uint32_t i = 0; i < count; i++) {
@@ -149,16 +149,16 @@ void tu__print_text(tu__text *text, const tu_graph *graph) {
     if (graph->status != TU_OK) tu__text_printf(text, "mistake: %s\n", graph->message);
 }
 
-/* ---- All forms ---- */
+/* ---- tu_graph_print ---- */
 
-static tu_status cannot_write(void) {
+static tu_status fail_write(void) {
     return tu_fail(TU_IO, "cannot write the graph: %s", errno ? strerror(errno) : "a write failed");
 }
 
 static tu_status print_as_json(const tu_graph *graph, FILE *out) {
-    tu__json json = tu__json_to_file(out);
+    tu_json json = tu_json_to_file(out);
     tu__print_json(&json, graph);
-    return tu__json_finish(&json) && fputc('\n', out) != EOF ? TU_OK : cannot_write();
+    return tu_json_finish(&json) && fputc('\n', out) != EOF ? TU_OK : fail_write();
 }
 
 static tu_status print_as_text(const tu_graph *graph, void (*print)(tu__text *, const tu_graph *),
@@ -167,7 +167,7 @@ static tu_status print_as_text(const tu_graph *graph, void (*print)(tu__text *, 
     print(&text, graph);
     tu_status status = text.failed ? TU_NO_MEMORY : TU_OK;
     if (status == TU_OK && fwrite(tu__text_string(&text), 1, text.length, out) != text.length)
-        status = cannot_write();
+        status = fail_write();
     tu__text_free(&text);
     return status;
 }
@@ -180,5 +180,7 @@ tu_status tu_graph_print(const tu_graph *graph, tu_graph_format format, FILE *ou
     case TU_GRAPH_DOT: return print_as_text(graph, tu__print_dot, out);
     case TU_GRAPH_JSON: return print_as_json(graph, out);
     }
-    return tu_fail(TU_INVALID, "unknown form %d of a printed graph: expected text, DOT or JSON", (int)format);
+    return tu_fail(TU_INVALID,
+                   "unknown graph format %d: expected TU_GRAPH_TEXT, TU_GRAPH_DOT or TU_GRAPH_JSON",
+                   (int)format);
 }

@@ -1,10 +1,10 @@
-/* A graph as a picture: the language of Graphviz.
+/* Prints a graph in DOT, the language of Graphviz.
  *
  *     tutti graph tutorial-cnn --format dot | dot -Tsvg > tutorial-cnn.svg
  *
- * Scopes are boxes in boxes, inputs and variables have shapes of their own, nodes of one device have frames of one
- * colour, edges carry types, and a node's whole line of the text form shows when the mouse rests on it. Sorted by name,
- * the nodes of a scope follow each other, so one walk opens and closes all boxes. */
+ * Scopes are nested clusters ("boxes"), node shapes depend on the operation, frame colours on the device, edges are
+ * labelled with types, and a node's tooltip is its line of the text format. The nodes are sorted by name, so that
+ * those of a scope are adjacent and each box is opened and closed once. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 #include "base/alloc.h"
 #include "graph/print.h"
 
-/* Boxes within boxes; the scopes further inside become part of the node's label. */
-enum { DEEPEST_SCOPE = 16 };
+/* Maximum depth of nested boxes; deeper scopes become part of the node's label. */
+enum { MAX_SCOPE_DEPTH = 16 };
 
 static const struct {
     tu__opcode code;
@@ -28,12 +28,12 @@ static const struct {
     {TU__OP_CUSTOM, "shape=component"},
 };
 
-/* Frames of nodes on different devices; the first device has the first colour. */
+/* Frame colours of devices, in the order in which the devices occur. */
 static const char *const device_colors[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
                                             "#ff7f0e", "#8c564b", "#e377c2", "#17becf"};
 enum { COLORS = sizeof device_colors / sizeof *device_colors };
 
-/* Between quotes: quotes and backslashes are escaped. */
+/* Writes the contents of a quoted string: escapes quotes and backslashes. */
 static void put_escaped(tu__text *text, const char *string, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (string[i] == '"' || string[i] == '\\') tu__text_append(text, "\\", 1);
@@ -47,7 +47,8 @@ static void indent(tu__text *text, int depth) {
 
 /* ---- Nodes ---- */
 
-typedef struct palette { /* the devices in the graph, in the order met; those past the last colour share it */
+typedef struct
+    palette { /* the graph's devices in order of occurrence; devices beyond the last colour share it */
     const char *name[COLORS];
     size_t count;
 } palette;
@@ -64,7 +65,7 @@ static const char *color_of(const palette *devices, const char *name) {
     return device_colors[COLORS - 1];
 }
 
-/* `scope` characters of the name are said by the boxes around. */
+/* Writes a node. The first `scope` characters of its name are the enclosing boxes' and omitted. */
 static void put_node(tu__text *text, const tu__node *node, size_t scope, const palette *devices) {
     const char *local = node->name + scope;
     tu__text_printf(text, "n%" PRIu32 " [label=\"", node->id);
@@ -89,13 +90,13 @@ static void put_node(tu__text *text, const tu__node *node, size_t scope, const p
 
 /* ---- Scopes ---- */
 
-typedef struct boxes { /* the open ones: all scopes along the first `length` characters of `path` */
+typedef struct scope_boxes { /* the open boxes: the scopes in the first `length` characters of `path` */
     const char *path;
     size_t length;
     int depth;
-} boxes;
+} scope_boxes;
 
-static void open_box(tu__text *text, boxes *open) {
+static void open_box(tu__text *text, scope_boxes *open) {
     size_t begin = open->length;
     open->length += strcspn(open->path + begin, "/") + 1;
     indent(text, open->depth++);
@@ -108,21 +109,21 @@ static void open_box(tu__text *text, boxes *open) {
     tu__text_printf(text, "\";\n");
 }
 
-static void close_box(tu__text *text, boxes *open) {
+static void close_box(tu__text *text, scope_boxes *open) {
     indent(text, --open->depth);
     tu__text_printf(text, "}\n");
-    open->length--; /* the slash; then back to the one before */
+    open->length--; /* remove the slash, then the name before it */
     while (open->length > 0 && open->path[open->length - 1] != '/') open->length--;
 }
 
-/* Closes and opens boxes until they are those of `name`. */
-static void move_to(tu__text *text, boxes *open, const char *name) {
+/* Closes and opens boxes until the open ones are the scopes of `name`. */
+static void enter_scope_of(tu__text *text, scope_boxes *open, const char *name) {
     const char *slash = strrchr(name, '/');
     size_t scope = slash ? (size_t)(slash - name) + 1 : 0;
     while (open->depth > 0 && (open->length > scope || strncmp(open->path, name, open->length) != 0))
         close_box(text, open);
     open->path = name;
-    while (open->length < scope && open->depth < DEEPEST_SCOPE) open_box(text, open);
+    while (open->length < scope && open->depth < MAX_SCOPE_DEPTH) open_box(text, open);
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -142,9 +143,9 @@ static void put_nodes(tu__text *text, const tu_graph *graph) {
     palette devices = {.count = 0};
     for (uint32_t i = 0; i < graph->node_count; i++)
         if (graph->nodes[i]->device) add_device(&devices, graph->nodes[i]->device);
-    boxes open = {.path = ""};
+    scope_boxes open = {.path = ""};
     for (uint32_t i = 0; i < graph->node_count; i++) {
-        move_to(text, &open, sorted[i]->name);
+        enter_scope_of(text, &open, sorted[i]->name);
         indent(text, open.depth);
         put_node(text, sorted[i], open.length, &devices);
     }

@@ -1,5 +1,5 @@
-/* Prototypes of every rule function, from the table: a family's file includes this, so that a misspelt or
- * missing rule is a compiler's message. */
+/* Prototypes of the functions of all operations, generated from ops.def. The files under ops/ include it, so that the
+ * compiler reports misspelt function names. */
 #ifndef TU__GRAPH_RULES_H
 #define TU__GRAPH_RULES_H
 

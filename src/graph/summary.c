@@ -1,12 +1,12 @@
-/* The summary of a graph: a table that a person likes to read, and the totals.
+/* tu_graph_summary: prints a table of layers with parameters, FLOPs and activation sizes, and their totals.
  *
- * A row is a layer. A layer is the outermost scope that holds trainable variables of its own (conv1, with
- * conv1/weights and conv1/bias); where no scope around a node leads to variables, the outermost of these (grad,
- * optimizer); and a node that stands beside layers, like a pooling between two, is a row by itself. Numbers that a node
- * needs as operands (fills, constants) belong to the row of their first user.
+ * A row is a layer: the outermost scope that directly contains trainable variables (conv1, with conv1/weights and
+ * conv1/bias). Nodes in scopes without trainable variables (grad, optimizer) are one row per outermost such scope. A
+ * node outside of these scopes, such as a pooling between layers, is a row. Fills and constants belong to the row of
+ * the first node that uses them.
  *
- * Activations are counted as if each were kept until the end of the run: what training without recomputation needs,
- * and an upper bound of what a memory plan will take. */
+ * Activation sizes assume that all activations are kept until the end of the run. This is what training without
+ * recomputation needs, and an upper bound of the memory plan. */
 #include "graph/summary.h"
 
 #include <inttypes.h>
@@ -19,8 +19,8 @@
 
 /* ---- Costs of a node ---- */
 
-/* A sum that stays at the largest number instead of overflowing: hostile files have graphs of any size. */
-static int64_t add_up(int64_t a, int64_t b) {
+/* Adds with saturation at INT64_MAX: sizes in hostile graph files may overflow. */
+static int64_t add_saturating(int64_t a, int64_t b) {
     int64_t sum;
     return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
 }
@@ -30,7 +30,7 @@ int64_t tu__node_flops(const tu_graph *graph, const tu__node *node, tu_type *in)
     if (!node->op->flops) {
         int64_t elements = 0;
         for (uint32_t i = 0; i < node->output_count; i++)
-            elements = add_up(elements, tu_shape_elements(node->outputs[i].shape));
+            elements = add_saturating(elements, tu_shape_elements(node->outputs[i].shape));
         return elements;
     }
     for (uint32_t i = 0; i < node->input_count; i++)
@@ -43,7 +43,7 @@ int64_t tu__node_activation_bytes(const tu__node *node) {
     if (node->op->traits & (TU__EFFECT | TU__VIEW)) return 0;
     int64_t bytes = 0;
     for (uint32_t i = 0; i < node->output_count; i++)
-        bytes = add_up(bytes, (int64_t)tu_type_bytes(node->outputs[i]));
+        bytes = add_saturating(bytes, (int64_t)tu_type_bytes(node->outputs[i]));
     return bytes;
 }
 
@@ -54,28 +54,28 @@ static bool is_trainable(const tu__node *node) {
 
 static void count_node(tu_graph_totals *totals, const tu_graph *graph, const tu__node *node, tu_type *in) {
     totals->nodes++;
-    totals->flops = add_up(totals->flops, tu__node_flops(graph, node, in));
-    totals->activation_bytes = add_up(totals->activation_bytes, tu__node_activation_bytes(node));
+    totals->flops = add_saturating(totals->flops, tu__node_flops(graph, node, in));
+    totals->activation_bytes = add_saturating(totals->activation_bytes, tu__node_activation_bytes(node));
     if (node->op->code != TU__OP_VARIABLE) return;
     totals->variables++;
-    totals->variable_bytes = add_up(totals->variable_bytes, (int64_t)tu_type_bytes(node->outputs[0]));
+    totals->variable_bytes = add_saturating(totals->variable_bytes, (int64_t)tu_type_bytes(node->outputs[0]));
     if (is_trainable(node))
-        totals->parameters = add_up(totals->parameters, tu_shape_elements(node->outputs[0].shape));
+        totals->parameters = add_saturating(totals->parameters, tu_shape_elements(node->outputs[0].shape));
 }
 
-/* Room for the input types of any node. */
-static tu_type *input_room(const tu_graph *graph) {
-    size_t most = 1;
+/* Allocates space for the input types of any node. */
+static tu_type *alloc_input_types(const tu_graph *graph) {
+    size_t max_inputs = 1;
     for (uint32_t i = 0; i < graph->node_count; i++)
-        if (graph->nodes[i]->input_count > most) most = graph->nodes[i]->input_count;
-    return tu__alloc_array(most, sizeof(tu_type), "the costs of a graph");
+        if (graph->nodes[i]->input_count > max_inputs) max_inputs = graph->nodes[i]->input_count;
+    return tu__alloc_array(max_inputs, sizeof(tu_type), "the costs of a graph");
 }
 
 tu_status tu_graph_total(const tu_graph *graph, tu_graph_totals *totals) {
     tu_graph_totals full = TU_SIZED(tu_graph_totals);
     TU_TRY(TU__CHECK_SIZED(tu_graph_totals, totals));
     TU_TRY(tu_graph_status(graph));
-    tu_type *in = input_room(graph);
+    tu_type *in = alloc_input_types(graph);
     if (!in) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++) count_node(&full, graph, graph->nodes[i], in);
     tu__free(in);
@@ -85,23 +85,23 @@ tu_status tu_graph_total(const tu_graph *graph, tu_graph_totals *totals) {
 
 /* ---- Rows ---- */
 
-enum { DEEPEST_SCOPE = 32 };
+enum { MAX_SCOPE_DEPTH = 32 };
 
 typedef struct row {
     const char *name;
-    uint32_t output_node, output; /* what the row hands on: its value that another row uses first */
-    uint32_t first_use;           /* TU_NO_NODE: none, `output_node` is its last operation */
-    bool effects;                 /* it assigns variables */
+    uint32_t output_node, output; /* the row's output: its value that a node of another row uses first */
+    uint32_t first_use;           /* that node; TU_NO_NODE: none, `output_node` is the row's last operation */
+    bool effects;                 /* the row assigns variables */
     tu_graph_totals totals;
 } row;
 
 typedef struct table {
     const tu_graph *graph;
     tu__arena arena;           /* the rows' names */
-    tu__name_table *layers;    /* scopes that hold trainable variables */
-    tu__name_table *ancestors; /* scopes around these */
-    tu__name_table *by_name;   /* name of a row -> its number */
-    row *rows;                 /* in the order of their first nodes; at most one a node */
+    tu__name_table *layers;    /* scopes that directly contain trainable variables */
+    tu__name_table *ancestors; /* scopes that contain these */
+    tu__name_table *by_name;   /* name of a row -> its index */
+    row *rows;                 /* in the order of their first nodes; at most one per node */
     uint32_t row_count;
     uint32_t *row_of;  /* node -> row */
     uint32_t *used_by; /* node -> the first node that uses it, or TU_NO_NODE */
@@ -112,13 +112,13 @@ static bool contains(const tu__name_table *names, const char *name) {
     return tu__names_find(names, name, &unused);
 }
 
-/* The end of the next scope in a name: its slash; NULL after the last. Scopes deeper than any person's are ignored,
- * lest a name that is nothing but slashes costs the square of its length. */
+/* Returns the slash that ends the next scope in a name; NULL after the last. Ignores scopes deeper than
+ * MAX_SCOPE_DEPTH, so that a name with many slashes does not take quadratic time. */
 static const char *scope_end(const char *name, const char *after, int *depth) {
-    return ++*depth > DEEPEST_SCOPE ? NULL : strchr(after ? after + 1 : name, '/');
+    return ++*depth > MAX_SCOPE_DEPTH ? NULL : strchr(after ? after + 1 : name, '/');
 }
 
-static char *prefix(table *t, const char *name, size_t length) {
+static char *copy_prefix(table *t, const char *name, size_t length) {
     char *copy = tu__arena_alloc(&t->arena, length + 1);
     if (copy) memcpy(copy, name, length);
     return copy;
@@ -128,7 +128,7 @@ static tu_status add_name(tu__name_table *names, const char *name) {
     return contains(names, name) ? TU_OK : tu__names_add(names, name, 0);
 }
 
-/* The scope of each trainable variable is a layer; the scopes around it are not. */
+/* Adds the scope of each trainable variable to `layers`, and the scopes that contain it to `ancestors`. */
 static tu_status find_layers(table *t) {
     for (uint32_t i = 0; i < t->graph->node_count; i++) {
         const tu__node *node = t->graph->nodes[i];
@@ -137,7 +137,7 @@ static tu_status find_layers(table *t) {
         const char *next;
         for (const char *slash = scope_end(node->name, NULL, &depth); slash; slash = next) {
             next = scope_end(node->name, slash, &depth);
-            char *scope = prefix(t, node->name, (size_t)(slash - node->name));
+            char *scope = copy_prefix(t, node->name, (size_t)(slash - node->name));
             if (!scope) return TU_NO_MEMORY;
             TU_TRY(add_name(next ? t->ancestors : t->layers, scope));
         }
@@ -145,18 +145,18 @@ static tu_status find_layers(table *t) {
     return TU_OK;
 }
 
-/* The name of the row that a node belongs to by its own name; NULL when memory runs out. */
+/* Returns the name of the row to which a node belongs by its name; NULL if memory runs out. */
 static const char *row_name(table *t, const tu__node *node) {
     int depth = 0;
     for (const char *slash = NULL; (slash = scope_end(node->name, slash, &depth));) {
-        char *scope = prefix(t, node->name, (size_t)(slash - node->name));
+        char *scope = copy_prefix(t, node->name, (size_t)(slash - node->name));
         if (!scope) return NULL;
         if (contains(t->layers, scope) || !contains(t->ancestors, scope)) return scope;
     }
     return node->name;
 }
 
-static bool is_operand(const tu__node *node) {
+static bool is_literal(const tu__node *node) {
     return node->op->code == TU__OP_FILL || node->op->code == TU__OP_CONSTANT;
 }
 
@@ -172,7 +172,7 @@ static void find_users(table *t) {
 static tu_status find_rows(table *t) {
     for (uint32_t i = 0; i < t->graph->node_count; i++) {
         const tu__node *node = t->graph->nodes[i], *owner = node;
-        while (is_operand(owner) && t->used_by[owner->id] != TU_NO_NODE)
+        while (is_literal(owner) && t->used_by[owner->id] != TU_NO_NODE)
             owner = t->graph->nodes[t->used_by[owner->id]];
         const char *name = row_name(t, owner);
         if (!name) return TU_NO_MEMORY;
@@ -185,7 +185,7 @@ static tu_status find_rows(table *t) {
     return TU_OK;
 }
 
-/* The output of a row: the value that a node of another row uses first; else that of its last operation. */
+/* Finds the output of each row: the value that a node of another row uses first, else that of its last operation. */
 static void find_outputs(table *t) {
     for (uint32_t i = 0; i < t->graph->node_count; i++) {
         const tu__node *node = t->graph->nodes[i];
@@ -194,7 +194,7 @@ static void find_outputs(table *t) {
             row *source = &t->rows[t->row_of[edge.node]];
             const tu__op *op = t->graph->nodes[edge.node]->op;
             if (t->row_of[i] == t->row_of[edge.node] || source->first_use != TU_NO_NODE) continue;
-            if (op->code == TU__OP_VARIABLE || is_operand(t->graph->nodes[edge.node])) continue;
+            if (op->code == TU__OP_VARIABLE || is_literal(t->graph->nodes[edge.node])) continue;
             source->output_node = edge.node;
             source->output = edge.output;
             source->first_use = i;
@@ -213,7 +213,7 @@ static tu_status fill_table(table *t) {
     find_users(t);
     TU_TRY(find_rows(t));
     find_outputs(t);
-    tu_type *in = input_room(graph);
+    tu_type *in = alloc_input_types(graph);
     if (!in) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++)
         count_node(&t->rows[t->row_of[i]].totals, graph, graph->nodes[i], in);
@@ -244,13 +244,13 @@ static void table_free(table *t) {
     tu__arena_free(&t->arena);
 }
 
-/* ---- Numbers for people ---- */
+/* ---- Formatting numbers ---- */
 
 typedef struct cell {
     char text[32];
 } cell;
 
-/* 1,068,298 */
+/* "1,068,298" */
 static cell with_commas(int64_t number) {
     char digits[24];
     int length = snprintf(digits, sizeof digits, "%" PRId64, number), used = 0;
@@ -263,15 +263,15 @@ static cell with_commas(int64_t number) {
     return c;
 }
 
-/* "12.3 M": three digits or a little more, by powers of `base`. */
+/* "12.3 M": at least three significant digits, scaled by powers of `base`. */
 static cell in_units(int64_t number, double base, const char *const *units) {
     double value = (double)number;
     while (value >= base && units[1]) {
         value /= base;
         units++;
     }
-    bool whole = value == (double)(int64_t)value;
-    int decimals = whole || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+    bool is_integer = value == (double)(int64_t)value;
+    int decimals = is_integer || value >= 100 ? 0 : value >= 10 ? 1 : 2;
     cell c;
     snprintf(c.text, sizeof c.text, "%.*f %s", decimals, value, *units);
     return c;
@@ -293,7 +293,7 @@ typedef struct widths {
     int name, output;
 } widths;
 
-/* Gradients and updates hand on many values: to name one of them would say nothing. */
+/* False for rows of gradients and updates, which have many outputs. */
 static bool has_one_output(const row *r) {
     const char *slash = strrchr(r->name, '/'), *last = slash ? slash + 1 : r->name;
     bool updates = r->effects && r->first_use == TU_NO_NODE;
@@ -316,7 +316,7 @@ static void put_rule(tu__text *text, widths w) {
     tu__text_append(text, "\n", 1);
 }
 
-static void put_table(tu__text *text, const table *t, const tu_graph_totals *all) {
+static void put_table(tu__text *text, const table *t, const tu_graph_totals *totals) {
     widths w = {(int)strlen("layer"), (int)strlen("output")};
     for (uint32_t i = 0; i < t->row_count; i++) {
         int name = (int)strlen(t->rows[i].name), output = (int)strlen(output_text(t, &t->rows[i]));
@@ -331,20 +331,20 @@ static void put_table(tu__text *text, const table *t, const tu_graph_totals *all
                 flops_text(r->totals.flops).text, bytes_text(r->totals.activation_bytes).text);
     }
     put_rule(text, w);
-    put_row(text, w, "total", "", with_commas(all->parameters).text, flops_text(all->flops).text,
-            bytes_text(all->activation_bytes).text);
-    tu__text_printf(text, "%s nodes; %s variables of %s\n", with_commas(all->nodes).text,
-                    with_commas(all->variables).text, bytes_text(all->variable_bytes).text);
+    put_row(text, w, "total", "", with_commas(totals->parameters).text, flops_text(totals->flops).text,
+            bytes_text(totals->activation_bytes).text);
+    tu__text_printf(text, "%s nodes; %s variables of %s\n", with_commas(totals->nodes).text,
+                    with_commas(totals->variables).text, bytes_text(totals->variable_bytes).text);
 }
 
 tu_status tu_graph_summary(const tu_graph *graph, FILE *out) {
-    tu_graph_totals all = TU_SIZED(tu_graph_totals);
-    TU_TRY(tu_graph_total(graph, &all));
+    tu_graph_totals totals = TU_SIZED(tu_graph_totals);
+    TU_TRY(tu_graph_total(graph, &totals));
     table t;
     tu_status status = table_new(&t, graph);
     if (status == TU_OK) status = fill_table(&t);
     tu__text text = {0};
-    if (status == TU_OK) put_table(&text, &t, &all);
+    if (status == TU_OK) put_table(&text, &t, &totals);
     if (text.failed) status = TU_NO_MEMORY;
     if (status == TU_OK && fwrite(tu__text_string(&text), 1, text.length, out) != text.length)
         status = tu_fail(TU_IO, "cannot write the summary of a graph");

@@ -1,14 +1,15 @@
-/* What a graph costs: counted from its types and operations alone. */
+/* Estimates of a graph's FLOPs and memory from its operations and types. */
 #ifndef TU__GRAPH_SUMMARY_H
 #define TU__GRAPH_SUMMARY_H
 
 #include "graph/graph.h"
 
-/* Floating-point operations of one evaluation of a node; INT64_MAX when they are more. `in` has room for the types
+/* Returns the floating-point operations of one evaluation of a node, at most INT64_MAX. `in` is scratch for the types
  * of all its inputs. */
 int64_t tu__node_flops(const tu_graph *graph, const tu__node *node, tu_type *in);
 
-/* Bytes of a node's outputs were they kept: none for what lives elsewhere (variables, constants, views). */
+/* Returns the size of a node's outputs; 0 for variables, constants, assignments and views, which need no memory of
+ * their own. */
 int64_t tu__node_activation_bytes(const tu__node *node);
 
 #endif

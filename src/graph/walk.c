@@ -1,4 +1,4 @@
-/* Index arithmetic that shape rules and meanings share. */
+/* Index arithmetic for shape rules and reference kernels. */
 #include "graph/walk.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ bool tu__shape_valid(tu_shape shape) {
     return true;
 }
 
-int64_t tu__normal_axis(int64_t axis, int64_t rank) {
+int64_t tu__normalize_axis(int64_t axis, int64_t rank) {
     if (axis < -rank || axis >= rank) return -1;
     return axis < 0 ? axis + rank : axis;
 }

@@ -1,32 +1,32 @@
-/* Index arithmetic that shape rules and meanings share: axes, strides, broadcasting, checked products. */
+/* Index arithmetic for shape rules and reference kernels: axes, strides, broadcasting. */
 #ifndef TU__GRAPH_WALK_H
 #define TU__GRAPH_WALK_H
 
 #include "base/shared.h"
 #include "graph/graph.h"
 
-/* Rank, dimensions and number of elements are usable: every dimension at least 1, the product below 2^48. */
+/* True if rank and dimensions are valid: every dimension is at least 1 and the product at most 2^48. */
 bool tu__shape_valid(tu_shape shape);
 
-/* The axis counted from the front; -1 when it is out of range. */
-int64_t tu__normal_axis(int64_t axis, int64_t rank);
+/* Converts a negative axis to one counted from the front; returns -1 if it is out of range. */
+int64_t tu__normalize_axis(int64_t axis, int64_t rank);
 
-/* The common shape of two under broadcasting; false when there is none. */
+/* Sets `*out` to the broadcast shape of `a` and `b`; returns false if they do not broadcast. */
 bool tu__broadcast_shapes(tu_shape a, tu_shape b, tu_shape *out);
 
-/* Row-major strides in elements. */
+/* Computes row-major strides in elements. */
 TU__SHARED void tu__strides(tu_shape shape, int64_t strides[TU_MAX_RANK]);
-/* Strides of `from` walked as if it had shape `to`: zero where it repeats. */
+/* Computes the strides of `from` broadcast to the shape `to`: zero along broadcast axes. */
 TU__SHARED void tu__broadcast_strides(tu_shape from, tu_shape to, int64_t strides[TU_MAX_RANK]);
 
-/* A shape seen around one axis: `outer` slices before it, `size` along it, `inner` elements after it. Element
- * (o, i, k) is at (o * size + i) * inner + k. */
+/* A shape folded to three dimensions around one axis: [outer, size, inner]. Element (o, i, k) is at
+ * (o * size + i) * inner + k. */
 typedef struct tu__lanes {
     int64_t outer, size, inner;
 } tu__lanes;
 TU__SHARED tu__lanes tu__lanes_of(tu_shape shape, int64_t axis);
 
-/* Visits every index of `shape` in row-major order, keeping up to three offsets up to date by their strides.
+/* Visits every index of `shape` in row-major order and computes up to three offsets from their strides.
  *
  *     tu__walk w = tu__walk_begin(shape, 2, (const int64_t *[]){xs, ys});
  *     do { out[i++] = f(x[w.offset[0]], y[w.offset[1]]); } while (tu__walk_next(&w));
@@ -41,10 +41,10 @@ typedef struct tu__walk {
 tu__walk tu__walk_begin(tu_shape shape, int count, const int64_t *const *strides);
 bool tu__walk_next(tu__walk *walk);
 
-/* Sums a gradient over the axes along which `shape` was broadcast, so that it has that shape. */
+/* Sums a gradient over the axes along which `shape` was broadcast; the result has that shape. */
 tu_value tu__sum_to_shape(tu_value gradient, tu_shape shape);
 
-/* Zeros or ones of a value's type. */
+/* Return zeros or ones of the type of `like`. */
 tu_value tu__zeros_like(tu_value like);
 tu_value tu__ones_like(tu_value like);
 

@@ -10,31 +10,31 @@
 enum {
     PANEL_WIDTH = 440,
     PLOT_HEIGHT = 210,
-    LEFT = 58, /* of the plot within the panel: room for labels */
+    LEFT = 58, /* margin of the plot within the panel, for labels */
     RIGHT = 18,
     PLOT_WIDTH = PANEL_WIDTH - LEFT - RIGHT,
     PANEL_TITLE = 30,
     LEGEND_ROW = 20,
     BELOW = 46,
-    EDGE = 16, /* around everything */
+    EDGE = 16, /* outer margin */
     TITLE = 34,
-    PANELS_A_ROW = 3,
+    PANELS_PER_ROW = 3,
     COLOURS = 6
 };
 
-/* ---- Where things are ---- */
+/* ---- Coordinates ---- */
 
 typedef struct frame {
-    int left, top; /* of the plot */
+    int left, top; /* position of the plot */
     tu__axis x, y;
 } frame;
 
 static double x_of(const frame *f, double value) {
-    return f->left + PLOT_WIDTH * tu__axis_place(&f->x, value);
+    return f->left + PLOT_WIDTH * tu__axis_position(&f->x, value);
 }
 
 static double y_of(const frame *f, double value) {
-    return f->top + PLOT_HEIGHT * (1 - tu__axis_place(&f->y, value));
+    return f->top + PLOT_HEIGHT * (1 - tu__axis_position(&f->y, value));
 }
 
 static bool is_visible(const tu__panel *panel, const tu__curve *curve, size_t i) {
@@ -48,7 +48,7 @@ static frame frame_of(const tu__panel *panel, int left, int top) {
             if (!is_visible(panel, &panel->curves[c], i)) continue;
             double point[2] = {panel->curves[c].x[i], panel->curves[c].y[i]};
             for (int k = 0; k < 2; k++) {
-                low[k] = fmin(low[k], point[k]); /* of a NaN and a number: the number */
+                low[k] = fmin(low[k], point[k]); /* fmin(NaN, x) is x */
                 high[k] = fmax(high[k], point[k]);
             }
         }
@@ -60,15 +60,15 @@ static frame frame_of(const tu__panel *panel, int left, int top) {
 
 /* ---- Axes ---- */
 
-static void put_tick_label(tu__text *svg, const tu__axis *axis, double tick, double x, double y,
-                           const char *anchor) {
+static void draw_tick_label(tu__text *svg, const tu__axis *axis, double tick, double x, double y,
+                            const char *anchor) {
     tu__text_printf(svg, "<text x=\"%d\" y=\"%d\" class=\"soft\" text-anchor=\"%s\">", (int)lround(x),
                     (int)lround(y), anchor);
     tu__axis_label(svg, axis, tick);
     tu__text_printf(svg, "</text>\n");
 }
 
-static void put_axes(tu__text *svg, const tu__panel *panel, const frame *f) {
+static void draw_axes(tu__text *svg, const tu__panel *panel, const frame *f) {
     int right = f->left + PLOT_WIDTH, bottom = f->top + PLOT_HEIGHT;
     tu__text_printf(svg, "<path class=\"grid\" d=\"");
     for (int i = 0; i < f->y.tick_count; i++)
@@ -78,9 +78,9 @@ static void put_axes(tu__text *svg, const tu__panel *panel, const frame *f) {
         tu__text_printf(svg, "M%d.5 %dv4", (int)lround(x_of(f, f->x.ticks[i])), bottom);
     tu__text_printf(svg, "\"/>\n");
     for (int i = 0; i < f->y.tick_count; i++)
-        put_tick_label(svg, &f->y, f->y.ticks[i], f->left - 8, y_of(f, f->y.ticks[i]) + 4, "end");
+        draw_tick_label(svg, &f->y, f->y.ticks[i], f->left - 8, y_of(f, f->y.ticks[i]) + 4, "end");
     for (int i = 0; i < f->x.tick_count; i++)
-        put_tick_label(svg, &f->x, f->x.ticks[i], x_of(f, f->x.ticks[i]), bottom + 18, "middle");
+        draw_tick_label(svg, &f->x, f->x.ticks[i], x_of(f, f->x.ticks[i]), bottom + 18, "middle");
     tu__svg_text(svg, f->left + PLOT_WIDTH / 2, bottom + 36, "soft", "middle", panel->x_label);
     if (!panel->y_label || !*panel->y_label) return;
     tu__text_printf(svg, "<g transform=\"translate(%d %d)rotate(-90)\">", f->left - LEFT + 14,
@@ -91,82 +91,82 @@ static void put_axes(tu__text *svg, const tu__panel *panel, const frame *f) {
 
 /* ---- Curves ---- */
 
-/* A path under construction. Points that fall into one column of pixels are held back until the next column begins;
- * then the first, the least, the most and the last of them are drawn, in their order. */
+/* State of a path. Points in the same pixel column are buffered until the next column starts; then the first, the
+ * minimum, the maximum and the last of them are drawn, in their order. */
 typedef struct pen {
     tu__text *svg;
     const frame *frame;
     const tu__curve *curve;
-    bool drawing; /* the path goes on, as opposed to beginning anew after a gap */
-    bool holds;
+    bool drawing; /* the path continues; false: it starts again after a gap */
+    bool has_buffered;
     int column;
-    size_t held[4]; /* first, least, most, last */
-    size_t drawn;   /* points since the path began */
+    size_t buffered[4]; /* indices of the first, minimum, maximum and last point */
+    size_t drawn;       /* points since the path started */
 } pen;
 
-static void put_coordinate(tu__text *svg, double value) {
+static void write_coordinate(tu__text *svg, double value) {
     tu__chart_fixed(svg, value, 1);
 }
 
 static void draw_point(pen *p, size_t i) {
     tu__text_append(p->svg, p->drawing ? "L" : "M", 1);
-    put_coordinate(p->svg, x_of(p->frame, p->curve->x[i]));
+    write_coordinate(p->svg, x_of(p->frame, p->curve->x[i]));
     tu__text_append(p->svg, " ", 1);
-    put_coordinate(p->svg, y_of(p->frame, p->curve->y[i]));
+    write_coordinate(p->svg, y_of(p->frame, p->curve->y[i]));
     p->drawing = true;
     p->drawn++;
 }
 
-static void draw_held(pen *p) {
-    if (!p->holds) return;
-    p->holds = false;
-    size_t first = p->held[0], last = p->held[3];
-    size_t early = p->held[1] < p->held[2] ? p->held[1] : p->held[2];
-    size_t late = p->held[1] < p->held[2] ? p->held[2] : p->held[1];
+static void draw_buffered(pen *p) {
+    if (!p->has_buffered) return;
+    p->has_buffered = false;
+    size_t first = p->buffered[0], last = p->buffered[3];
+    size_t early = p->buffered[1] < p->buffered[2] ? p->buffered[1] : p->buffered[2];
+    size_t late = p->buffered[1] < p->buffered[2] ? p->buffered[2] : p->buffered[1];
     draw_point(p, first);
     if (early > first) draw_point(p, early);
     if (late > early) draw_point(p, late);
     if (last > late) draw_point(p, last);
 }
 
-static void lift(pen *p) {
-    draw_held(p);
+static void end_path(pen *p) {
+    draw_buffered(p);
     if (p->drawn == 1)
-        tu__text_append(p->svg, "h0", 2); /* a point between two gaps: the round cap shows it */
+        tu__text_append(p->svg, "h0", 2); /* a single point between two gaps: the round line cap shows it */
     p->drawing = false;
     p->drawn = 0;
 }
 
-static void hold(pen *p, size_t i) {
+static void add_point(pen *p, size_t i) {
     int column = (int)x_of(p->frame, p->curve->x[i]);
-    if (p->holds && column != p->column) draw_held(p);
-    if (!p->holds) {
-        p->holds = true;
+    if (p->has_buffered && column != p->column) draw_buffered(p);
+    if (!p->has_buffered) {
+        p->has_buffered = true;
         p->column = column;
-        for (int k = 0; k < 4; k++) p->held[k] = i;
+        for (int k = 0; k < 4; k++) p->buffered[k] = i;
         return;
     }
-    if (p->curve->y[i] < p->curve->y[p->held[1]]) p->held[1] = i;
-    if (p->curve->y[i] > p->curve->y[p->held[2]]) p->held[2] = i;
-    p->held[3] = i;
+    if (p->curve->y[i] < p->curve->y[p->buffered[1]]) p->buffered[1] = i;
+    if (p->curve->y[i] > p->curve->y[p->buffered[2]]) p->buffered[2] = i;
+    p->buffered[3] = i;
 }
 
-static void put_dot(tu__text *svg, const frame *f, const tu__curve *curve, size_t i) {
+static void draw_dot(tu__text *svg, const frame *f, const tu__curve *curve, size_t i) {
     tu__text_printf(svg, "<circle class=\"dot\" r=\"2.6\" cx=\"");
-    put_coordinate(svg, x_of(f, curve->x[i]));
+    write_coordinate(svg, x_of(f, curve->x[i]));
     tu__text_printf(svg, "\" cy=\"");
-    put_coordinate(svg, y_of(f, curve->y[i]));
+    write_coordinate(svg, y_of(f, curve->y[i]));
     tu__text_printf(svg, "\"/>");
 }
 
-/* The last point that can be seen; `count` when there is none. */
+/* Returns the index of the last visible point; `count` if there is none. */
 static size_t last_visible(const tu__panel *panel, const tu__curve *curve) {
     for (size_t i = curve->count; i-- > 0;)
         if (is_visible(panel, curve, i)) return i;
     return curve->count;
 }
 
-static void put_curve(tu__text *svg, const tu__panel *panel, const frame *f, size_t index) {
+static void draw_curve(tu__text *svg, const tu__panel *panel, const frame *f, size_t index) {
     const tu__curve *curve = &panel->curves[index];
     size_t last = last_visible(panel, curve);
     if (last == curve->count) return;
@@ -175,15 +175,15 @@ static void put_curve(tu__text *svg, const tu__panel *panel, const frame *f, siz
                     curve->count > (size_t)2 * PLOT_WIDTH ? " fine" : "");
     for (size_t i = 0; i < curve->count; i++) {
         if (is_visible(panel, curve, i))
-            hold(&p, i);
+            add_point(&p, i);
         else
-            lift(&p);
+            end_path(&p);
     }
-    lift(&p);
+    end_path(&p);
     tu__text_printf(svg, "\"/>");
     for (size_t i = 0; curve->dots && i < last; i++)
-        if (is_visible(panel, curve, i)) put_dot(svg, f, curve, i);
-    put_dot(svg, f, curve, last);
+        if (is_visible(panel, curve, i)) draw_dot(svg, f, curve, i);
+    draw_dot(svg, f, curve, last);
     tu__text_printf(svg, "</g>\n");
 }
 
@@ -192,11 +192,11 @@ static void put_curve(tu__text *svg, const tu__panel *panel, const frame *f, siz
 static int entry_width(const tu__curve *curve) {
     size_t count = tu__svg_letters(curve->label ? curve->label : "");
     return 24 + TU__SVG_LETTER * (int)(count < 40 ? count : 40) + 8 * TU__SVG_LETTER +
-           12; /* line, label, value, space */
+           12; /* line, label, value, gap */
 }
 
-/* Draws the entries, or with `svg` NULL only counts the rows they take. */
-static int put_legend(tu__text *svg, const tu__panel *panel, int left, int top) {
+/* Draws the legend; if `svg` is NULL, only counts its rows. Returns the number of rows. */
+static int draw_legend(tu__text *svg, const tu__panel *panel, int left, int top) {
     int x = 0, row = 0;
     for (size_t c = 0; c < panel->curve_count; c++) {
         const tu__curve *curve = &panel->curves[c];
@@ -222,28 +222,28 @@ static int put_legend(tu__text *svg, const tu__panel *panel, int left, int top) 
     return panel->curve_count ? row + 1 : 0;
 }
 
-/* ---- The picture ---- */
+/* ---- Chart ---- */
 
-static void put_panel(tu__text *svg, const tu__panel *panel, int left, int top, int legend_rows) {
+static void draw_panel(tu__text *svg, const tu__panel *panel, int left, int top, int legend_rows) {
     frame f = frame_of(panel, left + LEFT, top + PANEL_TITLE + LEGEND_ROW * legend_rows);
     tu__svg_text(svg, f.left, top + 18, "ink name", "start", panel->title);
-    put_legend(svg, panel, f.left, top + PANEL_TITLE + 8);
-    put_axes(svg, panel, &f);
-    bool any = false;
+    draw_legend(svg, panel, f.left, top + PANEL_TITLE + 8);
+    draw_axes(svg, panel, &f);
+    bool has_points = false;
     for (size_t c = 0; c < panel->curve_count; c++) {
-        put_curve(svg, panel, &f, c);
-        any = any || last_visible(panel, &panel->curves[c]) < panel->curves[c].count;
+        draw_curve(svg, panel, &f, c);
+        has_points = has_points || last_visible(panel, &panel->curves[c]) < panel->curves[c].count;
     }
-    if (!any)
-        tu__svg_text(svg, f.left + PLOT_WIDTH / 2, f.top + PLOT_HEIGHT / 2, "soft", "middle",
-                     "nothing to show yet");
+    if (!has_points)
+        tu__svg_text(svg, f.left + PLOT_WIDTH / 2, f.top + PLOT_HEIGHT / 2, "soft", "middle", "no data yet");
 }
 
 tu_status tu__chart_svg(tu__text *svg, const char *title, size_t panel_count, const tu__panel *panels) {
-    int columns = panel_count < PANELS_A_ROW ? (int)panel_count : PANELS_A_ROW, legend_rows = 0;
-    int rows = (int)((panel_count + PANELS_A_ROW - 1) / PANELS_A_ROW), above = title && *title ? TITLE : 0;
+    int columns = panel_count < PANELS_PER_ROW ? (int)panel_count : PANELS_PER_ROW, legend_rows = 0;
+    int rows = (int)((panel_count + PANELS_PER_ROW - 1) / PANELS_PER_ROW),
+        above = title && *title ? TITLE : 0;
     for (size_t i = 0; i < panel_count; i++) {
-        int need = put_legend(NULL, &panels[i], 0, 0);
+        int need = draw_legend(NULL, &panels[i], 0, 0);
         if (need > legend_rows) legend_rows = need;
     }
     int panel_height = PANEL_TITLE + LEGEND_ROW * legend_rows + PLOT_HEIGHT + BELOW;
@@ -252,7 +252,7 @@ tu_status tu__chart_svg(tu__text *svg, const char *title, size_t panel_count, co
     tu__svg_begin(svg, width, height, title);
     tu__svg_text(svg, EDGE + LEFT, EDGE + 16, "ink title", "start", title);
     for (size_t i = 0; i < panel_count; i++)
-        put_panel(svg, &panels[i], EDGE + PANEL_WIDTH * (int)(i % PANELS_A_ROW),
-                  EDGE + above + panel_height * (int)(i / PANELS_A_ROW), legend_rows);
+        draw_panel(svg, &panels[i], EDGE + PANEL_WIDTH * (int)(i % PANELS_PER_ROW),
+                   EDGE + above + panel_height * (int)(i / PANELS_PER_ROW), legend_rows);
     return tu__svg_end(svg);
 }

@@ -1,4 +1,4 @@
-/* Line charts as SVG: how curves.svg of a run folder is drawn. Self-contained text, readable on a light or a dark page. */
+/* Line charts as self-contained SVG text, readable on light and dark pages: curves.svg of a run folder. */
 #ifndef TU__IO_CHART_H
 #define TU__IO_CHART_H
 
@@ -10,19 +10,19 @@
 typedef struct tu__curve {
     const char *label;
     size_t count;
-    const double *x, *y; /* y that is not finite leaves a gap */
-    bool dots;           /* a few points, each drawn */
+    const double *x, *y; /* points with a non-finite y leave a gap */
+    bool dots;           /* draw a dot at each point; for curves of few points */
 } tu__curve;
 
 typedef struct tu__panel {
     const char *title, *x_label, *y_label;
-    bool logarithmic; /* y */
+    bool logarithmic; /* logarithmic y axis */
     size_t curve_count;
     const tu__curve *curves;
 } tu__panel;
 
-/* Panels beside each other, with axes, round ticks, a legend and the last value of each curve. Curves of many points
- * are thinned to what can be seen: least and most of each pixel column stay. */
+/* Draws panels next to each other, with axes, round ticks, a legend and the last value of each curve. Curves of many
+ * points are thinned: the minimum and the maximum of each pixel column are kept. */
 tu_status tu__chart_svg(tu__text *svg, const char *title, size_t panel_count, const tu__panel *panels);
 
 #endif

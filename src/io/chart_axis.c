@@ -1,24 +1,25 @@
 /* Axes with round ticks: multiples of 1, 2 or 5 times a power of ten.
  *
- * Whatever numbers come in, an axis has a length: its ends are finite, apart from each other by more than rounding, and
- * it has at most a dozen ticks, so that no loop here depends on the data. */
+ * For any input an axis is valid: its ends are finite and differ by more than rounding errors, and it has at most
+ * TU__CHART_MAX_TICKS ticks. */
 #include "io/chart_axis.h"
 
 #include <math.h>
 
-/* Ends beyond this would overflow on the way to a place; ranges below the second are noise of rounding. */
-static const double LARGEST = 1e300, SMALLEST_SHARE = 1e-9;
+/* Larger ends would overflow when positions are computed; ranges below the second, relative to the size of the
+ * numbers, are rounding noise. */
+static const double MAX_END = 1e300, MIN_RELATIVE_RANGE = 1e-9;
 
 /* ---- Ranges ---- */
 
-static double finite_or(double value, double otherwise) {
-    if (!isfinite(value)) return otherwise;
-    return fmin(fmax(value, -LARGEST), LARGEST);
+static double finite_or(double value, double fallback) {
+    if (!isfinite(value)) return fallback;
+    return fmin(fmax(value, -MAX_END), MAX_END);
 }
 
 static void widen_linear(tu__axis *axis) {
     double size = fmax(fabs(axis->low), fabs(axis->high));
-    if (axis->high - axis->low > SMALLEST_SHARE * size && axis->high - axis->low > 1 / LARGEST) return;
+    if (axis->high - axis->low > MIN_RELATIVE_RANGE * size && axis->high - axis->low > 1 / MAX_END) return;
     double middle = axis->low / 2 + axis->high / 2, half = size > 1e-290 ? 0.1 * size : 0.5;
     axis->low = middle - half;
     axis->high = middle + half;
@@ -38,8 +39,8 @@ static void widen_logarithmic(tu__axis *axis) {
 
 static const double factors_of_ten[] = {1, 2, 5};
 
-/* The smallest of 1, 2, 5 times a power of ten that is not below `size`. */
-static double round_up(double size) {
+/* Returns the smallest of 1, 2 and 5 times a power of ten that is at least `size`. */
+static double round_up_tick(double size) {
     double power = pow(10, floor(log10(size)));
     for (int i = 0; i < 3; i++)
         if (factors_of_ten[i] * power >= size * (1 - 1e-9)) return factors_of_ten[i] * power;
@@ -50,10 +51,9 @@ static void add_tick(tu__axis *axis, double tick) {
     if (axis->tick_count < TU__CHART_MAX_TICKS) axis->ticks[axis->tick_count++] = tick;
 }
 
-static void tick_linear(tu__axis *axis, bool loose) {
-    double step = round_up(axis->high / 5 - axis->low / 5);
-    double low = axis->low / step,
-           high = axis->high / step; /* counted in steps: a range is not far from zero */
+static void add_linear_ticks(tu__axis *axis, bool loose) {
+    double step = round_up_tick(axis->high / 5 - axis->low / 5);
+    double low = axis->low / step, high = axis->high / step; /* in units of `step` */
     int64_t first = (int64_t)(loose ? floor(low + 1e-6) : ceil(low - 1e-6));
     int64_t last = (int64_t)(loose ? ceil(high - 1e-6) : floor(high + 1e-6));
     axis->step = step;
@@ -64,12 +64,12 @@ static void tick_linear(tu__axis *axis, bool loose) {
     }
 }
 
-/* Lengthens the axis to the next ticks: `each` of 1, 2 and 5 times every power of ten. */
-static void loosen_logarithmic(tu__axis *axis, int each) {
+/* Extends the axis to the next ticks: the first `per_decade` of 1, 2 and 5 times every power of ten. */
+static void extend_logarithmic(tu__axis *axis, int per_decade) {
     int first = (int)floor(log10(axis->low)), last = (int)ceil(log10(axis->high));
     double below = 0, above = 0;
     for (int power = first; power <= last; power++)
-        for (int i = 0; i < each; i++) {
+        for (int i = 0; i < per_decade; i++) {
             double tick = factors_of_ten[i] * pow(10, power);
             if (tick <= axis->low * (1 + 1e-9)) below = tick;
             if (tick >= axis->high * (1 - 1e-9) && above == 0) above = tick;
@@ -78,14 +78,14 @@ static void loosen_logarithmic(tu__axis *axis, int each) {
     if (above > 0) axis->high = above;
 }
 
-/* The ticks 1, 2 and 5 of each power of ten on a short axis, every nth power alone on a long one. */
-static void tick_logarithmic(tu__axis *axis, bool loose) {
+/* Adds 1, 2 and 5 times each power of ten on a short axis, only every nth power of ten on a long one. */
+static void add_logarithmic_ticks(tu__axis *axis, bool loose) {
     double decades = log10(axis->high) - log10(axis->low);
-    int each = decades < 3 ? 3 : 1, stride = decades > 8 ? (int)ceil(decades / 8) : 1;
-    if (loose) loosen_logarithmic(axis, each);
+    int per_decade = decades < 3 ? 3 : 1, stride = decades > 8 ? (int)ceil(decades / 8) : 1;
+    if (loose) extend_logarithmic(axis, per_decade);
     int first = (int)floor(log10(axis->low)), last = (int)ceil(log10(axis->high));
     for (int power = first; power <= last; power += stride)
-        for (int i = 0; i < each; i++) {
+        for (int i = 0; i < per_decade; i++) {
             double tick = factors_of_ten[i] * pow(10, power);
             if (tick >= axis->low * (1 - 1e-9) && tick <= axis->high * (1 + 1e-9)) add_tick(axis, tick);
         }
@@ -98,17 +98,17 @@ tu__axis tu__axis_of(double low, double high, bool logarithmic, bool loose) {
     axis.low = fmin(low, high);
     axis.high = fmax(low, high);
     (logarithmic ? widen_logarithmic : widen_linear)(&axis);
-    (logarithmic ? tick_logarithmic : tick_linear)(&axis, loose);
+    (logarithmic ? add_logarithmic_ticks : add_linear_ticks)(&axis, loose);
     return axis;
 }
 
-double tu__axis_place(const tu__axis *axis, double value) {
-    double place;
+double tu__axis_position(const tu__axis *axis, double value) {
+    double position;
     if (axis->logarithmic)
-        place = value > 0 ? (log10(value) - log10(axis->low)) / (log10(axis->high) - log10(axis->low)) : 0;
+        position = value > 0 ? (log10(value) - log10(axis->low)) / (log10(axis->high) - log10(axis->low)) : 0;
     else
-        place = (value / 2 - axis->low / 2) / (axis->high / 2 - axis->low / 2);
-    return fmin(fmax(place, 0), 1);
+        position = (value / 2 - axis->low / 2) / (axis->high / 2 - axis->low / 2);
+    return fmin(fmax(position, 0), 1);
 }
 
 /* ---- Numbers as text ---- */
@@ -121,29 +121,30 @@ void tu__chart_fixed(tu__text *text, double value, int decimals) {
     if (decimals > 0) tu__text_printf(text, ".%0*lld", decimals, scaled % unit);
 }
 
-/* Decimals that show `digits` of a number of this size: 3 for 0.123 and three digits. */
+/* Returns the decimals needed to show `digits` significant digits of a number of this size: 3 for 0.123 and three
+ * digits. */
 static int decimals_for(double size, int digits) {
     int decimals = digits - 1 - (int)floor(log10(size));
     return decimals < 0 ? 0 : decimals;
 }
 
-/* The fewest decimals, up to `most`, that say the same. */
-static int without_zeros(double value, int most) {
-    for (int decimals = 0; decimals < most; decimals++) {
+/* Returns the fewest decimals, at most `max_decimals`, that show the same number. */
+static int needed_decimals(double value, int max_decimals) {
+    for (int decimals = 0; decimals < max_decimals; decimals++) {
         double scaled = value * pow(10, decimals);
-        if (fabs(scaled - round(scaled)) < 0.5 * pow(10, decimals - most)) return decimals;
+        if (fabs(scaled - round(scaled)) < 0.5 * pow(10, decimals - max_decimals)) return decimals;
     }
-    return most;
+    return max_decimals;
 }
 
-static void put_scientific(tu__text *text, double value, int digits) {
+static void write_scientific(tu__text *text, double value, int digits) {
     double power = floor(log10(fabs(value)));
     double mantissa = value / pow(10, power);
     if (fabs(mantissa) >= 10 - 0.5 * pow(10, 1 - digits)) {
         mantissa /= 10;
         power++;
     }
-    tu__chart_fixed(text, mantissa, without_zeros(mantissa, digits - 1));
+    tu__chart_fixed(text, mantissa, needed_decimals(mantissa, digits - 1));
     tu__text_printf(text, "e%d", (int)power);
 }
 
@@ -154,24 +155,24 @@ void tu__chart_number(tu__text *text, double value) {
     else if (size == 0)
         tu__text_append(text, "0", 1);
     else if (size < 1e-4 || size >= 1e6)
-        put_scientific(text, value, 4);
+        write_scientific(text, value, 4);
     else
-        tu__chart_fixed(text, value, without_zeros(value, decimals_for(size, 4)));
+        tu__chart_fixed(text, value, needed_decimals(value, decimals_for(size, 4)));
 }
 
 void tu__axis_label(tu__text *text, const tu__axis *axis, double tick) {
-    double size = fabs(tick), most = fmax(fabs(axis->low), fabs(axis->high)), step = axis->step;
-    if (axis->logarithmic) most = step = size; /* each tick for itself */
+    double size = fabs(tick), largest = fmax(fabs(axis->low), fabs(axis->high)), step = axis->step;
+    if (axis->logarithmic) largest = step = size; /* format each tick independently */
     if (size == 0) {
         tu__text_append(text, "0", 1);
-    } else if (most >= 1e9 || step < 1e-4) {
-        put_scientific(text, tick, 4);
-    } else if (most >= 1e4 && size >= 1e3) {
-        double unit = most >= 1e6 && size >= 1e6 ? 1e6 : 1e3;
-        tu__chart_fixed(text, tick / unit, without_zeros(tick / unit, decimals_for(step / unit, 1)));
+    } else if (largest >= 1e9 || step < 1e-4) {
+        write_scientific(text, tick, 4);
+    } else if (largest >= 1e4 && size >= 1e3) {
+        double unit = largest >= 1e6 && size >= 1e6 ? 1e6 : 1e3;
+        tu__chart_fixed(text, tick / unit, needed_decimals(tick / unit, decimals_for(step / unit, 1)));
         tu__text_append(text, unit > 1e3 ? "M" : "k", 1);
     } else {
         int decimals = decimals_for(step * (1 + 1e-9), 1);
-        tu__chart_fixed(text, tick, axis->logarithmic ? without_zeros(tick, decimals) : decimals);
+        tu__chart_fixed(text, tick, axis->logarithmic ? needed_decimals(tick, decimals) : decimals);
     }
 }

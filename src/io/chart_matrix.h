@@ -1,4 +1,4 @@
-/* A confusion matrix as SVG: how confusion.svg of a run folder is drawn. Readable on a light or a dark page. */
+/* Confusion matrices as SVG, readable on light and dark pages: confusion.svg of a run folder. */
 #ifndef TU__IO_CHART_MATRIX_H
 #define TU__IO_CHART_MATRIX_H
 
@@ -8,14 +8,14 @@
 
 typedef struct tu__matrix {
     const char *title, *subtitle;
-    const char *row_title, *column_title; /* what rows and columns stand for */
+    const char *row_title, *column_title; /* titles of the rows and columns */
     int64_t size;
-    const char *const *labels; /* of rows and columns alike: [size] */
-    const int64_t *counts;     /* [size, size], none negative */
+    const char *const *labels; /* [size]: of rows and columns */
+    const int64_t *counts;     /* [size, size], not negative */
 } tu__matrix;
 
-/* A square a count that is not zero, shaded by its share of its row; those of the diagonal have a colour of their own.
- * Labels and numbers are written where squares are large enough for them; each square tells them when pointed at. */
+/* Draws one square per non-zero count, shaded by its fraction of the row; those on the diagonal have another colour.
+ * Labels and numbers are drawn if the squares are large enough; each square has them as a tooltip. */
 tu_status tu__matrix_svg(tu__text *svg, const tu__matrix *matrix);
 
 #endif

@@ -1,10 +1,10 @@
-/* TensorBoard's event files: records of protocol buffers, written by hand.
+/* Writes TensorBoard's event files: records of protocol buffers.
  *
  *     record: u64 length | u32 checksum of the length | the event | u32 checksum of the event
  *
- * An event is { wall_time = 1, step = 2, and one of file_version = 3, graph_def = 4, summary = 5, session_log = 7 }. A
- * record is one write. One that fails or is cut short is taken back, so that the records after it can still be read:
- * TensorBoard gives up a file at the first record whose checksum is wrong. */
+ * An event is { wall_time = 1, step = 2, and one of file_version = 3, graph_def = 4, summary = 5, session_log = 7 }.
+ * Each record is one write. If a write fails or is incomplete, the record is truncated away, because TensorBoard
+ * stops reading a file at the first record with a wrong checksum. */
 #include "io/event_file.h"
 
 #include <errno.h>
@@ -25,16 +25,16 @@
 struct tu__event_file {
     char path[PATH_MAX];
     int fd;
-    off_t length; /* of the records that are whole */
+    off_t length; /* length of all complete records */
 };
 
 /* ---- Records ---- */
 
-static void put_u32(tu__text *record, uint32_t value) {
+static void append_u32(tu__text *record, uint32_t value) {
     tu__text_append(record, (const char *)&value, sizeof value);
 }
 
-/* Masked, so that a checksum of data that holds checksums is sound. */
+/* Masked as the format requires, so that the CRC of data that contains CRCs stays useful. */
 static uint32_t masked_checksum(const void *bytes, size_t size) {
     uint32_t crc = tu__crc32c(bytes, size);
     return (crc >> 15 | crc << 17) + 0xA282EAD8;
@@ -44,7 +44,7 @@ static tu_status fail_write(const tu__event_file *file) {
     return tu_fail(TU_IO, "cannot write '%s': %s", file->path, strerror(errno));
 }
 
-static tu_status append(tu__event_file *file, const tu__text *record) {
+static tu_status write_all(tu__event_file *file, const tu__text *record) {
     size_t done = 0;
     while (done < record->length) {
         ssize_t written = tu__disk_in_use()->write(file->fd, record->data + done, record->length - done);
@@ -60,15 +60,15 @@ static tu_status append(tu__event_file *file, const tu__text *record) {
     return TU_OK;
 }
 
-/* `event` is freed. */
+/* Writes a record and frees `event`. */
 static tu_status write_record(tu__event_file *file, tu__text *event) {
     tu__text record = {0};
     uint64_t length = event->length;
     tu__text_append(&record, (const char *)&length, sizeof length);
-    put_u32(&record, masked_checksum(&length, sizeof length));
+    append_u32(&record, masked_checksum(&length, sizeof length));
     tu__text_append(&record, event->data, event->length);
-    put_u32(&record, masked_checksum(event->data, event->length));
-    tu_status status = event->failed || record.failed ? TU_NO_MEMORY : append(file, &record);
+    append_u32(&record, masked_checksum(event->data, event->length));
+    tu_status status = event->failed || record.failed ? TU_NO_MEMORY : write_all(file, &record);
     tu__text_free(&record);
     tu__text_free(event);
     return status;
@@ -76,7 +76,7 @@ static tu_status write_record(tu__event_file *file, tu__text *event) {
 
 /* ---- Events ---- */
 
-static double now(void) {
+static double wall_time(void) {
     struct timespec time;
     clock_gettime(CLOCK_REALTIME, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
@@ -84,7 +84,7 @@ static double now(void) {
 
 static tu__text begin_event(int64_t step) {
     tu__text event = {0};
-    tu__pb_double(&event, 1, now());
+    tu__pb_double(&event, 1, wall_time());
     tu__pb_integer(&event, 2, step);
     return event;
 }
@@ -95,20 +95,20 @@ static tu_status write_version(tu__event_file *file) {
     return write_record(file, &event);
 }
 
-/* A session's start makes TensorBoard forget what earlier files say of this step and those after it. */
-static tu_status write_start(tu__event_file *file, int64_t step) {
+/* Writes a session start, which makes TensorBoard discard earlier records from `step` on. */
+static tu_status write_session_start(tu__event_file *file, int64_t step) {
     enum { START = 1 };
     tu__text event = begin_event(step), log = {0};
     tu__pb_integer(&log, 1, START);
-    tu__pb_message(&event, 7, &log);
+    tu__pb_append_message(&event, 7, &log);
     return write_record(file, &event);
 }
 
-/* A summary of one value, which takes over `value`: the field that it fills in Summary.Value. */
+/* Writes a summary of one value and frees `value`, a Summary.Value message. */
 static tu_status write_summary(tu__event_file *file, int64_t step, tu__text *value) {
     tu__text event = begin_event(step), summary = {0};
-    tu__pb_message(&summary, 1, value);
-    tu__pb_message(&event, 5, &summary);
+    tu__pb_append_message(&summary, 1, value);
+    tu__pb_append_message(&event, 5, &summary);
     return write_record(file, &event);
 }
 
@@ -124,33 +124,34 @@ tu_status tu__event_image(tu__event_file *file, int64_t step, const char *tag, i
     tu__text message = {0}, image = {0};
     tu__pb_integer(&image, 1, height);
     tu__pb_integer(&image, 2, width);
-    tu__pb_integer(&image, 3, channels); /* 1 is grey, 3 is RGB */
+    tu__pb_integer(&image, 3, channels); /* 1: grey, 3: RGB */
     tu__pb_bytes(&image, 4, png, size);
     tu__pb_string(&message, 1, tag);
-    tu__pb_message(&message, 4, &image);
+    tu__pb_append_message(&message, 4, &image);
     return write_summary(file, step, &message);
 }
 
 tu_status tu__event_histogram(tu__event_file *file, int64_t step, const char *tag, size_t count,
                               const float *numbers) {
     tu__text message = {0}, histogram = {0};
-    tu__event_put_histogram(&histogram, count, numbers);
+    tu__event_write_histogram(&histogram, count, numbers);
     tu__pb_string(&message, 1, tag);
-    tu__pb_message(&message, 5, &histogram);
+    tu__pb_append_message(&message, 5, &histogram);
     return write_summary(file, step, &message);
 }
 
 tu_status tu__event_graph(tu__event_file *file, const tu_graph *graph) {
     tu__text event = begin_event(0), definition = {0};
-    tu__event_put_graph(&definition, graph);
-    tu__pb_message(&event, 4, &definition);
+    tu__event_write_graphdef(&definition, graph);
+    tu__pb_append_message(&event, 4, &definition);
     return write_record(file, &event);
 }
 
 /* ---- Files ---- */
 
-/* A name is TensorBoard's order of reading: the time first, then what tells files of one second apart. */
-static tu_status create(tu__event_file *file, const char *folder) {
+/* Creates the file. TensorBoard reads files in the order of their names: the time comes first, then what
+ * distinguishes files of the same second. */
+static tu_status create_file(tu__event_file *file, const char *folder) {
     static atomic_uint serial;
     char host[65] = "";
     if (gethostname(host, sizeof host - 1) != 0 || !host[0]) strcpy(host, "localhost");
@@ -170,22 +171,22 @@ static tu_status create(tu__event_file *file, const char *folder) {
 
 tu_status tu__event_file_new(const char *folder, int64_t purge_step, tu__event_file **file) {
     *file = NULL;
-    tu__event_file *made = tu__alloc(sizeof *made, "an event file");
-    if (!made) return TU_NO_MEMORY;
-    tu_status status = create(made, folder);
+    tu__event_file *created = tu__alloc(sizeof *created, "an event file");
+    if (!created) return TU_NO_MEMORY;
+    tu_status status = create_file(created, folder);
     if (status != TU_OK) {
-        tu__free(made);
+        tu__free(created);
         return status;
     }
-    status = write_version(made);
-    if (status == TU_OK && purge_step >= 0) status = write_start(made, purge_step);
+    status = write_version(created);
+    if (status == TU_OK && purge_step >= 0) status = write_session_start(created, purge_step);
     if (status == TU_OK) {
-        *file = made;
+        *file = created;
         return TU_OK;
     }
-    tu__disk_in_use()->close(made->fd);
-    tu__disk_in_use()->unlink(made->path);
-    tu__free(made);
+    tu__disk_in_use()->close(created->fd);
+    tu__disk_in_use()->unlink(created->path);
+    tu__free(created);
     return status;
 }
 

@@ -1,8 +1,8 @@
-/* A histogram as TensorBoard's own writers make it: buckets whose limits grow by a tenth, from 1e-12 to 1e20, the same
- * below zero, so that histograms of different steps and sizes fall into the same ones.
+/* Histograms with the buckets of TensorBoard's own writers: limits grow by 10% from 1e-12 to 1e20, mirrored below
+ * zero. Histograms of all steps therefore use the same buckets.
  *
- * Bucket i counts numbers from limit i - 1 up to, but not including, limit i. Written are the buckets between the first
- * and the last that hold anything, a run of empty ones as one. */
+ * Bucket i counts numbers in [limit i - 1, limit i). Only the buckets between the first and the last non-empty one
+ * are written, with each run of empty ones merged into one. */
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
@@ -12,17 +12,17 @@
 #include "io/protobuf.h"
 
 enum {
-    SIDE = 800,
-    MAX_LIMITS = 2 * SIDE + 3, /* 774 limits a side, zero, and one beyond at each end */
-    HEADS = 1 << 16
+    MAX_POSITIVE = 800,
+    MAX_LIMITS = 2 * MAX_POSITIVE + 3, /* 774 limits per sign, zero, and one beyond each end */
+    HEAD_COUNT = 1 << 16
 };
 
-/* The upper half of a float, its head, says which bucket to begin with: numbers of one head differ by less than a hundredth,
- * so at most one limit lies between them. */
+/* The upper 16 bits of a float (its head) select the bucket at which to start searching. Numbers with the same head
+ * differ by less than 1%, so at most one limit lies between them. */
 static struct {
     size_t count;
     double limits[MAX_LIMITS];
-    uint16_t first[HEADS];
+    uint16_t first[HEAD_COUNT];
 } buckets;
 
 typedef struct histogram {
@@ -30,8 +30,8 @@ typedef struct histogram {
     double least, most, number, sum, squares;
 } histogram;
 
-static void make_limits(void) {
-    double positive[SIDE] = {1e-12};
+static void init_limits(void) {
+    double positive[MAX_POSITIVE] = {1e-12};
     size_t count = 1;
     while (positive[count - 1] * 1.1 < 1e20) {
         positive[count] = positive[count - 1] * 1.1;
@@ -46,31 +46,31 @@ static void make_limits(void) {
     buckets.count = (size_t)(to - buckets.limits);
 }
 
-/* The first bucket from `low` on whose limit is beyond x. */
-static size_t bucket_from(size_t low, double x) {
+/* Returns the first bucket from `low` on whose limit is greater than x. */
+static size_t find_bucket(size_t low, double x) {
     while (low + 1 < buckets.count && buckets.limits[low] <= x) low++;
     return low;
 }
 
-/* The least number of a head has zeros below it; of a negative one, ones. */
-static float least_of(uint32_t head) {
+/* Returns the smallest float with this head: its lower bits are zeros, or ones if it is negative. */
+static float smallest_of(uint32_t head) {
     uint32_t bits = head << 16 | (head >> 15 ? 0xffff : 0);
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static void make_buckets(void) {
-    enum { POSITIVE = 0x7f80, SIGN = 0x8000 }; /* heads of finite numbers end before infinity's */
-    make_limits();
+static void init_buckets(void) {
+    enum { POSITIVE = 0x7f80, SIGN = 0x8000 }; /* heads of infinities and NaN start at 0x7f80 */
+    init_limits();
     size_t bucket = 0;
     for (uint32_t i = POSITIVE; i-- > 0;)
-        buckets.first[SIGN | i] = (uint16_t)(bucket = bucket_from(bucket, (double)least_of(SIGN | i)));
+        buckets.first[SIGN | i] = (uint16_t)(bucket = find_bucket(bucket, (double)smallest_of(SIGN | i)));
     for (uint32_t i = 0; i < POSITIVE; i++)
-        buckets.first[i] = (uint16_t)(bucket = bucket_from(bucket, (double)least_of(i)));
+        buckets.first[i] = (uint16_t)(bucket = find_bucket(bucket, (double)smallest_of(i)));
 }
 
-static void take(histogram *h, float number) {
+static void add_number(histogram *h, float number) {
     uint32_t bits;
     double x = (double)number;
     if (!isfinite(number)) return;
@@ -80,21 +80,21 @@ static void take(histogram *h, float number) {
     h->number++;
     h->sum += x;
     h->squares += x * x;
-    h->counts[bucket_from(buckets.first[bits >> 16], x)]++;
+    h->counts[find_bucket(buckets.first[bits >> 16], x)]++;
 }
 
-/* Moves what is to be written to the front; returns how many buckets that are. */
+/* Moves the buckets to be written to the front and returns their number. */
 static size_t compact(histogram *h) {
     size_t first = 0, last = buckets.count, kept = 0;
     while (first < last && h->counts[first] == 0) first++;
     while (last > first && h->counts[last - 1] == 0) last--;
     for (size_t i = first; i < last; i++) {
-        bool joins = kept > 0 && h->counts[i] == 0 && h->counts[kept - 1] == 0;
-        size_t to = joins ? kept - 1 : kept++;
+        bool merges = kept > 0 && h->counts[i] == 0 && h->counts[kept - 1] == 0;
+        size_t to = merges ? kept - 1 : kept++;
         h->limits[to] = buckets.limits[i];
         h->counts[to] = h->counts[i];
     }
-    if (kept == 0) { /* TensorBoard wants one bucket at least */
+    if (kept == 0) { /* TensorBoard requires at least one bucket */
         h->limits[0] = DBL_MAX;
         h->counts[0] = 0;
         kept = 1;
@@ -102,11 +102,11 @@ static size_t compact(histogram *h) {
     return kept;
 }
 
-void tu__event_put_histogram(tu__text *message, size_t count, const float *numbers) {
+void tu__event_write_histogram(tu__text *message, size_t count, const float *numbers) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_buckets);
+    pthread_once(&once, init_buckets);
     histogram h = {0};
-    for (size_t i = 0; i < count; i++) take(&h, numbers[i]);
+    for (size_t i = 0; i < count; i++) add_number(&h, numbers[i]);
     size_t written = compact(&h);
     tu__pb_double(message, 1, h.least);
     tu__pb_double(message, 2, h.most);

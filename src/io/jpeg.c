@@ -1,8 +1,8 @@
-/* JPEG through libjpeg-turbo: grey and colour, baseline and progressive.
+/* Decodes JPEG with libjpeg-turbo: grey and colour, baseline and progressive.
  *
- * libjpeg means to show something of every file: it fills what is missing with grey and warns. A training set wants to
- * know instead, so every warning that tells of lost data is an error here; a few that do not are let pass. Errors leave
- * libjpeg by longjmp; what must survive the jump is in one structure. */
+ * libjpeg decodes damaged files as far as possible: it fills missing data with grey and warns. For training data such
+ * warnings are errors here, except a few harmless ones. libjpeg reports errors by longjmp; all data that must survive
+ * it is in one structure. */
 #include "io/image_codec.h"
 
 #include <string.h>
@@ -14,20 +14,20 @@ bool tu__jpeg_recognise(const void *bytes, size_t size) {
 #ifdef TU_HAVE_JPEG
 
 #include <setjmp.h>
-#include <stdio.h> /* jpeglib.h needs it and does not say so */
+#include <stdio.h> /* needed by jpeglib.h */
 
 #include <jerror.h>
 #include <jpeglib.h>
 
 #include "base/alloc.h"
 
-/* Huffman coding spends at least a bit on each block of 64 pixels. */
-enum { MAX_PIXELS_A_BYTE = 64 * 8 };
-/* Each scan of a progressive file goes over all pixels, however few bytes it has: encoders make about ten. */
+/* Huffman coding needs at least one bit per block of 64 pixels. */
+enum { MAX_PIXELS_PER_BYTE = 64 * 8 };
+/* Each scan of a progressive file processes all pixels, however few bytes it has; encoders write about ten. */
 enum { MAX_SCANS = 500 };
 
 typedef struct decoder {
-    struct jpeg_error_mgr errors; /* first: libjpeg hands back its address */
+    struct jpeg_error_mgr errors; /* must be first: libjpeg passes its address */
     struct jpeg_decompress_struct jpeg;
     struct jpeg_progress_mgr progress;
     const char *name;
@@ -43,11 +43,12 @@ static void on_error(j_common_ptr jpeg) {
     char reason[JMSG_LENGTH_MAX];
     d->errors.format_message(jpeg, reason);
     bool memory = d->errors.msg_code == JERR_OUT_OF_MEMORY;
-    d->status = tu_fail(memory ? TU_NO_MEMORY : TU_INVALID, "%s is no sound JPEG file: %s", d->name, reason);
+    d->status =
+        tu_fail(memory ? TU_NO_MEMORY : TU_INVALID, "%s is not a valid JPEG file: %s", d->name, reason);
     longjmp(d->out, 1);
 }
 
-/* Called for warnings (level -1) and traces; the message is errors.msg_code. */
+/* Handles warnings (level -1) and traces; the code is errors.msg_code. */
 static void on_message(j_common_ptr jpeg, int level) {
     int code = jpeg->err->msg_code;
     bool harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR;
@@ -58,7 +59,7 @@ static void on_progress(j_common_ptr jpeg) {
     decoder *d = (decoder *)jpeg->err;
     if (d->jpeg.input_scan_number <= MAX_SCANS) return;
     d->status =
-        tu_fail(TU_INVALID, "%s is no sound JPEG file: it has more than %d scans", d->name, MAX_SCANS);
+        tu_fail(TU_INVALID, "%s is not a valid JPEG file: it has more than %d scans", d->name, MAX_SCANS);
     longjmp(d->out, 1);
 }
 
@@ -67,14 +68,16 @@ static void on_output(j_common_ptr jpeg) {
 }
 
 static tu_status check_header(decoder *d) {
-    TU_TRY(
-        tu__image_check_size(d->name, d->jpeg.image_width, d->jpeg.image_height, d->size, MAX_PIXELS_A_BYTE));
+    TU_TRY(tu__image_check_size(d->name, d->jpeg.image_width, d->jpeg.image_height, d->size,
+                                MAX_PIXELS_PER_BYTE));
     if (d->jpeg.arith_code)
-        return tu_fail(TU_INVALID,
-                       "%s is a JPEG file with arithmetic coding: convert it to Huffman coding or PNG",
-                       d->name);
+        return tu_fail(
+            TU_INVALID,
+            "%s is a JPEG file with arithmetic coding, which is not supported: convert it to Huffman coding or PNG",
+            d->name);
     if (d->jpeg.jpeg_color_space == JCS_CMYK || d->jpeg.jpeg_color_space == JCS_YCCK)
-        return tu_fail(TU_INVALID, "%s is a JPEG file in CMYK, for printing: convert it to RGB", d->name);
+        return tu_fail(TU_INVALID, "%s is a JPEG file in CMYK, which is not supported: convert it to RGB",
+                       d->name);
     return TU_OK;
 }
 
@@ -87,7 +90,7 @@ static void read_rows(decoder *d) {
     jpeg_finish_decompress(&d->jpeg);
 }
 
-static tu_status read_picture(decoder *d) {
+static tu_status read_image(decoder *d) {
     if (setjmp(d->out)) return d->status;
     jpeg_create_decompress(&d->jpeg);
     d->progress.progress_monitor = on_progress;
@@ -97,8 +100,8 @@ static tu_status read_picture(decoder *d) {
     TU_TRY(check_header(d));
     d->jpeg.out_color_space = d->jpeg.num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_start_decompress(&d->jpeg);
-    d->pixels = tu__alloc_array(
-        d->jpeg.output_height, (size_t)d->jpeg.output_width * (size_t)d->jpeg.output_components, "a picture");
+    d->pixels = tu__alloc_array(d->jpeg.output_height,
+                                (size_t)d->jpeg.output_width * (size_t)d->jpeg.output_components, "an image");
     if (!d->pixels) return TU_NO_MEMORY;
     read_rows(d);
     return TU_OK;
@@ -110,7 +113,7 @@ tu_status tu__jpeg_decode(const char *name, const void *bytes, size_t size, tu__
     d.errors.error_exit = on_error;
     d.errors.emit_message = on_message;
     d.errors.output_message = on_output;
-    tu_status status = read_picture(&d);
+    tu_status status = read_image(&d);
     if (status == TU_OK)
         *image = (tu__image){.height = d.jpeg.output_height,
                              .width = d.jpeg.output_width,
@@ -128,10 +131,9 @@ tu_status tu__jpeg_decode(const char *name, const void *bytes, size_t size, tu__
     (void)bytes;
     (void)size;
     (void)image;
-    return tu_fail(TU_UNSUPPORTED,
-                   "%s is a JPEG file, and this Tutti was built without libjpeg: install libjpeg-dev and "
-                   "build again",
-                   name);
+    return tu_fail(
+        TU_UNSUPPORTED,
+        "%s is a JPEG file, but this Tutti was built without libjpeg: install libjpeg-dev and rebuild", name);
 }
 
 #endif

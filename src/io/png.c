@@ -1,8 +1,9 @@
-/* PNG through libpng: reading every kind the format has, and writing.
+/* Decodes all kinds of PNG and encodes PNG, with libpng.
  *
- * libpng reports errors by longjmp and wants memory, input and output through functions. Here all of them are ours:
- * memory is the engine's (so running out of it is tested and reported like everywhere), nothing is printed, and what
- * the functions do is kept in one structure whose address crosses the jump; no local variable does. */
+ * libpng reports errors by longjmp and calls functions for memory, input and output. All of them are defined here:
+ * memory comes from the engine's allocator (so that running out of memory is tested and reported as usual), and
+ * nothing is printed. The data of these functions is in one structure, so that no local variable must survive a
+ * longjmp. */
 #include "io/image_codec.h"
 
 #include <string.h>
@@ -14,13 +15,13 @@
 
 #include "base/alloc.h"
 
-/* zlib packs at most 1032 bytes into one, a pixel has at least one bit. */
-enum { MAX_PIXELS_A_BYTE = 1032 * 8 };
+/* zlib compresses at most 1032 bytes into one, and a pixel has at least one bit. */
+enum { MAX_PIXELS_PER_BYTE = 1032 * 8 };
 
 typedef struct codec {
     const char *name;
-    const unsigned char *bytes; /* read from … */
-    unsigned char *written;     /* … or written to */
+    const unsigned char *bytes; /* input … */
+    unsigned char *written;     /* … or output */
     size_t size, at, capacity;
     int64_t height, width, channels;
     uint8_t *pixels;
@@ -33,7 +34,7 @@ bool tu__png_recognise(const void *bytes, size_t size) {
     return size >= 8 && memcmp(bytes, signature, 8) == 0;
 }
 
-/* ---- What libpng calls ---- */
+/* ---- Callbacks of libpng ---- */
 
 static void on_error(png_structp png, png_const_charp message) {
     codec *c = png_get_error_ptr(png);
@@ -48,7 +49,7 @@ static void on_warning(png_structp png, png_const_charp message) {
 
 static png_voidp on_allocate(png_structp png, png_alloc_size_t bytes) {
     codec *c = png_get_mem_ptr(png);
-    void *block = tu__alloc(bytes, "a picture");
+    void *block = tu__alloc(bytes, "an image");
     if (!block) c->out_of_memory = true;
     return block;
 }
@@ -85,17 +86,17 @@ static void on_flush(png_structp png) {
     (void)png;
 }
 
-/* TU_NO_MEMORY with the allocator's message, or what libpng said. */
-static tu_status failure(const codec *c) {
+/* Returns TU_NO_MEMORY with the allocator's message, or TU_INVALID with libpng's. */
+static tu_status fail_png(const codec *c) {
     if (c->out_of_memory) return TU_NO_MEMORY;
-    return tu_fail(TU_INVALID, "%s is no sound PNG file: %s", c->name,
+    return tu_fail(TU_INVALID, "%s is not a valid PNG file: %s", c->name,
                    c->reason[0] ? c->reason : "libpng failed");
 }
 
 /* ---- Reading ---- */
 
-/* After this every row is grey, grey and alpha, colour, or colour and alpha, of 8 bits each. */
-static void ask_for_bytes(png_structp png, png_infop info) {
+/* Makes libpng return every row as grey or colour, with or without alpha, 8 bits each. */
+static void request_8_bits(png_structp png, png_infop info) {
     png_set_expand(png);
     png_set_scale_16(png);
     png_set_interlace_handling(png);
@@ -110,7 +111,7 @@ static void read_rows(codec *c, png_structp png, png_infop info) {
     png_read_end(png, NULL);
 }
 
-/* Multiplies by alpha, which lays the picture over black, and drops it. */
+/* Multiplies by alpha, which blends the image with black, and removes the alpha channel. */
 static void drop_alpha(codec *c) {
     size_t count = (size_t)(c->height * c->width), colours = (size_t)c->channels - 1;
     const uint8_t *from = c->pixels;
@@ -120,17 +121,17 @@ static void drop_alpha(codec *c) {
     c->channels = (int64_t)colours;
 }
 
-static tu_status read_picture(codec *c, png_structp png, png_infop info) {
-    if (setjmp(png_jmpbuf(png))) return failure(c);
-    png_set_user_limits(png, 0x7FFFFFFF, 0x7FFFFFFF); /* ours follow */
+static tu_status read_image(codec *c, png_structp png, png_infop info) {
+    if (setjmp(png_jmpbuf(png))) return fail_png(c);
+    png_set_user_limits(png, 0x7FFFFFFF, 0x7FFFFFFF); /* our own limits are checked below */
     png_read_info(png, info);
     c->width = png_get_image_width(png, info);
     c->height = png_get_image_height(png, info);
     TU_TRY(
-        tu__image_check_size(c->name, (uint64_t)c->width, (uint64_t)c->height, c->size, MAX_PIXELS_A_BYTE));
-    ask_for_bytes(png, info);
+        tu__image_check_size(c->name, (uint64_t)c->width, (uint64_t)c->height, c->size, MAX_PIXELS_PER_BYTE));
+    request_8_bits(png, info);
     c->channels = png_get_channels(png, info);
-    c->pixels = tu__alloc_array((size_t)c->height, png_get_rowbytes(png, info), "a picture");
+    c->pixels = tu__alloc_array((size_t)c->height, png_get_rowbytes(png, info), "an image");
     if (!c->pixels) return TU_NO_MEMORY;
     read_rows(c, png, info);
     return TU_OK;
@@ -144,9 +145,9 @@ tu_status tu__png_decode(const char *name, const void *bytes, size_t size, tu__i
     tu_status status;
     if (info) {
         png_set_read_fn(png, &c, on_read);
-        status = read_picture(&c, png, info);
+        status = read_image(&c, png, info);
     } else {
-        status = failure(&c);
+        status = fail_png(&c);
     }
     if (png) png_destroy_read_struct(&png, &info, NULL);
     if (status != TU_OK) {
@@ -160,8 +161,8 @@ tu_status tu__png_decode(const char *name, const void *bytes, size_t size, tu__i
 
 /* ---- Writing ---- */
 
-static tu_status write_picture(codec *c, png_structp png, png_infop info, const tu__image *image) {
-    if (setjmp(png_jmpbuf(png))) return failure(c);
+static tu_status write_image(codec *c, png_structp png, png_infop info, const tu__image *image) {
+    if (setjmp(png_jmpbuf(png))) return fail_png(c);
     png_set_IHDR(png, info, (png_uint_32)image->width, (png_uint_32)image->height, 8,
                  image->channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                  PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
@@ -177,18 +178,18 @@ tu_status tu__image_encode_png(const tu__image *image, void **bytes, size_t *siz
     *size = 0;
     bool fits = image->height > 0 && image->width > 0 && image->height <= TU__IMAGE_MAX_PIXELS / image->width;
     if (!fits || (image->channels != 1 && image->channels != 3))
-        return tu_fail(TU_INVALID, "cannot write a picture of %lldx%lld pixels and %lld channels as PNG",
+        return tu_fail(TU_INVALID, "cannot write an image of %lldx%lld pixels and %lld channels as PNG",
                        (long long)image->width, (long long)image->height, (long long)image->channels);
-    codec c = {.name = "the picture"};
+    codec c = {.name = "the image"};
     png_structp png =
         png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &c, on_error, on_warning, &c, on_allocate, on_free);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     tu_status status;
     if (info) {
         png_set_write_fn(png, &c, on_write, on_flush);
-        status = write_picture(&c, png, info, image);
+        status = write_image(&c, png, info, image);
     } else {
-        status = failure(&c);
+        status = fail_png(&c);
     }
     if (png) png_destroy_write_struct(&png, &info);
     if (status != TU_OK) {
@@ -212,8 +213,7 @@ tu_status tu__png_decode(const char *name, const void *bytes, size_t size, tu__i
     (void)image;
     return tu_fail(
         TU_UNSUPPORTED,
-        "%s is a PNG file, and this Tutti was built without libpng: install libpng-dev and build again",
-        name);
+        "%s is a PNG file, but this Tutti was built without libpng: install libpng-dev and rebuild", name);
 }
 
 tu_status tu__image_encode_png(const tu__image *image, void **bytes, size_t *size) {
@@ -222,7 +222,7 @@ tu_status tu__image_encode_png(const tu__image *image, void **bytes, size_t *siz
     *size = 0;
     return tu_fail(
         TU_UNSUPPORTED,
-        "cannot write a PNG file: this Tutti was built without libpng: install libpng-dev and build again");
+        "cannot write a PNG file: this Tutti was built without libpng: install libpng-dev and rebuild");
 }
 
 #endif

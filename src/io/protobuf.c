@@ -1,13 +1,13 @@
-/* Fields of protocol buffers. A field is a key, number * 8 + form, and a value in one of four forms; numbers are
- * little-endian, as on every machine Tutti runs on. */
+/* Fields of protocol buffers. A field is a key, number * 8 + wire type, followed by the value; fixed-size numbers are
+ * little-endian, like all machines that Tutti supports. */
 #include "io/protobuf.h"
 
 #include <string.h>
 
-enum form { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
+enum wire_type { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
 
-/* Seven bits a byte, least first; the highest bit says that more follow. */
-static void put_varint(tu__text *message, uint64_t value) {
+/* Seven bits per byte, least significant first; the highest bit means that more bytes follow. */
+static void append_varint(tu__text *message, uint64_t value) {
     char bytes[10];
     size_t length = 0;
     do {
@@ -19,28 +19,28 @@ static void put_varint(tu__text *message, uint64_t value) {
     tu__text_append(message, bytes, length);
 }
 
-static void put_key(tu__text *message, unsigned field, enum form form) {
-    put_varint(message, (uint64_t)field << 3 | (uint64_t)form);
+static void append_key(tu__text *message, unsigned field, enum wire_type wire_type) {
+    append_varint(message, (uint64_t)field << 3 | (uint64_t)wire_type);
 }
 
 void tu__pb_integer(tu__text *message, unsigned field, int64_t value) {
-    put_key(message, field, VARINT);
-    put_varint(message, (uint64_t)value);
+    append_key(message, field, VARINT);
+    append_varint(message, (uint64_t)value);
 }
 
 void tu__pb_float(tu__text *message, unsigned field, float value) {
-    put_key(message, field, FIXED32);
+    append_key(message, field, FIXED32);
     tu__text_append(message, (const char *)&value, sizeof value);
 }
 
 void tu__pb_double(tu__text *message, unsigned field, double value) {
-    put_key(message, field, FIXED64);
+    append_key(message, field, FIXED64);
     tu__text_append(message, (const char *)&value, sizeof value);
 }
 
 void tu__pb_bytes(tu__text *message, unsigned field, const void *bytes, size_t size) {
-    put_key(message, field, LENGTH);
-    put_varint(message, size);
+    append_key(message, field, LENGTH);
+    append_varint(message, size);
     tu__text_append(message, bytes, size);
 }
 
@@ -52,7 +52,7 @@ void tu__pb_doubles(tu__text *message, unsigned field, const double *values, siz
     tu__pb_bytes(message, field, values, count * sizeof *values);
 }
 
-void tu__pb_message(tu__text *message, unsigned field, tu__text *inner) {
+void tu__pb_append_message(tu__text *message, unsigned field, tu__text *inner) {
     if (inner->failed) message->failed = true;
     tu__pb_bytes(message, field, inner->data, inner->length);
     tu__text_free(inner);

@@ -1,12 +1,12 @@
-/* Writing protocol buffers by hand: a message is a growing text to which fields are appended.
+/* Writes protocol buffers: a message is a growing buffer to which fields are appended.
  *
  *     tu__text inner = {0}, outer = {0};
  *     tu__pb_string(&inner, 1, "loss");
  *     tu__pb_float(&inner, 2, 0.5f);
- *     tu__pb_message(&outer, 1, &inner);       // and frees `inner`
+ *     tu__pb_append_message(&outer, 1, &inner);       // and frees `inner`
  *
- * As with tu__text no call needs a check: a message that ran out of memory stays `failed`, and so does every one it is
- * put into. Fields of value zero are written too; readers take both. */
+ * As with tu__text, callers need not check each call: if memory runs out, the message stays `failed`, and so does
+ * every message it is appended to. Fields with value zero are written too; readers accept both. */
 #ifndef TU__IO_PROTOBUF_H
 #define TU__IO_PROTOBUF_H
 
@@ -20,9 +20,9 @@ void tu__pb_float(tu__text *message, unsigned field, float value);
 void tu__pb_double(tu__text *message, unsigned field, double value);
 void tu__pb_bytes(tu__text *message, unsigned field, const void *bytes, size_t size);
 void tu__pb_string(tu__text *message, unsigned field, const char *string);
-/* A repeated field, packed. */
+/* Appends a packed repeated field. */
 void tu__pb_doubles(tu__text *message, unsigned field, const double *values, size_t count);
-/* `inner` is freed. */
-void tu__pb_message(tu__text *message, unsigned field, tu__text *inner);
+/* Appends `inner` and frees it. */
+void tu__pb_append_message(tu__text *message, unsigned field, tu__text *inner);
 
 #endif

@@ -1,10 +1,10 @@
-/* safetensors: named dense tensors in one file, the format of checkpoints and of weights from elsewhere.
+/* safetensors: named dense tensors in one file, the format of checkpoints and of weights from other programs.
  *
  *     u64 little-endian N | N bytes of JSON | data
  *
- * Reading checks all that the reference parser checks, and refuses duplicate names; the file is mapped, not copied.
- * Tensors of types that Tutti does not have (i8, f8, …), empty ones and those of too many dimensions do not make a file
- * unreadable: they are left out, and tu__safetensors_find says so by name when one of them is wanted. */
+ * Reading makes all checks of the reference parser and rejects duplicate names; the file is mapped, not copied.
+ * Tensors that Tutti does not support (dtypes such as i8 and f8, empty tensors, too many dimensions) are skipped;
+ * tu__safetensors_find reports the reason if one of them is requested. */
 #ifndef TU__IO_SAFETENSORS_H
 #define TU__IO_SAFETENSORS_H
 
@@ -17,20 +17,20 @@
 typedef struct tu__named_tensor {
     const char *name;
     tu_type type;
-    const void *data; /* dense; in a file that was read aligned to nothing: copy it out */
+    const void *data; /* contiguous; not aligned in a mapped file: copy it out */
 } tu__named_tensor;
 
 typedef struct tu__metadata {
     const char *key, *value;
 } tu__metadata;
 
-/* Writes atomically (base/save.h): the old file or the new one, never a torn one. Tensors are laid out as the reference
- * writer does: by type, that of the largest elements first, then by name. */
+/* Writes a file atomically (base/save.h). Tensors are ordered like those of the reference writer: by dtype, largest
+ * elements first, then by name. */
 TU__SHARED tu_status tu__safetensors_save(const char *path, size_t tensor_count,
                                           const tu__named_tensor *tensors, size_t metadata_count,
                                           const tu__metadata *metadata);
 
-/* A tensor that a file holds and Tutti cannot, and why. */
+/* A tensor of a file that Tutti does not support, and the reason. */
 typedef struct tu__refused_tensor {
     const char *name, *why;
 } tu__refused_tensor;
@@ -40,18 +40,18 @@ typedef struct tu__safetensors {
     const tu__named_tensor *tensors; /* in the order of the file's data */
     const tu__metadata *metadata;
     const tu__refused_tensor *refused;
-    void *own; /* the mapping and the arena behind it all */
+    void *own; /* the mapping and the arena */
 } tu__safetensors;
 
 TU__SHARED tu_status tu__safetensors_open(const char *path, tu__safetensors *file);
-/* The same from bytes that outlive the result; `name` is for messages. */
+/* Parses bytes that outlive the result; `name` is for messages. */
 tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size, tu__safetensors *file);
 TU__SHARED void tu__safetensors_close(tu__safetensors *file);
-/* NULL, with this thread's message set, where there is none or Tutti cannot hold it. */
+/* Returns NULL and sets this thread's error message if the tensor does not exist or is not supported. */
 TU__SHARED const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
-/* Why Tutti cannot hold the file's tensor of that name; NULL where it can, or there is none. */
+/* Returns the reason why the tensor of that name is not supported; NULL if it is, or does not exist. */
 TU__SHARED const char *tu__safetensors_why_refused(const tu__safetensors *file, const char *name);
-/* NULL where there is none. */
+/* Returns NULL if there is no such entry. */
 TU__SHARED const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key);
 
 #endif

@@ -1,4 +1,4 @@
-/* Making and checking the digests of safetensors files. See safetensors_digest.h. */
+/* Computes and verifies the digests of safetensors files. See safetensors_digest.h. */
 #include "io/safetensors_digest.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 
-static void finish(tu__sha256 *hash, char hex[TU__SHA256_HEX]) {
+static void finish_hash(tu__sha256 *hash, char hex[TU__SHA256_HEX]) {
     unsigned char digest[TU__SHA256_BYTES];
     tu__sha256_final(hash, digest);
     tu__sha256_hex(digest, hex);
@@ -22,7 +22,7 @@ void tu__tensors_digest(size_t count, const tu__named_tensor *tensors, char hex[
         tu__sha256_update(&hash, dtype, strlen(dtype) + 1);
         tu__sha256_update(&hash, t->data, tu_type_bytes(t->type));
     }
-    finish(&hash, hex);
+    finish_hash(&hash, hex);
 }
 
 static int compare_keys(const void *a, const void *b) {
@@ -41,7 +41,7 @@ tu_status tu__metadata_digest(size_t count, const tu__metadata *entries, char he
         tu__sha256_update(&hash, sorted[i].key, strlen(sorted[i].key) + 1);
         tu__sha256_update(&hash, sorted[i].value, strlen(sorted[i].value) + 1);
     }
-    finish(&hash, hex);
+    finish_hash(&hash, hex);
     tu__free(sorted);
     return TU_OK;
 }
@@ -51,8 +51,7 @@ static tu_status check_entries(const tu__safetensors *file, const char *kind, co
     TU_TRY(tu__metadata_digest(file->metadata_count, file->metadata, digest));
     const char *expected = tu__safetensors_metadata(file, TU__METADATA_DIGEST);
     if (expected && strcmp(expected, digest) == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT, "%s '%s' is damaged: its metadata is not what it was written with", kind,
-                   path);
+    return tu_fail(TU_CORRUPT, "%s '%s' is damaged: its metadata does not match its digest", kind, path);
 }
 
 static int compare_tensors(const void *a, const void *b) {
@@ -69,8 +68,7 @@ static tu_status check_tensors(const tu__safetensors *file, const char *kind, co
     tu__free(sorted);
     const char *expected = tu__safetensors_metadata(file, TU__TENSORS_DIGEST);
     if (expected && strcmp(expected, digest) == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT, "%s '%s' is damaged: its tensors are not the ones it was written with", kind,
-                   path);
+    return tu_fail(TU_CORRUPT, "%s '%s' is damaged: its tensors do not match their digest", kind, path);
 }
 
 tu_status tu__safetensors_check(const tu__safetensors *file, const char *kind, const char *path) {

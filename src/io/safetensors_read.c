@@ -1,11 +1,10 @@
-/* Reading safetensors files. See safetensors.h for the format.
+/* Reads safetensors files. See safetensors.h for the format.
  *
- * A file comes from anywhere, so everything it says is checked before anything is used, in the order in which the
- * reference parser does: the length of the header, its JSON, that the tensors' bytes follow each other from the first
- * to the last byte of the file without gap or overlap, and that each has as many as its type and shape need. What
- * passes can be read without a further check.
+ * A file may come from anywhere, so everything is validated before use, in the order of the reference parser: the
+ * length of the header, its JSON, that the tensors cover the data of the file without gap or overlap, and that the
+ * size of each matches its dtype and shape. No further checks are needed when the tensors are read.
  *
- * Names, shapes and metadata live in an arena; the tensors are the bytes of the file itself, mapped. */
+ * Names, shapes and metadata live in an arena; the tensors point into the mapped file. */
 #include "io/safetensors.h"
 
 #include <errno.h>
@@ -25,18 +24,18 @@
 
 typedef struct contents {
     tu__arena arena;
-    const char *name; /* of the file, for messages */
-    void *mapping;    /* NULL where the bytes are the caller's */
+    const char *name; /* file name, for messages */
+    void *mapping;    /* NULL if the caller owns the bytes */
     size_t size;
 } contents;
 
-/* What the header says of one tensor. */
-typedef struct described {
+/* Header entry of one tensor. */
+typedef struct header_entry {
     const char *name;
     const tu__safetensors_type *type;
     const tu__json_value *shape;
     uint64_t begin, end;
-} described;
+} header_entry;
 
 static const tu__safetensors_type types[] = {
 #define ROW(name, bits, dtype) {name, bits, dtype},
@@ -44,13 +43,13 @@ static const tu__safetensors_type types[] = {
 #undef ROW
 };
 
-static TU_PRINTF(2, 3) tu_status refuse(const char *file, const char *format, ...) {
+static TU_PRINTF(2, 3) tu_status fail_corrupt(const char *file, const char *format, ...) {
     char reason[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    return tu_fail(TU_CORRUPT, "%s is no sound safetensors file: %s", file, reason);
+    return tu_fail(TU_CORRUPT, "%s is not a valid safetensors file: %s", file, reason);
 }
 
 /* ---- One entry of the header ---- */
@@ -72,27 +71,28 @@ static bool is_list_of_counts(const tu__json_value *value) {
     return true;
 }
 
-static tu_status describe(const char *file, const char *name, const tu__json_value *entry, described *d) {
+static tu_status parse_entry(const char *file, const char *name, const tu__json_value *entry,
+                             header_entry *d) {
     const tu__json_value *dtype = tu__json_member(entry, "dtype"), *shape = tu__json_member(entry, "shape"),
                          *offsets = tu__json_member(entry, "data_offsets");
     if (!dtype || dtype->kind != TU__JSON_STRING)
-        return refuse(file, "tensor '%s' has no \"dtype\", a string", name);
+        return fail_corrupt(file, "tensor '%s' has no \"dtype\" string", name);
     if (!is_list_of_counts(shape))
-        return refuse(file, "tensor '%s' has no \"shape\", a list of numbers", name);
+        return fail_corrupt(file, "tensor '%s' has no \"shape\" (a list of integers)", name);
     if (!is_list_of_counts(offsets) || offsets->count != 2)
-        return refuse(file, "tensor '%s' has no \"data_offsets\", a list of two numbers", name);
+        return fail_corrupt(file, "tensor '%s' has no \"data_offsets\" (a list of two integers)", name);
     const tu__safetensors_type *type = find_type(dtype->string);
-    if (!type) return refuse(file, "tensor '%s' is of an unknown type '%.40s'", name, dtype->string);
-    *d = (described){.name = name,
-                     .type = type,
-                     .shape = shape,
-                     .begin = (uint64_t)offsets->values[0].integer,
-                     .end = (uint64_t)offsets->values[1].integer};
+    if (!type) return fail_corrupt(file, "tensor '%s' has the unknown dtype '%.40s'", name, dtype->string);
+    *d = (header_entry){.name = name,
+                        .type = type,
+                        .shape = shape,
+                        .begin = (uint64_t)offsets->values[0].integer,
+                        .end = (uint64_t)offsets->values[1].integer};
     return TU_OK;
 }
 
-/* Bytes by type and shape; false when they are beyond 64 bits or no whole number. */
-static bool bytes_of(const described *d, uint64_t *bytes) {
+/* Computes the size from dtype and shape. Returns false if it overflows or is not a whole number of bytes. */
+static bool bytes_of(const header_entry *d, uint64_t *bytes) {
     uint64_t bits = d->type->bits;
     for (size_t i = 0; i < d->shape->count; i++)
         if (__builtin_mul_overflow(bits, (uint64_t)d->shape->values[i].integer, &bits)) return false;
@@ -100,53 +100,54 @@ static bool bytes_of(const described *d, uint64_t *bytes) {
     return bits % 8 == 0;
 }
 
-/* Every byte of the data belongs to exactly one tensor. `list` is in the order of the offsets. */
-static tu_status check_layout(const char *file, size_t count, const described *list, uint64_t data_size) {
+/* Fails unless every byte of the data belongs to exactly one tensor. `list` is sorted by offset. */
+static tu_status check_layout(const char *file, size_t count, const header_entry *list, uint64_t data_size) {
     uint64_t at = 0;
     for (size_t i = 0; i < count; i++) {
-        const described *d = &list[i];
+        const header_entry *d = &list[i];
         uint64_t bytes;
         if (d->begin != at || d->end < d->begin)
-            return refuse(file,
-                          "tensor '%s' has bytes %" PRIu64 " to %" PRIu64 ", expected to begin at %" PRIu64,
-                          d->name, d->begin, d->end, at);
+            return fail_corrupt(
+                file, "tensor '%s' has bytes %" PRIu64 " to %" PRIu64 ", expected to start at %" PRIu64,
+                d->name, d->begin, d->end, at);
         if (!bytes_of(d, &bytes) || bytes != d->end - d->begin)
-            return refuse(file, "tensor '%s' has %" PRIu64 " bytes, which its type and shape do not give",
-                          d->name, d->end - d->begin);
+            return fail_corrupt(file,
+                                "tensor '%s' has %" PRIu64 " bytes, which does not match its dtype and shape",
+                                d->name, d->end - d->begin);
         at = d->end;
     }
     if (at == data_size) return TU_OK;
-    return refuse(file, "its tensors have %" PRIu64 " bytes, but %" PRIu64 " follow the header", at,
-                  data_size);
+    return fail_corrupt(file, "its tensors have %" PRIu64 " bytes, but %" PRIu64 " follow the header", at,
+                        data_size);
 }
 
 static int compare_offsets(const void *left, const void *right) {
-    const described *a = left, *b = right;
+    const header_entry *a = left, *b = right;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
     if (a->end != b->end) return a->end < b->end ? -1 : 1;
-    return strcmp(a->name, b->name); /* empty tensors may share a place: any order, always the same */
+    return strcmp(a->name, b->name); /* empty tensors may have the same offsets */
 }
 
 /* ---- From descriptions to tensors ---- */
 
-static const char *why_refused(contents *own, const described *d) {
-    char why[160];
+static const char *unsupported_reason(contents *own, const header_entry *d) {
+    char reason[160];
     bool empty = false;
     for (size_t i = 0; i < d->shape->count; i++) empty = empty || d->shape->values[i].integer == 0;
-    if (d->type->dtype == TU__SAFETENSORS_FOREIGN)
-        snprintf(why, sizeof why,
-                 "is of type %s, which Tutti does not have: convert it to F32 where it was made",
+    if (d->type->dtype == TU__SAFETENSORS_UNSUPPORTED)
+        snprintf(reason, sizeof reason, "has dtype %s, which Tutti does not support: convert it to F32",
                  d->type->name);
     else if (d->shape->count > TU_MAX_RANK)
-        snprintf(why, sizeof why, "has %zu dimensions; the most is %d", d->shape->count, TU_MAX_RANK);
+        snprintf(reason, sizeof reason, "has %zu dimensions: expected at most %d", d->shape->count,
+                 TU_MAX_RANK);
     else if (empty)
-        snprintf(why, sizeof why, "is empty: one of its dimensions is 0");
+        snprintf(reason, sizeof reason, "is empty: one of its dimensions is 0");
     else
         return "";
-    return tu__arena_string(&own->arena, why);
+    return tu__arena_string(&own->arena, reason);
 }
 
-static tu__named_tensor tensor_of(const described *d, const unsigned char *data) {
+static tu__named_tensor tensor_of(const header_entry *d, const unsigned char *data) {
     tu__named_tensor tensor = {
         .name = d->name, .type = {.dtype = (tu_dtype)d->type->dtype}, .data = data + d->begin};
     tensor.type.shape.rank = (int64_t)d->shape->count;
@@ -154,16 +155,16 @@ static tu__named_tensor tensor_of(const described *d, const unsigned char *data)
     return tensor;
 }
 
-static tu_status keep_tensors(contents *own, size_t count, const described *list, const unsigned char *data,
-                              tu__safetensors *file) {
+static tu_status add_tensors(contents *own, size_t count, const header_entry *list, const unsigned char *data,
+                             tu__safetensors *file) {
     tu__named_tensor *tensors = tu__arena_alloc(&own->arena, count * sizeof *tensors);
     tu__refused_tensor *refused = tu__arena_alloc(&own->arena, count * sizeof *refused);
     if (!tensors || !refused) return TU_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        const char *why = why_refused(own, &list[i]);
-        if (!why) return TU_NO_MEMORY;
-        if (*why)
-            refused[file->refused_count++] = (tu__refused_tensor){list[i].name, why};
+        const char *reason = unsupported_reason(own, &list[i]);
+        if (!reason) return TU_NO_MEMORY;
+        if (*reason)
+            refused[file->refused_count++] = (tu__refused_tensor){list[i].name, reason};
         else
             tensors[file->tensor_count++] = tensor_of(&list[i], data);
     }
@@ -172,14 +173,15 @@ static tu_status keep_tensors(contents *own, size_t count, const described *list
     return TU_OK;
 }
 
-static tu_status keep_metadata(contents *own, const tu__json_value *entries, tu__safetensors *file) {
+static tu_status add_metadata(contents *own, const tu__json_value *entries, tu__safetensors *file) {
     if (!entries) return TU_OK;
-    if (entries->kind != TU__JSON_OBJECT) return refuse(own->name, "its \"__metadata__\" is no object");
+    if (entries->kind != TU__JSON_OBJECT)
+        return fail_corrupt(own->name, "its \"__metadata__\" is not an object");
     tu__metadata *metadata = tu__arena_alloc(&own->arena, entries->count * sizeof *metadata);
     if (!metadata) return TU_NO_MEMORY;
     for (size_t i = 0; i < entries->count; i++) {
         if (entries->values[i].kind != TU__JSON_STRING)
-            return refuse(own->name, "the metadata '%s' are no string", entries->keys[i]);
+            return fail_corrupt(own->name, "the metadata entry '%s' is not a string", entries->keys[i]);
         metadata[i] = (tu__metadata){entries->keys[i], entries->values[i].string};
     }
     file->metadata = metadata;
@@ -191,38 +193,39 @@ static tu_status keep_metadata(contents *own, const tu__json_value *entries, tu_
 
 static tu_status read_tensors(contents *own, const tu__json_value *header, const unsigned char *data,
                               uint64_t data_size, tu__safetensors *file) {
-    described *list = tu__alloc_array(header->count, sizeof *list, "the tensors of a file");
+    header_entry *list = tu__alloc_array(header->count, sizeof *list, "the tensors of a file");
     if (!list) return TU_NO_MEMORY;
     size_t count = 0;
     tu_status status = TU_OK;
     for (size_t i = 0; i < header->count && status == TU_OK; i++)
         if (strcmp(header->keys[i], "__metadata__") != 0)
-            status = describe(own->name, header->keys[i], &header->values[i], &list[count++]);
+            status = parse_entry(own->name, header->keys[i], &header->values[i], &list[count++]);
     if (status == TU_OK) {
         qsort(list, count, sizeof *list, compare_offsets);
         status = check_layout(own->name, count, list, data_size);
     }
-    if (status == TU_OK) status = keep_tensors(own, count, list, data, file);
+    if (status == TU_OK) status = add_tensors(own, count, list, data, file);
     tu__free(list);
     return status;
 }
 
 static tu_status read_header(contents *own, const unsigned char *bytes, size_t size, tu__safetensors *file) {
-    const size_t prefix = TU__SAFETENSORS_PREFIX;
-    if (size < prefix) return refuse(own->name, "it has %zu bytes, expected at least %zu", size, prefix);
+    const size_t prefix = TU__SAFETENSORS_PREFIX_BYTES;
+    if (size < prefix)
+        return fail_corrupt(own->name, "it has %zu bytes, expected at least %zu", size, prefix);
     uint64_t length = 0;
     for (size_t i = prefix; i-- > 0;) length = length << 8 | bytes[i];
-    if (length > TU__SAFETENSORS_LONGEST)
-        return refuse(own->name, "it claims a header of %" PRIu64 " bytes, the most is %d", length,
-                      TU__SAFETENSORS_LONGEST);
+    if (length > TU__SAFETENSORS_MAX_HEADER)
+        return fail_corrupt(own->name, "its header size is %" PRIu64 " bytes: expected at most %d", length,
+                            TU__SAFETENSORS_MAX_HEADER);
     if (length > size - prefix)
-        return refuse(own->name, "it claims a header of %" PRIu64 " bytes and has %zu after the first 8",
-                      length, size - prefix);
+        return fail_corrupt(own->name, "its header size is %" PRIu64 " bytes, but only %zu bytes follow",
+                            length, size - prefix);
     const char *text = (const char *)bytes + prefix;
-    if (length == 0 || *text != '{') return refuse(own->name, "its header does not begin with '{'");
+    if (length == 0 || *text != '{') return fail_corrupt(own->name, "its header does not start with '{'");
     const tu__json_value *header;
     TU_TRY(tu__json_parse(&own->arena, own->name, text, (size_t)length, &header));
-    TU_TRY(keep_metadata(own, tu__json_member(header, "__metadata__"), file));
+    TU_TRY(add_metadata(own, tu__json_member(header, "__metadata__"), file));
     return read_tensors(own, header, bytes + prefix + length, size - prefix - length, file);
 }
 
@@ -246,7 +249,7 @@ tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size
     return status;
 }
 
-/* Maps the file for reading. What is no ordinary file cannot be mapped, and an empty one need not be. */
+/* Maps the file for reading. Fails for special files; does not map empty ones. */
 static tu_status map_file(const char *path, void **mapping, size_t *size) {
     *mapping = NULL;
     *size = 0;
@@ -259,7 +262,7 @@ static tu_status map_file(const char *path, void **mapping, size_t *size) {
     int failed = fstat(fd, &info);
     if (failed == 0 && !S_ISREG(info.st_mode)) {
         close(fd);
-        return tu_fail(TU_INVALID, "cannot read '%s': it is no ordinary file", path);
+        return tu_fail(TU_INVALID, "cannot read '%s': it is not a regular file", path);
     }
     if (failed == 0 && info.st_size > 0) {
         *size = (size_t)info.st_size;
@@ -306,9 +309,9 @@ const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const 
     for (size_t i = 0; i < file->tensor_count; i++)
         if (strcmp(file->tensors[i].name, name) == 0) return &file->tensors[i];
     const contents *own = file->own;
-    const char *source = own ? own->name : "an empty file", *why = tu__safetensors_why_refused(file, name);
-    if (why)
-        tu_fail(TU_UNSUPPORTED, "%s: tensor '%s' %s", source, name, why);
+    const char *source = own ? own->name : "an empty file", *reason = tu__safetensors_why_refused(file, name);
+    if (reason)
+        tu_fail(TU_UNSUPPORTED, "%s: tensor '%s' %s", source, name, reason);
     else
         tu_fail(TU_NOT_FOUND, "%s has no tensor '%s'", source, name);
     return NULL;

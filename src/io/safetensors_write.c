@@ -1,8 +1,8 @@
-/* Writing safetensors files: the header is composed in memory, then the tensors stream from where they lie into an
- * atomic save, so that a checkpoint costs no second copy of the weights.
+/* Writes safetensors files: builds the header in memory, then writes the tensors directly from their buffers, without
+ * a second copy, in an atomic save.
  *
- * The same tensors always give the same bytes, those of the reference writer: its order of tensors (by type, then by
- * name), its JSON, its padding of the header with spaces to eight bytes, which keeps every tensor aligned. */
+ * The same tensors always give the same bytes as the reference writer: the same order of tensors (by dtype, then by
+ * name), JSON format, and padding of the header with spaces to eight bytes, which aligns every tensor. */
 #include "io/safetensors.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static size_t row_of(tu_dtype dtype) {
     return row;
 }
 
-/* ---- What can be written ---- */
+/* ---- Validation ---- */
 
 static bool is_utf8(const char *text) {
     size_t left = strlen(text);
@@ -45,27 +45,28 @@ static tu_status check_tensor(const char *path, const tu__named_tensor *tensor) 
     if (!is_utf8(tensor->name))
         return tu_fail(TU_INVALID, "cannot save '%s': the name of a tensor is not UTF-8", path);
     if (strcmp(tensor->name, "__metadata__") == 0)
-        return tu_fail(TU_INVALID, "cannot save '%s': no tensor can be called '__metadata__'", path);
+        return tu_fail(TU_INVALID, "cannot save '%s': a tensor has the reserved name '__metadata__'", path);
     if ((unsigned)tensor->type.dtype >= TU_DTYPE_COUNT || tensor->type.shape.rank < 0)
-        return tu_fail(TU_INVALID, "cannot save '%s': tensor '%s' has no valid type", path, tensor->name);
+        return tu_fail(TU_INVALID, "cannot save '%s': tensor '%s' has the invalid dtype %d or rank %lld",
+                       path, tensor->name, (int)tensor->type.dtype, (long long)tensor->type.shape.rank);
     return TU_OK;
 }
 
 static tu_status check_metadata(const char *path, size_t count, const tu__metadata *metadata) {
     for (size_t i = 0; i < count; i++) {
         if (!is_utf8(metadata[i].key) || !is_utf8(metadata[i].value))
-            return tu_fail(TU_INVALID, "cannot save '%s': entry %zu of the metadata is not UTF-8", path, i);
+            return tu_fail(TU_INVALID, "cannot save '%s': metadata entry %zu is not UTF-8", path, i);
         for (size_t j = 0; j < i; j++)
             if (strcmp(metadata[i].key, metadata[j].key) == 0)
-                return tu_fail(TU_INVALID, "cannot save '%s': the metadata have '%s' twice", path,
+                return tu_fail(TU_INVALID, "cannot save '%s': the metadata has the key '%s' twice", path,
                                metadata[i].key);
     }
     return TU_OK;
 }
 
-/* ---- The order ---- */
+/* ---- Sorting ---- */
 
-static int compare(const void *left, const void *right) {
+static int compare_file_order(const void *left, const void *right) {
     const tu__named_tensor *a = *(const tu__named_tensor *const *)left,
                            *b = *(const tu__named_tensor *const *)right;
     size_t row_a = row_of(a->type.dtype), row_b = row_of(b->type.dtype);
@@ -79,8 +80,8 @@ static int compare_names(const void *left, const void *right) {
     return strcmp(a->name, b->name);
 }
 
-static tu_status sort(const char *path, size_t count, const tu__named_tensor *tensors,
-                      const tu__named_tensor **sorted) {
+static tu_status sort_tensors(const char *path, size_t count, const tu__named_tensor *tensors,
+                              const tu__named_tensor **sorted) {
     for (size_t i = 0; i < count; i++) {
         TU_TRY(check_tensor(path, &tensors[i]));
         sorted[i] = &tensors[i];
@@ -88,36 +89,35 @@ static tu_status sort(const char *path, size_t count, const tu__named_tensor *te
     qsort(sorted, count, sizeof *sorted, compare_names);
     for (size_t i = 1; i < count; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            return tu_fail(TU_INVALID, "cannot save '%s': two tensors are called '%s'", path,
+            return tu_fail(TU_INVALID, "cannot save '%s': two tensors have the name '%s'", path,
                            sorted[i]->name);
-    qsort(sorted, count, sizeof *sorted, compare);
+    qsort(sorted, count, sizeof *sorted, compare_file_order);
     return TU_OK;
 }
 
 /* ---- The bytes ---- */
 
-static void write_entry(tu__json *json, const tu__named_tensor *tensor, uint64_t begin, uint64_t end) {
-    tu__json_begin_object(json, tensor->name);
-    tu__json_string(json, "dtype", types[row_of(tensor->type.dtype)].name);
-    tu__json_begin_array(json, "shape");
-    for (int64_t i = 0; i < tensor->type.shape.rank; i++) tu__json_i64(json, NULL, tensor->type.shape.dim[i]);
-    tu__json_end_array(json);
-    tu__json_begin_array(json, "data_offsets");
-    tu__json_u64(json, NULL, begin);
-    tu__json_u64(json, NULL, end);
-    tu__json_end_array(json);
-    tu__json_end_object(json);
+static void write_entry(tu_json *json, const tu__named_tensor *tensor, uint64_t begin, uint64_t end) {
+    tu_json_begin_object(json, tensor->name);
+    tu_json_string(json, "dtype", types[row_of(tensor->type.dtype)].name);
+    tu_json_begin_array(json, "shape");
+    for (int64_t i = 0; i < tensor->type.shape.rank; i++) tu_json_i64(json, NULL, tensor->type.shape.dim[i]);
+    tu_json_end_array(json);
+    tu_json_begin_array(json, "data_offsets");
+    tu_json_u64(json, NULL, begin);
+    tu_json_u64(json, NULL, end);
+    tu_json_end_array(json);
+    tu_json_end_object(json);
 }
 
 static tu_status write_header(tu__text *header, size_t tensor_count, const tu__named_tensor *const *tensors,
                               size_t metadata_count, const tu__metadata *metadata) {
-    tu__json json = tu__json_to_text(header);
-    tu__json_begin_object(&json, NULL);
+    tu_json json = tu__json_to_text(header);
+    tu_json_begin_object(&json, NULL);
     if (metadata_count > 0) {
-        tu__json_begin_object(&json, "__metadata__");
-        for (size_t i = 0; i < metadata_count; i++)
-            tu__json_string(&json, metadata[i].key, metadata[i].value);
-        tu__json_end_object(&json);
+        tu_json_begin_object(&json, "__metadata__");
+        for (size_t i = 0; i < metadata_count; i++) tu_json_string(&json, metadata[i].key, metadata[i].value);
+        tu_json_end_object(&json);
     }
     uint64_t offset = 0;
     for (size_t i = 0; i < tensor_count; i++) {
@@ -125,18 +125,19 @@ static tu_status write_header(tu__text *header, size_t tensor_count, const tu__n
         offset += tu_type_bytes(tensors[i]->type);
         write_entry(&json, tensors[i], begin, offset);
     }
-    tu__json_end_object(&json);
+    tu_json_end_object(&json);
     while (!header->failed && header->length % 8 != 0) tu__text_append(header, " ", 1);
-    return tu__json_finish(&json) && !header->failed ? TU_OK : TU_NO_MEMORY;
+    return tu_json_finish(&json) && !header->failed ? TU_OK : TU_NO_MEMORY;
 }
 
-static tu_status save_all(const char *path, const tu__text *header, size_t count,
-                          const tu__named_tensor *const *tensors) {
-    if (header->length > TU__SAFETENSORS_LONGEST)
-        return tu_fail(TU_INVALID, "cannot save '%s': its header would have %zu bytes, the most is %d", path,
-                       header->length, TU__SAFETENSORS_LONGEST);
-    unsigned char prefix[TU__SAFETENSORS_PREFIX];
-    for (int i = 0; i < TU__SAFETENSORS_PREFIX; i++) prefix[i] = (unsigned char)(header->length >> (8 * i));
+static tu_status write_file(const char *path, const tu__text *header, size_t count,
+                            const tu__named_tensor *const *tensors) {
+    if (header->length > TU__SAFETENSORS_MAX_HEADER)
+        return tu_fail(TU_INVALID, "cannot save '%s': its header has %zu bytes: expected at most %d", path,
+                       header->length, TU__SAFETENSORS_MAX_HEADER);
+    unsigned char prefix[TU__SAFETENSORS_PREFIX_BYTES];
+    for (int i = 0; i < TU__SAFETENSORS_PREFIX_BYTES; i++)
+        prefix[i] = (unsigned char)(header->length >> (8 * i));
     tu__save save;
     TU_TRY(tu__save_begin(&save, path));
     tu__save_append(&save, prefix, sizeof prefix);
@@ -153,9 +154,9 @@ tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__
     if (!sorted) return TU_NO_MEMORY;
     tu__text header = {0};
     tu_status status = check_metadata(path, metadata_count, metadata);
-    if (status == TU_OK) status = sort(path, tensor_count, tensors, sorted);
+    if (status == TU_OK) status = sort_tensors(path, tensor_count, tensors, sorted);
     if (status == TU_OK) status = write_header(&header, tensor_count, sorted, metadata_count, metadata);
-    if (status == TU_OK) status = save_all(path, &header, tensor_count, sorted);
+    if (status == TU_OK) status = write_file(path, &header, tensor_count, sorted);
     tu__text_free(&header);
     tu__free(sorted);
     return status;

@@ -1,9 +1,9 @@
-/* What all our pictures have in common. See svg.h.
+/* Common parts of the SVG drawings. See svg.h.
  *
- * A picture is plain shapes and one style sheet; colours are in the sheet alone, twice, so that the page's light or dark
- * decides. The palette is Okabe and Ito's, which people with any colour vision can tell apart. Numbers are written
- * without printf's %f: a locale's decimal comma would break the file. Any bytes can be a label: what XML cannot hold
- * becomes U+FFFD. */
+ * A drawing has plain shapes and one style sheet, which contains all colours twice, for light and dark pages. The
+ * palette is Okabe and Ito's, which is distinguishable with any colour vision. Numbers are written without printf's
+ * %f, because a decimal comma of the locale would break the file. Labels may contain any bytes: those that XML does
+ * not allow become U+FFFD. */
 #include "io/svg.h"
 
 #include <string.h>
@@ -27,8 +27,8 @@ static const char style[] =
 
 /* ---- Text ---- */
 
-/* Whether XML 1.0 may hold the well-formed sequence at `s`. */
-static bool is_xml(const char *s, size_t length) {
+/* True if XML 1.0 allows the well-formed UTF-8 sequence at `s`. */
+static bool is_xml_char(const char *s, size_t length) {
     unsigned char c = (unsigned char)*s;
     if (length == 1) return c >= 0x20 || c == '\t' || c == '\n' || c == '\r';
     return memcmp(s, "\xEF\xBF\xBE", 3) != 0 && memcmp(s, "\xEF\xBF\xBF", 3) != 0;
@@ -41,7 +41,7 @@ void tu__svg_escaped(tu__text *svg, const char *text) {
         bool valid;
         size_t length = tu__utf8_length(text, left, &valid);
         unsigned char c = (unsigned char)*text;
-        if (!valid || !is_xml(text, length))
+        if (!valid || !is_xml_char(text, length))
             tu__text_append(svg, "\xEF\xBF\xBD", 3);
         else if (c < 128 && entities[c])
             tu__text_append(svg, entities[c], strlen(entities[c]));
@@ -65,7 +65,7 @@ void tu__svg_text(tu__text *svg, int x, int y, const char *class, const char *an
     tu__text_printf(svg, "</text>\n");
 }
 
-/* ---- The picture ---- */
+/* ---- Drawing ---- */
 
 void tu__svg_begin(tu__text *svg, int width, int height, const char *title) {
     tu__text_printf(

@@ -1,9 +1,9 @@
-/* Running the system's C compiler, without a shell in between: a file's name can hold any character.
+/* Runs the system's C compiler, without a shell, so that file names may contain any character.
  *
- * The object is linked against the libraries that this program has loaded, libtutti_train.so (this code's own) and
- * libtutti.so, so that its calls reach those and no others. The headers are those beside the library: installed in
- * PREFIX/include, or in a source tree whose build folder the library lies in. So they agree with each other, and TU_ABI in
- * the object tells where they do not. */
+ * The object is linked with the libraries that this process has loaded: libtutti_train.so, which contains this code,
+ * and libtutti.so. The headers are searched in `include` folders above the library: PREFIX/include of an
+ * installation, or the source tree that contains the build folder. If the headers are of another version, TU_ABI in
+ * the object shows it. */
 #include "model/compile.h"
 
 #include <dlfcn.h>
@@ -23,14 +23,14 @@ enum { MAX_ARGUMENTS = 32, MAX_OUTPUT = 600 };
 
 /* ---- Headers and library ---- */
 
-/* The file that the code or data at an address was loaded from. */
+/* Sets `path` to the file from which the code or data at an address was loaded. */
 static bool file_of(const void *inside, char path[PATH_MAX]) {
     Dl_info info;
     return dladdr(inside, &info) && info.dli_fname && realpath(info.dli_fname, path);
 }
 
-/* An address in the library of this file. */
-static const char own;
+/* Its address is in the library that contains this file. */
+static const char address_in_this_library;
 
 static bool has_headers(const char *folder) {
     char header[PATH_MAX];
@@ -38,13 +38,13 @@ static bool has_headers(const char *folder) {
     return length < (int)sizeof header && access(header, R_OK) == 0;
 }
 
-/* "include" in the folder of the file, or in one of those around it. */
-static bool headers_around(const char *file, char folder[PATH_MAX]) {
-    char around[PATH_MAX];
-    snprintf(around, sizeof around, "%s", file);
-    for (char *slash; (slash = strrchr(around, '/'));) {
+/* Searches for "include" with Tutti's headers in the file's folder and its parent folders. */
+static bool find_headers_above(const char *file, char folder[PATH_MAX]) {
+    char parent[PATH_MAX];
+    snprintf(parent, sizeof parent, "%s", file);
+    for (char *slash; (slash = strrchr(parent, '/'));) {
         *slash = '\0';
-        if (snprintf(folder, PATH_MAX, "%s/include", around) < PATH_MAX && has_headers(folder)) return true;
+        if (snprintf(folder, PATH_MAX, "%s/include", parent) < PATH_MAX && has_headers(folder)) return true;
     }
     return false;
 }
@@ -55,20 +55,20 @@ static tu_status find_headers(char folder[PATH_MAX]) {
     if (given && *given) {
         if (has_headers(given) && snprintf(folder, PATH_MAX, "%s", given) < PATH_MAX) return TU_OK;
         return tu_fail(TU_NOT_FOUND,
-                       "TUTTI_INCLUDE is '%.200s': expected the folder that holds tutti/tutti.h", given);
+                       "TUTTI_INCLUDE is '%.200s': expected the folder that contains tutti/tutti.h", given);
     }
-    if (!file_of(&own, file)) snprintf(file, sizeof file, "the library");
-    if (headers_around(file, folder)) return TU_OK;
+    if (!file_of(&address_in_this_library, file)) snprintf(file, sizeof file, "the library");
+    if (find_headers_above(file, folder)) return TU_OK;
     return tu_fail(
         TU_NOT_FOUND,
-        "Tutti's headers are not beside %.200s: set TUTTI_INCLUDE to the folder that holds tutti/tutti.h",
+        "Tutti's headers were not found near %.200s: set TUTTI_INCLUDE to the folder that contains tutti/tutti.h",
         file);
 }
 
 /* ---- The command line ---- */
 
 typedef struct command {
-    char compiler[256]; /* cut into words */
+    char compiler[256]; /* $CC, split into words */
     char include[PATH_MAX], libraries[2][PATH_MAX];
     char *arguments[MAX_ARGUMENTS];
     int count;
@@ -78,7 +78,7 @@ static void add(command *c, const char *argument) {
     if (c->count + 1 < MAX_ARGUMENTS) c->arguments[c->count++] = (char *)argument;
 }
 
-/* $CC may hold options: its words, cut at spaces. */
+/* Adds the words of $CC, which may contain options, or "cc". */
 static void add_compiler(command *c) {
     const char *given = getenv("CC");
     snprintf(c->compiler, sizeof c->compiler, "%s", given ? given : "");
@@ -88,7 +88,7 @@ static void add_compiler(command *c) {
     if (c->count == 0) add(c, "cc");
 }
 
-static tu_status make_command(command *c, const char *source, const tu__compiled *compiled) {
+static tu_status build_command(command *c, const char *source, const tu__compiled *compiled) {
     c->count = 0;
     TU_TRY(find_headers(c->include));
     add_compiler(c);
@@ -100,8 +100,8 @@ static tu_status make_command(command *c, const char *source, const tu__compiled
     add(c, "-x");
     add(c, "c");
     add(c, source);
-    /* A program that has the engine linked in statically brings both by itself. */
-    const void *inside[] = {&own, (const void *)tu_version};
+    /* Skips a statically linked engine: the executable then contains both. */
+    const void *inside[] = {&address_in_this_library, (const void *)tu_version};
     add(c, "-x");
     add(c, "none");
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
@@ -110,10 +110,10 @@ static tu_status make_command(command *c, const char *source, const tu__compiled
     return TU_OK;
 }
 
-/* ---- Running it ---- */
+/* ---- Running the compiler ---- */
 
-/* Starts the compiler with all it says going into `pipe_end`. */
-static tu_status start(const command *c, int pipe_end, pid_t *child) {
+/* Starts the compiler with stdout and stderr redirected to `pipe_end`. */
+static tu_status spawn_compiler(const command *c, int pipe_end, pid_t *child) {
     posix_spawn_file_actions_t actions;
     int error = posix_spawn_file_actions_init(&actions);
     if (error == 0) {
@@ -126,29 +126,29 @@ static tu_status start(const command *c, int pipe_end, pid_t *child) {
     if (error == 0) return TU_OK;
     return tu_fail(
         TU_UNSUPPORTED,
-        "the C compiler '%s' could not be started: %s; install one (Debian: apt install gcc) or name yours "
-        "in the variable CC",
+        "cannot start the C compiler '%s': %s; install one (Debian: apt install gcc) or set the environment "
+        "variable CC",
         c->arguments[0], strerror(error));
 }
 
-/* Reads to the end, so that the compiler never waits; keeps the beginning. */
+/* Reads all output, so that the compiler never blocks, and keeps the first MAX_OUTPUT bytes. */
 static void read_output(int from, char output[MAX_OUTPUT + 1]) {
     size_t length = 0;
-    char piece[4096];
+    char chunk[4096];
     for (;;) {
-        ssize_t got = read(from, piece, sizeof piece);
+        ssize_t got = read(from, chunk, sizeof chunk);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
         size_t keep = (size_t)got < MAX_OUTPUT - length ? (size_t)got : MAX_OUTPUT - length;
-        memcpy(output + length, piece, keep);
+        memcpy(output + length, chunk, keep);
         length += keep;
     }
     while (length && (output[length - 1] == '\n' || output[length - 1] == ' ')) length--;
     output[length] = '\0';
 }
 
-/* Whether it ended well. */
-static bool ended_well(pid_t child) {
+/* Waits for the compiler; returns true if it exited with status 0. */
+static bool wait_for_success(pid_t child) {
     int status;
     pid_t ended;
     do ended = waitpid(child, &status, 0);
@@ -156,33 +156,34 @@ static bool ended_well(pid_t child) {
     return ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static tu_status run(const command *c, const char *source) {
+static tu_status run_compiler(const command *c, const char *source) {
     int ends[2];
     char output[MAX_OUTPUT + 1];
     pid_t child = -1;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return tu_fail(TU_IO, "a pipe to the C compiler could not be had: %s", strerror(errno));
-    tu_status status = start(c, ends[1], &child);
+        return tu_fail(TU_IO, "cannot create a pipe to the C compiler: %s", strerror(errno));
+    tu_status status = spawn_compiler(c, ends[1], &child);
     close(ends[1]);
     if (status == TU_OK) {
         read_output(ends[0], output);
-        if (!ended_well(child))
+        if (!wait_for_success(child))
             status = tu_fail(TU_INVALID, "'%.200s' does not compile with %s: %s", source, c->arguments[0],
-                             *output ? output : "it says nothing");
+                             *output ? output : "no output");
     }
     close(ends[0]);
     return status;
 }
 
-/* ---- All of it ---- */
+/* ---- The interface ---- */
 
-static tu_status make_folder(tu__compiled *compiled) {
+static tu_status create_temp_folder(tu__compiled *compiled) {
     const char *given = getenv("TMPDIR");
     int length = snprintf(compiled->folder, sizeof compiled->folder, "%s/tutti-XXXXXX",
                           given && *given ? given : "/tmp");
-    if (length >= (int)sizeof compiled->folder) return tu_fail(TU_INVALID, "TMPDIR is too long a path");
+    if (length >= (int)sizeof compiled->folder) return tu_fail(TU_INVALID, "the path in TMPDIR is too long");
     if (!mkdtemp(compiled->folder))
-        return tu_fail(TU_IO, "no folder '%.200s' to compile in: %s; TMPDIR names another place",
+        return tu_fail(TU_IO,
+                       "cannot create the folder '%.200s' to compile in: %s; set TMPDIR to another folder",
                        compiled->folder, strerror(errno));
     snprintf(compiled->object, sizeof compiled->object, "%s/model.so", compiled->folder);
     return TU_OK;
@@ -190,9 +191,9 @@ static tu_status make_folder(tu__compiled *compiled) {
 
 tu_status tu__compile(const char *source, tu__compiled *compiled) {
     command c;
-    TU_TRY(make_folder(compiled));
-    tu_status status = make_command(&c, source, compiled);
-    if (status == TU_OK) status = run(&c, source);
+    TU_TRY(create_temp_folder(compiled));
+    tu_status status = build_command(&c, source, compiled);
+    if (status == TU_OK) status = run_compiler(&c, source);
     if (status != TU_OK) tu__compiled_remove(compiled);
     return status;
 }

@@ -11,13 +11,13 @@
 #endif
 
 typedef struct tu__compiled {
-    char folder[PATH_MAX / 2]; /* of its own, in the system's folder for passing files */
+    char folder[PATH_MAX / 2]; /* a new folder in $TMPDIR or /tmp */
     char object[PATH_MAX];     /* the shared object in it */
 } tu__compiled;
 
-/* Runs $CC, else cc, on the file. What it says is in the message when it fails. */
+/* Compiles the file with $CC (default: cc). If it fails, the message contains the compiler's output. */
 tu_status tu__compile(const char *source, tu__compiled *compiled);
-/* Removes both from the disk; an object loaded meanwhile stays usable. */
+/* Deletes the object and the folder. An object that was loaded stays usable. */
 void tu__compiled_remove(const tu__compiled *compiled);
 
 #endif

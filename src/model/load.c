@@ -1,7 +1,7 @@
-/* Loading a user's network: a C file is compiled first, a shared object taken as it is. What it defines is checked here,
- * field by field, before anything is called: a file may be years older than the library.
+/* Loads a user's model from a shared object, or from a C file, which is compiled first. Its definition is checked
+ * before any of its functions is called, because the object may be for another version.
  *
- * A loaded object stays: its function is called whenever a graph is built, and its strings are the registry's. */
+ * A loaded object is never unloaded: the registry uses its function and strings. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "model/compile.h"
 #include "model/model.h"
 
-/* ---- What it defines ---- */
+/* ---- Checking the definition ---- */
 
 static bool name_is_usable(const char *name) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -43,15 +43,15 @@ static tu_status check_definition(const char *path, const tu_model_definition *d
     if (d->abi != TU_ABI || d->struct_size < TU__FIRST_SIZE(tu_model_definition, build))
         return tu_fail(
             TU_UNSUPPORTED,
-            "'%.200s' was compiled for another Tutti (interface %u, %zu bytes; here %d, %zu): compile it "
-            "again with this one's headers",
+            "'%.200s' was compiled for another Tutti version (ABI %u, definition of %zu bytes; expected ABI %d, "
+            "%zu bytes): recompile it with this version's headers",
             path, d->abi, d->struct_size, TU_ABI, sizeof *d);
     if (!name_is_usable(d->name))
         return tu_fail(TU_INVALID,
-                       "'%.200s': its TU_MODEL has .name = \"%.60s\": expected letters, digits, - _ or .",
+                       "'%.200s': TU_MODEL has .name = \"%.60s\": expected 1 to 60 letters, digits, - _ or .",
                        path, d->name ? d->name : "");
     if (!d->summary || !d->build)
-        return tu_fail(TU_INVALID, "'%.200s': its TU_MODEL has no .%s: expected one", path,
+        return tu_fail(TU_INVALID, "'%.200s': TU_MODEL has no .%s, which is required", path,
                        d->build ? "summary" : "build");
     return check_settings(path, d);
 }
@@ -60,13 +60,12 @@ static tu_status check_definition(const char *path, const tu_model_definition *d
 
 static tu_status load_object(const char *path, const char *object, const char **name) {
     void *handle = dlopen(object, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return tu_fail(TU_INVALID, "'%.200s' cannot be loaded: %.500s", path, dlerror());
+    if (!handle) return tu_fail(TU_INVALID, "cannot load '%.200s': %.500s", path, dlerror());
     const tu_model_definition *definition = dlsym(handle, "tu_user_model");
     tu_status status =
-        definition
-            ? check_definition(path, definition)
-            : tu_fail(TU_INVALID, "'%.200s' defines no network: expected one TU_MODEL(.name = …, .build = …)",
-                      path);
+        definition ? check_definition(path, definition)
+                   : tu_fail(TU_INVALID,
+                             "'%.200s' defines no model: expected one TU_MODEL(.name = …, .build = …)", path);
     if (definition && status == TU_OK) status = tu__model_add(definition);
     if (status != TU_OK)
         dlclose(handle);
@@ -83,26 +82,31 @@ static tu_status load_source(const char *path, const char **name) {
     return status;
 }
 
-/* The whole path of a file that can be read; false with errno otherwise. */
-static bool find_file(const char *path, char whole[PATH_MAX]) {
+/* Resolves the path of a readable file; returns false and sets errno if there is none. */
+static bool resolve_readable_file(const char *path, char full_path[PATH_MAX]) {
     struct stat about;
-    if (!realpath(path, whole) || access(whole, R_OK) != 0 || stat(whole, &about) != 0) return false;
+    if (!realpath(path, full_path) || access(full_path, R_OK) != 0 || stat(full_path, &about) != 0)
+        return false;
     errno = S_ISDIR(about.st_mode) ? EISDIR : 0;
     return !errno;
 }
 
+bool tu_model_is_file(const char *model) {
+    return tu__ends_with(model, ".c") || tu__ends_with(model, ".so");
+}
+
 tu_status tu_model_load(const char *path, const char **name) {
-    char whole[PATH_MAX];
+    char full_path[PATH_MAX];
     if (name) *name = NULL;
     bool source = tu__ends_with(path, ".c");
-    if (!tu__names_code(path))
-        return tu_fail(TU_INVALID, "'%.200s' is no network: expected a C file (.c) or a shared object (.so)",
-                       path);
-    if (!find_file(path, whole))
+    if (!tu_model_is_file(path))
+        return tu_fail(TU_INVALID,
+                       "'%.200s' is not a model file: expected a C file (.c) or a shared object (.so)", path);
+    if (!resolve_readable_file(path, full_path))
         return tu_fail(
             errno == ENOENT ? TU_NOT_FOUND : TU_IO,
-            "'%.200s' cannot be read: %s; check its path and permissions, or name a built-in network, "
-            "as in mlp",
+            "cannot read '%.200s': %s; check path and permissions, or use the name of a built-in model such as "
+            "mlp",
             path, strerror(errno));
-    return source ? load_source(whole, name) : load_object(path, whole, name);
+    return source ? load_source(full_path, name) : load_object(path, full_path, name);
 }

@@ -1,4 +1,4 @@
-/* mlp: two hidden layers of 512 over the pixels of a 28x28 digit, the first network anybody trains (MNIST). */
+/* mlp: a multi-layer perceptron with two hidden layers of 512 units for 28x28 digits (MNIST). */
 #include "model/model.h"
 
 static tu_value build(tu_value x, const tu_model_options *o) {

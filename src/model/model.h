@@ -1,5 +1,5 @@
-/* The built-in networks are definitions like a user's own: a name, settings, and a function from images to logits. The
- * inputs, the loss and the names of the results are the registry's, the same for all. */
+/* The built-in models. Each is a tu_model_definition, like a user's model: a name, default options, and a function
+ * from images to logits. The registry adds inputs, loss and results in the same way for all. */
 #ifndef TU__MODEL_MODEL_H
 #define TU__MODEL_MODEL_H
 
@@ -11,7 +11,7 @@
 extern const tu_model_definition tu__mlp, tu__tutorial_cnn, tu__resnet20, tu__resnet18, tu__resnet50,
     tu__wide_resnet_16_4;
 
-/* Makes a user's network known by its name. The definition must outlive the program. */
+/* Registers a user's model. The definition must stay valid until the process ends. */
 tu_status tu__model_add(const tu_model_definition *definition);
 
 #endif

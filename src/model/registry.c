@@ -1,6 +1,7 @@
-/* The networks by name, and what all of them share: inputs, settings, loss. A new built-in network is its own file, a
- * declaration in model.h and a line in the table; networks of users' files are added behind these when loaded, and
- * stay. Where two files define one name the latest counts, so that a file can be loaded again after an edit. */
+/* The registry of models, and what they have in common: inputs, options, loss. A new built-in model needs a source
+ * file, a declaration in model.h and an entry in the table below. Models loaded from users' files are added after
+ * these and never removed. A model replaces an earlier one of the same name, so that a file can be loaded again after
+ * an edit. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
@@ -22,13 +23,19 @@ static const tu_model_definition *loaded[MAX_LOADED];
 static size_t loaded_count;
 static pthread_mutex_t loaded_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* NULL past the last. */
+/* Returns NULL if `index` is too large. */
 static const tu_model_definition *model_at(size_t index) {
     if (index < BUILT_IN) return built_in[index];
     pthread_mutex_lock(&loaded_lock);
     const tu_model_definition *found = index - BUILT_IN < loaded_count ? loaded[index - BUILT_IN] : NULL;
     pthread_mutex_unlock(&loaded_lock);
     return found;
+}
+
+static size_t model_count(void) {
+    size_t count = 0;
+    while (model_at(count)) count++;
+    return count;
 }
 
 static const tu_model_definition *find_model(const char *name) {
@@ -38,8 +45,8 @@ static const tu_model_definition *find_model(const char *name) {
     return NULL;
 }
 
-/* The place of a loaded network of this name, else the next free one. */
-static size_t place_for(const char *name) {
+/* Returns the index of the loaded model of this name, or the next free index. */
+static size_t slot_for(const char *name) {
     for (size_t i = 0; i < loaded_count; i++)
         if (strcmp(loaded[i]->name, name) == 0) return i;
     return loaded_count;
@@ -48,14 +55,16 @@ static size_t place_for(const char *name) {
 tu_status tu__model_add(const tu_model_definition *definition) {
     for (size_t i = 0; i < BUILT_IN; i++)
         if (strcmp(built_in[i]->name, definition->name) == 0)
-            return tu_fail(TU_INVALID, "model '%.60s' is built in: expected another name", definition->name);
+            return tu_fail(TU_INVALID, "model '%.60s': a built-in model has this name, choose another one",
+                           definition->name);
     pthread_mutex_lock(&loaded_lock);
-    size_t place = place_for(definition->name);
-    if (place < MAX_LOADED) loaded[place] = definition;
-    if (place == loaded_count && place < MAX_LOADED) loaded_count++;
+    size_t slot = slot_for(definition->name);
+    if (slot < MAX_LOADED) loaded[slot] = definition;
+    if (slot == loaded_count && slot < MAX_LOADED) loaded_count++;
     pthread_mutex_unlock(&loaded_lock);
-    if (place < MAX_LOADED) return TU_OK;
-    return tu_fail(TU_UNSUPPORTED, "model '%.60s': %d networks of files are loaded already, expected no more",
+    if (slot < MAX_LOADED) return TU_OK;
+    return tu_fail(TU_UNSUPPORTED,
+                   "model '%.60s' cannot be loaded: %d models are loaded already, which is the maximum",
                    definition->name, MAX_LOADED);
 }
 
@@ -68,15 +77,15 @@ size_t tu_model_count(void) {
 
 tu_status tu_model(size_t index, const char **name, const char **summary) {
     const tu_model_definition *model = model_at(index);
-    if (!model) return tu_fail(TU_NOT_FOUND, "there is no model number %zu", index);
+    if (!model) return tu_fail(TU_NOT_FOUND, "model index %zu: expected 0 to %zu", index, model_count() - 1);
     *name = model->name;
     *summary = model->summary;
     return TU_OK;
 }
 
-/* ---- A name that nothing answers to ---- */
+/* ---- Finding a model ---- */
 
-static tu_status refuse_name(const char *name) {
+static tu_status fail_unknown_model(const char *name) {
     const char *names[BUILT_IN + MAX_LOADED];
     const tu_model_definition *model;
     size_t count = 0;
@@ -86,29 +95,29 @@ static tu_status refuse_name(const char *name) {
 
 static tu_status get_model(const char *name, const tu_model_definition **model) {
     *model = find_model(name);
-    return *model ? TU_OK : refuse_name(name);
+    return *model ? TU_OK : fail_unknown_model(name);
 }
 
-/* ---- Settings ---- */
+/* ---- Options ---- */
 
-static tu_status settle(int64_t *setting, const char *name, int64_t own) {
+static tu_status check_or_default(int64_t *setting, const char *name, int64_t own) {
     if (*setting < 0)
         return tu_fail(TU_INVALID,
-                       "model setting %s = %" PRId64 ": expected at least 1, or 0 for the model's own", name,
+                       "model setting %s = %" PRId64 ": expected at least 1, or 0 for the default", name,
                        *setting);
     if (*setting == 0) *setting = own;
     return TU_OK;
 }
 
-/* Zeros become the model's own settings. */
-static tu_status settle_all(const tu_model_definition *model, tu_model_options *o) {
+/* Replaces zeros by the model's defaults and checks the options. */
+static tu_status fill_and_check_options(const tu_model_definition *model, tu_model_options *o) {
     TU__OPTIONS(tu_model_options, defaults, model->defaults);
-    TU_TRY(settle(&o->batch, "batch", 128));
-    TU_TRY(settle(&o->height, "height", defaults.height));
-    TU_TRY(settle(&o->width, "width", defaults.width));
-    TU_TRY(settle(&o->channels, "channels", defaults.channels));
-    TU_TRY(settle(&o->classes, "classes", defaults.classes));
-    TU_TRY(settle(&o->base, "base", defaults.base));
+    TU_TRY(check_or_default(&o->batch, "batch", 128));
+    TU_TRY(check_or_default(&o->height, "height", defaults.height));
+    TU_TRY(check_or_default(&o->width, "width", defaults.width));
+    TU_TRY(check_or_default(&o->channels, "channels", defaults.channels));
+    TU_TRY(check_or_default(&o->classes, "classes", defaults.classes));
+    TU_TRY(check_or_default(&o->base, "base", defaults.base));
     if (!tu_dtype_is_float(o->dtype))
         return tu_fail(TU_INVALID, "model setting dtype = %s: expected f32, f64, bf16 or f16",
                        tu_dtype_name(o->dtype));
@@ -120,14 +129,14 @@ tu_status tu_model_defaults(const char *name, tu_model_options *defaults) {
     tu_model_options full = {0};
     TU_TRY(TU__CHECK_SIZED(tu_model_options, defaults));
     TU_TRY(get_model(name, &model));
-    TU_TRY(settle_all(model, &full));
+    TU_TRY(fill_and_check_options(model, &full));
     TU__GIVE_SIZED(defaults, full);
     return TU_OK;
 }
 
 /* ---- Building ---- */
 
-/* A user's function may return anything: what is not logits is said here, by name, and not somewhere in the loss. */
+/* Calls the model's function and checks that it returns logits. A user's function may return anything. */
 static tu_status build_logits(const tu_model_definition *model, tu_value images, const tu_model_options *o,
                               tu_value *logits) {
     *logits = model->build(images, o);
@@ -137,7 +146,7 @@ static tu_status build_logits(const tu_model_definition *model, tu_value images,
                 tu_dtype_is_float(tu_value_dtype(*logits));
     if (fits) return TU_OK;
     tu_status status =
-        tu_fail(TU_INVALID, "model '%s' gives '%s' %s: expected floating-point logits %s", model->name,
+        tu_fail(TU_INVALID, "model '%s' returns '%s' %s: expected floating-point logits %s", model->name,
                 tu_value_name(*logits), tu__type_string(tu_value_type(*logits)), tu__shape_string(expected));
     *logits = tu__invalid(images.graph);
     return status;
@@ -159,12 +168,12 @@ tu_status tu_model_logits_with(tu_value images, const char *name, tu_value *logi
     o.width = type.shape.dim[2];
     o.channels = type.shape.dim[3];
     o.dtype = type.dtype;
-    TU_TRY(settle_all(model, &o));
+    TU_TRY(fill_and_check_options(model, &o));
     o.struct_size = sizeof o;
     return build_logits(model, images, &o, logits);
 }
 
-/* The mean over the batch of the cross-entropy between softmax(logits) and the labels. */
+/* Builds the mean cross-entropy loss of the batch. */
 static tu_value mean_loss(tu_graph *graph, tu_value logits, tu_value labels) {
     tu_value loss = tu__invalid(graph);
     tu_scope(graph, "loss") loss = tu_mean(tu_cross_entropy(logits, labels));
@@ -175,7 +184,7 @@ static tu_status build(tu_graph *graph, const char *name, tu_model_options o, tu
     TU_TRY(tu_graph_status(graph));
     const tu_model_definition *found;
     TU_TRY(get_model(name, &found));
-    TU_TRY(settle_all(found, &o));
+    TU_TRY(fill_and_check_options(found, &o));
 
     tu_value logits;
     model->images =

@@ -1,4 +1,4 @@
-/* Residual blocks and stages (He et al. 2015), shared by the networks built of them. */
+/* Residual blocks and stages (He et al. 2015). */
 #include "model/residual.h"
 
 #include <stdio.h>

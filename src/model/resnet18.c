@@ -1,8 +1,8 @@
 /* resnet18: the smallest of the residual networks for ImageNet (He et al. 2015, table 1).
  *
- * Four stages of two blocks of two convolutions. On photographs it begins by quartering the picture; on small images,
- * as CIFAR's 32x32, which are its own size here, by a plain 3x3 convolution, as is usual since. Shapes below are those
- * of a photograph. */
+ * Four stages of two blocks of two convolutions. Large images are first reduced to a quarter of their height and
+ * width; images below 64x64, such as the default size 32x32 (CIFAR), go through a 3x3 convolution instead. The shapes
+ * below are for 224x224 images. */
 #include "model/model.h"
 #include "model/residual.h"
 

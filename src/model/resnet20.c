@@ -1,9 +1,9 @@
 /* resnet20: the residual network for CIFAR-10 of He et al. 2015 ("Deep Residual Learning", section 4.2).
  *
- * One convolution, three stages of three blocks of two convolutions, one dense layer: 20 layers with weights. Each
- * stage halves the picture and doubles the channels. Where the shapes change, the shortcut is a convolution of 1x1
- * with normalisation (the paper's option B): its option A, which pads channels with zeros, saves 2,752 parameters
- * and is no faster. */
+ * One convolution, three stages of three blocks of two convolutions, one dense layer: 20 layers with weights. The
+ * second and third stage halve height and width and double the channels. If the shapes differ, the shortcut is a 1x1
+ * convolution with normalisation (the paper's option B). Option A, zero-padded channels, would save 2,752 parameters
+ * but no time. */
 #include "model/model.h"
 #include "model/residual.h"
 

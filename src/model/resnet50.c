@@ -1,8 +1,8 @@
-/* resnet50: the residual network that benchmarks are counted in (He et al. 2015), in its version 1.5.
+/* resnet50: the residual network of 50 layers (He et al. 2015), version 1.5, as in PyTorch and MLPerf.
  *
- * Blocks are bottlenecks: 1x1 to a quarter of the channels, 3x3, 1x1 back. Version 1.5 strides in the 3x3, where the
- * paper does in the first 1x1, which skips three quarters of what it reads: half a percent more accurate on ImageNet,
- * and what PyTorch and MLPerf mean by the name. */
+ * Blocks are bottlenecks: a 1x1 convolution to a quarter of the channels, 3x3, 1x1 back. Version 1.5 has the stride
+ * in the 3x3 convolution. The paper has it in the first 1x1, which ignores three quarters of its input; version 1.5
+ * is half a percent more accurate on ImageNet. */
 #include "model/model.h"
 #include "model/residual.h"
 

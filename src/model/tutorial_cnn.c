@@ -1,9 +1,9 @@
 /* tutorial-cnn: the convolutional network of TensorFlow's CIFAR-10 tutorial (2015), on crops of 24x24.
  *
- * After Krizhevsky's cuda-convnet: two convolutions with pooling and local response normalisation (the order of the
- * two changes from the first to the second), two dense layers, ten classes. The initialisers are the tutorial's:
- * truncated normals whose deviation was tuned by hand, and biases of 0.1 that keep ReLUs alive at the start. What
- * belongs to its recipe and not to the network (weight decay, augmentation, moving averages) is not here. */
+ * Derived from Krizhevsky's cuda-convnet: two convolutions with pooling and local response normalisation (pooling
+ * first in the first layer, normalisation first in the second), two dense layers, ten classes. The initialisers are
+ * the tutorial's: truncated normals with hand-tuned deviations, and biases of 0.1 against dead ReLUs. Weight decay,
+ * augmentation and moving averages belong to the training recipe and are not here. */
 #include "model/model.h"
 
 static tu_init truncated_normal(double deviation) {

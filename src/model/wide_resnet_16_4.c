@@ -1,8 +1,8 @@
 /* wide-resnet-16-4: a wide residual network of 16 layers, four times as wide (Zagoruyko & Komodakis 2016).
  *
- * Few, wide blocks reach the accuracy of thin networks ten times as deep, and keep processors busier. Normalisation and
- * ReLU stand before the convolutions (He et al. 2016), so the shortcut carries sums untouched; where shapes change it
- * is a convolution of what was just normalised. */
+ * A few wide blocks reach the accuracy of thin networks ten times as deep, with better hardware utilisation.
+ * Normalisation and ReLU come before the convolutions (pre-activation, He et al. 2016), so the shortcut is the
+ * identity; if the shapes differ, it is a 1x1 convolution of the normalised input. */
 #include "model/model.h"
 #include "model/residual.h"
 

@@ -1,8 +1,8 @@
-/* Batches in several pieces: gradients summed by one program, applied by another.
+/* Gradient accumulation over micro-batches: one program sums gradients, another applies them.
  *
- * The sums "gradient/NAME" are variables like any others, so a checkpoint between two pieces holds them too. Each
- * gradient enters with its share of the batch: the sums are then the gradient of the whole batch's mean, and clipping,
- * the guard and the rule see what they would have seen of one large batch. */
+ * The sums "gradient/NAME" are ordinary variables, so checkpoints between two micro-batches contain them. Each
+ * gradient is weighted by the micro-batch's fraction of the batch, so the sum is the gradient of the batch's mean
+ * loss, and clipping, guard and update rule work as for one large batch. */
 #include <math.h>
 
 #include <tutti/ops.h>
@@ -12,8 +12,8 @@
 #include "graph/graph.h"
 #include "optim/optimizer.h"
 
-/* The variable "gradient/NAME". */
-static tu_value sum_of(tu_value variable) {
+/* Creates the variable "gradient/NAME". */
+static tu_value gradient_sum(tu_value variable) {
     tu_type type = tu_value_type(variable);
     tu_value sum = variable;
     tu_scope(variable.graph, "gradient") sum =
@@ -29,7 +29,7 @@ static tu_status sum_gradients(tu_value loss, double share, const char *freeze, 
     tu__guard guard = {tu_and(tu_is_finite(loss), tu_is_finite(tu__squared_norm(list)))};
     tu__guard_assignments(&guard, graph, freeze);
     for (size_t i = 0; i < list->count; i++) tu_with_device(graph, tu_value_device(list->variables[i])) {
-            tu_value sum = sum_of(list->variables[i]);
+            tu_value sum = gradient_sum(list->variables[i]);
             tu__guarded_assign(&guard, sum, tu_add(sum, tu_scale(list->gradients[i], share)));
         }
     if (finite) *finite = guard.finite;
@@ -41,7 +41,9 @@ tu_status tu_add_accumulation(tu_value loss, double share, const char *freeze, t
     char *outer;
     if (finite) *finite = tu__invalid(loss.graph);
     if (!(share > 0) || !isfinite(share))
-        return tu_fail(TU_INVALID, "accumulation: share %g: expected a part of the batch, above 0", share);
+        return tu_fail(TU_INVALID,
+                       "accumulation: share is %g, expected the micro-batch's fraction of the batch, above 0",
+                       share);
     TU_TRY(tu__gradients_of(loss, freeze, &list));
     tu_status status = tu__enter_root(loss.graph, &outer);
     if (status == TU_OK) {
@@ -55,8 +57,8 @@ tu_status tu_add_accumulation(tu_value loss, double share, const char *freeze, t
 
 /* ---- Applying ---- */
 
-/* The same variable in another graph: found there already, or made. */
-static tu_value same_variable(tu_graph *graph, const tu__node *node) {
+/* Returns the variable of the same name in `graph`; adds it if it does not exist. */
+static tu_value find_or_add_variable(tu_graph *graph, const tu__node *node) {
     const tu__node *known = tu__find_node(graph, node->name);
     if (known && known->op->code == TU__OP_VARIABLE) return tu__value(graph, known->id, 0);
     return tu__make(graph, &(tu__node_request){.op = TU__OP_VARIABLE,
@@ -71,23 +73,24 @@ static bool is_trained(const tu__node *node, const char *freeze) {
            !tu__pattern_fits(freeze, node->name);
 }
 
-/* Brings the network's variables into the graph; those to be updated are listed with their sums. */
-static tu_status bring_variables(tu_graph *graph, const tu_graph *network, const char *freeze,
-                                 tu__gradients *list) {
+/* Adds the network's variables to the graph, and lists the trained ones with their gradient sums. */
+static tu_status copy_variables(tu_graph *graph, const tu_graph *network, const char *freeze,
+                                tu__gradients *list) {
     TU_TRY(tu__gradients_new(network->node_count, list));
     list->count = 0;
     for (uint32_t i = 0; i < network->node_count; i++) {
         if (!tu__is_network_variable(network, i)) continue;
-        tu_value variable = same_variable(graph, network->nodes[i]);
+        tu_value variable = find_or_add_variable(graph, network->nodes[i]);
         if (!is_trained(network->nodes[i], freeze)) continue;
         list->variables[list->count] = variable;
-        tu_with_device(graph, network->nodes[i]->device) list->gradients[list->count++] = sum_of(variable);
+        tu_with_device(graph, network->nodes[i]->device) list->gradients[list->count++] =
+            gradient_sum(variable);
     }
-    if (list->count == 0) return tu_fail(TU_INVALID, "apply: the network has no variable to train");
+    if (list->count == 0) return tu_fail(TU_INVALID, "apply: the network has no trainable variable");
     return tu_graph_status(graph);
 }
 
-/* Always, also after sums that were not finite: the next batch begins anew. */
+/* Sets the sums to zero for the next batch, without the guard: also if they are non-finite. */
 static tu_status clear_sums(const tu__gradients *list) {
     for (size_t i = 0; i < list->count; i++) {
         tu_value sum = list->gradients[i];
@@ -101,7 +104,7 @@ static tu_status clear_sums(const tu__gradients *list) {
 static tu_status apply_sums(tu_graph *graph, const tu_graph *network, const tu__optimizer *optimizer,
                             tu_optimizer_values *values) {
     tu__gradients list;
-    tu_status status = bring_variables(graph, network, optimizer->options.freeze, &list);
+    tu_status status = copy_variables(graph, network, optimizer->options.freeze, &list);
     tu__loss_scale none = tu__no_loss_scale(graph);
     if (status == TU_OK) status = tu__optimize(graph, optimizer, tu__invalid(graph), &none, &list, values);
     if (status == TU_OK) status = clear_sums(&list);
@@ -119,10 +122,12 @@ tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimiz
     if (values) TU__GIVE_SIZED(values, full);
     TU_TRY(tu_graph_status(graph));
     TU_TRY(tu_graph_status(network));
-    TU_TRY(tu__optimizer_settle(graph, options, &optimizer));
+    TU_TRY(tu__optimizer_init(graph, options, &optimizer));
     if (optimizer.options.loss_scale > 0)
-        return tu_fail(TU_UNSUPPORTED, "optimizer '%s': loss_scale %g for sums of gradients: expected 0",
-                       optimizer.rule->name, optimizer.options.loss_scale);
+        return tu_fail(
+            TU_UNSUPPORTED,
+            "optimizer '%s': loss_scale is %g, expected 0: accumulated gradients do not support a loss scale",
+            optimizer.rule->name, optimizer.options.loss_scale);
     TU_TRY(tu__enter_root(graph, &outer));
     tu_status status = apply_sums(graph, network, &optimizer, values ? &full : NULL);
     if (values) TU__GIVE_SIZED(values, full);

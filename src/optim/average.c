@@ -1,11 +1,11 @@
-/* Moving averages of the network's variables, trained ones and running statistics alike: what evaluation reads, since
- * they jitter less than the variables themselves (Polyak & Juditsky 1992).
+/* Exponential moving averages (EMA) of the network's variables, including running statistics, for evaluation: they
+ * vary less than the variables (Polyak & Juditsky 1992).
  *
  *     average = average + (1 - d) * (variable - average),   d = min(decay, (1 + step) / (10 + step))
  *
- * The small d of the first steps is TensorFlow's: an average over thousands of steps would otherwise remember the
- * network's first values for as long. An average begins as its variable: at step 0 the variable's value before the step
- * stands in for it, so neither initialisers nor loading weights have to know of averages. */
+ * d is smaller in the first steps, as in TensorFlow; otherwise the average would contain the initial values for
+ * thousands of steps. At step 0 the variable's value is used instead of the average, so averages need no
+ * initialisation when weights are initialised or loaded. */
 #include "optim/optimizer.h"
 
 #include <tutti/ops.h>
@@ -13,8 +13,8 @@
 #include "base/alloc.h"
 #include "graph/graph.h"
 
-/* 1 - d, an f64 scalar. */
-static tu_value share_of_new(tu_value step, double decay) {
+/* Builds 1 - d, an f64 scalar. */
+static tu_value new_value_weight(tu_value step, double decay) {
     tu_value n = tu_cast(step, TU_F64);
     tu_value warm = tu_div(tu_shift(n, 1), tu_shift(n, 10));
     return tu_sub(tu_number(n, 1), tu_minimum(tu_number(n, decay), warm));
@@ -22,7 +22,8 @@ static tu_value share_of_new(tu_value step, double decay) {
 
 typedef struct averaging {
     const tu__guard *guard;
-    tu_value share, first; /* first: whether this is step 0 */
+    tu_value share; /* 1 - d */
+    tu_value first; /* bool: this is step 0 */
 } averaging;
 
 static void average_one(const averaging *a, tu_value variable, tu_value next) {
@@ -34,8 +35,8 @@ static void average_one(const averaging *a, tu_value variable, tu_value next) {
     tu__guarded_assign(a->guard, average, tu_add(before, change));
 }
 
-/* For each node that is a variable: the node and output of its next value. */
-static void list_next(const tu_graph *graph, uint32_t count, tu_edge *next) {
+/* Sets next[i] to the value that is assigned to node i, or to node i itself. */
+static void find_next_values(const tu_graph *graph, uint32_t count, tu_edge *next) {
     for (uint32_t i = 0; i < count; i++) next[i] = (tu_edge){i, 0};
     for (uint32_t i = 0; i < count; i++)
         if (graph->nodes[i]->op->code == TU__OP_ASSIGN)
@@ -43,13 +44,13 @@ static void list_next(const tu_graph *graph, uint32_t count, tu_edge *next) {
 }
 
 tu_status tu__average_variables(tu_graph *graph, const tu__guard *guard, double decay) {
-    uint32_t count = graph->node_count; /* what averaging adds is not averaged */
+    uint32_t count = graph->node_count; /* nodes added below are not averaged */
     tu_edge *next = tu__alloc_array((size_t)count + 1, sizeof *next, "the averages of all variables");
     if (!next) return TU_NO_MEMORY;
-    list_next(graph, count, next);
+    find_next_values(graph, count, next);
     tu_scope(graph, "average") {
         tu_value step = tu_step(graph);
-        averaging a = {guard, share_of_new(step, decay), tu_equal(step, tu_number(step, 0))};
+        averaging a = {guard, new_value_weight(step, decay), tu_equal(step, tu_number(step, 0))};
         for (uint32_t i = 0; i < count; i++) {
             tu_value variable = tu__value(graph, i, 0);
             if (!tu__is_network_variable(graph, i) || !tu_dtype_is_float(tu_value_dtype(variable))) continue;

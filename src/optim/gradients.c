@@ -1,7 +1,7 @@
-/* Listing what is trained, and the norm of all gradients together.
+/* The list of trained variables, and the global norm of the gradients.
  *
- * The norm is one sum a gradient, in the gradient's own precision (halves in f32), and a sum of these in f64: large
- * tensors are reduced where they are, and what travels is a scalar. */
+ * Each gradient is summed on its device, in its type (half-precision types in f32); only these scalars are copied
+ * between devices and added in f64. */
 #include "optim/gradients.h"
 
 #include <string.h>
@@ -26,14 +26,14 @@ void tu__gradients_free(tu__gradients *list) {
     *list = (tu__gradients){0};
 }
 
-/* ---- Which variables ---- */
+/* ---- Selecting variables ---- */
 
 bool tu__is_network_variable(const tu_graph *graph, uint32_t id) {
-    static const char *const ours[] = {"optimizer/", "average/", "gradient/"};
+    static const char *const reserved_prefixes[] = {"optimizer/", "average/", "gradient/"};
     const tu__node *node = graph->nodes[id];
     if (node->op->code != TU__OP_VARIABLE || strcmp(node->name, "step") == 0) return false;
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (strncmp(node->name, ours[i], strlen(ours[i])) == 0) return false;
+    for (size_t i = 0; i < sizeof reserved_prefixes / sizeof *reserved_prefixes; i++)
+        if (strncmp(node->name, reserved_prefixes[i], strlen(reserved_prefixes[i])) == 0) return false;
     return true;
 }
 
@@ -47,13 +47,13 @@ static tu_status check_freeze(const tu_graph *graph, const char *freeze) {
     }
     return tu_fail(
         TU_NOT_FOUND,
-        "freeze '%.200s' fits no variable of the network: expected names like '%s', a star standing "
-        "for anything, commas between patterns",
+        "freeze '%.200s' matches no variable of the network: expected names like '%s'; * matches any "
+        "characters, commas separate patterns",
         freeze, example ? example : "conv1/weights");
 }
 
-/* Drops the frozen ones from the list. */
-static void leave_out(tu__gradients *list, const char *freeze) {
+/* Removes the variables that match `freeze` from the list. */
+static void remove_frozen(tu__gradients *list, const char *freeze) {
     size_t kept = 0;
     for (size_t i = 0; i < list->count; i++)
         if (!tu__pattern_fits(freeze, tu_value_name(list->variables[i])))
@@ -63,7 +63,7 @@ static void leave_out(tu__gradients *list, const char *freeze) {
 
 tu_status tu__gradients_of(tu_value loss, const char *freeze, tu__gradients *list) {
     *list = (tu__gradients){0};
-    if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss was never set");
+    if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss is an uninitialised tu_value");
     TU_TRY(tu_graph_status(loss.graph));
     TU_TRY(check_freeze(loss.graph, freeze));
     size_t count = tu_trainable(loss.graph, 0, NULL);
@@ -72,7 +72,7 @@ tu_status tu__gradients_of(tu_value loss, const char *freeze, tu__gradients *lis
                        tu_value_name(loss));
     TU_TRY(tu__gradients_new(count, list));
     tu_trainable(loss.graph, count, list->variables);
-    leave_out(list, freeze);
+    remove_frozen(list, freeze);
     tu_status status = TU_OK;
     if (list->count == 0)
         status = tu_fail(TU_INVALID, "optimizer of '%s': freeze '%.200s' leaves no variable to train",
@@ -84,7 +84,7 @@ tu_status tu__gradients_of(tu_value loss, const char *freeze, tu__gradients *lis
 
 /* ---- The norm ---- */
 
-/* Rows first, then their sums: a device can then sum each row as it is squared. */
+/* Sums each row and then the row sums, so that a device can fuse squaring and summing of a row. */
 static tu_value sum_of_squares(tu_value x) {
     if (tu_value_dtype(x) != TU_F64) x = tu_cast(x, TU_F32);
     tu_value squares = tu_square(x);

@@ -1,4 +1,4 @@
-/* The variables a step trains, with the gradients of its loss: what plain, accumulated and applied updates share. */
+/* A list of trained variables and their gradients, used by tu_add_optimizer, tu_add_accumulation and tu_add_apply. */
 #ifndef TU__OPTIM_GRADIENTS_H
 #define TU__OPTIM_GRADIENTS_H
 
@@ -8,26 +8,26 @@
 
 typedef struct tu__gradients {
     size_t count;
-    tu_value *variables, *gradients; /* one block, that of `variables` */
+    tu_value *variables, *gradients; /* allocated as one block, at `variables` */
 } tu__gradients;
 
-/* Room for `count` variables and gradients, none of them set. */
+/* Allocates a list for `count` variables and gradients, without setting them. */
 tu_status tu__gradients_new(size_t count, tu__gradients *list);
 void tu__gradients_free(tu__gradients *list);
 
-/* All trainable variables whose names do not fit the pattern `freeze` (NULL: none), and d(loss) by them. Refuses a
- * pattern that fits nothing, and a graph with nothing to train. */
+/* Lists all trainable variables whose names do not match the pattern `freeze` (NULL: none), with the gradients of
+ * `loss`. Fails if the pattern matches no variable, or if no variable is left to train. */
 tu_status tu__gradients_of(tu_value loss, const char *freeze, tu__gradients *list);
 
-/* The sum of squares over all gradients: an f64 scalar, not finite when any of them is not. */
+/* Builds the sum of squares of all gradients: an f64 scalar, non-finite if any gradient is. */
 tu_value tu__squared_norm(const tu__gradients *list);
 
-/* Takes the graph's scope away, so that names below are whole; `*outer` is for tu__leave_root. */
+/* Leaves all scopes, so that names are absolute. Pass `*outer` to tu__leave_root to restore them. */
 tu_status tu__enter_root(tu_graph *graph, char **outer);
 tu_status tu__leave_root(tu_graph *graph, char *outer);
 
-/* Whether a node is a variable of the network: not one that training added ("optimizer/…", "average/…",
- * "gradient/…"), nor the step. */
+/* True if a node is a variable of the network, i.e. not added by training ("optimizer/…", "average/…", "gradient/…",
+ * "step"). */
 bool tu__is_network_variable(const tu_graph *graph, uint32_t node);
 
 #endif

@@ -1,6 +1,5 @@
-/* Guarding assignments. What is made before the guard is known, the updates of running statistics, is assigned anew:
- * the graph never changes a node's inputs, since edges must lead back, but an assignment can be taken back
- * (tu__unassign) and made again behind the guard. */
+/* Guarded assignments. Assignments that exist before the guard, such as updates of running statistics, are cancelled
+ * (tu__cancel_assign) and added again with the guard: a node's inputs cannot be changed to a later node. */
 #include "optim/guard.h"
 
 #include <tutti/ops.h>
@@ -22,7 +21,7 @@ void tu__guard_assignments(const tu__guard *guard, tu_graph *graph, const char *
         tu_value variable = tu__input_of(graph, node, 0), next = tu__input_of(graph, node, 1);
         bool frozen = tu__pattern_fits(freeze, tu_value_name(variable));
         if (!frozen && !tu_ok(guard->finite)) continue;
-        tu__unassign(graph, i);
+        tu__cancel_assign(graph, i);
         if (frozen) continue;
         tu_with_device(graph, tu_value_device(variable)) tu__guarded_assign(guard, variable, next);
     }

@@ -1,23 +1,23 @@
-/* The guard: a step whose loss or gradients are not finite changes nothing.
+/* The guard: a step with a non-finite loss or gradient does not change the state.
  *
- * Whether a step counts is one truth in the graph; every assignment becomes select(that truth, the new value, the old
- * one), the ones that layers made before (running statistics) included. So a bad step leaves the state bit for bit as
- * it was, without the host looking in between. */
+ * The graph computes one bool per step, and every assignment becomes select(bool, new value, old value), including
+ * those that layers added before (running statistics). So a bad step leaves the state bit-identical, without the host
+ * checking. */
 #ifndef TU__OPTIM_GUARD_H
 #define TU__OPTIM_GUARD_H
 
 #include <tutti/graph.h>
 
 typedef struct tu__guard {
-    tu_value finite; /* a bool scalar; invalid: every step counts */
+    tu_value finite; /* bool scalar: apply the step; invalid: always apply it */
 } tu__guard;
 
-/* The assignment of `next`, where the step counts. Returns what the variable will hold: computing on from that, and not
- * from `next`, lets a device keep both in one kernel. */
+/* Assigns `next` to the variable if the guard allows. Returns the assigned value: if further operations use it
+ * instead of `next`, a device can fuse them into the same kernel. */
 tu_value tu__guarded_assign(const tu__guard *guard, tu_value variable, tu_value next);
 
-/* Puts the guard before the assignments the graph has already; those to variables that fit the pattern `freeze` (NULL:
- * none) are dropped. */
+/* Guards the existing assignments of the graph. Cancels those to variables that match the pattern `freeze` (NULL:
+ * none). */
 void tu__guard_assignments(const tu__guard *guard, tu_graph *graph, const char *freeze);
 
 #endif

@@ -1,20 +1,20 @@
 /* Loss scaling as operations of the step. See loss_scale.h.
  *
- * Everything is updated by one kernel, in place, which lets a device take many steps without the host; but no two of its
- * parts may then read a variable that one of them writes, nor what another computes. So what several next values depend on
- * is computed from the variables at the beginning of the step, where the scale is needed anyway; beyond that they share no
- * operation, not even a comparison; and steps are counted in f32, as all around them is. */
+ * All updates are to be fused into one kernel that works in place, so that a device can run many steps without the
+ * host. Therefore no subkernel may read a variable that another writes, or a value that another computes. Values on
+ * which several updates depend are computed from the variables at the beginning of the step; otherwise the updates
+ * share no operation, not even a comparison. Steps are counted in f32, the type of the other values. */
 #include "optim/loss_scale.h"
 
 #include <tutti/ops.h>
 
 #include "graph/graph.h"
 
-/* Good steps after which the scale doubles, as PyTorch does; and what it does not exceed, so that it stays a number. */
-enum { PATIENCE = 2000, LARGEST = 1 << 24 };
+/* The scale doubles after this number of good steps, as in PyTorch, up to a maximum that keeps it finite. */
+enum { GROWTH_INTERVAL = 2000, MAX_SCALE = 1 << 24 };
 
-static tu_value has_held_long(tu_value good_steps) {
-    return tu_greater_equal(good_steps, tu_number(good_steps, PATIENCE));
+static tu_value scale_must_grow(tu_value good_steps) {
+    return tu_greater_equal(good_steps, tu_number(good_steps, GROWTH_INTERVAL));
 }
 
 tu__loss_scale tu__no_loss_scale(tu_graph *graph) {
@@ -27,8 +27,8 @@ tu__loss_scale tu__loss_scale_new(tu_graph *graph, double first) {
     s.kept = tu_variable(graph, "loss_scale", TU_F32, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = first},
                          .frozen = true);
     s.good_steps = tu_variable(graph, "good_steps", TU_F32, TU_SCALAR, .frozen = true);
-    tu_value grown = tu_minimum(tu_scale(s.kept, 2), tu_number(s.kept, LARGEST));
-    s.now = tu_select(has_held_long(s.good_steps), grown, s.kept);
+    tu_value grown = tu_minimum(tu_scale(s.kept, 2), tu_number(s.kept, MAX_SCALE));
+    s.now = tu_select(scale_must_grow(s.good_steps), grown, s.kept);
     s.inverse = tu_div(tu_number(s.now, 1), s.now);
     return s;
 }
@@ -43,12 +43,12 @@ tu_value tu__scale_too_large(const tu__loss_scale *scale) {
     return tu_less(scale->inverse, tu_number(scale->inverse, 1));
 }
 
-void tu__loss_scale_move(const tu__loss_scale *scale, tu_value finite, tu_value applied) {
+void tu__loss_scale_update(const tu__loss_scale *scale, tu_value finite, tu_value applied) {
     tu_value half = tu_maximum(tu_scale(scale->now, 0.5), tu_number(scale->now, 1));
     tu_assign(scale->kept, tu_select(applied, scale->now, tu_select(finite, scale->kept, half)));
 
     tu_value before = scale->good_steps, none = tu_number(before, 0);
-    tu_value counted = tu_shift(tu_select(has_held_long(before), none, before), 1);
+    tu_value counted = tu_shift(tu_select(scale_must_grow(before), none, before), 1);
     tu_value reset = tu_select(tu_greater(scale->now, tu_number(scale->now, 1)), none, before);
     tu_assign(before, tu_select(applied, counted, tu_select(finite, before, reset)));
 }

@@ -1,29 +1,30 @@
-/* Loss scaling: gradients in half precision that neither vanish nor overflow.
+/* Dynamic loss scaling for f16, so that gradients neither underflow nor overflow (Micikevicius et al. 2018).
  *
- * f16 has no number between 0 and 6e-8; gradients of a mean loss are often smaller. So the loss is multiplied by a scale
- * before it is differentiated, and the gradients are divided by it before anything is made of them. How large a scale the
- * gradients bear is found out while training (Micikevicius et al. 2018): a step whose gradients are not finite is left
- * out and halves it, and a long row of good steps doubles it. */
+ * f16 has no number between 0 and 6e-8, and gradients of a mean loss are often smaller. So the loss is multiplied by
+ * a scale before differentiation, and the gradients are divided by it before use. A step with non-finite gradients is
+ * skipped and halves the scale; many good steps in a row double it. */
 #ifndef TU__OPTIM_LOSS_SCALE_H
 #define TU__OPTIM_LOSS_SCALE_H
 
 #include "optim/gradients.h"
 
 typedef struct tu__loss_scale {
-    tu_value kept, good_steps; /* variables: the scale of the step before, and for how many it has held */
-    tu_value now;              /* the scale of this step; invalid, with all others: there is none */
-    tu_value inverse;          /* of it */
+    tu_value kept,
+        good_steps;   /* variables: the scale of the previous step, and the number of good steps with it */
+    tu_value now;     /* the scale of this step; all are invalid if there is no loss scale */
+    tu_value inverse; /* 1 / now */
 } tu__loss_scale;
 
 tu__loss_scale tu__no_loss_scale(tu_graph *graph);
-/* The variables "loss_scale", `first` at the start, and "good_steps", and what they come to in this step. */
+/* Creates the variables "loss_scale", with the initial value `first`, and "good_steps", and computes this step's
+ * scale. */
 tu__loss_scale tu__loss_scale_new(tu_graph *graph, double first);
 /* Divides the gradients of now * loss by the scale. */
 void tu__unscale_gradients(const tu__loss_scale *scale, const tu__gradients *list);
-/* Whether values that are not finite may be the scale's fault: a scale of 1 has none. */
+/* Builds a bool: the scale is above 1, so it may be the cause of non-finite values. */
 tu_value tu__scale_too_large(const tu__loss_scale *scale);
-/* What the next step begins with: `finite` says whether this one's values were, `applied` whether it counted, which after a
- * bad step none does. At a scale of 1 a step that is not finite changes nothing: it is the bad one. */
-void tu__loss_scale_move(const tu__loss_scale *scale, tu_value finite, tu_value applied);
+/* Assigns scale and count for the next step. `finite`: the values of this step are finite; `applied`: the step was
+ * applied (never after a bad step). At a scale of 1 a non-finite step changes neither: it is a bad step. */
+void tu__loss_scale_update(const tu__loss_scale *scale, tu_value finite, tu_value applied);
 
 #endif

@@ -1,8 +1,8 @@
-/* Optimizers: everything around the rules of update_rules.c.
+/* Optimizers: options, gradient norm, guard, clipping, parameter groups, and the calls of the rules in
+ * update_rules.c.
  *
- * From the gradients come their norm, the guard's truth, and the factor that clips them; then each variable gets its
- * group's decay and rate, and its rule. All of it is pointwise but the norm, so a device can update every parameter in
- * one kernel; slots and updates go where their variable is, and need no copies. */
+ * All operations except the norm are pointwise, so a device can update all parameters in one kernel. Slots and
+ * updates are placed on their variable's device, so they need no copies. */
 #include "optim/optimizer.h"
 
 #include <inttypes.h>
@@ -15,30 +15,35 @@
 #include "base/text.h"
 #include "graph/graph.h"
 
-/* ---- Settings ---- */
+/* ---- Options ---- */
 
-static tu_status refuse(const tu__optimizer *s, const char *setting, double given, const char *expected) {
-    return tu_fail(TU_INVALID, "optimizer '%s': %s %g: expected %s", s->rule->name, setting, given, expected);
+static tu_status fail_option(const tu__optimizer *s, const char *setting, double given,
+                             const char *expected) {
+    return tu_fail(TU_INVALID, "optimizer '%s': %s is %g, expected %s", s->rule->name, setting, given,
+                   expected);
 }
 
-static bool is_size(double number) {
+static bool is_finite_non_negative(double number) {
     return number >= 0 && isfinite(number);
 }
 
 static tu_status check_rate(const tu__optimizer *s, const tu_graph *graph) {
     const tu_optimizer_options *o = &s->options;
     if (!o->rate.graph) {
-        if (!is_size(o->constant_rate)) return refuse(s, "rate", o->constant_rate, "a number of at least 0");
+        if (!is_finite_non_negative(o->constant_rate))
+            return fail_option(s, "rate", o->constant_rate, "a number of at least 0");
         if (o->constant_rate == 0)
-            return tu_fail(TU_INVALID, "optimizer '%s': no rate: expected .rate or .constant_rate",
+            return tu_fail(TU_INVALID,
+                           "optimizer '%s': the learning rate is missing: set .rate or .constant_rate",
                            s->rule->name);
         return TU_OK;
     }
     tu_type type = tu_value_type(o->rate);
     if (o->rate.graph != graph || !tu_dtype_is_float(type.dtype) || type.shape.rank != 0)
-        return tu_fail(TU_INVALID,
-                       "optimizer '%s': the rate '%s' is %s: expected a floating-point scalar of the graph",
-                       s->rule->name, tu_value_name(o->rate), tu__type_string(type));
+        return tu_fail(
+            TU_INVALID,
+            "optimizer '%s': the learning rate '%s' is %s, expected a floating-point scalar of the same graph",
+            s->rule->name, tu_value_name(o->rate), tu__type_string(type));
     return TU_OK;
 }
 
@@ -46,27 +51,28 @@ static tu_status check_groups(const tu__optimizer *s) {
     for (size_t i = 0; i < s->options.group_count; i++) {
         const tu_optimizer_group *group = &s->options.groups[i];
         if (!group->pattern || !*group->pattern)
-            return tu_fail(TU_INVALID, "optimizer '%s': group %zu has no pattern: expected names like conv*",
+            return tu_fail(TU_INVALID,
+                           "optimizer '%s': group %zu has no .pattern: expected variable names like conv*",
                            s->rule->name, i);
-        if (!is_size(group->weight_decay))
-            return refuse(s, "a group's weight_decay", group->weight_decay, "a number of at least 0");
-        if (!is_size(tu__given_or(group->rate_factor, 1)))
-            return refuse(s, "a group's rate_factor", group->rate_factor, "a number of at least 0");
+        if (!is_finite_non_negative(group->weight_decay))
+            return fail_option(s, "a group's weight_decay", group->weight_decay, "a number of at least 0");
+        if (!is_finite_non_negative(tu__given_or(group->rate_factor, 1)))
+            return fail_option(s, "a group's rate_factor", group->rate_factor, "a number of at least 0");
     }
     return TU_OK;
 }
 
-static tu_status check_shares(const tu__optimizer *s) {
+static tu_status check_decay_factors(const tu__optimizer *s) {
     const struct {
         const char *name;
         double number;
-    } shares[] = {{"momentum", s->options.momentum},
-                  {"beta1", s->options.beta1},
-                  {"beta2", s->options.beta2},
-                  {"average", s->options.average}};
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
-        if (!(shares[i].number >= 0 && shares[i].number < 1))
-            return refuse(s, shares[i].name, shares[i].number, "a number in [0, 1)");
+    } factors[] = {{"momentum", s->options.momentum},
+                   {"beta1", s->options.beta1},
+                   {"beta2", s->options.beta2},
+                   {"average", s->options.average}};
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        if (!(factors[i].number >= 0 && factors[i].number < 1))
+            return fail_option(s, factors[i].name, factors[i].number, "a number in [0, 1)");
     return TU_OK;
 }
 
@@ -79,29 +85,33 @@ static void fill_defaults(tu__optimizer *s) {
     if (o->trust == 0) o->trust = 0.001;
 }
 
-tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *given, tu__optimizer *settled) {
+tu_status tu__optimizer_init(tu_graph *graph, const tu_optimizer_options *given, tu__optimizer *optimizer) {
     TU__OPTIONS(tu_optimizer_options, o, given);
-    *settled = (tu__optimizer){.options = o, .rule = tu__update_rule_find(o.name)};
-    if (!settled->rule) return TU_INVALID;
-    fill_defaults(settled);
-    TU_TRY(check_rate(settled, graph));
-    TU_TRY(check_shares(settled));
-    if (!is_size(settled->options.epsilon))
-        return refuse(settled, "epsilon", o.epsilon, "a number of at least 0");
-    if (!is_size(o.trust)) return refuse(settled, "trust", o.trust, "a number of at least 0");
-    if (!is_size(o.loss_scale) || (o.loss_scale > 0 && (o.loss_scale < 1 || o.unguarded)))
-        return refuse(settled, "loss_scale", o.loss_scale, "0, or at least 1 and a guard");
+    *optimizer = (tu__optimizer){.options = o, .rule = tu__update_rule_find(o.name)};
+    if (!optimizer->rule) return TU_INVALID;
+    fill_defaults(optimizer);
+    TU_TRY(check_rate(optimizer, graph));
+    TU_TRY(check_decay_factors(optimizer));
+    if (!is_finite_non_negative(optimizer->options.epsilon))
+        return fail_option(optimizer, "epsilon", o.epsilon, "a number of at least 0");
+    if (!is_finite_non_negative(o.trust))
+        return fail_option(optimizer, "trust", o.trust, "a number of at least 0");
+    if (!is_finite_non_negative(o.loss_scale) || (o.loss_scale > 0 && (o.loss_scale < 1 || o.unguarded)))
+        return fail_option(optimizer, "loss_scale", o.loss_scale, "0, or at least 1 without .unguarded");
     if (o.stop_at_bad && o.unguarded)
-        return tu_fail(TU_INVALID, "optimizer '%s': unguarded and stop_at_bad: expected one of them",
-                       settled->rule->name);
-    if (!is_size(o.clip_norm)) return refuse(settled, "clip_norm", o.clip_norm, "a number of at least 0");
-    if (!is_size(o.weight_decay))
-        return refuse(settled, "weight_decay", o.weight_decay, "a number of at least 0");
-    return check_groups(settled);
+        return tu_fail(
+            TU_INVALID,
+            "optimizer '%s': .unguarded and .stop_at_bad are both set: expected at most one of them",
+            optimizer->rule->name);
+    if (!is_finite_non_negative(o.clip_norm))
+        return fail_option(optimizer, "clip_norm", o.clip_norm, "a number of at least 0");
+    if (!is_finite_non_negative(o.weight_decay))
+        return fail_option(optimizer, "weight_decay", o.weight_decay, "a number of at least 0");
+    return check_groups(optimizer);
 }
 
-/* The group that decides for a variable. Decay without a group is for weights: a bias or a scale has nothing to
- * shrink against. */
+/* Returns the first group whose pattern matches the variable, or the default group. By default only weights (rank 2
+ * or more) decay, not biases and scales. */
 static tu_optimizer_group group_of(const tu_optimizer_options *o, tu_value variable) {
     tu_optimizer_group group = {.rate_factor = 1};
     if (tu_value_shape(variable).rank >= 2) group.weight_decay = o->weight_decay;
@@ -117,23 +127,23 @@ static tu_optimizer_group group_of(const tu_optimizer_options *o, tu_value varia
 /* ---- Scalars ---- */
 
 typedef struct scalars {
-    tu_value rate; /* of any float type */
-    tu_value clip; /* f64: what gradients are multiplied by; invalid: nothing */
+    tu_value rate; /* the learning rate, of any float type */
+    tu_value clip; /* f64 factor of the gradients; invalid: no clipping */
     tu__guard guard;
-    /* The health of the step; invalid where the guard is. */
-    tu_value finite;  /* whether its own values are */
-    tu_value good;    /* it was applied, or left out because the loss scale was too large */
-    tu_value healthy; /* the variable that remembers a bad step; invalid: nothing does */
+    /* Bools about the step; invalid if there is no guard. */
+    tu_value finite;  /* loss and gradients of this step are finite */
+    tu_value good;    /* the step was applied, or skipped because the loss scale was too large */
+    tu_value healthy; /* variable: no earlier step was non-finite; invalid without .stop_at_bad */
 } scalars;
 
-/* Whether this step's own values are finite. */
+/* Builds a bool: loss (if given) and gradients of this step are finite. */
 static tu_value finite_step(tu_value loss, tu_value squared_norm) {
     tu_value finite = tu_is_finite(squared_norm);
     return tu_ok(loss) ? tu_and(tu_is_finite(loss), finite) : finite;
 }
 
-static void make_guard(const tu_optimizer_options *o, tu_value finite, const tu__loss_scale *scale,
-                       scalars *s) {
+static void build_guard(const tu_optimizer_options *o, tu_value finite, const tu__loss_scale *scale,
+                        scalars *s) {
     s->finite = s->guard.finite = finite;
     if (o->stop_at_bad) {
         s->healthy = tu_variable(finite.graph, "healthy", TU_BOOL, TU_SCALAR,
@@ -151,22 +161,24 @@ const char *tu__healthy_name(const tu_graph *graph) {
     return NULL;
 }
 
-/* What a step leaves of its own health to the next: not behind the guard, since bad steps are what this is about. */
+/* Assigns "healthy" and the loss scale. These assignments are not guarded, because they must happen in bad steps
+ * too. */
 static void assign_health(const scalars *s, const tu__loss_scale *scale) {
-    if (tu_ok(s->healthy)) /* not `good` itself, which others read: the variable then takes it in place */
+    if (tu_ok(
+            s->healthy)) /* not `good` itself, which is read elsewhere: so the variable can be updated in place */
         tu_assign(s->healthy, tu_and(s->healthy, s->good));
-    if (tu_ok(scale->now)) tu__loss_scale_move(scale, s->finite, s->guard.finite);
+    if (tu_ok(scale->now)) tu__loss_scale_update(scale, s->finite, s->guard.finite);
 }
 
-/* min(1, limit / norm), the norm kept away from zero as PyTorch does. */
+/* Builds min(1, limit / (norm + 1e-6)), as in PyTorch. */
 static tu_value clip_factor(tu_value norm, double limit) {
     tu_value ratio = tu_div(tu_number(norm, limit), tu_shift(norm, 1e-6));
     return tu_minimum(ratio, tu_number(ratio, 1));
 }
 
-static scalars make_scalars(tu_graph *graph, const tu_optimizer_options *o, tu_value loss,
-                            const tu__loss_scale *scale, const tu__gradients *list,
-                            tu_optimizer_values *values) {
+static scalars build_scalars(tu_graph *graph, const tu_optimizer_options *o, tu_value loss,
+                             const tu__loss_scale *scale, const tu__gradients *list,
+                             tu_optimizer_values *values) {
     tu_value none = tu__invalid(graph);
     scalars s = {o->rate, none, {none}, none, none, none};
     if (!s.rate.graph) s.rate = tu_fill(graph, TU_F64, TU_SCALAR, o->constant_rate);
@@ -175,14 +187,15 @@ static scalars make_scalars(tu_graph *graph, const tu_optimizer_options *o, tu_v
     tu_value squared = tu__squared_norm(list), norm = tu_sqrt(squared);
     if (values) values->gradient_norm = tu_cast(norm, TU_F32);
     if (o->clip_norm > 0) s.clip = clip_factor(norm, o->clip_norm);
-    if (!o->unguarded) make_guard(o, finite_step(loss, squared), scale, &s);
+    if (!o->unguarded) build_guard(o, finite_step(loss, squared), scale, &s);
     if (values) values->finite = s.good;
     return s;
 }
 
 /* ---- Updates ---- */
 
-static void update(const tu__optimizer *optimizer, const scalars *s, tu_value variable, tu_value gradient) {
+static void add_update(const tu__optimizer *optimizer, const scalars *s, tu_value variable,
+                       tu_value gradient) {
     tu_dtype dtype = tu_value_dtype(variable);
     tu_optimizer_group group = group_of(&optimizer->options, variable);
     tu__update u = {.options = &optimizer->options,
@@ -204,12 +217,12 @@ tu_status tu__optimize(tu_graph *graph, const tu__optimizer *optimizer, tu_value
     scalars s = {0};
     tu_scope(graph, "optimizer") {
         if (tu_ok(scale->now)) tu__unscale_gradients(scale, list);
-        s = make_scalars(graph, o, loss, scale, list, values);
+        s = build_scalars(graph, o, loss, scale, list, values);
         tu__guard_assignments(&s.guard, graph, o->freeze);
         assign_health(&s, scale);
         for (size_t i = 0; i < list->count; i++)
             tu_with_device(graph, tu_value_device(list->variables[i]))
-                update(optimizer, &s, list->variables[i], list->gradients[i]);
+                add_update(optimizer, &s, list->variables[i], list->gradients[i]);
         tu_value step = tu_step(graph);
         tu__guarded_assign(&s.guard, step, tu_shift(step, 1));
     }
@@ -217,7 +230,7 @@ tu_status tu__optimize(tu_graph *graph, const tu__optimizer *optimizer, tu_value
     return o->average > 0 ? tu__average_variables(graph, &s.guard, o->average) : TU_OK;
 }
 
-/* What is differentiated: the loss, or, with a loss scale, a multiple of it. */
+/* Sets `*scaled` to the value to differentiate: the loss, multiplied by the loss scale if there is one. */
 static tu_status scale_loss(const tu__optimizer *optimizer, tu_value loss, tu__loss_scale *scale,
                             tu_value *scaled) {
     char *outer;
@@ -242,9 +255,9 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     tu_optimizer_values full = {.rate = none, .gradient_norm = none, .finite = none};
     if (values) TU_TRY(TU__CHECK_SIZED(tu_optimizer_values, values));
     if (values) TU__GIVE_SIZED(values, full);
-    if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss was never set");
+    if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss is an uninitialised tu_value");
     TU_TRY(tu_graph_status(loss.graph));
-    TU_TRY(tu__optimizer_settle(loss.graph, options, &optimizer));
+    TU_TRY(tu__optimizer_init(loss.graph, options, &optimizer));
     tu__loss_scale scale;
     tu_value scaled;
     TU_TRY(scale_loss(&optimizer, loss, &scale, &scaled));

@@ -1,14 +1,14 @@
-/* The plain step of benchmarks and first examples: gradient descent with momentum, and nothing around it. */
+/* tu_add_sgd: gradient descent with momentum, without guard and other options, for benchmarks and examples. */
 #include <math.h>
 
 #include <tutti/ops.h>
 #include <tutti/train.h>
 
 tu_status tu_add_sgd(tu_value loss, double rate, double momentum) {
-    if (!loss.graph) return tu_fail(TU_INVALID, "sgd: the loss was never set");
+    if (!loss.graph) return tu_fail(TU_INVALID, "sgd: the loss is an uninitialised tu_value");
     TU_TRY(tu_graph_status(loss.graph));
     if (!(rate >= 0 && rate < HUGE_VAL))
-        return tu_fail(TU_INVALID, "sgd: rate %g: expected a number of at least 0", rate);
+        return tu_fail(TU_INVALID, "sgd: rate is %g, expected a number of at least 0", rate);
     return tu_add_optimizer(loss, NULL, .name = momentum == 0 ? "sgd" : "momentum", .momentum = momentum,
                             .rate = tu_fill(loss.graph, TU_F64, TU_SCALAR, rate), .unguarded = true);
 }

@@ -1,9 +1,8 @@
-/* The optimizers, one function each. w: the variable, g: its gradient, t: the step counted from 1.
+/* The update rules, one function each. w: the variable, g: its gradient, t: the step counted from 1.
  *
- * Momentum is PyTorch's: the rate multiplies the velocity and not the gradient, so that a change of rate takes effect
- * at once. LARS keeps the rate inside the velocity, as its paper does. Adam's corrections for slots that start at zero
- * are powers of the step; they are scalars shared by all variables, in f64, and enter each variable's formula as two
- * factors. */
+ * Momentum is defined as in PyTorch: the learning rate multiplies the velocity, not the gradient, so that a change of
+ * the rate takes effect at once. LARS includes the rate in the velocity, as in its paper. Adam's bias corrections are
+ * f64 scalars shared by all variables. */
 #include "optim/update_rules.h"
 
 #include <string.h>
@@ -16,7 +15,7 @@
 
 /* ---- Slots ---- */
 
-/* The variable "optimizer/PURPOSE/NAME", like the variable updated, zero at the start. */
+/* Creates the variable "optimizer/PURPOSE/NAME" with the type of the updated variable, initially zero. */
 static tu_value slot(const tu__update *u, const char *purpose) {
     tu_graph *graph = u->variable.graph;
     tu_type type = tu_value_type(u->variable);
@@ -29,14 +28,15 @@ static tu_value slot(const tu__update *u, const char *purpose) {
     return made;
 }
 
-/* decay * slot + share * x, kept in the slot. */
-static tu_value blend(const tu__update *u, const char *purpose, double decay, double share, tu_value x) {
+/* Assigns decay * slot + share * x to the slot and returns it. */
+static tu_value update_moving_average(const tu__update *u, const char *purpose, double decay, double share,
+                                      tu_value x) {
     tu_value before = slot(u, purpose);
     return tu__guarded_assign(u->guard, before,
                               tu_add(tu_scale(before, decay), share == 1 ? x : tu_scale(x, share)));
 }
 
-/* w - rate * direction */
+/* Returns w - rate * direction. */
 static tu_value descend(const tu__update *u, tu_value direction) {
     return tu_sub(u->variable, tu_mul(direction, u->rate));
 }
@@ -50,25 +50,26 @@ static tu_value sgd(const tu__update *u) {
 
 /* v = momentum * v + g; w = w - rate * v */
 static tu_value momentum(const tu__update *u) {
-    return descend(u, blend(u, "velocity", u->options->momentum, 1, u->gradient));
+    return descend(u, update_moving_average(u, "velocity", u->options->momentum, 1, u->gradient));
 }
 
 /* v = momentum * v + g; w = w - rate * (g + momentum * v) */
 static tu_value nesterov(const tu__update *u) {
-    tu_value velocity = blend(u, "velocity", u->options->momentum, 1, u->gradient);
+    tu_value velocity = update_moving_average(u, "velocity", u->options->momentum, 1, u->gradient);
     return descend(u, tu_add(u->gradient, tu_scale(velocity, u->options->momentum)));
 }
 
-/* s = beta2 * s + (1 - beta2) * g^2; w = w - rate * g / (sqrt(s) + epsilon), with momentum over the quotient when it was
- * asked for (Tieleman & Hinton 2012) */
+/* s = beta2 * s + (1 - beta2) * g^2; w = w - rate * g / (sqrt(s) + epsilon), with momentum of the quotient if
+ * .momentum is set (Tieleman & Hinton 2012) */
 static tu_value rmsprop(const tu__update *u) {
     const tu_optimizer_options *o = u->options;
-    tu_value square = blend(u, "mean_square", o->beta2, 1 - o->beta2, tu_square(u->gradient));
+    tu_value square = update_moving_average(u, "mean_square", o->beta2, 1 - o->beta2, tu_square(u->gradient));
     tu_value direction = tu_div(u->gradient, tu_shift(tu_sqrt(square), o->epsilon));
-    return descend(u, o->momentum == 0 ? direction : blend(u, "velocity", o->momentum, 1, direction));
+    return descend(u, o->momentum == 0 ? direction
+                                       : update_moving_average(u, "velocity", o->momentum, 1, direction));
 }
 
-/* 1 - beta^t, in f64. */
+/* Returns 1 - beta^t, in f64. */
 static tu_value correction(tu_graph *graph, double beta) {
     tu_value t = tu_cast(tu_shift(tu_step(graph), 1), TU_F64);
     return tu_sub(tu_number(t, 1), tu_pow(tu_number(t, beta), t));
@@ -80,15 +81,15 @@ static tu_value adam(const tu__update *u) {
     const tu_optimizer_options *o = u->options;
     tu_graph *graph = u->variable.graph;
     tu_dtype dtype = tu_value_dtype(u->variable);
-    tu_value mean = blend(u, "mean", o->beta1, 1 - o->beta1, u->gradient);
-    tu_value square = blend(u, "mean_square", o->beta2, 1 - o->beta2, tu_square(u->gradient));
+    tu_value mean = update_moving_average(u, "mean", o->beta1, 1 - o->beta1, u->gradient);
+    tu_value square = update_moving_average(u, "mean_square", o->beta2, 1 - o->beta2, tu_square(u->gradient));
     tu_value mean_factor = tu_cast(tu_reciprocal(correction(graph, o->beta1)), dtype);
     tu_value root_factor = tu_cast(tu_rsqrt(correction(graph, o->beta2)), dtype);
     tu_value root = tu_shift(tu_mul(tu_sqrt(square), root_factor), o->epsilon);
     return tu_sub(u->variable, tu_mul(tu_div(mean, root), tu_mul(u->rate, mean_factor)));
 }
 
-/* Adam, and the variable shrinks by rate * weight_decay beside it (Loshchilov & Hutter 2019). */
+/* Adam with decoupled weight decay: w -= rate * weight_decay * w (Loshchilov & Hutter 2019). */
 static tu_value adamw(const tu__update *u) {
     tu_value next = adam(u);
     if (u->weight_decay == 0) return next;
@@ -99,7 +100,7 @@ static tu_value norm_of(tu_value x) {
     return tu_sqrt(tu_sum(tu_square(x)));
 }
 
-/* trust * |w| / (|g| + weight_decay * |w|); 1 where a norm is zero: nothing to compare with yet. */
+/* Returns trust * |w| / (|g| + weight_decay * |w|), or 1 if a norm is zero. */
 static tu_value trust_ratio(const tu__update *u) {
     tu_value w = norm_of(u->variable), g = norm_of(u->gradient), none = tu_number(w, 0);
     tu_value ratio = tu_div(tu_scale(w, u->options->trust), tu_add(g, tu_scale(w, u->weight_decay)));
@@ -108,12 +109,13 @@ static tu_value trust_ratio(const tu__update *u) {
 }
 
 /* v = momentum * v + rate * ratio * (g + weight_decay * w); w = w - v               (You et al. 2017)
- * Biases and scales, of rank below 2, move without the ratio: their norms say nothing about a layer. */
+ * Biases and scales (rank below 2) are updated without the ratio. */
 static tu_value lars(const tu__update *u) {
     tu_value direction = u->gradient, rate = u->rate;
     if (u->weight_decay != 0) direction = tu_add(direction, tu_scale(u->variable, u->weight_decay));
     if (tu_value_shape(u->variable).rank >= 2) rate = tu_mul(rate, trust_ratio(u));
-    tu_value velocity = blend(u, "velocity", u->options->momentum, 1, tu_mul(direction, rate));
+    tu_value velocity =
+        update_moving_average(u, "velocity", u->options->momentum, 1, tu_mul(direction, rate));
     return tu_sub(u->variable, velocity);
 }
 

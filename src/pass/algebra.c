@@ -1,6 +1,6 @@
-/* Identities that simplify knows, one function an operation. Each may replace the node by a value that is
- * there, or change its operation and inputs for something nearer to the sources; simplify.c says which bits
- * may change. */
+/* The algebraic identities of the pass `simplify`, one function per operation. Each may replace the node by an
+ * existing value, or change its operation and inputs to an equivalent that reads earlier values. simplify.c lists
+ * which bits of results may change. */
 #include <math.h>
 #include <string.h>
 
@@ -16,20 +16,20 @@ static bool same_type(tu_type a, tu_type b) {
     return a.dtype == b.dtype && tu_shape_equal(a.shape, b.shape);
 }
 
-/* The node is its input `i`, where that has the right type. */
-static tu__outcome be_input(tu__candidate *c, uint32_t i) {
+/* Replaces the node by its input `i`, if that has the node's type. */
+static tu__outcome replace_by_input(tu__candidate *c, uint32_t i) {
     if (!same_type(tu_value_type(c->inputs[i]), result_type(c))) return TU__KEPT;
     c->replacement = c->inputs[i];
     return TU__REPLACED;
 }
 
-/* The node behind an input, if it is this operation; NULL otherwise. */
-static const tu__node *source_is(const tu__candidate *c, uint32_t input, tu__opcode op) {
+/* Returns the node that computes an input if it is this operation, else NULL. */
+static const tu__node *source_with_op(const tu__candidate *c, uint32_t input, tu__opcode op) {
     const tu__node *node = tu__candidate_source(c, input);
     return node->op->code == op ? node : NULL;
 }
 
-/* Reads past the node behind input `i`, which has one input. */
+/* Replaces input `i` by the (only) input of the node that computes it. */
 static void skip_source(tu__candidate *c, uint32_t i) {
     c->inputs[i] = tu__input_of(c->r->to, tu__candidate_source(c, i), 0);
 }
@@ -37,20 +37,20 @@ static void skip_source(tu__candidate *c, uint32_t i) {
 /* ---- Arithmetic ---- */
 
 static bool is_number(const tu__candidate *c, uint32_t input, double number) {
-    double held;
-    return tu__is_fill(c->inputs[input], &held) && held == number;
+    double found;
+    return tu__is_fill(c->inputs[input], &found) && found == number;
 }
 
 static tu__outcome add(tu__candidate *c) {
-    tu__outcome outcome = is_number(c, 1, 0) ? be_input(c, 0) : TU__KEPT;
-    return outcome == TU__KEPT && is_number(c, 0, 0) ? be_input(c, 1) : outcome;
+    tu__outcome outcome = is_number(c, 1, 0) ? replace_by_input(c, 0) : TU__KEPT;
+    return outcome == TU__KEPT && is_number(c, 0, 0) ? replace_by_input(c, 1) : outcome;
 }
 
 static tu__outcome sub(tu__candidate *c) {
-    return is_number(c, 1, 0) ? be_input(c, 0) : TU__KEPT;
+    return is_number(c, 1, 0) ? replace_by_input(c, 0) : TU__KEPT;
 }
 
-/* +-2^k, away from the ends of the type's range: multiplying by it only moves the exponent. */
+/* True for +-2^k that is not near the limits of the type's range: multiplying by it only changes the exponent. */
 static bool is_power_of_two(tu_dtype dtype, double x) {
     int exponent;
     if (!tu_dtype_is_float(dtype) || !isfinite(x) || fabs(frexp(x, &exponent)) != 0.5) return false;
@@ -58,13 +58,13 @@ static bool is_power_of_two(tu_dtype dtype, double x) {
     return tu__round_to(dtype, x) == x && isfinite(inverse) && tu__round_to(dtype, inverse) == inverse;
 }
 
-/* x * a * b with a and b powers of two that both grow or both shrink: one factor. Were one to grow and the
- * other to shrink, the product in between could leave the range. */
+/* Combines x * a * b into one factor if a and b are powers of two, both >= 1 or both < 1. If one grows and the other
+ * shrinks, the intermediate product could overflow or underflow. */
 static tu__outcome combine_factors(tu__candidate *c) {
     for (uint32_t i = 0; i < 2; i++) {
         double outer, inner;
         tu_type factor = tu_value_type(c->inputs[i]);
-        const tu__node *product = source_is(c, 1 - i, TU__OP_MUL);
+        const tu__node *product = source_with_op(c, 1 - i, TU__OP_MUL);
         if (!product || !tu__is_fill(c->inputs[i], &outer) || !is_power_of_two(factor.dtype, outer)) continue;
         for (uint32_t k = 0; k < 2; k++) {
             if (!tu__is_fill(tu__input_of(c->r->to, product, k), &inner)) continue;
@@ -81,16 +81,16 @@ static tu__outcome combine_factors(tu__candidate *c) {
 }
 
 static tu__outcome mul(tu__candidate *c) {
-    tu__outcome outcome = is_number(c, 1, 1) ? be_input(c, 0) : TU__KEPT;
-    if (outcome == TU__KEPT && is_number(c, 0, 1)) outcome = be_input(c, 1);
+    tu__outcome outcome = is_number(c, 1, 1) ? replace_by_input(c, 0) : TU__KEPT;
+    if (outcome == TU__KEPT && is_number(c, 0, 1)) outcome = replace_by_input(c, 1);
     return outcome == TU__KEPT ? combine_factors(c) : outcome;
 }
 
-/* A division by a power of two is a multiplication, to the last bit. */
+/* Replaces division by a power of two by multiplication, which is bit-identical. */
 static tu__outcome divide(tu__candidate *c) {
     double divisor;
     if (!tu__is_fill(c->inputs[1], &divisor)) return TU__KEPT;
-    if (divisor == 1) return be_input(c, 0);
+    if (divisor == 1) return replace_by_input(c, 0);
     tu_type type = tu_value_type(c->inputs[1]);
     if (!is_power_of_two(type.dtype, divisor)) return TU__KEPT;
     c->inputs[1] = tu__simplify_fill(c, type, 1 / divisor);
@@ -98,9 +98,9 @@ static tu__outcome divide(tu__candidate *c) {
     return TU__CHANGED;
 }
 
-/* Whole numbers saturate: the negative of a negative need not be what it was. */
+/* Only floats: integer negation saturates, so -(-x) may differ from x. */
 static tu__outcome negate(tu__candidate *c) {
-    const tu__node *inner = source_is(c, 0, TU__OP_NEG);
+    const tu__node *inner = source_with_op(c, 0, TU__OP_NEG);
     if (!inner || !tu_dtype_is_float(result_type(c).dtype)) return TU__KEPT;
     c->replacement = tu__input_of(c->r->to, inner, 0);
     return TU__REPLACED;
@@ -108,46 +108,46 @@ static tu__outcome negate(tu__candidate *c) {
 
 /* ---- Types ---- */
 
-/* Every value of one type is a value of the other. */
-static bool holds_all_of(tu_dtype wide, tu_dtype narrow) {
+/* True if every value of `narrow` is exactly representable in `wide`. */
+static bool represents_all_of(tu_dtype wide, tu_dtype narrow) {
     if (wide == narrow || narrow == TU_BOOL) return true;
     switch (narrow) {
     case TU_F32: return wide == TU_F64;
     case TU_BF16:
     case TU_F16: return wide == TU_F32 || wide == TU_F64;
     case TU_I32: return wide == TU_F64 || wide == TU_I64;
-    case TU_U8: return wide != TU_BOOL; /* 0 to 255 have 8 bits: bf16 holds as many */
+    case TU_U8: return wide != TU_BOOL; /* 0 to 255 need 8 bits, which bf16 has */
     default: return false;
     }
 }
 
 static tu__outcome cast(tu__candidate *c) {
-    if (tu_value_dtype(c->inputs[0]) == result_type(c).dtype) return be_input(c, 0);
-    const tu__node *inner = source_is(c, 0, TU__OP_CAST);
+    if (tu_value_dtype(c->inputs[0]) == result_type(c).dtype) return replace_by_input(c, 0);
+    const tu__node *inner = source_with_op(c, 0, TU__OP_CAST);
     if (!inner) return TU__KEPT;
     tu_value source = tu__input_of(c->r->to, inner, 0);
-    if (!holds_all_of(inner->outputs[0].dtype, tu_value_dtype(source))) return TU__KEPT;
+    if (!represents_all_of(inner->outputs[0].dtype, tu_value_dtype(source))) return TU__KEPT;
     c->inputs[0] = source;
     return TU__CHANGED;
 }
 
 /* ---- Shapes ---- */
 
-/* Operations that do nothing at all, or nothing where they leave the shape as it is. */
-static tu__outcome nothing(tu__candidate *c) {
-    return be_input(c, 0);
+/* Drops operations that do nothing, or do nothing if the shape stays the same. */
+static tu__outcome drop_if_same_type(tu__candidate *c) {
+    return replace_by_input(c, 0);
 }
 
 static tu__outcome reshape(tu__candidate *c) {
-    tu__outcome outcome = be_input(c, 0);
-    if (outcome != TU__KEPT || !source_is(c, 0, TU__OP_RESHAPE)) return outcome;
+    tu__outcome outcome = replace_by_input(c, 0);
+    if (outcome != TU__KEPT || !source_with_op(c, 0, TU__OP_RESHAPE)) return outcome;
     skip_source(c, 0);
     return TU__CHANGED;
 }
 
 static tu__outcome broadcast(tu__candidate *c) {
-    tu__outcome outcome = be_input(c, 0);
-    if (outcome != TU__KEPT || !source_is(c, 0, TU__OP_BROADCAST)) return outcome;
+    tu__outcome outcome = replace_by_input(c, 0);
+    if (outcome != TU__KEPT || !source_with_op(c, 0, TU__OP_BROADCAST)) return outcome;
     skip_source(c, 0);
     return TU__CHANGED;
 }
@@ -161,53 +161,53 @@ static bool is_identity(const int64_t *permutation, int64_t rank) {
 static tu__outcome transpose(tu__candidate *c) {
     const struct tu__transpose_attrs *outer = c->attrs;
     int64_t rank = result_type(c).shape.rank;
-    if (is_identity(outer->permutation, rank)) return be_input(c, 0);
-    const tu__node *inner = source_is(c, 0, TU__OP_TRANSPOSE);
+    if (is_identity(outer->permutation, rank)) return replace_by_input(c, 0);
+    const tu__node *inner = source_with_op(c, 0, TU__OP_TRANSPOSE);
     if (!inner) return TU__KEPT;
     struct tu__transpose_attrs both = {{0}};
     for (int64_t i = 0; i < rank; i++)
         both.permutation[i] = tu__attrs(inner, transpose)->permutation[outer->permutation[i]];
-    c->own.transpose = both;
-    c->attrs = &c->own;
+    c->new_attrs.transpose = both;
+    c->attrs = &c->new_attrs;
     skip_source(c, 0);
     return TU__CHANGED;
 }
 
-/* Along an axis of size 1 there is nothing to turn around. */
+/* A flip along axes of size 1 does nothing. */
 static tu__outcome flip(tu__candidate *c) {
     int64_t axes = ((const struct tu__flip_attrs *)c->attrs)->axes;
     tu_shape shape = result_type(c).shape;
     for (int64_t i = 0; i < shape.rank; i++)
         if ((axes >> i & 1) && shape.dim[i] > 1) return TU__KEPT;
-    return be_input(c, 0);
+    return replace_by_input(c, 0);
 }
 
 static tu__outcome concat(tu__candidate *c) {
-    return c->input_count == 1 ? be_input(c, 0) : TU__KEPT;
+    return c->input_count == 1 ? replace_by_input(c, 0) : TU__KEPT;
 }
 
-/* ---- Choices ---- */
+/* ---- Select ---- */
 
-static tu__outcome choose(tu__candidate *c) {
+static tu__outcome select(tu__candidate *c) {
     double condition;
     uint32_t chosen = 1;
     if (tu__is_fill(c->inputs[0], &condition))
         chosen = condition != 0 ? 1 : 2;
     else if (c->inputs[1].node != c->inputs[2].node || c->inputs[1].output != c->inputs[2].output)
         return TU__KEPT;
-    if (be_input(c, chosen) == TU__REPLACED) return TU__REPLACED;
+    if (replace_by_input(c, chosen) == TU__REPLACED) return TU__REPLACED;
     c->inputs[0] = c->inputs[chosen];
     c->input_count = 1;
     c->op = TU__OP_BROADCAST;
-    c->own.broadcast = (struct tu__broadcast_attrs){.shape = result_type(c).shape};
-    c->attrs = &c->own;
+    c->new_attrs.broadcast = (struct tu__broadcast_attrs){.shape = result_type(c).shape};
+    c->attrs = &c->new_attrs;
     return TU__CHANGED;
 }
 
-/* ---- All pointwise operations: they repeat small inputs themselves, so nobody has to do it for them ---- */
+/* ---- All pointwise operations: they broadcast their inputs, so an explicit broadcast before them is dropped ---- */
 
-/* The result keeps its shape when input `i` has this one. */
-static bool shape_survives(const tu__candidate *c, uint32_t i, tu_shape shape) {
+/* True if the result keeps its shape when input `i` has `shape`. */
+static bool keeps_result_shape(const tu__candidate *c, uint32_t i, tu_shape shape) {
     tu_shape all = shape;
     for (uint32_t k = 0; k < c->input_count; k++)
         if (k != i && !tu__broadcast_shapes(all, tu_value_shape(c->inputs[k]), &all)) return false;
@@ -217,15 +217,15 @@ static bool shape_survives(const tu__candidate *c, uint32_t i, tu_shape shape) {
 static tu__outcome shrink_input(tu__candidate *c, uint32_t i) {
     double number;
     tu_type type = tu_value_type(c->inputs[i]);
-    if (source_is(c, i, TU__OP_BROADCAST)) {
+    if (source_with_op(c, i, TU__OP_BROADCAST)) {
         tu_value source = tu__input_of(c->r->to, tu__candidate_source(c, i), 0);
-        if (!shape_survives(c, i, tu_value_shape(source))) return TU__KEPT;
+        if (!keeps_result_shape(c, i, tu_value_shape(source))) return TU__KEPT;
         c->inputs[i] = source;
         return TU__CHANGED;
     }
     if (type.shape.rank == 0 || !tu__is_fill(c->inputs[i], &number)) return TU__KEPT;
     type.shape = TU_SCALAR;
-    if (!shape_survives(c, i, type.shape)) return TU__KEPT;
+    if (!keeps_result_shape(c, i, type.shape)) return TU__KEPT;
     c->inputs[i] = tu__simplify_fill(c, type, number);
     return TU__CHANGED;
 }
@@ -252,13 +252,13 @@ static const struct {
     {TU__OP_RESHAPE, reshape},
     {TU__OP_BROADCAST, broadcast},
     {TU__OP_TRANSPOSE, transpose},
-    {TU__OP_SLICE, nothing},
-    {TU__OP_PAD, nothing},
+    {TU__OP_SLICE, drop_if_same_type},
+    {TU__OP_PAD, drop_if_same_type},
     {TU__OP_FLIP, flip},
     {TU__OP_CONCAT, concat},
-    {TU__OP_SELECT, choose},
-    {TU__OP_STOP_GRADIENT, nothing}, /* gradients have been taken */
-    {TU__OP_COPY, nothing},          /* partition makes those that are needed */
+    {TU__OP_SELECT, select},
+    {TU__OP_STOP_GRADIENT, drop_if_same_type}, /* gradients have been built already */
+    {TU__OP_COPY, drop_if_same_type},          /* the pass `partition` inserts the copies that are needed */
 };
 
 tu__outcome tu__simplify_by_algebra(tu__candidate *c) {

@@ -1,34 +1,25 @@
-/* The choices that programs are compiled by, and the words for them: what tu_compile takes, settings hold to, the command
- * lists in its --help, and messages say. */
+/* Named compile options (precision, strategy) and their names, as used by tu_compile, settings files, --help and
+ * messages. */
 #ifndef TU__PASS_CHOICES_H
 #define TU__PASS_CHOICES_H
 
 #include <stddef.h>
 
+#include <tutti/command.h>
+
 typedef enum tu__precision {
     TU__PRECISION_AS_BUILT,
-    TU__PRECISION_TF32, /* the graph as built; a device may round the operands of products */
+    TU__PRECISION_TF32, /* the graph as built; a device may round matmul and convolution operands to tf32 */
     TU__PRECISION_BF16,
     TU__PRECISION_F16
 } tu__precision;
 
-/* How the pass `replicate` shares a batch: see tu_compile_options. */
+/* How the pass `replicate` divides a batch: see tu_compile_options. */
 typedef enum tu__strategy { TU__SINGLE, TU__CENTRAL, TU__MIRRORED } tu__strategy;
 
-/* By those numbers; they end with NULL. Each source has its own: tables of options in other libraries hold their addresses, which
- * an exported variable has only when they are loaded. */
-__attribute__((unused)) static const char *const tu__precision_names[] = {
-    [TU__PRECISION_AS_BUILT] = "f32",
-    [TU__PRECISION_TF32] = "tf32",
-    [TU__PRECISION_BF16] = "bf16",
-    [TU__PRECISION_F16] = "f16",
-    NULL,
-};
-__attribute__((unused)) static const char *const tu__strategy_names[] = {
-    [TU__SINGLE] = "single",
-    [TU__CENTRAL] = "central",
-    [TU__MIRRORED] = "mirrored",
-    NULL,
-};
+/* Names indexed by those values; the last is NULL. Each source file has its own copy: tables of options in other
+ * libraries contain its address, and the address of an exported variable is not a constant expression. */
+__attribute__((unused)) static const char *const tu__precision_names[] = {TU_PRECISIONS, NULL};
+__attribute__((unused)) static const char *const tu__strategy_names[] = {TU_STRATEGIES, NULL};
 
 #endif

@@ -1,9 +1,9 @@
-/* Constant folding: a node all of whose inputs are known is computed once, here, by its meaning.
+/* Constant folding: computes a node whose inputs are all constant, with the operation's reference kernel.
  *
- * A meaning is the definition of its operation, so on the reference device the bits are those of the run.
- * Results up to 64 KiB are kept; what is the same number everywhere becomes a fill, which has no size.
- * Pointwise operations of fills, and operations that only move elements of one, are fills again however
- * large: they are computed for one element. */
+ * The device `ref` runs the same kernels, so there folding does not change a bit of the results. Results of up to 64
+ * KiB are kept as constants. A result with equal elements becomes a fill node, which stores one number. Pointwise
+ * operations on fills, and operations that only move the elements of a fill, are computed for one element and give a
+ * fill of any size. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -14,27 +14,27 @@
 
 enum {
     MAX_BYTES = 65536,        /* of a result */
-    MAX_ELEMENTS = 1 << 17,   /* of all inputs: computing must cost less than it saves */
-    MAX_OPERATIONS = 1 << 24, /* floating-point ones */
+    MAX_ELEMENTS = 1 << 17,   /* of all inputs: folding must cost less than it saves */
+    MAX_OPERATIONS = 1 << 24, /* floating-point operations */
 };
 
-/* The result everywhere, or not at all. */
-static tu__outcome be_fill(tu__candidate *c, double number) {
+/* Replaces the node by a fill with `number`. */
+static tu__outcome replace_by_fill(tu__candidate *c, double number) {
     c->replacement = tu__simplify_fill(c, c->origin->outputs[0], number);
     return TU__REPLACED;
 }
 
 /* ---- Fills ---- */
 
-static bool all_fills(const tu__candidate *c, double *numbers, uint32_t most) {
-    if (c->input_count == 0 || c->input_count > most) return false;
+static bool all_fills(const tu__candidate *c, double *numbers, uint32_t max) {
+    if (c->input_count == 0 || c->input_count > max) return false;
     for (uint32_t i = 0; i < c->input_count; i++)
         if (!tu__is_fill(c->inputs[i], &numbers[i])) return false;
     return true;
 }
 
-/* A node as the candidate would be, which is in no graph: what meanings ask for. */
-static tu__node as_node(const tu__candidate *c) {
+/* Returns a node outside any graph that describes the candidate, as reference kernels expect one. */
+static tu__node candidate_node(const tu__candidate *c) {
     return (tu__node){.op = tu__op_get(c->op),
                       .name = c->origin->name,
                       .input_count = c->input_count,
@@ -50,14 +50,14 @@ static tu__outcome fold_one_element(tu__candidate *c, double *numbers) {
     for (uint32_t i = 0; i < c->input_count; i++)
         in[i] = (tu__tensor){.type = {.dtype = tu_value_dtype(c->inputs[i]), .shape = TU_SCALAR},
                              .data = &numbers[i]};
-    tu__node node = as_node(c);
-    tu__reference_call meaning = {.node = &node, .attrs = c->attrs, .in = in, .out = &out};
-    if (node.op->reference(&meaning) != TU_OK) return TU__KEPT;
-    return be_fill(c, tu__round_to(out.type.dtype, result));
+    tu__node node = candidate_node(c);
+    tu__reference_call call = {.node = &node, .attrs = c->attrs, .in = in, .out = &out};
+    if (node.op->reference(&call) != TU_OK) return TU__KEPT;
+    return replace_by_fill(c, tu__round_to(out.type.dtype, result));
 }
 
-/* The elements of the result are elements of the input. */
-static bool only_moves(tu__opcode op) {
+/* True if all elements of the result are elements of the input. */
+static bool only_moves_elements(tu__opcode op) {
     switch (op) {
     case TU__OP_RESHAPE:
     case TU__OP_BROADCAST:
@@ -74,7 +74,7 @@ static tu__outcome fold_fills(tu__candidate *c) {
     double numbers[3];
     if (!all_fills(c, numbers, 3)) return TU__KEPT;
     if (tu__op_get(c->op)->traits & TU__POINTWISE) return fold_one_element(c, numbers);
-    return only_moves(c->op) ? be_fill(c, numbers[0]) : TU__KEPT;
+    return only_moves_elements(c->op) ? replace_by_fill(c, numbers[0]) : TU__KEPT;
 }
 
 /* ---- All constants ---- */
@@ -84,10 +84,10 @@ static bool is_known(tu_value value) {
     return code == TU__OP_CONSTANT || code == TU__OP_FILL;
 }
 
-static bool worth_folding(const tu__candidate *c) {
+static bool can_fold(const tu__candidate *c) {
     const tu__op *op = tu__op_get(c->op);
     if (c->input_count == 0 || c->origin->output_count != 1 || op->code == TU__OP_CUSTOM) return false;
-    if (op->code == TU__OP_ALL_REDUCE) return false; /* a known share is not a known sum */
+    if (op->code == TU__OP_ALL_REDUCE) return false; /* the other ranks' values are not known */
     if ((op->traits & (TU__RANDOM | TU__EFFECT)) || tu_type_bytes(c->origin->outputs[0]) > MAX_BYTES)
         return false;
     int64_t elements = 0;
@@ -99,25 +99,25 @@ static bool worth_folding(const tu__candidate *c) {
     return true;
 }
 
-static bool affordable(const tu__candidate *c, const tu__tensor *in) {
+static bool is_cheap(const tu__candidate *c, const tu__tensor *in) {
     const tu__op *op = tu__op_get(c->op);
     if (!op->flops) return true;
-    tu_type types[8]; /* an operation that counts its own work has at most five inputs */
+    tu_type types[8]; /* an operation with a `flops` function has at most five inputs */
     if (c->input_count > 8) return false;
     for (uint32_t i = 0; i < c->input_count; i++) types[i] = in[i].type;
-    tu__node node = as_node(c);
+    tu__node node = candidate_node(c);
     return op->flops(&node, types) <= MAX_OPERATIONS;
 }
 
-/* Whole numbers from 2^53 on may not be what a double says they are. */
-static bool exact(const tu__tensor *t) {
+/* Integers from 2^53 on may not be exact as doubles. */
+static bool is_exact_in_doubles(const tu__tensor *t) {
     int64_t count = tu_shape_elements(t->type.shape);
     for (int64_t i = 0; t->type.dtype == TU_I64 && i < count; i++)
         if (!(fabs(t->data[i]) < 0x1p53)) return false;
     return true;
 }
 
-static tu_status tensor_begin(tu__tensor *t, tu_type type) {
+static tu_status alloc_tensor(tu__tensor *t, tu_type type) {
     t->type = type;
     t->data = tu__alloc_array((size_t)tu_shape_elements(type.shape), sizeof *t->data, "a constant");
     return t->data ? TU_OK : TU_NO_MEMORY;
@@ -125,7 +125,7 @@ static tu_status tensor_begin(tu__tensor *t, tu_type type) {
 
 static tu_status load_input(tu__tensor *t, tu_value value) {
     const tu__node *node = tu__node_of(value);
-    TU_TRY(tensor_begin(t, node->outputs[0]));
+    TU_TRY(alloc_tensor(t, node->outputs[0]));
     int64_t count = tu_shape_elements(t->type.shape);
     double number;
     if (tu__is_fill(value, &number))
@@ -144,7 +144,7 @@ static bool is_uniform(const tu__tensor *t) {
 
 static tu_status keep_result(tu__candidate *c, const tu__tensor *out) {
     if (is_uniform(out)) {
-        be_fill(c, out->data[0]);
+        replace_by_fill(c, out->data[0]);
         return tu_graph_status(c->r->to);
     }
     void *data = tu__alloc(tu_type_bytes(out->type), "a constant");
@@ -161,26 +161,26 @@ static tu_status keep_result(tu__candidate *c, const tu__tensor *out) {
 /* `tensors`: the inputs, then the output. */
 static tu_status fold_with(tu__candidate *c, tu__tensor *tensors, tu__outcome *outcome) {
     tu__tensor *out = &tensors[c->input_count];
-    bool sound = true;
+    bool is_exact = true;
     for (uint32_t i = 0; i < c->input_count; i++) {
         TU_TRY(load_input(&tensors[i], c->inputs[i]));
-        sound = sound && exact(&tensors[i]);
+        is_exact = is_exact && is_exact_in_doubles(&tensors[i]);
     }
-    if (!sound || !affordable(c, tensors)) return TU_OK;
-    TU_TRY(tensor_begin(out, c->origin->outputs[0]));
-    tu__node node = as_node(c);
-    tu__reference_call meaning = {.node = &node, .attrs = c->attrs, .in = tensors, .out = out};
-    tu_status status = node.op->reference(&meaning);
+    if (!is_exact || !is_cheap(c, tensors)) return TU_OK;
+    TU_TRY(alloc_tensor(out, c->origin->outputs[0]));
+    tu__node node = candidate_node(c);
+    tu__reference_call call = {.node = &node, .attrs = c->attrs, .in = tensors, .out = out};
+    tu_status status = node.op->reference(&call);
     if (status != TU_OK) return status == TU_NO_MEMORY ? status : TU_OK;
     tu__round_array(out->type.dtype, out->data, tu_shape_elements(out->type.shape));
-    if (!exact(out)) return TU_OK;
+    if (!is_exact_in_doubles(out)) return TU_OK;
     *outcome = TU__REPLACED;
     return keep_result(c, out);
 }
 
 tu_status tu__simplify_by_folding(tu__candidate *c, tu__outcome *outcome) {
     *outcome = fold_fills(c);
-    if (*outcome != TU__KEPT || !worth_folding(c)) return TU_OK;
+    if (*outcome != TU__KEPT || !can_fold(c)) return TU_OK;
     tu__tensor *tensors = tu__alloc_array((size_t)c->input_count + 1, sizeof *tensors, "folding a constant");
     if (!tensors) return TU_NO_MEMORY;
     tu_status status = fold_with(c, tensors, outcome);

@@ -1,14 +1,13 @@
-/* partition: copies where an edge crosses devices.
+/* partition: inserts copies on edges between devices.
  *
- * Afterwards every node but a copy reads values of its own device alone. A value goes to another device
- * once, however many read it there: the copy stands before its first reader, on the reader's device, and is
- * named after what it copies ("conv1/conv2d@cpu:0.1"). A fill, and a constant of up to 4 KiB, is made on
- * each device that reads it instead: it is cheaper to have than to wait for. Seams are canonical: what is
- * copied is dense.
+ * Afterwards only copy nodes read values of other devices. A value is copied to a device once, however many nodes
+ * read it there: the copy comes before its first reader, on the reader's device, and is named after the copied node
+ * ("conv1/conv2d@cpu:0.1"). A fill, or a constant of up to 4 KiB, is duplicated on each device that reads it
+ * instead, which is cheaper than waiting for a copy. Copied values are always dense in row-major order.
  *
- * A node that waits for one of another device without reading it waits for a copy of that one's value, or of its
- * first element where it is large: so there is one way in which devices wait for each other. An assignment waits
- * for nothing by itself: it takes effect when all is computed. */
+ * A control dependency on a node of another device becomes one on a copy of that node's value, or of its first
+ * element if the value is large. So copies are the only way in which devices wait for each other. Control
+ * dependencies of an assignment are ignored: it takes effect after everything is computed. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -17,23 +16,23 @@
 
 enum { MAX_DUPLICATED_BYTES = 4096 };
 
-typedef struct copy { /* of a value of the old graph, on a device */
+typedef struct copy { /* of a value of the old graph to a device */
     tu__edge value;
     const char *device;
     tu_value made;
     struct copy *next; /* of the same node */
 } copy;
 
-enum { TOKEN = UINT32_MAX }; /* the output of which a copy is, when it is of the first element only */
+enum { TOKEN = UINT32_MAX }; /* `value.output` of a copy that contains only the first element */
 
 typedef struct partition {
     tu__rewrite r;
     const tu__unit *unit;
-    tu__arena arena; /* of the copies */
+    tu__arena arena; /* memory of the copies */
     copy **copies;   /* per node of the old graph */
 } partition;
 
-static bool is_duplicated(const tu__node *node) {
+static bool is_made_per_device(const tu__node *node) {
     if (node->op->code == TU__OP_FILL) return true;
     return node->op->code == TU__OP_CONSTANT && tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES;
 }
@@ -48,11 +47,12 @@ static tu_value make_copy(partition *p, const tu__node *node, tu__edge value, co
     tu__rewrite *r = &p->r;
     tu_value source = tu__rewrite_value(r, value);
     tu__node_request request = {.op = TU__OP_COPY, .inputs = &source, .input_count = 1};
-    if (is_duplicated(node)) request = tu__rewrite_request(r, node, NULL);
+    if (is_made_per_device(node)) request = tu__rewrite_request(r, node, NULL);
     request.device = device;
-    if (is_duplicated(node) && same_device(node->device, device)) return tu__rewrite_make(r, node, &request);
-    request.why = request.refused =
-        NULL; /* it is there for its reader, whatever the first one is there for */
+    if (is_made_per_device(node) && same_device(node->device, device))
+        return tu__rewrite_make(r, node, &request);
+    /* The reason of the original's placement does not apply to the copy. */
+    request.why = request.refused = NULL;
     tu__text suffix = {0};
     if (value.output) tu__text_printf(&suffix, ":%u", value.output);
     tu__text_printf(&suffix, "@%s", device);
@@ -76,10 +76,11 @@ static tu_status add_copy(partition *p, tu__edge value, const char *device, tu_v
     return TU_OK;
 }
 
-/* The value as it is read on a device; made on first use. */
+/* Returns the value for readers on `device`; makes the copy on first use. */
 static tu_value value_on(partition *p, tu__edge value, const char *device) {
     const tu__node *node = p->r.from->nodes[value.node];
-    if (same_device(node->device, device) && !is_duplicated(node)) return tu__rewrite_value(&p->r, value);
+    if (same_device(node->device, device) && !is_made_per_device(node))
+        return tu__rewrite_value(&p->r, value);
     const copy *c = find_copy(p, value, device);
     if (c) return c->made;
     tu_value made = make_copy(p, node, value, device);
@@ -88,37 +89,37 @@ static tu_value value_on(partition *p, tu__edge value, const char *device) {
     return made;
 }
 
-/* ---- Waiting ---- */
+/* ---- Control dependencies ---- */
 
-/* Cuts the first element out of a tensor. */
-static struct tu__slice_attrs first_of(tu_shape shape) {
+/* Returns slice attributes that select the first element. */
+static struct tu__slice_attrs first_element_attrs(tu_shape shape) {
     struct tu__slice_attrs attrs = {0};
     for (int64_t i = 0; i < shape.rank; i++) attrs.end[i] = attrs.step[i] = 1;
     return attrs;
 }
 
-/* Whether the device of a node can do so; asked of a graph that has nothing else. */
-static tu_status can_slice(const partition *p, const tu__node *node, bool *can) {
-    *can = true;
-    const tu__placing *how = p->unit->placing;
-    if (!how || !how->supports) return TU_OK;
+/* Sets `*can_slice_it` if the node's device supports that slice; tests it with a graph of its own. */
+static tu_status can_slice(const partition *p, const tu__node *node, bool *can_slice_it) {
+    *can_slice_it = true;
+    const tu__placing *options = p->unit->placing;
+    if (!options || !options->supports) return TU_OK;
     size_t device = 0;
     while (!same_device(p->unit->devices[device], node->device)) device++;
     tu_type type = node->outputs[0];
-    struct tu__slice_attrs attrs = first_of(type.shape);
+    struct tu__slice_attrs attrs = first_element_attrs(type.shape);
     tu_graph *graph;
     TU_TRY(tu_graph_new(&graph));
     tu_value slice = tu__apply(SLICE, &attrs, tu_input(graph, "x", type.dtype, type.shape));
     tu_status status = tu_graph_status(graph);
-    if (status == TU_OK) status = how->supports(how->context, device, graph, slice.node);
-    *can = status == TU_OK;
+    if (status == TU_OK) status = options->supports(options->context, device, graph, slice.node);
+    *can_slice_it = status == TU_OK;
     tu_graph_free(graph);
     return status == TU_UNSUPPORTED ? TU_OK : status;
 }
 
 static tu_value make_token(partition *p, const tu__node *node, const char *device) {
     tu_value value = tu__rewrite_value(&p->r, (tu__edge){node->id, 0});
-    struct tu__slice_attrs attrs = first_of(node->outputs[0].shape);
+    struct tu__slice_attrs attrs = first_element_attrs(node->outputs[0].shape);
     tu__node_request slice = {
         .op = TU__OP_SLICE, .attrs = &attrs, .inputs = &value, .input_count = 1, .device = node->device};
     value = tu__rewrite_insert(&p->r, node->name, "/done", &slice);
@@ -126,59 +127,60 @@ static tu_value make_token(partition *p, const tu__node *node, const char *devic
     return tu__rewrite_insert(&p->r, node->name, "/done@", &request);
 }
 
-/* What a node on a device waits for in place of one elsewhere; made on first use. */
-static tu_status waited_on(partition *p, const tu__node *node, const char *device, tu_value *waited) {
-    bool small = tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES, can = false;
-    if (!small) TU_TRY(can_slice(p, node, &can));
-    tu__edge value = {node->id, can ? (uint32_t)TOKEN : 0};
+/* Returns the node on `device` that replaces a dependency on a node of another device; made on first use. */
+static tu_status dependency_on_device(partition *p, const tu__node *node, const char *device,
+                                      tu_value *local) {
+    bool small = tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES, can_slice_it = false;
+    if (!small) TU_TRY(can_slice(p, node, &can_slice_it));
+    tu__edge value = {node->id, can_slice_it ? (uint32_t)TOKEN : 0};
     copy *c = find_copy(p, value, device);
-    if (c || !can) {
-        *waited = c ? c->made : value_on(p, value, device);
+    if (c || !can_slice_it) {
+        *local = c ? c->made : value_on(p, value, device);
         return tu_graph_status(p->r.to);
     }
-    *waited = make_token(p, node, device);
+    *local = make_token(p, node, device);
     TU_TRY(tu_graph_status(p->r.to));
-    return add_copy(p, value, device, *waited);
+    return add_copy(p, value, device, *local);
 }
 
-static bool waits_elsewhere(const tu_graph *graph, const tu__node *node) {
+static bool has_remote_dependency(const tu_graph *graph, const tu__node *node) {
     for (uint32_t i = 0; node->op->code != TU__OP_ASSIGN && i < node->after_count; i++)
         if (!same_device(graph->nodes[node->after[i]]->device, node->device)) return true;
     return false;
 }
 
-/* Makes what the node will wait for, before it is made itself. */
-static tu_status prepare_waiting(partition *p, const tu__node *node) {
-    if (!waits_elsewhere(p->r.from, node)) return TU_OK;
+/* Makes the copies that the node will depend on; they must precede it in the graph. */
+static tu_status make_dependency_copies(partition *p, const tu__node *node) {
+    if (!has_remote_dependency(p->r.from, node)) return TU_OK;
     for (uint32_t i = 0; i < node->after_count; i++) {
         const tu__node *dependency = p->r.from->nodes[node->after[i]];
-        tu_value waited;
+        tu_value local;
         if (!same_device(dependency->device, node->device))
-            TU_TRY(waited_on(p, dependency, node->device, &waited));
+            TU_TRY(dependency_on_device(p, dependency, node->device, &local));
     }
     return TU_OK;
 }
 
-/* The node just made waits for what was prepared, instead of for what is elsewhere. */
-static tu_status redirect_waiting(partition *p, const tu__node *node, tu__node *made) {
-    if (!waits_elsewhere(p->r.from, node)) return TU_OK;
+/* Replaces the new node's dependencies on other devices by those copies. */
+static tu_status redirect_dependencies(partition *p, const tu__node *node, tu__node *made) {
+    if (!has_remote_dependency(p->r.from, node)) return TU_OK;
     made->after_count = 0;
     for (uint32_t i = 0; i < node->after_count; i++) {
         const tu__node *dependency = p->r.from->nodes[node->after[i]];
-        tu_value waited = tu__rewrite_value(&p->r, (tu__edge){dependency->id, 0});
+        tu_value local = tu__rewrite_value(&p->r, (tu__edge){dependency->id, 0});
         if (!same_device(dependency->device, node->device))
-            TU_TRY(waited_on(p, dependency, node->device, &waited));
-        TU_TRY(tu__node_wait(p->r.to, made->id, waited.node));
+            TU_TRY(dependency_on_device(p, dependency, node->device, &local));
+        TU_TRY(tu__node_wait(p->r.to, made->id, local.node));
     }
     return TU_OK;
 }
 
 /* ---- Nodes ---- */
 
-/* A copy that stands in the graph already crosses by itself. */
+/* An explicit copy node reads its input on the input's device. */
 static tu_status copy_node(partition *p, const tu__node *node) {
-    if (is_duplicated(node)) return TU_OK; /* made where it is read */
-    TU_TRY(prepare_waiting(p, node));
+    if (is_made_per_device(node)) return TU_OK; /* value_on makes it for each reader */
+    TU_TRY(make_dependency_copies(p, node));
     tu_value *inputs =
         tu__alloc_array((size_t)node->input_count + 1, sizeof *inputs, "an operation's inputs");
     if (!inputs) return TU_NO_MEMORY;
@@ -190,21 +192,21 @@ static tu_status copy_node(partition *p, const tu__node *node) {
     tu_value made = tu__rewrite_make(&p->r, node, &request);
     tu__free(inputs);
     TU_TRY(tu_graph_status(p->r.to));
-    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "partition lost an input of '%s'", node->name);
+    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "partition dropped an input of '%s'", node->name);
     tu__rewrite_map_all(&p->r, node, made);
-    return redirect_waiting(p, node, p->r.to->nodes[made.node]);
+    return redirect_dependencies(p, node, p->r.to->nodes[made.node]);
 }
 
-/* A fill or a constant that the user fetches stays on its own device. */
+/* A fetched fill or constant stays on its own device. */
 static void map_fetched(partition *p, const tu__unit *unit) {
     for (size_t i = 0; i < unit->fetch_count; i++) {
         const tu__node *node = p->r.from->nodes[unit->fetch[i].node];
-        if (is_duplicated(node))
+        if (is_made_per_device(node))
             tu__rewrite_map(&p->r, unit->fetch[i], value_on(p, unit->fetch[i], node->device));
     }
 }
 
-/* A named result that is a fill or a constant stands for whichever of its makings there is. */
+/* A named result that is a fill or constant is mapped to any of its duplicates. */
 static void map_results(partition *p) {
     for (uint32_t i = 0; i < p->r.from->result_count; i++) {
         tu__edge value = p->r.from->results[i].value;
@@ -213,9 +215,9 @@ static void map_results(partition *p) {
     }
 }
 
-static bool crosses(const tu_graph *graph) {
+static bool has_remote_edges(const tu_graph *graph) {
     for (uint32_t i = 0; i < graph->node_count; i++)
-        if (waits_elsewhere(graph, graph->nodes[i])) return true;
+        if (has_remote_dependency(graph, graph->nodes[i])) return true;
     for (uint32_t i = 0; i < graph->node_count; i++)
         for (uint32_t k = 0; k < graph->nodes[i]->input_count; k++)
             if (!same_device(graph->nodes[graph->nodes[i]->inputs[k].node]->device, graph->nodes[i]->device))
@@ -225,7 +227,7 @@ static bool crosses(const tu_graph *graph) {
 
 tu_status tu__pass_partition(tu__unit *unit) {
     const tu_graph *graph = unit->graph;
-    if (!crosses(graph)) return TU_OK;
+    if (!has_remote_edges(graph)) return TU_OK;
     partition p = {.unit = unit, .arena = {.purpose = "a pass"}};
     TU_TRY(tu__rewrite_begin(&p.r, graph));
     p.copies = tu__alloc_array((size_t)graph->node_count + 1, sizeof(copy *), "a pass");

@@ -1,24 +1,26 @@
-/* place: a device for every node, and the reason.
+/* place: assigns a device to every node, and records the reason.
  *
- * Told. The first that speaks of a node counts, so that a command line can overrule a program, and a program the network it
- * was handed:
- *   1. a pattern of names ("conv1/" followed by a star), which also places the gradients of what it names;
+ * A node can be pinned to a device. The first of these applies, so that a command line overrides a program, and a
+ * program overrides the network it was given:
+ *   1. a pattern of names ("conv1/" followed by a star), which also matches the gradients of the named nodes;
  *   2. the user's function over nodes;
  *   3. tu_with_device around the node.
- * A node that its device does not take is moved to the nearest one that does, or refused where placement is strict. Nearest
- * is where most bytes of its inputs are, then the one listed first.
+ * A node that its device does not support is moved to the nearest device that does; with strict placement this is an
+ * error. The nearest device is the one with most bytes of the node's inputs; among equals, the one listed first.
  *
- * Left to the engine:
- *   an assignment                  with its variable, whose memory it changes
- *   an input, constant, variable   with its first reader
- *   one of a group                 with the group (place_groups.c)
- *   what hangs on variables alone  with its first reader
- *   a gradient                     beside what it is the gradient of, if that is on a device of the kind below
- *   every other                    on the GPU if one is listed, else on the first device; of several of that kind on the
- *                                  nearest; where none of them takes it, on the nearest device that does
- *   a few bytes that only a host device reads, made of a few bytes: on that device
+ * Defaults for nodes that are not pinned:
+ *   assignment                    on the device of the variable, whose memory it changes
+ *   input, constant, variable     on the device of its first reader
+ *   member of a group             on the device of the group (place_groups.c)
+ *   node that depends only on     on the device of its first reader
+ *     variables
+ *   gradient                      on the device of its forward operation, if that is of the preferred kind
+ *   any other node                on a device of the preferred kind: on the GPU if one is listed, else on the first
+ *                                 device; on the nearest if there are several; if none of them supports the node, on
+ *                                 the nearest device that does
+ *   small results (4 KiB) that only a host device reads, computed from small inputs: on that device
  *
- * Every node gets the reason, and the devices that would not have it with theirs: `tutti explain` shows both. */
+ * Every node keeps the reason, and the reasons of the devices that do not support it: `tutti explain` shows both. */
 #include "pass/place.h"
 
 #include <inttypes.h>
@@ -30,9 +32,9 @@
 #include "base/pattern.h"
 #include "base/text.h"
 
-enum { FEW_BYTES = 4096 }; /* not worth a launch of their own */
+enum { FEW_BYTES = 4096 }; /* too little to be worth a GPU launch */
 
-static const tu__placing by_graph_alone;
+static const tu__placing no_options;
 
 /* ---- Devices ---- */
 
@@ -42,7 +44,7 @@ static uint32_t find_device(const tu__placer *p, const char *name, size_t length
         if (strncmp(known, name, length) == 0 && (!known[length] || strcmp(known + length, ":0") == 0))
             return (uint32_t)i;
     }
-    return TU__NOWHERE;
+    return TU__UNPLACED;
 }
 
 static bool same_kind(const tu__placer *p, uint32_t a, uint32_t b) {
@@ -52,28 +54,27 @@ static bool same_kind(const tu__placer *p, uint32_t a, uint32_t b) {
 }
 
 static bool is_host(const tu__placer *p, uint32_t device) {
-    return !p->how->is_host || p->how->is_host(p->how->context, device);
+    return !p->options->is_host || p->options->is_host(p->options->context, device);
 }
 
-/* Inputs, constants, variables, assignments, copies and collectives are the engine's affair: no device refuses them. */
-static bool is_engines(const tu__node *node) {
+/* Inputs, constants, variables, assignments, copies and collectives are executed by the engine, for every device. */
+static bool runs_on_any_device(const tu__node *node) {
     return !tu__node_is_computed(node) || node->op->code == TU__OP_COPY ||
            node->op->code == TU__OP_ALL_REDUCE;
 }
 
 static tu_status supports_node(const tu__placer *p, uint32_t device, const tu__node *node) {
-    if (is_engines(node) || !p->how->supports) return TU_OK;
-    return p->how->supports(p->how->context, device, p->unit->graph, node->id);
+    if (runs_on_any_device(node) || !p->options->supports) return TU_OK;
+    return p->options->supports(p->options->context, device, p->unit->graph, node->id);
 }
 
 tu_status tu__placer_supports(const tu__placer *p, uint32_t device, const tu__node *node) {
     if (!node->group) return supports_node(p, device, node);
-    for (uint32_t id = tu__placer_first(p, node); id != TU_NO_NODE; id = p->next_member[id]) {
+    for (uint32_t id = tu__placer_first_member(p, node); id != TU_NO_NODE; id = p->next_member[id]) {
         const tu__node *member = p->unit->graph->nodes[id];
         tu_status status = supports_node(p, device, member);
         if (status == TU_UNSUPPORTED && member != node)
-            return tu_fail(status, "for %s '%s', colocated with it: %s", member->op->name, member->name,
-                           tu_message());
+            return tu_fail(status, "colocated %s '%s': %s", member->op->name, member->name, tu_message());
         TU_TRY(status);
     }
     return TU_OK;
@@ -93,51 +94,51 @@ const char *tu__placer_reason(tu__placer *p, const char *format, ...) {
 }
 
 tu_status tu__placer_put(tu__placer *p, tu__node *node, uint32_t device, const char *why) {
-    p->at[node->id] = device;
-    node->device = p->own[device];
+    p->device_of[node->id] = device;
+    node->device = p->device_names[device];
     node->why = why;
     return p->failed ? TU_NO_MEMORY : TU_OK;
 }
 
-/* Notes that a device would not have the node; this thread's message says why. */
-static void note_refusal(tu__placer *p, tu__node *node, uint32_t device) {
+/* Records that a device does not support the node; the reason is this thread's message. */
+static void record_refusal(tu__placer *p, tu__node *node, uint32_t device) {
     node->refused = tu__placer_reason(p, "%s%s%s: %s", node->refused ? node->refused : "",
                                       node->refused ? "; " : "", p->unit->devices[device], tu_message());
 }
 
-/* ---- The nearest device ---- */
+/* ---- The find_nearest device ---- */
 
 static uint64_t input_bytes_on(const tu__placer *p, const tu__node *node, uint32_t device) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < node->input_count; i++)
-        if (p->at[node->inputs[i].node] == device)
+        if (p->device_of[node->inputs[i].node] == device)
             bytes += tu_type_bytes(tu_edge_type(p->unit->graph, node->inputs[i]));
     return bytes;
 }
 
-/* The device that takes the node and holds most bytes of its inputs, among those like `like` (TU__NOWHERE: any) that were
- * not refused before; TU__NOWHERE when there is none. */
-static tu_status nearest(tu__placer *p, tu__node *node, uint32_t like, uint32_t *device) {
-    *device = TU__NOWHERE;
-    uint64_t most = 0;
+/* Finds the device that supports the node and has most bytes of its inputs, among devices of the kind of `like`
+ * (TU__UNPLACED: any kind) that are not marked refused. Sets `*device` to TU__UNPLACED if there is none. */
+static tu_status find_nearest(tu__placer *p, tu__node *node, uint32_t like, uint32_t *device) {
+    *device = TU__UNPLACED;
+    uint64_t most_bytes = 0;
     for (uint32_t d = 0; d < p->unit->device_count; d++) {
-        if (p->refused[d] || (like != TU__NOWHERE && !same_kind(p, like, d))) continue;
+        if (p->refused[d] || (like != TU__UNPLACED && !same_kind(p, like, d))) continue;
         uint64_t bytes = input_bytes_on(p, node, d);
-        if (*device != TU__NOWHERE && bytes <= most) continue;
+        if (*device != TU__UNPLACED && bytes <= most_bytes) continue;
         tu_status status = tu__placer_supports(p, d, node);
         if (status == TU_UNSUPPORTED) {
             p->refused[d] = true;
-            note_refusal(p, node, d);
+            record_refusal(p, node, d);
             continue;
         }
         TU_TRY(status);
         *device = d;
-        most = bytes;
+        most_bytes = bytes;
     }
     return TU_OK;
 }
 
-/* Names with commas and a last "and". */
+/* Formats names as "a, b and c". */
 static const char *list_devices(const tu__placer *p, tu__text *text) {
     for (size_t i = 0; i < p->unit->device_count; i++)
         tu__text_printf(text, "%s%s",
@@ -148,61 +149,63 @@ static const char *list_devices(const tu__placer *p, tu__text *text) {
     return tu__text_string(text);
 }
 
-static tu_status refuse_everywhere(tu__placer *p, const tu__node *node) {
-    tu__text known = {0};
-    tu_fail(TU_UNSUPPORTED,
-            "no device of the program takes %s '%s' (%s): it has %s; add one that does, as in \"%s,cpu:0\"",
-            node->op->name, node->name, node->refused ? node->refused : "", list_devices(p, &known),
-            p->unit->devices[0]);
-    tu__text_free(&known);
+static tu_status fail_unsupported(tu__placer *p, const tu__node *node) {
+    tu__text devices_text = {0};
+    tu_fail(
+        TU_UNSUPPORTED,
+        "no device of the program supports %s '%s' (%s): its devices are %s; add one that does, as in \"%s,cpu:0\"",
+        node->op->name, node->name, node->refused ? node->refused : "", list_devices(p, &devices_text),
+        p->unit->devices[0]);
+    tu__text_free(&devices_text);
     return TU_UNSUPPORTED;
 }
 
-/* Any device of the program, and one more on the host where that is allowed. */
-static tu_status nearest_of_all(tu__placer *p, tu__node *node, uint32_t *device) {
-    TU_TRY(nearest(p, node, TU__NOWHERE, device));
-    if (*device != TU__NOWHERE) return TU_OK;
-    if (!p->how->add_host || p->how->strict || p->helped) return refuse_everywhere(p, node);
-    TU_TRY(p->how->add_host(p->how->context, p->unit));
-    p->helped = true;
+/* Like find_nearest over all devices of the program; adds a host device if that is allowed and necessary. */
+static tu_status find_nearest_or_add_host(tu__placer *p, tu__node *node, uint32_t *device) {
+    TU_TRY(find_nearest(p, node, TU__UNPLACED, device));
+    if (*device != TU__UNPLACED) return TU_OK;
+    if (!p->options->add_host || p->options->strict || p->added_host) return fail_unsupported(p, node);
+    TU_TRY(p->options->add_host(p->options->context, p->unit));
+    p->added_host = true;
     uint32_t added = (uint32_t)p->unit->device_count - 1;
-    p->own[added] = tu__arena_string(&p->unit->graph->arena, p->unit->devices[added]);
-    if (!p->own[added]) return TU_NO_MEMORY;
-    TU_TRY(nearest(p, node, TU__NOWHERE, device));
-    return *device == TU__NOWHERE ? refuse_everywhere(p, node) : TU_OK;
+    p->device_names[added] = tu__arena_string(&p->unit->graph->arena, p->unit->devices[added]);
+    if (!p->device_names[added]) return TU_NO_MEMORY;
+    TU_TRY(find_nearest(p, node, TU__UNPLACED, device));
+    return *device == TU__UNPLACED ? fail_unsupported(p, node) : TU_OK;
 }
 
-static void forget_refusals(tu__placer *p) {
+static void clear_refusals(tu__placer *p) {
     memset(p->refused, 0, sizeof p->refused);
 }
 
-/* ---- Told ---- */
+/* ---- Pinned nodes ---- */
 
-static tu_status unknown_device(const tu__placer *p, const tu__node *node, const char *name,
-                                const char *who) {
-    tu__text known = {0};
-    tu_fail(TU_NOT_FOUND, "%s '%s' is for the device '%s'%s, which is none of the program's: it has %s",
-            node->op->name, node->name, name, who, list_devices(p, &known));
-    tu__text_free(&known);
+static tu_status fail_unknown_device(const tu__placer *p, const tu__node *node, const char *name,
+                                     const char *source) {
+    tu__text devices_text = {0};
+    tu_fail(TU_NOT_FOUND,
+            "%s '%s' is placed on '%s'%s, which is not a device of the program: its devices are %s",
+            node->op->name, node->name, name, source, list_devices(p, &devices_text));
+    tu__text_free(&devices_text);
     return TU_NOT_FOUND;
 }
 
-/* What stands behind "grad/" in a name; NULL: it is no gradient's. */
-static const char *after_grad(const char *name) {
+/* Returns the part of a gradient's name after "grad/", or NULL if the name is not a gradient's. */
+static const char *forward_name(const char *name) {
     if (strncmp(name, "grad/", 5) == 0) return name + 5;
     const char *grad = strstr(name, "/grad/");
     return grad ? grad + 6 : NULL;
 }
 
-/* A node's name, or what a gradient is the gradient of: "grad/conv1/conv2d/dx" fits what fits "conv1/conv2d/dx". */
-static bool fits(const char *pattern, const char *name) {
+/* Matches a node's name; for a gradient also the forward name: "conv1/conv2d/dx" for "grad/conv1/conv2d/dx". */
+static bool name_matches(const char *pattern, const char *name) {
     if (tu__pattern_fits(pattern, name)) return true;
-    const char *forward = after_grad(name);
+    const char *forward = forward_name(name);
     return forward && tu__pattern_fits(pattern, forward);
 }
 
-/* "PATTERN=DEVICE" of at most 256 characters, as two strings in `text`, the second from `*device_at` on. */
-static tu_status cut_rule(const char *rule, size_t length, char text[256], size_t *device_at) {
+/* Splits "PATTERN=DEVICE" of at most 255 characters into two strings in `text`; the second starts at `*device_at`. */
+static tu_status split_rule(const char *rule, size_t length, char text[256], size_t *device_at) {
     char *equals = NULL;
     if (length < 256) {
         snprintf(text, 256, "%.*s", (int)length, rule);
@@ -216,99 +219,102 @@ static tu_status cut_rule(const char *rule, size_t length, char text[256], size_
     return TU_OK;
 }
 
-static bool fits_any(const tu_graph *g, const char *pattern) {
+static bool matches_any_node(const tu_graph *g, const char *pattern) {
     for (uint32_t i = 0; i < g->node_count; i++)
-        if (fits(pattern, g->nodes[i]->name)) return true;
+        if (name_matches(pattern, g->nodes[i]->name)) return true;
     return false;
 }
 
-/* Also those that no node would reach. One that fits no name is misspelt more often than not, but noted only: the programs of
- * one network have different operations. */
-static tu_status check_patterns(tu__placer *p) {
+/* Validates all rules, also those that match no node, and records the first pattern that matches no node. Such a
+ * pattern is probably misspelt, but is no error: other programs of the same network may have the operation. */
+static tu_status find_unmatched_pattern(tu__placer *p) {
     tu__unit *unit = p->unit;
     char text[256];
     size_t device_at;
-    for (const char *rule = p->how->patterns; rule && *rule;) {
+    for (const char *rule = p->options->patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
-        TU_TRY(cut_rule(rule, length, text, &device_at));
-        if (!*unit->unfitting && !fits_any(unit->graph, text))
+        TU_TRY(split_rule(rule, length, text, &device_at));
+        if (!*unit->unfitting && !matches_any_node(unit->graph, text))
             snprintf(unit->unfitting, sizeof unit->unfitting, "%s", text);
         rule += length + (rule[length] == ',');
     }
     return TU_OK;
 }
 
-static tu_status told_by_pattern(tu__placer *p, tu__node *node) {
+static tu_status pin_by_pattern(tu__placer *p, tu__node *node) {
     char text[256];
     size_t device_at = 0;
-    for (const char *rule = p->how->patterns; rule && *rule;) {
+    for (const char *rule = p->options->patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
-        TU_TRY(cut_rule(rule, length, text, &device_at));
-        if (fits(text, node->name)) {
-            const char *device = text + device_at;
-            uint32_t at = find_device(p, device, strlen(device));
-            if (at == TU__NOWHERE) return unknown_device(p, node, device, " by a pattern");
-            p->told[node->id] = true;
-            return tu__placer_put(p, node, at,
-                                  tu__placer_reason(p, "told by the pattern %s=%s", text, device));
+        TU_TRY(split_rule(rule, length, text, &device_at));
+        if (name_matches(text, node->name)) {
+            const char *name = text + device_at;
+            uint32_t device = find_device(p, name, strlen(name));
+            if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, " by a pattern");
+            p->pinned[node->id] = true;
+            return tu__placer_put(p, node, device,
+                                  tu__placer_reason(p, "placed by pattern %s=%s", text, name));
         }
         rule += length + (rule[length] == ',');
     }
     return TU_OK;
 }
 
-static tu_status told_by_function(tu__placer *p, tu__node *node) {
-    const char *name = p->how->by ? p->how->by(p->unit->graph, node->id, p->how->by_context) : NULL;
+static tu_status pin_by_function(tu__placer *p, tu__node *node) {
+    const char *name =
+        p->options->by ? p->options->by(p->unit->graph, node->id, p->options->by_context) : NULL;
     if (!name) return TU_OK;
-    uint32_t at = find_device(p, name, strlen(name));
-    if (at == TU__NOWHERE) return unknown_device(p, node, name, " by the placement function");
-    p->told[node->id] = true;
-    return tu__placer_put(p, node, at, "told by the placement function");
+    uint32_t device = find_device(p, name, strlen(name));
+    if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, " by the placement function");
+    p->pinned[node->id] = true;
+    return tu__placer_put(p, node, device, "placed by the placement function");
 }
 
-static tu_status told_by_graph(tu__placer *p, tu__node *node, const char *name) {
+static tu_status pin_by_graph(tu__placer *p, tu__node *node, const char *name) {
     if (!name) return TU_OK;
-    uint32_t at = find_device(p, name, strlen(name));
-    if (at == TU__NOWHERE) return unknown_device(p, node, name, "");
-    p->told[node->id] = true;
+    uint32_t device = find_device(p, name, strlen(name));
+    if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, "");
+    p->pinned[node->id] = true;
     bool replicated = p->unit->replication.strategy != TU__SINGLE;
-    return tu__placer_put(p, node, at, replicated ? "told by the strategy" : "told by tu_with_device");
+    return tu__placer_put(p, node, device,
+                          replicated ? "placed by the strategy" : "placed by tu_with_device");
 }
 
-static tu_status find_told(tu__placer *p, tu__node *node) {
+static tu_status find_pin(tu__placer *p, tu__node *node) {
     const char *scope = node->device;
     node->device = node->why = node->refused = NULL;
-    if (node->op->code == TU__OP_ASSIGN) return TU_OK; /* where its variable is */
-    TU_TRY(told_by_pattern(p, node));
-    if (!p->told[node->id]) TU_TRY(told_by_function(p, node));
-    if (!p->told[node->id]) TU_TRY(told_by_graph(p, node, scope));
+    if (node->op->code == TU__OP_ASSIGN) return TU_OK; /* placed with its variable */
+    TU_TRY(pin_by_pattern(p, node));
+    if (!p->pinned[node->id]) TU_TRY(pin_by_function(p, node));
+    if (!p->pinned[node->id]) TU_TRY(pin_by_graph(p, node, scope));
     return TU_OK;
 }
 
-/* Moves a node that was told to be where it cannot, with its reason. */
-static tu_status confirm_told(tu__placer *p, tu__node *node) {
-    uint32_t told = p->at[node->id], at;
-    tu_status status = tu__placer_supports(p, told, node);
+/* Moves a pinned node if its device does not support it, and records the reason. */
+static tu_status check_pin(tu__placer *p, tu__node *node) {
+    uint32_t pinned = p->device_of[node->id], device;
+    tu_status status = tu__placer_supports(p, pinned, node);
     if (status != TU_UNSUPPORTED) return status;
-    if (p->how->strict)
-        return tu_fail(TU_UNSUPPORTED, "%s '%s' cannot be on %s: %s (it is %s, and placement is strict)",
-                       node->op->name, node->name, p->unit->devices[told], tu_message(), node->why);
-    forget_refusals(p);
-    p->refused[told] = true;
-    note_refusal(p, node, told);
-    p->at[node->id] = TU__NOWHERE;
-    TU_TRY(nearest_of_all(p, node, &at));
+    if (p->options->strict)
+        return tu_fail(TU_UNSUPPORTED, "%s '%s' cannot run on %s: %s (it was %s, and placement is strict)",
+                       node->op->name, node->name, p->unit->devices[pinned], tu_message(), node->why);
+    clear_refusals(p);
+    p->refused[pinned] = true;
+    record_refusal(p, node, pinned);
+    p->device_of[node->id] = TU__UNPLACED;
+    TU_TRY(find_nearest_or_add_host(p, node, &device));
     node->moved = true;
-    return tu__placer_put(p, node, at,
-                          tu__placer_reason(p, "%s, but %s does not take it: the nearest that does",
-                                            node->why, p->unit->devices[told]));
+    return tu__placer_put(
+        p, node, device,
+        tu__placer_reason(p, "%s, but %s does not support it: moved to the nearest device that does",
+                          node->why, p->unit->devices[pinned]));
 }
 
-/* ---- Left to the engine ---- */
+/* ---- Default placement ---- */
 
-/* The operation whose gradient a node is part of: "conv1/conv2d" of "grad/conv1/conv2d/dx". */
+/* Finds the forward operation that a gradient belongs to: "conv1/conv2d" for "grad/conv1/conv2d/dx". */
 static tu_status find_forward(const tu__placer *p, const tu__node *node, const tu__node **forward) {
-    const char *name = after_grad(node->name);
+    const char *name = forward_name(node->name);
     *forward = NULL;
     if (!name) return TU_OK;
     char *path = tu__alloc(strlen(name) + 1, "a name");
@@ -322,72 +328,73 @@ static tu_status find_forward(const tu__placer *p, const tu__node *node, const t
     return TU_OK;
 }
 
-/* Places a gradient beside what it is the gradient of, where that was free to choose too. */
+/* Places a gradient on the device of its forward operation, if that device is of the preferred kind. */
 static tu_status place_gradient(tu__placer *p, tu__node *node) {
     const tu__node *forward;
     TU_TRY(find_forward(p, node, &forward));
-    uint32_t at = forward ? p->at[forward->id] : TU__NOWHERE;
-    if (at == TU__NOWHERE || !same_kind(p, p->preferred, at)) return TU_OK;
-    tu_status status = tu__placer_supports(p, at, node);
+    uint32_t device = forward ? p->device_of[forward->id] : TU__UNPLACED;
+    if (device == TU__UNPLACED || !same_kind(p, p->preferred, device)) return TU_OK;
+    tu_status status = tu__placer_supports(p, device, node);
     if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;
-    return tu__placer_put(p, node, at,
-                          tu__placer_reason(p, "beside '%s', whose gradient it is", forward->name));
+    return tu__placer_put(p, node, device,
+                          tu__placer_reason(p, "on the device of '%s', whose gradient it is", forward->name));
 }
 
-static const char *why_free(tu__placer *p, const tu__node *node, uint32_t at) {
+static const char *free_choice_reason(tu__placer *p, const tu__node *node, uint32_t device) {
     if (p->unit->device_count == 1) return "the only device";
-    uint64_t bytes = input_bytes_on(p, node, at);
-    if (bytes) return tu__placer_reason(p, "near its inputs: %" PRIu64 " bytes of them are there", bytes);
-    if (at != p->preferred) return "the first of its kind that takes it";
-    return is_host(p, at) ? "the first device" : "the first GPU";
+    uint64_t bytes = input_bytes_on(p, node, device);
+    if (bytes)
+        return tu__placer_reason(p, "near its inputs: %" PRIu64 " bytes of them are on this device", bytes);
+    if (device != p->preferred) return "the first device of its kind that supports it";
+    return is_host(p, device) ? "the first device" : "the first GPU";
 }
 
-static tu_status place_freely(tu__placer *p, tu__node *node) {
-    uint32_t at;
+static tu_status place_by_default(tu__placer *p, tu__node *node) {
+    uint32_t device;
     if (p->unit->device_count > 1 && !node->group) TU_TRY(place_gradient(p, node));
-    if (p->at[node->id] != TU__NOWHERE) return TU_OK;
-    forget_refusals(p);
-    TU_TRY(nearest(p, node, p->preferred, &at));
-    if (at == TU__NOWHERE) {
-        TU_TRY(nearest_of_all(p, node, &at));
-        node->moved = p->helped && at + 1 == p->unit->device_count;
-        return tu__placer_put(p, node, at, "the nearest device that takes it");
+    if (p->device_of[node->id] != TU__UNPLACED) return TU_OK;
+    clear_refusals(p);
+    TU_TRY(find_nearest(p, node, p->preferred, &device));
+    if (device == TU__UNPLACED) {
+        TU_TRY(find_nearest_or_add_host(p, node, &device));
+        node->moved = p->added_host && device + 1 == p->unit->device_count;
+        return tu__placer_put(p, node, device, "the nearest device that supports it");
     }
-    return tu__placer_put(p, node, at, why_free(p, node, at));
+    return tu__placer_put(p, node, device, free_choice_reason(p, node, device));
 }
 
-/* What hangs on no input and on nothing that is placed: steps of an optimizer before they meet a gradient, a learning rate. */
-static bool follows_reader(tu__placer *p, const tu__node *node) {
+/* True if the node depends on no input and on nothing placed yet: optimizer state updates, a learning rate. */
+static bool can_follow_reader(tu__placer *p, const tu__node *node) {
     if (node->group || p->unit->device_count == 1) return false;
     bool read = false;
     for (uint32_t i = 0; i < node->input_count; i++) {
         uint32_t source = node->inputs[i].node;
         tu__opcode code = p->unit->graph->nodes[source]->op->code;
-        if (code == TU__OP_INPUT || p->at[source] != TU__NOWHERE) return false;
+        if (code == TU__OP_INPUT || p->device_of[source] != TU__UNPLACED) return false;
         read = true;
     }
     return read;
 }
 
-/* From the end to the beginning, so that a chain goes where its last member does. */
+/* Iterates backwards, so that a chain of nodes is placed with the reader of its last node. */
 static tu_status place_followers(tu__placer *p) {
     const tu_graph *g = p->unit->graph;
-    for (uint32_t i = 0; i < g->node_count; i++) p->reader[i] = TU__NOWHERE;
+    for (uint32_t i = 0; i < g->node_count; i++) p->reader[i] = TU__UNPLACED;
     for (uint32_t id = g->node_count; id-- > 0;) {
         tu__node *node = g->nodes[id];
-        if (p->at[id] == TU__NOWHERE && tu__node_is_computed(node)) {
-            uint32_t at = p->reader[id] == TU__NOWHERE ? TU__NOWHERE : p->at[p->reader[id]];
-            tu_status status = at == TU__NOWHERE ? TU_UNSUPPORTED : tu__placer_supports(p, at, node);
+        if (p->device_of[id] == TU__UNPLACED && tu__node_is_computed(node)) {
+            uint32_t device = p->reader[id] == TU__UNPLACED ? TU__UNPLACED : p->device_of[p->reader[id]];
+            tu_status status = device == TU__UNPLACED ? TU_UNSUPPORTED : tu__placer_supports(p, device, node);
             if (status == TU_OK)
                 status = tu__placer_put(
-                    p, node, at,
+                    p, node, device,
                     tu__placer_reason(p, "with its first reader '%s'", g->nodes[p->reader[id]]->name));
             else if (status == TU_UNSUPPORTED)
-                status = place_freely(p, node);
+                status = place_by_default(p, node);
             TU_TRY(status);
         }
-        for (uint32_t i = 0; i < node->input_count; i++) /* the last one noted is the first in the graph */
-            if (p->at[id] != TU__NOWHERE) p->reader[node->inputs[i].node] = id;
+        for (uint32_t i = 0; i < node->input_count; i++) /* backwards: the last write is the first reader */
+            if (p->device_of[id] != TU__UNPLACED) p->reader[node->inputs[i].node] = id;
     }
     return TU_OK;
 }
@@ -395,18 +402,18 @@ static tu_status place_followers(tu__placer *p) {
 static tu_status place_computed(tu__placer *p) {
     for (uint32_t i = 0; i < p->unit->graph->node_count; i++) {
         tu__node *node = p->unit->graph->nodes[i];
-        if (p->at[i] != TU__NOWHERE)
-            TU_TRY(p->told[i] ? confirm_told(p, node) : TU_OK);
-        else if (tu__node_is_computed(node) && !follows_reader(p, node))
-            TU_TRY(place_freely(p, node));
-        if (node->group) TU_TRY(tu__placer_gather(p, node));
+        if (p->device_of[i] != TU__UNPLACED)
+            TU_TRY(p->pinned[i] ? check_pin(p, node) : TU_OK);
+        else if (tu__node_is_computed(node) && !can_follow_reader(p, node))
+            TU_TRY(place_by_default(p, node));
+        if (node->group) TU_TRY(tu__placer_place_group(p, node));
     }
     return TU_OK;
 }
 
-/* ---- Small work of the host's ---- */
+/* ---- Small results that the host reads ---- */
 
-enum { BY_NOBODY = TU__NOWHERE, BY_SEVERAL = TU__NOWHERE - 1 };
+enum { NO_READER = TU__UNPLACED, SEVERAL_READERS = TU__UNPLACED - 1 };
 
 static bool is_small(const tu__placer *p, const tu__node *node) {
     uint64_t in = 0, out = 0;
@@ -416,27 +423,29 @@ static bool is_small(const tu__placer *p, const tu__node *node) {
     return in <= FEW_BYTES && out <= FEW_BYTES;
 }
 
-static tu_status bring_to_reader(tu__placer *p, tu__node *node, uint32_t reader) {
-    bool free = tu__node_is_computed(node) && !p->told[node->id] && !node->group && !node->moved;
-    if (!free || reader >= p->unit->device_count || reader == p->at[node->id]) return TU_OK;
-    if (is_host(p, p->at[node->id]) || !is_host(p, reader) || !is_small(p, node)) return TU_OK;
+static tu_status move_to_reader(tu__placer *p, tu__node *node, uint32_t reader) {
+    bool is_movable = tu__node_is_computed(node) && !p->pinned[node->id] && !node->group && !node->moved;
+    if (!is_movable || reader >= p->unit->device_count || reader == p->device_of[node->id]) return TU_OK;
+    if (is_host(p, p->device_of[node->id]) || !is_host(p, reader) || !is_small(p, node)) return TU_OK;
     tu_status status = tu__placer_supports(p, reader, node);
     if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;
     return tu__placer_put(p, node, reader,
-                          tu__placer_reason(p, "a few bytes, which only %s reads", p->unit->devices[reader]));
+                          tu__placer_reason(p, "small, and only %s reads it", p->unit->devices[reader]));
 }
 
-/* From the end to the beginning, so that a chain of small steps comes along. */
+/* Iterates backwards, so that a chain of small operations moves as a whole. */
 static tu_status keep_small_work_on_host(tu__placer *p) {
     uint32_t count = p->unit->graph->node_count;
-    for (uint32_t i = 0; i < count; i++) p->reader[i] = BY_NOBODY;
-    for (size_t i = 0; i < p->unit->fetch_count; i++) p->reader[p->unit->fetch[i].node] = BY_SEVERAL;
+    for (uint32_t i = 0; i < count; i++) p->reader[i] = NO_READER;
+    for (size_t i = 0; i < p->unit->fetch_count; i++) p->reader[p->unit->fetch[i].node] = SEVERAL_READERS;
     for (uint32_t id = count; id-- > 0;) {
         tu__node *node = p->unit->graph->nodes[id];
-        TU_TRY(bring_to_reader(p, node, p->reader[id]));
+        TU_TRY(move_to_reader(p, node, p->reader[id]));
         for (uint32_t i = 0; i < node->input_count; i++) {
-            uint32_t *reader = &p->reader[node->inputs[i].node], at = p->at[id];
-            *reader = *reader == BY_NOBODY && at != TU__NOWHERE ? at : *reader == at ? at : BY_SEVERAL;
+            uint32_t *reader = &p->reader[node->inputs[i].node], device = p->device_of[id];
+            *reader = *reader == NO_READER && device != TU__UNPLACED ? device
+                      : *reader == device                            ? device
+                                                                     : SEVERAL_READERS;
         }
     }
     return TU_OK;
@@ -444,33 +453,34 @@ static tu_status keep_small_work_on_host(tu__placer *p) {
 
 /* ---- Leaves and assignments ---- */
 
-static tu_status follow(tu__placer *p, tu__node *node, const tu__node *leader, const char *what) {
-    if (p->at[node->id] != TU__NOWHERE || p->at[leader->id] == TU__NOWHERE) return TU_OK;
-    TU_TRY(
-        tu__placer_put(p, node, p->at[leader->id], tu__placer_reason(p, "with %s '%s'", what, leader->name)));
-    return node->group ? tu__placer_gather(p, node) : TU_OK;
+static tu_status place_with(tu__placer *p, tu__node *node, const tu__node *leader, const char *what) {
+    if (p->device_of[node->id] != TU__UNPLACED || p->device_of[leader->id] == TU__UNPLACED) return TU_OK;
+    TU_TRY(tu__placer_put(p, node, p->device_of[leader->id],
+                          tu__placer_reason(p, "with %s '%s'", what, leader->name)));
+    return node->group ? tu__placer_place_group(p, node) : TU_OK;
 }
 
-/* A leaf goes with its first reader. */
+/* Places a leaf with its first reader. */
 static tu_status place_read_leaves(tu__placer *p) {
     tu_graph *g = p->unit->graph;
     for (uint32_t i = 0; i < g->node_count; i++) {
         const tu__node *node = g->nodes[i];
         for (uint32_t k = 0; node->op->code != TU__OP_ASSIGN && k < node->input_count; k++)
-            TU_TRY(follow(p, g->nodes[node->inputs[k].node], node, "its first reader"));
+            TU_TRY(place_with(p, g->nodes[node->inputs[k].node], node, "its first reader"));
     }
     return TU_OK;
 }
 
-/* A variable that is only assigned goes with what is assigned to it, and a leaf that is only assigned with its variable. */
+/* Places a variable that is only assigned with the assigned value, and a leaf that is only assigned with its
+ * variable. */
 static tu_status place_assigned_leaves(tu__placer *p) {
     tu_graph *g = p->unit->graph;
     for (uint32_t i = 0; i < g->node_count; i++) {
         if (g->nodes[i]->op->code != TU__OP_ASSIGN) continue;
         tu__node *variable = g->nodes[g->nodes[i]->inputs[0].node],
                  *next = g->nodes[g->nodes[i]->inputs[1].node];
-        TU_TRY(follow(p, variable, next, "its next value"));
-        TU_TRY(follow(p, next, variable, "the variable it goes to,"));
+        TU_TRY(place_with(p, variable, next, "its next value"));
+        TU_TRY(place_with(p, next, variable, "its target variable"));
     }
     return TU_OK;
 }
@@ -480,28 +490,28 @@ static tu_status place_leaves(tu__placer *p) {
     TU_TRY(place_read_leaves(p));
     TU_TRY(place_assigned_leaves(p));
     for (uint32_t i = 0; i < g->node_count; i++)
-        if (p->at[i] == TU__NOWHERE && g->nodes[i]->op->code != TU__OP_ASSIGN)
+        if (p->device_of[i] == TU__UNPLACED && g->nodes[i]->op->code != TU__OP_ASSIGN)
             TU_TRY(tu__placer_put(p, g->nodes[i], p->preferred, "no operation reads it: the first device"));
     for (uint32_t i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op->code == TU__OP_ASSIGN)
-            TU_TRY(follow(p, g->nodes[i], g->nodes[g->nodes[i]->inputs[0].node], "its variable"));
+            TU_TRY(place_with(p, g->nodes[i], g->nodes[g->nodes[i]->inputs[0].node], "its variable"));
     return TU_OK;
 }
 
-/* ---- All of it ---- */
+/* ---- The pass ---- */
 
 static tu_status place_all(tu__placer *p) {
     tu_graph *g = p->unit->graph;
-    for (uint32_t i = 0; i < g->node_count; i++) p->at[i] = TU__NOWHERE;
+    for (uint32_t i = 0; i < g->node_count; i++) p->device_of[i] = TU__UNPLACED;
     for (size_t i = 0; i < p->unit->device_count; i++) {
-        p->own[i] = tu__arena_string(&g->arena, p->unit->devices[i]);
-        if (!p->own[i]) return TU_NO_MEMORY;
+        p->device_names[i] = tu__arena_string(&g->arena, p->unit->devices[i]);
+        if (!p->device_names[i]) return TU_NO_MEMORY;
     }
     while (p->preferred < p->unit->device_count && is_host(p, p->preferred)) p->preferred++;
     if (p->preferred == p->unit->device_count) p->preferred = 0;
-    TU_TRY(check_patterns(p));
-    for (uint32_t i = 0; i < g->node_count; i++) TU_TRY(find_told(p, g->nodes[i]));
-    TU_TRY(tu__placer_group(p));
+    TU_TRY(find_unmatched_pattern(p));
+    for (uint32_t i = 0; i < g->node_count; i++) TU_TRY(find_pin(p, g->nodes[i]));
+    TU_TRY(tu__placer_pin_groups(p));
     TU_TRY(place_computed(p));
     TU_TRY(place_followers(p));
     TU_TRY(keep_small_work_on_host(p));
@@ -512,18 +522,19 @@ tu_status tu__pass_place(tu__unit *unit) {
     if (unit->device_count == 0)
         return tu_fail(TU_INVALID, "a program needs a device: expected for example \"cpu:0\"");
     if (unit->device_count > TU__MAX_PLACES)
-        return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MAX_PLACES);
+        return tu_fail(TU_UNSUPPORTED, "%zu devices: a program has at most %d", unit->device_count,
+                       TU__MAX_PLACES);
     size_t nodes = (size_t)unit->graph->node_count + 1;
     tu__arena arena = {.purpose = "a pass"};
     tu__placer p = {.unit = unit,
-                    .how = unit->placing ? unit->placing : &by_graph_alone,
-                    .at = tu__arena_alloc(&arena, nodes * sizeof *p.at),
-                    .told = tu__arena_alloc(&arena, nodes),
+                    .options = unit->placing ? unit->placing : &no_options,
+                    .device_of = tu__arena_alloc(&arena, nodes * sizeof *p.device_of),
+                    .pinned = tu__arena_alloc(&arena, nodes),
                     .reader = tu__arena_alloc(&arena, nodes * sizeof *p.reader),
                     .next_member = tu__arena_alloc(&arena, nodes * sizeof *p.next_member),
                     .first_member = tu__arena_alloc(&arena, ((size_t)unit->graph->group_count + 1) *
                                                                 sizeof *p.first_member)};
-    bool ready = p.at && p.told && p.reader && p.next_member && p.first_member;
+    bool ready = p.device_of && p.pinned && p.reader && p.next_member && p.first_member;
     tu_status status = ready ? place_all(&p) : TU_NO_MEMORY;
     tu__arena_free(&arena);
     return status;

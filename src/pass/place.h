@@ -1,44 +1,46 @@
-/* What the two files of the pass `place` share: place.c finds devices for nodes, place_groups.c for those that belong
- * together. */
+/* Shared by the two files of the pass `place`: place.c assigns devices to single nodes, place_groups.c to groups of
+ * colocated nodes. */
 #ifndef TU__PASS_PLACE_H
 #define TU__PASS_PLACE_H
 
 #include "pass/pass.h"
 
-#define TU__NOWHERE UINT32_MAX
+#define TU__UNPLACED UINT32_MAX
 
-enum { TU__MAX_PLACES = 64 }; /* devices of a unit, without one that is added */
+enum { TU__MAX_PLACES = 64 }; /* devices of a unit, not counting an added host device */
 
 typedef struct tu__placer {
     tu__unit *unit;
-    const tu__placing *how;
-    const char
-        *own[TU__MAX_PLACES + 1]; /* names of the devices, as the graph keeps them: it may outlive the list */
-    bool refused[TU__MAX_PLACES + 1]; /* per device: it would not have the node in question */
-    uint32_t preferred;               /* what the engine may choose freely goes to this kind of device */
-    bool helped;                      /* a device on the host was added */
-    bool failed;                      /* memory ran out for a reason */
+    const tu__placing *options;
+    /* In the graph's arena, since the graph may outlive the unit's list. */
+    const char *device_names[TU__MAX_PLACES + 1];
+    bool refused[TU__MAX_PLACES + 1]; /* per device: it does not support the node being placed */
+    uint32_t preferred;               /* nodes without a pinned device go to devices of this kind */
+    bool added_host;                  /* a host device was added to the unit */
+    bool failed;                      /* out of memory while formatting a reason */
     /* per node */
-    uint32_t *at; /* the device's number, or TU__NOWHERE */
-    bool *told;
-    uint32_t *reader; /* the only device that reads it */
+    uint32_t *device_of; /* index of its device, or TU__UNPLACED */
+    bool *pinned;        /* the user or the strategy chose the device */
+    uint32_t *reader;    /* used by place_followers and keep_small_work_on_host */
     uint32_t *next_member;
     /* per group */
     uint32_t *first_member;
 } tu__placer;
 
-/* A reason in the graph's memory. */
+/* Formats a reason into the graph's memory. */
 const char *tu__placer_reason(tu__placer *p, const char *format, ...) TU_PRINTF(2, 3);
-/* Places a node, for a reason that the graph keeps. */
+/* Assigns a device to a node; the graph keeps `why`. */
 tu_status tu__placer_put(tu__placer *p, tu__node *node, uint32_t device, const char *why);
-/* Whether the device takes the node, and all that are colocated with it. */
+/* Returns TU_OK if the device supports the node and all nodes colocated with it, else TU_UNSUPPORTED. */
 tu_status tu__placer_supports(const tu__placer *p, uint32_t device, const tu__node *node);
 
-/* place_groups.c. Links the members of every group; what one was told, all are told. */
-tu_status tu__placer_group(tu__placer *p);
-/* The first member of a node's group. */
-uint32_t tu__placer_first(const tu__placer *p, const tu__node *node);
-/* Brings all members of a node's group to where it was placed. */
-tu_status tu__placer_gather(tu__placer *p, const tu__node *node);
+/* ---- place_groups.c ---- */
+
+/* Links the members of every group, and pins all members to the device that one of them is pinned to. */
+tu_status tu__placer_pin_groups(tu__placer *p);
+/* Returns the first member of a node's group. */
+uint32_t tu__placer_first_member(const tu__placer *p, const tu__node *node);
+/* Assigns the node's device to all members of its group. */
+tu_status tu__placer_place_group(tu__placer *p, const tu__node *node);
 
 #endif

@@ -1,26 +1,26 @@
-/* precision: a graph built in f32 computes in bf16 or f16 where that pays, in f32 where half would hurt.
+/* precision: mixed precision. Runs a graph built in f32 in bf16 or f16 where that is faster, and in f32 where half
+ * precision would be too inaccurate.
  *
- * Convolutions and matrix products take half the time in half precision, and what lies between them half the
- * memory traffic; both accumulate in f32 inside their kernels. Sums over many elements, exponentials and the
- * small steps of an optimizer lose what a short mantissa cannot hold. So every operation has a class, in a
- * table below:
+ * Convolutions and matrix products take half the time in half precision, and the operations between them half the
+ * memory traffic; both accumulate in f32 inside their kernels. Sums over many elements, exponentials and the small
+ * steps of an optimizer need a longer mantissa. So every operation has a class, in the table below:
  *
  *   PRODUCT   its f32 inputs are cast to half, its output is half
- *   BETWEEN   half where any input is half already: pointwise operations, pooling, LRN, moving elements
- *   NORM      activations half where they come so; parameters and statistics f32
- *   EXACT     f32: softmax and losses, exponentials, linear algebra and the products in its gradients,
- *             reductions to one number
- *   AS_BUILT  reads and gives what it was built with: leaves, variables, assignments, casts, draws, custom
- *             operations
+ *   BETWEEN   half if any input is half already: pointwise operations, pooling, LRN, operations that move elements
+ *   NORM      activations are half if the input is; parameters and statistics are f32
+ *   EXACT     f32: softmax and losses, exponentials, linear algebra and the products in its gradients, reductions to
+ *             one number
+ *   AS_BUILT  keeps the types it was built with: leaves, variables, assignments, casts, random numbers, custom
+ *   operations
  *
- * Three rules reach further than one operation:
- *   - variables and their updates are f32 (master weights): going back from an assignment, pointwise
- *     operations on tensors of the variable's shape are EXACT; a gradient is cast to f32 where it enters;
- *   - a reduction whose result is reduced to one number is EXACT as that is;
- *   - a pointwise operation that only EXACT ones read is EXACT: rounding in between serves nobody.
+ * Three rules consider the neighbours of an operation:
+ *   - variables and their updates are f32 (master weights): pointwise operations on tensors of the variable's shape
+ *     that lead to an assignment are EXACT; a gradient is cast to f32 where it enters them;
+ *   - a reduction whose result is reduced further to one number is EXACT too;
+ *   - a pointwise operation that only EXACT ones read is EXACT, since rounding its result would save nothing.
  *
- * A value is cast once in each direction, however many read it. What the user fetches has the type it was
- * built with. Values of other types than f32 are left alone. */
+ * A value is cast at most once per direction, however many nodes read it. Fetched values keep the type they were
+ * built with. Values of types other than f32 are not changed. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -32,7 +32,7 @@
 
 typedef enum class { AS_BUILT, BETWEEN, PRODUCT, NORM, EXACT } class;
 
-/* Pointwise operations that are not here are BETWEEN; all others AS_BUILT. */
+/* Pointwise operations that are not listed are BETWEEN; all others are AS_BUILT. */
 static const struct {
     tu__opcode op;
     class is;
@@ -40,7 +40,7 @@ static const struct {
     {TU__OP_CONV2D, PRODUCT},
     {TU__OP_CONV2D_DX, PRODUCT},
     {TU__OP_CONV2D_DW, PRODUCT},
-    {TU__OP_MATMUL, PRODUCT}, /* those not marked exact: see class_of */
+    {TU__OP_MATMUL, PRODUCT}, /* unless its attribute `exact` is set: see class_of */
 
     {TU__OP_MAX_POOL, BETWEEN},
     {TU__OP_MAX_POOL_GRAD, BETWEEN},
@@ -49,7 +49,7 @@ static const struct {
     {TU__OP_AVG_POOL_GRAD, BETWEEN},
     {TU__OP_LRN, BETWEEN},
     {TU__OP_LRN_GRAD, BETWEEN},
-    {TU__OP_SUM, BETWEEN}, /* those with more than one result: see class_of */
+    {TU__OP_SUM, BETWEEN}, /* unless the result is one number: see class_of */
     {TU__OP_MEAN, BETWEEN},
     {TU__OP_REDUCE_MAX, BETWEEN},
     {TU__OP_REDUCE_MIN, BETWEEN},
@@ -114,9 +114,10 @@ static class class_in_table(const tu__node *node) {
 typedef struct precision {
     tu__rewrite r;
     tu_dtype half;
-    class *of;                    /* per node of the old graph */
-    bool *mark;                   /* per node: the scratch of a rule that reaches further */
-    tu__edge *narrowed, *widened; /* per output of the old graph: its cast; TU_NO_NODE: none yet */
+    class *class; /* per node of the old graph */
+    bool *mark;   /* per node: scratch of the rules below */
+    tu__edge *narrowed,
+        *widened; /* per output of the old graph: its cast to half, to f32; TU_NO_NODE: none yet */
 } precision;
 
 static tu_type type_at(const tu_graph *graph, tu__edge edge) {
@@ -129,8 +130,8 @@ static bool is_reduction(const tu__node *node) {
            code == TU__OP_REDUCE_MIN;
 }
 
-/* The class by the operation alone. Where another float type than f32 takes part, the user has chosen
- * already. */
+/* Returns the class by operation only. If an input is of a float type other than f32, the user has chosen the
+ * types. */
 static class class_of(const tu_graph *graph, const tu__node *node) {
     class is = class_in_table(node);
     bool any = false;
@@ -145,25 +146,25 @@ static class class_of(const tu_graph *graph, const tu__node *node) {
     return is;
 }
 
-/* ---- The rules that reach further ---- */
+/* ---- Rules that consider neighbours ---- */
 
-/* Whether a pointwise node takes part in giving a tensor of this shape its new value. */
+/* True if a pointwise node may be part of the computation of a variable's new value. */
 static bool in_update(const tu__node *node, tu_shape shape) {
     return is_pointwise(node) &&
            (node->outputs[0].shape.rank == 0 || tu_shape_equal(node->outputs[0].shape, shape));
 }
 
-/* A mark: the node is part of an update. */
+/* Makes the pointwise operations of updates EXACT; `mark`: the node is part of an update. */
 static void mark_updates(precision *p) {
     const tu_graph *graph = p->r.from;
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
         bool assigns = node->op->code == TU__OP_ASSIGN;
-        if (!assigns && !(p->of[id] == EXACT && p->mark[id])) continue;
+        if (!assigns && !(p->class[id] == EXACT && p->mark[id])) continue;
         for (uint32_t i = assigns ? 1 : 0; i < node->input_count; i++) {
             const tu__node *source = graph->nodes[node->inputs[i].node];
-            if (!in_update(source, node->outputs[0].shape) || p->of[source->id] == AS_BUILT) continue;
-            p->of[source->id] = EXACT;
+            if (!in_update(source, node->outputs[0].shape) || p->class[source->id] == AS_BUILT) continue;
+            p->class[source->id] = EXACT;
             p->mark[source->id] = true;
         }
     }
@@ -173,40 +174,40 @@ static bool reads_f32(class reader) {
     return reader == EXACT || reader == AS_BUILT;
 }
 
-/* BETWEEN nodes whose readers all want f32; a fetch does. A mark: all that was seen to read the node does. A view stays
- * what its input is, so that the cast comes behind it, where it can be fused with what reads it. */
+/* Makes BETWEEN nodes EXACT if all their readers need f32; a fetch does. `mark`: all readers seen so far need f32. A
+ * view keeps the type of its input, so that the cast comes after it, where it can be fused with the reader. */
 static void widen_between_exact(precision *p) {
     const tu_graph *graph = p->r.from;
     for (uint32_t i = 0; i < graph->node_count; i++) p->mark[i] = true;
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
-        bool widens = p->of[id] == BETWEEN && p->mark[id] && node->outputs[0].dtype == TU_F32;
+        bool is_widened = p->class[id] == BETWEEN && p->mark[id] && node->outputs[0].dtype == TU_F32;
         bool view = node->op->traits & TU__VIEW;
-        if (widens && is_pointwise(node)) p->of[id] = EXACT;
+        if (is_widened && is_pointwise(node)) p->class[id] = EXACT;
         for (uint32_t i = 0; i < node->input_count; i++)
-            if (!reads_f32(p->of[id]) && !(widens && view)) p->mark[node->inputs[i].node] = false;
+            if (!reads_f32(p->class[id]) && !(is_widened && view)) p->mark[node->inputs[i].node] = false;
     }
 }
 
-/* A reduction that one to a single number reads is the first half of it. */
-static void widen_sums_of_sums(precision *p) {
+/* Makes a reduction EXACT if another reduction, to a single number, reads it. */
+static void widen_partial_reductions(precision *p) {
     const tu_graph *graph = p->r.from;
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
-        if (p->of[id] != EXACT || !is_reduction(node)) continue;
+        if (p->class[id] != EXACT || !is_reduction(node)) continue;
         uint32_t source = node->inputs[0].node;
-        if (p->of[source] == BETWEEN && is_reduction(graph->nodes[source])) p->of[source] = EXACT;
+        if (p->class[source] == BETWEEN && is_reduction(graph->nodes[source])) p->class[source] = EXACT;
     }
 }
 
 static tu_status classify(precision *p) {
     const tu_graph *graph = p->r.from;
-    p->of = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->of, "a pass");
+    p->class = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->class, "a pass");
     p->mark = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->mark, "a pass");
-    if (!p->of || !p->mark) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < graph->node_count; i++) p->of[i] = class_of(graph, graph->nodes[i]);
+    if (!p->class || !p->mark) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < graph->node_count; i++) p->class[i] = class_of(graph, graph->nodes[i]);
     mark_updates(p);
-    widen_sums_of_sums(p);
+    widen_partial_reductions(p);
     widen_between_exact(p);
     return TU_OK;
 }
@@ -219,7 +220,7 @@ static tu_value make_cast(precision *p, tu__edge from, tu_value value, tu_dtype 
     struct tu__cast_attrs cast = {.dtype = dtype};
     struct tu__fill_attrs fill = {.dtype = dtype, .shape = source->outputs[from.output].shape};
     tu__node_request request = {.op = TU__OP_CAST, .attrs = &cast, .inputs = &value, .input_count = 1};
-    if (source->op->code == TU__OP_FILL) { /* a number of the other type, rather than a cast of one */
+    if (source->op->code == TU__OP_FILL) { /* another fill, instead of a cast */
         fill.number = tu__round_to(dtype, tu__attrs(source, fill)->number);
         request = (tu__node_request){.op = TU__OP_FILL, .attrs = &fill};
     }
@@ -234,23 +235,23 @@ static tu_value make_cast(precision *p, tu__edge from, tu_value value, tu_dtype 
     return made;
 }
 
-/* A value built as f32, in the type wanted: f32 or the half one. */
-static tu_value read_as(precision *p, tu__edge from, tu_dtype wanted, const tu__node *reader) {
-    tu_value home = tu__rewrite_value(&p->r, from);
-    if (!tu_ok(home) || tu_value_dtype(home) == wanted) return home;
-    tu__edge *cast = (wanted == p->half ? p->narrowed : p->widened) + p->r.slot[from.node] + from.output;
+/* Returns a value built as f32 in the type `dtype`: f32 or the half type. */
+static tu_value read_as(precision *p, tu__edge from, tu_dtype dtype, const tu__node *reader) {
+    tu_value value = tu__rewrite_value(&p->r, from);
+    if (!tu_ok(value) || tu_value_dtype(value) == dtype) return value;
+    tu__edge *cast = (dtype == p->half ? p->narrowed : p->widened) + p->r.slot[from.node] + from.output;
     if (cast->node == TU_NO_NODE) {
-        tu_value made = make_cast(p, from, home, wanted, reader);
+        tu_value made = make_cast(p, from, value, dtype, reader);
         *cast = (tu__edge){made.node, made.output};
     }
     return tu__value(p->r.to, cast->node, cast->output);
 }
 
-/* ---- The walk ---- */
+/* ---- Rewriting ---- */
 
 static bool is_half(const precision *p, tu__edge from) {
-    tu_value home = tu__rewrite_value(&p->r, from);
-    return tu_ok(home) && tu_value_dtype(home) == p->half;
+    tu_value value = tu__rewrite_value(&p->r, from);
+    return tu_ok(value) && tu_value_dtype(value) == p->half;
 }
 
 static bool any_half(const precision *p, const tu__node *node) {
@@ -259,9 +260,9 @@ static bool any_half(const precision *p, const tu__node *node) {
     return false;
 }
 
-/* Whether the node computes in half precision, and which of its inputs are then half. */
-static bool is_narrow(const precision *p, const tu__node *node) {
-    switch (p->of[node->id]) {
+/* True if the node computes in half precision. */
+static bool computes_in_half(const precision *p, const tu__node *node) {
+    switch (p->class[node->id]) {
     case PRODUCT: return true;
     case BETWEEN: return any_half(p, node);
     case NORM: return is_half(p, node->inputs[0]);
@@ -269,22 +270,22 @@ static bool is_narrow(const precision *p, const tu__node *node) {
     }
 }
 
-/* Of a normalisation only the activations: x, and the gradient that the backward operations have as input 4.
- */
-static bool input_is_narrow(const precision *p, const tu__node *node, uint32_t input) {
-    return p->of[node->id] != NORM || input == 0 || input == 4;
+/* True if an input of such a node is half: for a normalisation only the activations, x and dy (input 4 of
+ * gradients). */
+static bool input_is_half(const precision *p, const tu__node *node, uint32_t input) {
+    return p->class[node->id] != NORM || input == 0 || input == 4;
 }
 
 static tu_status convert_node(precision *p, const tu__node *node, tu_value *inputs) {
     tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
-    bool narrow = is_narrow(p, node);
+    bool narrow = computes_in_half(p, node);
     for (uint32_t i = 0; i < node->input_count; i++)
         if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32)
             inputs[i] =
-                read_as(p, node->inputs[i], narrow && input_is_narrow(p, node, i) ? p->half : TU_F32, node);
+                read_as(p, node->inputs[i], narrow && input_is_half(p, node, i) ? p->half : TU_F32, node);
     tu_value made = tu__rewrite_make(&p->r, node, &request);
     TU_TRY(tu_graph_status(p->r.to));
-    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "precision lost an input of '%s'", node->name);
+    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "precision dropped an input of '%s'", node->name);
     tu__rewrite_map_all(&p->r, node, made);
     return TU_OK;
 }
@@ -302,14 +303,14 @@ static tu_status convert_nodes(precision *p) {
     return TU_OK;
 }
 
-/* Fetches get back the type they were built with. */
-static void widen(precision *p, size_t count, const tu__edge *edges) {
+/* Gives fetched values the type they were built with. */
+static void widen_results(precision *p, size_t count, const tu__edge *edges) {
     for (size_t i = 0; i < count; i++)
         if (type_at(p->r.from, edges[i]).dtype == TU_F32)
             tu__rewrite_map(&p->r, edges[i], read_as(p, edges[i], TU_F32, NULL));
 }
 
-static tu_status begin_casts(precision *p) {
+static tu_status alloc_casts(precision *p) {
     const tu_graph *graph = p->r.from;
     uint32_t count = graph->node_count;
     size_t outputs = count ? p->r.slot[count - 1] + graph->nodes[count - 1]->output_count : 0;
@@ -325,16 +326,16 @@ tu_status tu__pass_precision(tu__unit *unit) {
     precision p = {.half = unit->precision == TU__PRECISION_BF16 ? TU_BF16 : TU_F16};
     TU_TRY(tu__rewrite_begin(&p.r, unit->graph));
     tu_status status = classify(&p);
-    if (status == TU_OK) status = begin_casts(&p);
+    if (status == TU_OK) status = alloc_casts(&p);
     if (status == TU_OK) status = convert_nodes(&p);
     if (status == TU_OK) {
-        widen(&p, unit->fetch_count, unit->fetch);
-        widen(&p, unit->kept_count, unit->kept);
+        widen_results(&p, unit->fetch_count, unit->fetch);
+        widen_results(&p, unit->kept_count, unit->kept);
         status = tu__rewrite_finish(&p.r, unit);
     } else {
         tu__rewrite_abandon(&p.r);
     }
-    tu__free(p.of);
+    tu__free(p.class);
     tu__free(p.mark);
     tu__free(p.narrowed);
     tu__free(p.widened);

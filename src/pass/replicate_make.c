@@ -1,7 +1,7 @@
-/* Making the nodes of replicas: for every node of the old graph, in its order, those that stand for it.
+/* Builds the replicas' nodes: for every node of the old graph, in order, those that replace it.
  *
- * A whole node is made at every place that needs it, a cut one for every part, each with the attributes of its rows and on
- * the device of its replica. Operands are looked up as the shard rule says they are read. */
+ * A replicated node is built at every place that needs it, a sharded one for every shard, with the attributes of the
+ * shard's rows and on the device of its replica. Operands are read as the shard rule requires. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,72 +9,72 @@
 #include "graph/attrs.h"
 #include "pass/replicate.h"
 
-/* ---- Parts and places ---- */
+/* ---- Shards and places ---- */
 
-/* Samples of a part. */
-static int64_t part_rows(const tu__replicator *p, size_t part) {
-    int64_t parts = (int64_t)p->parts;
-    return p->samples / parts + ((int64_t)part < p->samples % parts);
+/* Returns the number of samples in a shard. */
+static int64_t shard_rows(const tu__replicator *p, size_t shard) {
+    int64_t shards = (int64_t)p->shards;
+    return p->samples / shards + ((int64_t)shard < p->samples % shards);
 }
 
-/* The larger parts come first. */
-static int64_t first_row(const tu__replicator *p, size_t part) {
-    int64_t parts = (int64_t)p->parts, at = (int64_t)part, larger = p->samples % parts;
-    return at * (p->samples / parts) + (at < larger ? at : larger);
+/* If the shards are not equal, the larger ones come first. */
+static int64_t first_row(const tu__replicator *p, size_t shard) {
+    int64_t shards = (int64_t)p->shards, at = (int64_t)shard, larger = p->samples % shards;
+    return at * (p->samples / shards) + (at < larger ? at : larger);
 }
 
-static size_t replica_of(const tu__replicator *p, size_t part) {
-    return part * p->replicas / p->parts;
+static size_t replica_of(const tu__replicator *p, size_t shard) {
+    return shard * p->replicas / p->shards;
 }
 
 size_t tu__central_place(const tu__replicator *p) {
-    return p->how->strategy == TU__CENTRAL ? p->places - 1 : 0;
+    return p->options->strategy == TU__CENTRAL ? p->places - 1 : 0;
 }
 
 const char *tu__place_device(const tu__replicator *p, size_t place) {
-    return place < p->replicas ? p->how->replicas[place] : p->how->central;
+    return place < p->replicas ? p->options->replicas[place] : p->options->central;
 }
 
-/* Rows of an axis, of which every sample has as many, that are a part's. */
-static int64_t rows_of_axis(const tu__replicator *p, tu_shape whole, int axis, size_t part) {
-    return whole.dim[axis] / p->samples * part_rows(p, part);
+/* Returns the rows of an axis that belong to a shard; every sample has the same number of rows. */
+static int64_t rows_of_axis(const tu__replicator *p, tu_shape shape, int axis, size_t shard) {
+    return shape.dim[axis] / p->samples * shard_rows(p, shard);
 }
 
-/* ---- Making nodes ---- */
+/* ---- Building nodes ---- */
 
-tu__edge *tu__replicator_edges(tu__replicator *p, size_t count) {
+tu__edge *tu__replicator_new_edges(tu__replicator *p, size_t count) {
     tu__edge *edges = tu__arena_alloc(&p->arena, count * sizeof *edges);
     for (size_t i = 0; edges && i < count; i++) edges[i] = (tu__edge){.node = TU_NO_NODE};
     return edges;
 }
 
-/* Where the parts of a value along an axis are noted; NULL: memory ran out. */
-static tu__sharded_value *sharded_value_of(tu__replicator *p, tu__edge edge, int axis) {
-    tu__replicated *value = tu__replicated_at(p, edge);
+/* Returns the entry for the shards of a value along an axis; makes it on first use. NULL if out of memory. */
+static tu__sharded_value *find_sharded_value(tu__replicator *p, tu__edge edge, int axis) {
+    tu__distribution *value = tu__distribution_of(p, edge);
     for (tu__sharded_value *c = value->sharded_values; c; c = c->next)
         if (c->axis == axis) return c;
     tu__sharded_value *c = tu__arena_alloc(&p->arena, sizeof *c);
     if (!c) return NULL;
     c->axis = axis;
-    c->parts = tu__replicator_edges(p, p->parts);
-    if (!c->parts) return NULL;
+    c->shards = tu__replicator_new_edges(p, p->shards);
+    if (!c->shards) return NULL;
     c->next = value->sharded_values;
     return value->sharded_values = c;
 }
 
-tu_value tu__replicator_insert(tu__replicator *p, const tu__node *beside, const char *what, size_t number,
-                               const tu__node_request *request) {
+tu_value tu__replicator_insert(tu__replicator *p, const tu__node *base, const char *suffix_text,
+                               size_t number, const tu__node_request *request) {
     char suffix[80];
     if (number)
-        snprintf(suffix, sizeof suffix, "%s@%zu", what, number);
+        snprintf(suffix, sizeof suffix, "%s@%zu", suffix_text, number);
     else
-        snprintf(suffix, sizeof suffix, "%s", what);
-    return tu__rewrite_insert(&p->r, beside->name, suffix, request);
+        snprintf(suffix, sizeof suffix, "%s", suffix_text);
+    return tu__rewrite_insert(&p->r, base->name, suffix, request);
 }
 
-/* Number 0 of what stands for a node has its name. */
-static tu_value make_number(tu__replicator *p, const tu__node *node, size_t number,
-                            const tu__node_request *request) {
+/* Makes instance `number` of a node; instance 0 keeps its name. */
+static tu_value make_instance(tu__replicator *p, const tu__node *node, size_t number,
+                              const tu__node_request *request) {
     return number ? tu__replicator_insert(p, node, "", number, request)
                   : tu__rewrite_make(&p->r, node, request);
 }
@@ -83,229 +83,233 @@ static tu_value to_value(const tu__replicator *p, tu__edge edge) {
     return tu__value(p->r.to, edge.node, edge.output);
 }
 
-/* Whether a node waits for another that stands for what it has to wait for: on its own device, and where one of them is
- * on the central one. */
-static bool waits_for(const tu__replicator *p, const tu__node *node, const tu__node *dependency) {
+/* True if a node must wait for this instance of its control dependency: if both are on one device, or if one of them
+ * is on the central device. */
+static bool depends_on(const tu__replicator *p, const tu__node *node, const tu__node *dependency) {
     if (!tu__node_is_computed(dependency)) return false;
     if (strcmp(dependency->device, node->device) == 0) return true;
-    return p->how->strategy == TU__CENTRAL &&
-           (strcmp(dependency->device, p->how->central) == 0 || strcmp(node->device, p->how->central) == 0);
+    return p->options->strategy == TU__CENTRAL && (strcmp(dependency->device, p->options->central) == 0 ||
+                                                   strcmp(node->device, p->options->central) == 0);
 }
 
-static tu_status wait_for_all(tu__replicator *p, tu__node *made, const tu__edge *edges, size_t count) {
+static tu_status add_control_deps(tu__replicator *p, tu__node *made, const tu__edge *edges, size_t count) {
     for (size_t i = 0; edges && i < count; i++) {
         if (edges[i].node == TU_NO_NODE) continue;
-        if (waits_for(p, made, p->r.to->nodes[edges[i].node]))
+        if (depends_on(p, made, p->r.to->nodes[edges[i].node]))
             TU_TRY(tu__node_wait(p->r.to, made->id, edges[i].node));
     }
     return TU_OK;
 }
 
-static tu_status keep_waiting(tu__replicator *p, const tu__node *node, tu_value made) {
+static tu_status copy_control_deps(tu__replicator *p, const tu__node *node, tu_value made) {
     if (!tu_ok(made)) return tu_graph_status(p->r.to);
     for (uint32_t i = 0; i < node->after_count; i++) {
-        const tu__replicated *value = tu__replicated_at(p, (tu__edge){node->after[i], 0});
-        TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], value->whole, p->places));
-        bool unsummed = !value->whole; /* of shares that nobody reads: each waits for its own */
+        const tu__distribution *value = tu__distribution_of(p, (tu__edge){node->after[i], 0});
+        TU_TRY(add_control_deps(p, p->r.to->nodes[made.node], value->by_place, p->places));
+        /* Partial sums that nobody reads: wait for the partials themselves. */
+        bool unsummed = !value->by_place;
         for (const tu__sharded_value *c = value->sharded_values; c; c = c->next)
-            if (c->axis == value->as || (c->axis == TU__PARTIAL && unsummed))
-                TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], c->parts, p->parts));
+            if (c->axis == value->layout || (c->axis == TU__PARTIAL && unsummed))
+                TU_TRY(add_control_deps(p, p->r.to->nodes[made.node], c->shards, p->shards));
     }
     return TU_OK;
 }
 
-/* The attributes of a node for a part: where they tell the shape of the result, or an end along the axis, with its
- * rows. NULL: memory ran out. */
-static const void *attrs_of_part(tu__replicator *p, const tu__node *node, int axis, size_t part) {
-    unsigned char *own =
+/* Returns a node's attributes for a shard: shapes, and the end of a slice along the axis, have the shard's rows.
+ * NULL if out of memory. */
+static const void *attrs_of_shard(tu__replicator *p, const tu__node *node, int axis, size_t shard) {
+    unsigned char *own_attrs =
         tu__arena_copy(&p->arena, node->attrs, node->op->attr_bytes ? node->op->attr_bytes : 1);
-    if (!own || axis < 0) return own;
-    int64_t rows = rows_of_axis(p, node->outputs[0].shape, axis, part);
-    for (tu__field f = tu__first_field(node->op, own); f.attr; f = tu__next_field(f))
+    if (!own_attrs || axis < 0) return own_attrs;
+    int64_t rows = rows_of_axis(p, node->outputs[0].shape, axis, shard);
+    for (tu__field f = tu__first_field(node->op, own_attrs); f.attr; f = tu__next_field(f))
         if (f.attr->kind == TU__ATTR_SHAPE) {
             tu_shape shape = tu__field_shape(f, 0);
             shape.dim[axis] = rows;
-            memcpy(own + (f.cells - own), &shape, sizeof shape); /* the field, to be written to */
+            /* Through `own_attrs`: the field is const. */
+            memcpy(own_attrs + (f.cells - own_attrs), &shape, sizeof shape);
         }
-    if (node->op->code == TU__OP_SLICE) ((struct tu__slice_attrs *)(void *)own)->end[axis] = rows;
-    return own;
+    if (node->op->code == TU__OP_SLICE) ((struct tu__slice_attrs *)(void *)own_attrs)->end[axis] = rows;
+    return own_attrs;
 }
 
-/* ---- Values as a part or a place reads them ---- */
+/* ---- Operands of a shard or a place ---- */
 
-tu_value tu__replicated_whole(const tu__replicator *p, tu__edge edge, size_t place) {
-    const tu__edge *whole = tu__replicated_at(p, edge)->whole;
-    if (!whole) return tu__invalid(p->r.to);
-    return to_value(p, whole[place].node == TU_NO_NODE ? whole[tu__central_place(p)] : whole[place]);
+tu_value tu__replicated_value(const tu__replicator *p, tu__edge edge, size_t place) {
+    const tu__edge *by_place = tu__distribution_of(p, edge)->by_place;
+    if (!by_place) return tu__invalid(p->r.to);
+    return to_value(p, by_place[place].node == TU_NO_NODE ? by_place[tu__central_place(p)] : by_place[place]);
 }
 
-static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value whole, int axis, size_t part) {
-    if (!tu_ok(whole)) return whole;
-    tu_shape shape = tu_value_shape(whole);
+static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value replicated, int axis,
+                           size_t shard) {
+    if (!tu_ok(replicated)) return replicated;
+    tu_shape shape = tu_value_shape(replicated);
     struct tu__slice_attrs a = {{0}, {0}, {0}};
     for (int i = 0; i < shape.rank; i++) {
         a.end[i] = shape.dim[i];
         a.step[i] = 1;
     }
-    a.begin[axis] = shape.dim[axis] / p->samples * first_row(p, part);
-    a.end[axis] = a.begin[axis] + rows_of_axis(p, shape, axis, part);
-    return tu__replicator_insert(p, node, "/rows", part,
+    a.begin[axis] = shape.dim[axis] / p->samples * first_row(p, shard);
+    a.end[axis] = a.begin[axis] + rows_of_axis(p, shape, axis, shard);
+    return tu__replicator_insert(p, node, "/rows", shard,
                                  &(tu__node_request){.op = TU__OP_SLICE,
                                                      .attrs = &a,
-                                                     .inputs = &whole,
+                                                     .inputs = &replicated,
                                                      .input_count = 1,
-                                                     .device = tu__node_of(whole)->device});
+                                                     .device = tu__node_of(replicated)->device});
 }
 
-/* The input of a broadcast or a reshape as a part reads it, to make its own rows of the result from; invalid: it cannot. */
-static tu_value source_of_rows(tu__replicator *p, const tu__node *node, int axis, size_t part) {
+/* Returns the operand from which a shard can compute its rows of a broadcast or reshape; invalid if it cannot. */
+static tu_value source_of_rows(tu__replicator *p, const tu__node *node, int axis, size_t shard) {
     tu__edge source = node->inputs[0];
     tu_shape from = tu_edge_type(p->r.from, source).shape;
-    int at = TU__REPLICATED;
+    int source_axis = TU__REPLICATED;
     if (node->op->code == TU__OP_RESHAPE) {
-        at = tu__reshape_source_axis(p->r.from, node, p->samples, axis);
-        if (at < 0) return tu__invalid(p->r.to);
+        source_axis = tu__reshape_source_axis(p->r.from, node, p->samples, axis);
+        if (source_axis < 0) return tu__invalid(p->r.to);
     } else {
-        at = axis - (int)(node->outputs[0].shape.rank - from.rank);
-        if (at < 0 || from.dim[at] == 1) return tu__replicated_whole(p, source, replica_of(p, part));
+        source_axis = axis - (int)(node->outputs[0].shape.rank - from.rank);
+        if (source_axis < 0 || from.dim[source_axis] == 1)
+            return tu__replicated_value(p, source, replica_of(p, shard));
     }
-    return tu__replicated_shard(p, source, at, part);
+    return tu__shard_of_value(p, source, source_axis, shard);
 }
 
-/* A part's rows of a whole value. */
-static tu_value make_rows(tu__replicator *p, tu__edge edge, int axis, size_t part) {
+/* Returns a shard's rows of a replicated value. */
+static tu_value make_rows(tu__replicator *p, tu__edge edge, int axis, size_t shard) {
     const tu__node *node = p->r.from->nodes[edge.node];
-    bool remade = node->op->code == TU__OP_BROADCAST || node->op->code == TU__OP_RESHAPE;
-    tu_value source = remade ? source_of_rows(p, node, axis, part) : tu__invalid(p->r.to);
+    bool is_rebuilt = node->op->code == TU__OP_BROADCAST || node->op->code == TU__OP_RESHAPE;
+    tu_value source = is_rebuilt ? source_of_rows(p, node, axis, shard) : tu__invalid(p->r.to);
     if (node->op->code != TU__OP_FILL && !tu_ok(source))
-        return slice_rows(p, node, tu__replicated_whole(p, edge, replica_of(p, part)), axis, part);
-    const void *attrs = attrs_of_part(p, node, axis, part);
+        return slice_rows(p, node, tu__replicated_value(p, edge, replica_of(p, shard)), axis, shard);
+    const void *attrs = attrs_of_shard(p, node, axis, shard);
     if (!attrs) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
-    return tu__replicator_insert(p, node, "/rows", part,
+    return tu__replicator_insert(p, node, "/rows", shard,
                                  &(tu__node_request){.op = node->op->code,
                                                      .attrs = attrs,
                                                      .inputs = &source,
                                                      .input_count = node->input_count,
-                                                     .device = tu__place_device(p, replica_of(p, part))});
+                                                     .device = tu__place_device(p, replica_of(p, shard))});
 }
 
-tu_value tu__replicated_shard(tu__replicator *p, tu__edge edge, int axis, size_t part) {
-    tu__sharded_value *c = sharded_value_of(p, edge, axis);
+tu_value tu__shard_of_value(tu__replicator *p, tu__edge edge, int axis, size_t shard) {
+    tu__sharded_value *c = find_sharded_value(p, edge, axis);
     if (!c) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
-    if (c->parts[part].node == TU_NO_NODE) {
-        tu_value made = make_rows(p, edge, axis, part);
-        c->parts[part] = (tu__edge){made.node, made.output};
+    if (c->shards[shard].node == TU_NO_NODE) {
+        tu_value made = make_rows(p, edge, axis, shard);
+        c->shards[shard] = (tu__edge){made.node, made.output};
     }
-    return to_value(p, c->parts[part]);
+    return to_value(p, c->shards[shard]);
 }
 
-/* An operand that counts once is part 0's; the others have zeros. */
-static tu_value read_once(tu__replicator *p, tu__edge edge, size_t part) {
-    if (part == 0) return tu__replicated_whole(p, edge, 0);
+/* Returns an operand that must be counted once: the value for shard 0, zeros for the others. */
+static tu_value read_once(tu__replicator *p, tu__edge edge, size_t shard) {
+    if (shard == 0) return tu__replicated_value(p, edge, 0);
     const tu__node *node = p->r.from->nodes[edge.node];
     tu_type type = node->outputs[edge.output];
     struct tu__fill_attrs zeros = {.dtype = type.dtype, .shape = type.shape};
-    return tu__replicator_insert(p, node, "/zeros", part,
+    return tu__replicator_insert(p, node, "/zeros", shard,
                                  &(tu__node_request){.op = TU__OP_FILL,
                                                      .attrs = &zeros,
-                                                     .device = tu__place_device(p, replica_of(p, part))});
+                                                     .device = tu__place_device(p, replica_of(p, shard))});
 }
 
-static tu_value read_as(tu__replicator *p, tu__edge edge, int as, size_t part) {
-    if (as == TU__REPLICATED) return tu__replicated_whole(p, edge, replica_of(p, part));
-    return as == TU__ONCE ? read_once(p, edge, part) : tu__replicated_shard(p, edge, as, part);
+static tu_value read_operand(tu__replicator *p, tu__edge edge, int layout, size_t shard) {
+    if (layout == TU__REPLICATED) return tu__replicated_value(p, edge, replica_of(p, shard));
+    return layout == TU__ONCE ? read_once(p, edge, shard) : tu__shard_of_value(p, edge, layout, shard);
 }
 
-/* ---- What each node becomes ---- */
+/* ---- Nodes ---- */
 
-/* Whether a whole node is made at a place: everywhere between mirrors, with the central device on that alone. What is
- * there without computing is made wherever it is read; what nobody reads is dropped in the end. */
-static bool is_made_at(const tu__replicator *p, const tu__node *node, size_t place) {
-    if (p->how->strategy == TU__MIRRORED) return true;
+/* True if a replicated node is built at a place: at every place if mirrored, else only on the central device. Fills
+ * and constants are built everywhere; those that nobody reads are dropped at the end. */
+static bool is_computed_at(const tu__replicator *p, const tu__node *node, size_t place) {
+    if (p->options->strategy == TU__MIRRORED) return true;
     bool is_number = node->op->code == TU__OP_FILL || node->op->code == TU__OP_CONSTANT;
     return is_number || place == tu__central_place(p);
 }
 
-/* The central device's is the first. */
-static size_t number_of(const tu__replicator *p, size_t place) {
-    return p->how->strategy == TU__CENTRAL ? place + 1 : place;
+/* Returns the number in the name of a place's instance; the central device's has none. */
+static size_t name_index(const tu__replicator *p, size_t place) {
+    return p->options->strategy == TU__CENTRAL ? place + 1 : place;
 }
 
-static tu_status make_whole_at(tu__replicator *p, const tu__node *node, size_t place, tu_value *inputs) {
+static tu_status make_replicated_at(tu__replicator *p, const tu__node *node, size_t place, tu_value *inputs) {
     tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
     for (uint32_t i = 0; i < node->input_count; i++)
-        inputs[i] = tu__replicated_whole(p, node->inputs[i], place);
+        inputs[i] = tu__replicated_value(p, node->inputs[i], place);
     bool first = place == tu__central_place(p);
     bool fed = node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE;
     request.device = tu__place_device(p, place);
     request.group = 0;
     request.stands_for = fed && !first ? node->name : NULL;
     tu_value made = first ? tu__rewrite_make(&p->r, node, &request)
-                          : tu__replicator_insert(p, node, "", number_of(p, place), &request);
+                          : tu__replicator_insert(p, node, "", name_index(p, place), &request);
     TU_TRY(tu_graph_status(p->r.to));
-    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate lost an input of '%s'", node->name);
+    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate dropped an input of '%s'", node->name);
     for (uint32_t i = 0; i < node->output_count; i++)
-        tu__replicated_at(p, (tu__edge){node->id, i})->whole[place] = (tu__edge){made.node, i};
-    return keep_waiting(p, node, made);
+        tu__distribution_of(p, (tu__edge){node->id, i})->by_place[place] = (tu__edge){made.node, i};
+    return copy_control_deps(p, node, made);
 }
 
-static tu_status make_whole(tu__replicator *p, const tu__node *node, tu_value *inputs) {
+static tu_status make_replicated(tu__replicator *p, const tu__node *node, tu_value *inputs) {
     for (uint32_t i = 0; i < node->output_count; i++) {
-        tu__edge *whole = tu__replicator_edges(p, p->places);
-        if (!whole) return TU_NO_MEMORY;
-        tu__replicated_at(p, (tu__edge){node->id, i})->whole = whole;
+        tu__edge *by_place = tu__replicator_new_edges(p, p->places);
+        if (!by_place) return TU_NO_MEMORY;
+        tu__distribution_of(p, (tu__edge){node->id, i})->by_place = by_place;
     }
     for (size_t place = 0; place < p->places; place++)
-        if (is_made_at(p, node, place)) TU_TRY(make_whole_at(p, node, place, inputs));
+        if (is_computed_at(p, node, place)) TU_TRY(make_replicated_at(p, node, place, inputs));
     return TU_OK;
 }
 
-/* A part of a batched input: rows of what the user feeds. */
-static tu_status make_input_part(tu__replicator *p, const tu__node *node, size_t part) {
-    tu__sharded_value *c = sharded_value_of(p, (tu__edge){node->id, 0}, 0);
-    const void *attrs = attrs_of_part(p, node, 0, part);
+/* Builds a shard of a batched input: some rows of the array that the user feeds. */
+static tu_status make_input_shard(tu__replicator *p, const tu__node *node, size_t shard) {
+    tu__sharded_value *c = find_sharded_value(p, (tu__edge){node->id, 0}, 0);
+    const void *attrs = attrs_of_shard(p, node, 0, shard);
     if (!c || !attrs) return TU_NO_MEMORY;
     tu__node_request request = {.op = TU__OP_INPUT,
                                 .attrs = attrs,
                                 .flags = node->flags,
-                                .device = tu__place_device(p, replica_of(p, part)),
+                                .device = tu__place_device(p, replica_of(p, shard)),
                                 .stands_for = node->name,
-                                .first_row = first_row(p, part)};
+                                .first_row = first_row(p, shard)};
     char suffix[32];
-    snprintf(suffix, sizeof suffix, "@%zu", part);
+    snprintf(suffix, sizeof suffix, "@%zu", shard);
     tu_value made = tu__rewrite_insert(&p->r, node->name, suffix, &request);
-    c->parts[part] = (tu__edge){made.node, made.output};
+    c->shards[shard] = (tu__edge){made.node, made.output};
     return tu_graph_status(p->r.to);
 }
 
-static tu_status note_part(tu__replicator *p, const tu__shard *shard, tu_value made, size_t part) {
-    for (uint32_t i = 0; i < shard->node->output_count; i++) {
-        tu__sharded_value *c = sharded_value_of(p, (tu__edge){shard->node->id, i}, shard->out[i]);
+static tu_status record_shard(tu__replicator *p, const tu__sharding *sharding, tu_value made, size_t shard) {
+    for (uint32_t i = 0; i < sharding->node->output_count; i++) {
+        tu__sharded_value *c = find_sharded_value(p, (tu__edge){sharding->node->id, i}, sharding->out[i]);
         if (!c) return TU_NO_MEMORY;
-        c->parts[part] = (tu__edge){made.node, i};
+        c->shards[shard] = (tu__edge){made.node, i};
     }
     return TU_OK;
 }
 
-static tu_status make_part(tu__replicator *p, const tu__shard *shard, size_t part, tu_value *inputs) {
-    const tu__node *node = shard->node;
+static tu_status make_shard(tu__replicator *p, const tu__sharding *sharding, size_t shard, tu_value *inputs) {
+    const tu__node *node = sharding->node;
     tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
     for (uint32_t i = 0; i < node->input_count; i++)
-        inputs[i] = read_as(p, node->inputs[i], shard->read[i], part);
-    request.attrs = attrs_of_part(p, node, shard->out[0], part);
+        inputs[i] = read_operand(p, node->inputs[i], sharding->read[i], shard);
+    request.attrs = attrs_of_shard(p, node, sharding->out[0], shard);
     if (!request.attrs) return TU_NO_MEMORY;
-    if (shard->is_mean) request.op = TU__OP_SUM;
-    request.device = tu__place_device(p, replica_of(p, part));
+    if (sharding->is_mean) request.op = TU__OP_SUM;
+    request.device = tu__place_device(p, replica_of(p, shard));
     request.group = 0;
-    tu_value made = make_number(p, node, part, &request);
+    tu_value made = make_instance(p, node, shard, &request);
     TU_TRY(tu_graph_status(p->r.to));
-    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate lost an input of '%s'", node->name);
-    TU_TRY(note_part(p, shard, made, part));
-    return keep_waiting(p, node, made);
+    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate dropped an input of '%s'", node->name);
+    TU_TRY(record_shard(p, sharding, made, shard));
+    return copy_control_deps(p, node, made);
 }
 
-/* x times a number, on its own device. */
-static tu_value weigh(tu__replicator *p, const tu__node *node, tu_value x, double weight, size_t number) {
+/* Multiplies x by a number, on its own device. */
+static tu_value scale(tu__replicator *p, const tu__node *node, tu_value x, double weight, size_t number) {
     if (!tu_ok(x)) return x;
     const char *device = tu__node_of(x)->device;
     struct tu__fill_attrs a = {.dtype = tu_value_dtype(x), .number = weight};
@@ -317,60 +321,63 @@ static tu_value weigh(tu__replicator *p, const tu__node *node, tu_value x, doubl
             .op = TU__OP_MUL, .inputs = (tu_value[]){x, factor}, .input_count = 2, .device = device});
 }
 
-/* What a sum over parts is to be multiplied by: a mean's by one over all its elements, that of statistics by one over the
- * parts. Where the parts are not equal, statistics are weighed by their samples before; else after, once, which also
- * leaves nothing but additions between the parts: a device that fuses a product with a sum would round differently
- * where other sums are its own. */
-static double weight_of_sum(const tu__replicator *p, const tu__shard *shard, uint32_t output) {
-    if (shard->out[output] == TU__PARTIAL) return 1 / shard->divisor;
-    return p->samples % (int64_t)p->parts ? 1 : 1 / (double)p->parts;
+/* Returns the factor of a sum over shards: 1 / (number of elements) for a mean, 1 / shards for statistics. If the
+ * shards differ in size, statistics are scaled by their number of samples before the sum instead. Scaling once,
+ * after the sum, leaves only additions between shards: a device that fuses a multiplication with an addition would
+ * round differently depending on which sums it computes itself. */
+static double scale_of_sum(const tu__replicator *p, const tu__sharding *sharding, uint32_t output) {
+    if (sharding->out[output] == TU__PARTIAL) return 1 / sharding->divisor;
+    return p->samples % (int64_t)p->shards ? 1 : 1 / (double)p->shards;
 }
 
-static double weight_of_part(const tu__replicator *p, const tu__shard *shard, uint32_t output, size_t part) {
-    bool uneven = p->samples % (int64_t)p->parts != 0;
-    if (shard->out[output] != TU__PER_SHARD || !uneven) return 1;
-    return (double)part_rows(p, part) / (double)p->samples;
+static double scale_of_shard(const tu__replicator *p, const tu__sharding *sharding, uint32_t output,
+                             size_t shard) {
+    bool uneven = p->samples % (int64_t)p->shards != 0;
+    if (sharding->out[output] != TU__PER_SHARD || !uneven) return 1;
+    return (double)shard_rows(p, shard) / (double)p->samples;
 }
 
-static void weigh_sum(tu__replicator *p, const tu__shard *shard, uint32_t output) {
-    tu__edge *whole = tu__replicated_at(p, (tu__edge){shard->node->id, output})->whole;
-    double weight = weight_of_sum(p, shard, output);
+static void scale_sum(tu__replicator *p, const tu__sharding *sharding, uint32_t output) {
+    tu__edge *by_place = tu__distribution_of(p, (tu__edge){sharding->node->id, output})->by_place;
+    double weight = scale_of_sum(p, sharding, output);
     for (size_t place = 0; place < p->places && weight != 1; place++) {
-        if (whole[place].node == TU_NO_NODE) continue;
-        tu_value weighed = weigh(p, shard->node, to_value(p, whole[place]), weight, place);
-        whole[place] = (tu__edge){weighed.node, weighed.output};
+        if (by_place[place].node == TU_NO_NODE) continue;
+        tu_value weighed = scale(p, sharding->node, to_value(p, by_place[place]), weight, place);
+        by_place[place] = (tu__edge){weighed.node, weighed.output};
     }
 }
 
-static tu_status make_sum(tu__replicator *p, const tu__shard *shard, uint32_t output) {
-    tu__sharded_value *c = sharded_value_of(p, (tu__edge){shard->node->id, output}, shard->out[output]);
-    tu_value *shares = tu__arena_alloc(&p->arena, p->parts * sizeof *shares);
-    if (!c || !shares) return TU_NO_MEMORY;
-    for (size_t part = 0; part < p->parts; part++) {
-        double weight = weight_of_part(p, shard, output, part);
-        shares[part] = to_value(p, c->parts[part]);
-        if (weight != 1) shares[part] = weigh(p, shard->node, shares[part], weight, part);
+static tu_status make_sum(tu__replicator *p, const tu__sharding *sharding, uint32_t output) {
+    tu__sharded_value *c =
+        find_sharded_value(p, (tu__edge){sharding->node->id, output}, sharding->out[output]);
+    tu_value *partials = tu__arena_alloc(&p->arena, p->shards * sizeof *partials);
+    if (!c || !partials) return TU_NO_MEMORY;
+    for (size_t shard = 0; shard < p->shards; shard++) {
+        double weight = scale_of_shard(p, sharding, output, shard);
+        partials[shard] = to_value(p, c->shards[shard]);
+        if (weight != 1) partials[shard] = scale(p, sharding->node, partials[shard], weight, shard);
     }
-    TU_TRY(tu__sum_partials(p, shard->node, output, shares));
-    weigh_sum(p, shard, output);
+    TU_TRY(tu__sum_partials(p, sharding->node, output, partials));
+    scale_sum(p, sharding, output);
     return tu_graph_status(p->r.to);
 }
 
-static tu_status make_parts(tu__replicator *p, const tu__shard *shard, tu_value *inputs) {
-    for (size_t part = 0; part < p->parts; part++) TU_TRY(make_part(p, shard, part, inputs));
-    for (uint32_t i = 0; i < shard->node->output_count; i++)
-        if (tu__replicated_at(p, (tu__edge){shard->node->id, i})->summed) TU_TRY(make_sum(p, shard, i));
+static tu_status make_shards(tu__replicator *p, const tu__sharding *sharding, tu_value *inputs) {
+    for (size_t shard = 0; shard < p->shards; shard++) TU_TRY(make_shard(p, sharding, shard, inputs));
+    for (uint32_t i = 0; i < sharding->node->output_count; i++)
+        if (tu__distribution_of(p, (tu__edge){sharding->node->id, i})->summed)
+            TU_TRY(make_sum(p, sharding, i));
     return TU_OK;
 }
 
 static tu_status make_node(tu__replicator *p, const tu__node *node, tu_value *inputs) {
-    if (p->sharded[node->id]) return make_parts(p, p->sharded[node->id], inputs);
-    if (!tu__is_batched(node)) return make_whole(p, node, inputs);
-    for (size_t part = 0; part < p->parts; part++) TU_TRY(make_input_part(p, node, part));
+    if (p->sharded[node->id]) return make_shards(p, p->sharded[node->id], inputs);
+    if (!tu__is_batched(node)) return make_replicated(p, node, inputs);
+    for (size_t shard = 0; shard < p->shards; shard++) TU_TRY(make_input_shard(p, node, shard));
     return TU_OK;
 }
 
-tu_status tu__replicator_make(tu__replicator *p) {
+tu_status tu__replicator_build(tu__replicator *p) {
     for (uint32_t id = 0; id < p->r.from->node_count; id++) {
         const tu__node *node = p->r.from->nodes[id];
         tu_value *inputs =

@@ -1,10 +1,9 @@
-/* Rewriting: how passes change a graph that cannot be changed.
+/* Rewriting: how passes transform a graph, which is immutable.
  *
- * Nodes are never removed or altered, so a pass builds a second graph beside the first. It walks the nodes
- * of `from` in order, makes what should stand in `to`, and notes for every output of `from` which value of
- * `to` now stands for it; the inputs of later nodes, the fetches and the named results are looked up there.
- * What nobody maps is gone. New nodes enter by tu__make like all others, so the shape rules see what a pass
- * has done. */
+ * Nodes are never removed or changed, so a pass builds a second graph. It iterates over the nodes of `from` in
+ * order, makes the new nodes in `to`, and records for every output of `from` which value of `to` replaces it. The
+ * inputs of later nodes, the fetches and the named results are looked up there. Outputs that are not mapped are
+ * dropped. New nodes are made by tu__make like all others, so the shape rules check them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,14 +57,15 @@ tu_value tu__rewrite_value(const tu__rewrite *r, tu__edge from) {
 
 /* ---- Making nodes ---- */
 
-/* Makes a node under its full path: in its scope, as its builder did (a name within a scope is bounded in
- * length, a path is not). */
-static tu_value make_at(tu__rewrite *r, const char *path, tu__node_request request) {
+/* Makes a node with this full path, in its scope like its builder did. (The length of a name within a scope is
+ * limited, that of a path is not.) */
+static tu_value make_at_path(tu__rewrite *r, const char *path, tu__node_request request) {
     const char *slash = strrchr(path, '/');
     size_t length = slash ? (size_t)(slash - path) : 0;
     const char *current = r->to->scope ? r->to->scope : "";
-    bool there = strlen(current) == (slash ? length + 1 : 0) && strncmp(current, path, length) == 0;
-    if (!there) {
+    bool is_current_scope =
+        strlen(current) == (slash ? length + 1 : 0) && strncmp(current, path, length) == 0;
+    if (!is_current_scope) {
         char *scope = tu__alloc(length + 1, "a scope's name");
         if (scope) memcpy(scope, path, length);
         tu_status status = scope ? tu__scope_replace(r->to, scope, NULL) : TU_NO_MEMORY;
@@ -95,24 +95,25 @@ tu__node_request tu__rewrite_request(const tu__rewrite *r, const tu__node *node,
                               .first_row = node->first_row};
 }
 
-/* The new node waits for what stands for those that the old one waited for; for what has become a constant, nobody waits. */
-static tu_status keep_waiting(tu__rewrite *r, const tu__node *from, uint32_t to) {
+/* Gives the new node the control dependencies of the old one, mapped. Dependencies that became constants are
+ * dropped. */
+static tu_status copy_control_deps(tu__rewrite *r, const tu__node *from, uint32_t to) {
     for (uint32_t i = 0; i < from->after_count; i++) {
-        tu_value stands = tu__rewrite_value(r, (tu__edge){from->after[i], 0});
-        if (tu_ok(stands) && tu__node_is_computed(tu__node_of(stands)))
-            TU_TRY(tu__node_wait(r->to, to, stands.node));
+        tu_value dependency = tu__rewrite_value(r, (tu__edge){from->after[i], 0});
+        if (tu_ok(dependency) && tu__node_is_computed(tu__node_of(dependency)))
+            TU_TRY(tu__node_wait(r->to, to, dependency.node));
     }
     return TU_OK;
 }
 
 tu_value tu__rewrite_make(tu__rewrite *r, const tu__node *node, const tu__node_request *request) {
-    tu_value made = make_at(r, node->name, *request);
-    if (tu_ok(made) && keep_waiting(r, node, made.node) != TU_OK)
+    tu_value made = make_at_path(r, node->name, *request);
+    if (tu_ok(made) && copy_control_deps(r, node, made.node) != TU_OK)
         return tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message());
     return made;
 }
 
-static bool taken(const tu__rewrite *r, const char *name) {
+static bool name_exists(const tu__rewrite *r, const char *name) {
     return tu__find_node(r->from, name) || tu__find_node(r->to, name);
 }
 
@@ -120,12 +121,12 @@ tu_value tu__rewrite_insert(tu__rewrite *r, const char *base, const char *suffix
                             const tu__node_request *request) {
     tu__text name = {0};
     tu__text_printf(&name, "%s%s", base, suffix);
-    for (uint32_t i = 1; !name.failed && taken(r, tu__text_string(&name)); i++) {
+    for (uint32_t i = 1; !name.failed && name_exists(r, tu__text_string(&name)); i++) {
         name.length = 0;
         tu__text_printf(&name, "%s%s_%" PRIu32, base, suffix, i);
     }
     tu_value made = name.failed ? tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message())
-                                : make_at(r, tu__text_string(&name), *request);
+                                : make_at_path(r, tu__text_string(&name), *request);
     tu__text_free(&name);
     return made;
 }
@@ -139,13 +140,13 @@ tu_status tu__rewrite_copy(tu__rewrite *r, const tu__node *node) {
     tu__free(inputs);
     if (!tu_ok(made)) {
         TU_TRY(tu_graph_status(r->to));
-        return tu_fail(TU_INTERNAL, "a pass lost an input of '%s'", node->name);
+        return tu_fail(TU_INTERNAL, "a pass dropped an input of '%s'", node->name);
     }
     tu__rewrite_map_all(r, node, made);
     return TU_OK;
 }
 
-/* ---- The end ---- */
+/* ---- Finishing ---- */
 
 static tu_status map_results(tu__rewrite *r) {
     TU_TRY(tu__scope_replace(r->to, "", NULL));
@@ -159,7 +160,7 @@ static tu_status map_results(tu__rewrite *r) {
 static tu_status check_mapped(const tu__rewrite *r, const char *what, size_t count, const tu__edge *edges) {
     for (size_t i = 0; i < count; i++)
         if (!tu_ok(tu__rewrite_value(r, edges[i])))
-            return tu_fail(TU_INTERNAL, "a pass lost %s %zu, '%s'", what, i,
+            return tu_fail(TU_INTERNAL, "a pass dropped %s %zu, '%s'", what, i,
                            r->from->nodes[edges[i].node]->name);
     return TU_OK;
 }

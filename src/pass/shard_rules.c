@@ -1,12 +1,12 @@
-/* The table of shard rules: for every operation, where each axis of its operands goes.
+/* The table of shard rules: for every operation, what each axis of its operands becomes.
  *
- * An axis of an operand becomes an axis of the result, or is summed over, or its elements are mixed in a way that needs
- * all of them: a maximum, a sort, a window. From this alone follows what a part of the batch can do: with the samples
- * along an axis that is kept, its own rows of the result; along one that is summed over, a summand of the whole result;
- * along one that is mixed, nothing, and then the network is refused. Operands that are whole join in: where they have the
- * same axis, at full size, a part reads its own rows of them.
+ * An axis of an operand becomes an axis of the result, or is summed over, or its elements are mixed in a way that
+ * needs all of them (a maximum, a sort, a window). This decides what a shard can compute if that axis contains the
+ * samples: if it is kept, the shard's rows of the result; if it is summed over, a partial sum; if it is mixed,
+ * nothing, and the pass fails. If a replicated operand has the same axis at full size, a shard reads its own rows of
+ * it.
  *
- * An axis that is summed over is known by a number of its own, so that two operands agree on which one it is. */
+ * Every axis that is summed over has a number of its own, so that it can be checked that two operands agree. */
 #include "pass/shard_rules.h"
 
 #include <inttypes.h>
@@ -19,11 +19,11 @@ enum {
     SUMMED = -2, /* and below: SUMMED - i */
 };
 
-static tu_shape shape_of(const tu__shard *s, uint32_t input) {
+static tu_shape shape_of(const tu__sharding *s, uint32_t input) {
     return tu_edge_type(s->graph, s->node->inputs[input]).shape;
 }
 
-static tu_shape result_of(const tu__shard *s) {
+static tu_shape result_of(const tu__sharding *s) {
     return s->node->outputs[0].shape;
 }
 
@@ -31,84 +31,84 @@ static bool has_axis(int64_t mask, int axis) {
     return mask >> axis & 1;
 }
 
-/* The attribute `axis`, which is the first of every operation that has it. */
+/* Returns the attribute `axis`, which is the first attribute of every operation that has it. */
 static int axis_of(const tu__node *node) {
     int64_t axis;
     memcpy(&axis, node->attrs, sizeof axis);
     return (int)axis;
 }
 
-/* ---- Where an axis of an operand goes: an axis of the result, MIXED, or SUMMED ---- */
+/* ---- Mapping an axis of an operand to an axis of the result, MIXED, or SUMMED ---- */
 
-static int keep(const tu__shard *s, uint32_t input, int axis) {
+static int keep_axis(const tu__sharding *s, uint32_t input, int axis) {
     (void)s, (void)input;
     return axis;
 }
 
-static int mix(const tu__shard *s, uint32_t input, int axis) {
+static int mix_axis(const tu__sharding *s, uint32_t input, int axis) {
     (void)s, (void)input, (void)axis;
     return MIXED;
 }
 
-/* Aligned at the last axis, as broadcasting does. */
-static int align(const tu__shard *s, uint32_t input, int axis) {
+/* Aligns at the last axis, like broadcasting. */
+static int align(const tu__sharding *s, uint32_t input, int axis) {
     return axis + (int)(result_of(s).rank - shape_of(s, input).rank);
 }
 
-static int keep_but_own_axis(const tu__shard *s, uint32_t input, int axis) {
+static int keep_except_axis_attr(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     return axis == axis_of(s->node) ? MIXED : axis;
 }
 
-static int keep_but_last(const tu__shard *s, uint32_t input, int axis) {
+static int keep_except_last(const tu__sharding *s, uint32_t input, int axis) {
     return axis == shape_of(s, input).rank - 1 ? MIXED : axis;
 }
 
-/* The number of an axis when those of the mask have gone. */
+/* Returns the number of an axis after the axes in the mask are removed. */
 static int renumber(int64_t mask, bool kept, int axis) {
     return kept ? axis : axis - __builtin_popcountll((uint64_t)mask & ((UINT64_C(1) << axis) - 1));
 }
 
-static int sum_or_renumber(const tu__shard *s, uint32_t input, int axis) {
+static int sum_or_renumber(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
-    const struct tu__sum_attrs *a = tu__attrs(s->node, sum); /* mean and the extremes have the same */
+    const struct tu__sum_attrs *a = tu__attrs(s->node, sum); /* mean, max and min have the same attributes */
     return has_axis(a->axes, axis) ? SUMMED - axis : renumber(a->axes, a->keep, axis);
 }
 
-static int mix_or_renumber(const tu__shard *s, uint32_t input, int axis) {
+static int mix_or_renumber(const tu__sharding *s, uint32_t input, int axis) {
     int to = sum_or_renumber(s, input, axis);
     return to <= SUMMED ? MIXED : to;
 }
 
-static int find_position(const tu__shard *s, uint32_t input, int axis) {
+static int arg_reduce(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     const struct tu__argmax_attrs *a = tu__attrs(s->node, argmax);
     return axis == a->axis ? MIXED : renumber(INT64_C(1) << a->axis, a->keep, axis);
 }
 
-/* Images [n,h,w,c]: every one by itself, and every channel. */
-static int pool(const tu__shard *s, uint32_t input, int axis) {
+/* Images [n,h,w,c]: images and channels are independent. */
+static int pool(const tu__sharding *s, uint32_t input, int axis) {
     (void)s, (void)input;
     return axis == 0 || axis == 3 ? axis : MIXED;
 }
 
-/* Offsets [n,2] say where in each image. */
-static int crop(const tu__shard *s, uint32_t input, int axis) {
+/* Offsets [n,2]: one pair per image. */
+static int crop(const tu__sharding *s, uint32_t input, int axis) {
     return input == 0 ? pool(s, input, axis) : axis == 0 ? 0 : MIXED;
 }
 
-static int convolve(const tu__shard *s, uint32_t input, int axis) {
+static int convolve(const tu__sharding *s, uint32_t input, int axis) {
     (void)s;
     return input == 0 && axis == 0 ? 0 : MIXED;
 }
 
-static int convolve_to_filter(const tu__shard *s, uint32_t input, int axis) {
+static int convolve_filter_gradient(const tu__sharding *s, uint32_t input, int axis) {
     (void)s, (void)input;
     return axis == 0 ? SUMMED : MIXED;
 }
 
 /* a [..., m, k] b [..., k, n] -> [..., m, n], either stored transposed */
-static int multiply(const tu__shard *s, uint32_t input, int axis) {
+static int multiply(const tu__sharding *s, uint32_t input, int axis) {
     const struct tu__matmul_attrs *a = tu__attrs(s->node, matmul);
     int rank = (int)shape_of(s, input).rank, result = (int)result_of(s).rank;
     if (axis < rank - 2) return align(s, input, axis);
@@ -117,47 +117,47 @@ static int multiply(const tu__shard *s, uint32_t input, int axis) {
     return is_row ? SUMMED : result - 1;
 }
 
-/* Matrices [..., n, m]: each by itself. */
-static int keep_but_matrix(const tu__shard *s, uint32_t input, int axis) {
+/* Matrices [..., n, m]: matrices are independent. */
+static int keep_except_matrix(const tu__sharding *s, uint32_t input, int axis) {
     return axis >= shape_of(s, input).rank - 2 ? MIXED : axis;
 }
 
-static int gather(const tu__shard *s, uint32_t input, int axis) {
-    int own = axis_of(s->node), indices = (int)shape_of(s, 1).rank;
-    if (input == 1) return own + axis;
-    return axis == own ? MIXED : axis < own ? axis : axis - 1 + indices;
+static int gather(const tu__sharding *s, uint32_t input, int axis) {
+    int axis_attr = axis_of(s->node), indices = (int)shape_of(s, 1).rank;
+    if (input == 1) return axis_attr + axis;
+    return axis == axis_attr ? MIXED : axis < axis_attr ? axis : axis - 1 + indices;
 }
 
 /* base, indices, updates; the transpose of gather */
-static int scatter(const tu__shard *s, uint32_t input, int axis) {
-    int own = axis_of(s->node), indices = (int)shape_of(s, 1).rank;
-    if (input == 0) return axis == own ? MIXED : axis;
+static int scatter(const tu__sharding *s, uint32_t input, int axis) {
+    int axis_attr = axis_of(s->node), indices = (int)shape_of(s, 1).rank;
+    if (input == 0) return axis == axis_attr ? MIXED : axis;
     if (input == 1) return SUMMED - axis;
-    if (axis >= own && axis < own + indices) return SUMMED - (axis - own);
-    return axis < own ? axis : axis - indices + 1;
+    if (axis >= axis_attr && axis < axis_attr + indices) return SUMMED - (axis - axis_attr);
+    return axis < axis_attr ? axis : axis - indices + 1;
 }
 
-static int take_along(const tu__shard *s, uint32_t input, int axis) {
-    return input == 0 ? keep_but_own_axis(s, input, axis) : axis;
+static int take_along(const tu__sharding *s, uint32_t input, int axis) {
+    return input == 0 ? keep_except_axis_attr(s, input, axis) : axis;
 }
 
-static int put_along(const tu__shard *s, uint32_t input, int axis) {
+static int put_along(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     return axis == axis_of(s->node) ? SUMMED : axis;
 }
 
-/* Class numbers [...] beside logits [..., k]; probabilities have the logits' shape. */
-static int cross_entropy(const tu__shard *s, uint32_t input, int axis) {
+/* Class indices [...] for logits [..., k]; probabilities have the logits' shape. */
+static int cross_entropy(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     return axis == shape_of(s, 0).rank - 1 ? MIXED : axis;
 }
 
 /* x [..., c], gamma [c], beta [c]; or x, gamma, mean, variance, dy */
-static int batch_norm(const tu__shard *s, uint32_t input, int axis) {
-    return input == 0 || input == 4 ? keep_but_last(s, input, axis) : MIXED;
+static int batch_norm(const tu__sharding *s, uint32_t input, int axis) {
+    return input == 0 || input == 4 ? keep_except_last(s, input, axis) : MIXED;
 }
 
-static int layer_norm(const tu__shard *s, uint32_t input, int axis) {
+static int layer_norm(const tu__sharding *s, uint32_t input, int axis) {
     bool of_sets = s->node->op->code == TU__OP_LAYER_NORM_GRAD && (input == 2 || input == 3);
     int64_t axes = s->node->op->code == TU__OP_LAYER_NORM ? tu__attrs(s->node, layer_norm)->axes
                                                           : tu__attrs(s->node, layer_norm_grad)->axes;
@@ -166,7 +166,7 @@ static int layer_norm(const tu__shard *s, uint32_t input, int axis) {
     return axis < shape_of(s, input).rank - axes ? axis : MIXED;
 }
 
-static int transpose(const tu__shard *s, uint32_t input, int axis) {
+static int transpose(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     const struct tu__transpose_attrs *a = tu__attrs(s->node, transpose);
     int to = 0;
@@ -174,26 +174,26 @@ static int transpose(const tu__shard *s, uint32_t input, int axis) {
     return to;
 }
 
-static int slice(const tu__shard *s, uint32_t input, int axis) {
+static int slice(const tu__sharding *s, uint32_t input, int axis) {
     const struct tu__slice_attrs *a = tu__attrs(s->node, slice);
     bool all = a->begin[axis] == 0 && a->end[axis] == shape_of(s, input).dim[axis] && a->step[axis] == 1;
     return all ? axis : MIXED;
 }
 
-static int pad(const tu__shard *s, uint32_t input, int axis) {
+static int pad(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     const struct tu__pad_attrs *a = tu__attrs(s->node, pad);
     return a->before[axis] || a->after[axis] || a->between[axis] ? MIXED : axis;
 }
 
-static int flip(const tu__shard *s, uint32_t input, int axis) {
+static int flip(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     return has_axis(tu__attrs(s->node, flip)->axes, axis) ? MIXED : axis;
 }
 
-/* Samples stay samples where an axis of the result begins at the same element and holds whole samples: axes behind may
- * join or leave, those before may not. */
-static int reshape(const tu__shard *s, uint32_t input, int axis) {
+/* The sample axis stays one if an axis of the result starts at the same element and is a multiple of the samples: it
+ * may be merged with or split from the axes after it, but not those before it. */
+static int reshape(const tu__sharding *s, uint32_t input, int axis) {
     tu_shape from = shape_of(s, input), to = result_of(s);
     int64_t before = 1, passed = 1;
     for (int i = 0; i < axis; i++) before *= from.dim[i];
@@ -206,19 +206,19 @@ static int reshape(const tu__shard *s, uint32_t input, int axis) {
 
 typedef struct axis_rule {
     tu__opcode op;
-    int (*axis_to)(const tu__shard *s, uint32_t input, int axis);
-    const char *mixes; /* what it does along an axis that is mixed: "… over samples" */
-    int others;        /* outputs after the first, where they are not cut as that is */
+    int (*map_axis)(const tu__sharding *s, uint32_t input, int axis);
+    const char *reason; /* why it cannot be sharded along a mixed axis: "… over samples" */
+    int other_outputs;  /* layout of the outputs after the first, if it differs from the first's */
 } axis_rule;
 
 static const axis_rule rules[] = {
-    {TU__OP_STOP_GRADIENT, keep, NULL, 0},
-    {TU__OP_COPY, keep, NULL, 0},
-    {TU__OP_ONE_HOT, keep, NULL, 0},
-    {TU__OP_RANDOM, keep, NULL, 0},
-    {TU__OP_ASSIGN, mix, "keeps samples in a variable", 0},
-    {TU__OP_CUSTOM, mix, "is a function of the user's over all samples", 0},
-    {TU__OP_ALL_REDUCE, mix, "is a collective of devices already", 0},
+    {TU__OP_STOP_GRADIENT, keep_axis, NULL, 0},
+    {TU__OP_COPY, keep_axis, NULL, 0},
+    {TU__OP_ONE_HOT, keep_axis, NULL, 0},
+    {TU__OP_RANDOM, keep_axis, NULL, 0},
+    {TU__OP_ASSIGN, mix_axis, "stores samples in a variable", 0},
+    {TU__OP_CUSTOM, mix_axis, "is a custom operation over all samples", 0},
+    {TU__OP_ALL_REDUCE, mix_axis, "is already a collective", 0},
 
     {TU__OP_SUM, sum_or_renumber, NULL, 0},
     {TU__OP_MEAN, sum_or_renumber, NULL, 0},
@@ -226,26 +226,26 @@ static const axis_rule rules[] = {
     {TU__OP_REDUCE_MIN, mix_or_renumber, "takes the minimum over samples", 0},
     {TU__OP_PROD, mix_or_renumber, "takes the product over samples", 0},
     {TU__OP_LOGSUMEXP, mix_or_renumber, "takes logsumexp over samples", 0},
-    {TU__OP_ARGMAX, find_position, "finds the largest of the samples", 0},
-    {TU__OP_ARGMIN, find_position, "finds the smallest of the samples", 0},
-    {TU__OP_CUMSUM, keep_but_own_axis, "adds up sample after sample", 0},
-    {TU__OP_TOP_K, keep_but_own_axis, "orders samples", 0},
+    {TU__OP_ARGMAX, arg_reduce, "takes the argmax over samples", 0},
+    {TU__OP_ARGMIN, arg_reduce, "takes the argmin over samples", 0},
+    {TU__OP_CUMSUM, keep_except_axis_attr, "takes the cumulative sum over samples", 0},
+    {TU__OP_TOP_K, keep_except_axis_attr, "sorts samples", 0},
 
-    {TU__OP_GATHER, gather, "picks samples", 0},
+    {TU__OP_GATHER, gather, "selects samples", 0},
     {TU__OP_SCATTER_ADD, scatter, "adds to samples", 0},
-    {TU__OP_TAKE_ALONG, take_along, "picks samples", 0},
+    {TU__OP_TAKE_ALONG, take_along, "selects samples", 0},
     {TU__OP_PUT_ALONG, put_along, NULL, 0},
 
     {TU__OP_MATMUL, multiply, NULL, 0},
-    {TU__OP_INVERSE, keep_but_matrix, "takes samples as rows of a matrix", 0},
-    {TU__OP_SOLVE, keep_but_matrix, "takes samples as rows of a matrix", 0},
-    {TU__OP_CHOLESKY, keep_but_matrix, "takes samples as rows of a matrix", 0},
-    {TU__OP_TRIANGULAR_SOLVE, keep_but_matrix, "takes samples as rows of a matrix", 0},
-    {TU__OP_BAND, keep_but_matrix, "takes samples as rows of a matrix", 0},
+    {TU__OP_INVERSE, keep_except_matrix, "uses samples as rows of a matrix", 0},
+    {TU__OP_SOLVE, keep_except_matrix, "uses samples as rows of a matrix", 0},
+    {TU__OP_CHOLESKY, keep_except_matrix, "uses samples as rows of a matrix", 0},
+    {TU__OP_TRIANGULAR_SOLVE, keep_except_matrix, "uses samples as rows of a matrix", 0},
+    {TU__OP_BAND, keep_except_matrix, "uses samples as rows of a matrix", 0},
 
     {TU__OP_CONV2D, convolve, "slides over samples", 0},
     {TU__OP_CONV2D_DX, convolve, "slides over samples", 0},
-    {TU__OP_CONV2D_DW, convolve_to_filter, "slides over samples", 0},
+    {TU__OP_CONV2D_DW, convolve_filter_gradient, "slides over samples", 0},
     {TU__OP_MAX_POOL, pool, "slides over samples", 0},
     {TU__OP_MAX_POOL_GRAD, pool, "slides over samples", 0},
     {TU__OP_MAX_POOL_PICK, pool, "slides over samples", 0},
@@ -256,30 +256,30 @@ static const axis_rule rules[] = {
     {TU__OP_CROP, crop, "slides over samples", 0},
     {TU__OP_CROP_GRAD, crop, "slides over samples", 0},
 
-    {TU__OP_BATCH_NORM, batch_norm, "takes samples as channels", TU__PER_SHARD},
-    {TU__OP_BATCH_NORM_GRAD, batch_norm, "takes samples as channels", TU__PARTIAL},
+    {TU__OP_BATCH_NORM, batch_norm, "uses samples as channels", TU__PER_SHARD},
+    {TU__OP_BATCH_NORM_GRAD, batch_norm, "uses samples as channels", TU__PARTIAL},
     {TU__OP_LAYER_NORM, layer_norm, "normalises over samples", 0},
     {TU__OP_LAYER_NORM_GRAD, layer_norm, "normalises over samples", TU__PARTIAL},
-    {TU__OP_LRN, keep_but_last, "normalises over samples", 0},
-    {TU__OP_LRN_GRAD, keep_but_last, "normalises over samples", 0},
-    {TU__OP_SOFTMAX, keep_but_own_axis, "normalises over samples", 0},
-    {TU__OP_LOG_SOFTMAX, keep_but_own_axis, "normalises over samples", 0},
-    {TU__OP_CROSS_ENTROPY, cross_entropy, "takes samples as classes", 0},
+    {TU__OP_LRN, keep_except_last, "normalises over samples", 0},
+    {TU__OP_LRN_GRAD, keep_except_last, "normalises over samples", 0},
+    {TU__OP_SOFTMAX, keep_except_axis_attr, "normalises over samples", 0},
+    {TU__OP_LOG_SOFTMAX, keep_except_axis_attr, "normalises over samples", 0},
+    {TU__OP_CROSS_ENTROPY, cross_entropy, "uses samples as classes", 0},
 
-    {TU__OP_RESHAPE, reshape, "puts samples together with what stood before them", 0},
+    {TU__OP_RESHAPE, reshape, "merges the sample axis with an axis before it", 0},
     {TU__OP_BROADCAST, align, NULL, 0},
     {TU__OP_TRANSPOSE, transpose, NULL, 0},
-    {TU__OP_SLICE, slice, "picks samples", 0},
-    {TU__OP_PAD, pad, "adds samples", 0},
-    {TU__OP_CONCAT, keep_but_own_axis, "joins samples with others", 0},
-    {TU__OP_FLIP, flip, "turns the order of samples around", 0},
-    {TU__OP_ROLL, keep_but_own_axis, "moves samples", 0},
+    {TU__OP_SLICE, slice, "selects samples", 0},
+    {TU__OP_PAD, pad, "pads the sample axis", 0},
+    {TU__OP_CONCAT, keep_except_axis_attr, "concatenates samples", 0},
+    {TU__OP_FLIP, flip, "reverses the samples", 0},
+    {TU__OP_ROLL, keep_except_axis_attr, "rolls the sample axis", 0},
 };
 
-/* Pointwise operations share one. */
+/* All pointwise operations have the same rule. */
 static const axis_rule *find_rule(const tu__op *op) {
-    static const axis_rule pointwise = {.axis_to = align};
-    static const axis_rule none = {.axis_to = mix, .mixes = "has no rule for samples in parts"};
+    static const axis_rule pointwise = {.map_axis = align};
+    static const axis_rule none = {.map_axis = mix_axis, .reason = "has no shard rule"};
     if (op->traits & TU__POINTWISE) return &pointwise;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].op == op->code) return &rules[i];
@@ -288,68 +288,72 @@ static const axis_rule *find_rule(const tu__op *op) {
 
 /* ---- Applying a rule ---- */
 
-static tu_status refuse(const tu__shard *s, uint32_t input, const char *what) {
+static tu_status fail_not_shardable(const tu__sharding *s, uint32_t input, const char *what) {
     return tu_fail(TU_UNSUPPORTED,
-                   "strategy '%s' cannot serve this network: %s '%s' %s (axis %d of its input %" PRIu32
-                   ", %s), and these are %s; use strategy 'single'%s",
+                   "strategy '%s' does not support this network: %s '%s' %s (axis %d of input %" PRIu32
+                   ", %s), and the samples are %s; use strategy 'single'%s",
                    s->strategy, s->node->op->name, s->node->name, what, s->in[input], input,
                    tu__type_string(tu_edge_type(s->graph, s->node->inputs[input])),
-                   s->invariant ? "in different parts" : "on different devices",
+                   s->invariant ? "in different shards" : "on different devices",
                    s->invariant ? " without invariant" : "");
 }
 
-/* Where the samples go, as all cut operands agree; and the first of these. */
-static tu_status find_target(const tu__shard *s, const axis_rule *rule, int *target, uint32_t *leader) {
+/* Finds the result axis of the samples, on which all sharded operands must agree, and the first such operand. */
+static tu_status find_target(const tu__sharding *s, const axis_rule *rule, int *target,
+                             uint32_t *first_sharded) {
     bool found = false;
     for (uint32_t i = 0; i < s->node->input_count; i++) {
         if (s->in[i] < 0) continue;
-        int to = rule->axis_to(s, i, s->in[i]);
-        if (to == MIXED) return refuse(s, i, rule->mixes);
-        if (found && to != *target) return refuse(s, i, "meets samples along two axes");
-        if (!found) *leader = i;
+        int to = rule->map_axis(s, i, s->in[i]);
+        if (to == MIXED) return fail_not_shardable(s, i, rule->reason);
+        if (found && to != *target) return fail_not_shardable(s, i, "has samples along two different axes");
+        if (!found) *first_sharded = i;
         *target = to;
         found = true;
     }
-    return found ? TU_OK : tu_fail(TU_INTERNAL, "'%s' has no cut operand to divide it by", s->node->name);
+    return found ? TU_OK : tu_fail(TU_INTERNAL, "'%s' has no sharded operand", s->node->name);
 }
 
-/* The axis of a whole operand that goes where the samples do, at full size. */
-static int matching_axis(const tu__shard *s, const axis_rule *rule, uint32_t input, int target,
+/* Returns the axis of a replicated operand that maps to the same axis as the samples, at full size. */
+static int matching_axis(const tu__sharding *s, const axis_rule *rule, uint32_t input, int target,
                          int64_t size) {
     tu_shape shape = shape_of(s, input);
     for (int axis = 0; axis < shape.rank; axis++)
-        if (shape.dim[axis] == size && size > 1 && rule->axis_to(s, input, axis) == target) return axis;
+        if (shape.dim[axis] == size && size > 1 && rule->map_axis(s, input, axis) == target) return axis;
     return TU__REPLICATED;
 }
 
-static int read_of(const tu__shard *s, const axis_rule *rule, uint32_t input, int target, uint32_t leader) {
+static int operand_layout(const tu__sharding *s, const axis_rule *rule, uint32_t input, int target,
+                          uint32_t first_sharded) {
     if (s->in[input] >= 0) return s->in[input];
     if (s->in[input] == TU__PER_SHARD && s->node->op->code == TU__OP_BATCH_NORM_GRAD) return TU__PER_SHARD;
     bool is_base = s->node->op->code == TU__OP_SCATTER_ADD && input == 0;
     if (is_base && target <= SUMMED) return TU__ONCE;
-    return matching_axis(s, rule, input, target, shape_of(s, leader).dim[s->in[leader]]);
+    return matching_axis(s, rule, input, target, shape_of(s, first_sharded).dim[s->in[first_sharded]]);
 }
 
-/* What a mean divides by: the elements that it folds into one, of the whole batch. */
-static double folded_elements(const tu__shard *s) {
+/* Returns the divisor of a mean: the number of elements of the whole batch per element of the result. */
+static double elements_per_result(const tu__sharding *s) {
     return (double)tu_shape_elements(shape_of(s, 0)) / (double)tu_shape_elements(result_of(s));
 }
 
-tu_status tu__shard_node(tu__shard *s) {
+tu_status tu__apply_shard_rule(tu__sharding *s) {
     const axis_rule *rule = find_rule(s->node->op);
     int target = MIXED;
-    uint32_t leader = 0;
-    TU_TRY(find_target(s, rule, &target, &leader));
-    for (uint32_t i = 0; i < s->node->input_count; i++) s->read[i] = read_of(s, rule, i, target, leader);
+    uint32_t first_sharded = 0;
+    TU_TRY(find_target(s, rule, &target, &first_sharded));
+    for (uint32_t i = 0; i < s->node->input_count; i++)
+        s->read[i] = operand_layout(s, rule, i, target, first_sharded);
     s->out[0] = target <= SUMMED ? TU__PARTIAL : target;
-    for (uint32_t i = 1; i < TU__MAX_SHARD_OUTPUTS; i++) s->out[i] = rule->others ? rule->others : s->out[0];
+    for (uint32_t i = 1; i < TU__MAX_SHARD_OUTPUTS; i++)
+        s->out[i] = rule->other_outputs ? rule->other_outputs : s->out[0];
     s->is_mean = s->node->op->code == TU__OP_MEAN && s->out[0] == TU__PARTIAL;
-    s->divisor = s->is_mean ? folded_elements(s) : 1;
+    s->divisor = s->is_mean ? elements_per_result(s) : 1;
     return TU_OK;
 }
 
 int tu__reshape_source_axis(const tu_graph *graph, const tu__node *node, int64_t samples, int to) {
-    tu__shard s = {.graph = graph, .node = node, .samples = samples};
+    tu__sharding s = {.graph = graph, .node = node, .samples = samples};
     tu_shape from = shape_of(&s, 0);
     for (int axis = 0; axis < from.rank; axis++)
         if (from.dim[axis] > 1 && from.dim[axis] % samples == 0 && reshape(&s, 0, axis) == to) return axis;

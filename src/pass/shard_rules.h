@@ -1,41 +1,44 @@
-/* What an operation makes of samples that are not all there: the rules of the pass `replicate`.
+/* Shard rules: how each operation behaves if an operand is sharded along the samples of a batch. Used by
+ * `replicate`.
  *
- * A value is whole, or one of its axes counts samples and it is cut along that axis. The axis may hold several rows for
- * each sample ([8,24,24,3] as [4608,3]), those of one sample together: its size is a multiple of the number of samples. */
+ * A value is replicated, or it is sharded along an axis that contains the samples. That axis may have several rows
+ * per sample ([8,24,24,3] as [4608,3]), with the rows of a sample together: its size is a multiple of the number of
+ * samples. */
 #ifndef TU__PASS_SHARD_RULES_H
 #define TU__PASS_SHARD_RULES_H
 
 #include "graph/graph.h"
 
-enum { /* numbers from 0 on: the axis that a value is cut along */
+enum { /* layouts; values >= 0: the axis that a value is sharded along */
        TU__REPLICATED = -1,
-       TU__PER_SHARD = -2, /* statistics of one part of the batch */
-       TU__PARTIAL = -3,   /* a result of which each part computes a summand */
-       TU__ONCE = -4,      /* an operand that counts once, not once for each part */
+       TU__PER_SHARD = -2, /* statistics of one shard of the batch */
+       TU__PARTIAL = -3,   /* each shard computes a summand of the result */
+       TU__ONCE = -4,      /* an operand that must be counted once, not once per shard */
 };
 
 enum { TU__MAX_SHARD_OUTPUTS = 3 };
 
-/* One operation with a cut operand. */
-typedef struct tu__shard {
-    const char *strategy; /* its name, for refusals */
-    bool invariant;       /* parts are fixed, however many devices there are */
+/* How one operation with a sharded operand is computed. */
+typedef struct tu__sharding {
+    const char *strategy; /* its name, for messages */
+    bool invariant;       /* the number of shards does not depend on the number of devices */
     const tu_graph *graph;
     const tu__node *node;
     int64_t samples; /* in the whole batch */
-    /* of each input: TU__REPLICATED, TU__PER_SHARD or an axis as it comes; and how each part reads it, which the rule says:
-     * so too, or TU__ONCE. An axis for a whole value: the part takes its rows of it. */
+    /* Per input, `in`: its layout (TU__REPLICATED, TU__PER_SHARD or an axis). `read`, set by the rule: how each
+     * shard reads it, a layout or TU__ONCE. If `in` is TU__REPLICATED and `read` an axis, the shard reads its rows
+     * of the value. */
     const int *in;
     int *read;
-    int out[TU__MAX_SHARD_OUTPUTS]; /* the rule's answer: TU__PER_SHARD, TU__PARTIAL or an axis */
-    bool is_mean;                   /* it divides what it sums by `divisor` */
+    int out[TU__MAX_SHARD_OUTPUTS]; /* set by the rule: TU__PER_SHARD, TU__PARTIAL or an axis */
+    bool is_mean;                   /* the sum must be divided by `divisor` */
     double divisor;
-} tu__shard;
+} tu__sharding;
 
-/* Fills in `read`, `out` and `divisor`. What cannot be computed from parts is refused, with TU_UNSUPPORTED. */
-tu_status tu__shard_node(tu__shard *shard);
+/* Sets `read`, `out`, `is_mean` and `divisor`. Fails with TU_UNSUPPORTED if shards cannot compute the operation. */
+tu_status tu__apply_shard_rule(tu__sharding *sharding);
 
-/* The axis of a reshape's input that becomes axis `to` of its result; TU__REPLICATED: none does alone. */
+/* Returns the axis of a reshape's input that becomes axis `to` of its result; TU__REPLICATED if there is none. */
 int tu__reshape_source_axis(const tu_graph *graph, const tu__node *reshape, int64_t samples, int to);
 
 #endif

@@ -1,22 +1,21 @@
-/* simplify: the same results from fewer nodes.
+/* simplify: computes the same results with fewer nodes.
  *
- * One walk in order. A needed node has its inputs replaced by what stands for them by now; then it is
- * computed at once if it can be (fold.c), replaced by an identity (algebra.c), or found to be there already:
- * an equal operation with equal attributes on the same inputs is made once. A second walk drops what nobody
- * needs any more. As inputs come first, one walk reaches what many would.
+ * Iterates over the nodes once, in order. The inputs of a needed node are replaced by their simplified values. Then
+ * the node is computed if its inputs are constant (fold.c), replaced by an identity (algebra.c), or merged with an
+ * equal node: same operation, attributes and inputs. Finally the nodes that are no longer needed are dropped. Since
+ * inputs come before their readers, one iteration is enough.
  *
- * Never merged: random operations, effects, inputs and variables; copies made to be recomputed late, since
- * merging them would keep alive what they were made to forget; nodes that were told to be on different devices
- * or in different company; and nodes that wait for others, which are not replaced by anything else either: who
- * reads them reads them after that.
+ * Never merged: random operations, assignments, inputs and variables; nodes copied in order to be recomputed late,
+ * since merging them would keep memory alive that the copies were made to free; nodes pinned to different devices or
+ * in different colocation groups. Nodes with control dependencies are neither merged nor replaced, so that
+ * everything that reads them still runs after those dependencies.
  *
- * Bits. On the reference device results keep their bits, except that
- *   - x + 0 and x - 0 are x, so a minus zero stays one (it would have become +0);
- *   - (x * 2^i) * 2^j is x * 2^(i+j): a result below the smallest normal number is rounded once instead of
- *     twice;
- *   - of two NaN operands that are swapped to merge nodes, the other's payload may survive.
- * x * 0 is not 0: x may be infinite or NaN. Sums of constants are not regrouped: addition does not
- * associate. */
+ * On the device `ref` results stay bit-identical, except that
+ *   - x + 0 and x - 0 are x, so -0 stays -0 (it would have become +0);
+ *   - (x * 2^i) * 2^j is x * 2^(i+j): a subnormal result is rounded once instead of twice;
+ *   - if operands are swapped to merge nodes and both are NaN, the payload of the other NaN may be the result's.
+ * x * 0 is not replaced by 0: x may be infinite or NaN. Sums of constants are not regrouped: float addition is not
+ * associative. */
 #include "pass/simplify.h"
 
 #include <string.h>
@@ -27,7 +26,7 @@
 typedef struct tu__simplifier {
     tu__unit *unit;
     tu__rewrite rewrite;
-    /* Equal nodes: a hash leads to the latest node with it, each node to the one before. */
+    /* Hash table of the new nodes: a hash gives the latest node, `earlier` the node before it with the same hash. */
     uint32_t *latest, bucket_count; /* a power of two */
     uint32_t *earlier;              /* per node of the new graph */
     size_t earlier_capacity;
@@ -35,13 +34,13 @@ typedef struct tu__simplifier {
 
 /* ---- Equal nodes ---- */
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t size) {
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size) {
     const unsigned char *b = bytes;
     for (size_t i = 0; i < size; i++) hash = (hash ^ b[i]) * UINT64_C(0x100000001b3);
     return hash;
 }
 
-/* Maximum and minimum commute but for the sign of a zero, so they are left as they are. */
+/* Maximum and minimum are excluded: they commute except for the sign of zero. */
 static bool commutes(const tu__op *op) {
     return (op->traits & TU__COMMUTES) && op->code != TU__OP_MAXIMUM && op->code != TU__OP_MINIMUM;
 }
@@ -50,20 +49,20 @@ static bool edge_less(tu__edge a, tu__edge b) {
     return a.node != b.node ? a.node < b.node : a.output < b.output;
 }
 
-/* Input `i` when the two of a commuting operation are put in order. */
+/* Returns input `i` after the two inputs of a commutative operation are sorted. */
 static tu__edge ordered_input(const tu__op *op, const tu__edge *inputs, uint32_t i) {
     bool swap = commutes(op) && edge_less(inputs[1], inputs[0]);
     return inputs[swap ? 1 - i : i];
 }
 
 static uint64_t hash_node(const tu__node *node) {
-    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &node->op->code, sizeof node->op->code);
-    hash = mix(hash, node->attrs, node->op->attr_bytes);
+    uint64_t hash = hash_bytes(UINT64_C(0xcbf29ce484222325), &node->op->code, sizeof node->op->code);
+    hash = hash_bytes(hash, node->attrs, node->op->attr_bytes);
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu__edge edge = ordered_input(node->op, node->inputs, i);
-        hash = mix(hash, &edge, sizeof edge);
+        hash = hash_bytes(hash, &edge, sizeof edge);
     }
-    if (node->data) hash = mix(hash, node->data, tu_type_bytes(node->outputs[0]));
+    if (node->data) hash = hash_bytes(hash, node->data, tu_type_bytes(node->outputs[0]));
     return hash ^ hash >> 29;
 }
 
@@ -80,13 +79,14 @@ static bool equal_nodes(const tu__node *a, const tu__node *b) {
         tu__edge x = ordered_input(a->op, a->inputs, i), y = ordered_input(b->op, b->inputs, i);
         if (x.node != y.node || x.output != y.output) return false;
     }
-    return !a->data ||
-           memcmp(a->data, b->data, tu_type_bytes(a->outputs[0])) == 0; /* attributes hold the type */
+    /* Equal attributes: equal types. */
+    return !a->data || memcmp(a->data, b->data, tu_type_bytes(a->outputs[0])) == 0;
 }
 
 static bool may_merge(const tu__node *node) {
     if (node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE) return false;
-    if (node->op->code == TU__OP_ALL_REDUCE) return false; /* all ranks bring equally many values */
+    if (node->op->code == TU__OP_ALL_REDUCE)
+        return false; /* all ranks must contribute the same number of values */
     return !(node->op->traits & (TU__RANDOM | TU__EFFECT)) && !(node->flags & TU__NODE_RECOMPUTED) &&
            !node->after_count;
 }
@@ -100,15 +100,15 @@ static tu_status reserve_earlier(simplifier *s, size_t count) {
     return TU_OK;
 }
 
-/* A node equal to `wanted` (which is not in the graph); NULL: none. */
-static const tu__node *find_equal(const simplifier *s, const tu__node *wanted) {
+/* Returns a node of the new graph that equals `key`, which is not in the graph; NULL: none. */
+static const tu__node *find_equal(const simplifier *s, const tu__node *key) {
     const tu_graph *to = s->rewrite.to;
-    uint32_t id = s->latest[hash_node(wanted) & (s->bucket_count - 1)];
-    while (id != TU_NO_NODE && !equal_nodes(to->nodes[id], wanted)) id = s->earlier[id];
+    uint32_t id = s->latest[hash_node(key) & (s->bucket_count - 1)];
+    while (id != TU_NO_NODE && !equal_nodes(to->nodes[id], key)) id = s->earlier[id];
     return id == TU_NO_NODE ? NULL : to->nodes[id];
 }
 
-static tu_status remember(simplifier *s, const tu__node *node) {
+static tu_status add_to_table(simplifier *s, const tu__node *node) {
     if (!may_merge(node)) return TU_OK;
     TU_TRY(reserve_earlier(s, (size_t)node->id + 1));
     uint32_t *bucket = &s->latest[hash_node(node) & (s->bucket_count - 1)];
@@ -117,7 +117,7 @@ static tu_status remember(simplifier *s, const tu__node *node) {
     return TU_OK;
 }
 
-/* ---- Making what a candidate has become ---- */
+/* ---- Making simplified nodes ---- */
 
 tu_status tu__simplify_make(tu__candidate *c, const char *inserted, const tu__node_request *request,
                             tu_value *value) {
@@ -128,29 +128,29 @@ tu_status tu__simplify_make(tu__candidate *c, const char *inserted, const tu__no
     if (!edges) return TU_NO_MEMORY;
     for (size_t i = 0; i < request->input_count; i++)
         edges[i] = (tu__edge){request->inputs[i].node, request->inputs[i].output};
-    tu__node wanted = {/* in no graph, to be compared with those that are */
-                       .op = tu__op_get(request->op),
-                       .flags = request->flags,
-                       .input_count = (uint32_t)request->input_count,
-                       .inputs = edges,
-                       .outputs = origin->outputs,
-                       .attrs = request->attrs,
-                       .data = request->data,
-                       .custom = request->custom,
-                       .device = request->device,
-                       .group = request->group,
-                       .after_count = inserted ? 0 : origin->after_count};
-    const tu__node *there = may_merge(&wanted) ? find_equal(s, &wanted) : NULL;
+    tu__node key = {/* in no graph; for comparison only */
+                    .op = tu__op_get(request->op),
+                    .flags = request->flags,
+                    .input_count = (uint32_t)request->input_count,
+                    .inputs = edges,
+                    .outputs = origin->outputs,
+                    .attrs = request->attrs,
+                    .data = request->data,
+                    .custom = request->custom,
+                    .device = request->device,
+                    .group = request->group,
+                    .after_count = inserted ? 0 : origin->after_count};
+    const tu__node *equal = may_merge(&key) ? find_equal(s, &key) : NULL;
     tu__free(edges);
-    if (there) {
-        *value = tu__value(r->to, there->id, 0);
+    if (equal) {
+        *value = tu__value(r->to, equal->id, 0);
         return TU_OK;
     }
     *value = inserted ? tu__rewrite_insert(r, origin->name, inserted, request)
                       : tu__rewrite_make(r, origin, request);
-    if (tu_ok(*value)) return remember(s, r->to->nodes[value->node]);
+    if (tu_ok(*value)) return add_to_table(s, r->to->nodes[value->node]);
     TU_TRY(tu_graph_status(r->to));
-    return tu_fail(TU_INTERNAL, "simplify lost an input of '%s'", origin->name);
+    return tu_fail(TU_INTERNAL, "simplify dropped an input of '%s'", origin->name);
 }
 
 tu_value tu__simplify_fill(tu__candidate *c, tu_type type, double number) {
@@ -168,10 +168,10 @@ bool tu__is_fill(tu_value value, double *number) {
     return true;
 }
 
-/* ---- The walk ---- */
+/* ---- The iteration ---- */
 
-/* Folds and applies identities until none fits; every one leaves less to do. */
-static tu_status reduce(tu__candidate *c, tu__outcome *outcome) {
+/* Folds and applies identities until none applies; each makes the candidate simpler, so this ends. */
+static tu_status apply_rules(tu__candidate *c, tu__outcome *outcome) {
     do {
         TU_TRY(tu__simplify_by_folding(c, outcome));
         if (*outcome == TU__KEPT) *outcome = tu__simplify_by_algebra(c);
@@ -191,11 +191,11 @@ static tu_status simplify_with(simplifier *s, const tu__node *node, tu_value *in
                        .input_count = node->input_count,
                        .inputs = inputs};
     tu__outcome outcome = TU__KEPT;
-    if (node->op->code == TU__OP_ASSIGN && !s->unit->updates) { /* fetched: the value, and no effect */
+    if (node->op->code == TU__OP_ASSIGN && !s->unit->updates) { /* a fetched assignment: only its value */
         c.replacement = inputs[1];
         outcome = TU__REPLACED;
     } else if (!node->after_count) {
-        TU_TRY(reduce(&c, &outcome));
+        TU_TRY(apply_rules(&c, &outcome));
     }
     tu_value value = c.replacement;
     if (outcome == TU__KEPT) {
@@ -217,7 +217,7 @@ static tu_status simplify_node(simplifier *s, const tu__node *node) {
     return status;
 }
 
-static tu_status begin(simplifier *s, const tu_graph *graph) {
+static tu_status init_simplifier(simplifier *s, const tu_graph *graph) {
     TU_TRY(tu__rewrite_begin(&s->rewrite, graph));
     for (s->bucket_count = 64; s->bucket_count < graph->node_count;) s->bucket_count *= 2;
     s->latest = tu__alloc_array(s->bucket_count, sizeof *s->latest, "a pass");
@@ -226,10 +226,10 @@ static tu_status begin(simplifier *s, const tu_graph *graph) {
     return TU_OK;
 }
 
-static tu_status walk(simplifier *s) {
+static tu_status simplify_nodes(simplifier *s) {
     const tu_graph *graph = s->unit->graph;
     bool *needed = tu__unit_needed(s->unit);
-    tu_status status = needed ? begin(s, graph) : TU_NO_MEMORY;
+    tu_status status = needed ? init_simplifier(s, graph) : TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count && status == TU_OK; i++)
         if (needed[i]) status = simplify_node(s, graph->nodes[i]);
     tu__free(needed);
@@ -238,7 +238,7 @@ static tu_status walk(simplifier *s) {
 
 tu_status tu__pass_simplify(tu__unit *unit) {
     simplifier s = {.unit = unit};
-    tu_status status = walk(&s);
+    tu_status status = simplify_nodes(&s);
     if (status == TU_OK)
         status = tu__rewrite_finish(&s.rewrite, unit);
     else

@@ -1,4 +1,4 @@
-/* Units: a graph and what is wanted of it, and the passes that they go through. */
+/* Units (a graph with the request to compile it) and the list of passes. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -19,9 +19,9 @@ tu_status tu__strategy_parse(const char *name, tu__strategy *strategy) {
     return TU_OK;
 }
 
-/* ---- Life ---- */
+/* ---- Creation ---- */
 
-/* The whole graph, node by node: the user's own is never touched. */
+/* Copies the whole graph: passes never modify the user's graph. */
 static tu_status copy_graph(tu__unit *unit, const tu_graph *graph) {
     tu__rewrite r;
     TU_TRY(tu__rewrite_begin(&r, graph));
@@ -90,15 +90,15 @@ tu_status tu__unit_drop_dead(tu__unit *unit) {
 /* ---- All passes ---- */
 
 const tu__pass tu__passes[] = {
-    {"simplify", "constants folded, equal nodes merged, dead ones dropped", tu__pass_simplify},
-    {"replicate", "a part of the batch for every replica, sums between them", tu__pass_replicate},
-    {"precision", "half precision where asked for, casts at the borders", tu__pass_precision},
+    {"simplify", "fold constants, merge equal nodes, drop unused nodes", tu__pass_simplify},
+    {"replicate", "one shard of the batch per replica, sums between replicas", tu__pass_replicate},
+    {"precision", "half precision where requested, with casts at the borders", tu__pass_precision},
     {"place", "a device for every node", tu__pass_place},
-    {"partition", "copies where an edge crosses devices", tu__pass_partition},
+    {"partition", "copies on edges between devices", tu__pass_partition},
     {0},
 };
 
-static tu_status unknown_pass(const char *name) {
+static tu_status fail_unknown_pass(const char *name) {
     enum { PASS_COUNT = sizeof tu__passes / sizeof *tu__passes - 1 };
     const char *names[PASS_COUNT];
     for (size_t i = 0; i < PASS_COUNT; i++) names[i] = tu__passes[i].name;
@@ -117,10 +117,10 @@ static tu_status run_pass(const tu__pass *pass, tu__unit *unit) {
 }
 
 tu_status tu__run_passes(tu__unit *unit, const char *last) {
-    bool known = !last;
-    for (const tu__pass *pass = tu__passes; pass->name && !known; pass++)
-        known = strcmp(pass->name, last) == 0;
-    if (!known) return unknown_pass(last);
+    bool is_known = !last;
+    for (const tu__pass *pass = tu__passes; pass->name && !is_known; pass++)
+        is_known = strcmp(pass->name, last) == 0;
+    if (!is_known) return fail_unknown_pass(last);
     for (const tu__pass *pass = tu__passes; pass->name; pass++) {
         TU_TRY(run_pass(pass, unit));
         if (last && strcmp(pass->name, last) == 0) return TU_OK;

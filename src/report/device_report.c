@@ -1,34 +1,36 @@
-/* The devices of a program as they were opened: what a list like "cpu:0/2" came to, and what its user should know. */
+/* Reports the devices of a program: what a device list like "cpu:0/2" stands for, and notices for the user. */
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/sized.h"
 #include "run/program.h"
 
-/* What a device that cannot be inspected says of its kind. */
+/* Returns the number of cores, for devices without `inspect`. */
 static int cores_of(const tu__device *device) {
     tu_device_info info = TU_SIZED(tu_device_info);
     return tu__device_describe(device->api, device->options.index, &info) == TU_OK ? info.cores : 0;
 }
 
-/* Whether the CPU computes what was meant for GPUs, if there are any. */
+/* True if the CPU is used because "all" was requested and there is no usable GPU. */
 static bool is_instead_of_gpus(const tu_program *program, size_t index) {
-    if (!program->asked_for_all || strcmp(program->devices[index]->api->kind, "cpu") != 0) return false;
+    if (!program->uses_all || strcmp(program->devices[index]->api->kind, "cpu") != 0) return false;
     for (size_t i = 0; i < program->device_count; i++)
         if (strcmp(program->devices[i]->api->kind, "gpu") == 0) return false;
     return true;
 }
 
-/* What a device says itself comes after why it is that one. */
-static const char *add_notice(const char *first, const char *second) {
-    static _Thread_local char both[1600];
-    if (!first || !second) return first ? first : second;
-    snprintf(both, sizeof both, "%s; %s", first, second);
-    return both;
+/* Joins the notices that are not NULL; NULL if all are. The text lives until the next call in this thread. */
+static const char *join_notices(size_t count, const char *const *notices) {
+    static _Thread_local char joined[1600];
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++)
+        if (notices[i] && used < sizeof joined)
+            used +=
+                (size_t)snprintf(joined + used, sizeof joined - used, "%s%s", used ? "; " : "", notices[i]);
+    return used ? joined : NULL;
 }
 
-/* What the device itself has to say. */
+/* Returns the number of threads and the device's own notice. */
 static tu_status inspect(const tu__device *device, int *threads, const char **notice) {
     *notice = NULL;
     if (device->api->inspect) return device->api->inspect(device->instance, threads, notice);
@@ -36,7 +38,7 @@ static tu_status inspect(const tu__device *device, int *threads, const char **no
     return TU_OK;
 }
 
-/* Whether the device computes anything in f16: a processor beside cards may have none of it. */
+/* True if the device computes anything in f16. A CPU next to GPUs may not. */
 static bool computes_f16(const tu_program *program, size_t index) {
     const tu_graph *g = program->unit.graph;
     for (uint32_t i = 0; i < g->node_count; i++)
@@ -46,25 +48,15 @@ static bool computes_f16(const tu_program *program, size_t index) {
     return false;
 }
 
-/* A processor has no kernels for f16 but the reference's: 80 times slower than f32's, for a product. The line is the same
- * for all parts of a processor, and comes behind what the device says itself. */
-tu_status tu__program_note_slow_types(tu_program *program) {
-    if (program->unit.precision != TU__PRECISION_F16) return TU_OK;
-    program->notices = tu__alloc_array(program->device_count, sizeof *program->notices, "a program");
-    if (!program->notices) return TU_NO_MEMORY;
-    for (size_t i = 0; i < program->device_count; i++) {
-        const tu__device *device = program->devices[i];
-        const char *own;
-        int threads;
-        if (strcmp(device->api->kind, "cpu") != 0 || !computes_f16(program, i)) continue;
-        TU_TRY(inspect(device, &threads, &own));
-        snprintf(
-            program->notices[i].text, sizeof program->notices[i].text,
-            "%s%sf16 on a CPU is computed by the reference device's kernels, which are slow: bf16 or f32 is "
-            "faster",
-            own ? own : "", own ? "; " : "");
-    }
-    return TU_OK;
+/* Returns a notice if a CPU computes f16: it only has the reference kernels, in which a matrix product is 80 times slower
+ * than in f32. */
+static const char *slow_type_notice(const tu_program *program, size_t index) {
+    bool is_slow = program->unit.precision == TU__PRECISION_F16 &&
+                   strcmp(program->devices[index]->api->kind, "cpu") == 0 && computes_f16(program, index);
+    return is_slow
+               ? "f16 on a CPU is computed by the reference device's kernels, which are slow: bf16 or f32 is "
+                 "faster"
+               : NULL;
 }
 
 size_t tu_program_device_count(const tu_program *program) {
@@ -74,13 +66,15 @@ size_t tu_program_device_count(const tu_program *program) {
 tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report) {
     TU_TRY(TU__CHECK_SIZED(tu_device_report, report));
     if (index >= program->device_count)
-        return tu_fail(TU_NOT_FOUND, "the program has %zu devices: there is no number %zu",
-                       program->device_count, index);
+        return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
+                       program->device_count);
     const tu__device *device = program->devices[index];
     tu_device_report full = {.device = device->name, .spec = device->word};
-    TU_TRY(inspect(device, &full.threads, &full.notice));
-    if (program->notices && *program->notices[index].text) full.notice = program->notices[index].text;
-    if (is_instead_of_gpus(program, index)) full.notice = add_notice(tu__unused_card(), full.notice);
+    const char *own_notice;
+    TU_TRY(inspect(device, &full.threads, &own_notice));
+    const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_card() : NULL, own_notice,
+                                   slow_type_notice(program, index)};
+    full.notice = join_notices(sizeof notices / sizeof *notices, notices);
     TU__GIVE_SIZED(report, full);
     return TU_OK;
 }

@@ -1,23 +1,23 @@
-/* What one kernel of a program covers, moves and took: the rows of `tutti bench --kernels`.
+/* Reports the nodes, bytes, operations and time of one kernel: the rows of `tutti bench --kernels`.
  *
- * Operations are counted by the graph, not by the device, so that two devices, or a library and our own kernel, are
- * measured with one yardstick. A device that knows how many bytes it moves says so; for the others every buffer read
- * or written counts once, which is the least that a kernel can move. */
+ * Operations are counted from the graph, not by the device, so that kernels of different devices and libraries are
+ * comparable. A device may report the bytes that a kernel transfers. Otherwise every buffer that it reads or writes
+ * counts once, which is the minimum. */
 #include "base/alloc.h"
 #include "base/sized.h"
 #include "graph/summary.h"
 #include "run/program.h"
 
-static uint32_t most_inputs(const tu_graph *graph, const tu_kernel *kernel) {
-    uint32_t most = 1;
+static uint32_t max_inputs(const tu_graph *graph, const tu_kernel *kernel) {
+    uint32_t max = 1;
     for (uint32_t i = 0; i < kernel->node_count; i++)
-        if (graph->nodes[kernel->nodes[i]]->input_count > most)
-            most = graph->nodes[kernel->nodes[i]]->input_count;
-    return most;
+        if (graph->nodes[kernel->nodes[i]]->input_count > max)
+            max = graph->nodes[kernel->nodes[i]]->input_count;
+    return max;
 }
 
 static tu_status count_flops(const tu_graph *graph, const tu_kernel *kernel, int64_t *flops) {
-    tu_type *in = tu__alloc_array(most_inputs(graph, kernel), sizeof *in, "a report on kernels");
+    tu_type *in = tu__alloc_array(max_inputs(graph, kernel), sizeof *in, "a report on kernels");
     if (!in) return TU_NO_MEMORY;
     *flops = 0;
     for (uint32_t i = 0; i < kernel->node_count; i++)
@@ -35,43 +35,43 @@ static int64_t count_bytes(const tu_plan *plan, const tu_kernel *kernel) {
     return (int64_t)bytes;
 }
 
-/* Kernel `place` of a part's order. */
-static tu_status report_kernel(const tu_program *program, const tu__partition *part, uint32_t place,
+/* Reports the kernel at a position of a partition's order. */
+static tu_status report_kernel(const tu_program *program, const tu__partition *partition, uint32_t position,
                                tu_kernel_report *report) {
     const tu_graph *graph = program->unit.graph;
-    const tu_kernel *kernel = &part->plan->kernels[part->order[place]];
-    const tu_device_api *api = part->device->api;
-    *report = (tu_kernel_report){.device = part->device->name,
+    const tu_kernel *kernel = &partition->plan->kernels[partition->order[position]];
+    const tu_device_api *api = partition->device->api;
+    *report = (tu_kernel_report){.device = partition->device->name,
                                  .kernel = kernel->name,
                                  .node = kernel->node_count ? graph->nodes[kernel->nodes[0]]->name : "",
                                  .node_count = kernel->node_count,
-                                 .bytes = count_bytes(part->plan, kernel),
+                                 .bytes = count_bytes(partition->plan, kernel),
                                  .workspace_bytes = kernel->workspace};
     TU_TRY(count_flops(graph, kernel, &report->flops));
     double start;
-    if (program->bound && api->trace)
-        TU_TRY(api->trace(part->device->instance, part->plan, place, &start, &report->seconds));
+    if (program->bound_state && api->trace)
+        TU_TRY(api->trace(partition->device->instance, partition->plan, position, &start, &report->seconds));
     return TU_OK;
 }
 
 size_t tu_program_kernel_count(const tu_program *program) {
     size_t count = 0;
-    for (size_t i = 0; i < program->device_count; i++) count += program->parts[i].plan->kernel_count;
+    for (size_t i = 0; i < program->device_count; i++) count += program->partitions[i].plan->kernel_count;
     return count;
 }
 
 tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report) {
-    size_t before = 0;
+    size_t kernels_before = 0;
     tu_kernel_report full = TU_SIZED(tu_kernel_report);
     TU_TRY(TU__CHECK_SIZED(tu_kernel_report, report));
     for (size_t i = 0; i < program->device_count; i++) {
-        const tu__partition *part = &program->parts[i];
-        if (index - before < part->plan->kernel_count) {
-            TU_TRY(report_kernel(program, part, (uint32_t)(index - before), &full));
+        const tu__partition *partition = &program->partitions[i];
+        if (index - kernels_before < partition->plan->kernel_count) {
+            TU_TRY(report_kernel(program, partition, (uint32_t)(index - kernels_before), &full));
             TU__GIVE_SIZED(report, full);
             return TU_OK;
         }
-        before += part->plan->kernel_count;
+        kernels_before += partition->plan->kernel_count;
     }
-    return tu_fail(TU_NOT_FOUND, "there is no kernel number %zu: the program has %zu", index, before);
+    return tu_fail(TU_NOT_FOUND, "there is no kernel %zu: the program has %zu", index, kernels_before);
 }

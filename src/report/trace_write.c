@@ -1,7 +1,8 @@
-/* Traces as JSON for ui.perfetto.dev and chrome://tracing: the trace event format, complete events ("ph": "X").
+/* Writes traces as JSON for ui.perfetto.dev and chrome://tracing: the trace event format, complete events ("ph":
+ * "X").
  *
- * A program is a process, its runs are the first row, and every device has a row for its kernels, one for its copies and,
- * where launch returns early, one for its launching thread. Times are microseconds since the trace began. */
+ * A program is a process. Its runs are the first row; every device has a row for its kernels, one for its copies and,
+ * if launches are asynchronous, one for its compute thread. Times are microseconds since the trace began. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,34 +12,40 @@
 #include "run/trace.h"
 
 typedef struct writer {
-    tu__json json;
+    tu_json json;
     const tu_program *program;
     size_t process;
-    double began;              /* of the earliest program */
-    tu_kernel_report *kernels; /* all of the program's, device after device */
-    const size_t *first;       /* per device: its first in `kernels` */
+    double began;              /* begin of the earliest trace */
+    tu_kernel_report *kernels; /* all kernels of the program, device by device */
+    const size_t *first;       /* per device: index of its first kernel in `kernels` */
 } writer;
 
 static const char *const categories[] = {
-    [TU__SPAN_RUN] = "run",        [TU__SPAN_KERNEL] = "kernel", [TU__SPAN_COPY] = "copy",
-    [TU__SPAN_WAIT] = "wait",      [TU__SPAN_BARRIER] = "wait",  [TU__SPAN_FEED] = "feed",
-    [TU__SPAN_FETCH] = "fetch",    [TU__SPAN_UPDATE] = "update", [TU__SPAN_MEETING] = "collective",
-    [TU__SPAN_GATHERING] = "wait",
+    [TU__SPAN_RUN] = "run",
+    [TU__SPAN_KERNEL] = "kernel",
+    [TU__SPAN_COPY] = "copy",
+    [TU__SPAN_WAIT] = "wait",
+    [TU__SPAN_BARRIER] = "wait",
+    [TU__SPAN_FEED] = "feed",
+    [TU__SPAN_FETCH] = "fetch",
+    [TU__SPAN_UPDATE] = "update",
+    [TU__SPAN_COLLECTIVE] = "collective",
+    [TU__SPAN_COLLECTIVE_WAIT] = "wait",
 };
 
 /* ---- Rows ---- */
 
 static void put_name(writer *w, const char *what, size_t row, const char *name) {
-    tu__json *j = &w->json;
-    tu__json_begin_object(j, NULL);
-    tu__json_string(j, "name", what);
-    tu__json_string(j, "ph", "M");
-    tu__json_u64(j, "pid", w->process);
-    tu__json_u64(j, "tid", row);
-    tu__json_begin_object(j, "args");
-    tu__json_string(j, "name", name);
-    tu__json_end_object(j);
-    tu__json_end_object(j);
+    tu_json *j = &w->json;
+    tu_json_begin_object(j, NULL);
+    tu_json_string(j, "name", what);
+    tu_json_string(j, "ph", "M");
+    tu_json_u64(j, "pid", w->process);
+    tu_json_u64(j, "tid", row);
+    tu_json_begin_object(j, "args");
+    tu_json_string(j, "name", name);
+    tu_json_end_object(j);
+    tu_json_end_object(j);
 }
 
 static void put_names(writer *w) {
@@ -58,59 +65,59 @@ static void put_names(writer *w) {
 /* ---- Spans ---- */
 
 static void put_kernel(writer *w, const tu__span *s) {
-    const tu_kernel_report *r = &w->kernels[w->first[s->part] + s->index];
-    tu__json_string(&w->json, "operation", r->node);
-    tu__json_u64(&w->json, "operations", r->node_count);
-    tu__json_u64(&w->json, "place", s->index);
-    tu__json_i64(&w->json, "bytes", r->bytes);
-    tu__json_i64(&w->json, "flops", r->flops);
+    const tu_kernel_report *r = &w->kernels[w->first[s->partition] + s->index];
+    tu_json_string(&w->json, "operation", r->node);
+    tu_json_u64(&w->json, "operations", r->node_count);
+    tu_json_u64(&w->json, "place", s->index);
+    tu_json_i64(&w->json, "bytes", r->bytes);
+    tu_json_i64(&w->json, "flops", r->flops);
 }
 
-static void put_passage(writer *w, const tu__span *s) {
-    const tu__partition *part = &w->program->parts[s->part];
-    const tu__receive *a = &part->receives[s->index];
-    tu__json_string(&w->json, "value", w->program->unit.graph->nodes[a->source.node]->name);
-    tu__json_string(&w->json, "from", w->program->devices[a->source_part]->name);
-    tu__json_string(&w->json, "to", part->device->name);
+static void put_copy(writer *w, const tu__span *s) {
+    const tu__partition *partition = &w->program->partitions[s->partition];
+    const tu__receive *receive = &partition->receives[s->index];
+    tu_json_string(&w->json, "value", w->program->unit.graph->nodes[receive->source.node]->name);
+    tu_json_string(&w->json, "from", w->program->devices[receive->source_partition]->name);
+    tu_json_string(&w->json, "to", partition->device->name);
 }
 
 static void put_collective(writer *w, const tu__span *s) {
-    static const char *const ways[] = {[TU__COLLECTIVE_ON_HOST] = "host memory",
-                                       [TU__COLLECTIVE_ON_CARD] = "card",
-                                       [TU__COLLECTIVE_BETWEEN_CARDS] = "peer to peer",
-                                       [TU__COLLECTIVE_THROUGH_HOST] = "through the host"};
-    const tu__membership *at = &w->program->parts[s->part].collectives[s->index];
-    tu__json_i64(&w->json, "collective", at->collective->number);
-    tu__json_u64(&w->json, "rank", at->rank);
-    tu__json_u64(&w->json, "ranks", at->collective->ranks);
-    tu__json_u64(&w->json, "values", at->collective->value_count);
-    tu__json_string(&w->json, "way", ways[at->collective->way]);
+    static const char *const paths[] = {[TU__COLLECTIVE_ON_HOST] = "host memory",
+                                        [TU__COLLECTIVE_ON_ONE_GPU] = "one GPU",
+                                        [TU__COLLECTIVE_PEER_TO_PEER] = "peer to peer",
+                                        [TU__COLLECTIVE_THROUGH_HOST] = "through the host"};
+    const tu__membership *at = &w->program->partitions[s->partition].collectives[s->index];
+    tu_json_i64(&w->json, "collective", at->collective->number);
+    tu_json_u64(&w->json, "rank", at->rank);
+    tu_json_u64(&w->json, "ranks", at->collective->ranks);
+    tu_json_u64(&w->json, "values", at->collective->value_count);
+    tu_json_string(&w->json, "way", paths[at->collective->path]);
 }
 
 static void put_span(writer *w, const tu__span *s, size_t row) {
-    tu__json *j = &w->json;
-    tu__json_begin_object(j, NULL);
-    tu__json_string(j, "name", tu__span_title(w->program, s));
-    tu__json_string(j, "cat", categories[s->kind]);
-    tu__json_string(j, "ph", "X");
-    tu__json_u64(j, "pid", w->process);
-    tu__json_u64(j, "tid", row);
-    tu__json_f64(j, "ts", 1e6 * (s->start - w->began));
-    tu__json_f64(j, "dur", 1e6 * (s->end - s->start));
-    tu__json_begin_object(j, "args");
-    tu__json_u64(j, "run", s->run + 1);
+    tu_json *j = &w->json;
+    tu_json_begin_object(j, NULL);
+    tu_json_string(j, "name", tu__span_title(w->program, s));
+    tu_json_string(j, "cat", categories[s->kind]);
+    tu_json_string(j, "ph", "X");
+    tu_json_u64(j, "pid", w->process);
+    tu_json_u64(j, "tid", row);
+    tu_json_f64(j, "ts", 1e6 * (s->start - w->began));
+    tu_json_f64(j, "dur", 1e6 * (s->end - s->start));
+    tu_json_begin_object(j, "args");
+    tu_json_u64(j, "run", s->run + 1);
     if (s->kind == TU__SPAN_KERNEL) put_kernel(w, s);
-    if (s->kind == TU__SPAN_COPY || s->kind == TU__SPAN_WAIT) put_passage(w, s);
-    if (s->kind == TU__SPAN_MEETING || s->kind == TU__SPAN_GATHERING) put_collective(w, s);
+    if (s->kind == TU__SPAN_COPY || s->kind == TU__SPAN_WAIT) put_copy(w, s);
+    if (s->kind == TU__SPAN_COLLECTIVE || s->kind == TU__SPAN_COLLECTIVE_WAIT) put_collective(w, s);
     uint64_t bytes = tu__span_bytes(w->program, s);
-    if (bytes) tu__json_u64(j, "bytes", bytes);
-    tu__json_end_object(j);
-    tu__json_end_object(j);
+    if (bytes) tu_json_u64(j, "bytes", bytes);
+    tu_json_end_object(j);
+    tu_json_end_object(j);
 }
 
 static bool put_list(writer *w, const tu__span_list *list, size_t row) {
     for (size_t i = 0; i < list->count; i++) put_span(w, &list->spans[i], row);
-    return !list->lost;
+    return !list->is_incomplete;
 }
 
 /* ---- Programs ---- */
@@ -120,7 +127,7 @@ static tu_status report_kernels(writer *w, size_t first[TU__MAX_DEVICES]) {
     size_t count = 0;
     for (size_t i = 0; i < p->device_count; i++) {
         first[i] = count;
-        count += p->parts[i].plan->kernel_count;
+        count += p->partitions[i].plan->kernel_count;
     }
     w->first = first;
     w->kernels = tu__alloc_array(count, sizeof *w->kernels, "a trace");
@@ -135,10 +142,10 @@ static tu_status report_kernels(writer *w, size_t first[TU__MAX_DEVICES]) {
 static tu_status put_program(writer *w) {
     const tu__trace *trace = w->program->trace;
     put_names(w);
-    bool whole = put_list(w, &trace->whole, 0);
-    for (size_t i = 0; i < trace->row_count; i++) whole = put_list(w, &trace->rows[i], i + 1) && whole;
-    return whole ? TU_OK
-                 : tu_fail(TU_NO_MEMORY, "memory ran out while the program was traced: spans are missing");
+    bool complete = put_list(w, &trace->run_spans, 0);
+    for (size_t i = 0; i < trace->row_count; i++) complete = put_list(w, &trace->rows[i], i + 1) && complete;
+    return complete ? TU_OK
+                    : tu_fail(TU_NO_MEMORY, "memory ran out while the program was traced: spans are missing");
 }
 
 static tu_status write_program(writer *w) {
@@ -151,7 +158,7 @@ static tu_status write_program(writer *w) {
     return status;
 }
 
-static tu_status check(size_t count, tu_program *const *programs) {
+static tu_status check_traced(size_t count, tu_program *const *programs) {
     for (size_t i = 0; i < count; i++)
         if (!programs[i]->trace)
             return tu_fail(TU_INVALID,
@@ -160,23 +167,23 @@ static tu_status check(size_t count, tu_program *const *programs) {
 }
 
 tu_status tu_trace_write(size_t count, tu_program *const *programs, FILE *out) {
-    TU_TRY(check(count, programs));
-    writer w = {.json = tu__json_to_file(out)};
+    TU_TRY(check_traced(count, programs));
+    writer w = {.json = tu_json_to_file(out)};
     for (size_t i = 0; i < count; i++) {
         tu_program_trace_end(programs[i]);
         if (i == 0 || programs[i]->trace->began < w.began) w.began = programs[i]->trace->began;
     }
-    tu__json_begin_object(&w.json, NULL);
-    tu__json_string(&w.json, "displayTimeUnit", "ms");
-    tu__json_begin_array(&w.json, "traceEvents");
+    tu_json_begin_object(&w.json, NULL);
+    tu_json_string(&w.json, "displayTimeUnit", "ms");
+    tu_json_begin_array(&w.json, "traceEvents");
     tu_status status = TU_OK;
     for (w.process = 0; w.process < count && status == TU_OK; w.process++) {
         w.program = programs[w.process];
         status = write_program(&w);
     }
-    tu__json_end_array(&w.json);
-    tu__json_end_object(&w.json);
-    if (status == TU_OK && !tu__json_finish(&w.json))
+    tu_json_end_array(&w.json);
+    tu_json_end_object(&w.json);
+    if (status == TU_OK && !tu_json_finish(&w.json))
         status = tu_fail(TU_IO, "the trace could not be written");
     return status;
 }
@@ -188,7 +195,7 @@ tu_status tu_trace_save(size_t count, tu_program *const *programs, const char *p
     if (!memory) return tu_fail(TU_NO_MEMORY, "out of memory for a trace");
     tu_status status = tu_trace_write(count, programs, memory);
     if (fclose(memory) != 0 && status == TU_OK) status = tu_fail(TU_NO_MEMORY, "out of memory for a trace");
-    if (status == TU_OK) status = tu__save_file(path, text, length);
+    if (status == TU_OK) status = tu_file_save(path, text, length);
     free(text);
     return status;
 }

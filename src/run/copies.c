@@ -1,197 +1,208 @@
-/* Bringing values from one device to another while both compute.
+/* Copies values from one device to another while both compute.
  *
- * A part brings what comes to its device and, to a processor, what leaves it (part.c says why). Where the device can, a move
- * is begun and not waited for. Behind what comes from the host the device's own kernels wait; what leaves for it stands in
- * line behind the kernels that make it, so that it leaves when they are done, whatever the host's threads are about.
+ * A partition performs the copies to its device, and those from its device to the host (partition.c says why). If the
+ * device can, copies are asynchronous: the device's kernels wait for uploads, and downloads are queued after the
+ * kernels that compute the value, so that they start without a host thread.
  *
- * Where a move can be begun in no time, the launching thread does it, between two kernels: what leaves for pinned memory,
- * and what comes from it, if it is made before a run begins or in front of everything that could hold it up. Who
- * needs what left watches for its end. Everything else is for the copying thread of the device, which begins moves as values
- * are made, in whatever order that is, and waits for the end of those that leave when there is nothing more to begin. Each thread
- * less is one less that a busy machine can hold up. */
+ * The compute thread begins, between two kernels, the copies that can be begun without waiting: downloads into pinned
+ * memory, and uploads from it whose value exists before the run or is produced before the source partition waits for
+ * anything. The receiving partition polls until such a download is complete. All other copies are the work of the
+ * device's copy thread. It begins copies as their values are produced, in any order, and waits for downloads when
+ * there is nothing to begin. Using fewer threads matters on a busy machine, where each of them can be delayed. */
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "run/trace.h"
 
-/* ---- Who begins a move ---- */
+/* ---- Choosing the thread ---- */
 
-/* Whoever waits for what leaves must be able to see it land. A trace tells how long a copy took, so there each is waited
- * for, and the launching thread would be held up. */
-static bool is_for_launcher(const tu_program *program, const tu__receive *a, bool traced) {
-    if (!a->landed || !a->pinned || traced) return false;
-    return a->mover == a->part ? a->early : program->devices[a->mover]->api->event_query != NULL;
+/* True if the compute thread begins the copy. The receiver of a download must be able to poll for its completion. A
+ * traced copy is measured by waiting for it, which would block the compute thread. */
+static bool begins_on_compute_thread(const tu_program *program, const tu__receive *receive, bool traced) {
+    if (!receive->copy_event || !receive->is_pinned || traced) return false;
+    return receive->copied_by == receive->partition
+               ? receive->is_early
+               : program->devices[receive->copied_by]->api->event_query != NULL;
 }
 
-void tu__deal_moves(tu_program *program) {
+void tu__assign_copies(tu_program *program) {
     bool traced = tu__trace_now(program) > 0;
     for (size_t p = 0; p < program->device_count; p++) {
-        tu__partition *part = &program->parts[p];
-        part->copier_moves = 0;
-        for (uint32_t i = 0; i < part->move_count; i++) {
-            part->moves[i]->by_launcher = is_for_launcher(program, part->moves[i], traced);
-            part->copier_moves += !part->moves[i]->by_launcher;
+        tu__partition *partition = &program->partitions[p];
+        partition->copy_thread_copies = 0;
+        for (uint32_t i = 0; i < partition->copy_count; i++) {
+            partition->copies[i]->by_compute_thread =
+                begins_on_compute_thread(program, partition->copies[i], traced);
+            partition->copy_thread_copies += !partition->copies[i]->by_compute_thread;
         }
     }
 }
 
-/* The moves of a part's copying thread in one run. */
-typedef struct mover {
+/* The copies of a partition's copy thread in one run. */
+typedef struct copy_worker {
     tu_program *program;
-    tu__partition *part;
-    uint32_t first; /* so many of the list are known to have arrived, or are the launching thread's */
-} mover;
+    tu__partition *partition;
+    uint32_t first; /* copies before this one are complete, or belong to the compute thread */
+} copy_worker;
 
-/* ---- What is to be done ---- */
+/* ---- Choosing the next copy ---- */
 
-static bool is_begun(const mover *m, uint32_t move) {
-    return m->part->moves[move]->begun == m->program->exchange.epoch;
+static bool is_begun(const copy_worker *w, uint32_t index) {
+    return w->partition->copies[index]->begun_in_run == w->program->sync.epoch;
 }
 
-static bool has_arrived(const mover *m, uint32_t move) {
-    return tu__exchange_has_happened(&m->program->exchange, m->part->moves[move]->arrived);
+static bool is_received(const copy_worker *w, uint32_t index) {
+    return tu__run_sync_is_signalled(&w->program->sync, w->partition->copies[index]->received);
 }
 
-/* Any move whose value is made and which is not begun yet; TU_NO_NODE when there is none. */
-static uint32_t next_to_begin(mover *m) {
-    while (m->first < m->part->move_count &&
-           (m->part->moves[m->first]->by_launcher || has_arrived(m, m->first)))
-        m->first++;
-    for (uint32_t i = m->first; i < m->part->move_count; i++)
-        if (!m->part->moves[i]->by_launcher && !is_begun(m, i) &&
-            tu__exchange_has_happened(&m->program->exchange, m->part->moves[i]->made))
+/* Returns a copy that has not begun and whose value is produced; TU_NO_NODE if there is none. */
+static uint32_t next_to_begin(copy_worker *w) {
+    while (w->first < w->partition->copy_count &&
+           (w->partition->copies[w->first]->by_compute_thread || is_received(w, w->first)))
+        w->first++;
+    for (uint32_t i = w->first; i < w->partition->copy_count; i++)
+        if (!w->partition->copies[i]->by_compute_thread && !is_begun(w, i) &&
+            tu__run_sync_is_signalled(&w->program->sync, w->partition->copies[i]->produced))
             return i;
     return TU_NO_NODE;
 }
 
-/* The first move that is under way: what leaves is listed in the order in which it does. */
-static uint32_t next_to_land(const mover *m) {
-    for (uint32_t i = m->first; i < m->part->move_count; i++)
-        if (!m->part->moves[i]->by_launcher && is_begun(m, i) && !has_arrived(m, i)) return i;
+/* Returns the first copy in progress; downloads are listed in the order in which they are produced. */
+static uint32_t next_in_progress(const copy_worker *w) {
+    for (uint32_t i = w->first; i < w->partition->copy_count; i++)
+        if (!w->partition->copies[i]->by_compute_thread && is_begun(w, i) && !is_received(w, i)) return i;
     return TU_NO_NODE;
 }
 
-/* Until there is something to begin, or it is time to sleep. */
-static void watch(mover *m) {
-    const tu__exchange *x = &m->program->exchange;
-    double until = x->watch > 0 ? tu__now() + x->watch : 0;
+/* Polls until there is a copy to begin, for at most `spin_seconds`. */
+static void poll_for_copy(copy_worker *w) {
+    const tu__run_sync *sync = &w->program->sync;
+    double until = sync->spin_seconds > 0 ? tu__now() + sync->spin_seconds : 0;
     while (until > 0 && tu__now() < until)
-        if (next_to_begin(m) != TU_NO_NODE || tu__exchange_is_aborted(x)) return;
+        if (next_to_begin(w) != TU_NO_NODE || tu__run_sync_is_aborted(sync)) return;
 }
 
-/* Sleeps until there is a move to begin; TU_NO_NODE: the run was aborted, or it is late. */
-static uint32_t await_next(mover *m) {
-    tu__exchange *x = &m->program->exchange;
+/* Sleeps until there is a copy to begin; TU_NO_NODE if the run was aborted or timed out. */
+static uint32_t wait_for_next(copy_worker *w) {
+    tu__run_sync *sync = &w->program->sync;
     bool in_time = true;
     uint32_t next;
-    watch(m);
-    pthread_mutex_lock(&x->lock);
-    while ((next = next_to_begin(m)) == TU_NO_NODE && !tu__exchange_is_aborted(x) && in_time)
-        in_time = tu__exchange_sleep(x, (size_t)(m->part - m->program->parts), TU__COPIER);
-    pthread_mutex_unlock(&x->lock);
+    poll_for_copy(w);
+    pthread_mutex_lock(&sync->lock);
+    while ((next = next_to_begin(w)) == TU_NO_NODE && !tu__run_sync_is_aborted(sync) && in_time)
+        in_time = tu__run_sync_sleep(sync, (size_t)(w->partition - w->program->partitions), TU__COPY_THREAD);
+    pthread_mutex_unlock(&sync->lock);
     return next;
 }
 
-/* ---- Doing it ---- */
+/* ---- Copying ---- */
 
-static void tell_arrived(mover *m, uint32_t move) {
-    const tu__receive *a = m->part->moves[move];
-    tu__exchange_signal_to(&m->program->exchange, a->arrived, a->part, TU__LAUNCHER);
+static void signal_received(copy_worker *w, uint32_t index) {
+    const tu__receive *receive = w->partition->copies[index];
+    tu__run_sync_signal_to(&w->program->sync, receive->received, receive->partition, TU__COMPUTE_THREAD);
 }
 
-static tu_status failed(const tu_program *program, const tu__receive *a, tu_status status) {
+static tu_status fail_copy(const tu_program *program, const tu__receive *receive, tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
     return tu_fail(status, "copying '%s' from device '%s' to '%s' failed: %s",
-                   program->unit.graph->nodes[a->source.node]->name, program->devices[a->source_part]->name,
-                   program->devices[a->part]->name, message);
+                   program->unit.graph->nodes[receive->source.node]->name,
+                   program->devices[receive->source_partition]->name,
+                   program->devices[receive->partition]->name, message);
 }
 
-static tu_status wait_until_made(const tu_program *program, const tu__receive *a) {
-    const tu__partition *from = &program->parts[a->source_part];
-    if (!a->ready) return TU_OK;
-    return tu__partition_await(program, from, a->ready, &program->parts[a->mover].awaited_by_copier);
+static tu_status wait_until_produced(const tu_program *program, const tu__receive *receive) {
+    const tu__partition *from = &program->partitions[receive->source_partition];
+    if (!receive->source_event) return TU_OK;
+    return tu__partition_wait_event(program, from, receive->source_event,
+                                    &program->partitions[receive->copied_by].copy_thread_awaits);
 }
 
-/* From beginning to end. */
-static tu_status move_now(mover *m, uint32_t move) {
-    const tu__receive *a = m->part->moves[move];
-    const tu__partition *to = &m->program->parts[a->part], *from = &m->program->parts[a->source_part];
-    TU_TRY(wait_until_made(m->program, a));
-    double began = tu__trace_now(m->program);
-    tu_status status = tu__device_copy(to->device, to->addresses[a->buffer], from->device,
-                                       from->addresses[a->source_buffer], to->plan->buffers[a->buffer].bytes);
-    tu__trace_add(m->program, TU__SPAN_COPY, a->part, (size_t)(a - to->receives), began);
-    if (status != TU_OK) return failed(m->program, a, status);
-    tell_arrived(m, move);
+/* Performs a copy synchronously. */
+static tu_status copy_now(copy_worker *w, uint32_t index) {
+    const tu__receive *receive = w->partition->copies[index];
+    const tu__partition *to = &w->program->partitions[receive->partition],
+                        *from = &w->program->partitions[receive->source_partition];
+    TU_TRY(wait_until_produced(w->program, receive));
+    double began = tu__trace_now(w->program);
+    tu_status status =
+        tu__device_copy(to->device, to->addresses[receive->buffer], from->device,
+                        from->addresses[receive->source_buffer], to->plan->buffers[receive->buffer].bytes);
+    tu__trace_add(w->program, TU__SPAN_COPY, receive->partition, (size_t)(receive - to->receives), began);
+    if (status != TU_OK) return fail_copy(w->program, receive, status);
+    signal_received(w, index);
     return TU_OK;
 }
 
-tu_status tu__begin_move(const tu_program *program, tu__receive *a) {
-    const tu__partition *to = &program->parts[a->part], *from = &program->parts[a->source_part];
-    const tu__device *d = program->devices[a->mover];
-    bool comes = a->mover == a->part;
-    void *target = to->addresses[a->buffer];
-    const void *value = from->addresses[a->source_buffer];
-    size_t bytes = to->plan->buffers[a->buffer].bytes;
-    a->begun = program->exchange.epoch;
-    tu_status status = comes ? d->api->upload_begin(d->instance, target, value, bytes, a->landed)
-                             : d->api->download_begin(d->instance, target, value, bytes, a->ready, a->landed);
-    return status == TU_OK ? TU_OK : failed(program, a, status);
+tu_status tu__begin_copy(const tu_program *program, tu__receive *receive) {
+    const tu__partition *to = &program->partitions[receive->partition],
+                        *from = &program->partitions[receive->source_partition];
+    const tu__device *d = program->devices[receive->copied_by];
+    bool is_upload = receive->copied_by == receive->partition;
+    void *target = to->addresses[receive->buffer];
+    const void *value = from->addresses[receive->source_buffer];
+    size_t bytes = to->plan->buffers[receive->buffer].bytes;
+    receive->begun_in_run = program->sync.epoch;
+    tu_status status = is_upload
+                           ? d->api->upload_begin(d->instance, target, value, bytes, receive->copy_event)
+                           : d->api->download_begin(d->instance, target, value, bytes, receive->source_event,
+                                                    receive->copy_event);
+    return status == TU_OK ? TU_OK : fail_copy(program, receive, status);
 }
 
-/* Uploads have arrived, as far as the host is concerned, when they are begun. */
-static tu_status begin(mover *m, uint32_t move) {
-    tu__receive *a = m->part->moves[move];
-    TU_TRY(tu__begin_move(m->program, a));
-    if (a->mover == a->part) tell_arrived(m, move);
+/* Begins an asynchronous copy. An upload counts as received once it has begun: the device waits for the rest. */
+static tu_status begin_copy(copy_worker *w, uint32_t index) {
+    tu__receive *receive = w->partition->copies[index];
+    TU_TRY(tu__begin_copy(w->program, receive));
+    if (receive->copied_by == receive->partition) signal_received(w, index);
     return TU_OK;
 }
 
-static tu_status make_move(mover *m, uint32_t move) {
-    m->part->moves[move]->begun = m->program->exchange.epoch;
-    bool traced = tu__trace_now(m->program) > 0;
-    return m->part->moves[move]->landed && !traced ? begin(m, move) : move_now(m, move);
+static tu_status start_copy(copy_worker *w, uint32_t index) {
+    w->partition->copies[index]->begun_in_run = w->program->sync.epoch;
+    bool traced = tu__trace_now(w->program) > 0;
+    return w->partition->copies[index]->copy_event && !traced ? begin_copy(w, index) : copy_now(w, index);
 }
 
-static tu_status let_land(mover *m, uint32_t move) {
-    const tu__device *d = m->part->device;
-    tu_status status = d->api->event_synchronize(d->instance, m->part->moves[move]->landed);
-    if (status != TU_OK) return tu__partition_failed(m->part, status);
-    tell_arrived(m, move);
+static tu_status finish_copy(copy_worker *w, uint32_t index) {
+    const tu__device *d = w->partition->device;
+    tu_status status = d->api->event_synchronize(d->instance, w->partition->copies[index]->copy_event);
+    if (status != TU_OK) return tu__partition_fail(w->partition, status);
+    signal_received(w, index);
     return TU_OK;
 }
 
-/* What is late the part that waits for it says. */
-static tu_status make_all(mover *m) {
-    for (uint32_t left = m->part->copier_moves; left || next_to_land(m) != TU_NO_NODE;) {
-        uint32_t next = next_to_begin(m), under_way = next_to_land(m);
-        if (next == TU_NO_NODE && under_way != TU_NO_NODE) {
-            TU_TRY(let_land(m, under_way));
+/* Returns without an error on a timeout: the partition that waits for the value reports it. */
+static tu_status perform_copies(copy_worker *w) {
+    for (uint32_t left = w->partition->copy_thread_copies; left || next_in_progress(w) != TU_NO_NODE;) {
+        uint32_t next = next_to_begin(w), in_progress = next_in_progress(w);
+        if (next == TU_NO_NODE && in_progress != TU_NO_NODE) {
+            TU_TRY(finish_copy(w, in_progress));
             continue;
         }
-        if (next == TU_NO_NODE) next = await_next(m);
+        if (next == TU_NO_NODE) next = wait_for_next(w);
         if (next == TU_NO_NODE) return TU_OK;
-        TU_TRY(make_move(m, next));
+        TU_TRY(start_copy(w, next));
         left--;
     }
     return TU_OK;
 }
 
-void tu__let_moves_land(const tu_program *program, const tu__partition *part, tu__thread thread) {
-    const tu__device *d = part->device;
-    for (uint32_t i = 0; i < part->move_count; i++) {
-        const tu__receive *a = part->moves[i];
-        bool own = a->by_launcher == (thread == TU__LAUNCHER);
-        if (own && a->landed && a->begun == program->exchange.epoch)
-            (void)d->api->event_synchronize(d->instance, a->landed);
+void tu__finish_failed_copies(const tu_program *program, const tu__partition *partition, tu__thread thread) {
+    const tu__device *d = partition->device;
+    for (uint32_t i = 0; i < partition->copy_count; i++) {
+        const tu__receive *receive = partition->copies[i];
+        bool is_own = receive->by_compute_thread == (thread == TU__COMPUTE_THREAD);
+        if (is_own && receive->copy_event && receive->begun_in_run == program->sync.epoch)
+            (void)d->api->event_synchronize(d->instance, receive->copy_event);
     }
 }
 
-void tu__make_moves(void *argument) {
+void tu__run_copy_thread(void *argument) {
     const tu__job *j = argument;
-    mover m = {.program = j->program, .part = j->part};
-    tu_status status = make_all(&m);
-    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
-    if (tu__exchange_is_aborted(&j->program->exchange)) tu__let_moves_land(j->program, j->part, TU__COPIER);
+    copy_worker w = {.program = j->program, .partition = j->partition};
+    tu_status status = perform_copies(&w);
+    if (status != TU_OK) tu__run_sync_abort(&j->program->sync, status);
+    if (tu__run_sync_is_aborted(&j->program->sync))
+        tu__finish_failed_copies(j->program, j->partition, TU__COPY_THREAD);
 }

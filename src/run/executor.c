@@ -1,10 +1,11 @@
-/* The executor: all parts of a program at once, each on its device's own host thread.
+/* The executor: runs all partitions of a program in parallel, each on the compute thread of its device.
  *
- * A part's thread fills its inputs and goes through its steps: wait for a value from another device, launch kernels, send a
- * value or say that it is ready. What it cannot begin to move itself a second thread brings meanwhile (moves.c). Where
- * there are several parts, updates wait at a barrier until all have computed: a run that fails changes no variable.
- * Every wait has a deadline; what is late is named. A part that is alone, or steps that are taken at once, are one call of a
- * device, which keeps the time itself if it can. */
+ * The compute thread uploads the partition's inputs and executes its steps: wait for a value from another device,
+ * launch kernels, send a value or signal that it is ready. A second thread performs the copies that the compute
+ * thread cannot begin itself (copies.c). If several partitions are active, updates wait at a barrier until all have
+ * computed, so a run that fails changes no variable. Every wait has a timeout, and its message names the device that
+ * is late. A program with one active partition, and a multi-step call, are a single call of a device, which enforces
+ * the timeout itself if it can. */
 #include <stdio.h>
 #include <time.h>
 
@@ -17,330 +18,353 @@ static const char *name_of(const tu_program *program, tu__edge value) {
     return program->unit.graph->nodes[value.node]->name;
 }
 
-/* ---- What is said of a failure ---- */
+/* ---- Error messages ---- */
 
-/* "matmul 'fc1/matmul'": the first operation of a kernel. */
-static int write_operation(const tu_program *program, const tu__partition *part, uint32_t place, char *text,
-                           size_t capacity) {
-    const tu_kernel *kernel = &part->plan->kernels[part->order[place]];
+/* Writes the first operation of a kernel: "matmul 'fc1/matmul'". */
+static int write_operation(const tu_program *program, const tu__partition *partition, uint32_t position,
+                           char *text, size_t capacity) {
+    const tu_kernel *kernel = &partition->plan->kernels[partition->order[position]];
     if (!kernel->node_count) return snprintf(text, capacity, "%s", kernel->name);
     const tu__node *node = program->unit.graph->nodes[kernel->nodes[0]];
     return snprintf(text, capacity, "%s '%.100s'", node->op->name, node->name);
 }
 
-/* "matmul 'fc1/matmul'", or for a launch of several kernels "its 12 kernels from matmul 'fc1/matmul' to …" */
-static tu__phrase operations_of(const tu_program *program, const tu__partition *part, const tu__step *step) {
+/* Returns "matmul 'fc1/matmul'", or for several kernels "its 12 kernels from matmul 'fc1/matmul' to …". */
+static tu__phrase operations_of(const tu_program *program, const tu__partition *partition,
+                                const tu__step *step) {
     tu__phrase p;
     size_t room = sizeof p.text, used = 0;
     if (step->count > 1) used = (size_t)snprintf(p.text, room, "its %u kernels from ", step->count);
-    used += (size_t)write_operation(program, part, step->first, p.text + used, room - used);
+    used += (size_t)write_operation(program, partition, step->first, p.text + used, room - used);
     if (step->count > 1 && used < room) used += (size_t)snprintf(p.text + used, room - used, " to ");
     if (step->count > 1 && used < room)
-        write_operation(program, part, step->first + step->count - 1, p.text + used, room - used);
+        write_operation(program, partition, step->first + step->count - 1, p.text + used, room - used);
     return p;
 }
 
-/* What a part is about right now, as its thread noted. */
-tu__phrase tu__partition_doing(const tu_program *program, tu__partition *part) {
-    tu__phrase p = {"all its steps are done"};
-    uint32_t at = atomic_load(&part->at);
-    if (at >= TU__FILLING) {
-        const tu__node *input = program->unit.graph->nodes[program->feeds[at - TU__FILLING].node];
-        snprintf(p.text, sizeof p.text, "it is at filling '%.200s'", input->name);
+tu__phrase tu__partition_activity(const tu_program *program, tu__partition *partition) {
+    tu__phrase p = {"it has finished all its steps"};
+    uint32_t at = atomic_load(&partition->current_step);
+    if (at >= TU__STEP_FEED) {
+        const tu__node *input = program->unit.graph->nodes[program->feeds[at - TU__STEP_FEED].node];
+        snprintf(p.text, sizeof p.text, "it is uploading '%.200s'", input->name);
         return p;
     }
-    if (at >= part->step_count) return p;
-    const tu__step *step = &part->steps[at];
+    if (at >= partition->step_count) return p;
+    const tu__step *step = &partition->steps[at];
     switch (step->kind) {
     case TU__STEP_WAIT:
-        snprintf(p.text, sizeof p.text, "it waits for '%.200s'", name_of(program, step->receive->source));
+        snprintf(p.text, sizeof p.text, "it is waiting for '%.200s'",
+                 name_of(program, step->receive->source));
         break;
     case TU__STEP_LAUNCH: {
-        tu__phrase operations = operations_of(program, part, step);
-        int used = snprintf(p.text, sizeof p.text, "it is at ");
+        tu__phrase operations = operations_of(program, partition, step);
+        int used = snprintf(p.text, sizeof p.text, "it is executing ");
         snprintf(p.text + used, sizeof p.text - (size_t)used, "%.300s", operations.text);
         break;
     }
-    case TU__STEP_SIGNAL: snprintf(p.text, sizeof p.text, "its kernels are still under way"); break;
+    case TU__STEP_SIGNAL: snprintf(p.text, sizeof p.text, "its kernels are still running"); break;
     case TU__STEP_POST:
     case TU__STEP_COLLECTIVE:
-        snprintf(p.text, sizeof p.text, "it is at collective %lld",
-                 (long long)part->collectives[step->membership].collective->number);
+        snprintf(p.text, sizeof p.text, "it is executing collective %lld",
+                 (long long)partition->collectives[step->membership].collective->number);
         break;
     case TU__STEP_BARRIER:
         snprintf(p.text, sizeof p.text, "%s",
-                 atomic_load(&part->there) ? "it waits for the others" : "its kernels are still under way");
+                 atomic_load(&partition->is_at_barrier) ? "it is waiting for the other devices"
+                                                        : "its kernels are still running");
         break;
     }
     return p;
 }
 
-static tu_status late(tu_program *program, const tu__partition *part, const tu__receive *a) {
-    tu__partition *from = &program->parts[a->source_part];
+static tu_status fail_late(tu_program *program, const tu__partition *partition, const tu__receive *receive) {
+    tu__partition *from = &program->partitions[receive->source_partition];
     return tu_fail(TU_DEVICE, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
-                   part->device->name, program->exchange.allowed, name_of(program, a->source),
-                   from->device->name, tu__partition_doing(program, from).text);
+                   partition->device->name, program->sync.timeout, name_of(program, receive->source),
+                   from->device->name, tu__partition_activity(program, from).text);
 }
 
-/* What a device calls an internal error is one of the device, not of the program that used it. */
-static tu_status of_device(tu_status status) {
+/* An internal error reported by a device is an error of the device, not of the engine. */
+static tu_status as_device_error(tu_status status) {
     return status == TU_INTERNAL ? TU_DEVICE : status;
 }
 
-/* Names the device and what it was at, whatever the device itself said. */
-static tu_status failed_launch(const tu_program *program, const tu__partition *part, const tu__step *step,
-                               tu_status status) {
+/* Fails with a message that names the device and the kernels, and contains the device's own message. */
+static tu_status fail_launch(const tu_program *program, const tu__partition *partition, const tu__step *step,
+                             tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
-    return tu_fail(of_device(status), "device '%s' failed at %s: %s", part->device->name,
-                   operations_of(program, part, step).text, message);
+    return tu_fail(as_device_error(status), "device '%s' failed at %s: %s", partition->device->name,
+                   operations_of(program, partition, step).text, message);
 }
 
-tu_status tu__partition_failed(const tu__partition *part, tu_status status) {
+tu_status tu__partition_fail(const tu__partition *partition, tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
-    return tu_fail(of_device(status), "device '%s' failed: %s", part->device->name, message);
+    return tu_fail(as_device_error(status), "device '%s' failed: %s", partition->device->name, message);
 }
 
-tu_status tu__partition_failed_at(const tu__partition *part, const char *doing, const char *name,
-                                  tu_status status) {
-    return tu_fail(of_device(status), "device '%s' failed at %s '%.100s': %.768s", part->device->name, doing,
-                   name, tu_message());
+tu_status tu__partition_fail_at(const tu__partition *partition, const char *doing, const char *name,
+                                tu_status status) {
+    return tu_fail(as_device_error(status), "device '%s' failed at %s '%.100s': %.768s",
+                   partition->device->name, doing, name, tu_message());
 }
 
 /* ---- Waiting ---- */
 
-static size_t index_of(const tu_program *program, const tu__partition *part) {
-    return (size_t)(part - program->parts);
+static size_t index_of(const tu_program *program, const tu__partition *partition) {
+    return (size_t)(partition - program->partitions);
 }
 
-static tu_status await_receive(tu_program *program, const tu__partition *part, const tu__receive *a) {
-    tu__exchange *x = &program->exchange;
-    if (tu__exchange_has_happened(x, a->arrived)) return TU_OK;
+static tu_status wait_for_receive(tu_program *program, const tu__partition *partition,
+                                  const tu__receive *receive) {
+    tu__run_sync *sync = &program->sync;
+    if (tu__run_sync_is_signalled(sync, receive->received)) return TU_OK;
     double began = tu__trace_now(program);
-    if (!tu__exchange_await(x, index_of(program, part), a->arrived)) return late(program, part, a);
-    tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part), (size_t)(a - part->receives), began);
+    if (!tu__run_sync_wait(sync, index_of(program, partition), receive->received))
+        return fail_late(program, partition, receive);
+    tu__trace_add(program, TU__SPAN_WAIT, index_of(program, partition),
+                  (size_t)(receive - partition->receives), began);
     return TU_OK;
 }
 
-/* Short waits are watched, where there is a core for that (exchange.c); a look at an event disturbs those who launch, so some
- * time is between two. */
-static void pass_time(const tu__exchange *x, double waited) {
-    const double look = 1e-6, nap = 20e-6, longest = 10e-3;
-    if (waited < x->watch) {
-        for (double until = tu__now() + look; tu__now() < until;) continue;
+/* Waits between two queries of an event. Short waits poll if there are enough cores (run_sync.c), with a delay
+ * between queries, since a query slows down threads that launch. Longer waits sleep. */
+static void wait_before_query(const tu__run_sync *sync, double waited) {
+    const double query_interval = 1e-6, min_sleep = 20e-6, max_sleep = 10e-3;
+    if (waited < sync->spin_seconds) {
+        for (double until = tu__now() + query_interval; tu__now() < until;) continue;
         return;
     }
-    double seconds = waited / 1000 < nap ? nap : waited / 1000 < longest ? waited / 1000 : longest;
+    double seconds = waited / 1000 < min_sleep   ? min_sleep
+                     : waited / 1000 < max_sleep ? waited / 1000
+                                                 : max_sleep;
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
-static tu_status ask_for_landing(const tu_program *program, tu__partition *part, const tu__receive *a,
-                                 bool *landed) {
-    const tu__partition *from = &program->parts[a->mover];
-    atomic_store(&part->awaited_by_launcher, a->mover + 1);
-    tu_status status = from->device->api->event_query(from->device->instance, a->landed, landed);
-    atomic_store(&part->awaited_by_launcher, 0);
-    return status == TU_OK ? TU_OK : tu__partition_failed(from, status);
+static tu_status query_copy(const tu_program *program, tu__partition *partition, const tu__receive *receive,
+                            bool *is_done) {
+    const tu__partition *from = &program->partitions[receive->copied_by];
+    atomic_store(&partition->compute_thread_awaits, receive->copied_by + 1);
+    tu_status status = from->device->api->event_query(from->device->instance, receive->copy_event, is_done);
+    atomic_store(&partition->compute_thread_awaits, 0);
+    return status == TU_OK ? TU_OK : tu__partition_fail(from, status);
 }
 
-/* Until what another device has begun to send here is there. */
-static tu_status await_landing(tu_program *program, tu__partition *part, const tu__receive *a) {
-    const tu__exchange *x = &program->exchange;
+/* Waits until an asynchronous copy that another device has begun is complete. */
+static tu_status wait_for_copy(tu_program *program, tu__partition *partition, const tu__receive *receive) {
+    const tu__run_sync *sync = &program->sync;
     double began = tu__now(), time = began;
-    for (bool landed = false; !tu__exchange_is_aborted(x); time = tu__now()) {
-        TU_TRY(ask_for_landing(program, part, a, &landed));
-        if (landed) return TU_OK;
-        if (time > x->deadline) return late(program, part, a);
-        pass_time(x, time - began);
+    for (bool is_done = false; !tu__run_sync_is_aborted(sync); time = tu__now()) {
+        TU_TRY(query_copy(program, partition, receive, &is_done));
+        if (is_done) return TU_OK;
+        if (time > sync->deadline) return fail_late(program, partition, receive);
+        wait_before_query(sync, time - began);
     }
     return TU_OK;
 }
 
-/* What the part's own thread brings from the host, unless it has begun that already. */
-static tu_status fetch(tu_program *program, const tu__partition *part, tu__receive *a) {
-    tu__exchange *x = &program->exchange;
-    if (a->begun == x->epoch) return TU_OK;
-    if (!tu__exchange_await(x, index_of(program, part), a->made)) return late(program, part, a);
-    return tu__exchange_is_aborted(x) ? TU_OK : tu__begin_move(program, a);
+/* Begins a copy from the host on the partition's own compute thread, unless it has begun already. */
+static tu_status begin_upload(tu_program *program, const tu__partition *partition, tu__receive *receive) {
+    tu__run_sync *sync = &program->sync;
+    if (receive->begun_in_run == sync->epoch) return TU_OK;
+    if (!tu__run_sync_wait(sync, index_of(program, partition), receive->produced))
+        return fail_late(program, partition, receive);
+    return tu__run_sync_is_aborted(sync) ? TU_OK : tu__begin_copy(program, receive);
 }
 
-/* For what is still on its way from the host, the device itself waits. */
-static tu_status wait_for(tu_program *program, tu__partition *part, tu__receive *a) {
-    bool comes = &program->parts[a->mover] == part;
-    TU_TRY(a->by_launcher && comes ? fetch(program, part, a) : await_receive(program, part, a));
-    if (!a->landed || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
-    if (!comes) return a->by_launcher ? await_landing(program, part, a) : TU_OK;
-    tu_status status = part->device->api->event_wait(part->device->instance, a->landed);
-    return status == TU_OK ? TU_OK : tu__partition_failed(part, status);
+/* Waits for a received value. If an upload is still in progress, the device waits for it, not the thread. */
+static tu_status wait_for_value(tu_program *program, tu__partition *partition, tu__receive *receive) {
+    bool is_upload = &program->partitions[receive->copied_by] == partition;
+    TU_TRY(receive->by_compute_thread && is_upload ? begin_upload(program, partition, receive)
+                                                   : wait_for_receive(program, partition, receive));
+    if (!receive->copy_event || tu__run_sync_is_aborted(&program->sync)) return TU_OK;
+    if (!is_upload) return receive->by_compute_thread ? wait_for_copy(program, partition, receive) : TU_OK;
+    tu_status status = partition->device->api->event_wait(partition->device->instance, receive->copy_event);
+    return status == TU_OK ? TU_OK : tu__partition_fail(partition, status);
 }
 
-/* The first part that has not come to the barrier. */
-static tu__partition *missing_part(tu_program *program) {
+/* Returns the first active partition that has not reached the barrier. */
+static tu__partition *find_missing_partition(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->parts[i].idle && !atomic_load(&program->parts[i].there)) return &program->parts[i];
+        if (!program->partitions[i].is_idle && !atomic_load(&program->partitions[i].is_at_barrier))
+            return &program->partitions[i];
     return NULL;
 }
 
-static tu_status not_all_there(tu_program *program) {
-    tu__partition *part = missing_part(program);
-    if (!part)
-        return tu_fail(TU_DEVICE, "a run was to take %g s at most: it is late", program->exchange.allowed);
-    return tu_fail(TU_DEVICE, "device '%s' has not computed its part after %g s: %s", part->device->name,
-                   program->exchange.allowed, tu__partition_doing(program, part).text);
+static tu_status fail_barrier(tu_program *program) {
+    tu__partition *partition = find_missing_partition(program);
+    if (!partition)
+        return tu_fail(TU_DEVICE, "the run has not finished within its timeout of %g s",
+                       program->sync.timeout);
+    return tu_fail(TU_DEVICE, "device '%s' has not finished computing after %g s: %s",
+                   partition->device->name, program->sync.timeout,
+                   tu__partition_activity(program, partition).text);
 }
 
-/* Waits until every part has computed. */
-static tu_status wait_at_barrier(tu_program *program, size_t part) {
-    if (tu__exchange_meet(&program->exchange, part, (uint32_t)program->working)) return TU_OK;
-    return not_all_there(program);
+/* Waits until every active partition has computed. */
+static tu_status wait_at_barrier(tu_program *program, size_t partition) {
+    if (tu__run_sync_barrier(&program->sync, partition, (uint32_t)program->active_count)) return TU_OK;
+    return fail_barrier(program);
 }
 
-/* ---- A part's thread ---- */
+/* ---- Compute thread ---- */
 
-tu_status tu__partition_synchronize(const tu__partition *part) {
-    const tu_device_api *api = part->device->api;
-    tu_status status = api->synchronize ? api->synchronize(part->device->instance) : TU_OK;
-    return status == TU_OK ? TU_OK : tu__partition_failed(part, status);
+tu_status tu__partition_synchronize(const tu__partition *partition) {
+    const tu_device_api *api = partition->device->api;
+    tu_status status = api->synchronize ? api->synchronize(partition->device->instance) : TU_OK;
+    return status == TU_OK ? TU_OK : tu__partition_fail(partition, status);
 }
 
-tu_status tu__partition_await(const tu_program *program, const tu__partition *part, void *event,
-                              atomic_uint *note) {
-    atomic_store(note, (uint32_t)index_of(program, part) + 1);
-    tu_status status = part->device->api->event_synchronize(part->device->instance, event);
+tu_status tu__partition_wait_event(const tu_program *program, const tu__partition *partition, void *event,
+                                   atomic_uint *note) {
+    atomic_store(note, (uint32_t)index_of(program, partition) + 1);
+    tu_status status = partition->device->api->event_synchronize(partition->device->instance, event);
     atomic_store(note, 0);
-    return status == TU_OK ? TU_OK : tu__partition_failed(part, status);
+    return status == TU_OK ? TU_OK : tu__partition_fail(partition, status);
 }
 
-/* One kernel after another, since the device cannot say how long each takes. */
-static tu_status launch_timed(tu_program *program, const tu__partition *part, const tu__step *step) {
+/* Launches the kernels one by one and measures each, because the device cannot. */
+static tu_status launch_timed(tu_program *program, const tu__partition *partition, const tu__step *step) {
     for (uint32_t i = step->first; i < step->first + step->count; i++) {
         double began = tu__trace_now(program);
-        TU_TRY(part->device->api->launch(part->device->instance, part->plan, i, 1));
-        if (part->device->api->synchronize) TU_TRY(part->device->api->synchronize(part->device->instance));
-        tu__trace_add(program, TU__SPAN_KERNEL, index_of(program, part), i, began);
+        TU_TRY(partition->device->api->launch(partition->device->instance, partition->plan, i, 1));
+        if (partition->device->api->synchronize)
+            TU_TRY(partition->device->api->synchronize(partition->device->instance));
+        tu__trace_add(program, TU__SPAN_KERNEL, index_of(program, partition), i, began);
     }
     return TU_OK;
 }
 
-static tu_status launch(tu_program *program, const tu__partition *part, const tu__step *step) {
-    tu_status status =
-        tu__trace_times_launches(program, part)
-            ? launch_timed(program, part, step)
-            : part->device->api->launch(part->device->instance, part->plan, step->first, step->count);
-    return status == TU_OK ? TU_OK : failed_launch(program, part, step, status);
+static tu_status launch(tu_program *program, const tu__partition *partition, const tu__step *step) {
+    tu_status status = tu__trace_times_launches(program, partition)
+                           ? launch_timed(program, partition, step)
+                           : partition->device->api->launch(partition->device->instance, partition->plan,
+                                                            step->first, step->count);
+    return status == TU_OK ? TU_OK : fail_launch(program, partition, step, status);
 }
 
-static tu_status wait_for_others(tu_program *program, tu__partition *part) {
+static tu_status run_barrier(tu_program *program, tu__partition *partition) {
     double began = tu__trace_now(program);
-    atomic_store(&part->there, true);
-    TU_TRY(wait_at_barrier(program, index_of(program, part)));
-    tu__trace_add(program, TU__SPAN_BARRIER, index_of(program, part), 0, began);
+    atomic_store(&partition->is_at_barrier, true);
+    TU_TRY(wait_at_barrier(program, index_of(program, partition)));
+    tu__trace_add(program, TU__SPAN_BARRIER, index_of(program, partition), 0, began);
     return TU_OK;
 }
 
-/* Says that a value is made, to whoever brings it. */
-static void tell_made(tu_program *program, const tu__receive *a) {
-    tu__exchange_signal_to(&program->exchange, a->made, a->mover, a->by_launcher ? TU__LAUNCHER : TU__COPIER);
+/* Signals that a value is computed, to the thread that copies it. */
+static void signal_produced(tu_program *program, const tu__receive *receive) {
+    tu__run_sync_signal_to(&program->sync, receive->produced, receive->copied_by,
+                           receive->by_compute_thread ? TU__COMPUTE_THREAD : TU__COPY_THREAD);
 }
 
-static tu_status send(tu_program *program, tu__receive *a) {
-    if (tu__exchange_is_aborted(&program->exchange)) return TU_OK;
-    TU_TRY(tu__begin_move(program, a));
-    tu__exchange_signal_to(&program->exchange, a->arrived, a->part, TU__LAUNCHER);
+static tu_status begin_send(tu_program *program, tu__receive *receive) {
+    if (tu__run_sync_is_aborted(&program->sync)) return TU_OK;
+    TU_TRY(tu__begin_copy(program, receive));
+    tu__run_sync_signal_to(&program->sync, receive->received, receive->partition, TU__COMPUTE_THREAD);
     return TU_OK;
 }
 
-/* Lets a value be fetched, now or by whoever waits for the device's event, or sends it. */
-static tu_status send_off(tu_program *program, const tu__partition *part, tu__receive *a) {
-    if (tu__exchange_has_happened(&program->exchange, a->made)) return TU_OK;
-    tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
-    if (status != TU_OK) return tu__partition_failed(part, status);
-    if (!a->ready) TU_TRY(tu__partition_synchronize(part));
-    if (a->by_launcher && &program->parts[a->mover] == part) return send(program, a);
-    tell_made(program, a);
+/* Sends a value, or signals that it can be copied: now, or once the device's event completes. */
+static tu_status send_value(tu_program *program, const tu__partition *partition, tu__receive *receive) {
+    if (tu__run_sync_is_signalled(&program->sync, receive->produced)) return TU_OK;
+    tu_status status =
+        receive->source_event
+            ? partition->device->api->event_record(partition->device->instance, receive->source_event)
+            : TU_OK;
+    if (status != TU_OK) return tu__partition_fail(partition, status);
+    if (!receive->source_event) TU_TRY(tu__partition_synchronize(partition));
+    if (receive->by_compute_thread && &program->partitions[receive->copied_by] == partition)
+        return begin_send(program, receive);
+    signal_produced(program, receive);
     return TU_OK;
 }
 
-static tu_status take_step(tu_program *program, tu__partition *part, const tu__step *step) {
+static tu_status execute_step(tu_program *program, tu__partition *partition, const tu__step *step) {
     switch (step->kind) {
-    case TU__STEP_WAIT: return wait_for(program, part, step->receive);
-    case TU__STEP_LAUNCH: return launch(program, part, step);
-    case TU__STEP_SIGNAL: return send_off(program, part, step->receive);
-    case TU__STEP_POST: return tu__collective_post(program, part, step->membership);
-    case TU__STEP_COLLECTIVE: return tu__collective_run(program, part, step->membership);
-    case TU__STEP_BARRIER: TU_TRY(tu__partition_synchronize(part)); return wait_for_others(program, part);
+    case TU__STEP_WAIT: return wait_for_value(program, partition, step->receive);
+    case TU__STEP_LAUNCH: return launch(program, partition, step);
+    case TU__STEP_SIGNAL: return send_value(program, partition, step->receive);
+    case TU__STEP_POST: return tu__collective_post(program, partition, step->membership);
+    case TU__STEP_COLLECTIVE: return tu__collective_run(program, partition, step->membership);
+    case TU__STEP_BARRIER:
+        TU_TRY(tu__partition_synchronize(partition));
+        return run_barrier(program, partition);
     }
     return TU_OK;
 }
 
-static tu_status feed_part(tu_program *program, tu__partition *part) {
-    size_t index = index_of(program, part);
+static tu_status feed_partition(tu_program *program, tu__partition *partition) {
+    size_t index = index_of(program, partition);
     for (size_t i = 0; i < program->feed_count; i++) {
-        const tu__feed_place *place = &program->feeds[i];
-        if (place->part != index || !program->fed[i]) continue;
+        const tu__feed_slot *slot = &program->feeds[i];
+        if (slot->partition != index || !program->feed_data[i]) continue;
         double began = tu__trace_now(program);
-        atomic_store_explicit(&part->at, (uint32_t)(TU__FILLING + i), memory_order_relaxed);
-        tu_status status = part->device->api->upload(part->device->instance, part->addresses[place->buffer],
-                                                     program->fed[i], place->bytes);
+        atomic_store_explicit(&partition->current_step, (uint32_t)(TU__STEP_FEED + i), memory_order_relaxed);
+        tu_status status =
+            partition->device->api->upload(partition->device->instance, partition->addresses[slot->buffer],
+                                           program->feed_data[i], slot->bytes);
         if (status != TU_OK)
-            return tu__partition_failed_at(part, "filling", program->unit.graph->nodes[place->node]->name,
-                                           status);
+            return tu__partition_fail_at(partition, "uploading", program->unit.graph->nodes[slot->node]->name,
+                                         status);
         tu__trace_add(program, TU__SPAN_FEED, index, i, began);
     }
     return TU_OK;
 }
 
-/* What lies on the host before a run is on its way while the first kernels are launched. Inputs go first: all of them are waited
- * for, by the first kernel most often. */
-static tu_status begin_early_moves(const tu_program *program, const tu__partition *part) {
-    for (uint32_t i = 0; i < part->receive_count; i++) {
-        tu__receive *a = &part->receives[i];
-        if (a->by_launcher && a->at_hand && &program->parts[a->mover] == part)
-            TU_TRY(tu__begin_move(program, a));
+/* Begins the copies of values that are in host memory before the run, so that they proceed while the first kernels
+ * are launched. Inputs are uploaded before: usually the first kernel waits for them. */
+static tu_status begin_persistent_copies(const tu_program *program, const tu__partition *partition) {
+    for (uint32_t i = 0; i < partition->receive_count; i++) {
+        tu__receive *receive = &partition->receives[i];
+        if (receive->by_compute_thread && receive->is_persistent &&
+            &program->partitions[receive->copied_by] == partition)
+            TU_TRY(tu__begin_copy(program, receive));
     }
     return TU_OK;
 }
 
-/* A part without updates ends at the barrier, with nothing under way. To ask again could only fail a run whose updates others
- * have begun. */
-static bool ends_at_barrier(const tu__partition *part) {
-    return part->step_count && part->steps[part->step_count - 1].kind == TU__STEP_BARRIER;
+/* True if the last step is the barrier: a partition without updates has no work in progress afterwards. To
+ * synchronize again could only fail a run in which other partitions have begun their updates. */
+static bool ends_at_barrier(const tu__partition *partition) {
+    return partition->step_count && partition->steps[partition->step_count - 1].kind == TU__STEP_BARRIER;
 }
 
-static void compute_part(void *argument) {
+static void run_partition(void *argument) {
     const tu__job *j = argument;
-    tu__exchange *x = &j->program->exchange;
-    tu_status status = feed_part(j->program, j->part);
-    if (status == TU_OK) status = begin_early_moves(j->program, j->part);
-    uint32_t taken = 0;
-    while (taken < j->part->step_count && status == TU_OK && !tu__exchange_is_aborted(x)) {
-        atomic_store_explicit(&j->part->at, taken, memory_order_relaxed);
-        status = take_step(j->program, j->part, &j->part->steps[taken]);
-        if (status == TU_OK) taken++;
+    tu__run_sync *sync = &j->program->sync;
+    tu_status status = feed_partition(j->program, j->partition);
+    if (status == TU_OK) status = begin_persistent_copies(j->program, j->partition);
+    uint32_t step_index = 0;
+    while (step_index < j->partition->step_count && status == TU_OK && !tu__run_sync_is_aborted(sync)) {
+        atomic_store_explicit(&j->partition->current_step, step_index, memory_order_relaxed);
+        status = execute_step(j->program, j->partition, &j->partition->steps[step_index]);
+        if (status == TU_OK) step_index++;
     }
-    bool is_done = taken == j->part->step_count && ends_at_barrier(j->part);
-    if (status != TU_OK) tu__exchange_abort(x, status); /* before what follows has a message of its own */
-    /* Also after a failure nothing may be under way afterwards. */
-    tu_status ended = is_done ? TU_OK : tu__partition_synchronize(j->part);
-    if (tu__exchange_is_aborted(x)) tu__let_moves_land(j->program, j->part, TU__LAUNCHER);
-    if (status == TU_OK && ended == TU_OK) atomic_store(&j->part->at, j->part->step_count);
-    if (status == TU_OK && ended != TU_OK) tu__exchange_abort(x, ended);
+    bool is_done = step_index == j->partition->step_count && ends_at_barrier(j->partition);
+    if (status != TU_OK) tu__run_sync_abort(sync, status); /* before later calls replace the message */
+    /* Nothing may still be running when this function returns, also after a failure. */
+    tu_status synchronized = is_done ? TU_OK : tu__partition_synchronize(j->partition);
+    if (tu__run_sync_is_aborted(sync)) tu__finish_failed_copies(j->program, j->partition, TU__COMPUTE_THREAD);
+    if (status == TU_OK && synchronized == TU_OK)
+        atomic_store(&j->partition->current_step, j->partition->step_count);
+    if (status == TU_OK && synchronized != TU_OK) tu__run_sync_abort(sync, synchronized);
 }
 
-static void repeat_part(void *argument) {
+static void repeat_partition(void *argument) {
     const tu__job *j = argument;
-    const tu__device *d = j->part->device;
-    tu_status status = d->api->repeat(d->instance, j->part->plan, j->steps, j->what);
-    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
+    const tu__device *d = j->partition->device;
+    tu_status status = d->api->repeat(d->instance, j->partition->plan, j->steps, j->repetition);
+    if (status != TU_OK) tu__run_sync_abort(&j->program->sync, status);
 }
 
-static void repeat_all(void *argument) {
+static void repeat_jointly(void *argument) {
     const tu__job *j = argument;
-    const tu__joint *joint = &j->program->many.joint;
-    tu_status status = j->part->device->api->repeat_joint(joint->part_count, joint->parts, joint->move_count,
-                                                          joint->moves, j->steps);
-    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
+    const tu__joint *joint = &j->program->multi_step.joint;
+    tu_status status = j->partition->device->api->repeat_joint(joint->part_count, joint->parts,
+                                                               joint->move_count, joint->moves, j->steps);
+    if (status != TU_OK) tu__run_sync_abort(&j->program->sync, status);
 }
 
 /* ---- A run ---- */
@@ -350,124 +374,129 @@ static tu_status attach(void *context) {
     return device->api->attach ? device->api->attach(device->instance) : TU_OK;
 }
 
-static tu_status start_workers(tu__partition *part) {
-    tu__device *d = part->device;
+static tu_status start_workers(tu__partition *partition) {
+    tu__device *d = partition->device;
     if (!d->compute) TU_TRY(tu__worker_start(&d->compute, d->name, attach, d));
-    if (part->copier_moves && !d->copier) TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
+    if (partition->copy_thread_copies && !d->copier)
+        TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
     return TU_OK;
 }
 
-/* Where only one part has anything to do it has nobody to run beside: on a whole device it runs on the caller's thread,
- * and no hand-over is paid for. A logical device keeps to its own thread, which is pinned to its cores, and one of several
- * to that which it was attached to. */
+/* True if the run can use the caller's thread, which saves the switch to another thread: only one partition is
+ * active, on a whole device. A logical device runs on its own thread, which is pinned to its cores. With several
+ * partitions, each runs on the thread that is attached to its device. */
 static bool runs_on_caller(const tu_program *program) {
-    return program->alone && program->alone->device->options.parts == 1;
+    return program->only_active && program->only_active->device->options.parts == 1;
 }
 
-/* A device whose thread never came back from an earlier run cannot serve another. */
-static tu_status check_free(const tu__partition *part) {
-    if (!tu__worker_busy(part->device->compute) && !tu__worker_busy(part->device->copier)) return TU_OK;
-    bool may_come_back = !part->device->api->give_up;
-    return tu_fail(TU_DEVICE, "device '%s' is still busy with a run that was given up: end the program%s",
-                   part->device->name, may_come_back ? ", or wait for it" : "");
+/* Fails if a thread of the device has not returned from an earlier run. */
+static tu_status check_threads_free(const tu__partition *partition) {
+    if (!tu__worker_busy(partition->device->compute) && !tu__worker_busy(partition->device->copier))
+        return TU_OK;
+    bool may_return = !partition->device->api->give_up;
+    return tu_fail(TU_DEVICE, "device '%s' is still busy with an abandoned run: restart the process%s",
+                   partition->device->name, may_return ? ", or wait for it" : "");
 }
 
-/* What devices may take that keep the time themselves, where no thread is left that could. */
-static void allow(const tu_program *program, double seconds) {
+/* Sets the timeout of devices that enforce it themselves, if no other thread can; 0: none. */
+static void set_device_timeout(const tu_program *program, double seconds) {
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__device *d = program->devices[i];
         if (d->api->allow) d->api->allow(d->instance, seconds);
     }
 }
 
-/* The work of the only part that has any, or of all in one thread. */
-static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job job) {
-    tu__device *device = job.part->device;
-    TU_TRY(check_free(job.part));
-    tu__exchange_begin_run(&program->exchange);
-    allow(program, program->exchange.allowed);
+/* Runs `work` for the only active partition, or for all partitions in one thread. */
+static tu_status run_single(tu_program *program, void (*work)(void *job), tu__job job) {
+    tu__device *device = job.partition->device;
+    TU_TRY(check_threads_free(job.partition));
+    tu__run_sync_begin_run(&program->sync);
+    set_device_timeout(program, program->sync.timeout);
     if (runs_on_caller(program)) {
         TU_TRY(attach(device));
         work(&job);
     } else {
-        TU_TRY(start_workers(job.part));
+        TU_TRY(start_workers(job.partition));
         tu__worker_post(device->compute, work, &job);
         tu__worker_join(device->compute);
     }
-    return tu__exchange_end_run(&program->exchange);
+    return tu__run_sync_end_run(&program->sync);
 }
 
-static void post_part(tu_program *program, size_t index) {
-    tu__partition *part = &program->parts[index];
+static void post_partition(tu_program *program, size_t index) {
+    tu__partition *partition = &program->partitions[index];
     tu__job *job = &program->jobs[index];
-    *job = (tu__job){.program = program, .part = part};
-    atomic_store(&part->at, 0);
-    atomic_store(&part->there, false);
-    tu__worker_post(part->device->compute, compute_part, job);
-    if (part->copier_moves) tu__worker_post(part->device->copier, tu__make_moves, job);
+    *job = (tu__job){.program = program, .partition = partition};
+    atomic_store(&partition->current_step, 0);
+    atomic_store(&partition->is_at_barrier, false);
+    tu__worker_post(partition->device->compute, run_partition, job);
+    if (partition->copy_thread_copies) tu__worker_post(partition->device->copier, tu__run_copy_thread, job);
 }
 
-/* What is freed later must not wait for it either. */
-static void give_up(const tu__device *device) {
+/* Tells the device that its call is abandoned, so that freeing objects does not wait for it. */
+static void abandon_device(const tu__device *device) {
     if (device->api->give_up) device->api->give_up(device->instance);
 }
 
-/* Parts that wait give up at the deadline and say who is late; a device's own call may still not come back. Such a run is
- * abandoned a moment later, with its threads. */
-static void join_part(tu_program *program, tu__partition *part) {
-    enum { MOMENT = 1 }; /* second: for the parts that wait to be heard first */
-    double until = program->exchange.deadline + MOMENT;
-    bool computed = tu__worker_join_until(part->device->compute, until);
-    bool copied = !part->copier_moves || tu__worker_join_until(part->device->copier, until);
+/* Waits for a partition's threads. Waiting partitions time out at the deadline and report which device is late, but
+ * a device call may not return. If so, the run and its threads are abandoned one second later. */
+static void join_partition(tu_program *program, tu__partition *partition) {
+    enum { GRACE_SECONDS = 1 }; /* so that waiting partitions report first */
+    double until = program->sync.deadline + GRACE_SECONDS;
+    bool computed = tu__worker_join_until(partition->device->compute, until);
+    bool copied = !partition->copy_thread_copies || tu__worker_join_until(partition->device->copier, until);
     if (computed && copied) return;
-    give_up(part->device);
-    uint32_t awaited = atomic_load(computed ? &part->awaited_by_copier : &part->awaited_by_launcher);
-    tu__partition *late = awaited ? &program->parts[awaited - 1] : part;
-    give_up(late->device);
+    abandon_device(partition->device);
+    uint32_t awaited =
+        atomic_load(computed ? &partition->copy_thread_awaits : &partition->compute_thread_awaits);
+    tu__partition *late = awaited ? &program->partitions[awaited - 1] : partition;
+    abandon_device(late->device);
     program->abandoned = true;
-    tu__exchange_abort(&program->exchange,
-                       tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", late->device->name,
-                               program->exchange.allowed, tu__partition_doing(program, late).text));
+    tu__run_sync_abort(&program->sync,
+                       tu_fail(TU_DEVICE, "a call of device '%s' has not returned after %g s: %s",
+                               late->device->name, program->sync.timeout,
+                               tu__partition_activity(program, late).text));
 }
 
-/* Every part that has something to do has its threads, and they are free. */
-static tu_status make_ready(tu_program *program) {
-    for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
-    tu__deal_moves(program);
+/* Checks that the threads of all partitions are free, and starts those that do not exist yet. */
+static tu_status prepare_threads(tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_threads_free(&program->partitions[i]));
+    tu__assign_copies(program);
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->parts[i].idle) TU_TRY(start_workers(&program->parts[i]));
+        if (!program->partitions[i].is_idle) TU_TRY(start_workers(&program->partitions[i]));
     program->abandoned = false;
     return TU_OK;
 }
 
-/* ---- All parts at once ---- */
+/* ---- Running all partitions ---- */
 
-/* What is there before a run begins is fetched without waiting for the thread of the device that has it. */
-static void announce_what_is_at_hand(tu_program *program) {
+/* Signals the values that exist before the run, so that they can be copied without waiting for the source device's
+ * thread. */
+static void signal_persistent_values(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
-        for (uint32_t k = 0; k < program->parts[i].receive_count; k++) {
-            const tu__receive *a = &program->parts[i].receives[k];
-            if (a->at_hand && !a->ready) tell_made(program, a);
+        for (uint32_t k = 0; k < program->partitions[i].receive_count; k++) {
+            const tu__receive *receive = &program->partitions[i].receives[k];
+            if (receive->is_persistent && !receive->source_event) signal_produced(program, receive);
         }
 }
 
-static tu_status run_together(tu_program *program) {
-    TU_TRY(make_ready(program));
-    tu__exchange_begin_run(&program->exchange);
-    allow(program, 0);
-    announce_what_is_at_hand(program);
+static tu_status run_parallel(tu_program *program) {
+    TU_TRY(prepare_threads(program));
+    tu__run_sync_begin_run(&program->sync);
+    set_device_timeout(program, 0);
+    signal_persistent_values(program);
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->parts[i].idle) post_part(program, i);
+        if (!program->partitions[i].is_idle) post_partition(program, i);
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->parts[i].idle) join_part(program, &program->parts[i]);
-    return tu__exchange_end_run(&program->exchange);
+        if (!program->partitions[i].is_idle) join_partition(program, &program->partitions[i]);
+    return tu__run_sync_end_run(&program->sync);
 }
 
-/* Nobody else fills what a user fetches as it was fed. */
-static tu_status feed_idle_parts(tu_program *program) {
+/* Uploads the inputs of idle partitions, which have no thread. The user may fetch them. */
+static tu_status feed_idle_partitions(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
-        if (program->parts[i].idle && &program->parts[i] != program->alone)
-            TU_TRY(feed_part(program, &program->parts[i]));
+        if (program->partitions[i].is_idle && &program->partitions[i] != program->only_active)
+            TU_TRY(feed_partition(program, &program->partitions[i]));
     return TU_OK;
 }
 
@@ -479,21 +508,24 @@ bool tu__program_is_stuck(const tu_program *program) {
 }
 
 tu_status tu__program_execute(tu_program *program) {
-    TU_TRY(feed_idle_parts(program));
+    TU_TRY(feed_idle_partitions(program));
     tu__program_begin_updates(program);
-    if (program->working > 1) return run_together(program);
-    return run_alone(program, compute_part, (tu__job){.program = program, .part = program->alone});
+    if (program->active_count > 1) return run_parallel(program);
+    return run_single(program, run_partition,
+                      (tu__job){.program = program, .partition = program->only_active});
 }
 
-tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what) {
-    tu__job job = {.program = program, .part = program->alone, .steps = steps, .what = what};
+tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *repetition) {
+    tu__job job = {
+        .program = program, .partition = program->only_active, .steps = steps, .repetition = repetition};
     tu__program_begin_updates(program);
-    return run_alone(program, repeat_part, job);
+    return run_single(program, repeat_partition, job);
 }
 
 tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps) {
-    tu__partition *first = &program->parts[program->many.joint.first];
-    for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
+    tu__partition *first = &program->partitions[program->multi_step.joint.first];
+    for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_threads_free(&program->partitions[i]));
     tu__program_begin_updates(program);
-    return run_alone(program, repeat_all, (tu__job){.program = program, .part = first, .steps = steps});
+    return run_single(program, repeat_jointly,
+                      (tu__job){.program = program, .partition = first, .steps = steps});
 }

@@ -1,24 +1,24 @@
-/* Steps that several devices take together, without the engine in between.
+/* Multi-step calls that several devices execute together, without the engine between steps.
  *
- * One step at a time, every device has a host thread, and threads wait for each other where values cross. Devices
- * that know how (`repeat_joint` in their table) are told instead what a step of all of them is, once: a list of
- * moves, in an order in which nobody waits for something that stands further down. It is made of the parts' own
- * steps, one of each in turn, where it has not to wait:
+ * In an ordinary run every device has a host thread, and threads wait for each other when values are copied. Devices
+ * with `repeat_joint` instead get one list that describes a step of all devices, in an order in which no entry waits
+ * for a later one. The list is merged from the steps of the partitions: one step of each in turn, unless it must
+ * wait:
  *
- *     part 0    launch a b | signal x | launch c | barrier | launch u        launch 0 a b
- *     part 1    wait x | launch d | barrier | launch v                  ->   copy x 0 to 1, wait x
- *                                                                            launch 0 c, launch 1 d
- *                                                                            launch 0 u, launch 1 v
+ *     partition 0   launch a b | signal x | launch c | barrier | launch u        launch 0 a b
+ *     partition 1   wait x | launch d | barrier | launch v                  ->   copy x 0 to 1, wait x
+ *                                                                                launch 0 c, launch 1 d
+ *                                                                                launch 0 u, launch 1 v
  *
- * A collective (meet.h) is one move, where the last of its ranks brings its values; each waits for it where it would
- * hold it. It comes behind whatever its ranks were given before that move: since they take turns, nothing that the first
- * to come could compute meanwhile.
+ * A collective (collectives.h) is one entry, at the point where the last of its ranks posts its values. Each rank
+ * waits for it where it would run it. It comes after everything that its ranks were given before, but since
+ * partitions take turns, it delays nothing that an early rank could compute meanwhile.
  *
- * The barrier is left out: it is there so that a run that fails changes nothing, which steps taken at once do not
- * promise. In its place a part waits until what others read of its variables has left: from there on they are written
- * over. Values that could not be written in place are copied at the end of a part's step, when results are kept.
+ * The barrier is left out: it ensures that a run that fails changes nothing, which multi-step calls do not guarantee.
+ * Instead, a partition waits until other partitions have read its variables, before they are overwritten. Next values
+ * that could not be written in place are copied at the end of a partition's step, after its results are saved.
  *
- * Where the list was made addresses are not known yet; they are filled in for every call. */
+ * The list is written when the program is compiled; every call fills in the addresses. */
 #include "run/joint.h"
 
 #include <stdio.h>
@@ -27,40 +27,40 @@
 #include "run/program.h"
 
 struct tu__joint_source {
-    uint32_t part;                    /* of the program: where it goes */
-    const tu__receive *receive;       /* of a COPY between parts */
-    const tu__update *update;         /* of a COPY within a part: a variable's next value */
-    bool aside;                       /* to where it waits while variables change */
-    const tu__collective *collective; /* of a MEET */
+    uint32_t partition;               /* index in the program: the destination */
+    const tu__receive *receive;       /* COPY between partitions */
+    const tu__update *update;         /* COPY within a partition: a variable's next value */
+    bool to_staging;                  /* the copy goes to the update's staging buffer */
+    const tu__collective *collective; /* COLLECTIVE */
 };
 
-/* ---- Whether they can be joined ---- */
+/* ---- Checking ---- */
 
 static const tu_device_api *common_api(const tu_program *p) {
     const tu_device_api *api = NULL;
     for (size_t i = 0; i < p->device_count; i++) {
-        if (p->parts[i].idle) continue;
-        if (api && p->parts[i].device->api != api) return NULL;
-        api = p->parts[i].device->api;
+        if (p->partitions[i].is_idle) continue;
+        if (api && p->partitions[i].device->api != api) return NULL;
+        api = p->partitions[i].device->api;
     }
     return api && api->repeat_joint ? api : NULL;
 }
 
-/* What the engine holds between devices through the host, devices cannot hold alone. */
-static bool meet_on_cards(const tu_program *p) {
+/* True if devices can run all collectives without the engine. */
+static bool can_run_collectives(const tu_program *p) {
     for (uint32_t i = 0; i < p->collectives.count; i++)
-        if (p->collectives.list[i].way != TU__COLLECTIVE_ON_CARD &&
-            p->collectives.list[i].way != TU__COLLECTIVE_BETWEEN_CARDS)
+        if (p->collectives.list[i].path != TU__COLLECTIVE_ON_ONE_GPU &&
+            p->collectives.list[i].path != TU__COLLECTIVE_PEER_TO_PEER)
             return false;
     return true;
 }
 
-/* Whether everything that is fed and fetched lies with parts that have something to do. */
-static bool is_all_there(const tu_program *p) {
+/* True if all feeds and fetches belong to active partitions. */
+static bool all_feeds_are_active(const tu_program *p) {
     for (size_t i = 0; i < p->feed_count; i++)
-        if (p->parts[p->feeds[i].part].idle) return false;
+        if (p->partitions[p->feeds[i].partition].is_idle) return false;
     for (size_t i = 0; i < p->unit.fetch_count; i++)
-        if (p->parts[p->fetches[i].part].idle) return false;
+        if (p->partitions[p->fetches[i].partition].is_idle) return false;
     return true;
 }
 
@@ -69,11 +69,11 @@ static bool is_all_there(const tu_program *p) {
 typedef struct writer {
     const tu_program *program;
     tu__joint *joint;
-    uint32_t *at;        /* per part of the program: the next of its steps */
-    uint32_t *copied;    /* per event: the move that is the copy; TU_NO_NODE: not written yet */
-    uint32_t *brought;   /* per collective: ranks that have brought their values */
-    uint32_t *met;       /* per collective: the move; TU_NO_NODE: not written yet */
-    uint32_t rank_count; /* of collectives written */
+    uint32_t *next_step;       /* per partition of the program: its next step */
+    uint32_t *copy_move;       /* per event: index of the copy's move; TU_NO_NODE: not written yet */
+    uint32_t *posted;          /* per collective: number of ranks that have posted */
+    uint32_t *collective_move; /* per collective: index of its move; TU_NO_NODE: not written yet */
+    uint32_t rank_count;       /* of the collectives written so far */
 } writer;
 
 static uint32_t add_move(tu__joint *j, tu_joint_move move, tu__joint_source source) {
@@ -82,25 +82,28 @@ static uint32_t add_move(tu__joint *j, tu_joint_move move, tu__joint_source sour
     return j->move_count++;
 }
 
-static void add_copy(writer *w, const tu__receive *a) {
-    const tu_joint_move move = {
-        .kind = TU_JOINT_COPY, .part = w->joint->number[a->part], .other = w->joint->number[a->source_part]};
-    w->copied[a->arrived] = add_move(w->joint, move, (tu__joint_source){.part = a->part, .receive = a});
+static void add_copy(writer *w, const tu__receive *receive) {
+    const tu_joint_move move = {.kind = TU_JOINT_COPY,
+                                .part = w->joint->number[receive->partition],
+                                .other = w->joint->number[receive->source_partition]};
+    w->copy_move[receive->received] =
+        add_move(w->joint, move, (tu__joint_source){.partition = receive->partition, .receive = receive});
 }
 
-/* A collective is held as soon as the last of its ranks has brought its values. */
-static void bring(writer *w, const tu__collective *collective) {
+/* Writes the collective once the last of its ranks has posted. */
+static void post_rank(writer *w, const tu__collective *collective) {
     size_t number = (size_t)(collective - w->program->collectives.list);
-    if (++w->brought[number] < collective->ranks) return;
+    if (++w->posted[number] < collective->ranks) return;
     uint32_t *ranks = w->joint->ranks + w->rank_count;
-    for (uint32_t r = 0; r < collective->ranks; r++) ranks[r] = w->joint->number[collective->members[r].part];
+    for (uint32_t r = 0; r < collective->ranks; r++)
+        ranks[r] = w->joint->number[collective->members[r].partition];
     w->rank_count += collective->ranks;
-    w->met[number] =
+    w->collective_move[number] =
         add_move(w->joint, (tu_joint_move){.kind = TU_JOINT_COLLECTIVE, .part = ranks[0], .ranks = ranks},
                  (tu__joint_source){.collective = collective});
 }
 
-/* Writes that a part waits for a move; false: that is not written yet. */
+/* Writes that a partition waits for a move; false if that move is not written yet. */
 static bool wait_for(writer *w, uint32_t number, uint32_t move) {
     if (move == TU_NO_NODE) return false;
     add_move(w->joint, (tu_joint_move){.kind = TU_JOINT_WAIT, .part = number, .after = move},
@@ -108,21 +111,21 @@ static bool wait_for(writer *w, uint32_t number, uint32_t move) {
     return true;
 }
 
-/* Old values of variables that others read have left before they are written over. */
+/* Waits until other partitions have read the old values of this one's variables, before they are overwritten. */
 static void wait_for_sends(writer *w, uint32_t index) {
     tu__joint *j = w->joint;
     uint32_t count = j->move_count;
     for (uint32_t i = 0; i < count; i++) {
-        const tu__receive *a = j->sources[i].receive;
-        bool leaves = a && a->source_part == index &&
-                      w->program->unit.graph->nodes[a->source.node]->op->code == TU__OP_VARIABLE;
-        if (leaves) wait_for(w, j->number[index], i);
+        const tu__receive *receive = j->sources[i].receive;
+        bool is_sent = receive && receive->source_partition == index &&
+                       w->program->unit.graph->nodes[receive->source.node]->op->code == TU__OP_VARIABLE;
+        if (is_sent) wait_for(w, j->number[index], i);
     }
 }
 
-/* Writes one step of a part; false: it waits for something that is not there yet. */
-static bool take_step(writer *w, uint32_t index, const tu__step *step) {
-    const tu__partition *part = &w->program->parts[index];
+/* Writes one step of a partition; false if it waits for a move that is not written yet. */
+static bool write_step(writer *w, uint32_t index, const tu__step *step) {
+    const tu__partition *partition = &w->program->partitions[index];
     uint32_t number = w->joint->number[index];
     const tu__collective *collectives = w->program->collectives.list;
     switch (step->kind) {
@@ -133,62 +136,66 @@ static bool take_step(writer *w, uint32_t index, const tu__step *step) {
                  (tu__joint_source){0});
         return true;
     case TU__STEP_SIGNAL: add_copy(w, step->receive); return true;
-    case TU__STEP_WAIT: return wait_for(w, number, w->copied[step->receive->arrived]);
-    case TU__STEP_POST: bring(w, part->collectives[step->membership].collective); return true;
+    case TU__STEP_WAIT: return wait_for(w, number, w->copy_move[step->receive->received]);
+    case TU__STEP_POST: post_rank(w, partition->collectives[step->membership].collective); return true;
     case TU__STEP_COLLECTIVE:
-        return wait_for(w, number, w->met[part->collectives[step->membership].collective - collectives]);
+        return wait_for(
+            w, number, w->collective_move[partition->collectives[step->membership].collective - collectives]);
     case TU__STEP_BARRIER: wait_for_sends(w, index); return true;
     }
     return true;
 }
 
-/* The next step of a part; false: there is none, or it has to wait. */
+/* Writes the next step of a partition; false if there is none or it has to wait. */
 static bool advance(writer *w, uint32_t index) {
-    const tu__partition *part = &w->program->parts[index];
-    if (w->at[index] == part->step_count || !take_step(w, index, &part->steps[w->at[index]])) return false;
-    w->at[index]++;
+    const tu__partition *partition = &w->program->partitions[index];
+    if (w->next_step[index] == partition->step_count ||
+        !write_step(w, index, &partition->steps[w->next_step[index]]))
+        return false;
+    w->next_step[index]++;
     return true;
 }
 
 static tu_status merge_steps(writer *w) {
-    bool moved = true;
-    while (moved) {
-        moved = false;
+    bool progressed = true;
+    while (progressed) {
+        progressed = false;
         for (uint32_t i = 0; i < w->program->device_count; i++)
-            if (!w->program->parts[i].idle && advance(w, i)) moved = true;
+            if (!w->program->partitions[i].is_idle && advance(w, i)) progressed = true;
     }
     for (uint32_t i = 0; i < w->program->device_count; i++)
-        if (w->at[i] < w->program->parts[i].step_count)
+        if (w->next_step[i] < w->program->partitions[i].step_count)
             return tu_fail(TU_INTERNAL, "the steps of device '%s' wait for each other",
-                           w->program->parts[i].device->name);
+                           w->program->partitions[i].device->name);
     return TU_OK;
 }
 
-static void copy_updates(const tu_program *p, tu__joint *j, uint32_t index, bool aside) {
-    const tu__partition *part = &p->parts[index];
+static void copy_updates(const tu_program *p, tu__joint *j, uint32_t index, bool to_staging) {
+    const tu__partition *partition = &p->partitions[index];
     uint32_t number = j->number[index];
-    for (uint32_t i = 0; i < part->update_count; i++) {
-        const tu__update *u = &part->updates[i];
-        if (u->in_place || (aside && !tu__update_waits(part, u))) continue;
+    for (uint32_t i = 0; i < partition->update_count; i++) {
+        const tu__update *u = &partition->updates[i];
+        if (u->in_place || (to_staging && !tu__update_needs_staging(partition, u))) continue;
         add_move(j, (tu_joint_move){.kind = TU_JOINT_COPY, .part = number, .other = number},
-                 (tu__joint_source){.part = index, .update = u, .aside = aside});
+                 (tu__joint_source){.partition = index, .update = u, .to_staging = to_staging});
     }
 }
 
-static void end_part(const tu_program *p, tu__joint *j, uint32_t index) {
+static void end_partition(const tu_program *p, tu__joint *j, uint32_t index) {
     uint32_t number = j->number[index];
     add_move(j, (tu_joint_move){.kind = TU_JOINT_KEEP, .part = number}, (tu__joint_source){0});
     copy_updates(p, j, index, true);
     copy_updates(p, j, index, false);
 }
 
-static void number_parts(const tu_program *p, tu__joint *j) {
+static void number_partitions(const tu_program *p, tu__joint *j) {
     for (size_t i = 0; i < p->device_count; i++) {
-        const tu__partition *part = &p->parts[i];
-        j->number[i] = part->idle ? TU_NO_NODE : j->part_count;
-        if (part->idle) continue;
+        const tu__partition *partition = &p->partitions[i];
+        j->number[i] = partition->is_idle ? TU_NO_NODE : j->part_count;
+        if (partition->is_idle) continue;
         if (!j->part_count) j->first = (uint32_t)i;
-        j->parts[j->part_count++] = (tu_joint_part){.device = part->device->instance, .plan = part->plan};
+        j->parts[j->part_count++] =
+            (tu_joint_part){.device = partition->device->instance, .plan = partition->plan};
     }
 }
 
@@ -198,39 +205,39 @@ static size_t count_ranks(const tu_program *p) {
     return count;
 }
 
-/* Every step is a move at most, every receive one more to wait for before variables change, and every update two. */
-static size_t most_moves(const tu_program *p) {
+/* Upper bound: one move per step, one more wait per receive before variables change, two copies per update. */
+static size_t max_moves(const tu_program *p) {
     size_t count = 0;
     for (size_t i = 0; i < p->device_count; i++)
-        count +=
-            p->parts[i].step_count + p->parts[i].receive_count + 2 * (size_t)p->parts[i].update_count + 1;
+        count += p->partitions[i].step_count + p->partitions[i].receive_count +
+                 2 * (size_t)p->partitions[i].update_count + 1;
     return count;
 }
 
 static tu_status write_moves(const tu_program *p, tu__joint *j) {
     tu__arena arena = {.purpose = "steps of all devices"};
-    size_t events = p->exchange.event_count;
+    size_t events = p->sync.event_count;
     writer w = {.program = p,
                 .joint = j,
-                .at = tu__arena_alloc(&arena, p->device_count * sizeof *w.at),
-                .copied = tu__arena_alloc(&arena, events * sizeof *w.copied),
-                .brought = tu__arena_alloc(&arena, p->collectives.count * sizeof *w.brought),
-                .met = tu__arena_alloc(&arena, p->collectives.count * sizeof *w.met)};
-    tu_status status = w.at && w.copied && w.brought && w.met ? TU_OK : TU_NO_MEMORY;
-    for (uint32_t i = 0; i < p->collectives.count && status == TU_OK; i++) w.met[i] = TU_NO_NODE;
-    for (size_t i = 0; i < events && status == TU_OK; i++) w.copied[i] = TU_NO_NODE;
+                .next_step = tu__arena_alloc(&arena, p->device_count * sizeof *w.next_step),
+                .copy_move = tu__arena_alloc(&arena, events * sizeof *w.copy_move),
+                .posted = tu__arena_alloc(&arena, p->collectives.count * sizeof *w.posted),
+                .collective_move = tu__arena_alloc(&arena, p->collectives.count * sizeof *w.collective_move)};
+    tu_status status = w.next_step && w.copy_move && w.posted && w.collective_move ? TU_OK : TU_NO_MEMORY;
+    for (uint32_t i = 0; i < p->collectives.count && status == TU_OK; i++) w.collective_move[i] = TU_NO_NODE;
+    for (size_t i = 0; i < events && status == TU_OK; i++) w.copy_move[i] = TU_NO_NODE;
     if (status == TU_OK) status = merge_steps(&w);
     for (uint32_t i = 0; i < p->device_count && status == TU_OK; i++)
-        if (!p->parts[i].idle) end_part(p, j, i);
+        if (!p->partitions[i].is_idle) end_partition(p, j, i);
     tu__arena_free(&arena);
     return status;
 }
 
-/* ---- Beginning and epilogue ---- */
+/* ---- Begin and end ---- */
 
-static tu_status make(const tu_program *p, tu__joint *j) {
+static tu_status build_list(const tu_program *p, tu__joint *j) {
     const char *purpose = "steps of all devices";
-    size_t moves = most_moves(p);
+    size_t moves = max_moves(p);
     j->parts = tu__alloc_array(p->device_count, sizeof *j->parts, purpose);
     j->number = tu__alloc_array(p->device_count, sizeof *j->number, purpose);
     j->moves = tu__alloc_array(moves, sizeof *j->moves, purpose);
@@ -240,29 +247,31 @@ static tu_status make(const tu_program *p, tu__joint *j) {
     j->ranks = tu__alloc_array(count_ranks(p), sizeof *j->ranks, purpose);
     if (!j->parts || !j->number || !j->moves || !j->sources || !j->feeds || !j->fetches || !j->ranks)
         return TU_NO_MEMORY;
-    number_parts(p, j);
+    number_partitions(p, j);
     return write_moves(p, j);
 }
 
-/* A device may be alone: one that has all parts of a batch, and meets itself. */
-static void say_one_at_a_time(const tu_program *p, char *notice, size_t capacity) {
+/* There may be only one device: one that computes all shards of a batch and reduces them in a collective of its
+ * own. */
+static void write_notice(const tu_program *p, char *notice, size_t capacity) {
     if (p->device_count == 1)
-        snprintf(notice, capacity, "device '%s' takes one step at a time", p->devices[0]->name);
+        snprintf(notice, capacity, "device '%s' runs one step per call", p->devices[0]->name);
     else
-        snprintf(notice, capacity, "the program has %zu devices, which meet in every step", p->device_count);
+        snprintf(notice, capacity, "the program has %zu devices, which exchange values in every step",
+                 p->device_count);
 }
 
 tu_status tu__joint_begin(tu_program *p, char *notice, size_t capacity) {
     const tu_device_api *api = common_api(p);
-    if (!api || !is_all_there(p) || !meet_on_cards(p)) {
-        say_one_at_a_time(p, notice, capacity);
+    if (!api || !all_feeds_are_active(p) || !can_run_collectives(p)) {
+        write_notice(p, notice, capacity);
         return TU_OK;
     }
-    tu__joint *j = &p->many.joint;
-    TU_TRY(make(p, j));
+    tu__joint *j = &p->multi_step.joint;
+    TU_TRY(build_list(p, j));
     tu_status status = api->repeat_joint(j->part_count, j->parts, j->move_count, j->moves, 0);
     if (status == TU_UNSUPPORTED)
-        snprintf(notice, capacity, "the program's devices take one step at a time: %.200s", tu_message());
+        snprintf(notice, capacity, "the program's devices run one step per call: %.200s", tu_message());
     return status == TU_UNSUPPORTED ? TU_OK : status;
 }
 
@@ -279,23 +288,23 @@ void tu__joint_end(tu__joint *j) {
 /* ---- A call ---- */
 
 static void fill_receive(const tu_program *p, const tu__joint_source *s, tu_joint_move *m) {
-    const tu__receive *a = s->receive;
-    const tu__partition *part = &p->parts[s->part];
-    m->from = p->parts[a->source_part].addresses[a->source_buffer];
-    m->to = part->addresses[a->buffer];
-    m->bytes = part->plan->buffers[a->buffer].bytes;
+    const tu__receive *receive = s->receive;
+    const tu__partition *partition = &p->partitions[s->partition];
+    m->from = p->partitions[receive->source_partition].addresses[receive->source_buffer];
+    m->to = partition->addresses[receive->buffer];
+    m->bytes = partition->plan->buffers[receive->buffer].bytes;
 }
 
 static void fill_update(const tu_program *p, const tu__joint_source *s, tu_joint_move *m) {
     const tu__update *u = s->update;
     void *variable = u->mirror ? u->mirror->data : u->target->data;
-    m->from = u->staging && !s->aside ? u->staging : p->parts[s->part].addresses[u->buffer];
-    m->to = s->aside ? u->staging : variable;
+    m->from = u->staging && !s->to_staging ? u->staging : p->partitions[s->partition].addresses[u->buffer];
+    m->to = s->to_staging ? u->staging : variable;
     m->bytes = tu_type_bytes(u->target->type);
 }
 
 static void fill_moves(const tu_program *p) {
-    const tu__joint *j = &p->many.joint;
+    const tu__joint *j = &p->multi_step.joint;
     for (uint32_t i = 0; i < j->move_count; i++) {
         const tu__joint_source *s = &j->sources[i];
         if (s->receive) fill_receive(p, s, &j->moves[i]);
@@ -307,18 +316,19 @@ static void fill_moves(const tu_program *p) {
     }
 }
 
-/* Deals out what tu_run_many lists for all parts. */
+/* Distributes the feeds and fetches that tu_run_many lists to the partitions. */
 static void fill_repetitions(const tu_program *p) {
-    const tu__joint *j = &p->many.joint;
+    const tu__joint *j = &p->multi_step.joint;
     tu_repeat_feed *feed = j->feeds;
     tu_repeat_fetch *fetch = j->fetches;
     for (uint32_t i = 0; i < p->device_count; i++) {
         if (j->number[i] == TU_NO_NODE) continue;
         tu_repetition what = {.struct_size = sizeof what, .feeds = feed, .fetches = fetch};
         for (size_t k = 0; k < p->feed_count; k++)
-            if (p->feeds[k].part == i) *feed++ = p->many.feeds[k], what.feed_count++;
-        for (uint32_t k = 0; k < p->many.fetch_count; k++)
-            if (p->fetches[p->many.fetched[k]].part == i) *fetch++ = p->many.fetches[k], what.fetch_count++;
+            if (p->feeds[k].partition == i) *feed++ = p->multi_step.feeds[k], what.feed_count++;
+        for (uint32_t k = 0; k < p->multi_step.fetch_count; k++)
+            if (p->fetches[p->multi_step.fetched[k]].partition == i)
+                *fetch++ = p->multi_step.fetches[k], what.fetch_count++;
         j->parts[j->number[i]].what = what;
     }
 }

@@ -1,4 +1,4 @@
-/* Many steps of all a program's devices at once, where they can be joined. */
+/* Multi-step calls on several devices at once (`repeat_joint` of the device interface). */
 #ifndef TU__RUN_JOINT_H
 #define TU__RUN_JOINT_H
 
@@ -6,25 +6,28 @@
 
 #include "compile/partition.h"
 
-typedef struct tu__joint_source tu__joint_source; /* what a move is about */
+typedef struct tu__joint_source tu__joint_source; /* what an entry of `moves` is about */
 
 typedef struct tu__joint {
     uint32_t part_count, move_count;
-    uint32_t first;       /* of the program's parts */
-    tu_joint_part *parts; /* those that have something to do */
-    uint32_t *number; /* per part of the program: its place in `parts`; TU_NO_NODE: it has nothing to do */
-    tu_joint_move *moves; /* of a step of all parts */
+    uint32_t first;       /* index of the first active partition */
+    tu_joint_part *parts; /* the active partitions */
+    /* Per partition of the program: its index in `parts`; TU_NO_NODE if it is idle. */
+    uint32_t *number;
+    /* One step of all partitions, as a list of launches, copies, waits and collectives. */
+    tu_joint_move *moves;
     tu__joint_source *sources;
-    uint32_t *ranks;       /* of all collectives: the place in `parts` of each rank */
-    tu_repeat_feed *feeds; /* of all parts, one part's behind the other's */
+    uint32_t *ranks;       /* of all collectives: the index in `parts` of each rank */
+    tu_repeat_feed *feeds; /* of all partitions, one after another */
     tu_repeat_fetch *fetches;
 } tu__joint;
 
-/* Finds out, once a program is compiled, whether its devices take steps together. `notice` says why not. */
+/* Finds out whether the devices of a compiled program can run steps jointly. Otherwise sets `notice` to the
+ * reason. */
 tu_status tu__joint_begin(tu_program *program, char *notice, size_t capacity);
 void tu__joint_end(tu__joint *joint);
 
-/* Takes `steps` steps with what tu_run_many has prepared for them. */
+/* Runs `steps` steps with the feeds and fetches that tu_run_many has prepared. */
 tu_status tu__joint_take(tu_program *program, uint32_t steps);
 
 #endif

@@ -1,4 +1,4 @@
-/* What became of each variable when a state file was loaded: lists by outcome, and one line that sums them up. */
+/* Reports on loading a state file: the outcome for each variable, and a one-line summary. */
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/name_list.h"
@@ -9,7 +9,7 @@ enum { OUTCOMES = TU_LOAD_MISMATCHED + 1 };
 typedef struct entry {
     const char *name;
     tu_type in_state, in_file;
-    const char *why;
+    const char *reason;
     struct entry *next;
 } entry;
 
@@ -18,7 +18,7 @@ struct tu_load_report {
     const char *path;
     size_t count[OUTCOMES];
     entry *first[OUTCOMES], *last[OUTCOMES];
-    tu__text text; /* made when it is first asked for */
+    tu__text text; /* written when it is first requested */
 };
 
 tu_load_report *tu__load_report_new(const char *path) {
@@ -32,13 +32,13 @@ tu_load_report *tu__load_report_new(const char *path) {
 }
 
 tu_status tu__load_report_add(tu_load_report *report, tu_load_outcome outcome, const char *name,
-                              const tu_type *in_state, const tu_type *in_file, const char *why) {
+                              const tu_type *in_state, const tu_type *in_file, const char *reason) {
     const tu_type none = {.dtype = TU_F32, .shape = {.rank = -1}};
     entry *e = tu__arena_alloc(&report->arena, sizeof *e);
     if (!e) return TU_NO_MEMORY;
     e->name = tu__arena_string(&report->arena, name);
-    e->why = why ? tu__arena_string(&report->arena, why) : NULL;
-    if (!e->name || (why && !e->why)) return TU_NO_MEMORY;
+    e->reason = reason ? tu__arena_string(&report->arena, reason) : NULL;
+    if (!e->name || (reason && !e->reason)) return TU_NO_MEMORY;
     e->in_state = in_state ? *in_state : none;
     e->in_file = in_file ? *in_file : none;
     if (report->last[outcome])
@@ -68,11 +68,11 @@ tu_status tu_load_report_entry(const tu_load_report *report, tu_load_outcome out
     return TU_OK;
 }
 
-/* A name, with both types where they are what is wrong. */
+/* Adds a name; if the types do not match, also both types. */
 static void add_entry(tu__name_list *list, const entry *e, bool with_types) {
     tu__text text = {0};
-    if (with_types && e->why)
-        tu__text_printf(&text, "%s (in the file it %s)", e->name, e->why);
+    if (with_types && e->reason)
+        tu__text_printf(&text, "%s (in the file it %s)", e->name, e->reason);
     else if (with_types)
         tu__text_printf(&text, "%s (%s in the file, %s in the state)", e->name, tu__type_string(e->in_file),
                         tu__type_string(e->in_state));
@@ -80,7 +80,7 @@ static void add_entry(tu__name_list *list, const entry *e, bool with_types) {
     tu__text_free(&text);
 }
 
-static void tell(tu_load_report *report, tu_load_outcome outcome, const char *what) {
+static void append_names(tu_load_report *report, tu_load_outcome outcome, const char *what) {
     tu__name_list list = {0};
     for (const entry *e = report->first[outcome]; e; e = e->next)
         add_entry(&list, e, outcome == TU_LOAD_MISMATCHED);
@@ -94,9 +94,9 @@ const char *tu_load_report_text(tu_load_report *report) {
         size_t matched = report->count[TU_LOAD_MATCHED];
         tu__text_printf(&report->text, "%zu variable%s of '%s' match%s", matched, matched == 1 ? "" : "s",
                         report->path, matched == 1 ? "es" : "");
-        tell(report, TU_LOAD_MISSING, "missing in the file");
-        tell(report, TU_LOAD_MISMATCHED, "of another type or shape");
-        tell(report, TU_LOAD_EXTRA, "in the file alone");
+        append_names(report, TU_LOAD_MISSING, "missing in the file");
+        append_names(report, TU_LOAD_MISMATCHED, "type or shape mismatch");
+        append_names(report, TU_LOAD_EXTRA, "only in the file");
     }
     return tu__text_string(&report->text);
 }

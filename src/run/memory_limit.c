@@ -1,9 +1,9 @@
-/* The refusal of a program that does not fit a device: how much is missing, what weighs most, what would help.
+/* The error message for a program that does not fit a device: how much is missing, what is largest, what would help.
  *
- * One line, like every message; tu_program_peak lists the rest. What would help is computed, not guessed, and what saves
- * nothing is not offered: bf16 by planning the program again in bf16; the batch by the bytes at the peak whose first axis
- * counts samples; the batch in two pieces by half of these, less the sums of gradients it takes; recomputation by what the
- * backward pass keeps of the forward one. Nothing has been allocated on a device by then. */
+ * It is one line, like every message; tu_program_peak lists the rest. Savings are computed: for bf16, by planning the
+ * program again in bf16; for a smaller batch, from the bytes at the peak whose first axis is the batch; for two
+ * micro-batches, half of these bytes minus the accumulated gradients; for recomputation, the activations kept for the
+ * backward pass. What saves nothing is not listed. At this point nothing has been allocated on a device. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,15 +11,15 @@
 #include "base/text.h"
 #include "run/program.h"
 
-enum { SHOWN = 3 };
+enum { MAX_SHOWN = 3 };
 
 static double mib(uint64_t bytes) {
     return (double)bytes / 1048576;
 }
 
-/* ---- What would help ---- */
+/* ---- Savings ---- */
 
-/* Samples in a batch: the first axis of the batched inputs; 0: there is none. */
+/* Returns the batch size, from the first axis of the batched inputs; 0 if there is none. */
 static int64_t batch_of(const tu_graph *g) {
     for (uint32_t i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op->code == TU__OP_INPUT && tu__attrs(g->nodes[i], input)->batched)
@@ -27,7 +27,8 @@ static int64_t batch_of(const tu_graph *g) {
     return 0;
 }
 
-/* A gradient or a next value: its axes are a variable's, whatever their lengths. */
+/* True for gradients and next values, whose axes are a variable's, even if the first one has the length of the
+ * batch. */
 static bool is_shaped_like_variable(const tu_graph *g, tu_shape shape) {
     for (uint32_t i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op->code == TU__OP_VARIABLE && tu_shape_equal(g->nodes[i]->outputs[0].shape, shape))
@@ -39,7 +40,7 @@ static bool is_gradient(const tu__node *node) {
     return strncmp(node->name, "grad/", 5) == 0 || strstr(node->name, "/grad/");
 }
 
-/* Whether a value of the forward pass is kept for the backward one, which tu_recompute would compute it again for. */
+/* True if a value of the forward pass is kept for the backward pass. tu_recompute would compute it again instead. */
 static bool is_kept(const tu_graph *g, const char *name) {
     const tu__node *node = tu__find_node(g, name);
     if (!node || node->op->code == TU__OP_INPUT || is_gradient(node)) return false;
@@ -49,11 +50,11 @@ static bool is_kept(const tu_graph *g, const char *name) {
     return false;
 }
 
-typedef struct savings { /* bytes */
-    uint64_t batched;    /* at the peak, that grow with the batch */
-    uint64_t pieces;     /* by the batch in two pieces */
-    uint64_t kept;       /* of `batched`, for the backward pass */
-    uint64_t half;       /* by bf16 */
+typedef struct savings {   /* bytes */
+    uint64_t batched;      /* at the peak, proportional to the batch size */
+    uint64_t microbatches; /* saved by two micro-batches */
+    uint64_t kept;         /* of `batched`, kept for the backward pass */
+    uint64_t bf16;         /* saved by bf16 */
 } savings;
 
 static tu_status find_batched(const tu_program *p, size_t index, savings *s) {
@@ -76,7 +77,7 @@ static tu_status find_batched(const tu_program *p, size_t index, savings *s) {
     return status;
 }
 
-/* Of the variables that are trained: as many bytes of gradients are summed up over the pieces of a batch. */
+/* Returns the bytes of the trained variables, which is also the size of the accumulated gradients. */
 static uint64_t trained_bytes(const tu_graph *source) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < source->node_count; i++) {
@@ -88,29 +89,30 @@ static uint64_t trained_bytes(const tu_graph *source) {
     return bytes;
 }
 
-/* What the same program needs in bf16; as much as now where it cannot be had. */
+/* Returns the bytes that the program needs in bf16; `now` if it cannot be compiled in bf16. */
 static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile_options *options,
                              uint64_t now) {
     tu_compile_options o = *options;
     o.precision = "bf16";
     o.plan_only = true;
-    tu_program *half = NULL;
+    tu_program *bf16_program = NULL;
     tu_memory_report report = TU_SIZED(tu_memory_report);
     uint64_t need = now;
-    if (tu_compile_with(p->source, &half, &o) != TU_OK) return now;
-    if (tu_program_memory(half, index, &report) == TU_OK && report.need_bytes < now) need = report.need_bytes;
-    tu_program_free(half);
+    if (tu_compile_with(p->source, &bf16_program, &o) != TU_OK) return now;
+    if (tu_program_memory(bf16_program, index, &report) == TU_OK && report.need_bytes < now)
+        need = report.need_bytes;
+    tu_program_free(bf16_program);
     return need;
 }
 
-/* ---- The line ---- */
+/* ---- The message ---- */
 
-static void add_heaviest(tu__text *t, const tu_program *p, size_t index) {
-    tu_memory_item items[SHOWN + 1] = {TU_SIZED(tu_memory_item)}; /* gaps may be among them */
+static void add_largest(tu__text *t, const tu_program *p, size_t index) {
+    tu_memory_item items[MAX_SHOWN + 1] = {TU_SIZED(tu_memory_item)}; /* one may be a gap */
     size_t count, shown = 0;
-    if (tu_program_peak(p, index, SHOWN + 1, items, &count) != TU_OK) return;
-    tu__text_printf(t, ". Heaviest at the peak:");
-    for (size_t i = 0; i < count && shown < SHOWN; i++) {
+    if (tu_program_peak(p, index, MAX_SHOWN + 1, items, &count) != TU_OK) return;
+    tu__text_printf(t, ". Largest at the peak:");
+    for (size_t i = 0; i < count && shown < MAX_SHOWN; i++) {
         if (items[i].kind == TU_MEMORY_GAP) continue;
         tu__text_printf(t, "%s '%s' %.4g MiB", shown++ ? "," : "", items[i].name, mib(items[i].bytes));
     }
@@ -118,34 +120,34 @@ static void add_heaviest(tu__text *t, const tu_program *p, size_t index) {
 
 static tu_status find_savings(const tu_program *p, size_t index, const tu_compile_options *o, uint64_t need,
                               savings *s) {
-    *s = (savings){.half = need - need_in_bf16(p, index, o, need)};
+    *s = (savings){.bf16 = need - need_in_bf16(p, index, o, need)};
     TU_TRY(find_batched(p, index, s));
     uint64_t sums = trained_bytes(p->source);
-    if (!o->updates)
-        s->kept = 0; /* nothing is trained: it is no training step whose layers could be changed */
-    if (o->updates && s->batched / 2 > sums) s->pieces = s->batched / 2 - sums;
+    if (!o->updates) s->kept = 0; /* it is not a training step, whose layers could be recomputed */
+    if (o->updates && s->batched / 2 > sums) s->microbatches = s->batched / 2 - sums;
     return TU_OK;
 }
 
 static void add_remedies(tu__text *t, const savings *s) {
     tu__text_printf(t, ". What would help:");
-    if (s->batched) tu__text_printf(t, " a smaller batch, with which %.4g MiB shrink;", mib(s->batched));
-    if (s->pieces)
-        tu__text_printf(t, " the batch in two pieces (tu_add_accumulation), which saves about %.4g MiB;",
-                        mib(s->pieces));
+    if (s->batched)
+        tu__text_printf(t, " a smaller batch, to which %.4g MiB are proportional;", mib(s->batched));
+    if (s->microbatches)
+        tu__text_printf(t, " two micro-batches (tu_add_accumulation), which saves about %.4g MiB;",
+                        mib(s->microbatches));
     if (s->kept) tu__text_printf(t, " tu_recompute around layers, which saves up to %.4g MiB;", mib(s->kept));
-    if (s->half) tu__text_printf(t, " bf16, which saves %.4g MiB;", mib(s->half));
+    if (s->bf16) tu__text_printf(t, " bf16, which saves %.4g MiB;", mib(s->bf16));
     tu__text_printf(t, " more memory");
 }
 
-static tu_status refuse(const tu_program *p, size_t index, const tu_compile_options *o,
-                        const tu_memory_report *report) {
+static tu_status fail_does_not_fit(const tu_program *p, size_t index, const tu_compile_options *o,
+                                   const tu_memory_report *report) {
     savings s;
     TU_TRY(find_savings(p, index, o, report->need_bytes, &s));
     tu__text t = {0};
     tu__text_printf(&t, "device '%s' would need %.4g MiB, the limit is %.4g MiB", report->device,
                     mib(report->need_bytes), mib(report->limit_bytes));
-    add_heaviest(&t, p, index);
+    add_largest(&t, p, index);
     add_remedies(&t, &s);
     tu_status status = tu_fail(TU_NO_MEMORY, "%s", tu__text_string(&t));
     tu__text_free(&t);
@@ -157,7 +159,7 @@ tu_status tu__check_memory(const tu_program *program, const tu_compile_options *
     for (size_t i = 0; i < program->device_count; i++) {
         TU_TRY(tu_program_memory(program, i, &report));
         if (report.limit_bytes && report.need_bytes > report.limit_bytes)
-            return refuse(program, i, options, &report);
+            return fail_does_not_fit(program, i, options, &report);
     }
     return TU_OK;
 }

@@ -1,9 +1,9 @@
-/* Holding collectives.
+/* Runs collectives.
  *
- * Between devices whose memory is the host's each adds up its share with its own threads (comm/local.c). Parts of one
- * card, and cards that reach each other's memory, do the same with a kernel (`combine` of the interface). All others
- * meet through the host: each rank downloads its share from everybody, adds, and uploads it to everybody; the trace
- * says so. */
+ * Between host devices, each rank reduces its slice of the values with its own threads (comm/local.c). Logical
+ * devices of one GPU, and GPUs with peer access, do the same with a kernel (`combine` of the device interface).
+ * Otherwise values go through the host: each rank downloads its slice from all ranks, adds, and uploads the sum to
+ * all ranks. The trace shows which of these was used. */
 #include "run/perform_collective.h"
 
 #include <inttypes.h>
@@ -14,92 +14,97 @@
 #include "device/rank_share.h"
 #include "run/trace.h"
 
-/* ---- Who is late ---- */
+/* ---- Timeouts ---- */
 
-static tu_status late(tu_program *program, const tu__partition *part, const tu__collective *m,
-                      uint32_t missing, bool done) {
-    const tu__member *a = &m->members[missing];
-    tu__partition *other = &program->parts[a->part];
+static tu_status fail_late(tu_program *program, const tu__partition *partition, const tu__collective *c,
+                           uint32_t missing, bool done) {
+    const tu__member *member = &c->members[missing];
+    tu__partition *other = &program->partitions[member->partition];
     return tu_fail(TU_DEVICE,
                    "device '%s' waited %g s for device '%s', rank %u of %u of collective %" PRId64
                    ", to %s '%s'%s, which is late: %s",
-                   part->device->name, program->exchange.allowed, other->device->name, missing, m->ranks,
-                   m->number, done ? "add up its share of" : "bring",
-                   program->unit.graph->nodes[a->nodes[0]]->name, m->value_count > 1 ? " and more" : "",
-                   tu__partition_doing(program, other).text);
+                   partition->device->name, program->sync.timeout, other->device->name, missing, c->ranks,
+                   c->number, done ? "reduce its slice of" : "post",
+                   program->unit.graph->nodes[member->nodes[0]]->name, c->value_count > 1 ? " and more" : "",
+                   tu__partition_activity(program, other).text);
 }
 
-/* Waits until every rank has brought its values, or has done its share. */
-static tu_status wait_for_all(tu_program *program, tu__partition *part, const tu__collective *m, bool done) {
-    for (uint32_t r = 0; r < m->ranks; r++) {
-        const tu__member *a = &m->members[r];
-        if (!tu__exchange_await(&program->exchange, (size_t)(part - program->parts),
-                                done ? a->done : a->brought))
-            return late(program, part, m, r, done);
-        if (done || !a->recorded || tu__exchange_is_aborted(&program->exchange)) continue;
-        TU_TRY(
-            tu__partition_await(program, &program->parts[a->part], a->recorded, &part->awaited_by_launcher));
+/* Waits until every rank has posted its values (`done`: has reduced its slice). */
+static tu_status wait_for_all(tu_program *program, tu__partition *partition, const tu__collective *c,
+                              bool done) {
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        const tu__member *member = &c->members[r];
+        if (!tu__run_sync_wait(&program->sync, (size_t)(partition - program->partitions),
+                               done ? member->done : member->posted))
+            return fail_late(program, partition, c, r, done);
+        if (done || !member->posted_event || tu__run_sync_is_aborted(&program->sync)) continue;
+        TU_TRY(tu__partition_wait_event(program, &program->partitions[member->partition],
+                                        member->posted_event, &partition->compute_thread_awaits));
     }
     return TU_OK;
 }
 
-/* ---- A rank's share ---- */
+/* ---- Reducing a rank's slice ---- */
 
-static tu_status add_on_host(const tu__partition *part, const tu_combination *what) {
-    tu__parallel_setting before = tu__parallel_begin(tu__device_threads(part->device));
-    tu__local_collective(TU__ALL_REDUCE, 0, what);
-    tu__parallel_end(before);
+static tu_status reduce_on_host(const tu__partition *partition, const tu_combination *combination) {
+    tu__parallel_setting saved = tu__parallel_begin(tu__device_threads(partition->device));
+    tu__local_collective(TU__ALL_REDUCE, 0, combination);
+    tu__parallel_end(saved);
     return TU_OK;
 }
 
-static tu_status add_on_device(const tu__partition *part, const tu_combination *what) {
-    tu_status status = part->device->api->combine(part->device->instance, what);
-    return status == TU_OK ? tu__partition_synchronize(part) : tu__partition_failed(part, status);
+static tu_status reduce_on_device(const tu__partition *partition, const tu_combination *combination) {
+    tu_status status = partition->device->api->combine(partition->device->instance, combination);
+    return status == TU_OK ? tu__partition_synchronize(partition) : tu__partition_fail(partition, status);
 }
 
-/* One piece of a share, which fits into the staging memory: a place for each rank's. */
-static tu_status add_piece(const tu_program *program, const tu__collective *m, const tu_combination *what,
-                           const tu__rank_share_range *piece, char *staging) {
-    const tu_combine_segment *s = &what->segments[piece->segment];
-    size_t size = tu_dtype_size(what->dtype), bytes = piece->count * size, offset = piece->first * size;
+/* Reduces one chunk of a slice, which fits the staging buffer: one area per rank. */
+static tu_status reduce_chunk(const tu_program *program, const tu__collective *c,
+                              const tu_combination *combination, const tu__rank_share_range *chunk,
+                              char *staging) {
+    const tu_combine_segment *s = &combination->segments[chunk->segment];
+    size_t size = tu_dtype_size(combination->dtype), bytes = chunk->count * size,
+           offset = chunk->first * size;
     const void *in[TU__MAX_DEVICES];
-    for (uint32_t r = 0; r < m->ranks; r++) {
-        const tu__partition *other = &program->parts[m->members[r].part];
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        const tu__partition *other = &program->partitions[c->members[r].partition];
         const tu__device *d = other->device;
-        char *place = staging + r * (size_t)TU__STAGED_BYTES;
-        in[r] = place;
-        tu_status status = d->api->download(d->instance, place, (const char *)s->in[r] + offset, bytes);
-        if (status != TU_OK) return tu__partition_failed(other, status);
+        char *area = staging + r * (size_t)TU__STAGED_BYTES;
+        in[r] = area;
+        tu_status status = d->api->download(d->instance, area, (const char *)s->in[r] + offset, bytes);
+        if (status != TU_OK) return tu__partition_fail(other, status);
     }
-    tu__local_add(what->dtype, m->ranks, in, piece->count, staging);
-    for (uint32_t r = 0; r < m->ranks; r++) {
-        const tu__partition *other = &program->parts[m->members[r].part];
+    tu__local_add(combination->dtype, c->ranks, in, chunk->count, staging);
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        const tu__partition *other = &program->partitions[c->members[r].partition];
         const tu__device *d = other->device;
         tu_status status = d->api->upload(d->instance, (char *)s->out[r] + offset, staging, bytes);
-        if (status != TU_OK) return tu__partition_failed(other, status);
+        if (status != TU_OK) return tu__partition_fail(other, status);
     }
     return TU_OK;
 }
 
-static tu_status add_through_host(const tu_program *program, const tu__collective *m,
-                                  const tu_combination *what, char *staging) {
-    tu__rank_share_range piece;
-    tu__rank_share_walk walk = tu__rank_share_walk_begin(what, 0, tu__rank_share_lines(what));
-    while (tu__rank_share_walk_next(&walk, TU__STAGED_BYTES / tu_dtype_size(what->dtype), &piece))
-        TU_TRY(add_piece(program, m, what, &piece, staging));
+static tu_status reduce_through_host(const tu_program *program, const tu__collective *c,
+                                     const tu_combination *combination, char *staging) {
+    tu__rank_share_range chunk;
+    tu__rank_share_walk walk = tu__rank_share_walk_begin(combination, 0, tu__rank_share_lines(combination));
+    while (tu__rank_share_walk_next(&walk, TU__STAGED_BYTES / tu_dtype_size(combination->dtype), &chunk))
+        TU_TRY(reduce_chunk(program, c, combination, &chunk, staging));
     return TU_OK;
 }
 
-static tu_status do_share(const tu_program *program, const tu__partition *part, const tu__collective *m,
-                          uint32_t rank) {
-    for (uint32_t i = 0; i < m->combination_count; i++) {
-        tu_combination what = m->combinations[i];
-        what.rank = rank;
-        switch (m->way) {
-        case TU__COLLECTIVE_ON_HOST: TU_TRY(add_on_host(part, &what)); break;
-        case TU__COLLECTIVE_ON_CARD:
-        case TU__COLLECTIVE_BETWEEN_CARDS: TU_TRY(add_on_device(part, &what)); break;
-        case TU__COLLECTIVE_THROUGH_HOST: TU_TRY(add_through_host(program, m, &what, part->staging)); break;
+static tu_status reduce_slice(const tu_program *program, const tu__partition *partition,
+                              const tu__collective *c, uint32_t rank) {
+    for (uint32_t i = 0; i < c->combination_count; i++) {
+        tu_combination combination = c->combinations[i];
+        combination.rank = rank;
+        switch (c->path) {
+        case TU__COLLECTIVE_ON_HOST: TU_TRY(reduce_on_host(partition, &combination)); break;
+        case TU__COLLECTIVE_ON_ONE_GPU:
+        case TU__COLLECTIVE_PEER_TO_PEER: TU_TRY(reduce_on_device(partition, &combination)); break;
+        case TU__COLLECTIVE_THROUGH_HOST:
+            TU_TRY(reduce_through_host(program, c, &combination, partition->staging));
+            break;
         }
     }
     return TU_OK;
@@ -107,40 +112,43 @@ static tu_status do_share(const tu_program *program, const tu__partition *part, 
 
 /* ---- Steps ---- */
 
-tu_status tu__collective_post(tu_program *program, tu__partition *part, uint32_t membership) {
-    const tu__membership *at = &part->collectives[membership];
-    const tu__member *a = &at->collective->members[at->rank];
+tu_status tu__collective_post(tu_program *program, tu__partition *partition, uint32_t membership) {
+    const tu__membership *at = &partition->collectives[membership];
+    const tu__member *member = &at->collective->members[at->rank];
     tu_status status =
-        a->recorded ? part->device->api->event_record(part->device->instance, a->recorded) : TU_OK;
-    if (status != TU_OK) return tu__partition_failed(part, status);
-    if (!a->recorded) TU_TRY(tu__partition_synchronize(part));
-    tu__exchange_signal(&program->exchange, a->brought);
+        member->posted_event
+            ? partition->device->api->event_record(partition->device->instance, member->posted_event)
+            : TU_OK;
+    if (status != TU_OK) return tu__partition_fail(partition, status);
+    if (!member->posted_event) TU_TRY(tu__partition_synchronize(partition));
+    tu__run_sync_signal(&program->sync, member->posted);
     return TU_OK;
 }
 
-/* What failed has been said, and on which device: not where, in the program. */
-static tu_status failed_share(const tu_program *program, const tu__collective *m, tu_status status) {
-    return tu_fail(status, "collective %" PRId64 ", '%s'%s: %s", m->number,
-                   program->unit.graph->nodes[m->members[0].nodes[0]]->name,
-                   m->value_count > 1 ? " and more" : "", tu_message());
+/* Adds the collective and its first value to a message that already names the device. */
+static tu_status fail_reduction(const tu_program *program, const tu__collective *c, tu_status status) {
+    return tu_fail(status, "collective %" PRId64 ", '%s'%s: %s", c->number,
+                   program->unit.graph->nodes[c->members[0].nodes[0]]->name,
+                   c->value_count > 1 ? " and more" : "", tu_message());
 }
 
-static tu_status wait_traced(tu_program *program, tu__partition *part, uint32_t membership, bool done) {
+static tu_status wait_traced(tu_program *program, tu__partition *partition, uint32_t membership, bool done) {
     double began = tu__trace_now(program);
-    TU_TRY(wait_for_all(program, part, part->collectives[membership].collective, done));
-    tu__trace_add(program, TU__SPAN_GATHERING, (size_t)(part - program->parts), membership, began);
+    TU_TRY(wait_for_all(program, partition, partition->collectives[membership].collective, done));
+    tu__trace_add(program, TU__SPAN_COLLECTIVE_WAIT, (size_t)(partition - program->partitions), membership,
+                  began);
     return TU_OK;
 }
 
-tu_status tu__collective_run(tu_program *program, tu__partition *part, uint32_t membership) {
-    const tu__collective *m = part->collectives[membership].collective;
-    uint32_t rank = part->collectives[membership].rank;
-    TU_TRY(wait_traced(program, part, membership, false));
-    if (tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+tu_status tu__collective_run(tu_program *program, tu__partition *partition, uint32_t membership) {
+    const tu__collective *c = partition->collectives[membership].collective;
+    uint32_t rank = partition->collectives[membership].rank;
+    TU_TRY(wait_traced(program, partition, membership, false));
+    if (tu__run_sync_is_aborted(&program->sync)) return TU_OK;
     double began = tu__trace_now(program);
-    tu_status status = do_share(program, part, m, rank);
-    if (status != TU_OK) return failed_share(program, m, status);
-    tu__trace_add(program, TU__SPAN_MEETING, (size_t)(part - program->parts), membership, began);
-    tu__exchange_signal(&program->exchange, m->members[rank].done);
-    return wait_traced(program, part, membership, true);
+    tu_status status = reduce_slice(program, partition, c, rank);
+    if (status != TU_OK) return fail_reduction(program, c, status);
+    tu__trace_add(program, TU__SPAN_COLLECTIVE, (size_t)(partition - program->partitions), membership, began);
+    tu__run_sync_signal(&program->sync, c->members[rank].done);
+    return wait_traced(program, partition, membership, true);
 }

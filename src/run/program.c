@@ -1,9 +1,9 @@
-/* Programs: a graph compiled for a set of results on a set of devices, and its runs over a state.
+/* Programs: a graph compiled for a set of results on a set of devices.
  *
- * Compiling: the passes turn the user's graph into one with a device for every node and copies at the seams; each
- * device selects kernels for its part; order and memory are planned (part.c). Nothing is allocated on a device, but a
- * reserve that was asked for, before the first run binds the program to a state (bind.c). A run feeds, executes (executor.c), fetches, and applies
- * what was assigned; a run that fails changes nothing. */
+ * Compiling: the passes assign a device to every node and insert copies between devices; each device selects kernels
+ * for its partition; kernel order and memory are planned (compile/partition.c). Nothing is allocated on a device
+ * before the first run binds the program to a state (bind.c), except for a requested reserve. A run feeds, executes
+ * (executor.c), fetches, and applies the assignments; a run that fails changes nothing. */
 #include "run/program.h"
 
 #include <stddef.h>
@@ -16,19 +16,20 @@
 
 /* ---- Compiling ---- */
 
-/* Where the data of an input of the program come from: the source's input of its name, or of the one whose rows it is. */
-static tu__feed_place feed_place(const tu_program *p, const tu__node *node) {
+/* Returns the source of a program input's data: the user's input of the same name, or the one whose rows it
+ * contains. */
+static tu__feed_slot describe_feed(const tu_program *p, const tu__node *node) {
     const tu__node *source = tu__find_node(p->source, node->stands_for ? node->stands_for : node->name);
     tu_shape shape = node->outputs[0].shape;
     size_t bytes = tu_type_bytes(node->outputs[0]), rows = shape.rank ? (size_t)shape.dim[0] : 1;
-    return (tu__feed_place){.source = source ? source->id : TU_NO_NODE,
-                            .node = node->id,
-                            .bytes = bytes,
-                            .offset = rows ? (size_t)node->first_row * (bytes / rows) : 0,
-                            .whole = source ? tu_type_bytes(source->outputs[0]) : bytes};
+    return (tu__feed_slot){.source = source ? source->id : TU_NO_NODE,
+                           .node = node->id,
+                           .bytes = bytes,
+                           .offset = rows ? (size_t)node->first_row * (bytes / rows) : 0,
+                           .total_bytes = source ? tu_type_bytes(source->outputs[0]) : bytes};
 }
 
-/* Samples of a batch, however many parts it is cut into. */
+/* Updates the number of samples of the batch from one shard's ordinals. */
 static void count_samples(tu_program *p, const tu__node *ordinals) {
     int64_t end = ordinals->first_row + ordinals->outputs[0].shape.dim[0];
     if (end > p->samples) p->samples = end;
@@ -37,18 +38,18 @@ static void count_samples(tu_program *p, const tu__node *ordinals) {
 static tu_status find_feeds(tu_program *p) {
     const tu_graph *g = p->unit.graph;
     p->feeds = tu__alloc_array(g->node_count, sizeof *p->feeds, "a program");
-    p->fed = tu__alloc_array(g->node_count, sizeof *p->fed, "a program");
-    if (!p->feeds || !p->fed) return TU_NO_MEMORY;
+    p->feed_data = tu__alloc_array(g->node_count, sizeof *p->feed_data, "a program");
+    if (!p->feeds || !p->feed_data) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->device_count; i++)
-        for (uint32_t k = 0; k < p->parts[i].leaf_count; k++) {
-            const tu__leaf *leaf = &p->parts[i].leaves[k];
+        for (uint32_t k = 0; k < p->partitions[i].leaf_count; k++) {
+            const tu__leaf *leaf = &p->partitions[i].leaves[k];
             const tu__node *node = g->nodes[leaf->node];
             if (node->op->code != TU__OP_INPUT) continue;
-            tu__feed_place *place = &p->feeds[p->feed_count++];
-            *place = feed_place(p, node);
-            place->part = (uint32_t)i;
-            place->buffer = leaf->buffer;
-            if (tu__is_ordinals(node)) count_samples(p, node);
+            tu__feed_slot *slot = &p->feeds[p->feed_count++];
+            *slot = describe_feed(p, node);
+            slot->partition = (uint32_t)i;
+            slot->buffer = leaf->buffer;
+            if (tu__is_sample_ordinals(node)) count_samples(p, node);
         }
     p->ordinals = tu__alloc_array((size_t)p->samples, sizeof *p->ordinals, "sample ordinals");
     return p->ordinals ? TU_OK : TU_NO_MEMORY;
@@ -61,20 +62,19 @@ static tu_status find_fetches(tu_program *p) {
     for (size_t i = 0; i < p->unit.fetch_count; i++) {
         tu__edge value = p->unit.fetch[i];
         if (g->nodes[value.node]->op->code == TU__OP_ASSIGN) value = g->nodes[value.node]->inputs[1];
-        uint32_t part = tu__partition_of(&p->unit, value.node);
-        p->fetches[i] = (tu__fetch_place){.part = part,
-                                          .buffer = tu__partition_buffer(&p->parts[part], value),
-                                          .bytes = tu_type_bytes(tu_edge_type(g, value))};
+        uint32_t partition = tu__partition_of(&p->unit, value.node);
+        p->fetches[i] = (tu__fetch_slot){.partition = partition,
+                                         .buffer = tu__partition_buffer(&p->partitions[partition], value),
+                                         .bytes = tu_type_bytes(tu_edge_type(g, value))};
     }
     return TU_OK;
 }
 
 static tu_status check_fetches(const tu_program *p, const tu_compile_options *o) {
     if (o->fetch_count && !o->fetch)
-        return tu_fail(TU_INVALID, "%zu fetches are announced, but there is no list of them", o->fetch_count);
+        return tu_fail(TU_INVALID, ".fetch_count is %zu, but .fetch is NULL", o->fetch_count);
     if (o->fetch && !o->fetch_count)
-        return tu_fail(TU_INVALID,
-                       ".fetch is a list, but .fetch_count is 0: expected the number of its values");
+        return tu_fail(TU_INVALID, ".fetch is set, but .fetch_count is 0: expected the number of values");
     for (size_t i = 0; i < o->fetch_count; i++)
         if (o->fetch[i].graph != p->source || !tu_ok(o->fetch[i]))
             return tu_fail(TU_INVALID, "fetch %zu is not a value of the graph being compiled", i);
@@ -87,8 +87,8 @@ static bool is_fetched(const tu_compile_options *o, uint32_t node) {
     return false;
 }
 
-/* The first trainable variable that the graph assigns, and how many these are; NULL where there is none, or such an
- * assignment is fetched: then the caller knows of them. */
+/* Returns the first trainable variable that the graph assigns, and counts them. Returns NULL if there is none, or if
+ * such an assignment is fetched: then the caller knows of it. */
 static const char *assigned_variable(const tu_graph *g, const tu_compile_options *o, size_t *count) {
     const char *first = NULL;
     *count = 0;
@@ -103,21 +103,21 @@ static const char *assigned_variable(const tu_graph *g, const tu_compile_options
     return first;
 }
 
-/* A training step compiled without its updates runs, and trains nothing. */
+/* Fails if a training step is compiled without updates: it would run, but train nothing. */
 static tu_status check_updates(const tu_program *p, const tu_compile_options *o) {
     size_t count;
     if (o->updates && o->no_updates)
         return tu_fail(TU_INVALID, ".updates and .no_updates are both true: expected one of them");
     if (o->updates || o->no_updates) return TU_OK;
-    /* a caller built with a header that had no .no_updates could not give it */
+    /* the caller was built with a header without .no_updates */
     if (o->struct_size <= offsetof(tu_compile_options, no_updates)) return TU_OK;
     const char *first = assigned_variable(p->source, o, &count);
     if (!first) return TU_OK;
     return tu_fail(
         TU_INVALID,
         "the graph assigns %zu trainable variable%s ('%s'%s), but is compiled without .updates: the "
-        "program would change none; expected .updates = true to train, or .no_updates = true to "
-        "leave them as they are",
+        "program would not change them; set .updates = true to train, or .no_updates = true to "
+        "keep them",
         count, count == 1 ? "" : "s", first, count == 1 ? "" : ", ...");
 }
 
@@ -126,7 +126,7 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
     TU_TRY(check_updates(p, o));
     TU_TRY(tu__unit_begin(&p->unit, p->source, o->fetch_count, o->fetch, o->updates));
     TU_TRY(tu__precision_parse(o->precision, &p->unit.precision));
-    /* The bits of a part hang on the threads that compute it, and how many there are on the machine. */
+    /* The result of a shard depends on the number of threads, and their default number on the machine. */
     tu_open_options open = {.threads = o->invariant && !o->threads ? 1 : o->threads,
                             .memory_limit = o->memory_limit,
                             .tune = o->tune_kernels,
@@ -134,41 +134,42 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
                             .streams = o->streams,
                             .alike = o->invariant > 0};
     tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
-    tu__placing how;
-    p->asked_for_all = tu__asks_for_all(o->devices);
-    TU_TRY(tu__placing_begin(&list, &how, &p->unit, o->devices, &open, o));
+    tu__placing placing;
+    p->uses_all = tu__asks_for_all(o->devices);
+    TU_TRY(tu__placing_begin(&list, &placing, &p->unit, o->devices, &open, o));
     tu_status status = tu__run_passes(&p->unit, NULL);
     p->unit.placing = NULL;
     return status;
 }
 
-/* ---- Memory by choice ---- */
+/* ---- Memory limits and reserves ---- */
 
 static bool is_gpu(const tu__device *device) {
     return strcmp(device->api->kind, "gpu") == 0;
 }
 
-/* Of the limits that were given for it, the smaller; 0: none was. */
+/* Returns the smaller of the limits for the device; 0: none. */
 static uint64_t limit_on(const tu__device *device, const tu_compile_options *o) {
-    uint64_t gpu = is_gpu(device) ? o->gpu_memory_limit : 0;
-    if (!gpu || !o->memory_limit) return gpu + o->memory_limit;
-    return gpu < o->memory_limit ? gpu : o->memory_limit;
+    uint64_t gpu_limit = is_gpu(device) ? o->gpu_memory_limit : 0;
+    if (!gpu_limit || !o->memory_limit) return gpu_limit + o->memory_limit;
+    return gpu_limit < o->memory_limit ? gpu_limit : o->memory_limit;
 }
 
-/* Logical parts of a card have a limit each and one reserve, so they count together, those of other programs too. */
-static tu_status check_reserve(const tu__device *card, const tu_compile_options *o) {
-    uint64_t limit = limit_on(card, o), parts = card->options.parts > 1 ? (uint64_t)card->options.parts : 1;
-    if (!limit || (o->gpu_memory_reserve - 1) / parts < limit) return TU_OK;
+/* Checks the reserve against the limit. Logical devices of a GPU have one limit each and share one reserve, also with
+ * those of other programs. */
+static tu_status check_reserve(const tu__device *gpu, const tu_compile_options *o) {
+    uint64_t limit = limit_on(gpu, o), divisor = gpu->options.parts > 1 ? (uint64_t)gpu->options.parts : 1;
+    if (!limit || (o->gpu_memory_reserve - 1) / divisor < limit) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "a reserve of %.4g MiB on %s:%d, where the program may take %.4g MiB: expected a reserve within "
-        "the limit, or a higher limit",
-        (double)o->gpu_memory_reserve / 1048576, card->api->kind, card->options.index,
-        (double)limit * (double)parts / 1048576);
+        "the reserve of %.4g MiB on %s:%d exceeds the memory limit of %.4g MiB: lower the reserve or raise the "
+        "limit",
+        (double)o->gpu_memory_reserve / 1048576, gpu->api->kind, gpu->options.index,
+        (double)limit * (double)divisor / 1048576);
 }
 
-/* Before anything is selected: kernels that are timed take memory too. */
-static tu_status take_reserves(const tu_program *p, const tu_compile_options *o) {
+/* Reserves GPU memory. Called before kernels are selected, because kernels that are timed need memory too. */
+static tu_status reserve_memory(const tu_program *p, const tu_compile_options *o) {
     if (!o->gpu_memory_reserve || o->plan_only) return TU_OK;
     for (size_t i = 0; i < p->device_count; i++)
         if (is_gpu(p->devices[i])) TU_TRY(check_reserve(p->devices[i], o));
@@ -181,33 +182,47 @@ static tu_status take_reserves(const tu_program *p, const tu_compile_options *o)
     return TU_OK;
 }
 
-static void find_working(tu_program *p) {
+static void find_active(tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
-        if (p->parts[i].idle) continue;
-        p->working++;
-        p->alone = &p->parts[i];
+        if (p->partitions[i].is_idle) continue;
+        p->active_count++;
+        p->only_active = &p->partitions[i];
     }
-    if (p->working > 1) p->alone = NULL;
-    if (p->working == 0) p->alone = &p->parts[0]; /* a program of assignments and fetches */
+    if (p->active_count > 1) p->only_active = NULL;
+    if (p->active_count == 0)
+        p->only_active = &p->partitions[0]; /* the program has only assignments and fetches */
 }
 
-static tu_status compile(tu_program *p, const tu_compile_options *o) {
+/* Counts, per node, the bytes of its outputs that are copied to other devices. */
+static tu_status count_sent_bytes(tu_program *program) {
+    const tu_graph *graph = program->unit.graph;
+    program->sent_bytes = tu__alloc_array(graph->node_count, sizeof *program->sent_bytes, "a program");
+    if (!program->sent_bytes) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < graph->node_count; i++)
+        if (graph->nodes[i]->op->code == TU__OP_COPY) {
+            tu__edge source = graph->nodes[i]->inputs[0];
+            program->sent_bytes[source.node] += tu_type_bytes(tu_edge_type(graph, source));
+        }
+    return TU_OK;
+}
+
+static tu_status compile_program(tu_program *p, const tu_compile_options *o) {
     TU_TRY(run_passes(p, o));
-    TU_TRY(tu__program_note_slow_types(p));
-    TU_TRY(take_reserves(p, o));
-    TU_TRY(tu__program_count_departing(p));
-    p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
-    if (!p->parts) return TU_NO_MEMORY;
-    for (size_t i = 0; i < p->device_count; i++) p->parts[i].memory_limit = limit_on(p->devices[i], o);
+    TU_TRY(reserve_memory(p, o));
+    TU_TRY(count_sent_bytes(p));
+    p->partitions = tu__alloc_array(p->device_count, sizeof *p->partitions, "a program");
+    if (!p->partitions) return TU_NO_MEMORY;
+    for (size_t i = 0; i < p->device_count; i++) p->partitions[i].memory_limit = limit_on(p->devices[i], o);
     p->jobs = tu__alloc_array(p->device_count, sizeof *p->jobs, "a program");
     if (!p->jobs) return TU_NO_MEMORY;
     uint32_t events;
-    TU_TRY(tu__partitions_build(&p->unit, p->device_count, p->devices, p->parts, &p->collectives, &events));
-    find_working(p);
-    TU_TRY(tu__exchange_begin(&p->exchange, events, o->timeout, p->device_count, p->devices));
+    TU_TRY(
+        tu__partitions_build(&p->unit, p->device_count, p->devices, p->partitions, &p->collectives, &events));
+    find_active(p);
+    TU_TRY(tu__run_sync_init(&p->sync, events, o->timeout, p->device_count, p->devices));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
-    TU_TRY(tu__many_begin(p));
+    TU_TRY(tu__multi_step_init(p));
     return o->plan_only ? TU_OK : tu__check_memory(p, o);
 }
 
@@ -219,7 +234,7 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
     if (!p) return TU_NO_MEMORY;
     p->source = graph;
     p->plan_only = o.plan_only;
-    tu_status status = compile(p, &o);
+    tu_status status = compile_program(p, &o);
     if (status != TU_OK) {
         tu_program_free(p);
         return status;
@@ -229,23 +244,23 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
 }
 
 void tu_program_free(tu_program *program) {
-    if (!program || tu__program_is_stuck(program)) return; /* a device's thread still uses it: it stays */
-    if (program->parts) tu__collectives_strip(&program->collectives, program->parts);
-    if (program->parts) tu__partitions_free(program->device_count, program->parts);
-    tu__collectives_end(&program->collectives);
-    tu__exchange_end(&program->exchange);
+    /* A device's thread still uses it: it is not freed. */
+    if (!program || tu__program_is_stuck(program)) return;
+    if (program->partitions) tu__collectives_release(&program->collectives, program->partitions);
+    if (program->partitions) tu__partitions_free(program->device_count, program->partitions);
+    tu__collectives_free(&program->collectives);
+    tu__run_sync_free(&program->sync);
     tu__unit_end(&program->unit);
     tu__devices_close(program->device_count, program->devices);
-    tu__free(program->parts);
+    tu__free(program->partitions);
     tu__free(program->jobs);
     tu__free(program->feeds);
-    tu__free(program->fed);
+    tu__free(program->feed_data);
     tu__free(program->fetches);
     tu__free(program->ordinals);
-    tu__free(program->departing);
-    tu__many_end(&program->many);
-    tu_state_free(program->no_state);
-    tu__free(program->notices);
+    tu__free(program->sent_bytes);
+    tu__multi_step_free(&program->multi_step);
+    tu_state_free(program->empty_state);
     tu__trace_free(program->trace);
     tu__free(program);
 }

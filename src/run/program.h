@@ -1,4 +1,4 @@
-/* Programs from inside. */
+/* Internal declarations of programs. */
 #ifndef TU__RUN_PROGRAM_H
 #define TU__RUN_PROGRAM_H
 
@@ -8,141 +8,137 @@
 
 #include "compile/collectives.h"
 #include "compile/partition.h"
-#include "run/exchange.h"
 #include "run/repeat.h"
+#include "run/run_sync.h"
 #include "run/state.h"
 
-typedef struct tu__feed_place { /* where an input's data goes, or some rows of them */
-    uint32_t source;            /* the node in the user's graph */
-    uint32_t node;              /* and in the program's */
-    uint32_t part, buffer;
-    size_t bytes; /* that go there */
-    size_t offset,
-        whole; /* bytes: of the first of them in what the user feeds, and of all that is fed for one run */
-} tu__feed_place;
+/* The destination of an input's data, or of some of its rows. */
+typedef struct tu__feed_slot {
+    uint32_t source; /* the input's node in the user's graph */
+    uint32_t node;   /* the input's node in the program's graph */
+    uint32_t partition, buffer;
+    size_t bytes; /* number of bytes that are uploaded */
+    /* Bytes: offset of the uploaded rows in the user's data for one run, and size of that data. */
+    size_t offset, total_bytes;
+} tu__feed_slot;
 
-typedef struct tu__fetch_place {
-    uint32_t part, buffer;
+/* The buffer of a fetched value. */
+typedef struct tu__fetch_slot {
+    uint32_t partition, buffer;
     size_t bytes;
-} tu__fetch_place;
+} tu__fetch_slot;
 
-/* What a part's threads are given. */
+/* Argument of a partition's threads. */
 typedef struct tu__job {
     tu_program *program;
-    tu__partition *part;
-    uint32_t steps; /* with `what`: many, by the device alone */
-    const tu_repetition *what;
+    tu__partition *partition;
+    uint32_t steps; /* with `repetition`: number of steps of a multi-step call */
+    const tu_repetition *repetition;
 } tu__job;
 
 typedef struct tu__trace tu__trace; /* trace.h */
 
-/* A line for the user of a device. */
-typedef struct tu__device_notice {
-    char text[320]; /* "": none */
-} tu__device_notice;
-
 struct tu_program {
-    tu_graph *source; /* the user's */
+    tu_graph *source; /* the user's graph */
     tu__unit unit;
     size_t device_count;
     tu__device *devices[TU__MAX_DEVICES];
     const char *device_names[TU__MAX_DEVICES];
-    bool asked_for_all; /* GPUs, and the CPU only where there are none */
-    tu__partition *parts;
+    bool uses_all; /* the device list contained "all": GPUs, and the CPU only if there is no GPU */
+    tu__partition *partitions;
     tu__collectives collectives;
-    size_t working;       /* parts that have something to do */
-    tu__partition *alone; /* the only one that has; NULL: there are several */
-    tu__job *jobs;        /* a part each; they outlive a run that was abandoned */
-    bool abandoned;       /* the latest run was: a device had not come back at the deadline */
-    tu__feed_place *feeds;
-    const void **fed; /* per feed: where the data of the run lie; NULL: in the input itself already */
+    size_t active_count;        /* number of partitions that are not idle */
+    tu__partition *only_active; /* the only partition that is not idle; NULL if there are several */
+    tu__job *jobs;  /* per partition; they are not freed while a thread of an abandoned run uses them */
+    bool abandoned; /* the latest run was abandoned: a device call had not returned at the deadline */
+    tu__feed_slot *feeds;
+    const void **feed_data; /* per feed: the data for this run; NULL if the input contains it already */
     size_t feed_count;
-    tu__fetch_place *fetches;
-    tu__exchange exchange;
-    uint64_t *departing; /* per node: bytes of its values that are copied to other devices */
+    tu__fetch_slot *fetches;
+    tu__run_sync sync;
+    uint64_t *sent_bytes; /* per node: bytes of its outputs that are copied to other devices */
     bool plan_only;
     uint64_t seed;
-    int64_t samples;   /* in the batch; 0: the program draws nothing for samples */
-    int64_t *ordinals; /* room for them */
-    tu__trace *trace;  /* NULL: nobody asked for one */
-    tu__many many;     /* what tu_run_many keeps */
-    uint64_t bound;    /* id of the state it is bound to; 0: none */
+    int64_t samples;           /* in a batch; 0 if the program draws no random numbers per sample */
+    int64_t *ordinals;         /* buffer for their ordinals */
+    tu__trace *trace;          /* NULL if the program is not traced */
+    tu__multi_step multi_step; /* data of tu_run_many */
+    uint64_t bound_state;      /* id of the state that the program is bound to; 0: none */
     uint64_t bound_generation;
-    tu__device_notice *notices; /* a device each, in the place of what it says itself; NULL: there are none */
-    tu_state *no_state; /* an empty one, for runs that are given none; NULL until there is such a run */
+    tu_state *empty_state; /* empty state for runs without a state; created by the first such run */
 };
 
-static inline bool tu__is_ordinals(const tu__node *input) {
+/* True if the input contains the sample ordinals, which the engine generates if they are not fed. */
+static inline bool tu__is_sample_ordinals(const tu__node *input) {
     return strcmp(input->stands_for ? input->stands_for : input->name, "sample_ordinal") == 0;
 }
 
-/* run.c: what tu_run and tu_run_many have in common. Whether the program can be run over the state with a list of
- * feeds; the input that feed number `index` is for (NULL, with the message set: it is none); whether the engine fills an
- * input itself when nobody does. */
-tu_status tu__program_can_run(const tu_program *program, const tu_state *state, size_t feed_count,
-                              const void *feeds);
+/* run.c: shared by tu_run and tu_run_many. Checks that the program can run with the state and the list of feeds.
+ * Returns the input of feed `index`; NULL, with the message set, if `value` is not an input. */
+tu_status tu__program_check_run(const tu_program *program, const tu_state *state, size_t feed_count,
+                                const void *feeds);
 const tu__node *tu__program_input(const tu_program *program, size_t index, tu_value value);
-tu_status tu__program_fed_twice(const tu__node *input, size_t first, size_t second); /* the refusal of it */
-/* Puts an empty state of seed 0 in the place of NULL. Between take_turns and give_turns. */
+/* Fails with TU_INVALID: two feeds are for the same input. */
+tu_status tu__program_fail_fed_twice(const tu__node *input, size_t first, size_t second);
+/* Replaces a NULL state by an empty one of seed 0. Call with the devices locked. */
 tu_status tu__program_state(tu_program *program, tu_state **state);
-tu_status tu__program_makes(const tu_program *program, const tu__feed_place *place);
-/* Every device serves one program at a time: runs are made between these two. */
-void tu__program_take_turns(const tu_program *program);
-void tu__program_give_turns(const tu_program *program);
-/* What the user fetches of a run: into the place of step `step` in each list of `fetches`. */
+/* Fails with TU_INVALID if an input that was not fed is not one that the engine generates. */
+tu_status tu__program_check_generated(const tu_program *program, const tu__feed_slot *slot);
+/* Lock and unlock all devices of the program: a device runs one program at a time. */
+void tu__program_lock_devices(const tu_program *program);
+void tu__program_unlock_devices(const tu_program *program);
+/* Downloads the fetched values: those of step `step`, to that index of every array in `fetches`. */
 tu_status tu__program_fetch(tu_program *program, void *const *fetches, size_t step);
-/* Applies the assignments after a run, and moves the state's sample on. */
+/* Applies the assignments after a run, and advances the state's next sample. */
 tu_status tu__program_apply(tu_program *program, tu_state *state);
 
-/* bind.c: gives every buffer its address for this state, where anything has changed since the last run, and makes mirrors of
- * variables equal to them. */
+/* bind.c: sets the addresses of all buffers for a state, if anything has changed since the last run, and brings
+ * mirrors of variables up to date. */
 tu_status tu__program_bind(tu_program *program, tu_state *state);
-/* bind.c: around every run, or many at once; the second when it has succeeded: which mirrors are equal to their variables. */
+/* bind.c: called before every run or multi-step call, and after it has succeeded. Maintain which mirrors equal their
+ * variables. */
 void tu__program_begin_updates(tu_program *program);
 void tu__program_end_updates(tu_program *program);
 
-/* executor.c: all parts at once, on their devices' threads, each filled from `fed` first. */
+/* executor.c: runs all partitions in parallel, on their devices' threads. Uploads `feed_data` first. */
 tu_status tu__program_execute(tu_program *program);
-/* The same over a state: a thread that does not come back stays with the program, and with the variables that its kernels
- * update, which are then never freed. */
+/* Same as tu__program_execute. If a thread does not return, the program and the variables that its kernels update are
+ * never freed. */
 tu_status tu__program_execute_on(tu_program *program, tu_state *state);
-/* Waits until what the part's device was given is done; a failure names the device, whatever it said itself. */
-tu_status tu__partition_synchronize(const tu__partition *part);
-tu_status tu__partition_failed(const tu__partition *part, tu_status status);
-/* The same of something in the program: "device 'gpu:0' failed at filling 'images': …" */
-tu_status tu__partition_failed_at(const tu__partition *part, const char *doing, const char *name,
-                                  tu_status status);
-/* Waits for an event of a part's device, which has no deadline; `note` says meanwhile whose it is. */
-tu_status tu__partition_await(const tu_program *program, const tu__partition *part, void *event,
-                              atomic_uint *note);
-/* What a part is about right now, for people: "it is at matmul 'fc1/matmul'". */
+/* Waits until the partition's device has finished all work. An error message contains the device's name. */
+tu_status tu__partition_synchronize(const tu__partition *partition);
+tu_status tu__partition_fail(const tu__partition *partition, tu_status status);
+/* Fails with a message such as "device 'gpu:0' failed at uploading 'images': …". */
+tu_status tu__partition_fail_at(const tu__partition *partition, const char *doing, const char *name,
+                                tu_status status);
+/* Waits without a timeout for an event of the partition's device. Meanwhile `note` contains the partition's index +
+ * 1. */
+tu_status tu__partition_wait_event(const tu_program *program, const tu__partition *partition, void *event,
+                                   atomic_uint *note);
+/* Returns what a partition is doing, for messages: "it is executing matmul 'fc1/matmul'". */
 typedef struct tu__phrase {
     char text[320];
 } tu__phrase;
-tu__phrase tu__partition_doing(const tu_program *program, tu__partition *part);
-/* Whether a thread of an abandoned run may still use the program. */
+tu__phrase tu__partition_activity(const tu_program *program, tu__partition *partition);
+/* True if a thread of an abandoned run may still use the program. */
 bool tu__program_is_stuck(const tu_program *program);
-/* Many steps by the program's one device, where it can be told to: repeat.h. */
-tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what);
-/* Many steps by all its devices together: joint.h. */
+/* Runs a multi-step call on the only active partition (repeat.h). Its device must have `repeat`. */
+tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *repetition);
+/* Runs a multi-step call on all devices (joint.h). */
 tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps);
 
-/* moves.c: says, before a run, which moves launching threads begin. */
-void tu__deal_moves(tu_program *program);
-/* moves.c: begins to bring a value, which is made, or will be when `ready` has happened. */
-tu_status tu__begin_move(const tu_program *program, tu__receive *receive);
-/* moves.c: what a part's copying thread does in a run; the argument is a tu__job. */
-void tu__make_moves(void *job);
-/* moves.c: waits for what a thread of a part has begun to move in a run that failed. How that ends is of no interest any more. */
-void tu__let_moves_land(const tu_program *program, const tu__partition *part, tu__thread thread);
+/* copies.c: called before a run; decides which copies the compute threads begin. */
+void tu__assign_copies(tu_program *program);
+/* copies.c: begins an asynchronous copy of a value that is computed, or will be when `source_event` completes. */
+tu_status tu__begin_copy(const tu_program *program, tu__receive *receive);
+/* copies.c: the function of a partition's copy thread in a run; the argument is a tu__job. */
+void tu__run_copy_thread(void *job);
+/* copies.c: after a run that failed, waits for the copies that a thread of a partition has begun. Ignores their
+ * errors. */
+void tu__finish_failed_copies(const tu_program *program, const tu__partition *partition, tu__thread thread);
 
-/* device_report.c: notes which devices compute the program's precision slowly, for their reports. */
-tu_status tu__program_note_slow_types(tu_program *program);
-
-/* placement_report.c: counts what leaves each node, for its report. */
-tu_status tu__program_count_departing(tu_program *program);
-
-/* memory_refusal.c: refuses a program that does not fit its devices, with what weighs most and what would help. */
+/* memory_limit.c: fails with TU_NO_MEMORY if the program does not fit its devices. The message lists the largest
+ * buffers and possible savings. */
 tu_status tu__check_memory(const tu_program *program, const tu_compile_options *options);
 
 #endif

@@ -1,4 +1,4 @@
-/* What tu_run_many keeps in a program between its calls, so that calls after the first allocate nothing. */
+/* Data that tu_run_many keeps in a program between calls, so that calls after the first allocate nothing. */
 #ifndef TU__RUN_REPEAT_H
 #define TU__RUN_REPEAT_H
 
@@ -6,28 +6,30 @@
 
 #include "run/joint.h"
 
-typedef struct tu__many_source { /* where an input's batches come from */
-    const tu_feed_many *feed;    /* NULL: the engine makes sample ordinals */
-    const void *table; /* the feed's, in the device's memory; NULL: rows are gathered in the block */
-    size_t offset;     /* of what the engine makes, in the block */
-} tu__many_source;
+/* The source of an input's batches. */
+typedef struct tu__multi_step_source {
+    const tu_feed_many *feed; /* NULL: sample ordinals, which the engine generates */
+    /* The feed's table in device memory; NULL if its rows are gathered into `block` on the host. */
+    const void *table;
+    size_t offset; /* in `block`, of generated or gathered data */
+} tu__multi_step_source;
 
-typedef struct tu__many {
-    tu__many_source *sources; /* per input of the program */
+typedef struct tu__multi_step {
+    tu__multi_step_source *sources; /* per input of the program */
     tu_repeat_feed *feeds;
-    tu_repeat_fetch *fetches; /* the first fetch_count are wanted */
-    uint32_t *fetched;        /* which of the program's each of them is */
+    tu_repeat_fetch *fetches; /* the first fetch_count are used */
+    uint32_t *fetched;        /* per entry of `fetches`: its index in the program's fetches */
     uint32_t fetch_count;
-    tu__joint joint; /* where several devices take the steps */
-    char *block;     /* rows and ordinals made for the steps of one piece */
+    tu__joint joint; /* used if several devices run the steps */
+    char *block;     /* rows and ordinals for the steps of one chunk */
     size_t block_bytes;
     uint64_t table_bytes, gathered_bytes;
-    char notice[256]; /* why the steps are not taken at once; "": they are */
+    char notice[256]; /* why the program runs one step at a time; "" if it does not */
     char table_notice[256];
-} tu__many;
+} tu__multi_step;
 
-/* Finds out, once a program is compiled, whether its devices take many steps at once. */
-tu_status tu__many_begin(tu_program *program);
-void tu__many_end(tu__many *many);
+/* Finds out whether the devices of a compiled program can run multi-step calls. */
+tu_status tu__multi_step_init(tu_program *program);
+void tu__multi_step_free(tu__multi_step *multi_step);
 
 #endif

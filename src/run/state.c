@@ -1,7 +1,7 @@
-/* State: the variables of a model, apart from the programs that use them.
+/* State: the variables of a model, separate from the programs that use them.
  *
- * Initialisers are graphs too: a small program of fills and random draws, keyed by the variable's name, sets every
- * new variable. So the first values do not depend on the order of building, and any device can make them. */
+ * Initializers are graphs, too: a small program of fills and random draws, keyed by the variable's name, sets all new
+ * variables. So initial values do not depend on the order in which the graph was built. */
 #include "run/state.h"
 
 #include <math.h>
@@ -14,10 +14,10 @@
 #include "base/text.h"
 #include "graph/graph.h"
 
-/* ---- Initialisers as graph operations ---- */
+/* ---- Initializers as graph operations ---- */
 
-/* Inputs and outputs of one unit: the first axis counts outputs, axes between first and last are receptive field. */
-static void fans(const struct tu__variable_attrs *a, double *in, double *out) {
+/* Computes fan-in and fan-out. The first axis is outputs, the last inputs, those between are the receptive field. */
+static void compute_fans(const struct tu__variable_attrs *a, double *in, double *out) {
     double elements = (double)tu_shape_elements(a->shape);
     double first = a->shape.rank > 0 ? (double)a->shape.dim[0] : 1;
     double last = a->shape.rank > 1 ? (double)a->shape.dim[a->shape.rank - 1] : 1;
@@ -25,10 +25,10 @@ static void fans(const struct tu__variable_attrs *a, double *in, double *out) {
     *out = a->fan_out ? (double)a->fan_out : elements / last;
 }
 
-/* The distribution and its two parameters for a variable that is not filled with one number. */
+/* Returns the distribution and its two parameters for a variable that is not filled with a constant. */
 static tu__distribution distribution_of(const struct tu__variable_attrs *v, double *a, double *b) {
     double in, out;
-    fans(v, &in, &out);
+    compute_fans(v, &in, &out);
     double xavier = sqrt(2 / (in + out)), he = sqrt(2 / in);
     switch ((tu_init_kind)v->init) {
     case TU_INIT_NORMAL: *a = v->a, *b = v->b; return TU__NORMAL;
@@ -57,7 +57,7 @@ static tu_value initial_value(tu_graph *g, const tu__node *variable) {
     return tu__apply(RANDOM, &attrs, source);
 }
 
-/* ---- Memory: in the host's, or in a device's that computes elsewhere ---- */
+/* ---- Memory on the host or on a device ---- */
 
 static void unpin_data(tu__variable *v) {
     if (!v->reader) return;
@@ -92,8 +92,8 @@ static tu_status write_data(tu__variable *v, const void *host) {
     return TU_OK;
 }
 
-/* Memory for the variable where `home` computes (NULL: the host's). */
-static tu_status take_memory(tu__variable *v, tu__device *home) {
+/* Allocates memory for the variable on `home` (NULL: on the host). */
+static tu_status allocate_data(tu__variable *v, tu__device *home) {
     size_t bytes = tu_type_bytes(v->type);
     if (home) {
         TU_TRY(home->api->allocate(home->instance, bytes, &v->data));
@@ -118,7 +118,7 @@ tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *de
     if (!host) return TU_NO_MEMORY;
     tu__variable moved = *variable;
     tu_status status = read_data(variable, host);
-    if (status == TU_OK) status = take_memory(&moved, home);
+    if (status == TU_OK) status = allocate_data(&moved, home);
     if (status == TU_OK) {
         status = write_data(&moved, host);
         free_data(status == TU_OK ? variable : &moved);
@@ -144,17 +144,17 @@ static void free_mirrors(tu__variable *v) {
 tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *device, tu__mirror **mirror) {
     for (*mirror = variable->mirrors; *mirror; *mirror = (*mirror)->next)
         if ((*mirror)->device == device) return TU_OK;
-    tu__mirror *made = tu__alloc(sizeof *made, variable->name);
-    if (!made) return TU_NO_MEMORY;
-    tu_status status = device->api->allocate(device->instance, tu_type_bytes(variable->type), &made->data);
+    tu__mirror *created = tu__alloc(sizeof *created, variable->name);
+    if (!created) return TU_NO_MEMORY;
+    tu_status status = device->api->allocate(device->instance, tu_type_bytes(variable->type), &created->data);
     if (status != TU_OK) {
-        tu__free(made);
+        tu__free(created);
         return status;
     }
     tu__device_keep(device);
-    made->device = device;
-    made->next = variable->mirrors;
-    *mirror = variable->mirrors = made;
+    created->device = device;
+    created->next = variable->mirrors;
+    *mirror = variable->mirrors = created;
     state->generation++;
     return TU_OK;
 }
@@ -170,7 +170,7 @@ tu_status tu__mirror_refresh(const tu__variable *variable, tu__mirror *mirror) {
     return status;
 }
 
-/* ---- Life ---- */
+/* ---- Creating and freeing ---- */
 
 static tu_status add_variable(tu_state *state, const tu__node *node) {
     if (state->count == state->capacity) {
@@ -197,23 +197,24 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
     return TU_OK;
 }
 
-/* Runs the initialisers of the new variables; the graph holds one assignment for each. Always on the reference, so that
- * a seed gives the same bits on every machine. */
+/* Runs the initializers of the new variables; the graph contains one assignment for each. Always uses the device
+ * `ref`, so that a seed gives the same bits on every machine. */
 static tu_status run_initialisers(tu_state *state, tu_graph *init) {
     tu_program *program = NULL;
     TU_TRY(tu_compile(init, &program, .devices = "ref", .updates = true));
-    int64_t sample = state->sample;
+    int64_t sample = state->next_sample;
     tu_status status = tu_run(program, state, 0, NULL, NULL);
-    state->sample = sample;
+    state->next_sample = sample;
     tu_program_free(program);
     return status;
 }
 
-/* Adds the new variables of `graph` to the state and their initialisers to `init`. */
-static tu_status gather(tu_state *state, const tu_graph *graph, tu_graph *init) {
+/* Adds the new variables of `graph` to the state, and their initializers to `init`. */
+static tu_status add_new_variables(tu_state *state, const tu_graph *graph, tu_graph *init) {
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tu__node *node = graph->nodes[i];
-        if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue; /* mirrors are no variables */
+        /* Mirrors are not variables of the state. */
+        if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue;
         uint32_t known;
         if (tu__names_find(state->names, node->name, &known)) {
             if (!tu__state_bind(state, node->name, node->outputs[0])) return TU_INVALID;
@@ -235,10 +236,10 @@ tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
     tu_graph *init;
     TU_TRY(tu_graph_new(&init));
     size_t before = state->count;
-    tu_status status = gather(state, graph, init);
+    tu_status status = add_new_variables(state, graph, init);
     if (status == TU_OK && state->count > before) status = run_initialisers(state, init);
     tu_graph_free(init);
-    while (status != TU_OK && state->count > before) { /* a state is extended wholly or not at all */
+    while (status != TU_OK && state->count > before) { /* undo: all variables are added, or none */
         tu__variable *last = &state->variables[--state->count];
         tu__names_remove(state->names, last->name);
         tu__free(last->name);
@@ -267,8 +268,8 @@ tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_st
     return TU_OK;
 }
 
-/* Kept for good, and within reach: a leak checker sees that it is meant. */
-static void keep(tu_state *state) {
+/* Adds the state to a global list, so that leak checkers do not report it. */
+static void keep_forever(tu_state *state) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static tu_state *kept;
     pthread_mutex_lock(&lock);
@@ -279,8 +280,8 @@ static void keep(tu_state *state) {
 
 void tu_state_free(tu_state *state) {
     if (!state) return;
-    if (state->left_behind) {
-        keep(state);
+    if (state->never_free) {
+        keep_forever(state);
         return;
     }
     for (size_t i = 0; i < state->count; i++) {
@@ -293,9 +294,9 @@ void tu_state_free(tu_state *state) {
     tu__free(state);
 }
 
-/* ---- Looking inside ---- */
+/* ---- Access ---- */
 
-static tu__variable *find(const tu_state *state, const char *name) {
+static tu__variable *find_variable(const tu_state *state, const char *name) {
     uint32_t index;
     if (tu__names_find(state->names, name, &index)) return &state->variables[index];
     tu_fail(TU_NOT_FOUND, "the state has no variable '%s' (it has %zu)", name, state->count);
@@ -303,7 +304,7 @@ static tu__variable *find(const tu_state *state, const char *name) {
 }
 
 tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type type) {
-    tu__variable *v = find(state, name);
+    tu__variable *v = find_variable(state, name);
     if (v && (v->type.dtype != type.dtype || !tu_shape_equal(v->type.shape, type.shape))) {
         tu_fail(TU_INVALID, "variable '%s' is %s in the state, %s in the graph: they must agree", name,
                 tu__type_string(v->type), tu__type_string(type));
@@ -324,33 +325,33 @@ tu_status tu_state_variable(const tu_state *state, size_t index, const char **na
     return TU_OK;
 }
 
-/* The variable, if `bytes` is its size. */
-static tu_status sized(const tu_state *state, const char *name, size_t bytes, tu__variable **variable) {
-    *variable = find(state, name);
+/* Finds the variable; fails if `bytes` is not its size. */
+static tu_status find_sized(const tu_state *state, const char *name, size_t bytes, tu__variable **variable) {
+    *variable = find_variable(state, name);
     if (!*variable) return TU_NOT_FOUND;
     tu_type type = (*variable)->type;
     if (tu_type_bytes(type) == bytes) return TU_OK;
-    return tu_fail(TU_INVALID, "variable '%s' %s has %zu bytes, %zu given", name, tu__type_string(type),
-                   tu_type_bytes(type), bytes);
+    return tu_fail(TU_INVALID, "variable '%s' %s has %zu bytes, but %zu were passed", name,
+                   tu__type_string(type), tu_type_bytes(type), bytes);
 }
 
 tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes) {
     tu__variable *v;
-    TU_TRY(sized(state, name, bytes, &v));
+    TU_TRY(find_sized(state, name, bytes, &v));
     return read_data(v, data);
 }
 
 tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes) {
     tu__variable *v;
-    TU_TRY(sized(state, name, bytes, &v));
+    TU_TRY(find_sized(state, name, bytes, &v));
     v->version++;
     return write_data(v, data);
 }
 
 int64_t tu_state_sample(const tu_state *state) {
-    return state->sample;
+    return state->next_sample;
 }
 
 void tu_state_set_sample(tu_state *state, int64_t ordinal) {
-    state->sample = ordinal;
+    state->next_sample = ordinal;
 }

@@ -1,4 +1,4 @@
-/* State from inside: variables by name, and the counters that travel with them. */
+/* Internal declarations of states: variables by name, seed and next sample. */
 #ifndef TU__RUN_STATE_H
 #define TU__RUN_STATE_H
 
@@ -7,49 +7,52 @@
 #include "device/device.h"
 #include "graph/names.h"
 
-/* What a device other than the variable's own computes on: another piece of memory that a program keeps equal. */
+/* A copy of a variable in the memory of another device. Programs keep it equal to the variable. */
 typedef struct tu__mirror {
     tu__device *device;
     void *data;
-    uint64_t version; /* of the variable that it is equal to; 0: of none */
+    uint64_t version; /* version of the variable that it equals; 0: none */
     struct tu__mirror *next;
 } tu__mirror;
 
 typedef struct tu__variable {
     char *name;
     tu_type type;
-    tu__device *home;    /* the device whose memory holds it; NULL: host memory, which host devices share */
-    void *data;          /* dense, in the variable's element type */
-    tu__device *reader;  /* in host memory: the device that they are pinned for; NULL: for none */
-    uint64_t version;    /* rises with every change of its value */
-    tu__mirror *mirrors; /* of any version: filled from the variable when they are next wanted */
+    /* Device whose memory contains it; NULL: host memory, which all host devices share. */
+    tu__device *home;
+    void *data; /* dense, in the variable's dtype */
+    /* For a variable in host memory: the device that it is pinned for; NULL: not pinned. */
+    tu__device *reader;
+    uint64_t version;    /* incremented with every change of its value */
+    tu__mirror *mirrors; /* may be out of date; refreshed before they are used */
 } tu__variable;
 
 struct tu_state {
-    tu__variable *variables; /* in the order made */
+    tu__variable *variables; /* in the order of creation */
     size_t count, capacity;
     tu__name_table *names;
-    uint64_t id;         /* unique in the process: another state at the same address is another state */
-    uint64_t generation; /* rises when a variable's memory moves: programs bind anew */
+    uint64_t id;         /* unique in the process, since a new state may get a freed state's address */
+    uint64_t generation; /* incremented when the memory of a variable changes; programs then bind again */
     uint64_t seed;
-    int64_t sample; /* ordinal of the next sample */
-    /* With a device that did not come back: it may still use the variables, so they are never freed. */
-    bool left_behind;
-    tu_state *next_kept; /* of those that were to be freed all the same */
+    int64_t next_sample; /* index of the next sample */
+    /* A device call has not returned and may still use the variables: they are never freed. */
+    bool never_free;
+    tu_state *next_kept; /* list of such states that the user has freed */
 };
 
-/* The variable that a node of a graph stands for: same name, same type; NULL (message set) when there is none. */
+/* Returns the variable of that name and type; NULL, with the message set, if there is none. */
 tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type type);
 
-/* Moves the variable to where `device` can compute on it, if it is not there. */
+/* Moves the variable to memory that `device` can compute on, if it is elsewhere. */
 tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *device);
 
-/* Pins a variable in host memory for a device that reads it there in every run, if that is worth while and not done yet. */
+/* Pins a variable in host memory for a device that reads it in every run, unless it is pinned already or too
+ * small. */
 void tu__state_pin(tu__variable *variable, tu__device *reader);
 
-/* The variable's mirror on a device, made if there is none. It may be stale. */
+/* Returns the variable's mirror on a device; creates it if there is none. It may be out of date. */
 tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *device, tu__mirror **mirror);
-/* Makes a mirror equal to its variable, if it is not. */
+/* Copies the variable to the mirror if the mirror is out of date. */
 tu_status tu__mirror_refresh(const tu__variable *variable, tu__mirror *mirror);
 
 #endif

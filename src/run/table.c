@@ -1,10 +1,10 @@
-/* Tables: the rows of a data set, where devices can reach them.
+/* Tables: the rows of a data set, on the host and on devices.
  *
- * A set of images is fed again and again, in another order each time. A device that takes many steps at once wants all of
- * it in its own memory, so that a step moves nothing but row numbers. The copy is made when the device first reads from
- * the table, in pieces, since the set is often a mapped file larger than what should be in flight; it keeps the device
- * open and is given back with the table. One copy serves all parts of a card. What does not fit stays on the host, once and for all: a call then gathers the
- * rows it needs (repeat.c), and no call tries again. */
+ * A data set is fed again and again, in another order each time. A device that runs multi-step calls needs all of it
+ * in its own memory, so that a step transfers only row indices. The copy is made when the device first reads from the
+ * table, in chunks, since the data set is often a memory-mapped file. The copy keeps the device open and is freed
+ * with the table. All logical devices of a GPU share one copy. If the table does not fit, this is remembered: calls
+ * then gather the rows that they need on the host (repeat.c). */
 #include "run/table.h"
 
 #include <string.h>
@@ -12,14 +12,14 @@
 #include "base/alloc.h"
 #include "base/parallel.h"
 
-enum { PIECE = 64 << 20 };
+enum { CHUNK_BYTES = 64 << 20 };
 
 tu_status tu_table_new(const void *data, size_t row_bytes, int64_t rows, tu_table **table) {
     *table = NULL;
     size_t bytes;
     if (!data || row_bytes < 1 || rows < 1)
         return tu_fail(TU_INVALID,
-                       "a table of %lld rows of %zu bytes%s: expected data, at least a row and a byte",
+                       "a table of %lld rows of %zu bytes%s: expected data, and at least one row of one byte",
                        (long long)rows, row_bytes, data ? "" : " without data");
     if (__builtin_mul_overflow((size_t)rows, row_bytes, &bytes))
         return tu_fail(TU_INVALID, "a table of %lld rows of %zu bytes is larger than any memory",
@@ -38,65 +38,65 @@ static size_t table_bytes(const tu_table *table) {
     return (size_t)table->rows * table->row_bytes;
 }
 
-static void free_place(const tu_table *table, tu__table_place *place) {
-    if (place->address) {
-        place->device->api->release(place->device->instance, place->address);
-        atomic_fetch_sub(&place->device->table_bytes, table_bytes(table));
+static void free_copy(const tu_table *table, tu__table_copy *copy) {
+    if (copy->address) {
+        copy->device->api->release(copy->device->instance, copy->address);
+        atomic_fetch_sub(&copy->device->table_bytes, table_bytes(table));
     }
-    tu__devices_close(1, &place->device);
-    tu__free(place);
+    tu__devices_close(1, &copy->device);
+    tu__free(copy);
 }
 
 void tu_table_free(tu_table *table) {
     if (!table) return;
-    for (tu__table_place *p = table->places, *next; p; p = next) {
+    for (tu__table_copy *p = table->copies, *next; p; p = next) {
         next = p->next;
-        free_place(table, p);
+        free_copy(table, p);
     }
     pthread_mutex_destroy(&table->lock);
     tu__free(table);
 }
 
-static tu_status upload_all(const tu_table *table, const tu__table_place *place) {
-    const tu__device *d = place->device;
-    size_t left = table_bytes(table), done = 0;
-    while (left) {
-        size_t piece = left < PIECE ? left : PIECE;
-        TU_TRY(d->api->upload(d->instance, (char *)place->address + done, table->data + done, piece));
-        done += piece;
-        left -= piece;
+static tu_status upload_all(const tu_table *table, const tu__table_copy *copy) {
+    const tu__device *d = copy->device;
+    size_t remaining = table_bytes(table), done = 0;
+    while (remaining) {
+        size_t chunk = remaining < CHUNK_BYTES ? remaining : CHUNK_BYTES;
+        TU_TRY(d->api->upload(d->instance, (char *)copy->address + done, table->data + done, chunk));
+        done += chunk;
+        remaining -= chunk;
     }
     return TU_OK;
 }
 
-/* Memory and contents. A device without room for it leaves the address empty; any other failure is one. */
-static tu_status fill_place(const tu_table *table, tu__table_place *place, uint64_t room) {
-    tu__device *d = place->device;
+/* Allocates and uploads the copy. Leaves the address NULL if the device has no room; fails on any other error. */
+static tu_status fill_copy(const tu_table *table, tu__table_copy *copy, uint64_t room) {
+    tu__device *d = copy->device;
     if (table_bytes(table) > room) return TU_OK;
-    tu_status status = d->api->allocate(d->instance, table_bytes(table), &place->address);
-    if (status == TU_NO_MEMORY) place->address = NULL;
+    tu_status status = d->api->allocate(d->instance, table_bytes(table), &copy->address);
+    if (status == TU_NO_MEMORY) copy->address = NULL;
     if (status != TU_OK) return status == TU_NO_MEMORY ? TU_OK : status;
     atomic_fetch_add(&d->table_bytes, table_bytes(table));
-    return upload_all(table, place);
+    return upload_all(table, copy);
 }
 
-static tu_status add_place(tu_table *table, tu__device *device, uint64_t room, tu__table_place **place) {
-    tu__table_place *p = tu__alloc(sizeof *p, "a table");
+static tu_status add_copy(tu_table *table, tu__device *device, uint64_t room, tu__table_copy **copy) {
+    tu__table_copy *p = tu__alloc(sizeof *p, "a table");
     if (!p) return TU_NO_MEMORY;
     p->device = device;
     tu__device_keep(device);
-    tu_status status = fill_place(table, p, room);
+    tu_status status = fill_copy(table, p, room);
     if (status != TU_OK) {
-        free_place(table, p);
+        free_copy(table, p);
         return status;
     }
-    p->next = table->places;
-    *place = table->places = p;
+    p->next = table->copies;
+    *copy = table->copies = p;
     return TU_OK;
 }
 
-/* Parts of one card see each other's memory: what has `combine` says so. */
-static bool reaches(const tu__device *device, const tu__device *other) {
+/* True for logical devices of one GPU, which share its memory; they have `combine`. */
+static bool shares_memory(const tu__device *device, const tu__device *other) {
     return device == other || (device->api == other->api && device->api->combine &&
                                device->options.index == other->options.index);
 }
@@ -105,55 +105,55 @@ bool tu__table_find(tu_table *table, const tu__device *device, const void **addr
     *address = table->data;
     if (device->api->host_memory) return true;
     pthread_mutex_lock(&table->lock);
-    const tu__table_place *place = table->places;
-    while (place && !reaches(device, place->device)) place = place->next;
+    const tu__table_copy *copy = table->copies;
+    while (copy && !shares_memory(device, copy->device)) copy = copy->next;
     pthread_mutex_unlock(&table->lock);
-    *address = place ? place->address : NULL;
-    return place;
+    *address = copy ? copy->address : NULL;
+    return copy;
 }
 
 tu_status tu__table_put(tu_table *table, tu__device *device, uint64_t room, const void **address) {
-    tu__table_place *place = NULL;
+    tu__table_copy *copy = NULL;
     *address = NULL;
     pthread_mutex_lock(&table->lock);
-    tu_status status = add_place(table, device, room, &place);
+    tu_status status = add_copy(table, device, room, &copy);
     pthread_mutex_unlock(&table->lock);
-    if (status == TU_OK) *address = place->address;
+    if (status == TU_OK) *address = copy->address;
     return status;
 }
 
 /* ---- Gathering ---- */
 
-typedef struct gathering {
+typedef struct gather_job {
     const tu_table *table;
     const int64_t *rows;
     char *to;
-} gathering;
+} gather_job;
 
-static const char *row_at(const gathering *g, int64_t i) {
+static const char *row_at(const gather_job *g, int64_t i) {
     return g->table->data + (size_t)g->rows[i] * g->table->row_bytes;
 }
 
-/* Rows lie anywhere in memory, and short ones end before a processor has seen that it could read ahead. */
-static void announce(const char *row, size_t bytes) {
-    enum { LINE = 64, MOST = 4096 };
-    if (bytes > MOST) bytes = MOST;
+/* Prefetches a row. Rows are at random addresses, and short rows end before the hardware prefetcher starts. */
+static void prefetch_row(const char *row, size_t bytes) {
+    enum { LINE = 64, MAX_BYTES = 4096 };
+    if (bytes > MAX_BYTES) bytes = MAX_BYTES;
     for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(row + at);
 }
 
 static void gather_range(void *context, int64_t first, int64_t last, int worker) {
     enum { AHEAD = 4 };
-    const gathering *g = context;
+    const gather_job *g = context;
     size_t bytes = g->table->row_bytes;
     (void)worker;
     for (int64_t i = first; i < last; i++) {
-        if (i + AHEAD < last) announce(row_at(g, i + AHEAD), bytes);
+        if (i + AHEAD < last) prefetch_row(row_at(g, i + AHEAD), bytes);
         memcpy(g->to + (size_t)i * bytes, row_at(g, i), bytes);
     }
 }
 
 void tu__table_gather(const tu_table *table, const int64_t *rows, size_t count, void *to) {
-    enum { WORTH_A_THREAD = 16 << 10 }; /* bytes */
-    gathering g = {table, rows, to};
-    tu__parallel_for((int64_t)count, (int64_t)(WORTH_A_THREAD / table->row_bytes + 1), gather_range, &g);
+    enum { BYTES_PER_THREAD = 16 << 10 }; /* bytes per thread */
+    gather_job g = {table, rows, to};
+    tu__parallel_for((int64_t)count, (int64_t)(BYTES_PER_THREAD / table->row_bytes + 1), gather_range, &g);
 }

@@ -1,4 +1,4 @@
-/* Recording traces, and what is asked of them. How they are written and summed up: trace_write.c, trace_summary.c. */
+/* Records traces and queries them. trace_write.c and trace_summary.c write and summarize them. */
 #include "run/trace.h"
 
 #include <stdio.h>
@@ -18,13 +18,13 @@ double tu__trace_now(const tu_program *p) {
 
 /* ---- Lists ---- */
 
-static void append(tu__span_list *list, tu__span span) {
-    enum { FIRST = 64 };
+static void append_span(tu__span_list *list, tu__span span) {
+    enum { INITIAL_CAPACITY = 64 };
     if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : FIRST;
+        size_t capacity = list->capacity ? 2 * list->capacity : INITIAL_CAPACITY;
         tu__span *more = tu__alloc_array(capacity, sizeof *more, "a trace");
         if (!more) {
-            list->lost = true;
+            list->is_incomplete = true;
             return;
         }
         if (list->count) memcpy(more, list->spans, list->count * sizeof *more);
@@ -41,76 +41,78 @@ static int compare_spans(const void *a, const void *b) {
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Waits are noted while a run is under way, kernels after it. */
-static void sort(tu__span_list *list) {
+/* Sorts by time. Waits are added during a run, but kernels after it. */
+static void sort_spans(tu__span_list *list) {
     if (list->count) qsort(list->spans, list->count, sizeof *list->spans, compare_spans);
 }
 
 /* ---- Recording ---- */
 
-/* Who notes spans of a kind: a device's kernels, or one of its threads. What the caller's thread does between runs goes to the
- * row of copies, like what the copying thread brings. */
+/* The row of each kind of span: the device's kernels, or one of its threads. What the caller's thread does between
+ * runs is in the row of copies, too. */
 static const int row_of_kind[] = {
-    [TU__SPAN_KERNEL] = TU__ROW_COMPUTE, [TU__SPAN_WAIT] = TU__ROW_HOST,
-    [TU__SPAN_BARRIER] = TU__ROW_HOST,   [TU__SPAN_MEETING] = TU__ROW_HOST,
-    [TU__SPAN_GATHERING] = TU__ROW_HOST, [TU__SPAN_FEED] = TU__ROW_HOST,
-    [TU__SPAN_COPY] = TU__ROW_COPIES,    [TU__SPAN_FETCH] = TU__ROW_COPIES,
+    [TU__SPAN_KERNEL] = TU__ROW_COMPUTE,       [TU__SPAN_WAIT] = TU__ROW_HOST,
+    [TU__SPAN_BARRIER] = TU__ROW_HOST,         [TU__SPAN_COLLECTIVE] = TU__ROW_HOST,
+    [TU__SPAN_COLLECTIVE_WAIT] = TU__ROW_HOST, [TU__SPAN_FEED] = TU__ROW_HOST,
+    [TU__SPAN_COPY] = TU__ROW_COPIES,          [TU__SPAN_FETCH] = TU__ROW_COPIES,
     [TU__SPAN_UPDATE] = TU__ROW_COPIES,
 };
 
-static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t part, size_t index) {
+static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t partition, size_t index) {
     int row = row_of_kind[kind];
-    bool launch_computes = !p->parts[part].device->api->synchronize;
+    bool launch_computes = !p->partitions[partition].device->api->synchronize;
     if (row == TU__ROW_HOST && launch_computes) row = TU__ROW_COMPUTE;
-    if (kind == TU__SPAN_COPY) part = p->parts[part].receives[index].mover;
-    return &p->trace->rows[part * TU__ROWS + (size_t)row];
+    if (kind == TU__SPAN_COPY) partition = p->partitions[partition].receives[index].copied_by;
+    return &p->trace->rows[partition * TU__ROWS + (size_t)row];
 }
 
-static void add(const tu_program *p, tu__span_kind kind, size_t part, size_t index, double start,
-                double end) {
-    append(row_of(p, kind, part, index), (tu__span){.kind = kind,
-                                                    .run = p->trace->runs,
-                                                    .part = (uint32_t)part,
-                                                    .index = (uint32_t)index,
-                                                    .start = start,
-                                                    .end = end});
+static void add_span(const tu_program *p, tu__span_kind kind, size_t partition, size_t index, double start,
+                     double end) {
+    append_span(row_of(p, kind, partition, index), (tu__span){.kind = kind,
+                                                              .run = p->trace->runs,
+                                                              .partition = (uint32_t)partition,
+                                                              .index = (uint32_t)index,
+                                                              .start = start,
+                                                              .end = end});
 }
 
-void tu__trace_add(tu_program *p, tu__span_kind kind, size_t part, size_t index, double began) {
-    if (is_on(p)) add(p, kind, part, index, began, tu__now());
+void tu__trace_add(tu_program *p, tu__span_kind kind, size_t partition, size_t index, double began) {
+    if (is_on(p)) add_span(p, kind, partition, index, began, tu__now());
 }
 
-bool tu__trace_times_launches(const tu_program *p, const tu__partition *part) {
-    return is_on(p) && !part->device->api->trace;
+bool tu__trace_times_launches(const tu_program *p, const tu__partition *partition) {
+    return is_on(p) && !partition->device->api->trace;
 }
 
-/* Devices take times from the launch after the first question on. */
-static tu_status prime(const tu_program *p) {
+/* Makes devices measure kernel times: they start with the launch after the first query. */
+static tu_status start_timing(const tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
-        const tu__partition *part = &p->parts[i];
+        const tu__partition *partition = &p->partitions[i];
         double start, seconds;
-        if (part->plan->kernel_count && part->device->api->trace)
-            TU_TRY(part->device->api->trace(part->device->instance, part->plan, 0, &start, &seconds));
+        if (partition->plan->kernel_count && partition->device->api->trace)
+            TU_TRY(partition->device->api->trace(partition->device->instance, partition->plan, 0, &start,
+                                                 &seconds));
     }
-    p->trace->primed = true;
+    p->trace->is_timing = true;
     return TU_OK;
 }
 
 tu_status tu__trace_begin_run(tu_program *p, double *began) {
     *began = 0;
     if (!is_on(p)) return TU_OK;
-    if (!p->trace->primed) TU_TRY(prime(p));
+    if (!p->trace->is_timing) TU_TRY(start_timing(p));
     *began = tu__now();
     return TU_OK;
 }
 
-static tu_status take_times(const tu_program *p, size_t index) {
-    const tu__partition *part = &p->parts[index];
-    if (!part->device->api->trace) return TU_OK; /* noted as they were launched */
-    for (uint32_t i = 0; i < part->plan->kernel_count; i++) {
+static tu_status collect_kernel_times(const tu_program *p, size_t index) {
+    const tu__partition *partition = &p->partitions[index];
+    if (!partition->device->api->trace) return TU_OK; /* added when they were launched */
+    for (uint32_t i = 0; i < partition->plan->kernel_count; i++) {
         double start, seconds;
-        TU_TRY(part->device->api->trace(part->device->instance, part->plan, i, &start, &seconds));
-        add(p, TU__SPAN_KERNEL, index, i, start, start + seconds);
+        TU_TRY(
+            partition->device->api->trace(partition->device->instance, partition->plan, i, &start, &seconds));
+        add_span(p, TU__SPAN_KERNEL, index, i, start, start + seconds);
     }
     return TU_OK;
 }
@@ -118,19 +120,19 @@ static tu_status take_times(const tu_program *p, size_t index) {
 tu_status tu__trace_end_run(tu_program *p, double began) {
     if (!is_on(p)) return TU_OK;
     double end = tu__now();
-    for (size_t i = 0; i < p->device_count; i++) TU_TRY(take_times(p, i));
-    append(&p->trace->whole,
-           (tu__span){.kind = TU__SPAN_RUN, .run = p->trace->runs, .start = began, .end = end});
+    for (size_t i = 0; i < p->device_count; i++) TU_TRY(collect_kernel_times(p, i));
+    append_span(&p->trace->run_spans,
+                (tu__span){.kind = TU__SPAN_RUN, .run = p->trace->runs, .start = began, .end = end});
     p->trace->runs++;
     return TU_OK;
 }
 
-/* ---- Beginning and epilogue ---- */
+/* ---- Begin and end ---- */
 
 void tu__trace_free(tu__trace *trace) {
     if (!trace) return;
     for (size_t i = 0; trace->rows && i < trace->row_count; i++) tu__free(trace->rows[i].spans);
-    tu__free(trace->whole.spans);
+    tu__free(trace->run_spans.spans);
     tu__free(trace->rows);
     tu__free(trace);
 }
@@ -154,13 +156,13 @@ tu_status tu_program_trace_begin(tu_program *p) {
 void tu_program_trace_end(tu_program *p) {
     if (!is_on(p)) return;
     p->trace->on = false;
-    for (size_t i = 0; i < p->trace->row_count; i++) sort(&p->trace->rows[i]);
+    for (size_t i = 0; i < p->trace->row_count; i++) sort_spans(&p->trace->rows[i]);
 }
 
-/* ---- Looking at it ---- */
+/* ---- Queries ---- */
 
-const tu__span_list *tu__trace_row(const tu_program *p, size_t part, int row) {
-    return &p->trace->rows[part * TU__ROWS + (size_t)row];
+const tu__span_list *tu__trace_row(const tu_program *p, size_t partition, int row) {
+    return &p->trace->rows[partition * TU__ROWS + (size_t)row];
 }
 
 size_t tu__trace_first_after(const tu__span_list *row, double time) {
@@ -175,8 +177,8 @@ size_t tu__trace_first_after(const tu__span_list *row, double time) {
     return low;
 }
 
-double tu__trace_computing(const tu_program *p, size_t part, double start, double end) {
-    const tu__span_list *row = tu__trace_row(p, part, TU__ROW_COMPUTE);
+double tu__trace_computing(const tu_program *p, size_t partition, double start, double end) {
+    const tu__span_list *row = tu__trace_row(p, partition, TU__ROW_COMPUTE);
     double seconds = 0;
     for (size_t i = tu__trace_first_after(row, start); i < row->count && row->spans[i].start < end; i++) {
         const tu__span *s = &row->spans[i];
@@ -196,24 +198,24 @@ static uint32_t fetched_node(const tu_program *p, uint32_t index) {
 
 const char *tu__span_title(const tu_program *p, const tu__span *s) {
     static _Thread_local char text[256];
-    const tu__partition *part = &p->parts[s->part];
+    const tu__partition *partition = &p->partitions[s->partition];
     switch (s->kind) {
     case TU__SPAN_RUN: snprintf(text, sizeof text, "run %u", s->run + 1); break;
-    case TU__SPAN_KERNEL: return part->plan->kernels[part->order[s->index]].name;
+    case TU__SPAN_KERNEL: return partition->plan->kernels[partition->order[s->index]].name;
     case TU__SPAN_COPY:
-        snprintf(text, sizeof text, "copy %s", node_name(p, part->receives[s->index].source.node));
+        snprintf(text, sizeof text, "copy %s", node_name(p, partition->receives[s->index].source.node));
         break;
     case TU__SPAN_WAIT:
-        snprintf(text, sizeof text, "wait for %s", node_name(p, part->receives[s->index].source.node));
+        snprintf(text, sizeof text, "wait for %s", node_name(p, partition->receives[s->index].source.node));
         break;
     case TU__SPAN_BARRIER: return "wait for all devices";
-    case TU__SPAN_MEETING:
+    case TU__SPAN_COLLECTIVE:
         snprintf(text, sizeof text, "collective %lld",
-                 (long long)part->collectives[s->index].collective->number);
+                 (long long)partition->collectives[s->index].collective->number);
         break;
-    case TU__SPAN_GATHERING:
+    case TU__SPAN_COLLECTIVE_WAIT:
         snprintf(text, sizeof text, "wait at collective %lld",
-                 (long long)part->collectives[s->index].collective->number);
+                 (long long)partition->collectives[s->index].collective->number);
         break;
     case TU__SPAN_FEED:
         snprintf(text, sizeof text, "upload %s", node_name(p, p->feeds[s->index].node));
@@ -222,23 +224,23 @@ const char *tu__span_title(const tu_program *p, const tu__span *s) {
         snprintf(text, sizeof text, "download %s", node_name(p, fetched_node(p, s->index)));
         break;
     case TU__SPAN_UPDATE:
-        snprintf(text, sizeof text, "update %s", node_name(p, part->updates[s->index].variable));
+        snprintf(text, sizeof text, "update %s", node_name(p, partition->updates[s->index].variable));
         break;
     }
     return text;
 }
 
 uint64_t tu__span_bytes(const tu_program *p, const tu__span *s) {
-    const tu__partition *part = &p->parts[s->part];
+    const tu__partition *partition = &p->partitions[s->partition];
     switch (s->kind) {
-    case TU__SPAN_COPY: return part->plan->buffers[part->receives[s->index].buffer].bytes;
+    case TU__SPAN_COPY: return partition->plan->buffers[partition->receives[s->index].buffer].bytes;
     case TU__SPAN_FEED: return p->feeds[s->index].bytes;
     case TU__SPAN_FETCH: return p->fetches[s->index].bytes;
-    case TU__SPAN_UPDATE: return part->plan->buffers[part->updates[s->index].buffer].bytes;
-    case TU__SPAN_MEETING: return part->collectives[s->index].collective->bytes;
-    case TU__SPAN_GATHERING:
+    case TU__SPAN_UPDATE: return partition->plan->buffers[partition->updates[s->index].buffer].bytes;
+    case TU__SPAN_COLLECTIVE: return partition->collectives[s->index].collective->bytes;
+    case TU__SPAN_COLLECTIVE_WAIT:
     case TU__SPAN_RUN:
-    case TU__SPAN_KERNEL: /* tu_program_kernel knows */
+    case TU__SPAN_KERNEL: /* see tu_program_kernel */
     case TU__SPAN_WAIT:
     case TU__SPAN_BARRIER: return 0;
     }

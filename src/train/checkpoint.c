@@ -16,28 +16,28 @@
 
 /* ---- Saving ---- */
 
-static tu__path path_of_step(const char *folder, int64_t step) {
+static tu__path step_path(const char *folder, int64_t step) {
     return tu__path_in(folder, "checkpoints/step-%" PRId64 ".safetensors", step);
 }
 
 tu_status tu__checkpoint_save(const char *folder, bool best, const tu__run_config *config,
                               tu__snapshot *snapshot, const tu__progress *progress) {
     tu__path path =
-        best ? tu__path_in(folder, "checkpoints/best.safetensors") : path_of_step(folder, progress->step);
+        best ? tu__path_in(folder, "checkpoints/best.safetensors") : step_path(folder, progress->step);
     tu__checkpoint_metadata m;
-    TU_TRY(tu__metadata_make(config, progress, tu__snapshot_digest(snapshot), &m));
+    TU_TRY(tu__metadata_build(config, progress, tu__snapshot_digest(snapshot), &m));
     return tu__safetensors_save(path.text, snapshot->count, snapshot->tensors, m.count, m.entries);
 }
 
 /* ---- Finding ---- */
 
-static int compare_falling(const void *a, const void *b) {
+static int compare_descending(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x < y) - (x > y);
 }
 
-/* The step of "step-N.safetensors"; -1 for another name. */
-static int64_t step_of(const char *name) {
+/* Returns N for "step-N.safetensors", -1 for any other name. */
+static int64_t parse_step(const char *name) {
     char *end;
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
     errno = 0;
@@ -45,7 +45,7 @@ static int64_t step_of(const char *name) {
     return strcmp(end, ".safetensors") == 0 && errno == 0 ? (int64_t)step : -1;
 }
 
-/* The steps of which there are checkpoints, newest first; freed with tu__free. */
+/* Lists the steps that have a checkpoint, newest first. The caller frees `*steps` with tu__free. */
 static tu_status list_steps(const char *folder, size_t *count, int64_t **steps) {
     *count = 0;
     *steps = NULL;
@@ -56,7 +56,7 @@ static tu_status list_steps(const char *folder, size_t *count, int64_t **steps) 
         return tu_fail(TU_IO, "cannot read the folder '%s/checkpoints': %s", folder, strerror(errno));
     tu_status status = TU_OK;
     for (struct dirent *entry; status == TU_OK && (entry = readdir(directory));) {
-        int64_t step = step_of(entry->d_name);
+        int64_t step = parse_step(entry->d_name);
         if (step < 0) continue;
         if (*count == capacity) {
             capacity = capacity ? 2 * capacity : 16;
@@ -67,12 +67,12 @@ static tu_status list_steps(const char *folder, size_t *count, int64_t **steps) 
         if (status == TU_OK) (*steps)[(*count)++] = step;
     }
     closedir(directory);
-    if (*count) qsort(*steps, *count, sizeof **steps, compare_falling);
+    if (*count) qsort(*steps, *count, sizeof **steps, compare_descending);
     return status;
 }
 
 tu_status tu__checkpoint_remove(const char *folder, int64_t step) {
-    tu__path path = path_of_step(folder, step);
+    tu__path path = step_path(folder, step);
     if (access(path.text, F_OK) != 0 || tu__disk_in_use()->unlink(path.text) == 0) return TU_OK;
     return tu_fail(TU_IO, "cannot remove the old checkpoint '%s': %s", path.text, strerror(errno));
 }
@@ -94,29 +94,29 @@ tu_status tu__checkpoint_find(const char *folder, const char *name, tu__path *pa
         tu_status status = list_steps(folder, &count, &steps);
         if (status == TU_OK && count == 0)
             status =
-                tu_fail(TU_NOT_FOUND, "run '%s' has no checkpoint yet: go on training with --resume", folder);
-        if (status == TU_OK) *path = path_of_step(folder, steps[0]);
+                tu_fail(TU_NOT_FOUND, "run '%s' has no checkpoint yet: train further with --resume", folder);
+        if (status == TU_OK) *path = step_path(folder, steps[0]);
         tu__free(steps);
         return status;
     }
     *path = tu__path_in(folder, "checkpoints/%s%.60s.safetensors", strcmp(name, "best") == 0 ? "" : "step-",
                         name);
-    bool possible = strcmp(name, "best") == 0 || strspn(name, "0123456789") == strlen(name);
-    if (possible && access(path->text, R_OK) == 0) return TU_OK;
+    bool valid = strcmp(name, "best") == 0 || strspn(name, "0123456789") == strlen(name);
+    if (valid && access(path->text, R_OK) == 0) return TU_OK;
     return tu_fail(
         TU_NOT_FOUND,
-        "checkpoint '%.60s' of run '%s': expected last, best or a step that its folder checkpoints has", name,
-        folder);
+        "checkpoint '%.60s' of run '%s' does not exist: expected last, best or the step of a file in its folder 'checkpoints'",
+        name, folder);
 }
 
 /* ---- Loading ---- */
 
-/* Whether the file is a checkpoint of this run. */
+/* Fails unless the checkpoint belongs to this run's graph. */
 static tu_status check_origin(const tu__safetensors *file, const char *path, const tu__run_config *config) {
     const char *graph = tu__safetensors_metadata(file, "graph");
     if (graph && strcmp(graph, config->graph_digest) == 0) return TU_OK;
     return tu_fail(TU_INVALID,
-                   "checkpoint '%s' belongs to another network than the run's: its graph is %.12s, not %.12s",
+                   "checkpoint '%s' belongs to another network: its graph digest is %.12s, expected %.12s",
                    path, graph ? graph : "", config->graph_digest);
 }
 
@@ -133,9 +133,9 @@ static tu_status check_tensors(const tu__safetensors *file, const char *path, co
     return TU_OK;
 }
 
-static tu_status load(const tu__safetensors *file, const char *path, const tu__run_config *config,
-                      tu_state *state, tu__progress *progress) {
-    tu__progress read = tu__progress_begin();
+static tu_status load_tensors(const tu__safetensors *file, const char *path, const tu__run_config *config,
+                              tu_state *state, tu__progress *progress) {
+    tu__progress read = tu__progress_initial();
     TU_TRY(tu__metadata_check(file, path));
     TU_TRY(check_origin(file, path, config));
     TU_TRY(tu__metadata_progress(file, path, &read));
@@ -155,27 +155,27 @@ tu_status tu__checkpoint_load(const char *path, const tu__run_config *config, tu
                               tu__progress *progress) {
     tu__safetensors file;
     TU_TRY(tu__safetensors_open(path, &file));
-    tu_status status = load(&file, path, config, state, progress);
+    tu_status status = load_tensors(&file, path, config, state, progress);
     tu__safetensors_close(&file);
     return status;
 }
 
-/* ---- Going on ---- */
+/* ---- Resuming ---- */
 
-static void tell_damaged(void (*notice)(void *context, const char *message), void *context, bool last) {
+static void notify_damaged(void (*notice)(void *context, const char *message), void *context, bool last) {
     char message[1024];
-    snprintf(message, sizeof message, "%s%s", tu_message(), last ? "" : "; going on from the one before it");
+    snprintf(message, sizeof message, "%s%s", tu_message(), last ? "" : "; loading the previous checkpoint");
     notice(context, message);
 }
 
-/* Gives the first `count` checkpoints, which could not be read, another name. */
-static tu_status set_aside(const char *folder, size_t count, const int64_t *steps) {
+/* Renames the first `count` checkpoints, which could not be read. */
+static tu_status rename_damaged(const char *folder, size_t count, const int64_t *steps) {
     for (size_t i = 0; i < count; i++) {
-        tu__path path = path_of_step(folder, steps[i]);
-        tu__path aside = tu__path_in(folder, "checkpoints/step-%" PRId64 ".safetensors.damaged", steps[i]);
-        if (tu__disk_in_use()->rename(path.text, aside.text) != 0)
+        tu__path path = step_path(folder, steps[i]);
+        tu__path renamed = tu__path_in(folder, "checkpoints/step-%" PRId64 ".safetensors.damaged", steps[i]);
+        if (tu__disk_in_use()->rename(path.text, renamed.text) != 0)
             return tu_fail(TU_IO, "cannot rename the damaged checkpoint '%s' to '%s': %s", path.text,
-                           aside.text, strerror(errno));
+                           renamed.text, strerror(errno));
     }
     return TU_OK;
 }
@@ -188,13 +188,13 @@ tu_status tu__checkpoint_load_newest(const char *folder, const tu__run_config *c
     tu_status status = list_steps(folder, &count, &steps);
     *found = false;
     for (size_t i = 0; status == TU_OK && !*found && i < count; i++) {
-        tu__path path = path_of_step(folder, steps[i]);
+        tu__path path = step_path(folder, steps[i]);
         status = tu__checkpoint_load(path.text, config, state, progress);
         *found = status == TU_OK;
-        if (*found) status = set_aside(folder, i, steps);
+        if (*found) status = rename_damaged(folder, i, steps);
         if (status != TU_CORRUPT) continue;
         bool last = i + 1 == count;
-        tell_damaged(notice, context, last);
+        notify_damaged(notice, context, last);
         if (!last) status = TU_OK;
     }
     tu__free(steps);

@@ -1,8 +1,9 @@
-/* Checkpoints: the whole state of a run between two steps, in one safetensors file.
+/* Checkpoints: the complete state of a run between two steps, in one safetensors file.
  *
- * The tensors are the variables under their names, the optimizer's own among them. The metadata holds what else a run
- * needs to go on as if it had never stopped (tu__progress), what it belongs to (digests of graph and set), and digests
- * of the tensors and of itself: a file that was damaged is noticed, and the one before it used. */
+ * The tensors are the variables under their names, including the optimizer's. The metadata contains the progress of
+ * the run (tu__progress), so that a resumed run is bit-identical to an uninterrupted one, the digests of the graph
+ * and the data set that the checkpoint belongs to, and digests of the tensors and of the metadata. If a file is
+ * damaged, the previous checkpoint is used. */
 #ifndef TU__TRAIN_CHECKPOINT_H
 #define TU__TRAIN_CHECKPOINT_H
 
@@ -11,28 +12,28 @@
 #include "run/snapshot.h"
 #include "train/run_folder.h"
 
-/* How far a run is. COUNT is an int64_t, NUMBER a double; each row is one entry of the metadata. */
+/* Progress of a run. COUNT is an int64_t, NUMBER a double; each row is one entry of the metadata. */
 #define TU__PROGRESS_LIST(COUNT, NUMBER)                                                                     \
-    COUNT(step)    /* steps made */                                                                          \
+    COUNT(step)    /* completed steps */                                                                     \
     COUNT(sample)  /* ordinal of the next sample */                                                          \
-    COUNT(samples) /* in the measurement under way … */                                                    \
-    COUNT(correct) /* … of which the network had so many right … */                                      \
-    NUMBER(losses) /* … with losses of this sum */                                                         \
-    NUMBER(loss)   /* in the latest finished measurement */                                                  \
+    COUNT(samples) /* samples in the current measurement */                                                  \
+    COUNT(correct) /* correctly classified samples in the current measurement */                             \
+    NUMBER(losses) /* sum of the losses in the current measurement */                                        \
+    NUMBER(loss)   /* loss and accuracy of the latest finished measurement */                                \
     NUMBER(accuracy)                                                                                         \
-    COUNT(test_step) /* of the latest evaluation of the test images; -1: none yet */                         \
+    COUNT(test_step) /* step of the latest evaluation of the test split; -1: none yet */                     \
     NUMBER(test_loss)                                                                                        \
     NUMBER(test_accuracy)                                                                                    \
     NUMBER(test_top5)                                                                                        \
-    COUNT(best_step) /* with the highest accuracy of what the run chooses by; -1: none yet */                \
+    COUNT(best_step) /* step with the highest accuracy on the validation split; -1: none yet */              \
     NUMBER(best_accuracy)                                                                                    \
-    NUMBER(seconds) /* of training so far */                                                                 \
+    NUMBER(seconds) /* training time so far */                                                               \
     COUNT(stopped_early)
 
-/* Entries that checkpoints of earlier versions do not have; they stay as they were there. */
+/* Entries that checkpoints of earlier versions lack; loading such a checkpoint leaves these fields unchanged. */
 #define TU__PROGRESS_ADDED(COUNT, NUMBER)                                                                    \
-    NUMBER(test_largest)   /* share of the largest class among the test images; 0: not counted */            \
-    COUNT(validation_step) /* of the latest evaluation of the validation part; -1: none yet */               \
+    NUMBER(test_largest)   /* fraction of the test images in the largest class; 0: not counted */            \
+    COUNT(validation_step) /* step of the latest evaluation of the validation split; -1: none yet */         \
     NUMBER(validation_loss)                                                                                  \
     NUMBER(validation_accuracy)                                                                              \
     NUMBER(validation_top5)                                                                                  \
@@ -47,33 +48,34 @@ typedef struct tu__progress {
 #undef TU__NUMBER_FIELD
 } tu__progress;
 
-/* That of a run before its first step. */
-static inline tu__progress tu__progress_begin(void) {
+/* Returns the progress of a run before its first step. */
+static inline tu__progress tu__progress_initial(void) {
     return (tu__progress){.test_step = -1, .validation_step = -1, .best_step = -1};
 }
 
-/* Saves checkpoints/step-N.safetensors, or best.safetensors, from a snapshot that was taken. */
+/* Saves a snapshot as checkpoints/step-N.safetensors, or as best.safetensors. */
 tu_status tu__checkpoint_save(const char *folder, bool best, const tu__run_config *config,
                               tu__snapshot *snapshot, const tu__progress *progress);
-/* Removes the checkpoint of a step, where there is one. */
+/* Removes the checkpoint of a step; succeeds if there is none. */
 tu_status tu__checkpoint_remove(const char *folder, int64_t step);
-/* Of the checkpoints up to step `newest`, which was just saved, removes all but the last `keep`. Later ones can only be
- * damaged: they count for nothing. */
+/* Removes all checkpoints up to step `newest`, which was just saved, except the last `keep`. Leaves later ones, which
+ * can only be damaged files, in place. */
 tu_status tu__checkpoint_prune(const char *folder, int64_t newest, int64_t keep);
 
-/* Reads a checkpoint into the state, wholly or not at all. Variables that the state has and the file has not are refused;
- * others are left out, so that an evaluation can load what it needs. TU_CORRUPT for a damaged file. */
+/* Loads a checkpoint into the state; changes nothing on failure. Fails if a variable of the state is missing in the
+ * file. Ignores additional tensors, so that an evaluation can load only the variables it needs. Returns TU_CORRUPT
+ * for a damaged file. */
 tu_status tu__checkpoint_load(const char *path, const tu__run_config *config, tu_state *state,
                               tu__progress *progress);
 
-/* Loads the newest checkpoint that can be read; `notice` is told of each that cannot, and once one was loaded those are
- * renamed to *.damaged, so that nothing takes them for the newest again. `*found` is false, and nothing changes, where
- * there is none at all. */
+/* Loads the newest readable checkpoint. Calls `notice` for each damaged one and, after a successful load, renames
+ * these to *.damaged, so that they are not tried again. Sets `*found` to false and changes nothing if there is no
+ * checkpoint. */
 tu_status tu__checkpoint_load_newest(const char *folder, const tu__run_config *config, tu_state *state,
                                      tu__progress *progress, bool *found,
                                      void (*notice)(void *context, const char *message), void *context);
 
-/* The path of a checkpoint by its name: "last", "best", or a step. */
+/* Finds the path of a checkpoint by its name: "last", "best", or a step number. */
 tu_status tu__checkpoint_find(const char *folder, const char *name, tu__path *path);
 
 #endif

@@ -11,25 +11,25 @@
 #include "base/whole_number.h"
 #include "io/safetensors_digest.h"
 
-#define FAMILY "tutti checkpoint "
-#define FORMAT FAMILY "2"
+#define FORMAT_PREFIX "tutti checkpoint "
+#define FORMAT FORMAT_PREFIX "2"
 
-/* ---- Numbers with a decimal point ---- */
+/* ---- The C locale for numbers ---- */
 
-typedef struct decimal_point {
-    locale_t plain, before;
-} decimal_point;
+typedef struct c_locale {
+    locale_t c, previous;
+} c_locale;
 
-static tu_status use_point(decimal_point *p) {
-    p->plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    if (!p->plain) return tu__fail_memory("the locale that checkpoints are written in", 0);
-    p->before = uselocale(p->plain); /* of this thread alone */
+static tu_status switch_to_c_locale(c_locale *p) {
+    p->c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    if (!p->c) return tu__fail_memory("the locale that checkpoints are written in", 0);
+    p->previous = uselocale(p->c); /* affects only this thread */
     return TU_OK;
 }
 
-static void leave_point(decimal_point *p) {
-    uselocale(p->before);
-    freelocale(p->plain);
+static void restore_locale(c_locale *p) {
+    uselocale(p->previous);
+    freelocale(p->c);
 }
 
 /* ---- Writing ---- */
@@ -38,47 +38,50 @@ static void leave_point(decimal_point *p) {
 enum { PROGRESS_ENTRIES = 0 TU__PROGRESS_LIST(ONE_MORE, ONE_MORE) TU__PROGRESS_ADDED(ONE_MORE, ONE_MORE) };
 #undef ONE_MORE
 
-static void put(tu__checkpoint_metadata *m, const char *key, const char *value) {
+static void add_entry(tu__checkpoint_metadata *m, const char *key, const char *value) {
     m->entries[m->count++] = (tu__metadata){key, value};
 }
 
-static void put_count(tu__checkpoint_metadata *m, const char *key, int64_t value) {
+static void add_count(tu__checkpoint_metadata *m, const char *key, int64_t value) {
     snprintf(m->texts[m->count], TU__ENTRY_TEXT, "%" PRId64, value);
-    put(m, key, m->texts[m->count]);
+    add_entry(m, key, m->texts[m->count]);
 }
 
-static void put_number(tu__checkpoint_metadata *m, const char *key, double value) {
-    snprintf(m->texts[m->count], TU__ENTRY_TEXT, "%.17g", value); /* enough digits to come back the same */
-    put(m, key, m->texts[m->count]);
+static void add_number(tu__checkpoint_metadata *m, const char *key, double value) {
+    snprintf(m->texts[m->count], TU__ENTRY_TEXT, "%.17g", value); /* 17 digits round-trip a double */
+    add_entry(m, key, m->texts[m->count]);
 }
 
-static void put_progress(tu__checkpoint_metadata *m, const tu__progress *progress) {
-#define PUT_COUNT(name) put_count(m, #name, progress->name);
-#define PUT_NUMBER(name) put_number(m, #name, progress->name);
+static void add_progress(tu__checkpoint_metadata *m, const tu__progress *progress) {
+#define PUT_COUNT(name) add_count(m, #name, progress->name);
+#define PUT_NUMBER(name) add_number(m, #name, progress->name);
     TU__PROGRESS_LIST(PUT_COUNT, PUT_NUMBER)
     TU__PROGRESS_ADDED(PUT_COUNT, PUT_NUMBER)
 #undef PUT_COUNT
 #undef PUT_NUMBER
 }
 
-tu_status tu__metadata_make(const tu__run_config *config, const tu__progress *progress, const char *tensors,
-                            tu__checkpoint_metadata *m) {
-    decimal_point point = {0};
-    TU_TRY(use_point(&point));
+tu_status tu__metadata_build(const tu__run_config *config, const tu__progress *progress, const char *tensors,
+                             tu__checkpoint_metadata *m) {
+    c_locale locale = {0};
+    TU_TRY(switch_to_c_locale(&locale));
     m->count = 0;
     const tu__metadata texts[] = {
-        {"format", FORMAT},          {"tutti", tu_version()},
-        {"model", config->model},    {"graph", config->graph_digest},
-        {"set", config->set.digest}, {TU__TENSORS_DIGEST, tensors},
+        {"format", FORMAT},
+        {"tutti", tu_version()},
+        {"model", config->model},
+        {"graph", config->graph_digest},
+        {"set", config->dataset.digest},
+        {TU__TENSORS_DIGEST, tensors},
     };
     _Static_assert(sizeof texts / sizeof *texts + PROGRESS_ENTRIES + 2 <= TU__MAX_ENTRIES,
-                   "TU__MAX_ENTRIES: room for all of these, the seed and the metadata's own digest");
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put(m, texts[i].key, texts[i].value);
-    put_count(m, "seed", config->settings.seed);
-    put_progress(m, progress);
-    leave_point(&point);
+                   "TU__MAX_ENTRIES must hold all of these, the seed and the metadata digest");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) add_entry(m, texts[i].key, texts[i].value);
+    add_count(m, "seed", config->settings.seed);
+    add_progress(m, progress);
+    restore_locale(&locale);
     TU_TRY(tu__metadata_digest(m->count, m->entries, m->digest));
-    put(m, TU__METADATA_DIGEST, m->digest);
+    add_entry(m, TU__METADATA_DIGEST, m->digest);
     return TU_OK;
 }
 
@@ -86,14 +89,15 @@ tu_status tu__metadata_make(const tu__run_config *config, const tu__progress *pr
 
 bool tu__metadata_is_checkpoint(const tu__safetensors *file) {
     const char *format = tu__safetensors_metadata(file, "format");
-    return format && strncmp(format, FAMILY, strlen(FAMILY)) == 0;
+    return format && strncmp(format, FORMAT_PREFIX, strlen(FORMAT_PREFIX)) == 0;
 }
 
 static tu_status check_format(const tu__safetensors *file, const char *path) {
     const char *format = tu__safetensors_metadata(file, "format");
     if (format && strcmp(format, FORMAT) == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT, "'%s' is no checkpoint of this version: its format is '%.40s', expected '%s'",
-                   path, format ? format : "", FORMAT);
+    return tu_fail(TU_CORRUPT,
+                   "'%s' is not a checkpoint of this version: its format is '%.40s', expected '%s'", path,
+                   format ? format : "", FORMAT);
 }
 
 tu_status tu__metadata_check(const tu__safetensors *file, const char *path) {
@@ -103,42 +107,42 @@ tu_status tu__metadata_check(const tu__safetensors *file, const char *path) {
 
 /* ---- Reading ---- */
 
-static tu_status take_count(const tu__safetensors *file, const char *path, const char *key, int64_t *value) {
+static tu_status read_count(const tu__safetensors *file, const char *path, const char *key, int64_t *value) {
     const char *text = tu__safetensors_metadata(file, key);
     if (text && tu__read_whole_number(text, value)) return TU_OK;
-    return tu_fail(TU_CORRUPT, "checkpoint '%s': '%s' in its metadata: expected a whole number", path, key);
+    return tu_fail(TU_CORRUPT, "checkpoint '%s': metadata entry '%s': expected an integer", path, key);
 }
 
-static tu_status take_number(const tu__safetensors *file, const char *path, const char *key, double *value) {
+static tu_status read_number(const tu__safetensors *file, const char *path, const char *key, double *value) {
     const char *text = tu__safetensors_metadata(file, key);
     char *end = NULL;
     if (text) *value = strtod(text, &end);
     if (text && end != text && *end == '\0') return TU_OK;
-    return tu_fail(TU_CORRUPT, "checkpoint '%s': '%s' in its metadata: expected a number", path, key);
+    return tu_fail(TU_CORRUPT, "checkpoint '%s': metadata entry '%s': expected a number", path, key);
 }
 
-static tu_status take_progress(const tu__safetensors *file, const char *path, tu__progress *progress) {
-#define TAKE_COUNT(name) TU_TRY(take_count(file, path, #name, &progress->name));
-#define TAKE_NUMBER(name) TU_TRY(take_number(file, path, #name, &progress->name));
-    TU__PROGRESS_LIST(TAKE_COUNT, TAKE_NUMBER)
-#undef TAKE_COUNT
-#undef TAKE_NUMBER
-#define TAKE_COUNT(name)                                                                                     \
-    if (tu__safetensors_metadata(file, #name)) TU_TRY(take_count(file, path, #name, &progress->name));
-#define TAKE_NUMBER(name)                                                                                    \
-    if (tu__safetensors_metadata(file, #name)) TU_TRY(take_number(file, path, #name, &progress->name));
-    TU__PROGRESS_ADDED(TAKE_COUNT, TAKE_NUMBER)
-#undef TAKE_COUNT
-#undef TAKE_NUMBER
+static tu_status read_progress(const tu__safetensors *file, const char *path, tu__progress *progress) {
+#define READ_COUNT(name) TU_TRY(read_count(file, path, #name, &progress->name));
+#define READ_NUMBER(name) TU_TRY(read_number(file, path, #name, &progress->name));
+    TU__PROGRESS_LIST(READ_COUNT, READ_NUMBER)
+#undef READ_COUNT
+#undef READ_NUMBER
+#define READ_COUNT(name)                                                                                     \
+    if (tu__safetensors_metadata(file, #name)) TU_TRY(read_count(file, path, #name, &progress->name));
+#define READ_NUMBER(name)                                                                                    \
+    if (tu__safetensors_metadata(file, #name)) TU_TRY(read_number(file, path, #name, &progress->name));
+    TU__PROGRESS_ADDED(READ_COUNT, READ_NUMBER)
+#undef READ_COUNT
+#undef READ_NUMBER
     if (progress->step < 0 || progress->sample < 0 || progress->samples < 0)
-        return tu_fail(TU_CORRUPT, "checkpoint '%s': it counts steps or samples below zero", path);
+        return tu_fail(TU_CORRUPT, "checkpoint '%s': its step or sample counts are negative", path);
     return TU_OK;
 }
 
 tu_status tu__metadata_progress(const tu__safetensors *file, const char *path, tu__progress *progress) {
-    decimal_point point = {0};
-    TU_TRY(use_point(&point));
-    tu_status status = take_progress(file, path, progress);
-    leave_point(&point);
+    c_locale locale = {0};
+    TU_TRY(switch_to_c_locale(&locale));
+    tu_status status = read_progress(file, path, progress);
+    restore_locale(&locale);
     return status;
 }

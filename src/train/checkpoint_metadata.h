@@ -1,9 +1,9 @@
-/* The metadata of a checkpoint: what belongs to a state beside its tensors.
+/* The metadata of a checkpoint.
  *
- * It holds the progress of the run, what the checkpoint belongs to (digests of graph and set), a digest of the tensors,
- * and one of all other entries: a step or a sum that was damaged would send the run another way as surely as a weight.
- * The two are kept apart because the first is also the digest that `tutti train` prints. Numbers are written and read
- * with a decimal point, whatever the locale of the program around the library. */
+ * It contains the progress of the run, the digests of the graph and the data set that the checkpoint belongs to, a
+ * digest of the tensors, and a digest of all other entries, because a damaged step or sum would change the run as
+ * much as a damaged weight. The digest of the tensors is separate because `tutti train` also prints it. Numbers are
+ * written and read with a decimal point in every locale. */
 #ifndef TU__TRAIN_CHECKPOINT_METADATA_H
 #define TU__TRAIN_CHECKPOINT_METADATA_H
 
@@ -16,18 +16,18 @@ enum { TU__MAX_ENTRIES = 32, TU__ENTRY_TEXT = 40 };
 typedef struct tu__checkpoint_metadata {
     size_t count;
     tu__metadata entries[TU__MAX_ENTRIES];
-    char texts[TU__MAX_ENTRIES][TU__ENTRY_TEXT]; /* of those that are numbers */
-    char digest[TU__SHA256_HEX];                 /* of all other entries */
+    char texts[TU__MAX_ENTRIES][TU__ENTRY_TEXT]; /* numbers as text */
+    char digest[TU__SHA256_HEX];                 /* of all entries but itself */
 } tu__checkpoint_metadata;
 
-/* `tensors`: their digest. The strings must outlive the metadata. */
-tu_status tu__metadata_make(const tu__run_config *config, const tu__progress *progress, const char *tensors,
-                            tu__checkpoint_metadata *metadata);
+/* Fills the metadata. `tensors` is the digest of the tensors. The strings must outlive the metadata. */
+tu_status tu__metadata_build(const tu__run_config *config, const tu__progress *progress, const char *tensors,
+                             tu__checkpoint_metadata *metadata);
 
-/* Whether the file says of itself that it is a checkpoint, of whatever version. */
+/* True if the file's format entry names a checkpoint of any version. */
 bool tu__metadata_is_checkpoint(const tu__safetensors *file);
-/* TU_CORRUPT, naming `path`, for what is no checkpoint of this version, or where the tensors or the metadata are not those
- * that the file was written with. */
+/* Returns TU_CORRUPT (the message contains `path`) if the file is not a checkpoint of this version, or if its tensors
+ * or metadata do not match their digests. */
 tu_status tu__metadata_check(const tu__safetensors *file, const char *path);
 tu_status tu__metadata_progress(const tu__safetensors *file, const char *path, tu__progress *progress);
 

@@ -1,8 +1,8 @@
-/* A step again, operation by operation. See diagnose.h.
+/* Recomputes a step and checks every value. See diagnose.h.
  *
- * The graph's own order is a schedule, so the first node in it with a value that is not finite is where things went
- * wrong: all that it was computed from was finite. Nodes are looked at in groups whose results fit a fixed amount of
- * memory, a program a group; the search ends at the first find, so it is usually one or two programs. */
+ * The nodes of a graph are in topological order, so the first node with a non-finite output is the cause: all its
+ * inputs are finite. Nodes are compiled in groups whose outputs fit a fixed amount of memory, one program per group.
+ * The search ends at the first non-finite value, usually after one or two programs. */
 #include "train/diagnose.h"
 
 #include <math.h>
@@ -20,33 +20,33 @@ typedef struct group {
     void *data[MAX_VALUES];
 } group;
 
-/* The first element that is not finite; -1: all are. */
-static int64_t first_bad(tu_type type, const void *data) {
+/* Returns the index of the first non-finite element, or -1. */
+static int64_t first_nonfinite(tu_type type, const void *data) {
     int64_t count = tu_shape_elements(type.shape);
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(tu__load(type.dtype, data, i))) return i;
     return -1;
 }
 
-static bool is_finite(tu_type type, const void *data) {
-    return first_bad(type, data) < 0;
+static bool all_finite(tu_type type, const void *data) {
+    return first_nonfinite(type, data) < 0;
 }
 
-static void describe(const tu__node *node, tu__finding *finding) {
+static void describe_node(const tu__node *node, tu__finding *finding) {
     if (node->op->code == TU__OP_VARIABLE || node->op->code == TU__OP_INPUT)
         snprintf(finding->text, sizeof finding->text, "%s '%s'", node->op->name, node->name);
     else
         snprintf(finding->text, sizeof finding->text, "operation '%s' (%s)", node->name, node->op->name);
 }
 
-/* ---- Leaves: what the step began with ---- */
+/* ---- Inputs and variables ---- */
 
 static void check_input(const tu__node *node, const void *data, tu__finding *finding) {
     tu_type type = node->outputs[0];
-    int64_t bad = first_bad(type, data);
-    if (bad < 0) return;
-    describe(node, finding);
-    if (type.shape.rank > 0) finding->sample = bad / (tu_shape_elements(type.shape) / type.shape.dim[0]);
+    int64_t index = first_nonfinite(type, data);
+    if (index < 0) return;
+    describe_node(node, finding);
+    if (type.shape.rank > 0) finding->sample = index / (tu_shape_elements(type.shape) / type.shape.dim[0]);
 }
 
 static tu_status check_variable(const tu_state *state, const tu__node *node, tu__finding *finding) {
@@ -54,13 +54,13 @@ static tu_status check_variable(const tu_state *state, const tu__node *node, tu_
     void *data = tu__alloc_aligned(tu_type_bytes(type), node->name);
     if (!data) return TU_NO_MEMORY;
     tu_status status = tu_state_get(state, node->name, data, tu_type_bytes(type));
-    if (status == TU_OK && !is_finite(type, data)) describe(node, finding);
+    if (status == TU_OK && !all_finite(type, data)) describe_node(node, finding);
     tu__free_aligned(data);
     return status;
 }
 
-static tu_status check_leaves(const tu_graph *graph, const tu_state *state, size_t feed_count,
-                              const tu_feed *feeds, tu__finding *finding) {
+static tu_status check_inputs_and_variables(const tu_graph *graph, const tu_state *state, size_t feed_count,
+                                            const tu_feed *feeds, tu__finding *finding) {
     for (size_t i = 0; i < feed_count && !*finding->text; i++) {
         tu_type type = tu_value_type(feeds[i].input);
         if (tu_dtype_is_float(type.dtype)) check_input(tu__node_of(feeds[i].input), feeds[i].data, finding);
@@ -85,8 +85,8 @@ static bool is_computed(const tu__node *node) {
     }
 }
 
-/* Gathers values from node `*next` on until the group is full. */
-static void gather(tu_graph *graph, uint32_t *next, group *g) {
+/* Adds values, starting at node `*next`, until the group is full. */
+static void fill_group(tu_graph *graph, uint32_t *next, group *g) {
     g->count = g->bytes = 0;
     for (; *next < graph->node_count; ++*next) {
         const tu__node *node = graph->nodes[*next];
@@ -103,7 +103,7 @@ static void gather(tu_graph *graph, uint32_t *next, group *g) {
 static tu_status run_group(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
                            const tu_feed *feeds, group *g) {
     for (size_t i = 0; i < g->count; i++) {
-        g->data[i] = tu__alloc_aligned(tu_type_bytes(tu_value_type(g->values[i])), "a value to be looked at");
+        g->data[i] = tu__alloc_aligned(tu_type_bytes(tu_value_type(g->values[i])), "a value to check");
         if (!g->data[i]) return TU_NO_MEMORY;
     }
     tu_program *program;
@@ -120,7 +120,8 @@ static tu_status check_group(tu_graph *graph, const tu__settings *settings, tu_s
                              size_t feed_count, const tu_feed *feeds, group *g, tu__finding *finding) {
     tu_status status = run_group(graph, settings, state, feed_count, feeds, g);
     for (size_t i = 0; status == TU_OK && i < g->count && !*finding->text; i++)
-        if (!is_finite(tu_value_type(g->values[i]), g->data[i])) describe(tu__node_of(g->values[i]), finding);
+        if (!all_finite(tu_value_type(g->values[i]), g->data[i]))
+            describe_node(tu__node_of(g->values[i]), finding);
     for (size_t i = 0; i < g->count; i++) {
         tu__free_aligned(g->data[i]);
         g->data[i] = NULL;
@@ -131,12 +132,12 @@ static tu_status check_group(tu_graph *graph, const tu__settings *settings, tu_s
 tu_status tu__diagnose(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
                        const tu_feed *feeds, tu__finding *finding) {
     *finding = (tu__finding){.sample = -1};
-    TU_TRY(check_leaves(graph, state, feed_count, feeds, finding));
-    group *g = tu__alloc(sizeof *g, "a group of values to be looked at");
+    TU_TRY(check_inputs_and_variables(graph, state, feed_count, feeds, finding));
+    group *g = tu__alloc(sizeof *g, "a group of values to check");
     if (!g) return TU_NO_MEMORY;
     tu_status status = TU_OK;
     for (uint32_t next = 0; status == TU_OK && !*finding->text && next < graph->node_count;) {
-        gather(graph, &next, g);
+        fill_group(graph, &next, g);
         if (g->count) status = check_group(graph, settings, state, feed_count, feeds, g, finding);
     }
     tu__free(g);

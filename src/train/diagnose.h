@@ -1,4 +1,4 @@
-/* Naming the culprit of a step that was not finite. */
+/* Finds the first non-finite value of a failed training step. */
 #ifndef TU__TRAIN_DIAGNOSE_H
 #define TU__TRAIN_DIAGNOSE_H
 
@@ -8,11 +8,11 @@
 
 typedef struct tu__finding {
     char text[512]; /* "variable 'w'", "input 'images'", "operation 'conv2' (conv2d)"; "": nothing found */
-    int64_t sample; /* of an input: the first along its first axis that is not finite; else -1 */
+    int64_t sample; /* for an input: index of its first sample with a non-finite element; else -1 */
 } tu__finding;
 
-/* Computes the graph again, on the state and feeds that gave values that are not finite, with every intermediate value
- * to be looked at. Changes nothing of the state. */
+/* Recomputes the graph with the state and feeds of the failed step and inspects all intermediate values. Does not
+ * change the state. */
 tu_status tu__diagnose(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
                        const tu_feed *feeds, tu__finding *finding);
 

@@ -1,12 +1,12 @@
-/* tu_train_ensemble: many networks that know nothing of each other, one folder for all.
+/* tu_train_ensemble: trains several networks independently, in one folder.
  *
- * An ensemble is its configuration and the run folders of its members. config.json is written before the first member
- * begins and holds all that a member is made of, so that whatever stops the process, a resume begins the members that
- * never did and goes on with the others: there is nothing else to keep. It says the same as that of a run, and how many
- * members there are; member i adds i to the seed and has one device of the list.
+ * An ensemble folder contains a configuration and the run folders of its members. config.json is written before the
+ * first member starts and contains everything needed to start a member. After an interruption a resume therefore
+ * starts the missing members and continues the others. The file has the contents of a run's config.json plus the
+ * number of members. Member i adds i to the seed and uses one device of the list.
  *
- * Which device that is follows from i alone, not from who is idle first: on devices of different kinds the members' bits
- * would otherwise depend on the clock. */
+ * The device depends only on i, not on which device is idle first: on devices of different kinds the members' bits
+ * would otherwise depend on timing. */
 #include "train/ensemble.h"
 
 #include <inttypes.h>
@@ -19,7 +19,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "base/file_name.h"
 #include "base/sized.h"
 #include "compile/placement.h"
 #include "graph/graph.h"
@@ -32,14 +31,14 @@ tu__path tu__member_folder(const char *ensemble, int64_t number) {
 int64_t tu_ensemble_members(const char *folder) {
     tu__arena arena = {.purpose = "an ensemble's configuration"};
     tu__run_config config = {0};
-    bool known = tu__run_folder_holds_run(folder) && tu__run_config_load(folder, &arena, &config) == TU_OK;
+    bool valid = tu__run_folder_has_run(folder) && tu__run_config_load(folder, &arena, &config) == TU_OK;
     tu__arena_free(&arena);
-    return known ? config.members : 0;
+    return valid ? config.members : 0;
 }
 
-/* ---- What can be refused at once ---- */
+/* ---- Validation ---- */
 
-static tu_status check_number(int64_t members, bool resume) {
+static tu_status check_member_count(int64_t members, bool resume) {
     if (members >= (resume ? 0 : 1) && members <= TU_MAX_ENSEMBLE) return TU_OK;
     return tu_fail(TU_INVALID, "--ensemble %lld: expected 1 to %d members", (long long)members,
                    TU_MAX_ENSEMBLE);
@@ -47,133 +46,135 @@ static tu_status check_number(int64_t members, bool resume) {
 
 static tu_status check_options(const tu_train_options *o) {
     if (o->trace)
-        return tu_fail(TU_INVALID,
-                       "--trace with --ensemble: expected one network; trace a run without --ensemble");
+        return tu_fail(TU_INVALID, "--trace cannot be combined with --ensemble: trace a run of one network");
     if (o->strategy || o->central || o->invariant > 0)
-        return tu_fail(TU_INVALID,
-                       "%s with --ensemble: each member has one device to itself; expected one of the two",
+        return tu_fail(TU_INVALID, "%s cannot be combined with --ensemble: each member trains on one device",
                        o->strategy  ? "--strategy"
                        : o->central ? "--central"
                                     : "--invariant");
     return TU_OK;
 }
 
-/* Seeds are whole numbers from zero on, and those of the members follow each other. */
+/* Fails if the seed of the last member, seed + members - 1, overflows. */
 static tu_status check_seeds(const tu__ensemble *e) {
     int64_t seed = e->config.settings.seed, last;
     if (!__builtin_add_overflow(seed, e->config.members - 1, &last)) return TU_OK;
-    return tu_fail(TU_INVALID, "--seed %lld: %lld members have seeds from there on, which cannot be counted",
+    return tu_fail(TU_INVALID,
+                   "--seed %lld is too large for %lld members: the seed of the last member overflows",
                    (long long)seed, (long long)e->config.members);
 }
 
-/* ---- A new one ---- */
+/* ---- New ensemble ---- */
 
-static tu_status keep_string(tu__ensemble *e, const char *text, const char **kept) {
-    *kept = tu__arena_string(&e->arena, text ? text : "");
-    return *kept ? TU_OK : TU_NO_MEMORY;
+static tu_status copy_string(tu__ensemble *e, const char *text, const char **copy) {
+    *copy = tu__arena_string(&e->arena, text ? text : "");
+    return *copy ? TU_OK : TU_NO_MEMORY;
 }
 
-/* The configuration of a member as a plan of it came to be; what it points to dies with the plan. */
-static tu_status keep_config(tu__ensemble *e, const tu__run_config *planned) {
+/* Copies the configuration of a planned member. Its strings belong to the plan, so they are copied too. */
+static tu_status copy_config(tu__ensemble *e, const tu__run_config *planned) {
     tu__run_config *c = &e->config;
-    const char **texts[] = {&c->model,    &c->data,       &c->init,      &c->graph_digest,
-                            &c->set.name, &c->set.origin, &c->set.digest};
+    const char **texts[] = {&c->model,        &c->data,           &c->init,          &c->graph_digest,
+                            &c->dataset.name, &c->dataset.origin, &c->dataset.digest};
     int64_t members = c->members;
     *c = *planned;
     c->members = members;
-    c->network = NULL; /* the plan's, and only needed to build graphs */
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TU_TRY(keep_string(e, *texts[i], texts[i]));
-    const char **names = tu__arena_alloc(&e->arena, (size_t)c->set.classes * sizeof *names);
+    c->network = NULL; /* belongs to the plan and is only needed to build graphs */
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TU_TRY(copy_string(e, *texts[i], texts[i]));
+    const char **names = tu__arena_alloc(&e->arena, (size_t)c->dataset.classes * sizeof *names);
     if (!names) return TU_NO_MEMORY;
-    for (int64_t i = 0; i < c->set.classes; i++) TU_TRY(keep_string(e, c->set.class_names[i], &names[i]));
-    c->set.class_names = names;
+    for (int64_t i = 0; i < c->dataset.classes; i++)
+        TU_TRY(copy_string(e, c->dataset.class_names[i], &names[i]));
+    c->dataset.class_names = names;
     tu_train_options all = {.struct_size = sizeof all};
     tu__settings_as_options(&planned->settings, &all);
-    return tu__settings_decide("", &all, &e->arena, &c->settings);
+    return tu__settings_resolve("", &all, &e->arena, &c->settings);
 }
 
-/* A plan of the first member: refuses what any member would be refused for, before anything is written. `begun`: the
- * configuration of an ensemble that goes on, or NULL. */
+/* Plans the first member, so that errors which any member would hit are found before anything is written. `resumed`:
+ * the configuration of a resumed ensemble, or NULL. */
 static tu_status plan_member(const tu__ensemble *e, const char *model, const char *data,
-                             const tu_train_options *given, const tu__run_config *begun,
+                             const tu_train_options *given, const tu__run_config *resumed,
                              tu__trainer *planned) {
     tu_train_options o = *given;
     o.out = NULL;
     o.resume = false;
     o.devices = e->devices[0].text;
-    return tu__trainer_plan(planned, model, data, &o, begun);
+    return tu__trainer_plan(planned, model, data, &o, resumed);
 }
 
-/* Whether it fits into the device's memory, which a plan does not ask. */
-static tu_status try_member(tu__trainer *planned) {
+/* Compiles the programs, which fails if they do not fit into the device's memory. A plan does not check that. */
+static tu_status compile_member(tu__trainer *planned) {
     tu__stepper_close(&planned->stepper);
     return tu__stepper_open(&planned->graphs, &planned->config, &planned->stepper);
 }
 
-static tu_status decide(tu__ensemble *e, const char *model, const char *data) {
+static tu_status resolve_config(tu__ensemble *e, const char *model, const char *data) {
     tu__trainer planned;
     tu_status status = plan_member(e, model, data, &e->options, NULL, &planned);
-    if (status == TU_OK) status = try_member(&planned);
-    if (status == TU_OK) status = keep_config(e, &planned.config);
+    if (status == TU_OK) status = compile_member(&planned);
+    if (status == TU_OK) status = copy_config(e, &planned.config);
     tu__text_append(&e->notices, planned.notices.data, planned.notices.length);
     tu__trainer_end(&planned);
     TU_TRY(status);
-    return keep_string(e, e->options.devices ? e->options.devices : "all", &e->config.settings.devices);
+    return copy_string(e, e->options.devices ? e->options.devices : "all", &e->config.settings.devices);
 }
 
-static tu_status begin_new(tu__ensemble *e, const char *model, const char *data) {
-    if (e->options.out && tu__run_folder_holds_run(e->options.out))
+static tu_status start_new(tu__ensemble *e, const char *model, const char *data) {
+    if (e->options.out && tu__run_folder_has_run(e->options.out))
         return tu_fail(TU_INVALID,
-                       "'%s' holds a run already: go on with it by --resume, or give another --out",
+                       "'%s' already contains a run: continue it with --resume, or choose another --out",
                        e->options.out);
     TU_TRY(tu__device_specs(e->options.devices, &e->device_count, e->devices));
-    TU_TRY(decide(e, model, data));
+    TU_TRY(resolve_config(e, model, data));
     TU_TRY(check_seeds(e));
-    TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.set.name, &e->folder));
-    e->made = true;
+    TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.dataset.name, &e->folder));
+    e->created = true;
     return tu__run_config_save(&e->folder, &e->config);
 }
 
-/* ---- One that goes on ---- */
+/* ---- Resumed ensemble ---- */
 
 static tu_status check_same(const tu__ensemble *e, const char *folder, const char *model, const char *data,
                             int64_t members) {
     if (e->config.members == 0)
         return tu_fail(TU_INVALID,
-                       "--ensemble with --resume: '%s' is the run of one network; leave --ensemble out",
+                       "--ensemble with --resume: '%s' contains a run of one network; remove --ensemble",
                        folder);
     if (members && members != e->config.members)
-        return tu_fail(TU_INVALID, "--ensemble %lld with --resume: the ensemble in '%s' has %lld members",
+        return tu_fail(TU_INVALID,
+                       "--resume cannot change --ensemble to %lld: the ensemble in '%s' has %lld members",
                        (long long)members, folder, (long long)e->config.members);
     if (model && strcmp(model, e->config.model) != 0)
-        return tu_fail(TU_INVALID, "model '%s' with --resume: the ensemble in '%s' trains '%s'", model,
+        return tu_fail(TU_INVALID,
+                       "--resume cannot change the model to '%s': the ensemble in '%s' trains '%s'", model,
                        folder, e->config.model);
     if (data && strcmp(data, e->config.data) != 0)
-        return tu_fail(TU_INVALID, "--data '%s' with --resume: the ensemble in '%s' was begun on '%s'", data,
-                       folder, e->config.data);
+        return tu_fail(TU_INVALID,
+                       "--resume cannot change --data to '%s': the ensemble in '%s' was started on '%s'",
+                       data, folder, e->config.data);
     return TU_OK;
 }
 
 static int64_t count_missing(const tu__ensemble *e) {
     int64_t missing = 0;
     for (int64_t i = 0; i < e->config.members; i++)
-        missing += !tu__run_folder_holds_run(tu__member_folder(e->folder.path, i).text);
+        missing += !tu__run_folder_has_run(tu__member_folder(e->folder.path, i).text);
     return missing;
 }
 
-/* A run folder is data, and may come from anybody: code that its config.json names is compiled and run only when the user
- * names it too. Members that were begun need none, since their graphs are in their folders. */
+/* A run folder is data and may come from anybody: code that its config.json names is compiled and run only if the
+ * user names it too. Started members do not need the code, because their graphs are in their folders. */
 static tu_status check_code_named(const tu__ensemble *e, const char *model, int64_t missing) {
-    if (model || !tu__names_code(e->config.model)) return TU_OK;
+    if (model || !tu_model_is_file(e->config.model)) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "'%s': %lld of %lld members have not begun and need the code that its config.json names, "
-        "'%.300s', which is not run unasked: if you trust it, 'tutti train %.300s --resume --out %s'",
+        "'%s': %lld of %lld members are not started yet and need the code named in config.json, '%.300s', which is not run automatically: if you trust it, run 'tutti train %.300s --resume --out %s'",
         e->folder.path, (long long)missing, (long long)e->config.members, e->config.model, e->config.model,
         e->folder.path);
 }
 
-/* Whether members that never began would be of the same network and the same images as the others. `model`: as the user
+/* Checks that the missing members would train the same network on the same images as the others. `model`: as the user
  * gave it, or NULL. */
 static tu_status check_missing(const tu__ensemble *e, const char *model) {
     int64_t missing = count_missing(e);
@@ -186,19 +187,18 @@ static tu_status check_missing(const tu__ensemble *e, const char *model) {
         plan_member(e, e->config.model, *e->config.data ? e->config.data : NULL, &o, &e->config, &planned);
     if (status == TU_OK && strcmp(planned.config.graph_digest, e->config.graph_digest) != 0)
         status =
-            tu_fail(TU_INVALID, "model '%s' is not the network any more that the ensemble was begun with",
-                    e->config.model);
-    if (status == TU_OK && strcmp(planned.config.set.digest, e->config.set.digest) != 0)
-        status =
-            tu_fail(TU_INVALID,
-                    "the set '%s' is not the one the ensemble was begun with: its digest is %.12s, was %.12s",
-                    planned.config.set.name, planned.config.set.digest, e->config.set.digest);
+            tu_fail(TU_INVALID, "model '%s' has changed since the ensemble was started", e->config.model);
+    if (status == TU_OK && strcmp(planned.config.dataset.digest, e->config.dataset.digest) != 0)
+        status = tu_fail(
+            TU_INVALID,
+            "data set '%s' has changed since the ensemble was started: its digest is %.12s, expected %.12s",
+            planned.config.dataset.name, planned.config.dataset.digest, e->config.dataset.digest);
     tu__trainer_end(&planned);
     return status;
 }
 
-static tu_status begin_again(tu__ensemble *e, const char *folder, const char *model, const char *data,
-                             int64_t members) {
+static tu_status resume(tu__ensemble *e, const char *folder, const char *model, const char *data,
+                        int64_t members) {
     TU_TRY(tu__run_folder_open(folder, &e->folder));
     TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
     TU_TRY(check_same(e, folder, model, data, members));
@@ -210,22 +210,22 @@ static tu_status begin_again(tu__ensemble *e, const char *folder, const char *mo
     return tu__run_config_save(&e->folder, &e->config);
 }
 
-/* ---- Which of the two ---- */
+/* ---- Start or resume ---- */
 
-static tu_status begin(tu__ensemble *e, const char *model, const char *data, int64_t members) {
-    TU_TRY(check_number(members, e->options.resume));
+static tu_status start_or_resume(tu__ensemble *e, const char *model, const char *data, int64_t members) {
+    TU_TRY(check_member_count(members, e->options.resume));
     TU_TRY(check_options(&e->options));
     e->config.members = members;
     if (!model || !*model)
-        return tu_fail(TU_INVALID, "no model to train: expected a name, a C file or a run folder");
-    if (!e->options.resume) return begin_new(e, model, data);
-    if (e->options.out && tu__run_folder_holds_run(e->options.out))
-        return begin_again(e, e->options.out, model, data, members);
-    if (e->options.out && members) return begin_new(e, model, data);
-    return begin_again(e, model, NULL, data, members);
+        return tu_fail(TU_INVALID, "no model given: expected a name, a C file or a run folder");
+    if (!e->options.resume) return start_new(e, model, data);
+    if (e->options.out && tu__run_folder_has_run(e->options.out))
+        return resume(e, e->options.out, model, data, members);
+    if (e->options.out && members) return start_new(e, model, data);
+    return resume(e, model, NULL, data, members);
 }
 
-static tu_status make_members(tu__ensemble *e) {
+static tu_status allocate_members(tu__ensemble *e) {
     size_t count = (size_t)e->config.members;
     e->members = tu__alloc_array(count, sizeof *e->members, "the members of an ensemble");
     e->results = tu__alloc_array(count, sizeof *e->results, "the results of an ensemble");
@@ -241,11 +241,11 @@ static tu_status make_members(tu__ensemble *e) {
     return TU_OK;
 }
 
-/* ---- The whole ---- */
+/* ---- Training ---- */
 
-static void tell_result(tu__ensemble *e, tu_ensemble_result *result) {
+static void fill_result(tu__ensemble *e, tu_ensemble_result *result) {
     tu_ensemble_result full = {
-        .member_count = e->config.members, .seconds = tu__now() - e->began, .internal = e->results};
+        .member_count = e->config.members, .seconds = tu__now() - e->start_time, .internal = e->results};
     memcpy(full.folder, e->folder.path, strlen(e->folder.path) + 1);
     for (int64_t i = 0; i < full.member_count; i++)
         full.stopped = full.stopped || e->results[i].stopped || !*e->results[i].digest;
@@ -253,18 +253,18 @@ static void tell_result(tu__ensemble *e, tu_ensemble_result *result) {
     e->results = NULL;
 }
 
-/* An ensemble of which no member could begin was a mistake of the user's, of which nothing stays. */
+/* Removes the new folder if no member could start: the user made a mistake, and nothing is worth keeping. */
 static void discard_if_empty(tu__ensemble *e) {
-    bool begun = !e->made;
-    for (int64_t i = 0; e->members && i < e->config.members; i++) begun = begun || e->members[i].begun;
-    if (begun) return;
+    bool started = !e->created;
+    for (int64_t i = 0; e->members && i < e->config.members; i++) started = started || e->members[i].started;
+    if (started) return;
     tu__disk_in_use()->unlink(tu__path_in(e->folder.path, "config.json").text);
     rmdir(tu__path_in(e->folder.path, "members").text);
     tu__run_folder_discard(&e->folder);
 }
 
-/* What was decided for all of them; each ends with a zero. */
-static void tell_notices(const tu__ensemble *e) {
+/* Reports the notices that concern all members; each ends with a zero byte. */
+static void report_notices(const tu__ensemble *e) {
     tu_train_report report = {.struct_size = sizeof report, .event = TU_TRAIN_NOTICE};
     for (size_t at = 0; at < e->notices.length; at += strlen(report.message) + 1) {
         report.message = e->notices.data + at;
@@ -272,10 +272,10 @@ static void tell_notices(const tu__ensemble *e) {
     }
 }
 
-static void end(tu__ensemble *e) {
+static void free_ensemble(tu__ensemble *e) {
     tu__run_folder_close(&e->folder);
-    pthread_mutex_destroy(&e->beginning);
-    pthread_mutex_destroy(&e->telling);
+    pthread_mutex_destroy(&e->start_lock);
+    pthread_mutex_destroy(&e->report_lock);
     tu__free(e->members);
     tu__free(e->results);
     tu__text_free(&e->notices);
@@ -283,8 +283,8 @@ static void end(tu__ensemble *e) {
     tu__free(e);
 }
 
-/* Members are given a device each by its name, so none of them knows that a card was meant. */
-static void tell_unused_card(const tu__ensemble *e) {
+/* Reports why "all" devices did not include a GPU. Members get their device by name and cannot detect this. */
+static void report_unused_gpu(const tu__ensemble *e) {
     const char *why =
         tu__asks_for_all(e->config.settings.devices) && strncmp(e->devices[0].text, "cpu", 3) == 0
             ? tu__unused_card()
@@ -295,14 +295,14 @@ static void tell_unused_card(const tu__ensemble *e) {
 
 static tu_status train(tu__ensemble *e, const char *model, const char *data, int64_t members,
                        tu_ensemble_result *result) {
-    TU_TRY(begin(e, model, data, members));
-    tell_unused_card(e);
-    tell_notices(e);
-    e->began = tu__now();
-    tu_status status = make_members(e);
+    TU_TRY(start_or_resume(e, model, data, members));
+    report_unused_gpu(e);
+    report_notices(e);
+    e->start_time = tu__now();
+    tu_status status = allocate_members(e);
     if (status == TU_OK) status = tu__ensemble_run(e);
     if (status != TU_OK) discard_if_empty(e);
-    if (status == TU_OK && result) tell_result(e, result);
+    if (status == TU_OK && result) fill_result(e, result);
     return status;
 }
 
@@ -314,10 +314,10 @@ tu_status tu_train_ensemble_with(const char *model, const char *data, int64_t me
     if (!e) return TU_NO_MEMORY;
     *e = (tu__ensemble){.arena = {.purpose = "an ensemble's configuration"}};
     tu__copy_options(&e->options, sizeof e->options, options);
-    pthread_mutex_init(&e->beginning, NULL);
-    pthread_mutex_init(&e->telling, NULL);
+    pthread_mutex_init(&e->start_lock, NULL);
+    pthread_mutex_init(&e->report_lock, NULL);
     tu_status status = train(e, model, data, members, result);
-    end(e);
+    free_ensemble(e);
     return status;
 }
 

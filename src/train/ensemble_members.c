@@ -1,8 +1,10 @@
-/* Training the members of an ensemble: a thread a device, which trains the members of that device one after another.
+/* Trains the members of an ensemble: one thread per device, which trains the members of that device one after
+ * another.
  *
- * Members share nothing but the caller's ear and the stop flag, and both are touched with `telling` held: the caller is
- * told by one thread at a time, and a member sees the flag by a copy of its own, which it takes whenever it tells. They
- * begin one at a time, since beginning compiles and makes folders; from there on they run at once. */
+ * Members share only the caller's watch function and the stop flag; both are accessed while holding `report_lock`.
+ * Only one thread at a time calls the watch function. A member reads a copy of the stop flag, which is updated
+ * whenever the member reports. Members start one at a time, because that compiles programs and creates folders; then
+ * they train in parallel. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,12 +13,13 @@
 #include "train/ensemble.h"
 #include "train/trainer.h"
 
-/* ---- Telling ---- */
+/* ---- Reports ---- */
 
-/* What all members together came to, as far as they have told. */
-static tu_train_report sum_up(const tu__ensemble *e, int64_t speaker, const tu_train_report *own) {
+/* Returns a report on all members: sums of steps and speeds, means of loss and accuracy over the members that have
+ * reported. `reporter` is the member that sent `own`. */
+static tu_train_report summarize(const tu__ensemble *e, int64_t reporter, const tu_train_report *own) {
     tu_train_report all = *own;
-    int64_t made = 0, told = 0;
+    int64_t completed = 0, reported = 0;
     all.step = all.steps = 0;
     all.epoch = all.epochs = all.loss = all.accuracy = all.images_per_second = 0;
     for (int64_t i = 0; i < e->config.members; i++) {
@@ -25,67 +28,67 @@ static tu_train_report sum_up(const tu__ensemble *e, int64_t speaker, const tu_t
         all.steps += m->latest.steps;
         all.epoch += m->latest.epoch / (double)e->config.members;
         all.epochs += m->latest.epochs / (double)e->config.members;
-        if (!m->begun || m->latest.step == m->first_step) continue;
-        made += m->latest.step - m->first_step;
-        told++;
+        if (!m->started || m->latest.step == m->first_step) continue;
+        completed += m->latest.step - m->first_step;
+        reported++;
         all.loss += m->latest.loss;
         all.accuracy += m->latest.accuracy;
-        bool trains = m->latest.step < m->latest.steps || i == speaker;
+        bool trains = m->latest.step < m->latest.steps || i == reporter;
         if (trains) all.images_per_second += m->latest.images_per_second;
     }
-    if (told) all.loss /= (double)told, all.accuracy /= (double)told;
-    all.seconds = tu__now() - e->began;
-    all.seconds_left = made > 0 ? all.seconds / (double)made * (double)(all.steps - all.step) : -1;
+    if (reported) all.loss /= (double)reported, all.accuracy /= (double)reported;
+    all.seconds = tu__now() - e->start_time;
+    all.seconds_left = completed > 0 ? all.seconds / (double)completed * (double)(all.steps - all.step) : -1;
     return all;
 }
 
-static void tell_caller(const tu__ensemble *e, tu_train_report *report, int64_t member) {
+static void call_watch(const tu__ensemble *e, tu_train_report *report, int64_t member) {
     report->members = e->config.members;
     report->member = member;
     if (e->options.watch) e->options.watch(e->options.context, report);
 }
 
-/* A tu_train_options.watch, of one member. */
-static void tell(void *context, const tu_train_report *report) {
+/* The tu_train_options.watch of one member. */
+static void report_member(void *context, const tu_train_report *report) {
     tu__member *m = context;
     tu__ensemble *e = m->ensemble;
-    pthread_mutex_lock(&e->telling);
-    if (report->event == TU_TRAIN_BEGUN) m->begun = true, m->first_step = report->step;
+    pthread_mutex_lock(&e->report_lock);
+    if (report->event == TU_TRAIN_BEGUN) m->started = true, m->first_step = report->step;
     if (report->event != TU_TRAIN_LOADING) m->latest = *report;
-    bool together = report->event == TU_TRAIN_STEPPED || report->event == TU_TRAIN_MEASURED;
-    tu_train_report told = together ? sum_up(e, m->number, report) : *report;
-    tell_caller(e, &told, m->number);
-    m->stop = tu__flag_is_up(e->options.stop);
-    pthread_mutex_unlock(&e->telling);
+    bool is_summary = report->event == TU_TRAIN_STEPPED || report->event == TU_TRAIN_MEASURED;
+    tu_train_report reported = is_summary ? summarize(e, m->number, report) : *report;
+    call_watch(e, &reported, m->number);
+    m->stop = tu__flag_is_set(e->options.stop);
+    pthread_mutex_unlock(&e->report_lock);
 }
 
-static bool stop_wanted(tu__ensemble *e) {
-    pthread_mutex_lock(&e->telling);
-    bool wanted = tu__flag_is_up(e->options.stop);
-    pthread_mutex_unlock(&e->telling);
-    return wanted;
+static bool is_stop_requested(tu__ensemble *e) {
+    pthread_mutex_lock(&e->report_lock);
+    bool requested = tu__flag_is_set(e->options.stop);
+    pthread_mutex_unlock(&e->report_lock);
+    return requested;
 }
 
-/* What is wrong with one member need not be with the next, but for its device. */
-static bool ends_queue(tu_status status) {
+/* True if the later members of the same device cannot be trained either. */
+static bool stops_device(tu_status status) {
     return status == TU_DEVICE;
 }
 
-/* Others may train on for hours: that one failed is told at once. */
-static void tell_failure(tu__member *m) {
+/* Reports a failed member at once, because the others may train for hours. */
+static void report_failure(tu__member *m) {
     char message[sizeof m->message + 64];
     snprintf(m->message, sizeof m->message, "%s", tu_message());
-    snprintf(message, sizeof message, "%s; the %s go on", m->message,
-             ends_queue(m->status) ? "members of other devices" : "other members");
+    snprintf(message, sizeof message, "%s; the %s continue", m->message,
+             stops_device(m->status) ? "members of other devices" : "other members");
     tu_train_report report = {.struct_size = sizeof report, .event = TU_TRAIN_NOTICE, .message = message};
-    pthread_mutex_lock(&m->ensemble->telling);
-    if (m->ensemble->config.members > 1 && m->begun) tell_caller(m->ensemble, &report, m->number);
-    pthread_mutex_unlock(&m->ensemble->telling);
+    pthread_mutex_lock(&m->ensemble->report_lock);
+    if (m->ensemble->config.members > 1 && m->started) call_watch(m->ensemble, &report, m->number);
+    pthread_mutex_unlock(&m->ensemble->report_lock);
 }
 
 /* ---- One member ---- */
 
-static tu_status begin_member(tu__member *m, tu__trainer *trainer) {
+static tu_status start_member(tu__member *m, tu__trainer *trainer) {
     tu__ensemble *e = m->ensemble;
     const tu__run_config *c = &e->config;
     tu_train_options o = e->options;
@@ -94,28 +97,28 @@ static tu_status begin_member(tu__member *m, tu__trainer *trainer) {
     int64_t seed = c->settings.seed + m->number;
     o.seed = seed ? seed : -1;
     o.devices = e->devices[(size_t)m->number % e->device_count].text;
-    o.watch = tell;
+    o.watch = report_member;
     o.context = m;
     o.stop = &m->stop;
-    o.resume = tu__run_folder_holds_run(path.text);
+    o.resume = tu__run_folder_has_run(path.text);
     o.init = *c->init ? c->init : NULL;
     o.out = o.resume ? NULL : path.text;
     const char *data = *c->data ? c->data : NULL;
-    pthread_mutex_lock(&e->beginning);
+    pthread_mutex_lock(&e->start_lock);
     tu_status status = tu__trainer_begin(trainer, o.resume ? path.text : c->model, data, &o, c);
-    pthread_mutex_unlock(&e->beginning);
+    pthread_mutex_unlock(&e->start_lock);
     return status;
 }
 
 static void train_member(tu__member *m) {
     tu__trainer trainer;
-    m->status = begin_member(m, &trainer);
+    m->status = start_member(m, &trainer);
     if (m->status == TU_OK) m->status = tu__trainer_run(&trainer, &m->ensemble->results[m->number]);
-    if (m->status != TU_OK) tell_failure(m);
+    if (m->status != TU_OK) report_failure(m);
     tu__trainer_end(&trainer);
 }
 
-/* ---- A device's members ---- */
+/* ---- Members of one device ---- */
 
 typedef struct device_queue {
     tu__ensemble *ensemble;
@@ -127,7 +130,8 @@ static void *train_queue(void *context) {
     const device_queue *q = context;
     tu__ensemble *e = q->ensemble;
     tu_status status = TU_OK;
-    for (int64_t i = (int64_t)q->device; i < e->config.members && !ends_queue(status) && !stop_wanted(e);
+    for (int64_t i = (int64_t)q->device;
+         i < e->config.members && !stops_device(status) && !is_stop_requested(e);
          i += (int64_t)e->device_count) {
         train_member(&e->members[i]);
         status = e->members[i].status;
@@ -135,7 +139,7 @@ static void *train_queue(void *context) {
     return NULL;
 }
 
-/* The caller's own threads are to get its signals. */
+/* Starts the threads with all signals blocked, so that only the caller's threads receive them. */
 static tu_status start_queues(size_t count, device_queue *queues, size_t *started) {
     sigset_t all, before;
     sigfillset(&all);
@@ -148,7 +152,7 @@ static tu_status start_queues(size_t count, device_queue *queues, size_t *starte
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failure) return TU_OK;
-    return tu_fail(TU_NO_MEMORY, "ensemble: thread %zu of %zu could not be started: %s; use fewer devices",
+    return tu_fail(TU_NO_MEMORY, "ensemble: cannot start thread %zu of %zu: %s; use fewer devices",
                    *started + 1, count, strerror(failure));
 }
 

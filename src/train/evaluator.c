@@ -1,8 +1,8 @@
-/* Evaluating. See evaluator.h.
+/* Evaluation. See evaluator.h.
  *
- * A device that takes many batches in one call gets all full ones so, from tables, where the set lies in memory. The graph
- * takes a fixed number of images. The last batch is filled up with copies of its first image whose label is
- * -1: no class, so they enter neither the loss nor a count. */
+ * If the device runs many batches per call and the data set is in memory, all full batches run in one call, with
+ * images from tables. The graph has a fixed batch size. The last batch is padded with copies of its first image with
+ * label -1, which is no class, so that they count in neither the loss nor the accuracy. */
 #include "train/evaluator.h"
 
 #include <inttypes.h>
@@ -11,12 +11,12 @@
 #include "base/alloc.h"
 #include "data/dataset.h"
 #include "data/validation.h"
-#include "train/sharing.h"
+#include "train/compile_options.h"
 #include "train/stepper.h"
 
-enum { MAX_PART_BYTES = 1 << 30 }; /* of a validation part that is copied together */
+enum { MAX_SPLIT_BYTES = 1 << 30 }; /* of a validation split that is copied into one array */
 
-/* What a batch gives; probabilities come last, since most do not want them. */
+/* Outputs of the graph. Probabilities come last, because they are optional. */
 enum { LOSS, CORRECT, TOP5, CLASS, PROBABILITY, RESULTS };
 static const char *const result_names[RESULTS] = {"loss", "correct", "top5", "class", "probability"};
 
@@ -27,10 +27,10 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
     size_t count = e->probability ? RESULTS : PROBABILITY;
     for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(e->graph, result_names[i]);
     if (e->probability && !tu_ok(fetch[PROBABILITY]))
-        return tu_fail(TU_UNSUPPORTED,
-                       "the evaluation graph of the run gives no probabilities: an earlier version "
-                       "of tutti began it");
-    TU_TRY(tu__sharing_options(&config->settings, e->batch, &first, &o));
+        return tu_fail(
+            TU_UNSUPPORTED,
+            "the evaluation graph of the run has no output 'probability': the run was started by an earlier version of tutti");
+    TU_TRY(tu__run_compile_options(&config->settings, e->batch, &first, &o));
     o.fetch = fetch;
     o.fetch_count = count;
     return tu_compile_with(e->graph, &e->program, &o);
@@ -38,7 +38,7 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
 
 tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool probabilities,
                              tu__evaluator *e) {
-    *e = (tu__evaluator){.graph = graph, .classes = config->set.classes};
+    *e = (tu__evaluator){.graph = graph, .classes = config->dataset.classes};
     e->images = tu__find_input(e->graph, "images");
     e->labels = tu__find_input(e->graph, "labels");
     tu_type type = tu_value_type(e->images);
@@ -51,23 +51,23 @@ tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool
     if (!e->padded || !e->labels_padded || !e->class_of || !e->images_of) return TU_NO_MEMORY;
     size_t numbers = (size_t)e->batch * (size_t)e->classes;
     if (probabilities)
-        e->probability = tu__alloc_array(numbers, sizeof *e->probability, "a batch of answers");
+        e->probability = tu__alloc_array(numbers, sizeof *e->probability, "a batch of probabilities");
     if (probabilities && !e->probability) return TU_NO_MEMORY;
     return compile(e, config);
 }
 
-static void forget_tables(tu__evaluator *e) {
+static void free_tables(tu__evaluator *e) {
     tu_table_free(e->image_table);
     tu_table_free(e->label_table);
-    void *const blocks[] = {e->rows, e->classes_of, e->corrects, e->top5s, e->losses, e->part_labels};
-    tu__free_aligned(e->part_images);
+    void *const blocks[] = {e->rows, e->classes_of, e->corrects, e->top5s, e->losses, e->split_labels};
+    tu__free_aligned(e->split_images);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tu__free(blocks[i]);
     e->tabled = NULL;
     e->image_table = e->label_table = NULL;
     e->rows = e->classes_of = e->corrects = e->top5s = NULL;
     e->losses = NULL;
-    e->part_images = NULL;
-    e->part_labels = NULL;
+    e->split_images = NULL;
+    e->split_labels = NULL;
 }
 
 void tu__evaluator_close(tu__evaluator *e) {
@@ -77,12 +77,12 @@ void tu__evaluator_close(tu__evaluator *e) {
     tu__free(e->class_of);
     tu__free(e->probability);
     tu__free(e->images_of);
-    forget_tables(e);
+    free_tables(e);
     *e = (tu__evaluator){0};
 }
 
-/* The batch as the program wants it. */
-static void fill_up(const tu__evaluator *e, const tu_batch *batch) {
+/* Pads a short batch to the batch size of the graph. */
+static void pad_batch(const tu__evaluator *e, const tu_batch *batch) {
     for (int64_t i = 0; i < e->batch; i++) {
         int64_t source = i < batch->count ? i : 0;
         memcpy(e->padded + (size_t)i * e->image_bytes,
@@ -91,23 +91,23 @@ static void fill_up(const tu__evaluator *e, const tu_batch *batch) {
     }
 }
 
-/* The graph may be a file's: that its classes are numbers says nothing of which. */
+/* Counts predictions per pair of classes. The graph may come from a file, so its class indices are checked. */
 static tu_status count_confusions(const tu__evaluator *e, int64_t count, const int32_t *labels,
                                   const int64_t *class_of, int64_t *confusion) {
     for (int64_t i = 0; i < count; i++) {
         int64_t class = class_of[i];
         if (class < 0 || class >= e->classes)
             return tu_fail(TU_CORRUPT,
-                           "the evaluation graph of the run gave class %" PRId64
-                           ": expected one of its %" PRId64,
-                           class, e->classes);
+                           "the evaluation graph of the run returned class %" PRId64
+                           ": expected 0 to %" PRId64,
+                           class, e->classes - 1);
         confusion[labels[i] * e->classes + class]++;
     }
     return TU_OK;
 }
 
-/* Those of the batch that follows the images counted so far. */
-static void keep_answers(const tu__evaluator *e, const tu_batch *batch, const tu__score *score) {
+/* Stores the probabilities and labels of the batch after those of the images counted so far. */
+static void store_probabilities(const tu__evaluator *e, const tu_batch *batch, const tu__score *score) {
     size_t row = (size_t)e->classes, first = (size_t)score->images, count = (size_t)batch->count;
     memcpy(score->probabilities + first * row, e->probability, count * row * sizeof *e->probability);
     memcpy(score->labels + first, batch->labels, count * sizeof *score->labels);
@@ -117,7 +117,7 @@ static void count_labels(const tu__evaluator *e, int64_t count, const int32_t *l
     for (int64_t i = 0; i < count; i++) e->images_of[labels[i]]++;
 }
 
-static double share_of_largest(const tu__evaluator *e, int64_t images) {
+static double largest_fraction(const tu__evaluator *e, int64_t images) {
     int64_t largest = 0;
     for (int64_t i = 0; i < e->classes; i++)
         if (e->images_of[i] > largest) largest = e->images_of[i];
@@ -127,14 +127,14 @@ static double share_of_largest(const tu__evaluator *e, int64_t images) {
 static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_batch *batch, double *losses,
                            tu__score *score) {
     bool full = batch->count == e->batch;
-    if (!full) fill_up(e, batch);
+    if (!full) pad_batch(e, batch);
     const tu_feed feeds[] = {{e->images, full ? batch->images : e->padded},
                              {e->labels, full ? batch->labels : e->labels_padded}};
     float loss;
     int64_t correct, top5;
     TU_TRY(tu_run(e->program, state, 2, feeds,
                   (void *[RESULTS]){&loss, &correct, &top5, e->class_of, e->probability}));
-    if (score->probabilities) keep_answers(e, batch, score);
+    if (score->probabilities) store_probabilities(e, batch, score);
     *losses += loss;
     score->correct += correct;
     score->top5 += top5;
@@ -144,61 +144,65 @@ static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_bat
     return count_confusions(e, batch->count, batch->labels, e->class_of, score->confusion);
 }
 
-/* ---- Many batches in one call ---- */
+/* ---- Many batches per call ---- */
 
-/* The images of a validation part, copied together: a table of all training images would be on the device twice. */
-static tu_status gather_part(tu__evaluator *e, const tu_dataset *set, const tu__image_part *part) {
-    e->part_images = tu__alloc_aligned((size_t)part->count * set->image_bytes, "the validation images");
-    e->part_labels = tu__alloc_array((size_t)part->count, sizeof *e->part_labels, "the validation labels");
-    if (!e->part_images || !e->part_labels) return TU_NO_MEMORY;
-    for (int64_t i = 0; i < part->count; i++) {
-        size_t index = (size_t)tu__image_part_index(part, i);
-        memcpy(e->part_images + (size_t)i * set->image_bytes,
-               (const unsigned char *)set->images[part->split] + index * set->image_bytes, set->image_bytes);
-        e->part_labels[i] = set->labels[part->split][index];
+/* Copies the images of a validation split into one array, because a table of all training images would be a second
+ * copy on the device. */
+static tu_status copy_split(tu__evaluator *e, const tu_dataset *dataset, const tu__image_split *split) {
+    e->split_images = tu__alloc_aligned((size_t)split->count * dataset->image_bytes, "the validation images");
+    e->split_labels = tu__alloc_array((size_t)split->count, sizeof *e->split_labels, "the validation labels");
+    if (!e->split_images || !e->split_labels) return TU_NO_MEMORY;
+    for (int64_t i = 0; i < split->count; i++) {
+        size_t index = (size_t)tu__image_split_index(split, i);
+        memcpy(e->split_images + (size_t)i * dataset->image_bytes,
+               (const unsigned char *)dataset->images[split->split] + index * dataset->image_bytes,
+               dataset->image_bytes);
+        e->split_labels[i] = dataset->labels[split->split][index];
     }
     return TU_OK;
 }
 
-static const int32_t *labels_of(const tu__evaluator *e, const tu_dataset *set) {
-    return e->part_labels ? e->part_labels : set->labels[TU_TEST];
+static const int32_t *labels_of(const tu__evaluator *e, const tu_dataset *dataset) {
+    return e->split_labels ? e->split_labels : dataset->labels[TU_TEST];
 }
 
-/* Room for all full batches, and the tables they are rows of. */
-static tu_status make_tables(tu__evaluator *e, const tu_dataset *set, const tu__image_part *part,
+/* Allocates the arrays for all full batches and creates the tables. */
+static tu_status make_tables(tu__evaluator *e, const tu_dataset *dataset, const tu__image_split *split,
                              int64_t validation) {
-    int64_t count = part->count;
-    forget_tables(e);
-    if (validation) TU_TRY(gather_part(e, set, part));
-    const void *images = validation ? e->part_images : set->images[TU_TEST];
+    int64_t count = split->count;
+    free_tables(e);
+    if (validation) TU_TRY(copy_split(e, dataset, split));
+    const void *images = validation ? e->split_images : dataset->images[TU_TEST];
     e->full = count / e->batch;
     size_t batches = (size_t)e->full, samples = batches * (size_t)e->batch;
-    e->rows = tu__alloc_array(samples, sizeof *e->rows, "the numbers of test images");
+    e->rows = tu__alloc_array(samples, sizeof *e->rows, "the indices of test images");
     e->classes_of = tu__alloc_array(samples, sizeof *e->classes_of, "the classes of test images");
     e->corrects = tu__alloc_array(batches, sizeof *e->corrects, "an evaluation");
     e->top5s = tu__alloc_array(batches, sizeof *e->top5s, "an evaluation");
     e->losses = tu__alloc_array(batches, sizeof *e->losses, "an evaluation");
     if (!e->rows || !e->classes_of || !e->corrects || !e->top5s || !e->losses) return TU_NO_MEMORY;
     for (size_t i = 0; i < samples; i++) e->rows[i] = (int64_t)i;
-    const int32_t *labels = labels_of(e, set);
-    TU_TRY(tu_table_new(images, set->image_bytes, count, &e->image_table));
+    const int32_t *labels = labels_of(e, dataset);
+    TU_TRY(tu_table_new(images, dataset->image_bytes, count, &e->image_table));
     TU_TRY(tu_table_new(labels, sizeof *labels, count, &e->label_table));
-    e->tabled = set;
+    e->tabled = dataset;
     e->tabled_validation = validation;
     return TU_OK;
 }
 
-static bool takes_tables(const tu__evaluator *e, const tu_dataset *set, const tu__image_part *part) {
+static bool can_use_tables(const tu__evaluator *e, const tu_dataset *dataset, const tu__image_split *split) {
     tu_many_report report = TU_SIZED(tu_many_report);
-    bool fits = part->split == TU_TEST || (size_t)part->count * set->image_bytes <= (size_t)MAX_PART_BYTES;
-    return set->images[part->split] && fits && part->count >= e->batch &&
+    bool fits =
+        split->split == TU_TEST || (size_t)split->count * dataset->image_bytes <= (size_t)MAX_SPLIT_BYTES;
+    return dataset->images[split->split] && fits && split->count >= e->batch &&
            tu_program_many(e->program, &report) == TU_OK && report.at_once;
 }
 
-static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *set,
-                                  const tu__image_part *part, int64_t validation, double *losses,
+static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *dataset,
+                                  const tu__image_split *split, int64_t validation, double *losses,
                                   tu__score *score) {
-    if (e->tabled != set || e->tabled_validation != validation) TU_TRY(make_tables(e, set, part, validation));
+    if (e->tabled != dataset || e->tabled_validation != validation)
+        TU_TRY(make_tables(e, dataset, split, validation));
     const tu_feed_many feeds[] = {{.input = e->images, .table = e->image_table, .rows = e->rows},
                                   {.input = e->labels, .table = e->label_table, .rows = e->rows}};
     void *fetches[RESULTS] = {e->losses, e->corrects, e->top5s, e->classes_of, score->probabilities};
@@ -208,7 +212,7 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
         score->correct += e->corrects[i];
         score->top5 += e->top5s[i];
     }
-    const int32_t *labels = labels_of(e, set);
+    const int32_t *labels = labels_of(e, dataset);
     score->images = e->full * e->batch;
     count_labels(e, score->images, labels);
     if (score->probabilities) memcpy(score->labels, labels, (size_t)score->images * sizeof *score->labels);
@@ -216,32 +220,32 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
     return count_confusions(e, score->images, labels, e->classes_of, score->confusion);
 }
 
-/* ---- All of it ---- */
+/* ---- Evaluation ---- */
 
-tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *set, int64_t validation,
+tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *dataset, int64_t validation,
                             tu__score *score) {
     *score = (tu__score){
         .confusion = score->confusion, .probabilities = score->probabilities, .labels = score->labels};
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
-    TU_TRY(tu_dataset_describe(set, &info));
+    TU_TRY(tu_dataset_describe(dataset, &info));
     double losses = 0;
-    tu_split split = validation ? TU_TRAIN : TU_TEST;
-    tu__image_part part = tu__image_part_of(&info, split, validation, true);
+    tu_split source = validation ? TU_TRAIN : TU_TEST;
+    tu__image_split split = tu__image_split_of(&info, source, validation, true);
     memset(e->images_of, 0, (size_t)e->classes * sizeof *e->images_of);
-    if (takes_tables(e, set, &part))
-        TU_TRY(run_full_batches(e, state, set, &part, validation, &losses, score));
+    if (can_use_tables(e, dataset, &split))
+        TU_TRY(run_full_batches(e, state, dataset, &split, validation, &losses, score));
     tu_loader *loader;
-    TU_TRY(tu_loader_new(set, &loader, .split = split, .batch = e->batch, .start = score->images,
+    TU_TRY(tu_loader_new(dataset, &loader, .split = source, .batch = e->batch, .start = score->images,
                          .threads = score->images ? -1 : 1, .validation = validation,
                          .validating = validation > 0));
     tu_status status = TU_OK;
-    while (status == TU_OK && score->images < part.count) {
+    while (status == TU_OK && score->images < split.count) {
         tu_batch batch = TU_SIZED(tu_batch);
         status = tu_loader_next(loader, &batch);
         if (status == TU_OK) status = run_batch(e, state, &batch, &losses, score);
     }
     tu_loader_free(loader);
     score->loss = losses / (double)score->images;
-    score->largest = share_of_largest(e, score->images);
+    score->largest = largest_fraction(e, score->images);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Weights from elsewhere: what --init does. */
+/* Initial weights from a file or another run: --init. */
 #ifndef TU__TRAIN_INITIALIZE_H
 #define TU__TRAIN_INITIALIZE_H
 
@@ -6,10 +6,11 @@
 
 #include "base/text.h"
 
-/* Sets every variable of the network that `source` (a run folder, or a safetensors file) has under the same name in the
- * same shape; where the source keeps moving averages, from those. `story` is a line for the user: what was taken, what is
- * new because its name or shape differs (a last layer for other classes), what was left over. Refuses a source from which
- * nothing fits, and a checkpoint that is damaged. */
-tu_status tu__initialize_from(const char *source, tu_state *state, tu__text *story);
+/* Sets every variable of the network for which `source` (a run folder or a safetensors file) has a tensor with the
+ * same name and shape. Uses the moving averages if the source has them. Writes one line for the user to `summary`:
+ * how many variables were loaded, which keep their initial values because no tensor matches (for example a last layer
+ * with other classes), and which tensors were unused. Fails if nothing matches, or if the source is a damaged
+ * checkpoint. */
+tu_status tu__initialize_from(const char *source, tu_state *state, tu__text *summary);
 
 #endif

@@ -1,4 +1,4 @@
-/* One place that everything a run tells goes through. See metrics.h. */
+/* Metrics of a run. See metrics.h. */
 #include "train/metrics.h"
 
 #include <stdio.h>
@@ -12,31 +12,31 @@
 #include "io/image.h"
 #include "train/metrics_log.h"
 
-enum { MAX_PICTURES = 10, MAX_IN_HISTOGRAM = 1 << 20 };
+enum { MAX_IMAGES = 10, MAX_IN_HISTOGRAM = 1 << 20 };
 
 enum output { LOG, EVENTS, CURVES, OUTPUTS };
 
 struct tu__metrics {
     const char *folder;
     tu__metrics_log log;
-    tu__event_file *events; /* NULL: none, because one could not be written */
+    tu__event_file *events; /* NULL: the file could not be written */
     tu__notice notice;
     void *context;
-    bool told[OUTPUTS]; /* whether a failure of this output was told since it last went well */
+    bool reported[OUTPUTS]; /* a failure of this output was reported and it has not succeeded since */
 };
 
-/* Tells of a failure, once until the output goes well again. */
-static bool check(tu__metrics *m, enum output output, tu_status status) {
-    if (status != TU_OK && !m->told[output]) {
+/* Reports a failure once, until the output succeeds again. Returns true on success. */
+static bool report_failure(tu__metrics *m, enum output output, tu_status status) {
+    if (status != TU_OK && !m->reported[output]) {
         char message[1024];
-        snprintf(message, sizeof message, "%s; the run goes on without", tu_message());
+        snprintf(message, sizeof message, "%s; the run continues without it", tu_message());
         m->notice(m->context, message);
     }
-    m->told[output] = status != TU_OK;
+    m->reported[output] = status != TU_OK;
     return status == TU_OK;
 }
 
-/* ---- Life ---- */
+/* ---- Opening and closing ---- */
 
 tu_status tu__metrics_open(const char *folder, int64_t step, tu__notice notice, void *context,
                            tu__metrics **metrics) {
@@ -46,27 +46,27 @@ tu_status tu__metrics_open(const char *folder, int64_t step, tu__notice notice, 
     m->folder = folder;
     m->notice = notice;
     m->context = context;
-    check(m, LOG, tu__metrics_log_open(folder, step, &m->log));
-    check(m, EVENTS, tu__event_file_new(folder, step >= 0 ? step + 1 : -1, &m->events));
+    report_failure(m, LOG, tu__metrics_log_open(folder, step, &m->log));
+    report_failure(m, EVENTS, tu__event_file_new(folder, step >= 0 ? step + 1 : -1, &m->events));
     return TU_OK;
 }
 
-/* A file of records that is torn in one place is not read beyond it: the first failure ends it. */
+/* Closes the event file after the first failure, because TensorBoard does not read beyond a damaged record. */
 static void check_event(tu__metrics *m, tu_status status) {
-    if (check(m, EVENTS, status)) return;
+    if (report_failure(m, EVENTS, status)) return;
     tu__event_file_close(m->events);
     m->events = NULL;
 }
 
 void tu__metrics_close(tu__metrics *metrics) {
     if (!metrics) return;
-    if (metrics->events) check(metrics, EVENTS, tu__event_file_close(metrics->events));
+    if (metrics->events) report_failure(metrics, EVENTS, tu__event_file_close(metrics->events));
     tu__metrics_log_close(&metrics->log);
     tu__free(metrics);
 }
 
 void tu__metrics_flush(tu__metrics *m) {
-    check(m, LOG, tu__metrics_log_flush(&m->log));
+    report_failure(m, LOG, tu__metrics_log_flush(&m->log));
     if (m->events) check_event(m, tu__event_file_flush(m->events));
 }
 
@@ -77,7 +77,7 @@ static void add_scalar(tu__metrics *m, int64_t step, const char *tag, double val
 }
 
 void tu__metrics_training(tu__metrics *m, const tu_train_report *r) {
-    check(m, LOG, tu__metrics_log_add(&m->log, r));
+    report_failure(m, LOG, tu__metrics_log_add(&m->log, r));
     add_scalar(m, r->step, "train/loss", r->loss);
     add_scalar(m, r->step, "train/accuracy", r->accuracy);
     add_scalar(m, r->step, "rate", r->rate);
@@ -89,14 +89,14 @@ static tu_status draw_curves(const tu__metrics *m) {
     const struct {
         const char *label;
         const tu__series *series;
-    } told[] = {{"training", &m->log.train}, {"validation", &m->log.validation}, {"test", &m->log.test}};
+    } sources[] = {{"training", &m->log.train}, {"validation", &m->log.validation}, {"test", &m->log.test}};
     tu__curve losses[3], accuracies[3];
     size_t count = 0;
     for (size_t i = 0; i < 3; i++) {
-        const tu__series *s = told[i].series;
+        const tu__series *s = sources[i].series;
         if (i > 0 && s->count == 0) continue;
         losses[count] = (tu__curve){
-            .label = told[i].label, .count = s->count, .x = s->epoch, .y = s->loss, .dots = i > 0};
+            .label = sources[i].label, .count = s->count, .x = s->epoch, .y = s->loss, .dots = i > 0};
         accuracies[count] = losses[count];
         accuracies[count++].y = s->accuracy;
     }
@@ -111,13 +111,13 @@ static tu_status draw_curves(const tu__metrics *m) {
     const char *slash = strrchr(m->folder, '/');
     tu_status status = tu__chart_svg(&svg, slash && slash[1] ? slash + 1 : m->folder, 2, panels);
     if (status == TU_OK)
-        status = tu__save_file(tu__path_in(m->folder, "curves.svg").text, tu__text_string(&svg), svg.length);
+        status = tu_file_save(tu__path_in(m->folder, "curves.svg").text, tu__text_string(&svg), svg.length);
     tu__text_free(&svg);
     return status;
 }
 
 void tu__metrics_evaluation(tu__metrics *m, const tu_train_report *r) {
-    check(m, LOG, tu__metrics_log_add(&m->log, r));
+    report_failure(m, LOG, tu__metrics_log_add(&m->log, r));
     if (r->event == TU_TRAIN_VALIDATED) {
         add_scalar(m, r->step, "validation/loss", r->validation_loss);
         add_scalar(m, r->step, "validation/accuracy", r->validation_accuracy);
@@ -131,12 +131,13 @@ void tu__metrics_evaluation(tu__metrics *m, const tu_train_report *r) {
 }
 
 void tu__metrics_draw(tu__metrics *m) {
-    check(m, CURVES, draw_curves(m));
+    report_failure(m, CURVES, draw_curves(m));
 }
 
-/* ---- Variables, graph, pictures ---- */
+/* ---- Variables, graph, images ---- */
 
-/* Every so-manieth number of a large variable: a histogram needs no more. */
+/* Records a histogram of a variable. Samples large variables with a stride, so that at most MAX_IN_HISTOGRAM elements
+ * are used. */
 static tu_status add_histogram(tu__metrics *m, int64_t step, const tu__named_tensor *tensor) {
     int64_t count = tu_shape_elements(tensor->type.shape);
     int64_t stride = count / MAX_IN_HISTOGRAM + 1, kept = (count + stride - 1) / stride;
@@ -164,7 +165,7 @@ void tu__metrics_graph(tu__metrics *m, const tu_graph *graph) {
     if (m->events) check_event(m, tu__event_graph(m->events, graph));
 }
 
-/* Pixels as bytes: those of f32 images are taken as 0 … 1, one that is no number as 0. */
+/* Converts pixels to bytes. f32 pixels in [0, 1] map to [0, 255]; NaN becomes 0. */
 static void to_bytes(tu_dtype dtype, const void *image, size_t count, uint8_t *bytes) {
     for (size_t i = 0; i < count; i++) {
         double pixel = tu__load(dtype, image, (int64_t)i) * (dtype == TU_U8 ? 1 : 255);
@@ -172,16 +173,16 @@ static void to_bytes(tu_dtype dtype, const void *image, size_t count, uint8_t *b
     }
 }
 
-static tu_status add_picture(tu__metrics *m, const tu_dataset *set, const tu_dataset_info *info,
-                             int64_t index, void *image, uint8_t *bytes) {
+static tu_status add_image(tu__metrics *m, const tu_dataset *dataset, const tu_dataset_info *info,
+                           int64_t index, void *image, uint8_t *bytes) {
     int32_t label;
     void *png;
     size_t size;
     char tag[128];
-    TU_TRY(tu_dataset_read(set, TU_TRAIN, index, image, &label));
+    TU_TRY(tu_dataset_read(dataset, TU_TRAIN, index, image, &label));
     to_bytes(info->dtype, image, (size_t)(info->height * info->width * info->channels), bytes);
-    tu__image picture = {info->height, info->width, info->channels, bytes};
-    TU_TRY(tu__image_encode_png(&picture, &png, &size));
+    tu__image encoded = {info->height, info->width, info->channels, bytes};
+    TU_TRY(tu__image_encode_png(&encoded, &png, &size));
     snprintf(tag, sizeof tag, "sample/%d: %.80s", (int)index, info->class_names[label]);
     tu_status status =
         tu__event_image(m->events, 0, tag, info->height, info->width, info->channels, png, size);
@@ -189,17 +190,17 @@ static tu_status add_picture(tu__metrics *m, const tu_dataset *set, const tu_dat
     return status;
 }
 
-void tu__metrics_images(tu__metrics *m, const tu_dataset *set) {
+void tu__metrics_images(tu__metrics *m, const tu_dataset *dataset) {
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
-    if (tu_dataset_describe(set, &info) != TU_OK) return;
+    if (tu_dataset_describe(dataset, &info) != TU_OK) return;
     if (!m->events || (info.channels != 1 && info.channels != 3)) return;
     size_t pixels = (size_t)(info.height * info.width * info.channels);
-    void *image = tu__alloc_aligned(pixels * tu_dtype_size(info.dtype), "a picture");
-    uint8_t *bytes = tu__alloc(pixels, "a picture");
+    void *image = tu__alloc_aligned(pixels * tu_dtype_size(info.dtype), "an image");
+    uint8_t *bytes = tu__alloc(pixels, "an image");
     tu_status status = image && bytes ? TU_OK : TU_NO_MEMORY;
-    for (int64_t i = 0; status == TU_OK && i < MAX_PICTURES && i < info.count[TU_TRAIN]; i++)
-        status = add_picture(m, set, &info, i, image, bytes);
+    for (int64_t i = 0; status == TU_OK && i < MAX_IMAGES && i < info.count[TU_TRAIN]; i++)
+        status = add_image(m, dataset, &info, i, image, bytes);
     tu__free_aligned(image);
     tu__free(bytes);
-    if (status != TU_UNSUPPORTED) check_event(m, status); /* a build without libpng shows no pictures */
+    if (status != TU_UNSUPPORTED) check_event(m, status); /* builds without libpng record no images */
 }

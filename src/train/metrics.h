@@ -1,6 +1,6 @@
-/* What a run tells while it goes on: metrics.jsonl, TensorBoard's event file, curves.svg.
+/* Records the progress of a run: metrics.jsonl, TensorBoard's event file, curves.svg.
  *
- * None of it is needed to train. A write that fails is told once for each file, as a notice, and the run goes on. */
+ * Training does not need these files. If a write fails, a notice reports it once per file, and the run continues. */
 #ifndef TU__TRAIN_METRICS_H
 #define TU__TRAIN_METRICS_H
 
@@ -13,25 +13,25 @@ typedef struct tu__metrics tu__metrics;
 
 typedef void (*tu__notice)(void *context, const char *message);
 
-/* Opens the logs of a run that goes on after `step` (-1: begins): what they say of later steps is dropped. */
+/* Opens the logs of a run that resumes after `step` (-1: a new run). Drops their entries of later steps. */
 tu_status tu__metrics_open(const char *folder, int64_t step, tu__notice notice, void *context,
                            tu__metrics **metrics);
 void tu__metrics_close(tu__metrics *metrics);
-/* What was told so far is on the disk when this returns: before a checkpoint, which stands for it. */
+/* Flushes everything recorded so far to the disk. Called before a checkpoint is written. */
 void tu__metrics_flush(tu__metrics *metrics);
 
-/* One line, one point of each curve. */
+/* Records a measurement: one line in the log, one point of each curve. */
 void tu__metrics_training(tu__metrics *metrics, const tu_train_report *report);
-/* Likewise for an evaluation, of the validation part or of the test images as the report's event says; draws the curves
- * again. */
+/* Records an evaluation of the validation or the test split (according to the report's event) and redraws the
+ * curves. */
 void tu__metrics_evaluation(tu__metrics *metrics, const tu_train_report *report);
-/* Draws the curves as they are, where there is nothing to evaluate on. */
+/* Redraws the curves. Used if the run has nothing to evaluate on. */
 void tu__metrics_draw(tu__metrics *metrics);
-/* Histograms of the network's variables, from the state's snapshot, which is taken if need be. */
+/* Records histograms of the network's variables. Takes the snapshot if it was not taken yet. */
 void tu__metrics_histograms(tu__metrics *metrics, int64_t step, const tu_state *state,
                             tu__snapshot *snapshot);
-/* Once, when a run begins: the graph, and a few pictures of the set. */
+/* Record, once at the start of a run, the graph and a few images of the data set. */
 void tu__metrics_graph(tu__metrics *metrics, const tu_graph *graph);
-void tu__metrics_images(tu__metrics *metrics, const tu_dataset *set);
+void tu__metrics_images(tu__metrics *metrics, const tu_dataset *dataset);
 
 #endif

@@ -42,9 +42,9 @@ static tu_status add_point(tu__series *series, double epoch, double loss, double
 
 static const struct line_kind {
     tu_train_event event;
-    const char *loss, *accuracy, *top5; /* members of the object; no top5 in training */
-    size_t series;                      /* in the log … */
-    size_t losses;                      /* … and in a report: the first of the numbers above */
+    const char *loss, *accuracy, *top5; /* JSON keys; no top5 for training */
+    size_t series;                      /* offset of the series in tu__metrics_log */
+    size_t losses; /* offset in tu_train_report of the loss, which accuracy and top5 follow */
 } kinds[] = {
     {TU_TRAIN_MEASURED, "loss", "accuracy", NULL, offsetof(tu__metrics_log, train),
      offsetof(tu_train_report, loss)},
@@ -65,47 +65,47 @@ static const struct line_kind *kind_of(tu_train_event event) {
     return &kinds[0];
 }
 
-/* Loss, accuracy and top-5 stand one behind the other in a report. */
+/* Returns the loss, accuracy and top-5 fields of the report, which are consecutive. */
 static const double *numbers_of(const tu_train_report *r, const struct line_kind *kind) {
     return (const double *)((const char *)r + kind->losses);
 }
 
-/* ---- Reading what is there ---- */
+/* ---- Reading an existing log ---- */
 
 static double number_in(const tu__json_value *line, const char *key) {
     const tu__json_value *value = tu__json_member(line, key);
     return value && value->kind == TU__JSON_NUMBER ? value->number : NAN;
 }
 
-/* Takes a line's point; false for one that is none of ours or of a later step. */
-static bool take_line(tu__metrics_log *log, const char *text, size_t length, int64_t step) {
+/* Adds the point of a line to its series. Returns false if the line cannot be parsed or belongs to a later step. */
+static bool read_line(tu__metrics_log *log, const char *text, size_t length, int64_t step) {
     tu__arena arena = {.purpose = "a line of metrics.jsonl"};
     const tu__json_value *line;
-    bool good = tu__json_parse(&arena, "metrics.jsonl", text, length, &line) == TU_OK;
-    const tu__json_value *at = good ? tu__json_member(line, "step") : NULL;
-    good = at && at->is_integer && at->integer <= step;
-    for (size_t i = 0; good && i < KINDS; i++)
+    bool valid = tu__json_parse(&arena, "metrics.jsonl", text, length, &line) == TU_OK;
+    const tu__json_value *at = valid ? tu__json_member(line, "step") : NULL;
+    valid = at && at->is_integer && at->integer <= step;
+    for (size_t i = 0; valid && i < KINDS; i++)
         if (tu__json_member(line, kinds[i].loss)) {
-            good = add_point(series_of(log, &kinds[i]), number_in(line, "epoch"),
-                             number_in(line, kinds[i].loss), number_in(line, kinds[i].accuracy)) == TU_OK;
+            valid = add_point(series_of(log, &kinds[i]), number_in(line, "epoch"),
+                              number_in(line, kinds[i].loss), number_in(line, kinds[i].accuracy)) == TU_OK;
             break;
         }
     tu__arena_free(&arena);
-    return good;
+    return valid;
 }
 
-/* The lines up to `step`: their number of bytes in `*kept`. */
-static void take_lines(tu__metrics_log *log, const char *text, size_t length, int64_t step, size_t *kept) {
+/* Reads the lines up to `step`. Stores their size in bytes in `*kept`. */
+static void read_lines(tu__metrics_log *log, const char *text, size_t length, int64_t step, size_t *kept) {
     *kept = 0;
     while (*kept < length) {
         const char *end = memchr(text + *kept, '\n', length - *kept);
-        if (!end || !take_line(log, text + *kept, (size_t)(end - text) - *kept, step)) return;
+        if (!end || !read_line(log, text + *kept, (size_t)(end - text) - *kept, step)) return;
         *kept = (size_t)(end - text) + 1;
     }
 }
 
-/* The whole file; freed with tu__free. A file that is not there has no bytes. */
-static tu_status read_whole(const char *path, char **text, size_t *length) {
+/* Reads the whole file; the caller frees `*text` with tu__free. A missing file has length 0. */
+static tu_status read_file(const char *path, char **text, size_t *length) {
     *text = NULL;
     *length = 0;
     FILE *file = fopen(path, "rb");
@@ -127,13 +127,13 @@ static tu_status read_whole(const char *path, char **text, size_t *length) {
     return status;
 }
 
-static tu_status keep_until(tu__metrics_log *log, int64_t step) {
+static tu_status drop_later_lines(tu__metrics_log *log, int64_t step) {
     char *text;
     size_t length, kept;
-    TU_TRY(read_whole(log->path.text, &text, &length));
-    take_lines(log, text, length, step, &kept);
-    /* A new file too: saving it, unlike opening it, puts its name on the disk. */
-    tu_status status = !text || kept < length ? tu__save_file(log->path.text, text ? text : "", kept) : TU_OK;
+    TU_TRY(read_file(log->path.text, &text, &length));
+    read_lines(log, text, length, step, &kept);
+    /* A new file is saved as well: unlike opening it, this also flushes its directory entry to the disk. */
+    tu_status status = !text || kept < length ? tu_file_save(log->path.text, text ? text : "", kept) : TU_OK;
     log->size = (off_t)kept;
     tu__free(text);
     return status;
@@ -143,7 +143,7 @@ static tu_status keep_until(tu__metrics_log *log, int64_t step) {
 
 tu_status tu__metrics_log_open(const char *folder, int64_t step, tu__metrics_log *log) {
     *log = (tu__metrics_log){.path = tu__path_in(folder, "metrics.jsonl"), .fd = -1};
-    TU_TRY(keep_until(log, step));
+    TU_TRY(drop_later_lines(log, step));
     log->fd = tu__disk_in_use()->open(log->path.text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->fd >= 0) return TU_OK;
     return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(errno));
@@ -157,33 +157,33 @@ void tu__metrics_log_close(tu__metrics_log *log) {
     *log = (tu__metrics_log){.fd = -1};
 }
 
-static double digits(double value, double unit) {
+static double round_to(double value, double unit) {
     return round(value / unit) * unit;
 }
 
 static void write_line(tu__text *text, const tu_train_report *r) {
-    tu__json json = tu__json_to_text(text);
-    tu__json_begin_object(&json, NULL);
-    tu__json_i64(&json, "step", r->step);
-    tu__json_f64(&json, "epoch", digits(r->epoch, 1e-6));
-    tu__json_f64(&json, "seconds", digits(r->seconds, 1e-3));
+    tu_json json = tu__json_to_text(text);
+    tu_json_begin_object(&json, NULL);
+    tu_json_i64(&json, "step", r->step);
+    tu_json_f64(&json, "epoch", round_to(r->epoch, 1e-6));
+    tu_json_f64(&json, "seconds", round_to(r->seconds, 1e-3));
     const struct line_kind *kind = kind_of(r->event);
     const double *numbers = numbers_of(r, kind);
-    tu__json_f64(&json, kind->loss, numbers[0]);
-    tu__json_f64(&json, kind->accuracy, numbers[1]);
+    tu_json_f64(&json, kind->loss, numbers[0]);
+    tu_json_f64(&json, kind->accuracy, numbers[1]);
     if (kind->top5) {
-        tu__json_f64(&json, kind->top5, numbers[2]);
+        tu_json_f64(&json, kind->top5, numbers[2]);
     } else {
-        tu__json_f64(&json, "rate", r->rate);
-        tu__json_f64(&json, "gradient_norm", r->gradient_norm);
-        tu__json_f64(&json, "images_per_second", digits(r->images_per_second, 0.1));
+        tu_json_f64(&json, "rate", r->rate);
+        tu_json_f64(&json, "gradient_norm", r->gradient_norm);
+        tu_json_f64(&json, "images_per_second", round_to(r->images_per_second, 0.1));
     }
-    tu__json_end_object(&json);
+    tu_json_end_object(&json);
     tu__text_append(text, "\n", 1);
 }
 
 static tu_status append(tu__metrics_log *log, const char *bytes, size_t size) {
-    if (log->fd < 0) return TU_OK; /* it could not be opened, which was told */
+    if (log->fd < 0) return TU_OK; /* opening it failed, which was reported */
     for (size_t done = 0; done < size;) {
         ssize_t written = tu__disk_in_use()->write(log->fd, bytes + done, size - done);
         if (written < 0 && errno == EINTR) continue;

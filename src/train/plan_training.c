@@ -1,10 +1,10 @@
-/* tu_plan_training: a run that is prepared as far as the plan of its step, for those who ask what it would need. */
+/* tu_plan_training: prepares a run up to the plan of its step, to report how much memory it needs. */
 #include "base/alloc.h"
 #include "base/sized.h"
 #include "train/trainer.h"
 
-/* Bytes on all devices; 0 for no program. */
-static uint64_t need_of(const tu_program *program) {
+/* Returns the bytes needed on all devices; 0 if ` program` is NULL. */
+static uint64_t bytes_needed(const tu_program *program) {
     tu_memory_report report = TU_SIZED(tu_memory_report);
     uint64_t bytes = 0;
     for (size_t i = 0; program && i < tu_program_device_count(program); i++)
@@ -12,11 +12,11 @@ static uint64_t need_of(const tu_program *program) {
     return bytes;
 }
 
-static const tu_program *heaviest(const tu__stepper *s) {
-    const tu_program *programs[] = {s->full.program, s->rest.program, s->apply}, *most = programs[0];
+static const tu_program *largest_program(const tu__stepper *s) {
+    const tu_program *programs[] = {s->full.program, s->rest.program, s->apply}, *largest = programs[0];
     for (size_t i = 1; i < sizeof programs / sizeof *programs; i++)
-        if (need_of(programs[i]) > need_of(most)) most = programs[i];
-    return most;
+        if (bytes_needed(programs[i]) > bytes_needed(largest)) largest = programs[i];
+    return largest;
 }
 
 tu_status tu_plan_training_with(const char *model, const char *data, tu_train_plan *plan,
@@ -33,11 +33,11 @@ tu_status tu_plan_training_with(const char *model, const char *data, tu_train_pl
         return status;
     }
     const tu__settings *s = &t->config.settings;
-    full.program = heaviest(&t->stepper);
+    full.program = largest_program(&t->stepper);
     full.batch = s->batch;
     full.accumulate = s->accumulate;
     full.precision = s->precision;
-    full.set = t->set;
+    full.set = t->dataset;
     TU__GIVE_SIZED(plan, full);
     return TU_OK;
 }

@@ -1,8 +1,8 @@
-/* tu_predict: what a run's network says of pictures, or what those of an ensemble say on average; tu_predict_images: of
- * images in memory.
+/* tu_predict: classifies an image file with a run's network, or with the average of an ensemble. tu_predict_images:
+ * the same for images in memory.
  *
- * A picture of any size is fitted to the size of the set's images in the way image folders are (data/fit.h); what follows,
- * the network's own preprocessing, is part of its graph. */
+ * An image file is cropped and resized to the size of the data set's images, like those of image folders
+ * (data/fit.h). The network's own preprocessing is part of its graph. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,34 +10,34 @@
 #include "data/fit.h"
 #include "graph/graph.h"
 #include "io/image.h"
+#include "train/compile_options.h"
 #include "train/ensemble.h"
-#include "train/sharing.h"
 #include "train/stepper.h"
-#include "train/trained.h"
+#include "train/trained_model.h"
 
 typedef struct network {
-    tu__trained trained;
+    tu__trained_model trained;
     tu_program *program;
     tu_value images;
 } network;
 
 struct tu_predictor {
-    tu__arena arena;       /* what the configuration's strings live in */
+    tu__arena arena;       /* holds the strings of `config` */
     tu__run_config config; /* of the run, or of the ensemble */
-    size_t count;          /* of networks opened */
+    size_t count;          /* number of networks opened */
     network *networks;
-    void *image;   /* what they are fed with */
-    float *answer; /* of one network, a number a class */
+    void *image;        /* input of the networks */
+    float *probability; /* probabilities from one network, one per class */
 };
 
 static tu_status open_network(network *n, const char *folder, const tu_trained_options *o) {
-    TU_TRY(tu__trained_open(folder, "predict", o, &n->trained));
+    TU_TRY(tu__trained_model_open(folder, "predict", o, &n->trained));
     tu_graph *graph = n->trained.graph;
     tu__device_spec first;
     tu_compile_options compiling;
     n->images = tu__find_input(graph, "images");
     tu_value probability = tu_find_output(graph, "probability");
-    TU_TRY(tu__sharing_options(&n->trained.config.settings, 1, &first, &compiling));
+    TU_TRY(tu__run_compile_options(&n->trained.config.settings, 1, &first, &compiling));
     compiling.fetch = &probability;
     compiling.fetch_count = 1;
     return tu_compile_with(graph, &n->program, &compiling);
@@ -54,13 +54,14 @@ static tu_status open_members(tu_predictor *p, const char *folder, const tu_trai
 
 static tu_status open_predictor(tu_predictor *p, const char *folder, const tu_trained_options *o) {
     TU_TRY(tu__run_config_load(folder, &p->arena, &p->config));
-    const tu_dataset_info *set = &p->config.set;
-    size_t pixels = (size_t)(set->height * set->width * set->channels);
+    const tu_dataset_info *dataset = &p->config.dataset;
+    size_t pixels = (size_t)(dataset->height * dataset->width * dataset->channels);
     size_t count = p->config.members ? (size_t)p->config.members : 1;
-    p->image = tu__alloc_aligned(pixels * tu_dtype_size(set->dtype), "a picture");
-    p->answer = tu__alloc_array((size_t)set->classes, sizeof *p->answer, "an answer");
+    p->image = tu__alloc_aligned(pixels * tu_dtype_size(dataset->dtype), "an image");
+    p->probability =
+        tu__alloc_array((size_t)dataset->classes, sizeof *p->probability, "the probabilities of an image");
     p->networks = tu__alloc_array(count, sizeof *p->networks, "a predictor");
-    if (!p->image || !p->answer || !p->networks) return TU_NO_MEMORY;
+    if (!p->image || !p->probability || !p->networks) return TU_NO_MEMORY;
     if (p->config.members) return open_members(p, folder, o);
     return open_network(&p->networks[p->count++], folder, o);
 }
@@ -85,29 +86,29 @@ void tu_predictor_free(tu_predictor *p) {
     if (!p) return;
     for (size_t i = 0; i < p->count; i++) {
         tu_program_free(p->networks[i].program);
-        tu__trained_close(&p->networks[i].trained);
+        tu__trained_model_close(&p->networks[i].trained);
     }
     tu__free(p->networks);
-    tu__free(p->answer);
+    tu__free(p->probability);
     tu__free_aligned(p->image);
     tu__arena_free(&p->arena);
     tu__free(p);
 }
 
 int64_t tu_predictor_classes(const tu_predictor *p, const char *const **names) {
-    if (names) *names = p->config.set.class_names;
-    return p->config.set.classes;
+    if (names) *names = p->config.dataset.class_names;
+    return p->config.dataset.classes;
 }
 
-static size_t pixels_of(const tu_dataset_info *set) {
-    return (size_t)(set->height * set->width * set->channels);
+static size_t pixels_of(const tu_dataset_info *dataset) {
+    return (size_t)(dataset->height * dataset->width * dataset->channels);
 }
 
-/* The picture's bytes as the set's type: f32 sets hold pixels of 0 … 1. */
-static void take_pixels(tu_predictor *p, const uint8_t *pixels) {
-    const tu_dataset_info *set = &p->config.set;
-    size_t count = pixels_of(set);
-    if (set->dtype == TU_U8) {
+/* Copies 8-bit pixels to `image` in the data set's type; f32 data sets have pixels in [0, 1]. */
+static void set_pixels(tu_predictor *p, const uint8_t *pixels) {
+    const tu_dataset_info *dataset = &p->config.dataset;
+    size_t count = pixels_of(dataset);
+    if (dataset->dtype == TU_U8) {
         memcpy(p->image, pixels, count);
         return;
     }
@@ -115,53 +116,53 @@ static void take_pixels(tu_predictor *p, const uint8_t *pixels) {
     for (size_t i = 0; i < count; i++) numbers[i] = (float)pixels[i] / 255;
 }
 
-static tu_status fit(tu_predictor *p, const tu__image *picture) {
-    const tu_dataset_info *set = &p->config.set;
-    uint8_t *pixels = tu__alloc(pixels_of(set), "a picture");
+static tu_status fit_to_input(tu_predictor *p, const tu__image *file_image) {
+    const tu_dataset_info *dataset = &p->config.dataset;
+    uint8_t *pixels = tu__alloc(pixels_of(dataset), "an image");
     if (!pixels) return TU_NO_MEMORY;
-    tu_status status = tu__fit_image(picture, set->height, set->width, set->channels, pixels);
-    if (status == TU_OK) take_pixels(p, pixels);
+    tu_status status = tu__fit_image(file_image, dataset->height, dataset->width, dataset->channels, pixels);
+    if (status == TU_OK) set_pixels(p, pixels);
     tu__free(pixels);
     return status;
 }
 
-/* The mean of what the networks say of the picture in `image`, in their order. */
-static tu_status ask_all(tu_predictor *p, float *probabilities) {
-    int64_t classes = p->config.set.classes;
+/* Runs all networks on `image` and stores the mean of their probabilities, summed in their order. */
+static tu_status run_networks(tu_predictor *p, float *probabilities) {
+    int64_t classes = p->config.dataset.classes;
     for (int64_t k = 0; k < classes; k++) probabilities[k] = 0;
     for (size_t i = 0; i < p->count; i++) {
         network *n = &p->networks[i];
         const tu_feed feed = {n->images, p->image};
-        TU_TRY(tu_run(n->program, n->trained.state, 1, &feed, (void *[]){p->answer}));
-        for (int64_t k = 0; k < classes; k++) probabilities[k] += p->answer[k] / (float)p->count;
+        TU_TRY(tu_run(n->program, n->trained.state, 1, &feed, (void *[]){p->probability}));
+        for (int64_t k = 0; k < classes; k++) probabilities[k] += p->probability[k] / (float)p->count;
     }
     return TU_OK;
 }
 
 tu_status tu_predict(tu_predictor *p, const char *file, float *probabilities) {
-    int64_t channels = p->config.set.channels;
+    int64_t channels = p->config.dataset.channels;
     if (channels != 1 && channels != 3)
         return tu_fail(TU_UNSUPPORTED,
-                       "the run was trained on images of %" PRId64 " channels: pictures have 1 or 3",
+                       "the run was trained on images of %" PRId64 " channels: image files have 1 or 3",
                        channels);
-    tu__image picture;
-    TU_TRY(tu__image_load(file, (int)channels, &picture));
-    tu_status status = fit(p, &picture);
-    tu__image_free(&picture);
-    return status == TU_OK ? ask_all(p, probabilities) : status;
+    tu__image file_image;
+    TU_TRY(tu__image_load(file, (int)channels, &file_image));
+    tu_status status = fit_to_input(p, &file_image);
+    tu__image_free(&file_image);
+    return status == TU_OK ? run_networks(p, probabilities) : status;
 }
 
 /* ---- Images in memory ---- */
 
 tu_type tu_predictor_input(const tu_predictor *p) {
-    const tu_dataset_info *set = &p->config.set;
-    return (tu_type){set->dtype, TU_SHAPE(set->height, set->width, set->channels)};
+    const tu_dataset_info *dataset = &p->config.dataset;
+    return (tu_type){dataset->dtype, TU_SHAPE(dataset->height, dataset->width, dataset->channels)};
 }
 
-/* Image `index`, floats, as the set's type. */
-static tu_status take_floats(tu_predictor *p, int64_t index, const float *numbers) {
-    size_t count = pixels_of(&p->config.set);
-    if (p->config.set.dtype == TU_F32) {
+/* Copies float pixels to `image` in the data set's type. `index` is for messages. */
+static tu_status set_floats(tu_predictor *p, int64_t index, const float *numbers) {
+    size_t count = pixels_of(&p->config.dataset);
+    if (p->config.dataset.dtype == TU_F32) {
         memcpy(p->image, numbers, count * sizeof *numbers);
         return TU_OK;
     }
@@ -170,8 +171,7 @@ static tu_status take_floats(tu_predictor *p, int64_t index, const float *number
         if (!(numbers[i] >= 0 && numbers[i] <= 1))
             return tu_fail(TU_INVALID,
                            "image %" PRId64
-                           ": pixel %zu is %g, expected 0 to 1: the run was trained on bytes, "
-                           "for which floats of 0 to 1 stand",
+                           ": pixel %zu is %g: expected 0 to 1, because the run was trained on 8-bit images",
                            index, i, (double)numbers[i]);
         bytes[i] = (uint8_t)(numbers[i] * 255 + 0.5f);
     }
@@ -180,19 +180,21 @@ static tu_status take_floats(tu_predictor *p, int64_t index, const float *number
 
 tu_status tu_predict_images(tu_predictor *p, tu_dtype dtype, const void *images, int64_t count,
                             float *probabilities) {
-    size_t pixels = pixels_of(&p->config.set);
+    size_t pixels = pixels_of(&p->config.dataset);
     if (dtype != TU_U8 && dtype != TU_F32)
-        return tu_fail(TU_INVALID, "images of %s cannot be predicted: expected u8 or f32",
-                       tu_dtype_name(dtype));
+        return tu_fail(TU_INVALID, "images have dtype %s: expected u8 or f32", tu_dtype_name(dtype));
     if (count < 0 || (count > 0 && (!images || !probabilities)))
-        return tu_fail(TU_INVALID,
-                       "%" PRId64 " images to predict: expected images and room for their answers", count);
+        return tu_fail(
+            TU_INVALID,
+            "cannot predict %" PRId64
+            " images: expected a count of at least 0, and pointers to the images and to their probabilities",
+            count);
     for (int64_t i = 0; i < count; i++) {
         if (dtype == TU_U8)
-            take_pixels(p, (const uint8_t *)images + (size_t)i * pixels);
+            set_pixels(p, (const uint8_t *)images + (size_t)i * pixels);
         else
-            TU_TRY(take_floats(p, i, (const float *)images + (size_t)i * pixels));
-        TU_TRY(ask_all(p, probabilities + i * p->config.set.classes));
+            TU_TRY(set_floats(p, i, (const float *)images + (size_t)i * pixels));
+        TU_TRY(run_networks(p, probabilities + i * p->config.dataset.classes));
     }
     return TU_OK;
 }

@@ -1,8 +1,8 @@
-/* Preparing a run: new, or the continuation of one. See trainer.h.
+/* Prepares a new run, or resumes an existing one. See trainer.h.
  *
- * A new run is first made whole in memory (settings, set, graphs, programs, state), then on disk: a mistake of the
- * user's leaves no folder behind. config.json is written last, so a folder that has one is complete. A resumed run takes
- * the lock first and then decides nothing: settings, graphs and state come from its folder. */
+ * A new run is first built in memory (settings, data set, graphs, programs, state), then written to disk, so that a
+ * user error leaves no folder behind. config.json is written last: a folder that contains it is complete. A resumed
+ * run takes the lock first and loads settings, graphs and state from its folder. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,6 @@
 #include <tutti/model.h>
 
 #include "base/alloc.h"
-#include "base/file_name.h"
 #include "base/save.h"
 #include "graph/graph.h"
 #include "train/initialize.h"
@@ -19,12 +18,13 @@
 #include "train/trainer.h"
 
 enum {
-    MAX_VALIDATION = 5000, /* images, unless a part was asked for: an accuracy is then known to about 1% */
-    LEAST_STEPS = 300,     /* of a run whose length nobody gave … */
-    EVALUATIONS = 20,      /* … and how often it is then evaluated and saved, about */
+    MAX_VALIDATION =
+        5000, /* default maximum of images in the validation split: the error of the accuracy is then about 1% */
+    MIN_STEPS = 300,         /* minimum number of steps if neither --epochs nor --steps is given */
+    TARGET_EVALUATIONS = 20, /* approximate number of evaluations and checkpoints of such a short run */
 };
 
-void tu__trainer_tell(tu__trainer *t, tu_train_event event, const char *message) {
+void tu__trainer_report(tu__trainer *t, tu_train_event event, const char *message) {
     t->report.struct_size = sizeof t->report;
     t->report.event = event;
     t->report.message = message;
@@ -33,24 +33,25 @@ void tu__trainer_tell(tu__trainer *t, tu_train_event event, const char *message)
     t->report.message = NULL;
 }
 
-/* A refusal is one line: what would be said before it is only said when there is none. */
+/* Reports a notice. While the run is being prepared, notices are queued, so that a failed call reports only its
+ * error. */
 void tu__trainer_notice(void *trainer, const char *message) {
     tu__trainer *t = trainer;
-    if (t->begun)
-        tu__trainer_tell(t, TU_TRAIN_NOTICE, message);
+    if (t->started)
+        tu__trainer_report(t, TU_TRAIN_NOTICE, message);
     else
         tu__text_append(&t->notices, message, strlen(message) + 1);
 }
 
-static void tell_notices(tu__trainer *t) {
-    t->begun = true;
+static void report_notices(tu__trainer *t) {
+    t->started = true;
     for (size_t at = 0; at < t->notices.length; at += strlen(t->notices.data + at) + 1)
-        tu__trainer_tell(t, TU_TRAIN_NOTICE, t->notices.data + at);
+        tu__trainer_report(t, TU_TRAIN_NOTICE, t->notices.data + at);
 }
 
-/* ---- The set ---- */
+/* ---- Data set ---- */
 
-static void tell_loading(void *context, const char *what, int64_t done, int64_t total) {
+static void report_loading(void *context, const char *what, int64_t done, int64_t total) {
     tu__trainer *t = context;
     if (!t->options.watch) return;
     tu_train_report report = {.struct_size = sizeof report,
@@ -61,94 +62,97 @@ static void tell_loading(void *context, const char *what, int64_t done, int64_t 
     t->options.watch(t->options.context, &report);
 }
 
-/* A set of the caller's own was opened by other options. */
-static tu_status check_own_set(const tu__settings *s) {
+/* Fails if options were given that only apply to a data set opened by tu_train. */
+static tu_status check_caller_dataset(const tu__settings *s) {
     if (!s->skip_bad && !*s->ignore_label) return TU_OK;
-    return tu_fail(TU_INVALID, "%s with a set of the program's own: expected one that 'data' names",
-                   s->skip_bad ? "--skip-bad" : "--ignore-label");
+    return tu_fail(
+        TU_INVALID,
+        "%s cannot be applied to a data set passed as .set: set it when you open the data set, or pass its name as 'data'",
+        s->skip_bad ? "--skip-bad" : "--ignore-label");
 }
 
-static void tell_about_set(tu__trainer *t) {
+static void report_dataset_notices(tu__trainer *t) {
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     char message[160];
-    if (t->ensemble) return; /* told once for all members */
-    if (tu_dataset_describe(t->set, &info) != TU_OK) return;
+    if (t->ensemble) return; /* reported once for all members */
+    if (tu_dataset_describe(t->dataset, &info) != TU_OK) return;
     if (info.skipped) {
-        snprintf(message, sizeof message, "pictures that cannot be read and are left out (--skip-bad): %lld",
+        snprintf(message, sizeof message, "unreadable images skipped (--skip-bad): %lld",
                  (long long)info.skipped);
         tu__trainer_notice(t, message);
     }
     if (info.ignored) {
-        snprintf(message, sizeof message, "images of label %.20s, which are left out (--ignore-label): %lld",
+        snprintf(message, sizeof message, "images with label %.20s skipped (--ignore-label): %lld",
                  t->config.settings.ignore_label, (long long)info.ignored);
         tu__trainer_notice(t, message);
     }
     if (info.notice) tu__trainer_notice(t, info.notice);
 }
 
-/* `height`, `width`: of the images of a folder; sets with a size of their own keep it. `validation`: whether the set's own
- * validation part is wanted. */
-static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int64_t width, bool validation) {
+/* Opens the data set. `height`, `width`: target size of the images of a folder; other data sets keep their size.
+ * `validation`: also load the data set's own validation split. */
+static tu_status open_dataset(tu__trainer *t, const char *data, int64_t height, int64_t width,
+                              bool validation) {
     const tu__settings *s = &t->config.settings;
     bool ignores;
     int64_t label;
     TU_TRY(tu__read_ignore_label(s->ignore_label, &ignores, &label));
-    t->set = t->options.set;
-    if (t->set) return check_own_set(s);
+    t->dataset = t->options.set;
+    if (t->dataset) return check_caller_dataset(s);
     if (!data || !*data)
-        return tu_fail(TU_INVALID,
-                       "no data to train on: expected --data with cifar10, mnist, generated, a folder of "
-                       "images or a pair of .npy files");
+        return tu_fail(
+            TU_INVALID,
+            "no training data: expected --data with cifar10, mnist, generated, a folder of images or a pair of .npy files");
     TU_TRY(tu_dataset_open(data, &t->opened, .height = height, .width = width, .offline = t->options.offline,
-                           .progress = tell_loading, .context = t, .validation = validation,
+                           .progress = report_loading, .context = t, .validation = validation,
                            .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL));
-    t->set = t->opened;
-    tell_about_set(t);
+    t->dataset = t->opened;
+    report_dataset_notices(t);
     return TU_OK;
 }
 
-/* ---- A new run: what it is ---- */
+/* ---- New run: configuration ---- */
 
 static tu_status copy_string(tu__trainer *t, const char *given, const char **copy) {
     *copy = tu__arena_string(&t->arena, given ? given : "");
     return *copy ? TU_OK : TU_NO_MEMORY;
 }
 
-/* The network that `model` names, or that the file of that name defines. */
-static tu_status find_network(tu__run_config *config, const char *model, tu_model_options *own) {
+/* Finds the network that `model` names, or that the C file `model` defines. */
+static tu_status find_network(tu__run_config *config, const char *model, tu_model_options *defaults) {
     config->network = model;
-    if (tu__names_code(model)) TU_TRY(tu_model_load(model, &config->network));
-    return tu_model_defaults(config->network, own);
+    if (tu_model_is_file(model)) TU_TRY(tu_model_load(model, &config->network));
+    return tu_model_defaults(config->network, defaults);
 }
 
-/* Whether somebody said what the validation part is; else it is the set's own, where it has one. A member has that of its
- * ensemble. */
-static bool validation_given(const tu__trainer *t) {
-    if (t->ensemble) return t->ensemble->set.validation == 0;
+/* True if the user or the recipe chose a validation split. Otherwise the data set's own is used, if any. A member
+ * uses that of its ensemble. */
+static bool is_validation_given(const tu__trainer *t) {
+    if (t->ensemble) return t->ensemble->dataset.validation == 0;
     const tu_train_options *recipe = tu__recipe_find(t->config.settings.recipe, t->config.network);
     return t->options.validation != 0 || (recipe && recipe->validation != 0);
 }
 
-/* What is chosen by the validation part needs one. */
+/* Early stopping and periodic evaluation need a validation split. */
 static tu_status check_validation(const tu__trainer *t) {
     const tu__settings *s = &t->config.settings;
-    if (t->config.looks_at_test || tu__validation_images(&t->config) > 0) return TU_OK;
+    if (t->config.selects_on_test || tu__validation_images(&t->config) > 0) return TU_OK;
     if (s->early_stop <= 0 && (t->options.evaluate_every <= 0 || t->ensemble)) return TU_OK;
-    return tu_fail(TU_INVALID,
-                   "%s without a validation part: it would have to look at the test images; add --validation "
-                   "0.1, or leave it out",
-                   s->early_stop > 0 ? "--early-stop" : "--evaluate-every");
+    const char *option = s->early_stop > 0 ? "--early-stop" : "--evaluate-every";
+    return tu_fail(TU_INVALID, "%s needs a validation split: add --validation 0.1, or remove %s", option,
+                   option);
 }
 
-/* A part that nobody asked for is the set's own, or no larger than it needs to be. */
-static tu_status settle_validation(tu__trainer *t) {
+/* Chooses the validation split. Default: the data set's own, else a fraction of the training images, at most
+ * MAX_VALIDATION. */
+static tu_status choose_validation_split(tu__trainer *t) {
     tu__run_config *config = &t->config;
-    bool given = validation_given(t);
-    if (!given && config->set.validation)
-        config->settings.validation = (double)config->set.validation;
+    bool given = is_validation_given(t);
+    if (!given && config->dataset.validation)
+        config->settings.validation = (double)config->dataset.validation;
     else if (!given && tu__validation_images(config) > MAX_VALIDATION)
         config->settings.validation = MAX_VALIDATION;
-    if (given) config->set.validation = 0; /* of a set of the caller's own: a part was asked for instead */
+    if (given) config->dataset.validation = 0; /* the requested split replaces the data set's own */
     return check_validation(t);
 }
 
@@ -156,61 +160,62 @@ static int64_t round_up(int64_t number, int64_t unit) {
     return (number - 1) / unit * unit + unit;
 }
 
-/* The epochs of a recipe are meant for thousands of images: of forty they would be a handful of steps. Evaluations and
- * checkpoints stay as few as those of a run of some epochs. */
-static tu_status settle_length(tu__trainer *t) {
+/* Raises the number of epochs for small data sets: the epochs of a recipe assume thousands of images and would be a
+ * few steps for forty. Also limits the number of evaluations and checkpoints. */
+static tu_status choose_length(tu__trainer *t) {
     tu__run_config *config = &t->config;
     tu__settings *s = &config->settings;
-    if (t->options.epochs || t->options.steps || config->steps >= LEAST_STEPS) return TU_OK;
+    if (t->options.epochs || t->options.steps || config->steps >= MIN_STEPS) return TU_OK;
     int64_t before = s->epochs, epoch = config->steps_per_epoch;
-    s->epochs = round_up(LEAST_STEPS, epoch) / epoch;
-    int64_t every = round_up(s->epochs * epoch / EVALUATIONS, epoch);
+    s->epochs = round_up(MIN_STEPS, epoch) / epoch;
+    int64_t every = round_up(s->epochs * epoch / TARGET_EVALUATIONS, epoch);
     if (!s->evaluate_every) s->evaluate_every = every;
     if (!s->checkpoint_every) s->checkpoint_every = every;
     char message[200];
-    snprintf(message, sizeof message,
-             "the set is small, %lld images to train on: %lld epochs instead of %lld, for at least %d steps; "
-             "--epochs gives another number",
-             (long long)tu__training_images(config), (long long)s->epochs, (long long)before, LEAST_STEPS);
+    snprintf(
+        message, sizeof message,
+        "the data set is small (%lld training images): training %lld epochs instead of %lld, for at least %d steps; set --epochs to change this",
+        (long long)tu__training_images(config), (long long)s->epochs, (long long)before, MIN_STEPS);
     tu__trainer_notice(t, message);
     return tu__run_config_count(config);
 }
 
-static tu_status decide(tu__trainer *t, const char *model, const char *data) {
+static tu_status resolve_config(tu__trainer *t, const char *model, const char *data) {
     tu__run_config *config = &t->config;
-    tu_model_options own = TU_SIZED(tu_model_options);
-    TU_TRY(find_network(config, model, &own));
-    TU_TRY(tu__settings_decide(config->network, &t->options, &t->arena, &config->settings));
+    tu_model_options defaults = TU_SIZED(tu_model_options);
+    TU_TRY(find_network(config, model, &defaults));
+    TU_TRY(tu__settings_resolve(config->network, &t->options, &t->arena, &config->settings));
     int64_t size = config->settings.image_size;
-    TU_TRY(open_set(t, data, size ? size : own.height, size ? size : own.width, !validation_given(t)));
-    config->set = TU_SIZED(tu_dataset_info);
-    TU_TRY(tu_dataset_describe(t->set, &config->set));
+    TU_TRY(open_dataset(t, data, size ? size : defaults.height, size ? size : defaults.width,
+                        !is_validation_given(t)));
+    config->dataset = TU_SIZED(tu_dataset_info);
+    TU_TRY(tu_dataset_describe(t->dataset, &config->dataset));
     TU_TRY(copy_string(t, model, &config->model));
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
     TU_TRY(copy_string(t, t->options.init, &config->init));
-    TU_TRY(settle_validation(t));
+    TU_TRY(choose_validation_split(t));
     TU_TRY(tu__run_config_count(config));
-    return settle_length(t);
+    return choose_length(t);
 }
 
-/* ---- Both kinds: programs ---- */
+/* ---- Programs ---- */
 
-/* What "all cores" came to is part of the configuration: the same bits need the same width. */
-static void settle_threads(tu__trainer *t) {
+/* Stores the number of threads that "all cores" resolved to: bit-identical results need the same number. */
+static void record_threads(tu__trainer *t) {
     tu_device_report device = TU_SIZED(tu_device_report);
     if (t->config.settings.threads == 0 && tu_program_device(t->stepper.full.program, 0, &device) == TU_OK)
         t->config.settings.threads = device.threads;
 }
 
-/* The parts of one device say the same, and are heard once. */
-static void tell_device(tu__trainer *t) {
+/* Reports notices of the devices. Logical devices of one device have the same notice, which is reported once. */
+static void report_device_notices(tu__trainer *t) {
     tu_device_report device = TU_SIZED(tu_device_report);
-    char said[320] = "";
+    char last[320] = "";
     for (size_t i = 0; i < tu_program_device_count(t->stepper.full.program) &&
                        tu_program_device(t->stepper.full.program, i, &device) == TU_OK;
          i++) {
-        if (!device.notice || strcmp(device.notice, said) == 0) continue;
-        snprintf(said, sizeof said, "%s", device.notice);
+        if (!device.notice || strcmp(device.notice, last) == 0) continue;
+        snprintf(last, sizeof last, "%s", device.notice);
         tu__trainer_notice(t, device.notice);
     }
     tu_placement_totals placed = TU_SIZED(tu_placement_totals);
@@ -218,23 +223,23 @@ static void tell_device(tu__trainer *t) {
         tu__trainer_notice(t, placed.notice);
 }
 
-static tu_status make_programs(tu__trainer *t) {
+static tu_status compile_programs(tu__trainer *t) {
     TU_TRY(tu__stepper_open(&t->graphs, &t->config, &t->stepper));
-    settle_threads(t);
-    tell_device(t);
-    TU_TRY(tu__burst_open(&t->stepper, t->set, t->config.settings.batch, &t->burst));
-    if (!t->burst.stepper) TU_TRY(tu__stepper_pick_from(&t->stepper, t->set));
-    if (t->config.set.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
+    record_threads(t);
+    report_device_notices(t);
+    TU_TRY(tu__multi_step_open(&t->stepper, t->dataset, t->config.settings.batch, &t->multi_step));
+    if (!t->multi_step.stepper) TU_TRY(tu__stepper_select_from(&t->stepper, t->dataset));
+    if (t->config.dataset.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
     return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
 }
 
-static tu_status initialize(tu__trainer *t) {
+static tu_status load_initial_weights(tu__trainer *t) {
     if (!*t->config.init) return TU_OK;
-    tu__text story = {0};
-    tu_status status = tu__initialize_from(t->config.init, t->state, &story);
-    if (status == TU_OK) tu__trainer_notice(t, tu__text_string(&story));
-    tu__text_free(&story);
+    tu__text summary = {0};
+    tu_status status = tu__initialize_from(t->config.init, t->state, &summary);
+    if (status == TU_OK) tu__trainer_notice(t, tu__text_string(&summary));
+    tu__text_free(&summary);
     return status;
 }
 
@@ -247,7 +252,7 @@ static tu_status describe_graph(tu__trainer *t) {
     return copy_string(t, digest, &t->config.graph_digest);
 }
 
-/* ---- A new run: on disk ---- */
+/* ---- New run: folder ---- */
 
 static tu_status save_kernels(const tu__trainer *t) {
     char *text = NULL;
@@ -257,13 +262,14 @@ static tu_status save_kernels(const tu__trainer *t) {
     tu_status status = tu_program_print(t->stepper.full.program, memory);
     if (fclose(memory) != 0 && status == TU_OK)
         status = tu_fail(TU_NO_MEMORY, "out of memory for the list of kernels");
-    if (status == TU_OK) status = tu__save_file(tu__path_in(t->folder.path, "kernels.txt").text, text, size);
+    if (status == TU_OK) status = tu_file_save(tu__path_in(t->folder.path, "kernels.txt").text, text, size);
     free(text);
     return status;
 }
 
-/* Weights that were drawn can be drawn again; those from elsewhere may be gone or others when the run goes on. What a
- * process that was killed right here left in the folder is not this run's. */
+/* Saves weights loaded with --init as checkpoint 0, because their file may be gone or changed when the run is
+ * resumed. Weights from an initialiser are recomputed. Removes a checkpoint 0 that a killed process left in the
+ * folder. */
 static tu_status save_initial_weights(const tu__trainer *t) {
     if (!*t->config.init) return tu__checkpoint_remove(t->folder.path, 0);
     tu__snapshot snapshot = {0};
@@ -275,72 +281,75 @@ static tu_status save_initial_weights(const tu__trainer *t) {
 }
 
 static tu_status write_folder(tu__trainer *t) {
-    TU_TRY(tu__run_folder_create(t->options.out, t->config.model, t->config.set.name, &t->folder));
-    TU_TRY(tu__run_folder_furnish(&t->folder));
+    TU_TRY(tu__run_folder_create(t->options.out, t->config.model, t->config.dataset.name, &t->folder));
+    TU_TRY(tu__run_folder_create_subfolders(&t->folder));
     TU_TRY(tu__run_graphs_save(t->folder.path, &t->graphs));
     TU_TRY(save_kernels(t));
     TU_TRY(save_initial_weights(t));
     TU_TRY(tu__run_config_save(&t->folder, &t->config));
     TU_TRY(tu__metrics_open(t->folder.path, -1, tu__trainer_notice, t, &t->metrics));
     tu__metrics_graph(t->metrics, t->graphs.step);
-    tu__metrics_images(t->metrics, t->set);
+    tu__metrics_images(t->metrics, t->dataset);
     return TU_OK;
 }
 
-static tu_status begin_new(tu__trainer *t, const char *model, const char *data) {
-    if (t->options.out && tu__run_folder_holds_run(t->options.out))
+static tu_status start_new(tu__trainer *t, const char *model, const char *data) {
+    if (t->options.out && tu__run_folder_has_run(t->options.out))
         return tu_fail(TU_INVALID,
-                       "'%s' holds a run already: go on with it by --resume, or give another --out",
+                       "'%s' already contains a run: continue it with --resume, or choose another --out",
                        t->options.out);
-    TU_TRY(decide(t, model, data));
+    TU_TRY(resolve_config(t, model, data));
     TU_TRY(tu__run_graphs_build(&t->config, &t->graphs));
     TU_TRY(describe_graph(t));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
-    TU_TRY(make_programs(t));
-    TU_TRY(initialize(t));
+    TU_TRY(compile_programs(t));
+    TU_TRY(load_initial_weights(t));
     tu_status status = write_folder(t);
     if (status != TU_OK) tu__run_folder_discard(&t->folder);
     return status;
 }
 
-/* ---- A run that goes on ---- */
+/* ---- Resumed run ---- */
 
-static tu_status check_same_set(const tu__trainer *t) {
-    const tu_dataset_info *begun = &t->config.set;
+static tu_status check_same_dataset(const tu__trainer *t) {
+    const tu_dataset_info *stored = &t->config.dataset;
     tu_dataset_info now = TU_SIZED(tu_dataset_info);
-    TU_TRY(tu_dataset_describe(t->set, &now));
-    bool same_images = begun->height == now.height && begun->width == now.width &&
-                       begun->channels == now.channels && begun->dtype == now.dtype;
-    if (same_images && strcmp(begun->digest, now.digest) == 0 && begun->classes == now.classes &&
-        begun->count[TU_TRAIN] == now.count[TU_TRAIN] && begun->count[TU_TEST] == now.count[TU_TEST] &&
-        (begun->validation == 0 || begun->validation == now.validation))
+    TU_TRY(tu_dataset_describe(t->dataset, &now));
+    bool same_images = stored->height == now.height && stored->width == now.width &&
+                       stored->channels == now.channels && stored->dtype == now.dtype;
+    if (same_images && strcmp(stored->digest, now.digest) == 0 && stored->classes == now.classes &&
+        stored->count[TU_TRAIN] == now.count[TU_TRAIN] && stored->count[TU_TEST] == now.count[TU_TEST] &&
+        (stored->validation == 0 || stored->validation == now.validation))
         return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "the set '%s' is not the one the run was begun with: its digest is %.12s (%lld images), was %.12s (%lld)",
-        now.name, now.digest, (long long)now.count[TU_TRAIN], begun->digest,
-        (long long)begun->count[TU_TRAIN]);
+        "data set '%s' has changed since the run was started: its digest is %.12s (%lld images), expected %.12s (%lld images)",
+        now.name, now.digest, (long long)now.count[TU_TRAIN], stored->digest,
+        (long long)stored->count[TU_TRAIN]);
 }
 
-static tu_status check_same_words(const tu__trainer *t, const char *folder, const char *model,
-                                  const char *data) {
+static tu_status check_same_arguments(const tu__trainer *t, const char *folder, const char *model,
+                                      const char *data) {
     if (model && strcmp(model, t->config.model) != 0)
-        return tu_fail(TU_INVALID, "model '%s' with --resume: the run in '%s' trains '%s'", model, folder,
-                       t->config.model);
+        return tu_fail(TU_INVALID, "--resume cannot change the model to '%s': the run in '%s' trains '%s'",
+                       model, folder, t->config.model);
     if (data && strcmp(data, t->config.data) != 0)
-        return tu_fail(TU_INVALID, "--data '%s' with --resume: the run in '%s' was begun on '%s'", data,
+        return tu_fail(TU_INVALID,
+                       "--resume cannot change --data to '%s': the run in '%s' was started on '%s'", data,
                        folder, t->config.data);
     if (t->options.init && strcmp(t->options.init, t->config.init) != 0)
-        return tu_fail(TU_INVALID, "--init '%s' with --resume: the run in '%s' has its weights",
+        return tu_fail(TU_INVALID,
+                       "--init '%s' cannot be used with --resume: the run in '%s' already has weights",
                        t->options.init, folder);
     return TU_OK;
 }
 
-/* The number of threads was that of the devices before: others have their own. */
-static tu_status take_settings(tu__trainer *t) {
+/* Applies the settings of a resume. The stored number of threads belongs to the old devices: with other devices it is
+ * reset. */
+static tu_status apply_settings(tu__trainer *t) {
     tu__settings *s = &t->config.settings;
     int64_t images = tu__training_images(&t->config);
-    if (t->options.batch > images) t->options.batch = images; /* as when the run began */
+    if (t->options.batch > images) t->options.batch = images; /* limited like at the start of the run */
     const char *before = s->devices;
     TU_TRY(tu__settings_resume(s, &t->options, &t->arena));
     if (!t->options.threads && strcmp(before, s->devices) != 0) s->threads = 0;
@@ -352,112 +361,114 @@ static tu_status load_state(tu__trainer *t) {
     TU_TRY(tu__checkpoint_load_newest(t->folder.path, &t->config, t->state, &t->progress, &found,
                                       tu__trainer_notice, t));
     if (found || !*t->config.init) return TU_OK;
-    return tu_fail(TU_CORRUPT,
-                   "run '%s' has no checkpoint any more, not even that of the weights it began with: begin "
-                   "another run with --init '%s'",
-                   t->folder.path, t->config.init);
+    return tu_fail(
+        TU_CORRUPT,
+        "run '%s' has no checkpoint left, not even its initial weights: start a new run with --init '%s'",
+        t->folder.path, t->config.init);
 }
 
-/* What a resume may change (where the run computes, what it keeps) is what the next one begins with. */
-static tu_status record_change(const tu__trainer *t, const tu__settings *before) {
+/* Saves settings that a resume changed (devices, checkpoints to keep), so that the next resume uses them. */
+static tu_status save_changes(const tu__trainer *t, const tu__settings *before) {
     if (tu__settings_equal(&t->config.settings, before)) return TU_OK;
     TU_TRY(save_kernels(t));
     return tu__run_config_save(&t->folder, &t->config);
 }
 
-static tu_status refuse_ensemble(const tu__trainer *t, const char *folder) {
+static tu_status check_not_ensemble(const tu__trainer *t, const char *folder) {
     if (t->config.members == 0) return TU_OK;
-    return tu_fail(TU_INVALID, "'%s' is an ensemble of %lld members: tu_train_ensemble goes on with it",
+    return tu_fail(TU_INVALID, "'%s' is an ensemble of %lld members: resume it with tu_train_ensemble",
                    folder, (long long)t->config.members);
 }
 
-/* `model` and `data` may be NULL: as the run has them. */
-static tu_status begin_again(tu__trainer *t, const char *folder, const char *model, const char *data) {
+/* Resumes the run in `folder`. `model` and `data` may be NULL: as stored in the run. */
+static tu_status resume(tu__trainer *t, const char *folder, const char *model, const char *data) {
     TU_TRY(tu__run_folder_open(folder, &t->folder));
     TU_TRY(tu__run_config_load(t->folder.path, &t->arena, &t->config));
     const tu__settings before = t->config.settings;
-    TU_TRY(refuse_ensemble(t, folder));
-    TU_TRY(check_same_words(t, folder, model, data));
-    TU_TRY(take_settings(t));
-    TU_TRY(
-        open_set(t, t->config.data, t->config.set.height, t->config.set.width, t->config.set.validation > 0));
-    TU_TRY(check_same_set(t));
+    TU_TRY(check_not_ensemble(t, folder));
+    TU_TRY(check_same_arguments(t, folder, model, data));
+    TU_TRY(apply_settings(t));
+    TU_TRY(open_dataset(t, t->config.data, t->config.dataset.height, t->config.dataset.width,
+                        t->config.dataset.validation > 0));
+    TU_TRY(check_same_dataset(t));
     TU_TRY(tu__run_graphs_load(t->folder.path, &t->config, &t->graphs));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
-    TU_TRY(make_programs(t));
+    TU_TRY(compile_programs(t));
     TU_TRY(load_state(t));
-    TU_TRY(record_change(t, &before));
+    TU_TRY(save_changes(t, &before));
     return tu__metrics_open(t->folder.path, t->progress.step, tu__trainer_notice, t, &t->metrics);
 }
 
-/* ---- Which of the two ---- */
+/* ---- Start or resume ---- */
 
 static bool is_network(const char *model) {
-    tu_model_options own = TU_SIZED(tu_model_options);
-    return tu_model_defaults(model, &own) == TU_OK;
+    tu_model_options defaults = TU_SIZED(tu_model_options);
+    return tu_model_defaults(model, &defaults) == TU_OK;
 }
 
-static bool same_folder(const char *a, const char *b) {
-    struct stat of_a, of_b;
-    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
-           of_a.st_ino == of_b.st_ino;
+static bool is_same_folder(const char *a, const char *b) {
+    struct stat info_a, info_b;
+    return stat(a, &info_a) == 0 && stat(b, &info_b) == 0 && info_a.st_dev == info_b.st_dev &&
+           info_a.st_ino == info_b.st_ino;
 }
 
-/* --resume with --out: the run there goes on, or begins. A network's name stays one where a folder is called the same. */
+/* Handles --resume with --out: resumes the run in that folder, or starts one there. If `model` is both a network's
+ * name and a folder's, it means the network. */
 static tu_status resume_out(tu__trainer *t, const char *model, const char *data) {
     const char *out = t->options.out;
-    bool run_given = tu__run_folder_holds_run(model);
-    if (run_given && same_folder(model, out)) return begin_again(t, out, NULL, data);
+    bool run_given = tu__run_folder_has_run(model);
+    if (run_given && is_same_folder(model, out)) return resume(t, out, NULL, data);
     if (run_given && !is_network(model))
         return tu_fail(
             TU_INVALID,
-            "--resume with two folders: '%s' holds a run, and --out is '%s'; leave --out out to go on "
-            "with the run",
+            "--resume is ambiguous: '%s' contains a run, and --out is '%s'; remove --out to continue the run",
             model, out);
-    if (tu__run_folder_holds_run(out)) return begin_again(t, out, model, data);
-    tu__trainer_notice(t, "there is no run to go on with: one is begun");
-    return begin_new(t, model, data);
+    if (tu__run_folder_has_run(out)) return resume(t, out, model, data);
+    tu__trainer_notice(t, "no run to resume: starting a new one");
+    return start_new(t, model, data);
 }
 
-static tu_status begin(tu__trainer *t, const char *model, const char *data) {
+static tu_status start_or_resume(tu__trainer *t, const char *model, const char *data) {
     if (!model || !*model)
-        return tu_fail(TU_INVALID, "no model to train: expected a name, a C file or a run folder");
-    bool run_given = tu__run_folder_holds_run(model);
+        return tu_fail(TU_INVALID, "no model given: expected a name, a C file or a run folder");
+    bool run_given = tu__run_folder_has_run(model);
     if (!t->options.resume && run_given && !is_network(model))
-        return tu_fail(TU_INVALID,
-                       "'%s' is a run folder: go on with it by --resume, or begin from it by --init", model);
-    if (!t->options.resume) return begin_new(t, model, data);
+        return tu_fail(
+            TU_INVALID,
+            "'%s' is a run folder: continue it with --resume, or start from its weights with --init", model);
+    if (!t->options.resume) return start_new(t, model, data);
     if (t->options.out) return resume_out(t, model, data);
-    if (run_given) return begin_again(t, model, NULL, data);
-    return tu_fail(TU_NOT_FOUND,
-                   "--resume: '%s' is no run folder: expected one that has a config.json, or --out", model);
+    if (run_given) return resume(t, model, NULL, data);
+    return tu_fail(
+        TU_NOT_FOUND,
+        "--resume: '%s' is not a run folder (it has no config.json): expected a run folder, or --out", model);
 }
 
-static void clear(tu__trainer *t, const tu_train_options *options, const tu__run_config *ensemble) {
-    *t = (tu__trainer){.arena = {.purpose = "a run's configuration"}, .progress = tu__progress_begin()};
+static void init_trainer(tu__trainer *t, const tu_train_options *options, const tu__run_config *ensemble) {
+    *t = (tu__trainer){.arena = {.purpose = "a run's configuration"}, .progress = tu__progress_initial()};
     t->ensemble = ensemble;
-    t->config.looks_at_test = ensemble && ensemble->looks_at_test;
+    t->config.selects_on_test = ensemble && ensemble->selects_on_test;
     tu__copy_options(&t->options, sizeof t->options, options);
 }
 
 tu_status tu__trainer_begin(tu__trainer *t, const char *model, const char *data,
                             const tu_train_options *options, const tu__run_config *ensemble) {
-    clear(t, options, ensemble);
-    TU_TRY(begin(t, model, data));
-    tell_notices(t);
+    init_trainer(t, options, ensemble);
+    TU_TRY(start_or_resume(t, model, data));
+    report_notices(t);
     return TU_OK;
 }
 
 tu_status tu__trainer_plan(tu__trainer *t, const char *model, const char *data,
                            const tu_train_options *options, const tu__run_config *ensemble) {
-    clear(t, options, ensemble);
+    init_trainer(t, options, ensemble);
     t->plan_only = true;
-    return begin(t, model, data);
+    return start_or_resume(t, model, data);
 }
 
 void tu__trainer_end(tu__trainer *t) {
     tu__metrics_close(t->metrics);
-    tu__burst_close(&t->burst);
+    tu__multi_step_close(&t->multi_step);
     tu__stepper_close(&t->stepper);
     tu__evaluator_close(&t->evaluator);
     tu__snapshot_free(&t->snapshot);

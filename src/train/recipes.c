@@ -1,7 +1,7 @@
-/* Recipes: named lists of settings that are known to work together.
+/* Recipes: named sets of training settings.
  *
- * A recipe is an ordinary tu_train_options with some fields given. A name may have several rows: the first whose pattern
- * fits the model counts. */
+ * A recipe is a tu_train_options with some fields set. A name may have several rows: the first row whose pattern
+ * matches the model is used. */
 #include <stddef.h>
 #include <string.h>
 
@@ -10,18 +10,18 @@
 #include "train/settings.h"
 
 typedef struct recipe {
-    const char *name, *summary; /* the summary stands in a name's first row */
-    const char *models;         /* a pattern */
+    const char *name, *summary; /* summary: only in the first row of each name, NULL in the others */
+    const char *model_globs;    /* comma-separated patterns: "resnet*,wide-resnet*" */
     tu_train_options settings;
 } recipe;
 
 static const recipe recipes[] = {
     {.name = "quick",
-     .summary = "minutes to a good network (the default)",
-     .models = "mlp",
+     .summary = "trains in minutes (the default)",
+     .model_globs = "mlp",
      .settings = {.batch = 128, .epochs = 5, .optimizer = "adam", .rate = 0.002, .schedule = "one-cycle"}},
     {.name = "quick",
-     .models = "tutorial-cnn",
+     .model_globs = "tutorial-cnn",
      .settings = {.batch = 128,
                   .epochs = 5,
                   .optimizer = "nesterov",
@@ -32,7 +32,7 @@ static const recipe recipes[] = {
                   .clip = 5,
                   .flip = 1}},
     {.name = "quick",
-     .models = "resnet*,wide-resnet*",
+     .model_globs = "resnet*,wide-resnet*",
      .settings = {.batch = 128,
                   .epochs = 15,
                   .optimizer = "nesterov",
@@ -41,9 +41,9 @@ static const recipe recipes[] = {
                   .weight_decay = 5e-4,
                   .pad = 4,
                   .flip = 1}},
-    /* A network of the user's own, of which nothing is known: what forgives most. */
+    /* Fallback for other networks: settings that work for most architectures. */
     {.name = "quick",
-     .models = "*",
+     .model_globs = "*",
      .settings = {.batch = 128,
                   .epochs = 10,
                   .optimizer = "adamw",
@@ -51,12 +51,12 @@ static const recipe recipes[] = {
                   .schedule = "one-cycle",
                   .weight_decay = 0.01,
                   .clip = 5}},
-    /* TensorFlow's CIFAR-10 tutorial of 2015, as its sources have it. They go on for a million steps; the 86% they speak of
-     * are there soon after the rate's first drop, at epoch 350, and little comes later. They train on all images and choose
-     * nothing on the way, so no validation part is kept out. */
+    /* Settings of TensorFlow's CIFAR-10 tutorial of 2015. It trains for a million steps, but reaches its reported
+     * accuracy of 86% soon after the first drop of the learning rate, at epoch 350. It selects no model, so no
+     * validation split is held out (-1: none). */
     {.name = "tutorial",
-     .summary = "as TensorFlow's CIFAR-10 tutorial: gradient descent, heavy augmentation, averaged weights",
-     .models = "*",
+     .summary = "settings of TensorFlow's CIFAR-10 tutorial: SGD, strong augmentation, averaged weights",
+     .model_globs = "*",
      .settings = {.batch = 128,
                   .epochs = 370,
                   .validation = -1,
@@ -72,8 +72,8 @@ static const recipe recipes[] = {
                   .contrast = 0.8,
                   .standardize = 1}},
     {.name = "plain",
-     .summary = "nothing but the defaults: momentum, a constant rate, images as they are",
-     .models = "*"},
+     .summary = "default settings: momentum, constant learning rate, no augmentation",
+     .model_globs = "*"},
 };
 enum { RECIPE_COUNT = sizeof recipes / sizeof *recipes };
 
@@ -84,16 +84,17 @@ size_t tu_train_recipe_count(void) {
 }
 
 tu_status tu_train_recipe(size_t index, const char **name, const char **summary) {
+    size_t count = 0;
     for (size_t i = 0; i < RECIPE_COUNT; i++)
-        if (recipes[i].summary && index-- == 0) {
+        if (recipes[i].summary && count++ == index) {
             *name = recipes[i].name;
             *summary = recipes[i].summary;
             return TU_OK;
         }
-    return tu_fail(TU_NOT_FOUND, "there is no such recipe: tu_train_recipe counts from 0");
+    return tu_fail(TU_NOT_FOUND, "recipe index out of range: expected 0 to %zu", count - 1);
 }
 
-static void refuse(const char *name) {
+static void fail_unknown_recipe(const char *name) {
     const char *names[RECIPE_COUNT];
     size_t count = 0;
     for (size_t i = 0; i < RECIPE_COUNT; i++)
@@ -103,8 +104,8 @@ static void refuse(const char *name) {
 
 const tu_train_options *tu__recipe_find(const char *name, const char *model) {
     for (size_t i = 0; i < RECIPE_COUNT; i++)
-        if (strcmp(recipes[i].name, name) == 0 && tu__pattern_fits(recipes[i].models, model))
+        if (strcmp(recipes[i].name, name) == 0 && tu__pattern_fits(recipes[i].model_globs, model))
             return &recipes[i].settings;
-    refuse(name);
+    fail_unknown_recipe(name);
     return NULL;
 }

@@ -1,16 +1,16 @@
-/* The run folder: where a training run lives on disk.
+/* The run folder: the files of a training run.
  *
- *     config.json                    all that the run is made of; written last, so its presence makes a folder a run
- *     graphs/NAME.graph              step, step-short, apply, evaluate, predict: the network needs no source again
- *     checkpoints/step-N.safetensors the state after step N; best.safetensors likewise
- *     metrics.jsonl, events.out.…    what was measured
- *     curves.svg, kernels.txt        to look at; so is confusion.svg, which `tutti eval` draws
- *     lock                           held while a process trains here
+ *     config.json                    configuration of the run; written last, so a folder with it is a complete run
+ *     graphs/NAME.graph              step, step-short, apply, evaluate, predict; the network's source is not needed
+ *     checkpoints/step-N.safetensors the state after step N; best.safetensors: the best state
+ *     metrics.jsonl, events.out.…    measurements
+ *     curves.svg, kernels.txt        for inspection, like confusion.svg, which `tutti eval` draws
+ *     lock                           locked while a process trains here
  *
- * The folder of an ensemble has a config.json that names the number of its members, a lock, and in members/N the run folder
- * of each (ensemble.h).
+ * The folder of an ensemble contains a config.json with the number of members, a lock, and the run folder of each
+ * member in members/N (ensemble.h).
  *
- * Every file but the two logs is saved as a whole (base/save.h). */
+ * All files except the two logs are saved atomically (base/save.h). */
 #ifndef TU__TRAIN_RUN_FOLDER_H
 #define TU__TRAIN_RUN_FOLDER_H
 
@@ -19,9 +19,10 @@
 #include "base/arena.h"
 #include "train/settings.h"
 
-enum { TU__RUN_VERSION = 1, TU__LONGEST_FOLDER = 3900 };
+enum { TU__RUN_VERSION = 1, TU__MAX_FOLDER_LENGTH = 3900 };
 
-/* A path within a run folder; folders are refused when they are longer than leaves room for names. */
+/* A path within a run folder. Folder paths are limited to TU__MAX_FOLDER_LENGTH, which leaves room for the file
+ * names. */
 typedef struct tu__path {
     char text[4096];
 } tu__path;
@@ -30,49 +31,52 @@ tu__path tu__path_in(const char *folder, const char *format, ...) TU_PRINTF(2, 3
 /* ---- The folder and its lock ---- */
 
 typedef struct tu__run_folder {
-    char path[TU__LONGEST_FOLDER + 1];
-    int lock;  /* a file descriptor; 0: none */
-    bool made; /* it was not there before */
+    char path[TU__MAX_FOLDER_LENGTH + 1];
+    int lock;     /* file descriptor; 0: not locked */
+    bool created; /* by tu__run_folder_create */
 } tu__run_folder;
 
-/* Whether there is a run in the folder. */
-bool tu__run_folder_holds_run(const char *path);
-/* Makes the folder (NULL: runs/MODEL-SET-NUMBER, the first number that is free) and takes the lock. A folder that holds a
- * run, what is left of one, or anything that is no part of one is refused. */
-tu_status tu__run_folder_create(const char *path, const char *model, const char *set, tu__run_folder *folder);
-/* Makes the subfolders of a run; an ensemble has none but that of its members. */
-tu_status tu__run_folder_furnish(const tu__run_folder *folder);
-/* Takes the lock of a run that exists. */
+/* True if the folder contains a run (a config.json). */
+bool tu__run_folder_has_run(const char *path);
+/* Creates the folder (NULL: runs/MODEL-DATASET-NUMBER with the first free number) and takes the lock. Fails if an
+ * existing folder contains a run, the rest of one, or other files. */
+tu_status tu__run_folder_create(const char *path, const char *model, const char *dataset,
+                                tu__run_folder *folder);
+/* Creates the subfolders of a run. */
+tu_status tu__run_folder_create_subfolders(const tu__run_folder *folder);
+/* Takes the lock of an existing run and removes unfinished files of killed processes. */
 tu_status tu__run_folder_open(const char *path, tu__run_folder *folder);
-/* Gives the lock back; all else stays. */
+/* Releases the lock. */
 void tu__run_folder_close(tu__run_folder *folder);
-/* After a beginning that failed: gives the lock back and removes the folder, if it was made for this run and holds none. */
+/* Cleans up after a failed start: releases the lock, and removes the folder if it was created for this run and
+ * contains none. */
 void tu__run_folder_discard(tu__run_folder *folder);
 
 /* ---- config.json ---- */
 
 typedef struct tu__run_config {
-    const char *model;   /* as it was given */
-    const char *network; /* its name; only where a run begins: later the graphs are there */
-    const char *data;    /* as it was given; "" for a set of the caller's own */
-    tu_dataset_info set;
+    const char *model;   /* as given by the user */
+    const char *network; /* name of the network; only set when a run starts, later runs load its graphs */
+    const char *data;    /* as given by the user; "" for a data set of the caller */
+    tu_dataset_info dataset;
     tu__settings settings;
     int64_t steps, steps_per_epoch, parameters;
-    const char *init;         /* where the weights came from; "": drawn */
-    int64_t members;          /* of an ensemble, whose settings these are; 0: a run of its own */
-    const char *graph_digest; /* of the training step */
-    bool
-        looks_at_test; /* begun before there were validation parts: chooses by the test images while it trains */
+    const char *init;         /* --init: source of the weights; "": initialisers */
+    int64_t members;          /* number of members if this configures an ensemble; 0: a single run */
+    const char *graph_digest; /* digest of the graph "step" */
+    bool selects_on_test; /* an old run without validation split: selects the best state on the test split */
 } tu__run_config;
 
-/* How many training images are kept out to validate with, and how many are trained on. */
+/* Return the number of training images held out for validation, and the number trained on. */
 int64_t tu__validation_images(const tu__run_config *config);
 int64_t tu__training_images(const tu__run_config *config);
 
-/* Fills in steps_per_epoch and steps, and cuts the batch to the images there are. TU_INVALID where it cannot be divided. */
+/* Computes steps_per_epoch and steps, and limits the batch to the number of training images. Fails if --accumulate
+ * does not divide the batch. */
 tu_status tu__run_config_count(tu__run_config *config);
 tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config *config);
-/* Strings live in the arena. TU_CORRUPT for what is no configuration of this version. */
+/* Loads config.json. Strings live in the arena. Returns TU_CORRUPT if the file is not a valid configuration of this
+ * version. */
 tu_status tu__run_config_load(const char *folder, tu__arena *arena, tu__run_config *config);
 
 #endif

@@ -1,8 +1,8 @@
-/* The graphs of a run as files. See run_graphs.h; step_graphs.c builds them.
+/* Builds, loads and saves the graphs of a run. See run_graphs.h; step_graphs.c builds each graph.
  *
- * A folder can be edited, or put together from two. What loads a graph therefore checks, by the tables below, that it
- * takes and gives exactly what config.json makes its users expect: they feed it from, and fetch into, memory of that
- * size without asking again. */
+ * The files of a folder can be edited, or mixed from two runs. Loading therefore checks, with the tables below, that
+ * a graph has exactly the inputs and outputs that config.json implies: callers feed and fetch them through buffers of
+ * these sizes without further checks. */
 #include "train/run_graphs.h"
 
 #include <string.h>
@@ -12,185 +12,190 @@
 #include "train/step_graphs.h"
 #include "train/stepper.h"
 
-/* ---- What the graphs take and give ---- */
+/* ---- Expected inputs and outputs ---- */
 
 enum extent { ONE, SAMPLES, IMAGES, CLASSES }; /* shapes [], [n], [n,h,w,c], [n,classes] */
-enum presence { ALWAYS, SOMETIMES, IN_PIECES, IN_ONE_PIECE };
+enum presence { ALWAYS, SOMETIMES, WITH_ACCUMULATION, WITHOUT_ACCUMULATION };
 
-typedef struct port {
+typedef struct graph_port {
     const char *name;
-    tu_dtype dtype; /* of images: the set's instead */
+    tu_dtype dtype; /* ignored for images, which have the data set's dtype */
     enum extent extent;
     enum presence presence;
-} port;
+} graph_port;
 
-static const port batch_inputs[] = {{"images", TU_U8, IMAGES, ALWAYS},
-                                    {"labels", TU_I32, SAMPLES, ALWAYS},
-                                    {"sample_ordinal", TU_I64, SAMPLES, SOMETIMES},
-                                    {"share", TU_F32, ONE, IN_PIECES},
-                                    {0}};
-static const port step_outputs[] = {{"loss", TU_F32, ONE, ALWAYS},
-                                    {"correct", TU_I64, ONE, ALWAYS},
-                                    {"finite", TU_BOOL, ONE, ALWAYS},
-                                    {"rate", TU_F32, ONE, IN_ONE_PIECE},
-                                    {"gradient_norm", TU_F32, ONE, IN_ONE_PIECE},
-                                    {0}};
-static const port apply_outputs[] = {{"finite", TU_BOOL, ONE, ALWAYS},
-                                     {"rate", TU_F32, ONE, ALWAYS},
-                                     {"gradient_norm", TU_F32, ONE, ALWAYS},
-                                     {0}};
-static const port test_inputs[] = {
+static const graph_port batch_inputs[] = {{"images", TU_U8, IMAGES, ALWAYS},
+                                          {"labels", TU_I32, SAMPLES, ALWAYS},
+                                          {"sample_ordinal", TU_I64, SAMPLES, SOMETIMES},
+                                          {"share", TU_F32, ONE, WITH_ACCUMULATION},
+                                          {0}};
+static const graph_port step_outputs[] = {{"loss", TU_F32, ONE, ALWAYS},
+                                          {"correct", TU_I64, ONE, ALWAYS},
+                                          {"finite", TU_BOOL, ONE, ALWAYS},
+                                          {"rate", TU_F32, ONE, WITHOUT_ACCUMULATION},
+                                          {"gradient_norm", TU_F32, ONE, WITHOUT_ACCUMULATION},
+                                          {0}};
+static const graph_port apply_outputs[] = {{"finite", TU_BOOL, ONE, ALWAYS},
+                                           {"rate", TU_F32, ONE, ALWAYS},
+                                           {"gradient_norm", TU_F32, ONE, ALWAYS},
+                                           {0}};
+static const graph_port test_inputs[] = {
     {"images", TU_U8, IMAGES, ALWAYS}, {"labels", TU_I32, SAMPLES, ALWAYS}, {0}};
-static const port test_outputs[] = {
+static const graph_port test_outputs[] = {
     {"loss", TU_F32, ONE, ALWAYS},
     {"correct", TU_I64, ONE, ALWAYS},
     {"top5", TU_I64, ONE, ALWAYS},
     {"class", TU_I64, SAMPLES, ALWAYS},
-    {"probability", TU_F32, CLASSES, SOMETIMES}, /* not in runs before ensembles */
+    {"probability", TU_F32, CLASSES, SOMETIMES}, /* not in runs of versions without ensembles */
     {0}};
-static const port image_input[] = {{"images", TU_U8, IMAGES, ALWAYS}, {0}};
-static const port image_output[] = {{"probability", TU_F32, CLASSES, ALWAYS}, {0}};
-static const port nothing[] = {{0}};
+static const graph_port image_input[] = {{"images", TU_U8, IMAGES, ALWAYS}, {0}};
+static const graph_port image_output[] = {{"probability", TU_F32, CLASSES, ALWAYS}, {0}};
+static const graph_port no_inputs[] = {{0}};
 
-/* How many samples each takes; 0: the run has no such graph. */
-static int64_t piece(const tu__run_config *config) {
-    return tu__piece_size(config);
+/* Batch size of each graph; 0: the run has no such graph. */
+static int64_t step_samples(const tu__run_config *config) {
+    return tu__micro_batch_size(config);
 }
-static int64_t rest_of_epoch(const tu__run_config *config) {
-    return tu__training_images(config) % tu__piece_size(config);
+static int64_t short_step_samples(const tu__run_config *config) {
+    return tu__training_images(config) % tu__micro_batch_size(config);
 }
-static int64_t sums_of_pieces(const tu__run_config *config) {
+static int64_t accumulates(const tu__run_config *config) {
     return config->settings.accumulate > 1;
 }
-static int64_t test_piece(const tu__run_config *config) {
-    int64_t size = tu__piece_size(config), most = config->set.count[TU_TEST];
-    if (tu__validation_images(config) > most) most = tu__validation_images(config);
-    return most > 0 && most < size ? most : size;
+static int64_t evaluation_samples(const tu__run_config *config) {
+    int64_t size = tu__micro_batch_size(config), images = config->dataset.count[TU_TEST];
+    if (tu__validation_images(config) > images) images = tu__validation_images(config);
+    return images > 0 && images < size ? images : size;
 }
-static int64_t one(const tu__run_config *config) {
+static int64_t prediction_samples(const tu__run_config *config) {
     (void)config;
     return 1;
 }
 
-typedef struct entry {
+typedef struct graph_entry {
     const char *name;
     size_t offset;
     int64_t (*samples)(const tu__run_config *config);
-    const port *inputs, *outputs;
-} entry;
+    const graph_port *inputs, *outputs;
+} graph_entry;
 
-static const entry entries[] = {
-    {"step", offsetof(tu__run_graphs, step), piece, batch_inputs, step_outputs},
-    {"step-short", offsetof(tu__run_graphs, step_short), rest_of_epoch, batch_inputs, step_outputs},
-    {"apply", offsetof(tu__run_graphs, apply), sums_of_pieces, nothing, apply_outputs},
-    {"evaluate", offsetof(tu__run_graphs, evaluate), test_piece, test_inputs, test_outputs},
-    {"predict", offsetof(tu__run_graphs, predict), one, image_input, image_output},
+static const graph_entry entries[] = {
+    {"step", offsetof(tu__run_graphs, step), step_samples, batch_inputs, step_outputs},
+    {"step-short", offsetof(tu__run_graphs, step_short), short_step_samples, batch_inputs, step_outputs},
+    {"apply", offsetof(tu__run_graphs, apply), accumulates, no_inputs, apply_outputs},
+    {"evaluate", offsetof(tu__run_graphs, evaluate), evaluation_samples, test_inputs, test_outputs},
+    {"predict", offsetof(tu__run_graphs, predict), prediction_samples, image_input, image_output},
 };
 enum { ENTRY_COUNT = sizeof entries / sizeof *entries };
 
-static tu_graph **slot(const tu__run_graphs *graphs, const entry *e) {
+static tu_graph **graph_slot(const tu__run_graphs *graphs, const graph_entry *e) {
     return (tu_graph **)((char *)graphs + e->offset);
 }
 
 /* ---- Checking ---- */
 
-static tu_type expected_type(const port *p, const tu__run_config *config, int64_t samples) {
-    const tu_dataset_info *set = &config->set;
+static tu_type expected_type(const graph_port *p, const tu__run_config *config, int64_t samples) {
+    const tu_dataset_info *dataset = &config->dataset;
     switch (p->extent) {
     case ONE: break;
     case SAMPLES: return (tu_type){p->dtype, TU_SHAPE(samples)};
-    case IMAGES: return (tu_type){set->dtype, TU_SHAPE(samples, set->height, set->width, set->channels)};
-    case CLASSES: return (tu_type){p->dtype, TU_SHAPE(samples, set->classes)};
+    case IMAGES:
+        return (tu_type){dataset->dtype,
+                         TU_SHAPE(samples, dataset->height, dataset->width, dataset->channels)};
+    case CLASSES: return (tu_type){p->dtype, TU_SHAPE(samples, dataset->classes)};
     }
     return (tu_type){p->dtype, TU_SCALAR};
 }
 
-static bool is_wanted(const port *p, const tu__run_config *config) {
-    bool in_pieces = config->settings.accumulate > 1;
-    return p->presence != (in_pieces ? IN_ONE_PIECE : IN_PIECES);
+static bool is_expected(const graph_port *p, const tu__run_config *config) {
+    bool accumulates = config->settings.accumulate > 1;
+    return p->presence != (accumulates ? WITHOUT_ACCUMULATION : WITH_ACCUMULATION);
 }
 
-static tu_status check_type(const entry *e, const port *p, const tu__run_config *config, tu_value value) {
+static tu_status check_type(const graph_entry *e, const graph_port *p, const tu__run_config *config,
+                            tu_value value) {
     tu_type expected = expected_type(p, config, e->samples(config)), type = tu_value_type(value);
     if (type.dtype == expected.dtype && tu_shape_equal(type.shape, expected.shape)) return TU_OK;
     return tu_fail(TU_CORRUPT, "graph '%s' has '%s' %s: expected %s", e->name, p->name, tu__type_string(type),
                    tu__type_string(expected));
 }
 
-static tu_status check_input(const entry *e, const port *p, const tu__run_config *config, tu_graph *graph) {
+static tu_status check_input(const graph_entry *e, const graph_port *p, const tu__run_config *config,
+                             tu_graph *graph) {
     tu_value value = tu__find_input(graph, p->name);
-    if (tu_ok(value) && is_wanted(p, config)) return check_type(e, p, config, value);
-    if (p->presence == SOMETIMES || tu_ok(value) == is_wanted(p, config)) return TU_OK;
+    if (tu_ok(value) && is_expected(p, config)) return check_type(e, p, config, value);
+    if (p->presence == SOMETIMES || tu_ok(value) == is_expected(p, config)) return TU_OK;
     return tu_fail(TU_CORRUPT, "graph '%s' has %s input '%s': expected %s", e->name,
                    tu_ok(value) ? "an" : "no", p->name, tu_ok(value) ? "none" : "one");
 }
 
-/* To look for one that need not be there with tu_find_output would be a mistake that sticks to the graph. */
+/* True if the graph has the output. tu_find_output would record an error in the graph if it has not. */
 static bool has_output(const tu_graph *graph, const char *name) {
     for (uint32_t i = 0; i < graph->result_count; i++)
         if (strcmp(graph->results[i].name, name) == 0) return true;
     return false;
 }
 
-static tu_status check_output(const entry *e, const port *p, const tu__run_config *config, tu_graph *graph) {
-    if (!is_wanted(p, config)) return TU_OK;
+static tu_status check_output(const graph_entry *e, const graph_port *p, const tu__run_config *config,
+                              tu_graph *graph) {
+    if (!is_expected(p, config)) return TU_OK;
     if (p->presence == SOMETIMES && !has_output(graph, p->name)) return TU_OK;
     tu_value value = tu_find_output(graph, p->name);
     if (!tu_ok(value)) return tu_fail(TU_CORRUPT, "graph '%s': %s", e->name, tu_message());
     return check_type(e, p, config, value);
 }
 
-static tu_status check(const entry *e, const tu__run_config *config, tu_graph *graph) {
-    for (const port *p = e->inputs; p->name; p++) TU_TRY(check_input(e, p, config, graph));
-    for (const port *p = e->outputs; p->name; p++) TU_TRY(check_output(e, p, config, graph));
+static tu_status check_graph(const graph_entry *e, const tu__run_config *config, tu_graph *graph) {
+    for (const graph_port *p = e->inputs; p->name; p++) TU_TRY(check_input(e, p, config, graph));
+    for (const graph_port *p = e->outputs; p->name; p++) TU_TRY(check_output(e, p, config, graph));
     return TU_OK;
 }
 
-/* Whether the step is the one that the run was begun with. */
+/* Fails unless the step graph has the digest stored in config.json. */
 static tu_status check_digest(const tu__run_config *config, const tu_graph *step) {
     char digest[TU_DIGEST_TEXT];
     TU_TRY(tu_graph_digest(step, digest));
     if (strcmp(digest, config->graph_digest) == 0) return TU_OK;
     return tu_fail(TU_CORRUPT,
-                   "graph 'step' is not the one the run was begun with: its digest is %.12s, expected %.12s",
+                   "graph 'step' has changed since the run was started: its digest is %.12s, expected %.12s",
                    digest, config->graph_digest);
 }
 
 /* ---- Building, loading and saving ---- */
 
-static tu_status build(const tu__run_config *config, tu__run_graphs *graphs) {
-    int64_t rest = rest_of_epoch(config);
-    TU_TRY(tu__build_step(config, piece(config), &graphs->step));
+static tu_status build_graphs(const tu__run_config *config, tu__run_graphs *graphs) {
+    int64_t rest = short_step_samples(config);
+    TU_TRY(tu__build_step(config, step_samples(config), &graphs->step));
     if (rest) TU_TRY(tu__build_step(config, rest, &graphs->step_short));
-    if (sums_of_pieces(config)) TU_TRY(tu__build_apply(config, graphs->step, &graphs->apply));
-    TU_TRY(tu__build_evaluation(config, test_piece(config), &graphs->evaluate));
+    if (accumulates(config)) TU_TRY(tu__build_apply(config, graphs->step, &graphs->apply));
+    TU_TRY(tu__build_evaluation(config, evaluation_samples(config), &graphs->evaluate));
     return tu__build_prediction(config, &graphs->predict);
 }
 
 tu_status tu__run_graphs_build(const tu__run_config *config, tu__run_graphs *graphs) {
     *graphs = (tu__run_graphs){0};
-    TU_TRY(build(config, graphs));
+    TU_TRY(build_graphs(config, graphs));
     for (size_t i = 0; i < ENTRY_COUNT; i++) {
-        tu_graph *graph = *slot(graphs, &entries[i]);
-        if (graph && check(&entries[i], config, graph) != TU_OK)
+        tu_graph *graph = *graph_slot(graphs, &entries[i]);
+        if (graph && check_graph(&entries[i], config, graph) != TU_OK)
             return tu_fail(TU_INVALID, "model '%s': %s", config->model, tu_message());
     }
     return TU_OK;
 }
 
-static tu_status load(const char *folder, const entry *e, const tu__run_config *config, tu_graph **graph) {
+static tu_status load_graph(const char *folder, const graph_entry *e, const tu__run_config *config,
+                            tu_graph **graph) {
     *graph = NULL;
     TU_TRY(tu_graph_load(tu__path_in(folder, "graphs/%s.graph", e->name).text, graph));
-    if (check(e, config, *graph) == TU_OK) return TU_OK;
-    return tu_fail(TU_CORRUPT, "run '%s': its graphs and its config.json do not belong together: %s", folder,
-                   tu_message());
+    if (check_graph(e, config, *graph) == TU_OK) return TU_OK;
+    return tu_fail(TU_CORRUPT, "run '%s': its graphs do not match its config.json: %s", folder, tu_message());
 }
 
 tu_status tu__run_graph_load(const char *folder, const char *name, const tu__run_config *config,
                              tu_graph **graph) {
     *graph = NULL;
     for (size_t i = 0; i < ENTRY_COUNT; i++)
-        if (strcmp(entries[i].name, name) == 0) return load(folder, &entries[i], config, graph);
+        if (strcmp(entries[i].name, name) == 0) return load_graph(folder, &entries[i], config, graph);
     return tu_fail(TU_INTERNAL, "runs have no graph '%s'", name);
 }
 
@@ -198,18 +203,18 @@ tu_status tu__run_graphs_load(const char *folder, const tu__run_config *config, 
     *graphs = (tu__run_graphs){0};
     for (size_t i = 0; i < ENTRY_COUNT; i++)
         if (entries[i].samples(config) > 0)
-            TU_TRY(load(folder, &entries[i], config, slot(graphs, &entries[i])));
+            TU_TRY(load_graph(folder, &entries[i], config, graph_slot(graphs, &entries[i])));
     return check_digest(config, graphs->step);
 }
 
 void tu__run_graphs_free(tu__run_graphs *graphs) {
-    for (size_t i = 0; i < ENTRY_COUNT; i++) tu_graph_free(*slot(graphs, &entries[i]));
+    for (size_t i = 0; i < ENTRY_COUNT; i++) tu_graph_free(*graph_slot(graphs, &entries[i]));
     *graphs = (tu__run_graphs){0};
 }
 
 tu_status tu__run_graphs_save(const char *folder, const tu__run_graphs *graphs) {
     for (size_t i = 0; i < ENTRY_COUNT; i++) {
-        tu_graph *graph = *slot(graphs, &entries[i]);
+        tu_graph *graph = *graph_slot(graphs, &entries[i]);
         if (graph) TU_TRY(tu_graph_save(graph, tu__path_in(folder, "graphs/%s.graph", entries[i].name).text));
     }
     return TU_OK;

@@ -1,7 +1,7 @@
-/* The settings of a run once they are decided: a value for every row of tutti/settings.def.
+/* The settings of a run: a value for every row of tutti/settings.def.
  *
- * Layers give them, later ones win: the table's defaults, the recipe, what the caller gave. What comes out is written to
- * config.json and read from there when the run goes on, so that nothing is decided twice. */
+ * The values come from three layers, later ones override earlier ones: the defaults of the table, the recipe, and the
+ * caller's options. The result is stored in config.json, and a resumed run reads it from there. */
 #ifndef TU__TRAIN_SETTINGS_H
 #define TU__TRAIN_SETTINGS_H
 
@@ -19,29 +19,31 @@ typedef struct tu__settings {
 #undef TU_SETTING
 } tu__settings;
 
-/* Defaults, then the recipe of `given` for `model`, then the settings in `given`. Texts are copied into the arena. */
-tu_status tu__settings_decide(const char *model, const tu_train_options *given, tu__arena *arena,
-                              tu__settings *settings);
+/* Resolves the settings: defaults, then the recipe of `given` for `model`, then the options in `given`. Copies
+ * strings into the arena. */
+tu_status tu__settings_resolve(const char *model, const tu_train_options *given, tu__arena *arena,
+                               tu__settings *settings);
 
-/* The opposite: options from which the same settings are decided again. Texts are not copied. */
+/* The inverse: fills options that resolve to the same settings. Does not copy strings. */
 void tu__settings_as_options(const tu__settings *settings, tu_train_options *options);
 
-/* A member an entry of the object that is open. */
-void tu__settings_write(const tu__settings *settings, tu__json *json);
-/* The opposite; `name` stands for the file in messages. A setting that is not there has its default; one that this
- * version does not know is refused, since the run could not go on as it began. */
+/* Writes each setting as a member of the open JSON object. */
+void tu__settings_write(const tu__settings *settings, tu_json *json);
+/* Reads settings from a JSON object; `name` is the file's name for messages. A missing setting gets its default.
+ * Fails for an unknown setting, because the run could not continue as it started. */
 tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__arena *arena,
                             tu__settings *settings);
 
-/* The label whose images are left out, from the text of a setting; `*given` is false where it says none: "" or NULL. */
+/* Parses --ignore-label. `*given` is false if the text is "" or NULL. */
 tu_status tu__read_ignore_label(const char *text, bool *given, int64_t *label);
 
-/* What `given` asks of a run that was begun with `settings`: the few that may change (where it runs, how often it saves)
- * are taken over; any other that differs is refused, because the run would not be the one that was begun. */
+/* Applies the options of a resume to the stored settings. A few may change (devices, how often to save); any other
+ * difference fails, because it would be another run. */
 tu_status tu__settings_resume(tu__settings *settings, const tu_train_options *given, tu__arena *arena);
 bool tu__settings_equal(const tu__settings *a, const tu__settings *b);
 
-/* The settings of a recipe for a model, as options; NULL, with a message, for a name there is none of. */
+/* Returns the settings of a recipe for a model, as options. Returns NULL and sets the error message for an unknown
+ * name. */
 const tu_train_options *tu__recipe_find(const char *name, const char *model);
 
 #endif

@@ -1,9 +1,9 @@
-/* Running training steps. See stepper.h. */
+/* Runs training steps. See stepper.h. */
 #include "train/stepper.h"
 
 #include "data/dataset.h"
 #include "graph/graph.h"
-#include "train/sharing.h"
+#include "train/compile_options.h"
 
 tu_value tu__find_input(tu_graph *graph, const char *name) {
     const tu__node *node = tu__find_node(graph, name);
@@ -12,12 +12,12 @@ tu_value tu__find_input(tu_graph *graph, const char *name) {
 
 /* ---- Opening ---- */
 
-/* `samples`: as for tu__sharing_options. */
+/* Compiles a program. `samples` as for tu__run_compile_options. */
 static tu_status compile(tu_graph *graph, const tu__run_config *config, int64_t samples,
                          const tu_value *fetch, size_t count, bool plan_only, tu_program **program) {
     tu__device_spec first;
     tu_compile_options o;
-    TU_TRY(tu__sharing_options(&config->settings, samples, &first, &o));
+    TU_TRY(tu__run_compile_options(&config->settings, samples, &first, &o));
     o.fetch = fetch;
     o.fetch_count = count;
     o.updates = true;
@@ -25,26 +25,26 @@ static tu_status compile(tu_graph *graph, const tu__run_config *config, int64_t 
     return tu_compile_with(graph, program, &o);
 }
 
-/* What a piece tells, in this order; rate and norm come last, since a piece that only sums has none. */
+/* Outputs of a step graph. Rate and norm come last, because with gradient accumulation it has none. */
 enum { LOSS, CORRECT, FINITE, RATE, NORM, RESULTS };
 static const char *const result_names[RESULTS] = {"loss", "correct", "finite", "rate", "gradient_norm"};
 
-/* What the graph takes and gives was checked when it was built or loaded: run_graphs.c. A whole batch is shared as the
- * settings say or refused; what is left of an epoch may be too small for that. */
-static tu_status open_piece(tu_graph *graph, const tu__run_config *config, bool whole, bool plan_only,
-                            tu__piece *piece) {
+/* Compiles the program of a micro-batch. run_graphs.c has checked its inputs and outputs. `must_shard`: fail rather
+ * than run on one device; the rest of an epoch may be too small to be sharded. */
+static tu_status open_micro_batch(tu_graph *graph, const tu__run_config *config, bool must_shard,
+                                  bool plan_only, tu__micro_batch *micro_batch) {
     if (!graph) return TU_OK;
-    *piece = (tu__piece){.graph = graph,
-                         .images = tu__find_input(graph, "images"),
-                         .labels = tu__find_input(graph, "labels"),
-                         .ordinals = tu__find_input(graph, "sample_ordinal"),
-                         .share = tu__find_input(graph, "share")};
-    piece->samples = tu_value_shape(piece->images).dim[0];
-    size_t count = tu_ok(piece->share) ? RATE : RESULTS;
+    *micro_batch = (tu__micro_batch){.graph = graph,
+                                     .images = tu__find_input(graph, "images"),
+                                     .labels = tu__find_input(graph, "labels"),
+                                     .ordinals = tu__find_input(graph, "sample_ordinal"),
+                                     .share = tu__find_input(graph, "share")};
+    micro_batch->samples = tu_value_shape(micro_batch->images).dim[0];
+    size_t count = tu_ok(micro_batch->share) ? RATE : RESULTS;
     tu_value fetch[RESULTS];
     for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(graph, result_names[i]);
-    int64_t samples = whole ? TU__ANY_SAMPLES : piece->samples;
-    return compile(graph, config, samples, fetch, count, plan_only, &piece->program);
+    int64_t samples = must_shard ? TU__ANY_SAMPLES : micro_batch->samples;
+    return compile(graph, config, samples, fetch, count, plan_only, &micro_batch->program);
 }
 
 static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool plan_only,
@@ -59,13 +59,13 @@ static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool 
 
 static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_config *config, bool plan_only,
                                tu__stepper *stepper) {
-    const tu_dataset_info *set = &config->set;
-    *stepper = (tu__stepper){.image_bytes = (size_t)(set->height * set->width * set->channels) *
-                                            tu_dtype_size(set->dtype)};
-    TU_TRY(open_piece(graphs->step, config, true, plan_only, &stepper->full));
+    const tu_dataset_info *dataset = &config->dataset;
+    *stepper = (tu__stepper){.image_bytes = (size_t)(dataset->height * dataset->width * dataset->channels) *
+                                            tu_dtype_size(dataset->dtype)};
+    TU_TRY(open_micro_batch(graphs->step, config, true, plan_only, &stepper->full));
     if (*config->settings.lock && !plan_only)
         TU_TRY(tu_program_lock(stepper->full.program, config->settings.lock, false, NULL));
-    TU_TRY(open_piece(graphs->step_short, config, false, plan_only, &stepper->rest));
+    TU_TRY(open_micro_batch(graphs->step_short, config, false, plan_only, &stepper->rest));
     return open_apply(graphs->apply, config, plan_only, stepper);
 }
 
@@ -87,27 +87,29 @@ void tu__stepper_close(tu__stepper *stepper) {
     *stepper = (tu__stepper){0};
 }
 
-/* ---- Images by number ---- */
+/* ---- Images by index ---- */
 
-static bool picks(const tu__piece *piece) {
+static bool can_select(const tu__micro_batch *micro_batch) {
     tu_many_report report = TU_SIZED(tu_many_report);
-    return !piece->graph || (tu_program_many(piece->program, &report) == TU_OK && report.straight);
+    return !micro_batch->graph ||
+           (tu_program_many(micro_batch->program, &report) == TU_OK && report.straight);
 }
 
-/* A mapped file that may not stay there, or takes long to come from a disk, is better read ahead by a thread. */
-static bool stays_in_memory(const tu_dataset *set) {
+/* A large memory-mapped file may not stay in memory; it is better prefetched by a thread. */
+static bool stays_in_memory(const tu_dataset *dataset) {
     enum { MAX_BYTES = 1 << 30 };
-    return (size_t)set->info.count[TU_TRAIN] * set->image_bytes <= MAX_BYTES;
+    return (size_t)dataset->info.count[TU_TRAIN] * dataset->image_bytes <= MAX_BYTES;
 }
 
-tu_status tu__stepper_pick_from(tu__stepper *stepper, const tu_dataset *set) {
-    int64_t count = set->info.count[TU_TRAIN];
-    bool better =
-        set->images[TU_TRAIN] && stays_in_memory(set) && picks(&stepper->full) && picks(&stepper->rest);
-    if (!better) return TU_OK;
-    tu__dataset_expect(set, TU_TRAIN);
-    TU_TRY(tu_table_new(set->images[TU_TRAIN], set->image_bytes, count, &stepper->images));
-    return tu_table_new(set->labels[TU_TRAIN], sizeof *set->labels[TU_TRAIN], count, &stepper->labels);
+tu_status tu__stepper_select_from(tu__stepper *stepper, const tu_dataset *dataset) {
+    int64_t count = dataset->info.count[TU_TRAIN];
+    bool use_tables = dataset->images[TU_TRAIN] && stays_in_memory(dataset) && can_select(&stepper->full) &&
+                      can_select(&stepper->rest);
+    if (!use_tables) return TU_OK;
+    tu__dataset_expect(dataset, TU_TRAIN);
+    TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &stepper->images));
+    return tu_table_new(dataset->labels[TU_TRAIN], sizeof *dataset->labels[TU_TRAIN], count,
+                        &stepper->labels);
 }
 
 tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state) {
@@ -122,60 +124,64 @@ tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state 
 
 /* ---- Running ---- */
 
-size_t tu__piece_feeds(const tu__stepper *stepper, const tu__piece *piece, const tu_batch *batch,
-                       int64_t first, float *share, tu_feed feeds[TU__MAX_FEEDS]) {
+size_t tu__micro_batch_feeds(const tu__stepper *stepper, const tu__micro_batch *micro_batch,
+                             const tu_batch *batch, int64_t first, float *share,
+                             tu_feed feeds[TU__MAX_FEEDS]) {
     size_t count = 0;
     const char *images = batch->images;
-    feeds[count++] = (tu_feed){piece->images, images + (size_t)first * stepper->image_bytes};
-    feeds[count++] = (tu_feed){piece->labels, batch->labels + first};
-    if (tu_ok(piece->ordinals)) feeds[count++] = (tu_feed){piece->ordinals, batch->ordinals + first};
-    if (tu_ok(piece->share)) {
-        *share = (float)((double)piece->samples / (double)batch->count);
-        feeds[count++] = (tu_feed){piece->share, share};
+    feeds[count++] = (tu_feed){micro_batch->images, images + (size_t)first * stepper->image_bytes};
+    feeds[count++] = (tu_feed){micro_batch->labels, batch->labels + first};
+    if (tu_ok(micro_batch->ordinals))
+        feeds[count++] = (tu_feed){micro_batch->ordinals, batch->ordinals + first};
+    if (tu_ok(micro_batch->share)) {
+        *share = (float)((double)micro_batch->samples / (double)batch->count);
+        feeds[count++] = (tu_feed){micro_batch->share, share};
     }
     return count;
 }
 
-/* A piece whose images are picked from the set. */
-static tu_status run_picked(const tu__stepper *stepper, const tu__piece *piece, tu_state *state,
-                            const tu_batch *batch, int64_t first, void *const *fetches) {
+/* Runs a micro-batch whose images are selected from the data set by index. */
+static tu_status run_selected(const tu__stepper *stepper, const tu__micro_batch *micro_batch, tu_state *state,
+                              const tu_batch *batch, int64_t first, void *const *fetches) {
     size_t count = 0;
-    float share = (float)((double)piece->samples / (double)batch->count);
+    float share = (float)((double)micro_batch->samples / (double)batch->count);
     const int64_t *rows = batch->indices + first;
     tu_feed_many feeds[TU__MAX_FEEDS];
-    feeds[count++] = (tu_feed_many){.input = piece->images, .table = stepper->images, .rows = rows};
-    feeds[count++] = (tu_feed_many){.input = piece->labels, .table = stepper->labels, .rows = rows};
-    if (tu_ok(piece->ordinals))
-        feeds[count++] = (tu_feed_many){.input = piece->ordinals, .data = batch->ordinals + first};
-    if (tu_ok(piece->share)) feeds[count++] = (tu_feed_many){.input = piece->share, .data = &share};
-    return tu_run_many(piece->program, state, 1, count, feeds, fetches);
+    feeds[count++] = (tu_feed_many){.input = micro_batch->images, .table = stepper->images, .rows = rows};
+    feeds[count++] = (tu_feed_many){.input = micro_batch->labels, .table = stepper->labels, .rows = rows};
+    if (tu_ok(micro_batch->ordinals))
+        feeds[count++] = (tu_feed_many){.input = micro_batch->ordinals, .data = batch->ordinals + first};
+    if (tu_ok(micro_batch->share))
+        feeds[count++] = (tu_feed_many){.input = micro_batch->share, .data = &share};
+    return tu_run_many(micro_batch->program, state, 1, count, feeds, fetches);
 }
 
-static tu_status run_fed(const tu__stepper *stepper, const tu__piece *piece, tu_state *state,
+static tu_status run_fed(const tu__stepper *stepper, const tu__micro_batch *micro_batch, tu_state *state,
                          const tu_batch *batch, int64_t first, void *const *fetches) {
     tu_feed feeds[TU__MAX_FEEDS];
     float share;
-    size_t count = tu__piece_feeds(stepper, piece, batch, first, &share, feeds);
-    return tu_run(piece->program, state, count, feeds, fetches);
+    size_t count = tu__micro_batch_feeds(stepper, micro_batch, batch, first, &share, feeds);
+    return tu_run(micro_batch->program, state, count, feeds, fetches);
 }
 
-static tu_status run_piece(const tu__stepper *stepper, const tu__piece *piece, tu_state *state,
-                           const tu_batch *batch, int64_t first, tu__step_values *values) {
+static tu_status run_micro_batch(const tu__stepper *stepper, const tu__micro_batch *micro_batch,
+                                 tu_state *state, const tu_batch *batch, int64_t first,
+                                 tu__step_values *values) {
     float loss, rate = 0, norm = 0;
     int64_t correct;
     uint8_t finite;
     void *fetches[RESULTS] = {&loss, &correct, &finite, &rate, &norm};
-    TU_TRY((stepper->images ? run_picked : run_fed)(stepper, piece, state, batch, first, fetches));
-    values->loss += (double)loss * (double)piece->samples / (double)batch->count;
+    TU_TRY((stepper->images ? run_selected : run_fed)(stepper, micro_batch, state, batch, first, fetches));
+    values->loss += (double)loss * (double)micro_batch->samples / (double)batch->count;
     values->correct += correct;
     values->rate = rate;
     values->gradient_norm = norm;
     values->finite = finite;
-    if (!finite) values->bad = piece, values->bad_first = first;
+    if (!finite) values->failed = micro_batch, values->failed_first = first;
     return TU_OK;
 }
 
-static const tu__piece *next_piece(const tu__stepper *stepper, int64_t left) {
+static const tu__micro_batch *next_micro_batch(const tu__stepper *stepper, int64_t left) {
     if (left >= stepper->full.samples) return &stepper->full;
     return stepper->rest.samples == left ? &stepper->rest : NULL;
 }
@@ -187,20 +193,21 @@ static tu_status run_apply(const tu__stepper *stepper, tu_state *state, tu__step
     values->finite = finite;
     values->rate = rate;
     values->gradient_norm = norm;
-    if (!finite) values->bad = &stepper->full, values->bad_first = 0;
+    if (!finite) values->failed = &stepper->full, values->failed_first = 0;
     return TU_OK;
 }
 
-/* The pieces of a batch, one after the other, until one is not finite. */
-static tu_status run_pieces(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
-                            tu__step_values *values) {
+/* Runs the micro-batches of a batch one after another, until one is not finite. */
+static tu_status run_micro_batches(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
+                                   tu__step_values *values) {
     for (int64_t first = 0; first < batch->count && values->finite;) {
-        const tu__piece *piece = next_piece(stepper, batch->count - first);
-        if (!piece)
-            return tu_fail(TU_INTERNAL, "a batch of %lld samples does not divide into the run's pieces",
+        const tu__micro_batch *micro_batch = next_micro_batch(stepper, batch->count - first);
+        if (!micro_batch)
+            return tu_fail(TU_INTERNAL,
+                           "a batch of %lld samples cannot be split into the run's micro-batches",
                            (long long)batch->count);
-        TU_TRY(run_piece(stepper, piece, state, batch, first, values));
-        first += piece->samples;
+        TU_TRY(run_micro_batch(stepper, micro_batch, state, batch, first, values));
+        first += micro_batch->samples;
     }
     return TU_OK;
 }
@@ -208,9 +215,9 @@ static tu_status run_pieces(const tu__stepper *stepper, tu_state *state, const t
 tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
                           tu__step_values *values) {
     *values = (tu__step_values){.finite = true};
-    if (!stepper->apply) return run_pieces(stepper, state, batch, values);
-    TU_TRY(tu__undo_keep(&stepper->undo, state));
-    TU_TRY(run_pieces(stepper, state, batch, values));
+    if (!stepper->apply) return run_micro_batches(stepper, state, batch, values);
+    TU_TRY(tu__undo_save(&stepper->undo, state));
+    TU_TRY(run_micro_batches(stepper, state, batch, values));
     if (values->finite) TU_TRY(run_apply(stepper, state, values));
     return values->finite ? TU_OK : tu__undo_restore(&stepper->undo, state);
 }

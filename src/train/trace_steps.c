@@ -1,27 +1,26 @@
-/* Tracing the first steps of a run.
+/* Traces the first steps of a run. See trace_steps.h.
  *
- * The first steps of a process are like no others: memory is touched for the first time, libraries load, graphs are
- * captured. The trace begins behind them. A batch computed in pieces has two programs, of which each is a process of
- * its own in the trace. */
+ * The trace starts after a few warm-up steps, which touch memory for the first time, load libraries and capture
+ * graphs. With gradient accumulation there are two programs, and each is a process in the trace. */
 #include "train/trace_steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WARM_UP = 5, STANDARD = 10 };
+enum { WARM_UP_STEPS = 5, DEFAULT_STEPS = 10 };
 
-static int64_t first_of(const tu__trainer *t) {
-    return t->first_step + WARM_UP;
+static int64_t first_traced(const tu__trainer *t) {
+    return t->first_step + WARM_UP_STEPS;
 }
 
-static int64_t end_of(const tu__trainer *t) {
-    return first_of(t) + (t->options.trace_steps > 0 ? t->options.trace_steps : STANDARD);
+static int64_t end_traced(const tu__trainer *t) {
+    return first_traced(t) + (t->options.trace_steps > 0 ? t->options.trace_steps : DEFAULT_STEPS);
 }
 
 int64_t tu__trace_steps_until(const tu__trainer *t, int64_t otherwise) {
     int64_t step = t->progress.step;
     if (!t->options.trace || t->traced) return otherwise;
-    int64_t until = step < first_of(t) ? first_of(t) - step : end_of(t) - step;
+    int64_t until = step < first_traced(t) ? first_traced(t) - step : end_traced(t) - step;
     return until > 0 && until < otherwise ? until : otherwise;
 }
 
@@ -33,15 +32,15 @@ static size_t programs_of(const tu__trainer *t, tu_program *programs[2]) {
 
 tu_status tu__trace_steps_begin(tu__trainer *t) {
     tu_program *programs[2];
-    if (!t->options.trace || t->tracing || t->traced || t->progress.step < first_of(t)) return TU_OK;
+    if (!t->options.trace || t->tracing || t->traced || t->progress.step < first_traced(t)) return TU_OK;
     for (size_t i = 0, count = programs_of(t, programs); i < count; i++)
         TU_TRY(tu_program_trace_begin(programs[i]));
     t->tracing = true;
     return TU_OK;
 }
 
-/* The summary of the program that computes; the other one only updates. */
-static tu_status tell_summary(tu__trainer *t, tu_program *program) {
+/* Reports the summary of the program that computes; the other one only updates. */
+static tu_status report_summary(tu__trainer *t, tu_program *program) {
     char *text = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
@@ -49,7 +48,7 @@ static tu_status tell_summary(tu__trainer *t, tu_program *program) {
     tu_status status = tu_trace_summary(program, memory);
     if (fclose(memory) != 0 && status == TU_OK)
         status = tu_fail(TU_NO_MEMORY, "out of memory for the summary of a trace");
-    if (status == TU_OK) tu__trainer_tell(t, TU_TRAIN_TRACED, text);
+    if (status == TU_OK) tu__trainer_report(t, TU_TRAIN_TRACED, text);
     free(text);
     return status;
 }
@@ -58,13 +57,13 @@ static tu_status write_trace(tu__trainer *t) {
     tu_program *programs[2];
     size_t count = programs_of(t, programs);
     TU_TRY(tu_trace_save(count, programs, t->options.trace));
-    return tell_summary(t, programs[0]);
+    return report_summary(t, programs[0]);
 }
 
 void tu__trace_steps_end(tu__trainer *t, bool last) {
     if (t->options.trace && last && !t->tracing && !t->traced)
-        tu__trainer_notice(t, "nothing was traced: the run ended within the steps that warm it up");
-    if (!t->tracing || (!last && t->progress.step < end_of(t))) return;
+        tu__trainer_notice(t, "nothing was traced: the run ended during the warm-up steps");
+    if (!t->tracing || (!last && t->progress.step < end_traced(t))) return;
     t->tracing = false;
     t->traced = true;
     if (write_trace(t) != TU_OK) tu__trainer_notice(t, tu_message());

@@ -1,14 +1,14 @@
-/* The training loop: batches in, measurements out, a checkpoint now and then.
+/* The training loop.
  *
- * What happens after a step depends on the number of the step alone, never on time or on where a process began; with
- * the state, the sample ordinal and the measurement under way in every checkpoint, a run that was killed and resumed
- * computes the same bits as one that was not. The order after a step matters for the same reason: measure, evaluate,
- * save; so a checkpoint of step N stands for everything that was said about steps up to N, which is on the disk before
- * it is. The one exception is a checkpoint made because an evaluation failed: the resumed run begins with that one.
+ * What happens after a step depends only on the step number, not on time or on where a process started. Every
+ * checkpoint contains the state, the sample ordinal and the current measurement. A run that was killed and resumed is
+ * therefore bit-identical to an uninterrupted one. For the same reason the order after a step is fixed: measure,
+ * evaluate, save. Everything recorded about steps up to N is on the disk before checkpoint N. The exception is a
+ * checkpoint saved because an evaluation failed: the resumed run starts with that evaluation.
  *
- * What the run chooses by (the best state, when to stop) is the validation part of the training images alone; the test
- * images are looked at once, after the last step. Runs begun by versions that had no validation part look at the test
- * images throughout, and go on so. */
+ * The run selects its best state, and decides when to stop, only on the validation split of the training images; the
+ * test split is evaluated once, after the last step. Runs of versions without validation split evaluate the test
+ * split throughout and continue to do so. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@
 #include "train/diagnose.h"
 #include "train/trace_steps.h"
 
-enum { MEASUREMENTS = 100 }; /* of a run, about */
+enum { MEASUREMENTS = 100 }; /* approximate number of measurements per run */
 
 /* ---- What is due after a step ---- */
 
@@ -33,7 +33,7 @@ static bool is_last(const tu__trainer *t) {
     return t->progress.step >= t->config.steps || t->progress.stopped_early;
 }
 
-/* Steps from one to the next: as the setting says, or else an epoch. */
+/* Returns the number of steps between two events: the setting, or an epoch if it is 0. */
 static int64_t period(const tu__trainer *t, int64_t every) {
     return every ? every : t->config.steps_per_epoch;
 }
@@ -51,9 +51,9 @@ static bool measurement_due(const tu__trainer *t) {
     return is_due(t, measurement_period(t));
 }
 
-/* What an earlier version did not do after a step, its runs do not either. */
+/* True if an evaluation is due by its period. Runs of earlier versions without test images never evaluate. */
 static bool evaluation_period_ends(const tu__trainer *t) {
-    if (t->config.looks_at_test && t->config.set.count[TU_TEST] == 0) return false;
+    if (t->config.selects_on_test && t->config.dataset.count[TU_TEST] == 0) return false;
     return is_due(t, period(t, t->config.settings.evaluate_every));
 }
 
@@ -63,11 +63,11 @@ static bool validation_due(const tu__trainer *t) {
 }
 
 static bool test_due(const tu__trainer *t) {
-    return t->config.set.count[TU_TEST] > 0 && t->progress.test_step != t->progress.step &&
-           (t->config.looks_at_test ? evaluation_period_ends(t) : is_last(t));
+    return t->config.dataset.count[TU_TEST] > 0 && t->progress.test_step != t->progress.step &&
+           (t->config.selects_on_test ? evaluation_period_ends(t) : is_last(t));
 }
 
-/* Steps until something else is due, which the last of them may be followed by. */
+/* Returns the number of steps until something other than a step is due. */
 static int64_t steps_until_due(const tu__trainer *t) {
     const tu__settings *s = &t->config.settings;
     const int64_t periods[] = {measurement_period(t), period(t, s->checkpoint_every),
@@ -80,26 +80,28 @@ static int64_t steps_until_due(const tu__trainer *t) {
     return tu__trace_steps_until(t, left);
 }
 
-/* Looked at once a step: the flag may change at any time, and a step that was the last must also be saved. */
-static bool stop_wanted(const tu__trainer *t) {
-    return tu__flag_is_up(t->options.stop);
+/* True if the caller's stop flag is set. Read once per step, because it may change at any time, and the last step
+ * must be saved. */
+static bool is_stop_requested(const tu__trainer *t) {
+    return tu__flag_is_set(t->options.stop);
 }
 
-/* ---- Telling ---- */
+/* ---- Reports ---- */
 
-/* Where the run is; the numbers of a measurement are added by who makes it. */
+/* Updates the report's progress and timing. */
 static void update_report(tu__trainer *t) {
     tu_train_report *r = &t->report;
     const tu__progress *p = &t->progress;
-    double now = tu__now(), trained = now - t->began - t->idle;
-    int64_t made = p->step - t->first_step;
+    double now = tu__now(), trained = now - t->start_time - t->idle;
+    int64_t completed = p->step - t->first_step;
     r->step = p->step;
     r->steps = t->config.steps;
     r->epoch = (double)p->step / (double)t->config.steps_per_epoch;
     r->epochs = (double)t->config.steps / (double)t->config.steps_per_epoch;
-    r->seconds = t->seconds_before + now - t->began;
+    r->seconds = t->seconds_before + now - t->start_time;
     r->images_per_second = trained > 0 ? (double)t->images / trained : 0;
-    r->seconds_left = made > 0 ? (now - t->began) / (double)made * (double)(t->config.steps - p->step) : -1;
+    r->seconds_left =
+        completed > 0 ? (now - t->start_time) / (double)completed * (double)(t->config.steps - p->step) : -1;
     if (p->samples > 0) {
         r->loss = p->losses / (double)p->samples;
         r->accuracy = (double)p->correct / (double)p->samples;
@@ -114,7 +116,7 @@ static void measure(tu__trainer *t) {
     if (p->samples == 0) return;
     p->loss = p->losses / (double)p->samples;
     p->accuracy = (double)p->correct / (double)p->samples;
-    tu__trainer_tell(t, TU_TRAIN_MEASURED, NULL);
+    tu__trainer_report(t, TU_TRAIN_MEASURED, NULL);
     tu__metrics_training(t->metrics, &t->report);
     p->samples = p->correct = 0;
     p->losses = 0;
@@ -128,33 +130,33 @@ static tu_status write_state(tu__trainer *t, bool best) {
 }
 
 static tu_status write_checkpoint(tu__trainer *t) {
-    t->progress.seconds = t->seconds_before + tu__now() - t->began;
+    t->progress.seconds = t->seconds_before + tu__now() - t->start_time;
     tu__metrics_flush(t->metrics);
     TU_TRY(write_state(t, false));
     return tu__checkpoint_prune(t->folder.path, t->progress.step, t->config.settings.keep);
 }
 
-/* A checkpoint that cannot be written is told, and fails the run only where it is the last chance. */
-static tu_status save(tu__trainer *t, bool needed) {
+/* Writes a checkpoint. If that fails, reports a notice; fails the run only if `needed`, because no later checkpoint
+ * will follow. */
+static tu_status save_checkpoint(tu__trainer *t, bool needed) {
     tu_status status = write_checkpoint(t);
     if (status == TU_OK) return TU_OK;
     if (needed)
-        return tu_fail(status, "%s; once that is mended, 'tutti train %s --resume' goes on", tu_message(),
+        return tu_fail(status, "%s; after fixing this, continue with 'tutti train %s --resume'", tu_message(),
                        t->folder.path);
     char message[1024];
-    snprintf(message, sizeof message, "%s; the run goes on, and its earlier checkpoints are as they were",
+    snprintf(message, sizeof message, "%s; the run continues, and its earlier checkpoints are unchanged",
              tu_message());
     tu__trainer_notice(t, message);
     return TU_OK;
 }
 
-/* Ends the run by a failure that is not the state's: what was trained so far is saved. The message stays, `advice` ends
- * it. */
+/* Saves a checkpoint of the unaffected state, then fails with the current message, followed by `advice`. */
 static tu_status save_and_fail(tu__trainer *t, tu_status status, const char *advice) {
     char message[1024], saved[64] = "";
     snprintf(message, sizeof message, "%s", tu_message());
     if (write_checkpoint(t) == TU_OK)
-        snprintf(saved, sizeof saved, "; the state before it is checkpoint %lld",
+        snprintf(saved, sizeof saved, "; the state before it is saved as checkpoint %lld",
                  (long long)t->progress.step);
     else
         tu__trainer_notice(t, tu_message());
@@ -166,9 +168,10 @@ static bool save_best(tu__trainer *t) {
     return !t->best_unsaved;
 }
 
-/* Once more before the state moves on: a checkpoint was written in between, and older ones removed, so there may be room
- * now. If not, best.safetensors must not go on telling of a state that is not the best. */
-static void save_best_again(tu__trainer *t) {
+/* Tries again to save the best state before the next step changes it: a checkpoint was written and older ones removed
+ * in between, so there may be space now. If it fails again, removes best.safetensors, which is not the best state any
+ * more. */
+static void retry_save_best(tu__trainer *t) {
     if (!t->best_unsaved || save_best(t)) return;
     t->best_unsaved = false;
     char message[1024];
@@ -177,7 +180,7 @@ static void save_best_again(tu__trainer *t) {
         tu__disk_in_use()->unlink(tu__path_in(t->folder.path, "checkpoints/best.safetensors").text) == 0;
     size_t length = strlen(message);
     snprintf(message + length, sizeof message - length,
-             "; the best state so far, of step %lld, is not kept%s", (long long)t->progress.step,
+             "; the best state so far, of step %lld, is not saved%s", (long long)t->progress.step,
              removed ? ", and best.safetensors, of an earlier step, is removed" : "");
     tu__trainer_notice(t, message);
 }
@@ -190,14 +193,15 @@ static bool has_stalled(const tu__trainer *t) {
     return epochs > 0 && since >= epochs;
 }
 
-static void tell_evaluation(tu__trainer *t, tu_train_event event) {
-    t->report.seconds = t->seconds_before + tu__now() - t->began;
-    tu__trainer_tell(t, event, NULL);
+static void report_evaluation(tu__trainer *t, tu_train_event event) {
+    t->report.seconds = t->seconds_before + tu__now() - t->start_time;
+    tu__trainer_report(t, event, NULL);
     tu__metrics_evaluation(t->metrics, &t->report);
 }
 
-/* Whether the state is the best so far, by the accuracy that the run chooses by; the caller saves it once that is told. */
-static bool judge(tu__trainer *t, double accuracy) {
+/* Records an accuracy. Returns true if it is the best so far; the caller saves the state after reporting it. Sets
+ * stopped_early if the accuracy has stalled. */
+static bool record_accuracy(tu__trainer *t, double accuracy) {
     tu__progress *p = &t->progress;
     bool best = p->best_step < 0 || accuracy > p->best_accuracy;
     if (best) p->best_step = p->step, p->best_accuracy = accuracy;
@@ -208,14 +212,14 @@ static bool judge(tu__trainer *t, double accuracy) {
 static tu_status validate(tu__trainer *t) {
     tu__score score = {0};
     tu__progress *p = &t->progress;
-    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->set, tu__validation_images(&t->config), &score));
+    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->dataset, tu__validation_images(&t->config), &score));
     p->validation_step = p->step;
     t->report.validation_loss = p->validation_loss = score.loss;
     t->report.validation_accuracy = p->validation_accuracy = (double)score.correct / (double)score.images;
     t->report.validation_top5 = p->validation_top5 = (double)score.top5 / (double)score.images;
     p->validation_largest = score.largest;
-    bool best = judge(t, p->validation_accuracy);
-    tell_evaluation(t, TU_TRAIN_VALIDATED);
+    bool best = record_accuracy(t, p->validation_accuracy);
+    report_evaluation(t, TU_TRAIN_VALIDATED);
     if (best) save_best(t);
     return TU_OK;
 }
@@ -223,74 +227,76 @@ static tu_status validate(tu__trainer *t) {
 static tu_status test(tu__trainer *t) {
     tu__score score = {0};
     tu__progress *p = &t->progress;
-    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->set, 0, &score));
+    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->dataset, 0, &score));
     p->test_step = p->step;
     t->report.test_loss = p->test_loss = score.loss;
     t->report.test_accuracy = p->test_accuracy = (double)score.correct / (double)score.images;
     t->report.test_top5 = p->test_top5 = (double)score.top5 / (double)score.images;
     p->test_largest = score.largest;
-    bool best = t->config.looks_at_test && judge(t, p->test_accuracy);
-    tell_evaluation(t, TU_TRAIN_EVALUATED);
+    bool best = t->config.selects_on_test && record_accuracy(t, p->test_accuracy);
+    report_evaluation(t, TU_TRAIN_EVALUATED);
     if (best) save_best(t);
     return TU_OK;
 }
 
-/* The validation part first: it may end the run, and then the test images are due. */
+/* Evaluates the validation split first: it may end the run, and then the test split is due. */
 static tu_status evaluate(tu__trainer *t) {
     if (validation_due(t)) TU_TRY(validate(t));
     if (test_due(t))
         TU_TRY(test(t));
-    else if (tu__validation_images(&t->config) == 0 && !t->config.looks_at_test)
-        tu__metrics_draw(t->metrics); /* training alone */
+    else if (tu__validation_images(&t->config) == 0 && !t->config.selects_on_test)
+        tu__metrics_draw(t->metrics); /* only the training curves */
     tu__metrics_histograms(t->metrics, t->progress.step, t->state, &t->snapshot);
     return TU_OK;
 }
 
-/* ---- A step ---- */
+/* ---- Steps ---- */
 
-/* A bad step stopped all later ones: not for good, since what is saved now may be gone on with. */
-static tu_status make_healthy(tu__trainer *t) {
+/* Clears the mark that a non-finite step set to disable later steps, because the state is saved and may be
+ * resumed. */
+static tu_status reset_healthy(tu__trainer *t) {
     const bool healthy = true;
     const char *name = tu__healthy_name(t->stepper.full.graph);
     return name ? tu_state_set(t->state, name, &healthy, sizeof healthy) : TU_OK;
 }
 
-/* Names the culprit. The step changed nothing, so it can be computed again from the same state. */
+/* Fails with the first non-finite value of a step. The step changed nothing, so it is recomputed from the same
+ * state. */
 static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
-    TU_TRY(make_healthy(t));
+    TU_TRY(reset_healthy(t));
     tu__finding finding;
     tu_feed feeds[TU__MAX_FEEDS];
     float share;
     char image[64] = "";
-    size_t count = tu__piece_feeds(&t->stepper, values->bad, batch, values->bad_first, &share, feeds);
+    size_t count =
+        tu__micro_batch_feeds(&t->stepper, values->failed, batch, values->failed_first, &share, feeds);
     tu_status status =
-        tu__diagnose(values->bad->graph, &t->config.settings, t->state, count, feeds, &finding);
+        tu__diagnose(values->failed->graph, &t->config.settings, t->state, count, feeds, &finding);
     if (status != TU_OK || !*finding.text)
-        snprintf(finding.text, sizeof finding.text, "none when computed again");
+        snprintf(finding.text, sizeof finding.text, "none found when the step was recomputed");
     if (finding.sample >= 0)
-        snprintf(image, sizeof image, ", training image %lld of the set",
-                 (long long)batch->indices[values->bad_first + finding.sample]);
-    tu_fail(TU_NUMERIC, "step %lld: the loss or a gradient is not finite; first value that is not: %s%s",
+        snprintf(image, sizeof image, ", training image %lld of the data set",
+                 (long long)batch->indices[values->failed_first + finding.sample]);
+    tu_fail(TU_NUMERIC, "step %lld: the loss or a gradient is not finite; first non-finite value: %s%s",
             (long long)t->progress.step + 1, finding.text, image);
-    return save_and_fail(t, TU_NUMERIC,
-                         *image ? "; mend that image or leave it out"
-                                : "; try a lower --rate, --clip 1 or --warmup");
+    return save_and_fail(
+        t, TU_NUMERIC, *image ? "; fix or remove that image" : "; try a lower --rate, --clip 1 or --warmup");
 }
 
-static tu_status read_images(const tu_dataset *set, const tu_batch *batch, unsigned char *images,
+static tu_status read_images(const tu_dataset *dataset, const tu_batch *batch, unsigned char *images,
                              int32_t *labels) {
     for (int64_t i = 0; i < batch->count; i++)
-        TU_TRY(tu_dataset_read(set, TU_TRAIN, batch->indices[i], images + (size_t)i * set->image_bytes,
-                               &labels[i]));
+        TU_TRY(tu_dataset_read(dataset, TU_TRAIN, batch->indices[i],
+                               images + (size_t)i * dataset->image_bytes, &labels[i]));
     return TU_OK;
 }
 
-/* The same of a step that picked its images by number. */
-static tu_status fail_picked(tu__trainer *t, tu_batch batch, const tu__step_values *values) {
+/* Like fail_step, for a step that selected its images by index: reads them first. */
+static tu_status fail_selected(tu__trainer *t, tu_batch batch, const tu__step_values *values) {
     unsigned char *images =
-        tu__alloc_aligned((size_t)batch.count * t->set->image_bytes, "the images of a bad step");
+        tu__alloc_aligned((size_t)batch.count * t->dataset->image_bytes, "the images of a bad step");
     int32_t *labels = tu__alloc_array((size_t)batch.count, sizeof *labels, "the labels of a bad step");
-    tu_status status = images && labels ? read_images(t->set, &batch, images, labels) : TU_NO_MEMORY;
+    tu_status status = images && labels ? read_images(t->dataset, &batch, images, labels) : TU_NO_MEMORY;
     batch.images = images;
     batch.labels = labels;
     status = status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
@@ -299,7 +305,8 @@ static tu_status fail_picked(tu__trainer *t, tu_batch batch, const tu__step_valu
     return status;
 }
 
-/* A step that was made. One that was left out because its loss scale was too large may have no loss to speak of. */
+/* Updates progress and report after a step. With loss scaling a skipped step may have a loss that is not finite; it
+ * is not counted. */
 static void count_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
     tu__progress *p = &t->progress;
     p->step++;
@@ -313,78 +320,78 @@ static void count_step(tu__trainer *t, const tu_batch *batch, const tu__step_val
     t->report.rate = values->rate;
     t->report.gradient_norm = values->gradient_norm;
     update_report(t);
-    tu__trainer_tell(t, TU_TRAIN_STEPPED, NULL);
+    tu__trainer_report(t, TU_TRAIN_STEPPED, NULL);
 }
 
-/* A device says what it was at; how far the training was it cannot know. */
-static tu_status stopped(const tu__trainer *t, tu_status status) {
+/* Adds the step to the message of a device error. */
+static tu_status add_step_to_error(const tu__trainer *t, tu_status status) {
     if (status != TU_DEVICE) return status;
     return tu_fail(status, "training stopped after step %lld: %s", (long long)t->progress.step, tu_message());
 }
 
-static tu_status make_step(tu__trainer *t, tu_loader *loader) {
+static tu_status run_step(tu__trainer *t, tu_loader *loader) {
     tu_batch batch = TU_SIZED(tu_batch);
     tu__step_values values;
     tu_status status = tu_loader_next(loader, &batch);
     if (status != TU_OK) return save_and_fail(t, status, "");
     status = tu__stepper_run(&t->stepper, t->state, &batch, &values);
-    if (status != TU_OK) return stopped(t, status);
+    if (status != TU_OK) return add_step_to_error(t, status);
     if (!values.finite)
-        return t->stepper.images ? fail_picked(t, batch, &values) : fail_step(t, &batch, &values);
+        return t->stepper.images ? fail_selected(t, batch, &values) : fail_step(t, &batch, &values);
     count_step(t, &batch, &values);
     return TU_OK;
 }
 
-/* The program of the next step, and in `*steps` for how many it can go on: the last batch of an epoch may be a short one,
- * which has its own. */
-static const tu__piece *next_burst(const tu__trainer *t, int64_t *steps) {
+/* Returns the program for the next steps, and in `*steps` the number of steps to submit. The last batch of an epoch
+ * may be short and has its own program. */
+static const tu__micro_batch *next_multi_step(const tu__trainer *t, int64_t *steps) {
     int64_t images = tu__training_images(&t->config), full = t->stepper.full.samples;
-    int64_t whole = (images - t->progress.sample % images) / full, due = steps_until_due(t);
-    *steps = due < t->burst.length ? due : t->burst.length;
-    if (whole == 0) *steps = 1;
-    if (whole > 0 && whole < *steps) *steps = whole;
-    return whole ? &t->stepper.full : &t->stepper.rest;
+    int64_t full_batches = (images - t->progress.sample % images) / full, due = steps_until_due(t);
+    *steps = due < t->multi_step.length ? due : t->multi_step.length;
+    if (full_batches == 0) *steps = 1;
+    if (full_batches > 0 && full_batches < *steps) *steps = full_batches;
+    return full_batches ? &t->stepper.full : &t->stepper.rest;
 }
 
-static tu_status fail_in_burst(tu__trainer *t, int64_t index, const tu__step_values *values) {
+static tu_status fail_in_multi_step(tu__trainer *t, int64_t index, const tu__step_values *values) {
     tu_batch batch = TU_SIZED(tu_batch);
-    tu_status status = tu__burst_batch(&t->burst, index, &batch);
+    tu_status status = tu__multi_step_batch(&t->multi_step, index, &batch);
     return status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
 }
 
-static tu_status make_burst(tu__trainer *t, tu_loader *loader) {
-    int64_t steps, made;
-    const tu__piece *piece = next_burst(t, &steps);
-    tu_status status = tu__burst_run(&t->burst, piece, t->state, loader, steps, &made);
-    if (status != TU_OK) return made ? stopped(t, status) : save_and_fail(t, status, "");
-    for (int64_t i = 0; i < made; i++) {
-        tu__step_values values = tu__burst_values(&t->burst, piece, i);
-        if (!values.finite) return fail_in_burst(t, i, &values);
-        count_step(t, &t->burst.batches[i], &values);
+static tu_status run_multi_step(tu__trainer *t, tu_loader *loader) {
+    int64_t steps, completed;
+    const tu__micro_batch *micro_batch = next_multi_step(t, &steps);
+    tu_status status = tu__multi_step_run(&t->multi_step, micro_batch, t->state, loader, steps, &completed);
+    if (status != TU_OK) return completed ? add_step_to_error(t, status) : save_and_fail(t, status, "");
+    for (int64_t i = 0; i < completed; i++) {
+        tu__step_values values = tu__multi_step_values(&t->multi_step, micro_batch, i);
+        if (!values.finite) return fail_in_multi_step(t, i, &values);
+        count_step(t, &t->multi_step.batches[i], &values);
     }
     return TU_OK;
 }
 
-/* Steps that are taken together are looked at together. */
-static void tell_if_slow(tu__trainer *t, int64_t first, double seconds) {
-    int64_t made = t->progress.step - first;
-    double usual, each = made > 0 ? seconds / (double)made : 0;
+/* Reports a slow step. Steps of one multi-step call count with their mean time. */
+static void report_if_slow(tu__trainer *t, int64_t first, double seconds) {
+    int64_t completed = t->progress.step - first;
+    double usual, each = completed > 0 ? seconds / (double)completed : 0;
     char message[256];
-    if (made <= 0 || !tu__step_is_slow(&t->times, each, &usual)) return;
+    if (completed <= 0 || !tu__step_is_slow(&t->times, each, &usual)) return;
     tu__slow_step_message(message, sizeof message, t->progress.step, each, usual);
     tu__trainer_notice(t, message);
 }
 
-static tu_status make_steps(tu__trainer *t, tu_loader *loader) {
+static tu_status run_steps(tu__trainer *t, tu_loader *loader) {
     double start = tu__now();
     int64_t first = t->progress.step;
-    TU_TRY(t->burst.stepper ? make_burst(t, loader) : make_step(t, loader));
-    tell_if_slow(t, first, tu__now() - start);
+    TU_TRY(t->multi_step.stepper ? run_multi_step(t, loader) : run_step(t, loader));
+    report_if_slow(t, first, tu__now() - start);
     return TU_OK;
 }
 
-/* Everything a step may be followed by. */
-static tu_status follow_up(tu__trainer *t) {
+/* Does everything that is due after a step: measurement, evaluation, checkpoint. */
+static tu_status finish_step(tu__trainer *t) {
     double start = tu__now();
     if (evaluation_period_ends(t)) {
         measure(t);
@@ -394,36 +401,36 @@ static tu_status follow_up(tu__trainer *t) {
         measure(t);
     }
     bool end = is_last(t) || t->stopping;
-    if (end || is_due(t, period(t, t->config.settings.checkpoint_every))) TU_TRY(save(t, end));
-    save_best_again(t);
+    if (end || is_due(t, period(t, t->config.settings.checkpoint_every))) TU_TRY(save_checkpoint(t, end));
+    retry_save_best(t);
     if (!end) tu__snapshot_free(&t->snapshot);
     t->idle += tu__now() - start;
     return TU_OK;
 }
 
-/* Whether the run was saved because an evaluation after this step failed. */
-static bool evaluation_missing(const tu__trainer *t) {
+/* True if the checkpoint was saved because the evaluation after its step failed. */
+static bool is_evaluation_missing(const tu__trainer *t) {
     return t->progress.step > 0 && (validation_due(t) || test_due(t));
 }
 
-static tu_status loop(tu__trainer *t) {
+static tu_status train_loop(tu__trainer *t) {
     tu_loader *loader;
-    TU_TRY(tu_loader_new(t->set, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
-                         .seed = (uint64_t)t->config.settings.seed, .shuffle = true,
-                         .start = t->progress.sample, .indices_only = t->burst.images || t->stepper.images,
-                         .bootstrap = t->config.settings.bootstrap,
-                         .validation = tu__validation_images(&t->config)));
-    t->began = tu__now();
+    TU_TRY(tu_loader_new(
+        t->dataset, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
+        .seed = (uint64_t)t->config.settings.seed, .shuffle = true, .start = t->progress.sample,
+        .indices_only = t->multi_step.images || t->stepper.images, .bootstrap = t->config.settings.bootstrap,
+        .validation = tu__validation_images(&t->config)));
+    t->start_time = tu__now();
     tu_status status = TU_OK;
-    if (evaluation_missing(t)) status = follow_up(t);
-    t->stopping = stop_wanted(t);
+    if (is_evaluation_missing(t)) status = finish_step(t);
+    t->stopping = is_stop_requested(t);
     while (status == TU_OK && !is_last(t) && !t->stopping) {
         status = tu__trace_steps_begin(t);
         if (status != TU_OK) break;
-        status = make_steps(t, loader);
-        t->stopping = stop_wanted(t);
+        status = run_steps(t, loader);
+        t->stopping = is_stop_requested(t);
         if (status == TU_OK) tu__trace_steps_end(t, is_last(t) || t->stopping);
-        if (status == TU_OK) status = follow_up(t);
+        if (status == TU_OK) status = finish_step(t);
     }
     tu_loader_free(loader);
     return status;
@@ -445,7 +452,7 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
                                 .test_top5 = p->test_top5,
                                 .best_step = p->best_step,
                                 .best_accuracy = p->best_accuracy,
-                                .seconds = tu__now() - t->began,
+                                .seconds = tu__now() - t->start_time,
                                 .images_per_second = t->report.images_per_second,
                                 .parameters = t->config.parameters,
                                 .train_images = tu__training_images(&t->config),
@@ -462,25 +469,25 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
     return TU_OK;
 }
 
-/* With the devices that a list like "all" came to. */
-static void tell_begun(tu__trainer *t) {
+/* Reports the start of the run, with the devices that a list such as "all" resolved to. */
+static void report_start(tu__trainer *t) {
     tu__text devices = {0};
     tu_device_report report = TU_SIZED(tu_device_report);
     for (size_t i = 0; i < tu_program_device_count(t->stepper.full.program) &&
                        tu_program_device(t->stepper.full.program, i, &report) == TU_OK;
          i++)
         tu__text_printf(&devices, "%s%s", i ? ", " : "", report.device);
-    tu__trainer_tell(t, TU_TRAIN_BEGUN, tu__text_string(&devices));
+    tu__trainer_report(t, TU_TRAIN_BEGUN, tu__text_string(&devices));
     tu__text_free(&devices);
 }
 
 tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
-    t->began = tu__now();
+    t->start_time = tu__now();
     t->first_step = t->progress.step;
     t->seconds_before = t->progress.seconds;
     update_report(t);
-    tell_begun(t);
-    TU_TRY(loop(t));
+    report_start(t);
+    TU_TRY(train_loop(t));
     update_report(t);
     return result ? summarize(t, result) : TU_OK;
 }

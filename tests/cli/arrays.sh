@@ -1,6 +1,6 @@
-# Small sets of files for cases: arrays as NumPy writes them, and folders of pictures. To be sourced.
+# Creates small data sets for cases: .npy files and folders of images. To be sourced.
 
-write_bytes() { # file, type, shape, the value of byte i as awk computes it, how many bytes
+write_bytes() { # FILE DTYPE SHAPE AWK_EXPRESSION_OF_BYTE_i BYTES
     local header="{'descr': '|$2', 'fortran_order': False, 'shape': ($3), }"
     { printf '\223NUMPY\1\0'; printf "\\$(printf %o ${#header})\\0%s" "$header"
       LC_ALL=C awk "BEGIN { for (i = 0; i < $5; i++) printf \"%c\", $4 }"; } >"$1"
@@ -8,7 +8,7 @@ write_bytes() { # file, type, shape, the value of byte i as awk computes it, how
 write_array() { write_bytes "$1" u1 "$2" "$3" "$4"; }
 write_signed() { write_bytes "$1" i1 "$2" "$3" "$4"; } # 255 is -1
 
-write_pictures() { # folder: six pictures each of cats and dogs, taken from the generated set
+write_pictures() { # FOLDER: six images each in the classes cat and dog, taken from the generated data set
     mkdir -p "$(dirname "$1")"
     tutti data sample generated -n 12 -o "$1.samples" >/dev/null
     mkdir -p "$1/cat" "$1/dog"

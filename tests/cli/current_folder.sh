@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Libraries that lie in the current folder under the names of those that the command needs, or opens when they are there,
-# are left alone.
+# Checks that the program loads no libraries from the current folder, neither those it is linked with nor those it
+# opens at run time.
 #   current_folder.sh TUTTI C_COMPILER
 set -euo pipefail
 
@@ -11,7 +11,7 @@ cd "$scratch"
 
 cat >intruder.c <<'PROGRAM'
 #include <unistd.h>
-__attribute__((constructor)) static void tell(void) { if (write(2, "INTRUDER\n", 9) < 0) _exit(3); _exit(4); }
+__attribute__((constructor)) static void report(void) { if (write(2, "INTRUDER\n", 9) < 0) _exit(3); _exit(4); }
 PROGRAM
 "$compiler" -shared -fPIC intruder.c -o intruder
 names=$(readelf -d "$tutti" "${tutti%/*}"/libtutti*.so | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p')
@@ -19,19 +19,20 @@ for name in $names libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 l
     cp intruder "$name"
 done
 
-# Lists of folders and plug-ins may have empty elements: those of users who append to a variable that was not set.
+# Empty elements in lists of folders and plug-ins (from appending to an unset variable) must not mean the current
+# folder.
 export TUTTI_KERNELS=
-check() {
+expect_devices() {
     "$@" >out 2>&1 && ! grep -q INTRUDER out && grep -q '^cpu:0 ' out && return
-    echo "FAILED  $*: expected the devices, and no library of the current folder"
+    echo "FAILED  $*: expected the list of devices, and no library loaded from the current folder"
     cat out
     exit 1
 }
-check "$tutti" devices
-check env TUTTI_CUDA_LIBRARIES=: "$tutti" devices
-check env TUTTI_CUDA_LIBRARIES=/nowhere: "$tutti" devices
-check env TUTTI_DEVICES=: "$tutti" devices
-# What was opened beyond the names above: nothing may come from here.
+expect_devices "$tutti" devices
+expect_devices env TUTTI_CUDA_LIBRARIES=: "$tutti" devices
+expect_devices env TUTTI_CUDA_LIBRARIES=/nowhere: "$tutti" devices
+expect_devices env TUTTI_DEVICES=: "$tutti" devices
+# No other file of the current folder may be loaded either.
 LD_DEBUG=files "$tutti" devices >out 2>&1
 if grep -q "$scratch" out; then
     grep "$scratch" out

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The shared libraries show the public functions (tu_…) and those internal ones of libtutti.so that other libraries of
-# Tutti call (TU__SHARED in src/), and nothing else: no other tu__…, no bare names. No symbol is in both, so that what has
-# state (the message of a thread, the registry of devices) exists once. libtutti.so needs no library for pictures or
-# the network.
+# Checks the exported symbols: the shared libraries export the public functions (tu_…) and the internal functions of
+# libtutti.so that other Tutti libraries call (TU__SHARED in src/), nothing else. No symbol is exported by both
+# libraries, so that state (a thread's error message, the device registry) exists once. libtutti.so is not linked with
+# libraries for images or the network.
 #   exports.sh SOURCES LIBTUTTI LIBTUTTI_TRAIN
 set -uo pipefail
 
@@ -14,13 +14,13 @@ shared=$(grep -rhA1 --include='*.h' '^TU__SHARED ' "$sources" | grep -oE 'tu__[a
 for library in "$core" "$train"; do
     names=$(exported "$library") || exit 1
     [[ -n $names ]] || fail "${library##*/} exports nothing"
-    strange=$(grep -vE '^tu_[a-z0-9]' <<<"$names" | grep -vxF "$shared")
-    [[ -z $strange ]] || fail "${library##*/} exports what is neither public nor shared: ${strange//$'\n'/ }"
+    unexpected=$(grep -vE '^tu_[a-z0-9]' <<<"$names" | grep -vxF "$shared")
+    [[ -z $unexpected ]] || fail "${library##*/} exports symbols that are neither public nor shared: ${unexpected//$'\n'/ }"
     echo "${library##*/}: $(grep -cE '^tu_[a-z0-9]' <<<"$names") public symbols, $(grep -cE '^tu__' <<<"$names") shared"
 done
-twice=$(comm -12 <(exported "$core") <(exported "$train"))
-[[ -z $twice ]] || fail "exported by both libraries: ${twice//$'\n'/ }"
+duplicates=$(comm -12 <(exported "$core") <(exported "$train"))
+[[ -z $duplicates ]] || fail "exported by both libraries: ${duplicates//$'\n'/ }"
 
 needs=$(ldd "$core") || exit 1
 unwanted=$(grep -oE 'lib(tutti_train|curl[-a-z]*|png[0-9]*|jpeg|z)\.so' <<<"$needs" | sort -u)
-[[ -z $unwanted ]] || fail "${core##*/} needs ${unwanted//$'\n'/ }"
+[[ -z $unwanted ]] || fail "${core##*/} is linked with ${unwanted//$'\n'/ }"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A newcomer's way, from a clone: ./quickstart, `cmake --install` into a folder of one's own, and a program compiled by the
-# very lines of docs/api.md, which then runs. It ends with the installed tree moved elsewhere.
+# Tests the first steps of a new user in a fresh clone: ./quickstart, `cmake --install` to a folder, and a program
+# that is compiled and run with the commands of docs/api.md. Finally the installed tree is moved and used from there.
 #   first_run.sh SOURCE_DIR SCRATCH_DIR CUDA_DEVICE_IS_BUILT_HERE
-# What git does not know is not in the clone; changes that are not committed are. No network is needed.
+# The clone contains uncommitted changes, but no untracked files. No network is needed.
 set -euo pipefail
 
 source=$1 scratch=$2 cuda=$3
 say() { printf '%s\n' "$*"; }
 
 [[ $(git -C "$source" rev-parse --show-prefix 2>&1) == '' ]] || {
-    say "skipped: $source is no git checkout of its own, so there is nothing to clone"
+    say "skipped: $source is not the root of a git checkout, so it cannot be cloned"
     exit 77
 }
 rm -rf "$scratch"
@@ -27,19 +27,19 @@ git -C "$source" diff --binary HEAD >changes
 cd clone
 ./quickstart --data generated -- --steps 20 >../quickstart.log 2>&1 || {
     tail -n 60 ../quickstart.log
-    unknown=$(git -C "$source" ls-files --others --exclude-standard)
-    [[ -z $unknown ]] || say "not in the clone, since git does not know them: ${unknown//$'\n'/, }"
+    untracked=$(git -C "$source" ls-files --others --exclude-standard)
+    [[ -z $untracked ]] || say "not in the clone, because they are untracked: ${untracked//$'\n'/, }"
     exit 1
 }
 cat ../quickstart.log
 grep -qE '^run +runs/tutorial-cnn-generated-1$' ../quickstart.log
 grep -q '^Done in ' ../quickstart.log
 if [[ $cuda == yes && ! -e build/release/libtutti_cuda.so ]]; then
-    say 'FAILED  the CUDA device can be built here, but ./quickstart has not'
+    say 'FAILED  the CUDA device can be built here, but ./quickstart did not build it'
     exit 1
 fi
 
-# ---- The lines of docs/api.md ----
+# ---- The commands of docs/api.md ----
 cat >program.c <<'PROGRAM'
 #include <stdio.h>
 #include <tutti/tutti.h>
@@ -61,14 +61,14 @@ int main(void) {
     return 0;
 }
 PROGRAM
-# The block of lines that has the compiler's, with DIR as one's own folder.
+# The code block that contains the compiler command, with DIR replaced by the prefix.
 lines=$(awk '/^```/ {if (block ~ /\ncc program\.c /) printf "%s", block; block = "\n"; next} {block = block $0 "\n"}' \
     "$source/docs/api.md")
 [[ -n $lines ]] || { say 'FAILED  docs/api.md has no block with a line "cc program.c ..."'; exit 1; }
 say "$lines"
 prefix=$scratch/prefix
 bash -euc "${lines//DIR/"$prefix"}" >lines.log 2>&1 || { cat lines.log; exit 1; }
-[[ $(tail -n 1 lines.log) == 30 ]] || { say 'FAILED  expected 30 of ./program:'; cat lines.log; exit 1; }
+[[ $(tail -n 1 lines.log) == 30 ]] || { say 'FAILED  expected ./program to print 30:'; cat lines.log; exit 1; }
 
 # ---- The installed tree, moved ----
 mv "$prefix" "$scratch/moved"
@@ -78,7 +78,7 @@ moved/bin/tutti train mlp --data generated --steps 1 --quiet --devices cpu --out
 for library in libtutti.so.0 libtutti_train.so.0; do
     [[ $(ldd moved/bin/tutti) == *"$scratch/moved/"*"$library"* ]]
 done
-if [[ $cuda == yes ]]; then # found beside the library; what it says of a card is the machine's matter
+if [[ $cuda == yes ]]; then # the plug-in is found next to the library; whether a GPU is usable depends on the machine
     moved/bin/tutti devices | grep '^gpu:0 '
 fi
 say 'ok'

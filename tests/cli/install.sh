@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What `cmake --install` lays down is complete: C and C++ programs find both libraries by pkg-config and by CMake's
-# find_package, link and run; the command runs from there, and still does after the tree was moved. Nothing there looks
-# for libraries in the current folder.
+# Checks that `cmake --install` installs everything: C and C++ programs find both libraries with pkg-config and
+# CMake's find_package, link and run; the installed program runs, also after the tree was moved. No installed file
+# looks for libraries in the current folder.
 #   install.sh CMAKE BUILD_DIR C_COMPILER VERSION
 set -euo pipefail
 
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
 PROGRAM
 
 cat >"$scratch/training.c" <<'PROGRAM'
-/* Calls of both libraries; what one of them fails with, the other tells. */
+/* Calls both libraries; tu_message() of one returns the error of the other. */
 #include <stdio.h>
 #include <string.h>
 #include <tutti/tutti.h>
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
 }
 PROGRAM
 
-build_and_run() { # pkg-config's name, compiler, its options and sources
+build_and_run() { # PKG_CONFIG_NAME COMPILER OPTIONS_AND_SOURCES...
     local library=$1
     shift
     # shellcheck disable=SC2046 # the flags are words
@@ -73,7 +73,7 @@ if command -v g++ >/dev/null; then
     build_and_run tutti g++ -std=c++17 "$scratch/program.cc"
     build_and_run tutti_train g++ -std=c++17 "$scratch/training.cc"
     cat >"$scratch/options.cc" <<'PROGRAM'
-// Options by designated initialisers, as C++20 has them.
+// Options with C++20's designated initialisers.
 #include <cstring>
 #include <tutti/tutti.h>
 int main() {
@@ -83,7 +83,7 @@ int main() {
     x = tu_conv2d(x, .filters = 4, .size = 3, .act = TU_RELU);
     x = tu_mean(x, .axes = TU_AXES(1, 2));
     tu_status status = tu_shape_equal(tu_value_shape(tu_softmax(x, -1)), TU_SHAPE(2, 4)) ? TU_OK : TU_INVALID;
-    tu_scope(g, "left") tu_recompute(g) break; // a scope closes by itself, by an exception too
+    tu_scope(g, "left") tu_recompute(g) break; // break, and an exception below, close the scope
     try {
         tu_scope(g, "thrown") throw 1;
     } catch (int) {
@@ -104,11 +104,11 @@ project(outside LANGUAGES $languages)
 find_package(Tutti ${version%.*} REQUIRED COMPONENTS tutti train)
 find_package(Tutti 99 QUIET)
 if(Tutti_FOUND)
-  message(FATAL_ERROR "version 99 was found, which is not there")
+  message(FATAL_ERROR "version 99 was found, which does not exist")
 endif()
 find_package(Tutti QUIET COMPONENTS trumpets)
 if(Tutti_FOUND)
-  message(FATAL_ERROR "a component was found that is not there")
+  message(FATAL_ERROR "a component was found that does not exist")
 endif()
 set(CMAKE_CXX_STANDARD 17)
 set(suffix_C c)
@@ -129,5 +129,5 @@ for language in $languages; do
     "$scratch/outside/program_$language" "$version"
     "$scratch/outside/training_$language" "$version"
 done
-# A program of graphs alone is not linked with what training needs.
+# A program that uses only graphs is not linked with the training library.
 [[ $(ldd "$scratch/outside/program_C") != *libtutti_train* ]]

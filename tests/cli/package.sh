@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The Debian packages of the preset `package` can be built; lintian finds no error in them; the command runs from the
-# files of one, and a program compiles against the files of the other.
+# Builds the Debian packages of the preset `package` and checks them with lintian. Runs the program from the extracted
+# files of one package, and compiles a program against those of the other.
 #   package.sh CMAKE SOURCE_DIR BUILD_DIR C_COMPILER VERSION
 set -euo pipefail
 
 cmake=$1 source=$2 build=$3 compiler=$4 version=$5
 for tool in dpkg-deb dpkg-shlibdeps lintian; do
-    command -v $tool >/dev/null || { echo "skipped: $tool is not there (Debian: apt install dpkg-dev lintian)"; exit 77; }
+    command -v $tool >/dev/null || { echo "skipped: $tool is not installed (Debian: apt install dpkg-dev lintian)"; exit 77; }
 done
 rm -rf "$build"
 mkdir -p "$build"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What ./quickstart says where it cannot write sample pictures: libpng is named only where the build has none, and any other
-# failure is how it ends. The part behind the build is run with a stand-in for the program.
+# Tests ./quickstart when it cannot write sample images: without libpng it says so and succeeds; any other error makes
+# it fail. Runs the part of the script after the build, with a fake program.
 #   quickstart_samples.sh SOURCE_FOLDER
 set -euo pipefail
 
@@ -20,16 +20,16 @@ cat >tutti <<'PROGRAM'
 case "$1 $2" in
 'train tutorial-cnn') echo 'run         runs/one' ;;
 'data sample')
-    if [[ -n $COMPLAINT ]]; then echo "tutti: $COMPLAINT" >&2; exit 1; fi
+    if [[ -n $ERROR ]]; then echo "tutti: $ERROR" >&2; exit 1; fi
     mkdir -p runs/one/samples && touch runs/one/samples/1.png && echo runs/one/samples/1.png
     ;;
 esac
 PROGRAM
 chmod +x tutti
 
-expect() { # the complaint of `data sample`, the exit status, and a line of what is printed
+expect() { # ERROR_OF_DATA_SAMPLE EXIT_STATUS REGEX_IN_OUTPUT
     local status=0
-    COMPLAINT=$1 bash rest.sh >out 2>&1 || status=$?
+    ERROR=$1 bash rest.sh >out 2>&1 || status=$?
     ((status == $2)) && grep -q "$3" out && return
     echo "FAILED  '$1': status $status, expected $2 and '$3' in:"
     cat out

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# No program or library looks for libraries in the current folder: an element of a RUNPATH that is empty or relative would,
-# and whoever can write a file there could bring code of his own into the process.
+# Checks that no program or library searches the current folder for libraries. An empty or relative element of a
+# RUNPATH would do that, and anybody who can write to the folder could inject code.
 #   runpaths.sh FOLDER...
 set -uo pipefail
 
@@ -10,10 +10,10 @@ while read -r -d '' file; do
     [[ -n $path ]] || continue
     ((count++))
     if [[ ":$path:" =~ :(:|[^/\$:]|\$[^O]) ]]; then
-        echo "FAILED  $file looks for libraries in '$path': expected absolute folders and \$ORIGIN alone"
+        echo "FAILED  $file has the RUNPATH '$path': expected only absolute folders and \$ORIGIN"
         failed=1
     fi
 done < <(find "$@" -type f \( -perm -u+x -o -name '*.so*' \) -print0)
-((count)) || { echo "FAILED  no file with a RUNPATH in $*: expected some"; exit 1; }
+((count)) || { echo "FAILED  no file in $* has a RUNPATH: expected at least one"; exit 1; }
 echo "$count files with a RUNPATH"
 exit $failed

@@ -1,4 +1,4 @@
-/* What tests on the emulated card share: its settings, and what it says is still alive. */
+/* Shared by tests on the emulated GPU: its settings, and its live objects. */
 #ifndef TESTS_CUDA_EMULATED_H
 #define TESTS_CUDA_EMULATED_H
 
@@ -8,23 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* To be called before anything asks for devices. FAKE_CUDA is the folder of the stand-ins, given by the build. */
-static inline void use_emulated_card(void) {
+/* Must be called before devices are listed. FAKE_CUDA is the folder of the fake libraries, defined by the build. */
+static inline void use_emulated_gpu(void) {
     setenv("TUTTI_CUDA_LIBRARIES", FAKE_CUDA, 1);
-    setenv("TUTTI_KERNELS", "", 1); /* the stand-in of NVRTC keeps its own */
+    setenv("TUTTI_KERNELS", "", 1); /* the fake NVRTC has its own cache */
     unsetenv("TUTTI_CUDA");
     unsetenv("TUTTI_DEVICES");
     unsetenv("TUTTI_CUDA_FAIL");
 }
 
-/* "test_NAME card": on the machine's own card, in so far as a test does without what only the emulated one has. */
-static inline bool use_own_card(int argc, char **argv) {
-    bool own = argc > 1 && strcmp(argv[1], "card") == 0;
-    if (!own) use_emulated_card();
-    return own;
+/* Uses the machine's real GPU if the test is called as "test_NAME card", else the emulated one. Returns true for a
+ * real GPU. */
+static inline bool use_real_gpu(int argc, char **argv) {
+    bool is_real = argc > 1 && strcmp(argv[1], "card") == 0;
+    if (!is_real) use_emulated_gpu();
+    return is_real;
 }
 
-/* How many objects of the driver and the libraries are alive, and which; 0 before the driver is loaded. */
+/* Counts and names the live objects of the driver and the libraries; 0 before the driver is loaded. */
 static inline size_t emulated_live(char *text, size_t capacity) {
     void *driver = dlopen(FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     size_t (*live)(char *, size_t) = NULL;
@@ -33,7 +34,7 @@ static inline size_t emulated_live(char *text, size_t capacity) {
     return live ? live(text, capacity) : 0;
 }
 
-/* Bytes of the first card's memory that are taken; 0 before the driver is loaded. */
+/* Returns the used bytes of the first GPU's memory; 0 before the driver is loaded. */
 static inline size_t emulated_used(void) {
     void *driver = dlopen(FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     size_t (*used)(int) = NULL;

@@ -1,4 +1,4 @@
-/* Failing the calls of the emulated card one after another: whichever it is, the work says which, and nothing is lost.
+/* Makes each call of the emulated GPU fail in turn, and checks that the error names the call and nothing leaks.
  *
  *     static tu_status train(const void *context, unsigned trial) { … }
  *
@@ -14,18 +14,18 @@
 #include "test.h"
 
 typedef struct failing_calls {
-    /* What calls the card, from opening it to giving all back. Trial 0 is one without failure, first and last; the others
-     * are numbered from 1. */
+    /* The work to test, from opening the device to freeing everything. Trial 0, first and last, runs without
+     * failures; the others are numbered from 1. */
     tu_status (*work)(const void *context, unsigned trial);
     const void *context;
-    unsigned stride; /* of calls that are much the same, one in so many fails */
-    /* The last call is behind us when so many in a row may fail without any effect: those that only ask, and pinning
-     * memory, may fail unharmed before. */
-    unsigned beyond;
-    unsigned fewest; /* more than so many must have failed the work */
+    unsigned stride; /* only every stride-th call is made to fail */
+    /* Stops after this many calls in a row whose failure has no effect: then the last call has been passed. Queries
+     * and pinning may fail without effect before. */
+    unsigned max_ineffective;
+    unsigned min_failures; /* the work must fail more often than this */
 } failing_calls;
 
-/* "cudnnCreate" is a function, "cudnn 3" a word. */
+/* "cudnnCreate" is a function, "cudnn 3" is not. */
 static inline bool has_function(const char *message, const char *beginning) {
     size_t length = strlen(beginning);
     for (const char *at = message; (at = strstr(at, beginning)); at += length)
@@ -53,23 +53,23 @@ static inline tu_status work_with_failing_call(const failing_calls *f, unsigned 
 static inline void fail_calls(const failing_calls *f) {
     char text[256];
     unsigned failures = 0, trial = 0;
-    assert_int_equal(f->work(f->context, 0), TU_OK); /* what libraries keep is taken here */
+    assert_int_equal(f->work(f->context, 0), TU_OK); /* libraries allocate what they keep here */
     int64_t blocks = tu__alloc_live();
     size_t objects = emulated_live(text, sizeof text);
-    for (unsigned nth = 1, since = 0; since < f->beyond; nth += f->stride) {
+    for (unsigned nth = 1, since = 0; since < f->max_ineffective; nth += f->stride) {
         tu_status status = work_with_failing_call(f, nth, ++trial);
         since = status == TU_OK ? since + 1 : 0;
         failures += status != TU_OK;
         if (status != TU_OK && !names_a_function(tu_message()))
-            fail_msg("call %u failed, and the message does not say which it was: '%s'", nth, tu_message());
+            fail_msg("call %u failed, and the message does not name it: '%s'", nth, tu_message());
         if (tu__alloc_live() != blocks)
-            fail_msg("call %u failed ('%s'): %ld blocks of memory were lost", nth, tu_message(),
+            fail_msg("call %u failed ('%s'): %ld blocks of memory leaked", nth, tu_message(),
                      (long)(tu__alloc_live() - blocks));
         if (emulated_live(text, sizeof text) != objects)
-            fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
+            fail_msg("call %u failed ('%s'): not freed: %s", nth, tu_message(), text);
     }
     assert_int_equal(f->work(f->context, 0), TU_OK);
-    assert_true(failures > f->fewest);
+    assert_true(failures > f->min_failures);
     print_message("%u calls failed, each once\n", failures);
 }
 

@@ -1,9 +1,10 @@
-/* Statements about convolutions on the CUDA device, where the case list's small shapes do not reach: several tiles,
- * sums in splits, first layers of networks, what follows a convolution, NaN and infinity. On the stand-in for
- * cuDNN and without an engine of it; on a card (no TUTTI_CUDA_LIBRARIES) on its own engines.
+/* Convolutions on the CUDA device with larger shapes than the case list has: several tiles, split sums, first layers
+ * of networks, bias and relu, NaN and infinity. On the fake cuDNN, with and without engines; on a real GPU (no
+ * TUTTI_CUDA_LIBRARIES) with its own engines.
  *
- * Operands are small multiples of 1/8, so that sums of products are exact in f32, in whatever order and also by way of
- * tf32: what differs from the reference is a mistake. */
+ * Operands are small multiples of 1/8, so that sums of products are exact in f32, in any order and also in tf32:
+ * every difference from the reference is an error.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +19,14 @@ typedef struct geometry {
     tu_convolve_options options;
 } geometry;
 
-typedef enum asked { Y, Y_BIAS, Y_BIAS_RELU, Y_RELU, DX, DW } asked;
+typedef enum computed { Y, Y_BIAS, Y_BIAS_RELU, Y_RELU, DX, DW } computed;
 
 typedef struct problem {
     geometry g;
-    asked asked;
+    computed computed;
     tu_dtype dtype;
     const char *precision;
-    int64_t spoiled; /* an element of x that is `spoil` instead; -1: none */
+    int64_t spoiled_index; /* index of an element of x that is replaced by `spoil`; -1: none */
     double spoil;
     bool tune;
 } problem;
@@ -38,19 +39,19 @@ typedef struct result {
 
 enum { MAX_INPUTS = 4 };
 
-typedef struct sketch {
+typedef struct test_graph {
     tu_graph *graph;
-    tu_value inputs[MAX_INPUTS], wanted;
+    tu_value inputs[MAX_INPUTS], expected;
     int input_count;
-} sketch;
+} test_graph;
 
-static tu_value add_input(sketch *s, tu_dtype dtype, tu_shape shape) {
+static tu_value add_input(test_graph *s, tu_dtype dtype, tu_shape shape) {
     static const char *const names[MAX_INPUTS] = {"x", "filter", "bias", "dy"};
     tu_value v = tu_input(s->graph, names[s->input_count], dtype, shape);
     return s->inputs[s->input_count++] = v;
 }
 
-static void draw_graph(sketch *s, const problem *p) {
+static void build_graph(test_graph *s, const problem *p) {
     const geometry *g = &p->g;
     int64_t groups = g->options.groups ? g->options.groups : 1;
     assert_int_equal(tu_graph_new(&s->graph), TU_OK);
@@ -60,23 +61,24 @@ static void draw_graph(sketch *s, const problem *p) {
     tu_convolve_options options = g->options;
     options.struct_size = sizeof options;
     tu_value y = tu_convolve_with(x, w, &options);
-    if (p->asked == Y_BIAS || p->asked == Y_BIAS_RELU) y = tu_add(y, b);
-    if (p->asked == Y_RELU || p->asked == Y_BIAS_RELU) y = tu_relu(y);
-    s->wanted = y;
-    if (p->asked == DX || p->asked == DW) {
+    if (p->computed == Y_BIAS || p->computed == Y_BIAS_RELU) y = tu_add(y, b);
+    if (p->computed == Y_RELU || p->computed == Y_BIAS_RELU) y = tu_relu(y);
+    s->expected = y;
+    if (p->computed == DX || p->computed == DW) {
         tu_value dy = add_input(s, p->dtype, tu_value_shape(y));
-        tu_gradients(tu_sum(tu_mul(y, dy)), 1, p->asked == DX ? &x : &w, &s->wanted);
+        tu_gradients(tu_sum(tu_mul(y, dy)), 1, p->computed == DX ? &x : &w, &s->expected);
     }
 }
 
-static void *new_numbers(tu_type type, int64_t spoiled, double spoil) {
+static void *new_numbers(tu_type type, int64_t spoiled_index, double spoil) {
     static uint32_t random_state;
     void *data = malloc(tu_type_bytes(type));
     assert_non_null(data);
     random_state = 7; /* the same for every device */
     for (int64_t i = 0; i < tu_shape_elements(type.shape); i++) {
         random_state = random_state * 1664525 + 1013904223;
-        tu__store(type.dtype, data, i, i == spoiled ? spoil : ((int)(random_state >> 16) % 17 - 8) / 8.0);
+        tu__store(type.dtype, data, i,
+                  i == spoiled_index ? spoil : ((int)(random_state >> 16) % 17 - 8) / 8.0);
     }
     return data;
 }
@@ -90,21 +92,21 @@ static void find_kernel(const tu_program *program, char *name, size_t capacity) 
 }
 
 static result compute(const problem *p, const char *device) {
-    sketch s = {0};
+    test_graph s = {0};
     tu_program *program;
     tu_state *state;
     tu_feed feeds[MAX_INPUTS];
     void *data[MAX_INPUTS];
-    draw_graph(&s, p);
-    tu_status status = tu_compile(s.graph, &program, .devices = device, .fetch = &s.wanted, .fetch_count = 1,
-                                  .precision = p->precision, .tune_kernels = p->tune);
+    build_graph(&s, p);
+    tu_status status = tu_compile(s.graph, &program, .devices = device, .fetch = &s.expected,
+                                  .fetch_count = 1, .precision = p->precision, .tune_kernels = p->tune);
     if (status != TU_OK) fail_msg("%s: %s", device, tu_message());
     assert_int_equal(tu_state_new(s.graph, &state), TU_OK);
     for (int i = 0; i < s.input_count; i++) {
-        data[i] = new_numbers(tu_value_type(s.inputs[i]), i == 0 ? p->spoiled : -1, p->spoil);
+        data[i] = new_numbers(tu_value_type(s.inputs[i]), i == 0 ? p->spoiled_index : -1, p->spoil);
         feeds[i] = (tu_feed){s.inputs[i], data[i]};
     }
-    tu_type type = tu_value_type(s.wanted);
+    tu_type type = tu_value_type(s.expected);
     void *out = malloc(tu_type_bytes(type));
     result r = {.count = tu_shape_elements(type.shape)};
     r.numbers = malloc((size_t)r.count * sizeof *r.numbers);
@@ -120,8 +122,9 @@ static result compute(const problem *p, const char *device) {
     return r;
 }
 
-/* Two units in the last place: a sum that is rounded before a bias is added to it may be one off. */
-static bool agree(double a, double b, tu_dtype dtype) {
+/* True if the difference is at most two units in the last place: a sum that is rounded before a bias is added may be
+ * off by one. */
+static bool almost_equal(double a, double b, tu_dtype dtype) {
     static const double units[] = {
         [TU_F32] = 0x1p-22, [TU_F64] = 0x1p-51, [TU_BF16] = 0x1p-6, [TU_F16] = 0x1p-9};
     if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
@@ -130,7 +133,7 @@ static bool agree(double a, double b, tu_dtype dtype) {
     return fabs(a - b) <= units[dtype] * (size > 1 ? size : 1);
 }
 
-/* "bf16 dw of [2,9,10,20] by [70,3,3,20], stride 2,1, dilation 1,1, groups 2, pad 0,2,3,1" */
+/* Writes a description: "bf16 dw of [2,9,10,20] by [70,3,3,20], stride 2,1, dilation 1,1, groups 2, pad 0,2,3,1" */
 static void write_problem(const problem *p, char *text, size_t capacity) {
     static const char *const names[] = {"y", "y+bias", "y+bias+relu", "y+relu", "dx", "dw"};
     const geometry *g = &p->g;
@@ -138,7 +141,7 @@ static void write_problem(const problem *p, char *text, size_t capacity) {
     int64_t groups = o->groups ? o->groups : 1;
     int length =
         snprintf(text, capacity, "%s%s%s %s of [%d,%d,%d,%d] by [%d,%d,%d,%d]", tu_dtype_name(p->dtype),
-                 p->precision ? " as " : "", p->precision ? p->precision : "", names[p->asked],
+                 p->precision ? " as " : "", p->precision ? p->precision : "", names[p->computed],
                  (int)g->images, (int)g->height, (int)g->width, (int)g->in, (int)g->out, (int)g->filter[0],
                  (int)g->filter[1], (int)(g->in / groups));
     snprintf(text + length, capacity - (size_t)length,
@@ -147,62 +150,62 @@ static void write_problem(const problem *p, char *text, size_t capacity) {
              (int)o->pad[1], (int)o->pad[2], (int)o->pad[3], p->tune ? ", tuned" : "");
 }
 
-/* How many elements differ, and by what the worst of them does. */
+/* Number of elements that differ, and the index and size of the largest difference. */
 typedef struct difference {
     int64_t count, worst;
     double size;
 } difference;
 
-static difference compare(const result *wanted, const result *found, tu_dtype dtype) {
+static difference compare(const result *expected, const result *found, tu_dtype dtype) {
     difference d = {0};
-    for (int64_t i = 0; i < wanted->count; i++) {
-        double size = fabs(wanted->numbers[i] - found->numbers[i]);
-        if (agree(wanted->numbers[i], found->numbers[i], dtype)) continue;
+    for (int64_t i = 0; i < expected->count; i++) {
+        double size = fabs(expected->numbers[i] - found->numbers[i]);
+        if (almost_equal(expected->numbers[i], found->numbers[i], dtype)) continue;
         if (!d.count++ || !(size <= d.size)) d.worst = i, d.size = size;
     }
     return d;
 }
 
-/* Tells everything there is to know about a mistake and goes on: the caller fails when all are told. */
-static bool is_right(const problem *p, const char *kernel) {
+/* Compares with the reference and prints all errors; the test fails at its end. */
+static bool matches_reference(const problem *p, const char *kernel) {
     char text[256];
-    result wanted = compute(p, "ref"), found = compute(p, "gpu:0");
-    difference d = compare(&wanted, &found, p->dtype);
+    result expected = compute(p, "ref"), found = compute(p, "gpu:0");
+    difference d = compare(&expected, &found, p->dtype);
     bool other = kernel && !strstr(found.kernel, kernel);
     write_problem(p, text, sizeof text);
     if (d.count)
         print_error("%s: %s: %lld of %lld elements are wrong; element %lld is %.9g, expected %.9g\n", text,
-                    found.kernel, (long long)d.count, (long long)wanted.count, (long long)d.worst,
-                    found.numbers[d.worst], wanted.numbers[d.worst]);
-    if (other) print_error("%s: '%s' computed it, not '%s'\n", text, found.kernel, kernel);
-    free(wanted.numbers);
+                    found.kernel, (long long)d.count, (long long)expected.count, (long long)d.worst,
+                    found.numbers[d.worst], expected.numbers[d.worst]);
+    if (other) print_error("%s: computed by '%s', expected '%s'\n", text, found.kernel, kernel);
+    free(expected.numbers);
     free(found.numbers);
     return !d.count && !other;
 }
 
-static int mistakes;
+static int errors;
 
-static void check(const problem *p, const char *kernel) {
-    if (!is_right(p, kernel)) mistakes++;
+static void check_convolution(const problem *p, const char *kernel) {
+    if (!matches_reference(p, kernel)) errors++;
 }
 
-/* Ends every test. */
-static void fail_if_mistaken(void) {
-    int count = mistakes;
-    mistakes = 0;
+/* Called at the end of every test. */
+static void fail_on_errors(void) {
+    int count = errors;
+    errors = 0;
     if (count) fail_msg("%d convolutions are wrong", count);
 }
 
-static bool on_stand_ins(void) {
+static bool uses_fake_libraries(void) {
     return getenv("TUTTI_CUDA_LIBRARIES") != NULL;
 }
 
 static const tu_dtype dtypes[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 enum { DTYPES = 4 };
 
-/* What libraries were seen to get wrong (src/device/cuda/ops/distrusted.def), in every type: each beside its relatives, whose
- * padding is at the other ends or even, whose stride is shorter, whose channels are fewer. */
-static const geometry once_wrong[] = {
+/* Cases that libraries computed wrong (src/device/cuda/ops/cudnn_known_bugs.def), in every type, each with similar
+ * ones: padding at the other ends or even, shorter strides, fewer channels. */
+static const geometry known_bugs[] = {
     {3, 30, 34, 4, 70, {4, 4}, {.padding = TU_EXPLICIT, .pad = {0, 2, 1, 1}, .stride = {3, 3}}},
     {3, 30, 34, 4, 70, {4, 4}, {.padding = TU_EXPLICIT, .pad = {1, 1, 0, 2}, .stride = {3, 3}}},
     {3, 30, 34, 4, 70, {4, 4}, {.padding = TU_EXPLICIT, .pad = {0, 1, 2, 1}, .stride = {3, 3}}},
@@ -214,19 +217,21 @@ static const geometry once_wrong[] = {
     {2, 9, 8, 4, 6, {3, 3}, {.padding = TU_EXPLICIT, .pad = {2, 1, 0, 1}, .dilation = {2, 1}, .groups = 2}},
 };
 
-/* f64 filter gradients are our own on every card: there cuDNN is not asked. */
-static void what_libraries_got_wrong_is_right(void **state) {
-    static const asked sides[] = {Y, DX, DW};
+/* Filter gradients in f64 never use cuDNN. */
+static void known_library_bugs_are_avoided(void **state) {
+    static const computed results[] = {Y, DX, DW};
     (void)state;
-    for (size_t g = 0; g < sizeof once_wrong / sizeof *once_wrong; g++)
+    for (size_t g = 0; g < sizeof known_bugs / sizeof *known_bugs; g++)
         for (int t = 0; t < DTYPES; t++)
-            for (int side = 0; side < 3; side++)
-                check(&(problem){.g = once_wrong[g], .asked = sides[side], .dtype = dtypes[t], .spoiled = -1},
-                      dtypes[t] == TU_F64 && sides[side] == DW ? "direct" : NULL);
-    fail_if_mistaken();
+            for (int r = 0; r < 3; r++)
+                check_convolution(
+                    &(problem){
+                        .g = known_bugs[g], .computed = results[r], .dtype = dtypes[t], .spoiled_index = -1},
+                    dtypes[t] == TU_F64 && results[r] == DW ? "direct" : NULL);
+    fail_on_errors();
 }
 
-/* More than a tile along everything that is tiled, and no multiple of one. */
+/* More than one tile along every tiled axis, and not a multiple of the tile. */
 static const geometry wide[] = {
     {2, 9, 10, 20, 70, {3, 3}, {0}},
     {3, 8, 9, 12, 18, {3, 2}, {.stride = {2, 1}, .groups = 2}},
@@ -235,34 +240,35 @@ static const geometry wide[] = {
 };
 enum { WIDE = 4 };
 
-/* `kernel` computes what our kernel for f32 does not; NULL: anything may. */
+/* `kernel` is the expected kernel of cases that the f32 kernel does not handle; NULL: any. */
 static void check_wide(const char *kernel) {
     for (int g = 0; g < WIDE; g++)
         for (int t = 0; t < DTYPES; t++)
-            for (asked a = Y; a <= DW; a++) {
-                bool ours = kernel && dtypes[t] == TU_F32 && a == DW && !wide[g].options.groups;
-                check(&(problem){.g = wide[g], .asked = a, .dtype = dtypes[t], .spoiled = -1},
-                      ours ? "f32" : kernel);
+            for (computed a = Y; a <= DW; a++) {
+                bool f32_kernel = kernel && dtypes[t] == TU_F32 && a == DW && !wide[g].options.groups;
+                check_convolution(
+                    &(problem){.g = wide[g], .computed = a, .dtype = dtypes[t], .spoiled_index = -1},
+                    f32_kernel ? "f32" : kernel);
             }
 }
 
-static void every_side_agrees_with_the_reference(void **state) {
+static void all_results_match_the_reference(void **state) {
     (void)state;
     check_wide(NULL);
-    fail_if_mistaken();
+    fail_on_errors();
 }
 
-static void every_side_agrees_where_cudnn_has_no_engine(void **state) {
+static void all_results_match_without_cudnn_engines(void **state) {
     (void)state;
-    if (!on_stand_ins()) skip();
+    if (!uses_fake_libraries()) skip();
     setenv("FAKE_CUDA_DNN_DECLINES", "1", 1);
     check_wide("direct");
     unsetenv("FAKE_CUDA_DNN_DECLINES");
-    fail_if_mistaken();
+    fail_on_errors();
 }
 
-/* Windows whose rows take one product and more, windows in one part, in three and in five, strides, more bands than blocks,
- * the last of them lower, rows of words and of a half word more, 128 filters. */
+/* Windows whose rows need one product or several, windows in one part, three and five, strides, more bands than
+ * blocks with a smaller last one, rows of full words and with a half word left, 128 filters. */
 static const geometry first_layers[] = {
     {2, 9, 24, 3, 64, {5, 5}, {0}},
     {1, 21, 19, 3, 64, {7, 7}, {.stride = {2, 2}}},
@@ -275,44 +281,47 @@ static const geometry first_layers[] = {
 };
 enum { FIRST_LAYERS = sizeof first_layers / sizeof *first_layers };
 
-static void first_layers_agree_with_the_reference(void **state) {
+static void first_layers_match_the_reference(void **state) {
     (void)state;
     for (int g = 0; g < FIRST_LAYERS; g++)
-        for (asked a = Y; a <= Y_RELU; a++) {
-            problem p = {.g = first_layers[g], .asked = a, .spoiled = -1};
-            p.dtype = TU_BF16, check(&p, "few channels");
-            p.dtype = TU_F16, check(&p, "few channels");
-            bool large = p.g.filter[0] > 7; /* in f32 it is too much for shared memory */
-            p.dtype = TU_F32, p.precision = "tf32", check(&p, large ? NULL : "few channels");
-            p.precision = NULL, check(&p, p.g.in % 4 ? "cudnn" : "f32"); /* tensor cores would round */
+        for (computed a = Y; a <= Y_RELU; a++) {
+            problem p = {.g = first_layers[g], .computed = a, .spoiled_index = -1};
+            p.dtype = TU_BF16, check_convolution(&p, "few channels");
+            p.dtype = TU_F16, check_convolution(&p, "few channels");
+            bool large = p.g.filter[0] > 7; /* too large for shared memory in f32 */
+            p.dtype = TU_F32, p.precision = "tf32", check_convolution(&p, large ? NULL : "few channels");
+            p.precision = NULL,
+            check_convolution(&p, p.g.in % 4 ? "cudnn" : "f32"); /* tensor cores would round */
         }
-    fail_if_mistaken();
+    fail_on_errors();
 }
 
-/* In f32 whatever the channels: by an element at a time where they are not in fours. */
-static void filters_of_any_channels_are_ours_in_f32(void **state) {
+/* In f32 for any number of channels; loads single elements if it is not a multiple of 4. */
+static void f32_filter_gradients_use_the_f32_kernel(void **state) {
     (void)state;
     for (int g = 0; g < FIRST_LAYERS; g++)
-        check(&(problem){.g = first_layers[g], .asked = DW, .dtype = TU_F32, .spoiled = -1}, "f32");
+        check_convolution(
+            &(problem){.g = first_layers[g], .computed = DW, .dtype = TU_F32, .spoiled_index = -1}, "f32");
     for (int g = 0; g < WIDE; g++)
         if (!wide[g].options.groups)
-            check(&(problem){.g = wide[g], .asked = DW, .dtype = TU_F32, .spoiled = -1}, "f32");
-    fail_if_mistaken();
+            check_convolution(&(problem){.g = wide[g], .computed = DW, .dtype = TU_F32, .spoiled_index = -1},
+                              "f32");
+    fail_on_errors();
 }
 
-static void filters_of_first_layers_agree_with_the_reference(void **state) {
+static void first_layer_filter_gradients_match_the_reference(void **state) {
     (void)state;
     for (int g = 0; g < FIRST_LAYERS; g++) {
-        problem p = {.g = first_layers[g], .asked = DW, .spoiled = -1};
-        p.dtype = TU_BF16, check(&p, "few channels");
-        p.dtype = TU_F16, check(&p, "few channels");
-        p.dtype = TU_F32, p.precision = "tf32", check(&p, "few channels");
+        problem p = {.g = first_layers[g], .computed = DW, .spoiled_index = -1};
+        p.dtype = TU_BF16, check_convolution(&p, "few channels");
+        p.dtype = TU_F16, check_convolution(&p, "few channels");
+        p.dtype = TU_F32, p.precision = "tf32", check_convolution(&p, "few channels");
     }
-    fail_if_mistaken();
+    fail_on_errors();
 }
 
-/* Channels in fours, of f32 that is not rounded: tiles of 64, 48 and 32 rows, sums in splits, everything that moves a
- * window. The last two are 1 by 1: a plain product, whose depth is no multiple of a stage. */
+/* Channels divisible by 4, in f32 without tf32: tiles of 64, 48 and 32 rows, split sums, everything that moves a
+ * window. The last two are 1 by 1: a plain product whose depth is not a multiple of a stage. */
 static const geometry unrounded[] = {
     {2, 9, 10, 20, 72, {3, 3}, {0}},
     {1, 12, 24, 8, 64, {5, 5}, {0}},
@@ -323,19 +332,19 @@ static const geometry unrounded[] = {
     {4, 6, 24, 4, 64, {1, 1}, {0}},
 };
 
-static void f32_is_not_rounded(void **state) {
+static void f32_does_not_use_tf32(void **state) {
     (void)state;
     for (size_t g = 0; g < sizeof unrounded / sizeof *unrounded; g++)
-        for (asked a = Y; a <= DW; a++) {
-            problem p = {.g = unrounded[g], .asked = a, .dtype = TU_F32, .spoiled = -1};
+        for (computed a = Y; a <= DW; a++) {
+            problem p = {.g = unrounded[g], .computed = a, .dtype = TU_F32, .spoiled_index = -1};
             bool steps = p.g.options.stride[0] > 1;
-            check(&p, a == DX && steps ? "cudnn" : "f32");
+            check_convolution(&p, a == DX && steps ? "cudnn" : "f32");
         }
-    fail_if_mistaken();
+    fail_on_errors();
 }
 
-/* Also to those beside it: a window filled up with zeros must not bring in what lies under them. */
-static void what_is_not_finite_reaches_the_windows_over_it(void **state) {
+/* A window padded with zeros must not be affected by NaN or infinity under the padding. */
+static void nan_and_infinity_affect_only_their_windows(void **state) {
     (void)state;
     static const tu_dtype short_types[] = {TU_BF16, TU_F16, TU_F32};
     const double spoils[] = {NAN, INFINITY};
@@ -343,58 +352,60 @@ static void what_is_not_finite_reaches_the_windows_over_it(void **state) {
         for (int i = 0; i < 2; i++)
             for (int g = 0; g < 3; g++) {
                 problem p = {.g = g == 2 ? wide[0] : first_layers[0],
-                             .asked = g == 1 ? DW : Y_BIAS_RELU,
+                             .computed = g == 1 ? DW : Y_BIAS_RELU,
                              .dtype = short_types[t],
                              .precision = "tf32",
                              .spoil = spoils[i]};
-                p.spoiled = (4 * p.g.width + 4) * p.g.in;
-                check(&p, g == 2 ? "cudnn" : "few channels");
+                p.spoiled_index = (4 * p.g.width + 4) * p.g.in;
+                check_convolution(&p, g == 2 ? "cudnn" : "few channels");
             }
-    fail_if_mistaken();
+    fail_on_errors();
 }
 
-/* Rows of an odd number of pixels, and a number of them that fills no product: what stands in for those that are missing. */
-static void what_is_not_finite_reaches_no_pixel_that_is_missing(void **state) {
+/* Rows of an odd number of pixels, and a number of pixels that does not fill the last product: padding pixels must be
+ * zero. */
+static void infinity_does_not_reach_padding_pixels(void **state) {
     (void)state;
     const geometry odd = {1, 5, 7, 3, 64, {3, 3}, {0}};
-    const int64_t last = odd.height * odd.width * odd.in - 1, places[] = {0, odd.width * odd.in - 1, last};
+    const int64_t last = odd.height * odd.width * odd.in - 1, indices[] = {0, odd.width * odd.in - 1, last};
     for (int i = 0; i < 3; i++) {
-        problem p = {.g = odd, .asked = DW, .dtype = TU_BF16, .spoiled = places[i], .spoil = INFINITY};
-        check(&p, "few channels");
-        p.dtype = TU_F32, p.precision = "tf32", check(&p, "few channels");
+        problem p = {
+            .g = odd, .computed = DW, .dtype = TU_BF16, .spoiled_index = indices[i], .spoil = INFINITY};
+        check_convolution(&p, "few channels");
+        p.dtype = TU_F32, p.precision = "tf32", check_convolution(&p, "few channels");
     }
-    fail_if_mistaken();
+    fail_on_errors();
 }
 
-/* Twice: timed, and remembered. */
-static void tuned_convolutions_agree_with_the_reference(void **state) {
+/* Twice: first timed, then read from the tuning cache. */
+static void tuned_convolutions_match_the_reference(void **state) {
     (void)state;
-    const geometry full = {2, 9, 10, 16, 80, {3, 3}, {0}}; /* channels that tensor cores take in tf32, too */
+    const geometry full = {2, 9, 10, 16, 80, {3, 3}, {0}}; /* channels that use tensor cores in tf32 too */
     for (int t = 0; t < DTYPES; t++)
-        for (asked a = Y; a <= DW; a++)
+        for (computed a = Y; a <= DW; a++)
             for (int time = 0; time < 2; time++)
-                check(&(problem){.g = full,
-                                 .asked = a,
-                                 .dtype = dtypes[t],
-                                 .precision = dtypes[t] == TU_F32 ? "tf32" : NULL,
-                                 .spoiled = -1,
-                                 .tune = true},
-                      dtypes[t] == TU_F64 && a == DW ? "direct" : "cudnn");
-    fail_if_mistaken();
+                check_convolution(&(problem){.g = full,
+                                             .computed = a,
+                                             .dtype = dtypes[t],
+                                             .precision = dtypes[t] == TU_F32 ? "tf32" : NULL,
+                                             .spoiled_index = -1,
+                                             .tune = true},
+                                  dtypes[t] == TU_F64 && a == DW ? "direct" : "cudnn");
+    fail_on_errors();
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_libraries_got_wrong_is_right),
-        cmocka_unit_test(every_side_agrees_with_the_reference),
-        cmocka_unit_test(every_side_agrees_where_cudnn_has_no_engine),
-        cmocka_unit_test(first_layers_agree_with_the_reference),
-        cmocka_unit_test(filters_of_any_channels_are_ours_in_f32),
-        cmocka_unit_test(filters_of_first_layers_agree_with_the_reference),
-        cmocka_unit_test(f32_is_not_rounded),
-        cmocka_unit_test(what_is_not_finite_reaches_the_windows_over_it),
-        cmocka_unit_test(what_is_not_finite_reaches_no_pixel_that_is_missing),
-        cmocka_unit_test(tuned_convolutions_agree_with_the_reference),
+        cmocka_unit_test(known_library_bugs_are_avoided),
+        cmocka_unit_test(all_results_match_the_reference),
+        cmocka_unit_test(all_results_match_without_cudnn_engines),
+        cmocka_unit_test(first_layers_match_the_reference),
+        cmocka_unit_test(f32_filter_gradients_use_the_f32_kernel),
+        cmocka_unit_test(first_layer_filter_gradients_match_the_reference),
+        cmocka_unit_test(f32_does_not_use_tf32),
+        cmocka_unit_test(nan_and_infinity_affect_only_their_windows),
+        cmocka_unit_test(infinity_does_not_reach_padding_pixels),
+        cmocka_unit_test(tuned_convolutions_match_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
-/* Every kernel compiles with the real NVRTC, for the card that FAKE_CUDA_CAPABILITY names: the driver is a stand-in that
- * launches nothing, so no GPU is needed and no result is looked at.
+/* Compiles every kernel with the real NVRTC, for the compute capability FAKE_CUDA_CAPABILITY. The driver is a fake
+ * that launches nothing, so no GPU is needed and results are not checked.
  *
- * test_cuda_compiles DRAWS */
+ * test_cuda_compiles DRAWS
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +30,7 @@ static bool compile_case(const op_case *entry, tu_dtype dtype, int draws) {
 
 static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 
-/* Sums between parts of a card are no operation of one: every type and number of ranks has a kernel. */
+/* Collective sums are not operations of a graph: compiles their kernel for every type and number of ranks. */
 static bool compile_combinations(void) {
     enum { RANKS = 9, ELEMENTS = 5 };
     tu__device *device;

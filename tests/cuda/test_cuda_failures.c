@@ -1,8 +1,9 @@
-/* Every call of NVIDIA's functions may fail: the Nth does, for every N, while a network is compiled for the card, trained
- * for a few steps and read back. What comes of it is a status with a message that names the function, whatever the
- * engine was doing, and nothing stays behind: no host memory, no object of the driver or the libraries.
+/* Makes the Nth call of NVIDIA's functions fail, for every N, while a network is compiled for the GPU, trained for a
+ * few steps and read back. Each failure must return a status with a message that names the function, and must leak
+ * nothing: no host memory, no object of the driver or the libraries.
  *
- * A plain run fails some of the calls; with TUTTI_EVERY_CALL each of them. */
+ * A plain run fails some of the calls; with TUTTI_EVERY_CALL each of them.
+ */
 #include "test.h"
 
 #include <stdlib.h>
@@ -59,18 +60,18 @@ static tu_status read_variables(const work *w) {
     return TU_OK;
 }
 
-typedef struct wish {
+typedef struct options {
     bool tune;
-    uint64_t reserve; /* bytes of the card */
-} wish;
+    uint64_t reserve; /* bytes of GPU memory */
+} options;
 
-static tu_status everything(wish wanted, shape images) {
+static tu_status compile_and_train(options chosen, shape images) {
     work w = {.images = images};
     tu_status status = build(&w);
     if (status == TU_OK)
         status =
             tu_compile(w.graph, &w.program, .devices = "gpu", .fetch = &w.model.loss, .fetch_count = 1,
-                       .updates = true, .tune_kernels = wanted.tune, .gpu_memory_reserve = wanted.reserve);
+                       .updates = true, .tune_kernels = chosen.tune, .gpu_memory_reserve = chosen.reserve);
     if (status == TU_OK) status = tu_state_new(w.graph, &w.state, .seed = 1);
     if (status == TU_OK) status = train(&w);
     if (status == TU_OK) status = read_variables(&w);
@@ -80,52 +81,53 @@ static tu_status everything(wish wanted, shape images) {
     return status;
 }
 
-/* What a shape's best kernels are is remembered for good, so a trial that is to time them takes a shape of its own. */
-static shape shape_of(bool tune, unsigned nth) {
-    enum { LEAST = 12, COUNT = MAX_SIDE - LEAST + 1 };
-    return tune ? (shape){LEAST + nth % COUNT, LEAST + nth / COUNT % COUNT} : (shape){LEAST, LEAST};
+/* Tuning results of a shape are stored, so each trial that is to time kernels uses another shape. */
+static shape shape_of_trial(bool tune, unsigned nth) {
+    enum { MIN_SIDE = 12, COUNT = MAX_SIDE - MIN_SIDE + 1 };
+    return tune ? (shape){MIN_SIDE + nth % COUNT, MIN_SIDE + nth / COUNT % COUNT}
+                : (shape){MIN_SIDE, MIN_SIDE};
 }
 
-static tu_status try_wish(const void *context, unsigned trial) {
-    const wish *wanted = context;
-    return everything(*wanted, shape_of(wanted->tune, trial));
+static tu_status run_trial(const void *context, unsigned trial) {
+    const options *chosen = context;
+    return compile_and_train(*chosen, shape_of_trial(chosen->tune, trial));
 }
 
-static void fail_calls_of(wish wanted, unsigned stride) {
-    fail_calls(&(failing_calls){.work = try_wish,
-                                .context = &wanted,
+static void fail_calls_of(options chosen, unsigned stride) {
+    fail_calls(&(failing_calls){.work = run_trial,
+                                .context = &chosen,
                                 .stride = stride,
-                                .beyond = 40 / stride + 4,
-                                .fewest = 200 / stride});
+                                .max_ineffective = 40 / stride + 4,
+                                .min_failures = 200 / stride});
 }
 
-static bool is_thorough(void) {
+static bool fails_every_call(void) {
     return getenv("TUTTI_EVERY_CALL") != NULL;
 }
 
 static void every_call_may_fail(void **unused) {
     (void)unused;
-    fail_calls_of((wish){0}, is_thorough() ? 1 : 5);
+    fail_calls_of((options){0}, fails_every_call() ? 1 : 5);
 }
 
-/* Thousands of calls that are much the same: some of them. */
+/* Thousands of similar calls: only some are made to fail. */
 static void calls_may_fail_while_kernels_are_timed(void **unused) {
     (void)unused;
-    fail_calls_of((wish){.tune = true}, is_thorough() ? 7 : 37);
+    fail_calls_of((options){.tune = true}, fails_every_call() ? 7 : 37);
 }
 
-/* A reserve for most of what is wanted; the rest is the driver's. */
-static void calls_may_fail_on_a_card_with_a_reserve(void **unused) {
+/* The reserve holds most of the memory; the rest comes from the driver. */
+static void calls_may_fail_with_a_memory_reserve(void **unused) {
     (void)unused;
-    fail_calls_of((wish){.reserve = 64 << 10}, is_thorough() ? 1 : 11);
+    fail_calls_of((options){.reserve = 64 << 10}, fails_every_call() ? 1 : 11);
 }
 
 int main(void) {
-    use_emulated_card();
+    use_emulated_gpu();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_may_fail),
         cmocka_unit_test(calls_may_fail_while_kernels_are_timed),
-        cmocka_unit_test(calls_may_fail_on_a_card_with_a_reserve),
+        cmocka_unit_test(calls_may_fail_with_a_memory_reserve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The stand-ins themselves: if they lied, every other test on them would prove nothing. */
+/* Tests of the fake NVIDIA libraries themselves, on which all other tests depend. */
 #include <cuda.h>
 #include <math.h>
 #include <nvrtc.h>
@@ -10,7 +10,7 @@
 
 #include "test.h"
 
-#define GOOD(call) assert_int_equal(call, 0)
+#define CHECK_OK(call) assert_int_equal(call, 0)
 
 static CUstream stream;
 
@@ -26,26 +26,26 @@ static char *read_text(const char *path) {
 static nvrtcResult try_compile(const char *source, const char *expression, nvrtcProgram *program) {
     char *prelude = read_text(PRELUDE);
     const char *texts[] = {prelude}, *names[] = {"prelude.cuh"}, *options[] = {"--gpu-architecture=sm_90"};
-    GOOD(nvrtcCreateProgram(program, source, "test.cu", 1, texts, names));
+    CHECK_OK(nvrtcCreateProgram(program, source, "test.cu", 1, texts, names));
     free(prelude);
-    GOOD(nvrtcAddNameExpression(*program, expression));
+    CHECK_OK(nvrtcAddNameExpression(*program, expression));
     return nvrtcCompileProgram(*program, 1, options);
 }
 
 static CUfunction compile(const char *source, const char *expression, CUmodule *module) {
     nvrtcProgram program;
-    GOOD(try_compile(source, expression, &program));
+    CHECK_OK(try_compile(source, expression, &program));
     size_t size;
-    GOOD(nvrtcGetCUBINSize(program, &size));
+    CHECK_OK(nvrtcGetCUBINSize(program, &size));
     char *code = malloc(size);
-    GOOD(nvrtcGetCUBIN(program, code));
+    CHECK_OK(nvrtcGetCUBIN(program, code));
     const char *name;
-    GOOD(nvrtcGetLoweredName(program, expression, &name));
+    CHECK_OK(nvrtcGetLoweredName(program, expression, &name));
     CUfunction function;
-    GOOD(cuModuleLoadData(module, code));
-    GOOD(cuModuleGetFunction(&function, *module, name));
+    CHECK_OK(cuModuleLoadData(module, code));
+    CHECK_OK(cuModuleGetFunction(&function, *module, name));
     free(code);
-    GOOD(nvrtcDestroyProgram(&program));
+    CHECK_OK(nvrtcDestroyProgram(&program));
     return function;
 }
 
@@ -56,7 +56,7 @@ typedef struct vectors {
 
 #define VECTORS "#include \"prelude.cuh\"\nstruct vectors { float *x, *y; int n; };\n"
 
-/* Runs a kernel on x[i] = i (room for 1024 floats each) and returns y. */
+/* Runs a kernel on x[i] = i (1024 floats each) and returns y. */
 static void launch(const char *source, const char *expression, unsigned blocks, unsigned threads,
                    unsigned shared, int n, float *y) {
     float x[1024];
@@ -64,17 +64,17 @@ static void launch(const char *source, const char *expression, unsigned blocks, 
     CUdeviceptr to, from;
     CUmodule module;
     CUfunction function = compile(source, expression, &module);
-    GOOD(cuMemAlloc(&from, sizeof x));
-    GOOD(cuMemAlloc(&to, sizeof x));
-    GOOD(cuMemcpyHtoD(from, x, sizeof x));
+    CHECK_OK(cuMemAlloc(&from, sizeof x));
+    CHECK_OK(cuMemAlloc(&to, sizeof x));
+    CHECK_OK(cuMemcpyHtoD(from, x, sizeof x));
     vectors v = {from, to, n};
     void *parameters[] = {&v};
-    GOOD(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared, stream, parameters, NULL));
-    GOOD(cuStreamSynchronize(stream));
-    GOOD(cuMemcpyDtoH(y, to, sizeof x));
-    GOOD(cuMemFree(from));
-    GOOD(cuMemFree(to));
-    GOOD(cuModuleUnload(module));
+    CHECK_OK(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared, stream, parameters, NULL));
+    CHECK_OK(cuStreamSynchronize(stream));
+    CHECK_OK(cuMemcpyDtoH(y, to, sizeof x));
+    CHECK_OK(cuMemFree(from));
+    CHECK_OK(cuMemFree(to));
+    CHECK_OK(cuModuleUnload(module));
 }
 
 static void threads_share_sums_over_a_block(void **state) {
@@ -87,7 +87,7 @@ static void threads_share_sums_over_a_block(void **state) {
                    "}\n",
            "sum<float>", 3, 256, 0, 0, y);
     for (int b = 0; b < 3; b++) assert_true(y[b] == 256.0f * 255.0f / 2 + 65536.0f * (float)b);
-    assert_true(isnan(y[3])); /* what nobody wrote */
+    assert_true(isnan(y[3])); /* not written by the kernel */
 }
 
 static void blocks_have_dynamic_shared_memory(void **state) {
@@ -103,7 +103,7 @@ static void blocks_have_dynamic_shared_memory(void **state) {
     for (int i = 0; i < 100; i++) assert_true(y[i] == (float)(99 - i));
 }
 
-static void lanes_exchange_values_as_on_a_card(void **state) {
+static void lanes_exchange_values_as_on_a_gpu(void **state) {
     (void)state;
     float y[1024];
     launch(VECTORS
@@ -126,7 +126,7 @@ static void lanes_exchange_values_as_on_a_card(void **state) {
     }
 }
 
-static void halves_round_to_nearest_even(void **state) {
+static void f16_rounds_to_nearest_even(void **state) {
     (void)state;
     float y[1024];
     launch(
@@ -148,67 +148,67 @@ static void graphs_replay_what_was_captured(void **state) {
     CUdeviceptr a, b;
     CUgraph graph;
     CUgraphExec executable;
-    GOOD(cuMemAlloc(&a, 64));
-    GOOD(cuMemAlloc(&b, 64));
-    GOOD(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    GOOD(cuMemcpyDtoDAsync(b, a, 64, stream));
-    GOOD(cuStreamEndCapture(stream, &graph));
-    GOOD(cuGraphInstantiate(&executable, graph, 0));
+    CHECK_OK(cuMemAlloc(&a, 64));
+    CHECK_OK(cuMemAlloc(&b, 64));
+    CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    CHECK_OK(cuMemcpyDtoDAsync(b, a, 64, stream));
+    CHECK_OK(cuStreamEndCapture(stream, &graph));
+    CHECK_OK(cuGraphInstantiate(&executable, graph, 0));
     for (unsigned char step = 1; step < 4; step++) {
         unsigned char got[64];
-        GOOD(cuMemsetD8Async(a, step, 64, stream));
-        GOOD(cuGraphLaunch(executable, stream));
-        GOOD(cuStreamSynchronize(stream));
-        GOOD(cuMemcpyDtoH(got, b, 64));
+        CHECK_OK(cuMemsetD8Async(a, step, 64, stream));
+        CHECK_OK(cuGraphLaunch(executable, stream));
+        CHECK_OK(cuStreamSynchronize(stream));
+        CHECK_OK(cuMemcpyDtoH(got, b, 64));
         assert_int_equal(got[63], step);
     }
-    GOOD(cuGraphExecDestroy(executable));
-    GOOD(cuGraphDestroy(graph));
-    GOOD(cuMemFree(a));
-    GOOD(cuMemFree(b));
+    CHECK_OK(cuGraphExecDestroy(executable));
+    CHECK_OK(cuGraphDestroy(graph));
+    CHECK_OK(cuMemFree(a));
+    CHECK_OK(cuMemFree(b));
 }
 
-static void captures_refuse_what_cards_refuse(void **state) {
+static void captures_reject_forbidden_calls(void **state) {
     (void)state;
     CUdeviceptr a;
     CUgraph graph;
-    GOOD(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     assert_int_equal(cuMemAlloc(&a, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-static void work_is_done_as_late_as_it_may_be(void **state) {
+static void work_runs_as_late_as_possible(void **state) {
     (void)state;
     CUdeviceptr a;
     unsigned char *pinned;
-    GOOD(cuMemAlloc(&a, 64));
-    GOOD(cuMemHostAlloc((void **)&pinned, 64, 0));
+    CHECK_OK(cuMemAlloc(&a, 64));
+    CHECK_OK(cuMemHostAlloc((void **)&pinned, 64, 0));
     memset(pinned, 1, 64);
-    GOOD(cuMemsetD8Async(a, 2, 64, stream));
-    GOOD(cuMemcpyDtoHAsync(pinned, a, 64, stream));
+    CHECK_OK(cuMemsetD8Async(a, 2, 64, stream));
+    CHECK_OK(cuMemcpyDtoHAsync(pinned, a, 64, stream));
     assert_int_equal(pinned[0], 1);
-    GOOD(cuStreamSynchronize(stream));
+    CHECK_OK(cuStreamSynchronize(stream));
     assert_int_equal(pinned[0], 2);
-    GOOD(cuMemFree(a));
-    GOOD(cuMemFreeHost(pinned));
+    CHECK_OK(cuMemFree(a));
+    CHECK_OK(cuMemFreeHost(pinned));
 }
 
-static void faulty_sources_come_back_with_a_log(void **state) {
+static void compile_errors_return_a_log(void **state) {
     (void)state;
     nvrtcProgram program;
     assert_int_equal(try_compile("__global__ void broken(int n) { n = nowhere; }\n", "broken", &program),
                      NVRTC_ERROR_COMPILATION);
     size_t size;
-    GOOD(nvrtcGetProgramLogSize(program, &size));
+    CHECK_OK(nvrtcGetProgramLogSize(program, &size));
     char *log = malloc(size);
-    GOOD(nvrtcGetProgramLog(program, log));
+    CHECK_OK(nvrtcGetProgramLog(program, log));
     assert_non_null(strstr(log, "nowhere"));
     assert_non_null(strstr(log, "test.cu:1"));
     free(log);
-    GOOD(nvrtcDestroyProgram(&program));
+    CHECK_OK(nvrtcDestroyProgram(&program));
 }
 
-/* Runs a kernel in a child and returns its exit status: a fault ends the process with 98. */
+/* Runs a kernel in a child process and returns its exit status: 98 after a fault. */
 static int status_of(const char *source, const char *expression, unsigned threads, unsigned shared) {
     fflush(NULL);
     pid_t child = fork();
@@ -223,7 +223,7 @@ static int status_of(const char *source, const char *expression, unsigned thread
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void faults_of_kernels_are_found(void **state) {
+static void kernel_faults_are_detected(void **state) {
     (void)state;
     static const struct fault {
         const char *name, *source;
@@ -246,34 +246,34 @@ static void faults_of_kernels_are_found(void **state) {
     }
 }
 
-/* ---- Two cards ---- */
+/* ---- Two GPUs ---- */
 
-typedef struct two_cards {
+typedef struct two_gpus {
     CUcontext context[2];
     CUdeviceptr memory[2]; /* 1024 floats on each */
-} two_cards;
+} two_gpus;
 
-static void open_two_cards(two_cards *c) {
+static void open_two_gpus(two_gpus *c) {
     setenv("FAKE_CUDA_COUNT", "2", 1);
     for (int i = 0; i < 2; i++) {
-        GOOD(cuDevicePrimaryCtxRetain(&c->context[i], i));
-        GOOD(cuCtxSetCurrent(c->context[i]));
-        GOOD(cuMemAlloc(&c->memory[i], 4096));
+        CHECK_OK(cuDevicePrimaryCtxRetain(&c->context[i], i));
+        CHECK_OK(cuCtxSetCurrent(c->context[i]));
+        CHECK_OK(cuMemAlloc(&c->memory[i], 4096));
     }
-    GOOD(cuCtxSetCurrent(c->context[0]));
+    CHECK_OK(cuCtxSetCurrent(c->context[0]));
 }
 
-static void close_two_cards(two_cards *c) {
+static void close_two_gpus(two_gpus *c) {
     for (int i = 2; i-- > 0;) {
-        GOOD(cuCtxSetCurrent(c->context[i]));
-        GOOD(cuMemFree(c->memory[i]));
-        GOOD(cuDevicePrimaryCtxRelease(i));
+        CHECK_OK(cuCtxSetCurrent(c->context[i]));
+        CHECK_OK(cuMemFree(c->memory[i]));
+        CHECK_OK(cuDevicePrimaryCtxRelease(i));
     }
     unsetenv("FAKE_CUDA_COUNT");
 }
 
-/* The exit status of a child in which a kernel of card 0 reads memory of card 1. */
-static int status_of_reading(const two_cards *c) {
+/* Returns the exit status of a child process in which a kernel of GPU 0 reads memory of GPU 1. */
+static int status_of_reading(const two_gpus *c) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -282,7 +282,7 @@ static int status_of_reading(const two_cards *c) {
         CUfunction function =
             compile(VECTORS "__global__ void fetch(vectors v) { v.y[0] = v.x[0]; }\n", "fetch", &module);
         vectors v = {c->memory[1], c->memory[0], 1};
-        GOOD(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&v}, NULL));
+        CHECK_OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&v}, NULL));
         _exit(cuStreamSynchronize(stream));
     }
     int status;
@@ -290,48 +290,48 @@ static int status_of_reading(const two_cards *c) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void kernels_use_the_memory_of_cards_they_are_let_into(void **state) {
+static void kernels_need_peer_access_to_other_gpus(void **state) {
     (void)state;
-    two_cards c;
+    two_gpus c;
     int can;
-    open_two_cards(&c);
-    GOOD(cuDeviceCanAccessPeer(&can, 0, 1));
+    open_two_gpus(&c);
+    CHECK_OK(cuDeviceCanAccessPeer(&can, 0, 1));
     assert_int_equal(can, 1);
     assert_int_equal(status_of_reading(&c), 98);
-    GOOD(cuCtxEnablePeerAccess(c.context[1], 0));
+    CHECK_OK(cuCtxEnablePeerAccess(c.context[1], 0));
     assert_int_equal(status_of_reading(&c), 0);
     assert_int_equal(cuCtxEnablePeerAccess(c.context[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    close_two_cards(&c);
-    open_two_cards(&c); /* the other card's context has ended, and what was let in with it */
+    close_two_gpus(&c);
+    open_two_gpus(&c); /* the other GPU's context was destroyed, and with it peer access */
     assert_int_equal(status_of_reading(&c), 98);
     setenv("FAKE_CUDA_PEERS", "0", 1);
-    GOOD(cuDeviceCanAccessPeer(&can, 0, 1));
+    CHECK_OK(cuDeviceCanAccessPeer(&can, 0, 1));
     assert_int_equal(can, 0);
     assert_int_equal(cuCtxEnablePeerAccess(c.context[1], 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     unsetenv("FAKE_CUDA_PEERS");
-    close_two_cards(&c);
+    close_two_gpus(&c);
 }
 
-static void what_a_card_has_is_refused_on_another(void **state) {
+static void objects_of_one_gpu_are_rejected_on_another(void **state) {
     (void)state;
-    two_cards c;
+    two_gpus c;
     CUevent event;
     CUstream other;
-    open_two_cards(&c);
-    GOOD(cuCtxSetCurrent(c.context[1]));
-    GOOD(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    GOOD(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    open_two_gpus(&c);
+    CHECK_OK(cuCtxSetCurrent(c.context[1]));
+    CHECK_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CHECK_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     assert_int_equal(cuEventRecord(event, stream), CUDA_ERROR_INVALID_HANDLE);
-    GOOD(cuEventRecord(event, other));
-    GOOD(cuStreamWaitEvent(stream, event, 0));
+    CHECK_OK(cuEventRecord(event, other));
+    CHECK_OK(cuStreamWaitEvent(stream, event, 0));
     assert_int_equal(cuMemFree(c.memory[0]), CUDA_ERROR_INVALID_CONTEXT);
-    GOOD(cuStreamDestroy(other));
-    GOOD(cuEventDestroy(event));
-    close_two_cards(&c);
+    CHECK_OK(cuStreamDestroy(other));
+    CHECK_OK(cuEventDestroy(event));
+    close_two_gpus(&c);
 }
 
-/* Threads that hand a value to a neighbour without a barrier: one order of threads hides it, the other does not. */
-static void missing_barriers_show(void **state) {
+/* Threads pass a value to a neighbour without a barrier: the race shows in only one of the two orders of threads. */
+static void missing_barriers_change_results(void **state) {
     (void)state;
     float once[1024], again[1024];
     const char *source = VECTORS "__global__ void racy(vectors v) {\n"
@@ -360,16 +360,16 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_share_sums_over_a_block),
         cmocka_unit_test(blocks_have_dynamic_shared_memory),
-        cmocka_unit_test(lanes_exchange_values_as_on_a_card),
-        cmocka_unit_test(halves_round_to_nearest_even),
+        cmocka_unit_test(lanes_exchange_values_as_on_a_gpu),
+        cmocka_unit_test(f16_rounds_to_nearest_even),
         cmocka_unit_test(graphs_replay_what_was_captured),
-        cmocka_unit_test(captures_refuse_what_cards_refuse),
-        cmocka_unit_test(work_is_done_as_late_as_it_may_be),
-        cmocka_unit_test(faulty_sources_come_back_with_a_log),
-        cmocka_unit_test(faults_of_kernels_are_found),
-        cmocka_unit_test(missing_barriers_show),
-        cmocka_unit_test(kernels_use_the_memory_of_cards_they_are_let_into),
-        cmocka_unit_test(what_a_card_has_is_refused_on_another),
+        cmocka_unit_test(captures_reject_forbidden_calls),
+        cmocka_unit_test(work_runs_as_late_as_possible),
+        cmocka_unit_test(compile_errors_return_a_log),
+        cmocka_unit_test(kernel_faults_are_detected),
+        cmocka_unit_test(missing_barriers_change_results),
+        cmocka_unit_test(kernels_need_peer_access_to_other_gpus),
+        cmocka_unit_test(objects_of_one_gpu_are_rejected_on_another),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

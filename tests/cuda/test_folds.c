@@ -1,5 +1,5 @@
-/* Reductions, softmax, orderings and normalisations on the CUDA device, at sizes where work is cut, rows begin between
- * words and a lane takes a block: what the small cases of tests/ops never reach. The reference says what is right. */
+/* Reductions, softmax, cumulative sums, top-k and normalisations on the CUDA device, with larger sizes than the cases
+ * of tests/ops: split work, unaligned rows, one block per lane. Results are compared with the reference. */
 #include "test.h"
 
 #include <math.h>
@@ -12,17 +12,17 @@
 #include "base/number.h"
 #include "optim/gradients.h"
 
-enum { MOST = 4 };
+enum { MAX_VALUES = 4 };
 
-typedef struct subject {
+typedef struct test_case {
     tu_graph *graph;
-    tu_value inputs[MOST], outputs[MOST];
-    double *data[MOST];
+    tu_value inputs[MAX_VALUES], outputs[MAX_VALUES];
+    double *data[MAX_VALUES];
     int input_count, output_count;
-} subject;
+} test_case;
 
-static subject begin(void) {
-    subject s = {0};
+static test_case new_case(void) {
+    test_case s = {0};
     assert_int_equal(tu_graph_new(&s.graph), TU_OK);
     return s;
 }
@@ -33,8 +33,8 @@ static double uniform(double low, double high) {
     return low + (high - low) * ((state >> 8) / 16777216.0);
 }
 
-/* An input of random numbers, as its type holds them. */
-static tu_value add_input(subject *s, tu_dtype dtype, tu_shape shape, double low, double high) {
+/* Adds an input of random numbers, rounded to its type. */
+static tu_value add_input(test_case *s, tu_dtype dtype, tu_shape shape, double low, double high) {
     int number = s->input_count++;
     int64_t count = tu_shape_elements(shape);
     char name[8];
@@ -45,13 +45,13 @@ static tu_value add_input(subject *s, tu_dtype dtype, tu_shape shape, double low
     return s->inputs[number] = tu_input(s->graph, name, dtype, shape);
 }
 
-static void add_output(subject *s, tu_value value) {
+static void add_output(test_case *s, tu_value value) {
     s->outputs[s->output_count++] = value;
 }
 
-static void run_on(const subject *s, tu_program *program, double **results) {
-    tu_feed feeds[MOST];
-    void *typed[MOST], *fetched[MOST];
+static void run_on(const test_case *s, tu_program *program, double **results) {
+    tu_feed feeds[MAX_VALUES];
+    void *typed[MAX_VALUES], *fetched[MAX_VALUES];
     tu_state *variables;
     assert_int_equal(tu_state_new(s->graph, &variables), TU_OK);
     for (int i = 0; i < s->input_count; i++) {
@@ -75,7 +75,7 @@ static void run_on(const subject *s, tu_program *program, double **results) {
     tu_state_free(variables);
 }
 
-static tu_program *compile(const subject *s, const char *device) {
+static tu_program *compile(const test_case *s, const char *device) {
     tu_program *program;
     if (tu_compile(s->graph, &program, .devices = device, .fetch = s->outputs,
                    .fetch_count = (size_t)s->output_count) != TU_OK)
@@ -83,7 +83,7 @@ static tu_program *compile(const subject *s, const char *device) {
     return program;
 }
 
-/* `relative`: of the largest number of a result. Integers are equal. */
+/* `relative`: tolerance relative to the largest number of a result. Integers must be equal. */
 static void check_result(tu_type type, const double *expected, const double *got, double relative) {
     int64_t count = tu_shape_elements(type.shape);
     double largest = 1;
@@ -107,9 +107,9 @@ static int kernels_named(tu_program *program, const char *name) {
     return count;
 }
 
-/* Twice on the card: the same bits. */
-static void check_and_free(subject *s, double relative) {
-    double *expected[MOST], *got[MOST], *again[MOST];
+/* Runs twice on the GPU: both runs must give the same bits. */
+static void check_and_free(test_case *s, double relative) {
+    double *expected[MAX_VALUES], *got[MAX_VALUES], *again[MAX_VALUES];
     tu_program *reference = compile(s, "ref"), *program = compile(s, "gpu");
     run_on(s, reference, expected);
     run_on(s, program, got);
@@ -136,7 +136,7 @@ static const tu_dtype float_types[] = {TU_F32, TU_BF16, TU_F16, TU_F64};
 
 static void check_reductions(tu_dtype dtype, tu_shape shape, tu_axes axes) {
     tu_reduce_options o = {.struct_size = sizeof o, .axes = axes};
-    subject s = begin();
+    test_case s = new_case();
     tu_value x = add_input(&s, dtype, shape, -1, 1);
     add_output(&s, tu_mean_with(x, &o));
     add_output(&s, tu_max_with(x, &o));
@@ -145,7 +145,7 @@ static void check_reductions(tu_dtype dtype, tu_shape shape, tu_axes axes) {
     check_and_free(&s, 64 * unit_of(dtype));
 }
 
-static void reductions_of_any_form_agree(void **unused) {
+static void reductions_of_all_shapes_match(void **unused) {
     (void)unused;
     for (int t = 0; t < 4; t++) {
         check_reductions(float_types[t], TU_SHAPE(50001), (tu_axes)TU_AXES(0));      /* one cut row */
@@ -160,14 +160,14 @@ static void reductions_of_any_form_agree(void **unused) {
     }
 }
 
-/* A rectifier's gradient and a bias' behind it, as one kernel: few rows in one launch, more in two. */
-static void sums_over_rows_of_what_is_made_agree(void **unused) {
+/* The gradient of a relu and of a bias after it, in one kernel: few rows in one launch, more in two. */
+static void fused_row_sums_match(void **unused) {
     (void)unused;
     static const int64_t rows[] = {1, 3, 64, 65, 128, 255, 256, 257, 1000}, columns[] = {1, 3, 10, 64, 516};
     for (int t = 0; t < 4; t++)
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
             tu_shape shape = TU_SHAPE(rows[r], columns[(r + (size_t)t) % 5]);
-            subject s = begin();
+            test_case s = new_case();
             tu_value y = add_input(&s, float_types[t], shape, -1, 1),
                      dy = add_input(&s, float_types[t], shape, -1, 1);
             tu_value zero = tu_number(y, 0), dx = tu_select(tu_greater(y, zero), dy, zero);
@@ -178,17 +178,17 @@ static void sums_over_rows_of_what_is_made_agree(void **unused) {
         }
 }
 
-/* ---- The norm of many tensors ---- */
+/* ---- The global norm of many tensors ---- */
 
 static tu_value squared_norm(size_t count, tu_value *tensors) {
     return tu__squared_norm(&(tu__gradients){.count = count, .variables = tensors, .gradients = tensors});
 }
 
-/* More tensors than a launch takes, of three types, with and without rows to sum first. */
+/* More tensors than fit into a launch, of three types, with and without rows to sum first. */
 static void the_norm_of_many_tensors_is_one_kernel(void **unused) {
     (void)unused;
     enum { ROWS = 300, COLUMNS = 37 };
-    subject s = begin();
+    test_case s = new_case();
     tu_value tensors[ROWS + 3], table = add_input(&s, TU_F32, TU_SHAPE(ROWS, COLUMNS), -2, 2);
     for (int64_t i = 0; i < ROWS; i++) tensors[i] = tu_slice(table, 0, i, i + 1, 1);
     tensors[ROWS] = add_input(&s, TU_F32, TU_SHAPE(3, 2500, 7), -1, 1);
@@ -204,11 +204,11 @@ static void the_norm_of_many_tensors_is_one_kernel(void **unused) {
     check_and_free(&s, 1e-6);
 }
 
-static void a_norm_that_is_not_finite_is_told(void **unused) {
+static void a_non_finite_norm_is_reported(void **unused) {
     (void)unused;
     const double bad[] = {INFINITY, -INFINITY, NAN, 1e30 /* its square is infinite in f32 */};
     for (int i = 0; i < 4; i++) {
-        subject s = begin();
+        test_case s = new_case();
         tu_value tensors[] = {add_input(&s, TU_F32, TU_SHAPE(5000), -1, 1),
                               add_input(&s, TU_F32, TU_SHAPE(2, 3), -1, 1)};
         s.data[i % 2][i] = bad[i];
@@ -219,7 +219,7 @@ static void a_norm_that_is_not_finite_is_told(void **unused) {
     }
 }
 
-static void check_norm(subject *s, tu_value norm, int kernels) {
+static void check_norm(test_case *s, tu_value norm, int kernels) {
     add_output(s, norm);
     tu_program *program = compile(s, "gpu");
     assert_int_equal(kernels_named(program, "squared norm"), kernels);
@@ -227,10 +227,10 @@ static void check_norm(subject *s, tu_value norm, int kernels) {
     check_and_free(s, 1e-6);
 }
 
-/* The total may have many readers. */
-static void a_norm_that_many_read_is_one_kernel(void **unused) {
+/* The total may have several readers. */
+static void a_norm_with_several_readers_is_one_kernel(void **unused) {
     (void)unused;
-    subject s = begin();
+    test_case s = new_case();
     tu_value tensors[] = {add_input(&s, TU_F32, TU_SHAPE(40, 50), -1, 1),
                           add_input(&s, TU_F32, TU_SHAPE(60), -1, 1)};
     tu_value norm = squared_norm(2, tensors);
@@ -239,11 +239,12 @@ static void a_norm_that_many_read_is_one_kernel(void **unused) {
     check_norm(&s, norm, 1);
 }
 
-/* A tensor that is nowhere in memory, a sum of other things, a sum that somebody else reads. */
-static void norms_of_another_form_agree(void **unused) {
+/* A tensor that is not stored in memory, a sum of something else, a sum with another reader: the global-norm kernel
+ * must not be used. */
+static void other_sums_of_squares_match(void **unused) {
     (void)unused;
     for (int form = 0; form < 3; form++) {
-        subject s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, TU_F32, TU_SHAPE(40), -1, 1),
                  y = add_input(&s, TU_F32, TU_SHAPE(60), -1, 1);
         tu_value in_x = tu_sum(form == 1 ? x : tu_square(x));
@@ -257,7 +258,7 @@ static void sums_of_integers_are_exact(void **unused) {
     (void)unused;
     static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8};
     for (int t = 0; t < 3; t++) {
-        subject s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, types[t], TU_SHAPE(900, 48), types[t] == TU_U8 ? 0 : -9, 9);
         add_output(&s, tu_sum(x, .axes = TU_AXES(0)));
         add_output(&s, tu_sum(x, .axes = TU_AXES(1)));
@@ -267,11 +268,11 @@ static void sums_of_integers_are_exact(void **unused) {
     }
 }
 
-/* The first of many equals, and the first NaN, wherever the work was cut. */
-static void places_of_extremes_are_the_first(void **unused) {
+/* The first of equal values, and the first NaN, wherever the work is split. */
+static void argmax_returns_the_first_index(void **unused) {
     (void)unused;
     for (int nan = 0; nan < 2; nan++) {
-        subject s = begin();
+        test_case s = new_case();
         tu_value row = add_input(&s, TU_BF16, TU_SHAPE(40000), 0, 3);
         tu_value columns = add_input(&s, TU_F32, TU_SHAPE(5000, 12), 0, 1);
         for (int i = 0; i < 40000; i++) s.data[0][i] = floor(s.data[0][i]);
@@ -288,14 +289,14 @@ static void places_of_extremes_are_the_first(void **unused) {
 
 static void infinities_and_nan_reach_logsumexp_and_softmax(void **unused) {
     (void)unused;
-    static const double strange[] = {INFINITY, -INFINITY, NAN};
+    static const double special[] = {INFINITY, -INFINITY, NAN};
     for (int kind = 0; kind < 3; kind++) {
-        subject s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, TU_F32, TU_SHAPE(6, 1500), -3, 3);
-        for (int i = 0; i < 1500; i++) s.data[0][1500 + i] = strange[kind]; /* a row of nothing else */
-        s.data[0][3 * 1500 + 700] = strange[kind];
+        for (int i = 0; i < 1500; i++) s.data[0][1500 + i] = special[kind]; /* a row of only these */
+        s.data[0][3 * 1500 + 700] = special[kind];
         s.data[0][4 * 1500 + 3] = INFINITY;
-        s.data[0][4 * 1500 + 1400] = strange[kind];
+        s.data[0][4 * 1500 + 1400] = special[kind];
         add_output(&s, tu_logsumexp(x, .axes = TU_AXES(1)));
         add_output(&s, tu_softmax(x, 1));
         add_output(&s, tu_log_softmax(x, 1));
@@ -306,10 +307,10 @@ static void infinities_and_nan_reach_logsumexp_and_softmax(void **unused) {
 
 /* ---- Softmax ---- */
 
-static void softmax_and_losses_of_long_rows_agree(void **unused) {
+static void softmax_and_losses_of_long_rows_match(void **unused) {
     (void)unused;
     for (int t = 0; t < 4; t++) {
-        subject s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, float_types[t], TU_SHAPE(9, 9001), -8, 8);
         tu_value labels = add_input(&s, TU_I32, TU_SHAPE(9), -1, 9002);
         add_output(&s, tu_log_softmax(x, 1));
@@ -320,13 +321,13 @@ static void softmax_and_losses_of_long_rows_agree(void **unused) {
     }
 }
 
-/* Class numbers outside mask their rows: no loss, no gradient. */
-static void a_loss_comes_with_its_gradient(void **unused) {
+/* Out-of-range class indices mask their rows: no loss, no gradient. */
+static void cross_entropy_fuses_its_gradient(void **unused) {
     (void)unused;
     static const int64_t classes[] = {10, 1, 5000};
     for (int c = 0; c < 3; c++)
         for (int t = 0; t < 4; t++) {
-            subject s = begin();
+            test_case s = new_case();
             tu_value x = add_input(&s, float_types[t], TU_SHAPE(37, classes[c]), -8, 8), dx = {0};
             tu_value labels =
                 add_input(&s, t % 2 ? TU_I64 : TU_I32, TU_SHAPE(37), -2, (double)classes[c] + 1);
@@ -342,14 +343,14 @@ static void a_loss_comes_with_its_gradient(void **unused) {
         }
 }
 
-/* The mean of the losses of x [rows, classes] + bias, and 256 times its gradients: the numbers are small. */
-static subject training_loss(tu_dtype held, tu_dtype computed, int64_t rows, int64_t classes) {
-    subject s = begin();
+/* The mean loss of x [rows, classes] + bias, and its gradients times 256, because they are small. */
+static test_case training_loss(tu_dtype stored, tu_dtype computed, int64_t rows, int64_t classes) {
+    test_case s = new_case();
     tu_value wrt[2], gradients[2];
-    wrt[0] = add_input(&s, held, TU_SHAPE(rows, classes), -8, 8);
+    wrt[0] = add_input(&s, stored, TU_SHAPE(rows, classes), -8, 8);
     wrt[1] = add_input(&s, computed, TU_SHAPE(classes), -1, 1);
     tu_value labels = add_input(&s, rows % 2 ? TU_I64 : TU_I32, TU_SHAPE(rows), -1, (double)classes + 1);
-    tu_value logits = tu_add(held == computed ? wrt[0] : tu_cast(wrt[0], computed), wrt[1]);
+    tu_value logits = tu_add(stored == computed ? wrt[0] : tu_cast(wrt[0], computed), wrt[1]);
     tu_value loss = tu_mean(tu_cross_entropy(logits, labels));
     tu_gradients(loss, 2, wrt, gradients);
     add_output(&s, loss);
@@ -357,25 +358,25 @@ static subject training_loss(tu_dtype held, tu_dtype computed, int64_t rows, int
     return s;
 }
 
-/* Losses, their mean, the gradient with its scale, a cast of it and its sums. */
+/* One kernel computes losses, their mean, the scaled gradient, a cast of it and its sums. */
 static void a_small_loss_is_one_kernel(void **unused) {
     (void)unused;
     static const int64_t rows[] = {128, 1, 1023, 37, 3, 256}, classes[] = {10, 1, 11, 100, 5000, 64};
     for (int c = 0; c < 6; c++)
         for (int t = 0; t < 5; t++) {
-            tu_dtype held = t < 4 ? float_types[t] : TU_BF16, computed = t < 4 ? held : TU_F32;
-            subject s = training_loss(held, computed, rows[c], classes[c]);
+            tu_dtype stored = t < 4 ? float_types[t] : TU_BF16, computed = t < 4 ? stored : TU_F32;
+            test_case s = training_loss(stored, computed, rows[c], classes[c]);
             tu_program *program = compile(&s, "gpu");
             assert_int_equal(kernels_named(program, "cross_entropy+mean+gradient"), 1);
             assert_int_equal(kernels_named(program, "mean"), 0);
             tu_program_free(program);
-            check_and_free(&s, 64 * unit_of(held));
+            check_and_free(&s, 64 * unit_of(stored));
         }
 }
 
 static void infinities_and_nan_reach_a_small_loss(void **unused) {
     (void)unused;
-    subject s = training_loss(TU_F32, TU_F32, 8, 4);
+    test_case s = training_loss(TU_F32, TU_F32, 8, 4);
     static const double odd[] = {INFINITY, -INFINITY, NAN};
     for (int i = 0; i < 3; i++) s.data[0][5 * i + 1] = odd[i];
     for (int i = 0; i < 4; i++) s.data[0][20 + i] = -INFINITY;
@@ -383,13 +384,13 @@ static void infinities_and_nan_reach_a_small_loss(void **unused) {
     check_and_free(&s, 64 * unit_of(TU_F32));
 }
 
-/* What does not fit a block, and what others want too. */
-static void a_loss_that_is_not_alone_agrees(void **unused) {
+/* A loss that does not fit into one block, and losses with other readers. */
+static void losses_with_other_readers_match(void **unused) {
     (void)unused;
-    subject large = training_loss(TU_BF16, TU_F32, 2000, 10);
+    test_case large = training_loss(TU_BF16, TU_F32, 2000, 10);
     check_and_free(&large, 64 * unit_of(TU_BF16));
     for (int t = 0; t < 4; t++) {
-        subject s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, float_types[t], TU_SHAPE(5, 6, 7), -8, 8), dx = {0};
         tu_value losses = tu_cross_entropy(x, add_input(&s, TU_I32, TU_SHAPE(5, 6), -1, 8));
         tu_gradients(tu_sum(losses), 1, &x, &dx);
@@ -403,10 +404,10 @@ static void a_loss_that_is_not_alone_agrees(void **unused) {
 
 /* ---- Order ---- */
 
-static void running_sums_of_long_lanes_agree(void **unused) {
+static void cumulative_sums_of_long_lanes_match(void **unused) {
     (void)unused;
     for (int kind = 0; kind < 4; kind++) {
-        subject s = begin();
+        test_case s = new_case();
         tu_cumsum_options o = {.struct_size = sizeof o, .exclusive = kind & 1, .reverse = kind >> 1};
         tu_value x = add_input(&s, TU_F32, TU_SHAPE(2, 40001), -1, 1);
         tu_value y = add_input(&s, TU_F64, TU_SHAPE(3, 1500, 2), -1, 1);
@@ -418,12 +419,12 @@ static void running_sums_of_long_lanes_agree(void **unused) {
     }
 }
 
-static void the_largest_of_long_lanes_agree(void **unused) {
+static void top_k_of_long_lanes_matches(void **unused) {
     (void)unused;
     static const int64_t counts[] = {1, 7, 1024, 3333};
     for (int i = 0; i < 4; i++) {
-        subject s = begin();
-        tu_value x = add_input(&s, TU_BF16, TU_SHAPE(2, 3333), -4, 4); /* many equals */
+        test_case s = new_case();
+        tu_value x = add_input(&s, TU_BF16, TU_SHAPE(2, 3333), -4, 4); /* many equal values */
         tu_value y = add_input(&s, TU_I32, TU_SHAPE(3333, 2), -400, 400);
         s.data[0][3000] = s.data[0][5000] = s.data[0][3001] = NAN;
         tu_value a = tu_top_k(x, counts[i], 1), b = tu_top_k(y, counts[i], 0);
@@ -445,15 +446,15 @@ static tu_value normalised(tu_graph *g, tu_value x, const char *gamma, const cha
                               tu_variable(g, beta, dtype, parameter, .init = {TU_INIT_CONSTANT, .a = 0.5}));
 }
 
-/* A mean that is far from zero costs no digits. */
-static void normalisation_of_many_rows_agrees(void **unused) {
+/* A mean far from zero must not lose precision. */
+static void batch_normalisation_of_many_rows_matches(void **unused) {
     (void)unused;
     static const int64_t channels[] = {64, 5};
     for (int c = 0; c < 2; c++)
         for (int t = 0; t < 4; t++) {
-            subject s = begin();
-            double far = t == 0 ? 1000 : 2;
-            tu_value x = add_input(&s, float_types[t], TU_SHAPE(3000, channels[c]), far - 1, far + 1);
+            test_case s = new_case();
+            double offset = t == 0 ? 1000 : 2;
+            tu_value x = add_input(&s, float_types[t], TU_SHAPE(3000, channels[c]), offset - 1, offset + 1);
             tu_value y = normalised(s.graph, x, "gamma", "beta"), dx = {0};
             tu_gradients(tu_sum(tu_square(y)), 1, &x, &dx);
             add_output(&s, y);
@@ -461,16 +462,16 @@ static void normalisation_of_many_rows_agrees(void **unused) {
             add_output(&s, tu_output_of(y, 2));
             add_output(&s, dx);
             check_and_free(&s, (t % 3 == 0 ? 2000 : 64) *
-                                   unit_of(float_types[t])); /* dx is what is left of much */
+                                   unit_of(float_types[t])); /* dx is a small difference of large numbers */
         }
 }
 
-static void layers_of_any_width_agree(void **unused) {
+static void layer_normalisation_of_any_width_matches(void **unused) {
     (void)unused;
     static const int64_t widths[] = {3, 100, 6000};
     for (int w = 0; w < 3; w++)
         for (int t = 0; t < 4; t++) {
-            subject s = begin();
+            test_case s = new_case();
             tu_value x = add_input(&s, float_types[t], TU_SHAPE(70, widths[w]), -1, 3);
             tu_value gamma = add_input(&s, float_types[t], TU_SHAPE(widths[w]), 0.5, 1.5);
             tu_value beta = add_input(&s, float_types[t], TU_SHAPE(widths[w]), -1, 1);
@@ -484,13 +485,13 @@ static void layers_of_any_width_agree(void **unused) {
         }
 }
 
-/* Two residual blocks with a running sum between them: like a convolution, it is no pointwise operation. */
-static void residual_blocks_agree_and_are_fused(void **unused) {
+/* Two residual blocks with a cumulative sum between them, which like a convolution is not pointwise. */
+static void residual_blocks_match_and_are_fused(void **unused) {
     (void)unused;
     static const int64_t channels[] = {16, 5};
     for (int c = 0; c < 2; c++)
         for (int t = 0; t < 4; t++) {
-            subject s = begin();
+            test_case s = new_case();
             tu_shape shape = TU_SHAPE(3, 40, channels[c]);
             tu_value x = add_input(&s, float_types[t], shape, -1, 1);
             tu_value weight = add_input(&s, float_types[t], shape, -0.1, 0.1);
@@ -514,25 +515,25 @@ static void residual_blocks_agree_and_are_fused(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions_of_any_form_agree),
-        cmocka_unit_test(sums_over_rows_of_what_is_made_agree),
+        cmocka_unit_test(reductions_of_all_shapes_match),
+        cmocka_unit_test(fused_row_sums_match),
         cmocka_unit_test(the_norm_of_many_tensors_is_one_kernel),
-        cmocka_unit_test(a_norm_that_is_not_finite_is_told),
-        cmocka_unit_test(a_norm_that_many_read_is_one_kernel),
-        cmocka_unit_test(norms_of_another_form_agree),
+        cmocka_unit_test(a_non_finite_norm_is_reported),
+        cmocka_unit_test(a_norm_with_several_readers_is_one_kernel),
+        cmocka_unit_test(other_sums_of_squares_match),
         cmocka_unit_test(sums_of_integers_are_exact),
-        cmocka_unit_test(places_of_extremes_are_the_first),
+        cmocka_unit_test(argmax_returns_the_first_index),
         cmocka_unit_test(infinities_and_nan_reach_logsumexp_and_softmax),
-        cmocka_unit_test(softmax_and_losses_of_long_rows_agree),
-        cmocka_unit_test(a_loss_comes_with_its_gradient),
+        cmocka_unit_test(softmax_and_losses_of_long_rows_match),
+        cmocka_unit_test(cross_entropy_fuses_its_gradient),
         cmocka_unit_test(a_small_loss_is_one_kernel),
         cmocka_unit_test(infinities_and_nan_reach_a_small_loss),
-        cmocka_unit_test(a_loss_that_is_not_alone_agrees),
-        cmocka_unit_test(running_sums_of_long_lanes_agree),
-        cmocka_unit_test(the_largest_of_long_lanes_agree),
-        cmocka_unit_test(normalisation_of_many_rows_agrees),
-        cmocka_unit_test(layers_of_any_width_agree),
-        cmocka_unit_test(residual_blocks_agree_and_are_fused),
+        cmocka_unit_test(losses_with_other_readers_match),
+        cmocka_unit_test(cumulative_sums_of_long_lanes_match),
+        cmocka_unit_test(top_k_of_long_lanes_matches),
+        cmocka_unit_test(batch_normalisation_of_many_rows_matches),
+        cmocka_unit_test(layer_normalisation_of_any_width_matches),
+        cmocka_unit_test(residual_blocks_match_and_are_fused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
-/* Statements about steps that several devices of one kind take together: the same bits as one step at a time,
- * whatever the parts exchange and wherever they are fed; a failure of any call leaves a message and nothing else
- * behind; devices of different kinds go on a step at a time, and say so.
+/* Multi-step calls of several devices of one kind: the same bits as one step at a time, whatever the partitions
+ * exchange and wherever inputs are fed. A failure of any call returns a message and leaks nothing. Devices of
+ * different kinds run one step at a time and report that.
  *
- * A plain run fails a few of the calls; with TUTTI_EVERY_CALL many more. */
+ * A plain run fails a few of the calls; with TUTTI_EVERY_CALL many more.
+ */
 #include "test.h"
 
 #include <math.h>
@@ -15,9 +16,9 @@
 #include "state_checks.h"
 
 enum { ROWS = 8, COLUMNS = 6, MAX_INPUTS = 4, MAX_FETCHES = 6 };
-enum { STEPS = 42 }; /* so many that half of them are more than a graph takes at most */
+enum { STEPS = 42 }; /* half of them are more than the maximum of one graph */
 
-/* A program, its inputs and what is fetched of it. Input i of step s is the same in every program. */
+/* A program, its inputs and its fetched values. Input i of step s is the same in every program. */
 typedef struct work {
     tu_graph *graph;
     tu_program *program;
@@ -52,7 +53,7 @@ static tu_value small_network(tu_value x, const char *scope) {
     return y;
 }
 
-/* Four networks that share nothing but the input. */
+/* Four networks that share only the input. */
 static void build_independent(work *w, const char *const devices[]) {
     tu_value x = {0}, sum = {0};
     for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
@@ -66,8 +67,8 @@ static void build_independent(work *w, const char *const devices[]) {
     assert_int_equal(tu_add_sgd(sum, 0.1, 0.9), TU_OK);
 }
 
-/* Each fed by itself, and each fetched; nothing crosses. */
-static void build_apart(work *w, const char *const devices[]) {
+/* Each has its own input and result; nothing is exchanged. */
+static void build_separate(work *w, const char *const devices[]) {
     tu_value sum = {0};
     for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
             char name[16];
@@ -80,7 +81,8 @@ static void build_apart(work *w, const char *const devices[]) {
         }
 }
 
-/* One network by layers, back and forth; the guard's variables are read on both sides and change every step. */
+/* One network whose layers alternate between devices. The optimizer's variables are read on both devices and change
+ * every step. */
 static void build_layers(work *w, const char *const devices[]) {
     tu_value x = {0}, loss = {0};
     tu_with_device(w->graph, devices[0]) {
@@ -96,7 +98,7 @@ static void build_layers(work *w, const char *const devices[]) {
                      TU_OK);
 }
 
-/* Variables that exchange their values, of which the other device reads the old ones late. */
+/* Two variables swap their values; the other device reads the old ones late. */
 static void build_exchange(work *w, const char *const devices[]) {
     tu_value a = {0}, b = {0}, x = {0}, old = {0};
     tu_with_device(w->graph, devices[0]) {
@@ -117,7 +119,7 @@ static void build_exchange(work *w, const char *const devices[]) {
     w->fetches[w->fetch_count++] = a;
 }
 
-/* One network for all replicas: what is drawn, what is normalized and what is clipped hangs on the whole batch. */
+/* One network for all replicas: dropout, batch normalisation and clipping depend on the whole batch. */
 static void build_replicated(work *w, const char *const devices[]) {
     (void)devices;
     tu_value y = tu_dense(add_input(w), .units = 8, .name = "first");
@@ -132,10 +134,10 @@ static void build_replicated(work *w, const char *const devices[]) {
 
 /* ---- Running ---- */
 
-static const char *strategy, *central; /* of the programs to come */
+static const char *strategy, *central; /* of the next programs */
 static int invariant;
 
-static tu_status begin(work *w, builder *build, const char *const devices[], const char *list) {
+static tu_status build_work(work *w, builder *build, const char *const devices[], const char *list) {
     *w = (work){0};
     TU_TRY(tu_graph_new(&w->graph));
     tu_set_training(w->graph, true);
@@ -146,7 +148,7 @@ static tu_status begin(work *w, builder *build, const char *const devices[], con
     return tu_state_new(w->graph, &w->state, .seed = 11);
 }
 
-static void end(work *w) {
+static void free_work(work *w) {
     tu_program_free(w->program);
     tu_state_free(w->state);
     tu_graph_free(w->graph);
@@ -163,7 +165,7 @@ static void run_one_by_one(work *w) {
     }
 }
 
-/* Steps first … first+count-1; the first input from a table that has the rows in another order. */
+/* Runs steps first … first+count-1. With a table, the first input's rows are in another order. */
 static tu_status run_many(work *w, int first, int count, bool from_table) {
     float rows[STEPS * ROWS][COLUMNS];
     int64_t numbers[STEPS * ROWS];
@@ -190,30 +192,30 @@ static void assert_same_results(const work *a, const work *b) {
     for (size_t i = 0; i < a->fetch_count; i++)
         for (int s = 0; s < STEPS; s++)
             if (memcmp(&a->results[i][s], &b->results[i][s], sizeof(float)) != 0)
-                fail_msg("fetch %zu of step %d is %.9g, and %.9g in steps taken together", i, s,
+                fail_msg("fetch %zu of step %d is %.9g, but %.9g in a multi-step call", i, s,
                          (double)a->results[i][s], (double)b->results[i][s]);
 }
 
-static void assert_at_once(const work *w, bool at_once) {
+static void assert_multi_step(const work *w, bool at_once) {
     tu_many_report report = TU_SIZED(tu_many_report);
     assert_int_equal(tu_program_many(w->program, &report), TU_OK);
     if (report.at_once != at_once)
-        fail_msg("steps are%s taken at once: %s", at_once ? " not" : "", report.notice);
+        fail_msg("multi-step calls are%s used: %s", at_once ? " not" : "", report.notice);
 }
 
 static void expect_same_bits(builder *build, const char *const devices[], const char *list, bool at_once) {
     for (int from_table = 0; from_table < 2; from_table++) {
         static work one, many;
-        assert_int_equal(begin(&one, build, devices, list), TU_OK);
-        if (begin(&many, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
-        assert_at_once(&many, at_once);
+        assert_int_equal(build_work(&one, build, devices, list), TU_OK);
+        if (build_work(&many, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
+        assert_multi_step(&many, at_once);
         run_one_by_one(&one);
         if (run_many(&many, 0, 2, from_table) != TU_OK) fail_msg("%s", tu_message());
         if (run_many(&many, 2, STEPS - 2, from_table) != TU_OK) fail_msg("%s", tu_message());
         assert_same_results(&one, &many);
         assert_same_state(one.state, many.state);
-        end(&one);
-        end(&many);
+        free_work(&one);
+        free_work(&many);
     }
 }
 
@@ -225,9 +227,9 @@ static void independent_networks_keep_their_bits(void **unused) {
     expect_same_bits(build_independent, quarters, "gpu:0/4", true);
 }
 
-static void parts_may_be_fed_and_fetched_each_by_itself(void **unused) {
+static void partitions_may_have_their_own_inputs_and_results(void **unused) {
     (void)unused;
-    expect_same_bits(build_apart, quarters, "gpu:0/4", true);
+    expect_same_bits(build_separate, quarters, "gpu:0/4", true);
 }
 
 static void a_network_split_by_layers_keeps_its_bits(void **unused) {
@@ -235,12 +237,12 @@ static void a_network_split_by_layers_keeps_its_bits(void **unused) {
     expect_same_bits(build_layers, halves, "gpu:0/2", true);
 }
 
-static void variables_that_others_read_change_at_the_end_of_a_step(void **unused) {
+static void variables_change_at_the_end_of_a_step(void **unused) {
     (void)unused;
     expect_same_bits(build_exchange, halves, "gpu:0/2", true);
 }
 
-/* Counters that nobody feeds or fetches: such steps need no rings. */
+/* Counters without inputs and fetched results: such steps need no rings. */
 static void build_counters(work *w, const char *const devices[]) {
     static const char *const names[] = {"count0", "count1"};
     for (int i = 0; i < 2; i++) tu_with_device(w->graph, devices[i]) {
@@ -249,35 +251,35 @@ static void build_counters(work *w, const char *const devices[]) {
         }
 }
 
-static void steps_may_be_neither_fed_nor_fetched(void **unused) {
+static void steps_may_have_no_inputs_and_results(void **unused) {
     (void)unused;
     static const char *const lists[] = {"gpu:0", "gpu:0/2"};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        static const char *const nowhere[] = {NULL, NULL};
+        static const char *const no_devices[] = {NULL, NULL};
         static work w;
         float count;
-        assert_int_equal(begin(&w, build_counters, i ? halves : nowhere, lists[i]), TU_OK);
-        assert_at_once(&w, true);
+        assert_int_equal(build_work(&w, build_counters, i ? halves : no_devices, lists[i]), TU_OK);
+        assert_multi_step(&w, true);
         for (int calls = 1; calls <= 3; calls++) assert_int_equal(run_many(&w, 0, 1, false), TU_OK);
         assert_int_equal(run_many(&w, 0, STEPS, false), TU_OK);
         assert_int_equal(tu_state_get(w.state, "count1", &count, sizeof count), TU_OK);
         assert_int_equal((int)count, STEPS + 3);
-        end(&w);
+        free_work(&w);
     }
 }
 
-/* Every replica reads rows of one table. */
-static void a_card_keeps_one_copy_of_a_table(void **unused) {
+/* All replicas read rows of one table. */
+static void a_gpu_keeps_one_copy_of_a_table(void **unused) {
     (void)unused;
     static work w;
     tu_many_report report = TU_SIZED(tu_many_report);
     strategy = "mirrored";
-    assert_int_equal(begin(&w, build_replicated, NULL, "gpu:0/4"), TU_OK);
+    assert_int_equal(build_work(&w, build_replicated, NULL, "gpu:0/4"), TU_OK);
     assert_int_equal(run_many(&w, 0, STEPS, true), TU_OK);
     assert_int_equal(tu_program_many(w.program, &report), TU_OK);
     assert_int_equal(report.table_bytes, sizeof w.data[0]);
     assert_int_equal(report.gathered_bytes, 0);
-    end(&w);
+    free_work(&w);
     strategy = NULL;
 }
 
@@ -293,10 +295,10 @@ static void replicas_keep_their_bits(void **unused) {
     strategy = NULL;
 }
 
-static const char *const cards[] = {"gpu:0", "gpu:1"};
+static const char *const gpus[] = {"gpu:0", "gpu:1"};
 
-/* Cards that add up through the host, and parameters that the processor keeps, need the engine in every step. */
-static void replicas_that_need_the_host_take_a_step_at_a_time(void **unused) {
+/* GPUs without peer access, and parameters on the CPU, need the engine in every step. */
+static void replicas_that_need_the_host_run_single_steps(void **unused) {
     (void)unused;
     strategy = "mirrored";
     setenv("FAKE_CUDA_PEERS", "0", 1);
@@ -307,8 +309,8 @@ static void replicas_that_need_the_host_take_a_step_at_a_time(void **unused) {
     strategy = NULL;
 }
 
-/* Parts of two cards meet, also within each. */
-static void replicas_of_cards_that_reach_each_other_keep_their_bits(void **unused) {
+/* Replicas on two GPUs, with one or two logical devices each. */
+static void replicas_with_peer_access_keep_their_bits(void **unused) {
     (void)unused;
     strategy = "mirrored";
     expect_same_bits(build_replicated, NULL, "gpu:0,gpu:1", true);
@@ -320,35 +322,35 @@ static void replicas_of_cards_that_reach_each_other_keep_their_bits(void **unuse
     strategy = NULL;
 }
 
-/* What goes between cards that do not reach each other is enqueued, not captured. */
-static void two_cards_are_joined_as_parts_of_one_are(void **unused) {
+/* Copies between GPUs without peer access are enqueued, not captured. */
+static void two_gpus_keep_their_bits(void **unused) {
     (void)unused;
-    expect_same_bits(build_layers, cards, "gpu:0,gpu:1", true);
-    expect_same_bits(build_exchange, cards, "gpu:0,gpu:1", true);
+    expect_same_bits(build_layers, gpus, "gpu:0,gpu:1", true);
+    expect_same_bits(build_exchange, gpus, "gpu:0,gpu:1", true);
     setenv("FAKE_CUDA_PEERS", "0", 1);
-    expect_same_bits(build_layers, cards, "gpu:0,gpu:1", true);
-    expect_same_bits(build_exchange, cards, "gpu:0,gpu:1", true);
+    expect_same_bits(build_layers, gpus, "gpu:0,gpu:1", true);
+    expect_same_bits(build_exchange, gpus, "gpu:0,gpu:1", true);
     unsetenv("FAKE_CUDA_PEERS");
 }
 
-static void a_card_and_the_processor_take_a_step_at_a_time(void **unused) {
+static void a_gpu_and_a_cpu_run_single_steps(void **unused) {
     (void)unused;
     static const char *const mixed[] = {"gpu:0", "cpu:0"};
     static work w;
     tu_many_report report = TU_SIZED(tu_many_report);
     expect_same_bits(build_layers, mixed, "gpu:0,cpu:0", false);
-    assert_int_equal(begin(&w, build_layers, mixed, "gpu:0,cpu:0"), TU_OK);
+    assert_int_equal(build_work(&w, build_layers, mixed, "gpu:0,cpu:0"), TU_OK);
     assert_int_equal(tu_program_many(w.program, &report), TU_OK);
-    assert_string_equal(report.notice, "the program has 2 devices, which meet in every step");
-    end(&w);
+    assert_string_equal(report.notice, "the program has 2 devices, which exchange values in every step");
+    free_work(&w);
 }
 
-/* A trace wants to see single steps; afterwards they are taken together again. */
-static void a_trace_is_taken_step_by_step(void **unused) {
+/* A trace shows single steps; afterwards multi-step calls are used again. */
+static void a_traced_call_runs_single_steps(void **unused) {
     (void)unused;
     static work one, many;
-    assert_int_equal(begin(&one, build_layers, halves, "gpu:0/2"), TU_OK);
-    assert_int_equal(begin(&many, build_layers, halves, "gpu:0/2"), TU_OK);
+    assert_int_equal(build_work(&one, build_layers, halves, "gpu:0/2"), TU_OK);
+    assert_int_equal(build_work(&many, build_layers, halves, "gpu:0/2"), TU_OK);
     run_one_by_one(&one);
     assert_int_equal(run_many(&many, 0, 3, false), TU_OK);
     assert_int_equal(tu_program_trace_begin(many.program), TU_OK);
@@ -357,33 +359,36 @@ static void a_trace_is_taken_step_by_step(void **unused) {
     assert_int_equal(run_many(&many, 6, STEPS - 6, false), TU_OK);
     assert_same_results(&one, &many);
     assert_same_state(one.state, many.state);
-    end(&one);
-    end(&many);
+    free_work(&one);
+    free_work(&many);
 }
 
 /* ---- Failing ---- */
 
-typedef struct joint_work {
+typedef struct failing_work {
     builder *build;
     const char *list;
-} joint_work;
+} failing_work;
 
-static tu_status everything(const void *context, unsigned trial) {
+static tu_status run_all_steps(const void *context, unsigned trial) {
     (void)trial;
     static work w;
-    const joint_work *what = context;
-    tu_status status = begin(&w, what->build, halves, what->list);
+    const failing_work *what = context;
+    tu_status status = build_work(&w, what->build, halves, what->list);
     if (status == TU_OK) status = run_many(&w, 0, STEPS - 3, true);
     if (status == TU_OK) status = run_many(&w, STEPS - 3, 3, true);
-    end(&w);
+    free_work(&w);
     return status;
 }
 
-/* Thousands of calls, of which many are much the same: one in `stride` of them. */
+/* Thousands of calls, many of them similar: one in `stride` fails. */
 static void fail_calls_of(builder *build, const char *list, unsigned stride) {
-    const joint_work what = {build, list};
-    fail_calls(&(failing_calls){
-        .work = everything, .context = &what, .stride = stride, .beyond = 8, .fewest = 2500 / stride});
+    const failing_work what = {build, list};
+    fail_calls(&(failing_calls){.work = run_all_steps,
+                                .context = &what,
+                                .stride = stride,
+                                .max_ineffective = 8,
+                                .min_failures = 2500 / stride});
 }
 
 static void any_call_may_fail(void **unused) {
@@ -397,26 +402,26 @@ static void any_call_may_fail(void **unused) {
 }
 
 int main(int argc, char **argv) {
-    bool own = use_own_card(argc, argv);
+    bool is_real_gpu = use_real_gpu(argc, argv);
     setenv("FAKE_CUDA_COUNT", "2", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(independent_networks_keep_their_bits),
-        cmocka_unit_test(parts_may_be_fed_and_fetched_each_by_itself),
+        cmocka_unit_test(partitions_may_have_their_own_inputs_and_results),
         cmocka_unit_test(a_network_split_by_layers_keeps_its_bits),
-        cmocka_unit_test(variables_that_others_read_change_at_the_end_of_a_step),
-        cmocka_unit_test(steps_may_be_neither_fed_nor_fetched),
+        cmocka_unit_test(variables_change_at_the_end_of_a_step),
+        cmocka_unit_test(steps_may_have_no_inputs_and_results),
         cmocka_unit_test(replicas_keep_their_bits),
-        cmocka_unit_test(a_card_keeps_one_copy_of_a_table),
-        cmocka_unit_test(a_card_and_the_processor_take_a_step_at_a_time),
-        cmocka_unit_test(a_trace_is_taken_step_by_step),
+        cmocka_unit_test(a_gpu_keeps_one_copy_of_a_table),
+        cmocka_unit_test(a_gpu_and_a_cpu_run_single_steps),
+        cmocka_unit_test(a_traced_call_runs_single_steps),
     };
     const struct CMUnitTest emulated[] = {
-        /* of two cards, or of calls that fail */
-        cmocka_unit_test(replicas_that_need_the_host_take_a_step_at_a_time),
-        cmocka_unit_test(replicas_of_cards_that_reach_each_other_keep_their_bits),
-        cmocka_unit_test(two_cards_are_joined_as_parts_of_one_are),
+        /* tests that need two GPUs or failing calls */
+        cmocka_unit_test(replicas_that_need_the_host_run_single_steps),
+        cmocka_unit_test(replicas_with_peer_access_keep_their_bits),
+        cmocka_unit_test(two_gpus_keep_their_bits),
         cmocka_unit_test(any_call_may_fail),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return own ? failed : failed + cmocka_run_group_tests(emulated, NULL, NULL);
+    return is_real_gpu ? failed : failed + cmocka_run_group_tests(emulated, NULL, NULL);
 }

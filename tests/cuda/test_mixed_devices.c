@@ -1,5 +1,5 @@
-/* A card and the processor beside it in one program: what the card does not take is computed on the CPU, the rest stays on
- * the card, and the results are those of the CPU alone. */
+/* A GPU and a CPU in one program: operations that the GPU does not support run on the CPU, the others stay on the
+ * GPU, and the results are those of the CPU only. */
 #include "test.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static const tu_custom_op cube = {.struct_size = sizeof cube,
                                   .run = cube_run,
                                   .gradient = cube_gradient};
 
-/* A layer, the user's own operation, another layer; trained by a step of gradient descent. */
+/* A layer, a custom operation, another layer; trained by gradient descent. */
 typedef struct network {
     tu_graph *graph;
     tu_value x, loss;
@@ -70,25 +70,26 @@ static void train(network *n, const char *devices) {
                    .fetch_count = 1, .updates = true, .timeout = 60) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(n->graph, &state, .seed = 3), TU_OK);
-    for (int i = 0; i < RUNS; i++) /* the first launches kernels, the second captures, later ones replay */
+    for (int i = 0; i < RUNS;
+         i++) /* the first run launches kernels, the second captures them, later ones replay */
         if (tu_run(n->program, state, 1, &(tu_feed){n->x, data}, (void *[]){&n->losses[i]}) != TU_OK)
             fail_msg("%s", tu_message());
     tu_state_free(state);
 }
 
-static void end(network *n) {
+static void free_network(network *n) {
     tu_program_free(n->program);
     tu_graph_free(n->graph);
 }
 
-static void assert_explained(const network *n) {
+static void assert_placement(const network *n) {
     tu_placement p = TU_SIZED(tu_placement);
     for (size_t i = 0;
          i < tu_program_placement_count(n->program) && tu_program_placement(n->program, i, &p) == TU_OK;
          i++) {
         if (strcmp(p.operation, "custom") == 0) {
             assert_string_equal(p.device, "cpu:0");
-            assert_string_equal(p.refused, "gpu:0: a custom operation is a function on host memory");
+            assert_string_equal(p.refused, "gpu:0: custom operations run on host memory only");
             assert_true(p.bytes_in == ROWS * COLUMNS * sizeof(float));
         } else if (!p.from) {
             assert_string_equal(p.device, "gpu:0");
@@ -100,27 +101,27 @@ static void assert_explained(const network *n) {
     assert_true(totals.copied_bytes == 2 * ROWS * COLUMNS * sizeof(float));
 }
 
-static void assert_as_on_cpu(const char *devices) {
-    network card = {0}, cpu = {0};
-    train(&card, devices);
+static void assert_matches_cpu(const char *devices) {
+    network gpu = {0}, cpu = {0};
+    train(&gpu, devices);
     train(&cpu, "cpu:0");
-    for (int i = 0; i < RUNS; i++) assert_true(fabsf(card.losses[i] - cpu.losses[i]) < 1e-5f);
-    assert_explained(&card);
-    end(&card);
-    end(&cpu);
+    for (int i = 0; i < RUNS; i++) assert_true(fabsf(gpu.losses[i] - cpu.losses[i]) < 1e-5f);
+    assert_placement(&gpu);
+    free_network(&gpu);
+    free_network(&cpu);
 }
 
 static void a_custom_operation_between_layers_is_computed_on_the_cpu(void **state) {
     (void)state;
-    assert_as_on_cpu("gpu:0,cpu:0");
+    assert_matches_cpu("gpu:0,cpu:0");
 }
 
-static void a_cpu_is_added_to_all_cards_when_needed(void **state) {
+static void all_adds_a_cpu_if_needed(void **state) {
     (void)state;
-    assert_as_on_cpu("all");
+    assert_matches_cpu("all");
 }
 
-static void a_card_alone_is_refused_with_what_to_add(void **state) {
+static void a_gpu_only_program_fails_with_a_hint(void **state) {
     (void)state;
     network n = {0};
     build(&n);
@@ -129,18 +130,18 @@ static void a_card_alone_is_refused_with_what_to_add(void **state) {
                      TU_UNSUPPORTED);
     assert_string_equal(
         tu_message(),
-        "no device of the program takes custom 'cube' (gpu:0: a custom operation is a function on host "
-        "memory): it has gpu:0; add one that does, as in \"gpu:0,cpu:0\"");
-    end(&n);
+        "no device of the program supports custom 'cube' (gpu:0: custom operations run on host memory "
+        "only): its devices are gpu:0; add one that does, as in \"gpu:0,cpu:0\"");
+    free_network(&n);
 }
 
 int main(int argc, char **argv) {
-    use_own_card(argc, argv);
+    use_real_gpu(argc, argv);
     tu_custom_register(&cube);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_custom_operation_between_layers_is_computed_on_the_cpu),
-        cmocka_unit_test(a_cpu_is_added_to_all_cards_when_needed),
-        cmocka_unit_test(a_card_alone_is_refused_with_what_to_add),
+        cmocka_unit_test(all_adds_a_cpu_if_needed),
+        cmocka_unit_test(a_gpu_only_program_fails_with_a_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

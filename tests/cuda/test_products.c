@@ -1,5 +1,5 @@
-/* Products and linear algebra on the CUDA device, beyond what the cases of operations reach: what is taken into a product,
- * matrices larger than a block, batches that no single distance describes, and what tuning remembers. */
+/* Matrix products and linear algebra on the CUDA device, beyond the operation cases: fused epilogues, matrices larger
+ * than a block, batches without a common stride, and the tuning cache. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,16 +16,16 @@ typedef struct trial {
     tu_graph *graph;
     tu_dtype dtype;
     tu_feed feeds[MAX_INPUTS];
-    void *data[MAX_INPUTS]; /* what they feed */
+    void *data[MAX_INPUTS]; /* data of the feeds */
     size_t feed_count;
     tu_value results[MAX_RESULTS];
     size_t result_count;
     double *expected[MAX_RESULTS], *got[MAX_RESULTS];
     bool tune;
-    char kernels[4096]; /* their names, a line each */
+    char kernels[4096]; /* kernel names, one per line */
 } trial;
 
-static trial begin(tu_dtype dtype) {
+static trial new_trial(tu_dtype dtype) {
     trial t = {.dtype = dtype};
     assert_int_equal(tu_graph_new(&t.graph), TU_OK);
     srand(7);
@@ -39,8 +39,8 @@ static void store(const trial *t, void *data, size_t at, double number) {
         ((float *)data)[at] = (float)number;
 }
 
-/* Between -1 and 1, with `diagonal` added to the diagonals of its matrices. */
-static tu_value input(trial *t, tu_shape shape, double diagonal) {
+/* Adds an input between -1 and 1, with `diagonal` added to the diagonals of its matrices. */
+static tu_value add_input(trial *t, tu_shape shape, double diagonal) {
     char name[16];
     snprintf(name, sizeof name, "input%zu", t->feed_count);
     tu_value value = tu_input(t->graph, name, t->dtype, shape);
@@ -56,12 +56,12 @@ static tu_value input(trial *t, tu_shape shape, double diagonal) {
     return value;
 }
 
-static void result(trial *t, tu_value value) {
+static void add_result(trial *t, tu_value value) {
     assert_true(tu_ok(value));
     t->results[t->result_count++] = value;
 }
 
-static void note_kernels(trial *t, const tu_program *program) {
+static void list_kernels(trial *t, const tu_program *program) {
     tu_kernel_report report = TU_SIZED(tu_kernel_report);
     size_t length = 0;
     for (size_t i = 0;
@@ -69,7 +69,7 @@ static void note_kernels(trial *t, const tu_program *program) {
         length += (size_t)snprintf(t->kernels + length, sizeof t->kernels - length, "%s\n", report.kernel);
 }
 
-/* Twice, so that what is replayed is seen too. */
+/* Runs twice, so that the captured graph is tested too. */
 static void run_on(trial *t, const char *devices, double **results) {
     tu_program *program;
     tu_state *state;
@@ -90,12 +90,12 @@ static void run_on(trial *t, const char *devices, double **results) {
         free(raw[i]);
     }
     t->kernels[0] = '\0';
-    note_kernels(t, program);
+    list_kernels(t, program);
     tu_program_free(program);
     tu_state_free(state);
 }
 
-static void end(trial *t) {
+static void free_trial(trial *t) {
     for (size_t i = 0; i < t->result_count; i++) {
         free(t->expected[i]);
         free(t->got[i]);
@@ -104,8 +104,8 @@ static void end(trial *t) {
     tu_graph_free(t->graph);
 }
 
-/* Every result within `tolerance` of the reference's, measured by its largest element. */
-static void assert_as_reference(trial *t, double tolerance) {
+/* Checks that every result is within `tolerance` of the reference's, relative to its largest element. */
+static void assert_matches_reference(trial *t, double tolerance) {
     run_on(t, "ref", t->expected);
     run_on(t, "gpu:0", t->got);
     for (size_t i = 0; i < t->result_count; i++) {
@@ -131,41 +131,41 @@ static int count_kernels(const trial *t, const char *name) {
 /* ---- Products ---- */
 
 static tu_value layer(trial *t, tu_value x, int64_t units, tu_value *weights, tu_value *bias) {
-    *weights = input(t, TU_SHAPE(units, tu_value_shape(x).dim[1]), 0);
-    *bias = input(t, TU_SHAPE(units), 0);
+    *weights = add_input(t, TU_SHAPE(units, tu_value_shape(x).dim[1]), 0);
+    *bias = add_input(t, TU_SHAPE(units), 0);
     return tu_relu(tu_add(tu_matmul(x, *weights, .transpose_b = true), *bias));
 }
 
-static void layers_with_rectifiers_take_one_kernel_forward_and_three_backward(void **state) {
+static void relu_layers_use_one_kernel_forward_and_three_backward(void **state) {
     (void)state;
-    trial t = begin(TU_F32);
+    trial t = new_trial(TU_F32);
     tu_value wrt[5], gradients[5];
-    tu_value x = layer(&t, input(&t, TU_SHAPE(9, 12), 0), 24, &wrt[0], &wrt[1]);
+    tu_value x = layer(&t, add_input(&t, TU_SHAPE(9, 12), 0), 24, &wrt[0], &wrt[1]);
     x = layer(&t, x, 40, &wrt[2], &wrt[3]);
-    wrt[4] = input(&t, TU_SHAPE(10, 40), 0);
+    wrt[4] = add_input(&t, TU_SHAPE(10, 40), 0);
     tu_value loss = tu_sum(tu_square(tu_matmul(x, wrt[4], .transpose_b = true)));
     assert_int_equal(tu_gradients(loss, 5, wrt, gradients), TU_OK);
-    result(&t, loss);
-    for (int i = 0; i < 5; i++) result(&t, gradients[i]);
-    assert_as_reference(&t, 1e-5);
+    add_result(&t, loss);
+    for (int i = 0; i < 5; i++) add_result(&t, gradients[i]);
+    assert_matches_reference(&t, 1e-5);
     assert_int_equal(count_kernels(&t, "matmul+bias+relu (cuBLASLt)"), 2);
     assert_int_equal(count_kernels(&t, "matmul (cuBLASLt)"), 1 + 5);
     assert_int_equal(count_kernels(&t, "greater+select+sum"), 2);
-    end(&t);
+    free_trial(&t);
 }
 
-/* What a rectifier's gradient is chosen from may be more than a product. */
-static void a_gradient_that_is_added_to_is_not_rectified_too_early(void **state) {
+/* The gradient of a relu may be of more than a product. */
+static void relu_gradients_of_sums_match(void **state) {
     (void)state;
-    trial t = begin(TU_F32);
+    trial t = new_trial(TU_F32);
     tu_value w, b, gradients[2];
-    tu_value y = layer(&t, input(&t, TU_SHAPE(9, 12), 0), 24, &w, &b);
-    tu_value twice = tu_add(tu_square(tu_matmul(y, input(&t, TU_SHAPE(24, 24), 0))), tu_square(y));
+    tu_value y = layer(&t, add_input(&t, TU_SHAPE(9, 12), 0), 24, &w, &b);
+    tu_value twice = tu_add(tu_square(tu_matmul(y, add_input(&t, TU_SHAPE(24, 24), 0))), tu_square(y));
     assert_int_equal(tu_gradients(tu_sum(twice), 2, (tu_value[]){w, b}, gradients), TU_OK);
-    result(&t, gradients[0]);
-    result(&t, gradients[1]);
-    assert_as_reference(&t, 1e-5);
-    end(&t);
+    add_result(&t, gradients[0]);
+    add_result(&t, gradients[1]);
+    assert_matches_reference(&t, 1e-5);
+    free_trial(&t);
 }
 
 static void batches_broadcast_in_any_pattern(void **state) {
@@ -176,10 +176,10 @@ static void batches_broadcast_in_any_pattern(void **state) {
         {{5, {2, 3, 2, 7, 9}}, {5, {2, 1, 2, 9, 8}}},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        trial t = begin(i % 2 ? TU_F32 : TU_F64);
-        result(&t, tu_matmul(input(&t, shapes[i][0], 0), input(&t, shapes[i][1], 0)));
-        assert_as_reference(&t, i % 2 ? 1e-5 : 1e-13);
-        end(&t);
+        trial t = new_trial(i % 2 ? TU_F32 : TU_F64);
+        add_result(&t, tu_matmul(add_input(&t, shapes[i][0], 0), add_input(&t, shapes[i][1], 0)));
+        assert_matches_reference(&t, i % 2 ? 1e-5 : 1e-13);
+        free_trial(&t);
     }
 }
 
@@ -205,50 +205,51 @@ static tu_shape matrices(const struct setting *s, int64_t columns) {
 static void systems_of_any_size_are_solved(void **state) {
     (void)state;
     for (int i = 0; i < SETTINGS; i++) {
-        trial t = begin(settings[i].dtype);
-        tu_value a = input(&t, matrices(&settings[i], settings[i].n), 0.2 * (double)settings[i].n);
-        result(&t, tu_inverse(a));
-        result(&t, tu_solve(a, input(&t, matrices(&settings[i], 1), 0)));
-        result(&t, tu_solve(a, input(&t, matrices(&settings[i], 70), 0)));
-        assert_as_reference(&t, settings[i].tolerance);
-        end(&t);
+        trial t = new_trial(settings[i].dtype);
+        tu_value a = add_input(&t, matrices(&settings[i], settings[i].n), 0.2 * (double)settings[i].n);
+        add_result(&t, tu_inverse(a));
+        add_result(&t, tu_solve(a, add_input(&t, matrices(&settings[i], 1), 0)));
+        add_result(&t, tu_solve(a, add_input(&t, matrices(&settings[i], 70), 0)));
+        assert_matches_reference(&t, settings[i].tolerance);
+        free_trial(&t);
     }
 }
 
 static void matrices_of_any_size_are_factored(void **state) {
     (void)state;
     for (int i = 0; i < SETTINGS; i++) {
-        trial t = begin(settings[i].dtype);
-        result(&t, tu_cholesky(input(&t, matrices(&settings[i], settings[i].n), (double)settings[i].n)));
-        assert_as_reference(&t, settings[i].tolerance);
-        end(&t);
+        trial t = new_trial(settings[i].dtype);
+        add_result(&t,
+                   tu_cholesky(add_input(&t, matrices(&settings[i], settings[i].n), (double)settings[i].n)));
+        assert_matches_reference(&t, settings[i].tolerance);
+        free_trial(&t);
     }
 }
 
 static void triangular_systems_of_any_size_are_solved(void **state) {
     (void)state;
     for (int i = 0; i < SETTINGS; i++) {
-        trial t = begin(settings[i].dtype);
-        tu_value a = input(&t, matrices(&settings[i], settings[i].n), (double)settings[i].n);
-        tu_value b = input(&t, matrices(&settings[i], 40), 0);
+        trial t = new_trial(settings[i].dtype);
+        tu_value a = add_input(&t, matrices(&settings[i], settings[i].n), (double)settings[i].n);
+        tu_value b = add_input(&t, matrices(&settings[i], 40), 0);
         for (int kind = 0; kind < 4; kind++)
-            result(&t, tu_triangular_solve(a, b, .upper = kind & 1, .transpose = kind >> 1));
-        assert_as_reference(&t, settings[i].tolerance);
-        end(&t);
+            add_result(&t, tu_triangular_solve(a, b, .upper = kind & 1, .transpose = kind >> 1));
+        assert_matches_reference(&t, settings[i].tolerance);
+        free_trial(&t);
     }
 }
 
-/* Of the batch's first matrix, which is all zeros, nothing is known; the second is not touched by it. */
-static void a_matrix_that_cannot_be_used_gives_nan(void **state) {
+/* The batch's first matrix is all zeros and gives NaN; the second must not be affected. */
+static void a_singular_matrix_gives_nan(void **state) {
     (void)state;
     static const int64_t sizes[] = {3, SEVERAL_BLOCKS};
     for (int i = 0; i < 2; i++) {
         int64_t n = sizes[i], count = n * n;
-        trial t = begin(TU_F64);
-        tu_value a = input(&t, TU_SHAPE(2, n, n), 2.0 * (double)n);
+        trial t = new_trial(TU_F64);
+        tu_value a = add_input(&t, TU_SHAPE(2, n, n), 2.0 * (double)n);
         memset(t.data[0], 0, (size_t)count * sizeof(double));
-        result(&t, tu_inverse(a));
-        result(&t, tu_cholesky(a));
+        add_result(&t, tu_inverse(a));
+        add_result(&t, tu_cholesky(a));
         run_on(&t, "gpu:0", t.got);
         for (size_t r = 0; r < 2; r++) {
             t.expected[r] = NULL;
@@ -257,13 +258,13 @@ static void a_matrix_that_cannot_be_used_gives_nan(void **state) {
                 assert_true(isfinite(t.got[r][count + k]));
             }
         }
-        end(&t);
+        free_trial(&t);
     }
 }
 
 /* ---- Tuning ---- */
 
-static int choices_about(const char *folder, const char *what) {
+static int count_tuning_entries(const char *folder, const char *what) {
     char path[512], line[1024];
     int count = 0;
     snprintf(path, sizeof path, "%s/choices", folder);
@@ -274,42 +275,42 @@ static int choices_about(const char *folder, const char *what) {
     return count;
 }
 
-static void what_tuning_finds_is_remembered(void **state) {
+static void tuning_results_are_stored(void **state) {
     (void)state;
     char folder[] = "/tmp/tutti-choices-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     const char *before = getenv("TUTTI_KERNELS");
-    char *kept = before ? strdup(before) : NULL;
+    char *saved = before ? strdup(before) : NULL;
     setenv("TUTTI_KERNELS", folder, 1);
-    trial t = begin(TU_F32);
+    trial t = new_trial(TU_F32);
     t.tune = true;
-    result(&t, tu_matmul(input(&t, TU_SHAPE(11, 13), 0), input(&t, TU_SHAPE(13, 17), 0)));
-    assert_as_reference(&t, 1e-5);
-    assert_int_equal(choices_about(folder, "gemm f32 [11,17,13]"), 1);
+    add_result(&t, tu_matmul(add_input(&t, TU_SHAPE(11, 13), 0), add_input(&t, TU_SHAPE(13, 17), 0)));
+    assert_matches_reference(&t, 1e-5);
+    assert_int_equal(count_tuning_entries(folder, "gemm f32 [11,17,13]"), 1);
     free(t.got[0]);
     run_on(&t, "gpu:0", t.got);
-    assert_int_equal(choices_about(folder, "gemm f32 [11,17,13]"), 1);
-    end(&t);
-    if (kept)
-        setenv("TUTTI_KERNELS", kept, 1);
+    assert_int_equal(count_tuning_entries(folder, "gemm f32 [11,17,13]"), 1);
+    free_trial(&t);
+    if (saved)
+        setenv("TUTTI_KERNELS", saved, 1);
     else
         unsetenv("TUTTI_KERNELS");
     snprintf(path, sizeof path, "%s/choices", folder);
     remove(path);
     remove(folder);
-    free(kept);
+    free(saved);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_with_rectifiers_take_one_kernel_forward_and_three_backward),
-        cmocka_unit_test(a_gradient_that_is_added_to_is_not_rectified_too_early),
+        cmocka_unit_test(relu_layers_use_one_kernel_forward_and_three_backward),
+        cmocka_unit_test(relu_gradients_of_sums_match),
         cmocka_unit_test(batches_broadcast_in_any_pattern),
         cmocka_unit_test(systems_of_any_size_are_solved),
         cmocka_unit_test(matrices_of_any_size_are_factored),
         cmocka_unit_test(triangular_systems_of_any_size_are_solved),
-        cmocka_unit_test(a_matrix_that_cannot_be_used_gives_nan),
-        cmocka_unit_test(what_tuning_finds_is_remembered),
+        cmocka_unit_test(a_singular_matrix_gives_nan),
+        cmocka_unit_test(tuning_results_are_stored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

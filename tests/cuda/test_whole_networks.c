@@ -1,12 +1,13 @@
-/* Whole networks on a GPU against the CPU: the loss and the gradient of every parameter, in each precision.
+/* Compares whole networks on a GPU with the CPU: the loss and the gradient of every parameter, in each precision.
  *
  *     test_whole_networks [DEVICE [BATCH]]      gpu:0, 2
  *
- * Both devices start from the same state and batch. A gradient's error is ‖gpu - cpu‖ / ‖cpu‖ over all parameters
- * together: single tensors may be all but zero. Bars follow from the precision: f32 differs by the order of sums; tf32
- * rounds operands to 11 bits, bf16 to 8, and both do so again layer after layer; the CPU computes in f32 throughout. A
- * rectifier may tip over between the two: one unit of a layer of 512, at a batch of 2, is 1 / sqrt(2 * 512) of the
- * gradient, 3%. Batch normalisation spreads such a flip over its whole channel. */
+ * Both devices start from the same state and batch. The error of the gradient is ‖gpu - cpu‖ / ‖cpu‖ over all
+ * parameters together, because single tensors may be nearly zero. Limits depend on the precision: f32 differs by the
+ * order of sums; tf32 rounds operands to 11 bits, bf16 to 8, in every layer; the CPU computes in f32. A relu may
+ * switch between the two: one unit of a layer of 512, at a batch of 2, is 1 / sqrt(2 * 512) of the gradient, 3%.
+ * Batch normalisation spreads such a flip over its whole channel.
+ */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,11 +16,11 @@
 
 #include <tutti/tutti.h>
 
-enum { MOST = 200 };
+enum { MAX_PARAMETERS = 200 };
 
 typedef struct network {
     const char *name, *precision;
-    double bar;
+    double limit;
 } network;
 
 static const network networks[] = {
@@ -30,8 +31,8 @@ static const network networks[] = {
 
 typedef struct result {
     size_t count;
-    float *values[MOST + 1]; /* gradients, and the loss last */
-    size_t elements[MOST + 1];
+    float *values[MAX_PARAMETERS + 1]; /* gradients, then the loss */
+    size_t elements[MAX_PARAMETERS + 1];
 } result;
 
 static bool fail(const char *what) {
@@ -43,7 +44,7 @@ static void release(result *r) {
     for (size_t i = 0; i <= r->count; i++) free(r->values[i]);
 }
 
-/* A batch of pictures of uniform noise, the same for every device. */
+/* A batch of uniform noise images, the same for every device. */
 static float *draw_images(size_t count) {
     float *images = malloc(count * sizeof *images);
     unsigned state = 1;
@@ -62,24 +63,24 @@ static bool run(tu_graph *graph, const tu_model_graph *net, const tu_value *fetc
     int64_t samples = tu_value_shape(net->images).dim[0];
     float *images = draw_images(pixels);
     int32_t *labels = calloc((size_t)samples, sizeof *labels);
-    bool good = images && labels &&
-                tu_compile(graph, &program, .devices = device, .precision = precision, .fetch = fetch,
-                           .fetch_count = r->count + 1) == TU_OK &&
-                tu_state_new(graph, &state, .seed = 3) == TU_OK;
-    void *room[MOST + 1];
+    bool ok = images && labels &&
+              tu_compile(graph, &program, .devices = device, .precision = precision, .fetch = fetch,
+                         .fetch_count = r->count + 1) == TU_OK &&
+              tu_state_new(graph, &state, .seed = 3) == TU_OK;
+    void *results[MAX_PARAMETERS + 1];
     for (int64_t i = 0; labels && i < samples; i++) labels[i] = (int32_t)(i % 10);
     for (size_t i = 0; i <= r->count; i++) {
         r->elements[i] = (size_t)tu_shape_elements(tu_value_shape(fetch[i]));
-        room[i] = r->values[i] = calloc(r->elements[i], sizeof(float));
+        results[i] = r->values[i] = calloc(r->elements[i], sizeof(float));
     }
-    good = good && tu_run(program, state, 2, (tu_feed[]){{net->images, images}, {net->labels, labels}},
-                          room) == TU_OK;
-    if (!good) fail(device);
+    ok = ok && tu_run(program, state, 2, (tu_feed[]){{net->images, images}, {net->labels, labels}},
+                      results) == TU_OK;
+    if (!ok) fail(device);
     tu_program_free(program);
     tu_state_free(state);
     free(images);
     free(labels);
-    return good;
+    return ok;
 }
 
 static double error_of(const result *a, const result *b, size_t from, size_t to) {
@@ -96,28 +97,28 @@ static double error_of(const result *a, const result *b, size_t from, size_t to)
 static bool compare(const network *n, const char *device, int64_t batch) {
     tu_graph *graph;
     tu_model_graph net = TU_SIZED(tu_model_graph);
-    tu_value wrt[MOST], fetch[MOST + 1];
+    tu_value wrt[MAX_PARAMETERS], fetch[MAX_PARAMETERS + 1];
     result cpu = {0}, gpu = {0};
     if (tu_graph_new(&graph) != TU_OK) return fail(n->name);
     tu_set_training(graph, true);
-    bool good = tu_model_build(graph, n->name, &net, .batch = batch) == TU_OK;
-    cpu.count = gpu.count = tu_trainable(graph, MOST, wrt);
-    good = good && tu_gradients(net.loss, cpu.count, wrt, fetch) == TU_OK;
+    bool ok = tu_model_build(graph, n->name, &net, .batch = batch) == TU_OK;
+    cpu.count = gpu.count = tu_trainable(graph, MAX_PARAMETERS, wrt);
+    ok = ok && tu_gradients(net.loss, cpu.count, wrt, fetch) == TU_OK;
     fetch[cpu.count] = net.loss;
-    good = good ? run(graph, &net, fetch, "cpu:0", "f32", &cpu) &&
-                      run(graph, &net, fetch, device, n->precision, &gpu)
-                : fail(n->name);
-    if (good) {
+    ok = ok ? run(graph, &net, fetch, "cpu:0", "f32", &cpu) &&
+                  run(graph, &net, fetch, device, n->precision, &gpu)
+            : fail(n->name);
+    if (ok) {
         double gradient = error_of(&gpu, &cpu, 0, cpu.count),
                loss = error_of(&gpu, &cpu, cpu.count, cpu.count + 1);
-        good = gradient <= n->bar && loss <= n->bar; /* NaN is neither */
-        printf("%s  %-13s %-5s %3zu gradients differ by %.1e, the loss by %.1e (at most %.0e)\n",
-               good ? "ok    " : "FAILED", n->name, n->precision, cpu.count, gradient, loss, n->bar);
+        ok = gradient <= n->limit && loss <= n->limit; /* false for NaN */
+        printf("%s  %-13s %-5s %3zu gradients differ by %.1e, the loss by %.1e (limit %.0e)\n",
+               ok ? "ok    " : "FAILED", n->name, n->precision, cpu.count, gradient, loss, n->limit);
     }
     release(&cpu);
     release(&gpu);
     tu_graph_free(graph);
-    return good;
+    return ok;
 }
 
 int main(int argc, char **argv) {

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Checks what Tutti wrote with the programs it was written for.
+"""Checks files written by Tutti with the safetensors and tensorboard packages.
 
     tests/data/check_formats.py RUN_FOLDER          # its checkpoints and event files
-    tests/data/check_formats.py FILE.safetensors    # one file of either kind
+    tests/data/check_formats.py FILE.safetensors    # one file
     tests/data/check_formats.py events.out.tfevents.…
 
-safetensors files are loaded by Python's `safetensors` and compared, bit by bit, with arrays taken from the file by hand.
-Event files are read by TensorBoard's EventAccumulator; the tags of scalars, images and histograms and the size of the
-graph are printed, and every value is looked at. Exit status 0: all is as it should be; 1: it is not, or there was
-nothing to check; 2: a Python package is missing (numpy, safetensors, tensorboard)."""
+safetensors files are loaded with the package `safetensors` and compared, bit by bit, with arrays parsed by this
+script. Event files are read with TensorBoard's EventAccumulator; the script checks every value and prints the tags
+of scalars, images and histograms and the size of the graph. Exit status: 0 if all files are valid; 1 if not, or if
+there was nothing to check; 2 if a Python package is missing (numpy, safetensors, tensorboard)."""
 import glob
 import json
 import os
@@ -23,15 +23,15 @@ def fail(message):
     sys.exit(1)
 
 
-def by_hand(path):
-    """name -> (type, array) from the bytes alone, and the metadata. BF16 stays in its bits."""
+def parse_safetensors(path):
+    """Parses the file without the package. Returns {name: (type, array)} and the metadata. BF16 is returned as u2."""
     import numpy
 
     data = open(path, "rb").read()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
     if length % 8 != 0:
-        fail("%s: the header of %d bytes leaves the tensors unaligned" % (path, length))
+        fail("%s: the header has %d bytes, so the tensors are not aligned to 8 bytes" % (path, length))
     metadata = header.pop("__metadata__", {})
     tensors = {}
     for name, entry in header.items():
@@ -45,52 +45,52 @@ def check_safetensors(path):
     import numpy
     import safetensors
 
-    expected, metadata = by_hand(path)
+    expected, metadata = parse_safetensors(path)
     parameters = 0
     with safetensors.safe_open(path, framework="numpy") as file:
         if set(file.keys()) != set(expected):
-            fail("%s: safetensors sees %s, by hand there are %s" % (path, sorted(file.keys()), sorted(expected)))
+            fail("%s: safetensors reads the tensors %s, expected %s" % (path, sorted(file.keys()), sorted(expected)))
         if (file.metadata() or {}) != metadata:
-            fail("%s: safetensors sees the metadata %s, by hand there are %s" % (path, file.metadata(), metadata))
+            fail("%s: safetensors reads the metadata %s, expected %s" % (path, file.metadata(), metadata))
         for name, (kind, array) in expected.items():
             parameters += array.size
             if kind == "BF16":  # NumPy has no such type
                 continue
             loaded = file.get_tensor(name)
             if loaded.shape != array.shape or loaded.dtype != array.dtype:
-                fail("%s: '%s' is %s %s, by hand %s %s" % (path, name, loaded.dtype, loaded.shape, array.dtype, array.shape))
+                fail("%s: '%s' is %s %s, expected %s %s" % (path, name, loaded.dtype, loaded.shape, array.dtype, array.shape))
             if loaded.tobytes() != array.tobytes():
                 fail("%s: '%s' differs" % (path, name))
             if array.dtype.kind == "f" and not numpy.isfinite(array).all():
-                print("note: %s: '%s' has numbers that are not finite" % (path, name))
-    print("%s: %d tensors, %d elements, metadata %s: as by hand" % (path, len(expected), parameters, metadata))
+                print("note: %s: '%s' has non-finite elements" % (path, name))
+    print("%s: %d tensors, %d elements, metadata %s: valid" % (path, len(expected), parameters, metadata))
 
 
 def check_events(paths):
-    """All event files of one folder, as TensorBoard reads them together; or one file."""
+    """Checks one event file, or all event files of one folder, which TensorBoard reads together."""
     from tensorboard.backend.event_processing import event_accumulator
 
     where = os.path.dirname(paths[0]) if len(paths) > 1 else paths[0]
-    everything = {event_accumulator.SCALARS: 0, event_accumulator.IMAGES: 0, event_accumulator.HISTOGRAMS: 0,
+    keep_all = {event_accumulator.SCALARS: 0, event_accumulator.IMAGES: 0, event_accumulator.HISTOGRAMS: 0,
                   event_accumulator.TENSORS: 0}
-    events = event_accumulator.EventAccumulator(where, size_guidance=everything)
+    events = event_accumulator.EventAccumulator(where, size_guidance=keep_all)
     events.Reload()
     tags = events.Tags()
     for tag in tags["scalars"]:
         steps = [e.step for e in events.Scalars(tag)]
         if steps != sorted(set(steps)):
-            fail("%s: the steps of '%s' do not rise: a resumed run must purge" % (where, tag))
+            fail("%s: the steps of '%s' do not increase: a resumed run must purge old events" % (where, tag))
         print("scalar %s: %d values, the last %g at step %d" % (tag, len(steps), events.Scalars(tag)[-1].value, steps[-1]))
     for tag in tags["images"]:
         for image in events.Images(tag):
             if not image.encoded_image_string.startswith(b"\x89PNG\r\n\x1a\n") or image.width <= 0 or image.height <= 0:
-                fail("%s: an image of '%s' is no PNG" % (where, tag))
+                fail("%s: an image of '%s' is not a PNG" % (where, tag))
         print("image %s: %d, %dx%d" % (tag, len(events.Images(tag)), events.Images(tag)[-1].width, events.Images(tag)[-1].height))
     for tag in tags["histograms"]:
         for event in events.Histograms(tag):
             h = event.histogram_value
             if abs(sum(h.bucket) - h.num) > 1e-6 * max(1, h.num) or list(h.bucket_limit) != sorted(h.bucket_limit):
-                fail("%s: a histogram of '%s' does not add up" % (where, tag))
+                fail("%s: a histogram of '%s' has buckets that do not add up or are not sorted" % (where, tag))
         print("histogram %s: %d, of %g numbers" % (tag, len(events.Histograms(tag)), h.num))
     if tags["graph"]:
         nodes = events.Graph().node
@@ -101,7 +101,7 @@ def check_events(paths):
                     fail("%s: '%s' reads '%s', which is not in the graph" % (where, node.name, source))
         print("graph: %d nodes" % len(nodes))
     if not tags["scalars"]:
-        fail("%s: TensorBoard sees no scalar" % where)
+        fail("%s: TensorBoard reads no scalar" % where)
 
 
 def main(argument):

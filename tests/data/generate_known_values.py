@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Known values: what PyTorch computes, for tests/unit/test_known_values.c to compare Tutti with.
+"""Writes expected values computed by PyTorch, with which tests/unit/test_known_values.c compares Tutti.
 
     python3 generate_known_values.py > known_values.txt
 
-Needs PyTorch (made with 2.11, on a CPU) and nothing else. Everything is float64. The file is a list of cases:
+Needs only PyTorch (known_values.txt was written with 2.11 on a CPU). All floats are float64. The file is a list of
+cases:
 
-    case KIND VARIANT              KIND says what to build, VARIANT is for messages
-    attr NAME VALUE...             numbers or words
+    case KIND VARIANT              KIND selects the graph, VARIANT appears in messages
+    attr NAME VALUE...             an attribute: numbers or words
     input NAME TYPE SHAPE          f64 or i64; SHAPE is 2x3x4, or "scalar"; then its elements, in lines of any length
-    output NAME TYPE SHAPE         what the case must compute from the inputs; the first is y
-    weights y TYPE SHAPE           r in the loss  sum(y * r)
-    gradient NAME TYPE SHAPE       of that loss by an input
+    output NAME TYPE SHAPE         an expected output; the first is y
+    weights y TYPE SHAPE           r in the loss sum(y * r)
+    gradient NAME TYPE SHAPE       the gradient of the loss with respect to input NAME
 
-Images are [n,h,w,c] and filters [o,h,w,c] here as in Tutti; each case's function converts to PyTorch's order and
-back, so that gradients come out converted too. Inputs have three decimals, so that the file stays small; results are
-written with as many digits as give the same double back.
+Images are [n,h,w,c] and filters [o,h,w,c] as in Tutti; each case's function converts to PyTorch's layout and back,
+so that gradients have Tutti's layout too. Inputs have three decimals to keep the file small; results have as many
+digits as are needed to restore the same double.
 """
 import math
 import sys
@@ -22,7 +23,7 @@ import sys
 import torch
 import torch.nn.functional as F
 
-LIMIT = 200_000  # bytes of the whole file
+MAX_BYTES = 200_000  # of the file
 written = 0
 
 
@@ -58,17 +59,17 @@ def write_tensor(role, name, tensor):
 
 
 def case(kind, variant, compute, inputs, fixed=(), **attrs):
-    """Runs compute on the inputs, in their order, and writes the case. compute gives y or a dictionary of outputs
-    with y first; gradients are by all float inputs but the fixed ones."""
+    """Calls compute with the inputs, in their order, and writes the case. compute returns y or a dictionary of outputs
+    with y first. Gradients are written for all float inputs except the fixed ones."""
     leaves = {name: tensor.clone() for name, tensor in inputs.items()}
-    wanted = [name for name, tensor in leaves.items() if tensor.is_floating_point() and name not in fixed]
-    for name in wanted:
+    differentiable = [name for name, tensor in leaves.items() if tensor.is_floating_point() and name not in fixed]
+    for name in differentiable:
         leaves[name].requires_grad_(True)
     outputs = compute(*leaves.values())
     if not isinstance(outputs, dict):
         outputs = {"y": outputs}
     weights = numbers(*outputs["y"].shape)
-    gradients = torch.autograd.grad((outputs["y"] * weights).sum(), [leaves[name] for name in wanted])
+    gradients = torch.autograd.grad((outputs["y"] * weights).sum(), [leaves[name] for name in differentiable])
     line(f"case {kind} {variant}")
     for name, value in attrs.items():
         values = value if isinstance(value, (list, tuple)) else [value]
@@ -78,11 +79,11 @@ def case(kind, variant, compute, inputs, fixed=(), **attrs):
     for name, tensor in outputs.items():
         write_tensor("output", name, tensor)
     write_tensor("weights", "y", weights)
-    for name, tensor in zip(wanted, gradients):
+    for name, tensor in zip(differentiable, gradients):
         write_tensor("gradient", name, tensor)
 
 
-# ---- Between the layouts ----
+# ---- Layout conversion ----
 
 
 def nchw(x):
@@ -97,7 +98,7 @@ def nhwc(x):
 
 
 def window_padding(padding, pad, size, window, stride, dilation=(1, 1)):
-    """Top, bottom, left, right. "same" as TensorFlow's documentation defines it."""
+    """Returns top, bottom, left and right padding. "same" is as defined by TensorFlow."""
     if padding == "valid":
         return [0, 0, 0, 0]
     if padding == "explicit":
@@ -112,7 +113,7 @@ def window_padding(padding, pad, size, window, stride, dilation=(1, 1)):
 
 
 def padded(x, pads, value=0.0):
-    """Of an NCHW image."""
+    """Pads an NCHW image."""
     top, bottom, left, right = pads
     return F.pad(x, (left, right, top, bottom), value=value)
 
@@ -142,7 +143,7 @@ def convolution_cases():
 
 def convolve_transpose_case(variant, size, channels, filters, kernel, stride=(1, 1), dilation=(1, 1), groups=1,
                             padding="valid", pad=(0, 0, 0, 0), result=(0, 0), n=1):
-    """`size` is of x, `result` of y, 0 where the default is meant."""
+    """`size` is the height and width of x, `result` those of y; 0 means the default."""
     extent = [(kernel[i] - 1) * dilation[i] + 1 for i in range(2)]
     full = [(size[i] - 1) * stride[i] + extent[i] for i in range(2)]
     if padding == "same":
@@ -153,7 +154,7 @@ def convolve_transpose_case(variant, size, channels, filters, kernel, stride=(1,
 
     def compute(x, filter):
         spread = F.conv_transpose2d(nchw(x), nchw(filter), stride=stride, dilation=dilation, groups=groups)
-        spread = padded(spread, (0, shape[0], 0, shape[1]))  # more than is ever read
+        spread = padded(spread, (0, shape[0], 0, shape[1]))  # at least as large as the slice below
         return nhwc(spread[:, :, top:top + shape[0], left:left + shape[1]])
 
     inputs = {"x": numbers(n, *size, filters), "filter": numbers(filters, *kernel, channels // groups)}
@@ -169,11 +170,11 @@ def convolve_transpose_cases():
     convolve_transpose_case("same", (2, 3), 2, 2, (4, 3), stride=(2, 2), padding="same")
     convolve_transpose_case("same-wide-stride", (2, 2), 1, 2, (2, 2), stride=(3, 3), padding="same")
     convolve_transpose_case("dilated-groups", (3, 2), 4, 2, (2, 2), dilation=(2, 1), groups=2)
-    # The definition above against PyTorch's own padding and output_padding.
+    # Check the definition above against PyTorch's padding and output_padding.
     x, w = numbers(1, 3, 2, 2), numbers(3, 2, 3, 3)
-    own = F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1)
+    expected = F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1)
     ours = padded(F.conv_transpose2d(x, w, stride=2), (0, 4, 0, 4))[:, :, 1:5, 1:5]
-    assert torch.allclose(own, ours, rtol=1e-14)
+    assert torch.allclose(expected, ours, rtol=1e-14)
 
 
 def pool_case(kind, variant, size, window, stride, padding="same", pad=(0, 0, 0, 0), count_padding=None, n=1,
@@ -185,8 +186,8 @@ def pool_case(kind, variant, size, window, stride, padding="same", pad=(0, 0, 0,
 
     def avg_pool(x):
         mean = F.avg_pool2d(padded(nchw(x), pads), window, stride)
-        share = F.avg_pool2d(padded(torch.ones_like(nchw(x)), pads), window, stride)
-        return nhwc(mean if count_padding else mean / share)
+        inside_fraction = F.avg_pool2d(padded(torch.ones_like(nchw(x)), pads), window, stride)
+        return nhwc(mean if count_padding else mean / inside_fraction)
 
     attrs = {} if count_padding is None else {"count_padding": count_padding}
     case(kind, variant, max_pool if kind == "max_pool" else avg_pool, {"x": numbers(n, *size, channels)},
@@ -200,12 +201,12 @@ def pool_cases():
             pool_case(kind, "same" + name, (4, 5), (2, 3), (2, 2), count_padding=count)
             pool_case(kind, "overlapping" + name, (5, 4), (3, 3), (2, 1), "explicit", (1, 1, 2, 0), count)
             pool_case(kind, "valid" + name, (5, 5), (2, 2), (2, 2), "valid", count_padding=count, n=2, channels=1)
-    # The definition above against PyTorch's own counting.
+    # Check the definition above against PyTorch's count_include_pad.
     x = numbers(1, 2, 5, 5)
-    share = F.avg_pool2d(padded(torch.ones_like(x), (1, 1, 1, 1)), 3, 2)
+    inside_fraction = F.avg_pool2d(padded(torch.ones_like(x), (1, 1, 1, 1)), 3, 2)
     ours = F.avg_pool2d(padded(x, (1, 1, 1, 1)), 3, 2)
     assert torch.allclose(F.avg_pool2d(x, 3, 2, padding=1, count_include_pad=True), ours, rtol=1e-14)
-    assert torch.allclose(F.avg_pool2d(x, 3, 2, padding=1, count_include_pad=False), ours / share, rtol=1e-14)
+    assert torch.allclose(F.avg_pool2d(x, 3, 2, padding=1, count_include_pad=False), ours / inside_fraction, rtol=1e-14)
 
 
 def resize_case(variant, size, result, method, n=1, channels=1):
@@ -280,7 +281,7 @@ def loss_cases():
     for smoothing in (0.0, 0.1):
         name = "-smoothed" if smoothing else ""
 
-        def sparse(logits, labels):  # classes last here, second there
+        def sparse(logits, labels):  # classes are the last axis in Tutti, the second in PyTorch
             classes_second = logits.movedim(-1, 1) if logits.dim() > 1 else logits
             return F.cross_entropy(classes_second, labels, reduction="none", ignore_index=-1, label_smoothing=smoothing)
 
@@ -306,7 +307,8 @@ def matrix_cases():
         case("inverse", variant, torch.linalg.inv, {"a": a})
         case("solve", variant, torch.linalg.solve, {"a": a, "b": numbers(*batch, 4, 3)})
 
-        # Of m m^T + 4: PyTorch and Tutti spread the gradient of a symmetric matrix over its triangles differently.
+        # The gradient is with respect to m, because PyTorch and Tutti distribute the gradient of a symmetric matrix
+        # differently over its triangles.
         def cholesky(m, shift):
             return torch.linalg.cholesky(m @ m.mT + shift)
 
@@ -318,7 +320,7 @@ def matrix_cases():
              lambda a, b: torch.linalg.solve_triangular(a, b, upper=upper), {"a": a, "b": b}, upper=upper)
 
 
-# ---- The rest ----
+# ---- Other operations and networks ----
 
 
 def activation_cases():
@@ -347,7 +349,7 @@ def order_cases():
             values, indices = torch.topk(x, k, axis)
             return {"y": values, "indices": indices}
 
-        x = (torch.randperm(3 * 5 * 2).reshape(3, 5, 2) - 15) / 8.0  # all different: ties are broken differently
+        x = (torch.randperm(3 * 5 * 2).reshape(3, 5, 2) - 15) / 8.0  # all different, because PyTorch breaks ties differently
         case("top_k", f"axis{axis}", top_k, {"x": x.to(torch.float64)}, axis=axis, k=k)
 
 
@@ -381,8 +383,8 @@ def main():
                   loss_cases, matrix_cases, activation_cases, order_cases, network_cases):
         cases()
     print(f"{written} bytes", file=sys.stderr)
-    if written > LIMIT:
-        sys.exit(f"more than {LIMIT} bytes: make some cases smaller")
+    if written > MAX_BYTES:
+        sys.exit(f"more than {MAX_BYTES} bytes: make some cases smaller")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/data/pictures: one small PNG of every kind the format has, and JPEGs, for tests/unit/test_image.c.
+"""Writes tests/data/pictures for tests/unit/test_image.c: one small PNG of every colour type, and JPEGs.
 
-    tests/data/generate_pictures.py            # needs Python's Pillow for the JPEGs
+    tests/data/generate_pictures.py            # needs Pillow for the JPEGs
 
-The PNGs are put together by hand from the specification, so that they do not depend on the library that reads them.
-Each is 5 wide and 3 high; pixel (x, y) is red 50 x, green 100 y, blue 10 (x + y), alpha 255 - 50 x where there is
-one; grey is 20 x + 60 y. Pixels of the interlaced ones come in Adam7's order."""
+The script encodes the PNGs itself, so that they do not depend on the library that Tutti reads them with. Each is 5
+pixels wide and 3 high. Pixel (x, y) has red 50 x, green 100 y, blue 10 (x + y) and alpha 255 - 50 x; grey is 20 x
++ 60 y. Interlaced files use Adam7."""
 import os
 import struct
 import zlib
@@ -40,7 +40,7 @@ PASSES = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), 
 
 
 def png(name, kind, depth, pixel, extra=b"", interlaced=False):
-    """kind: 0 grey, 2 colour, 3 palette, 4 grey and alpha, 6 colour and alpha. pixel(x, y) gives samples."""
+    """kind: 0 grey, 2 colour, 3 palette, 4 grey and alpha, 6 colour and alpha. pixel(x, y) returns the samples."""
     raw = b""
     for x0, y0, dx, dy in PASSES if interlaced else [(0, 0, 1, 1)]:
         for y in range(y0, HEIGHT, dy):
@@ -91,9 +91,9 @@ def jpegs():
     picture.save(path("progressive.jpg"), quality=95, progressive=True)
     picture.convert("L").save(path("grey.jpg"), quality=95)
     picture.convert("CMYK").save(path("cmyk.jpg"), quality=95)
-    upright = picture.getexif()
-    upright[0x0112] = 6  # "turn right to show": stored pixels are what counts
-    picture.save(path("oriented.jpg"), quality=95, subsampling=0, exif=upright)
+    exif = picture.getexif()
+    exif[0x0112] = 6  # orientation: rotate by 90 degrees; the decoder must ignore it
+    picture.save(path("oriented.jpg"), quality=95, subsampling=0, exif=exif)
 
 
 if __name__ == "__main__":

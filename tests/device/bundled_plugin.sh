@@ -1,6 +1,6 @@
 #!/bin/sh
-# A plug-in called libtutti_cuda.so that lies beside libtutti.so, or in the folder tutti/ there, is loaded without being
-# named; TUTTI_CUDA=off keeps it out; one that cannot be loaded costs a line on stderr and nothing else.
+# A plug-in named libtutti_cuda.so next to libtutti.so, or in the folder tutti/ there, is loaded without being named.
+# TUTTI_CUDA=off disables it. If it cannot be loaded, one line on stderr reports that, and everything else works.
 #
 #   bundled_plugin.sh TUTTI_PROGRAM TUTTI_LIBRARY PLUGIN
 set -eu
@@ -22,7 +22,7 @@ devices() {
 }
 
 devices "without a plug-in"
-if grep -q tally "$folder/out" || [ -s "$folder/err" ]; then fail "something is there without a plug-in"; fi
+if grep -q tally "$folder/out" || [ -s "$folder/err" ]; then fail "unexpected output without a plug-in"; fi
 
 mkdir "$folder/tutti"
 cp "$plugin" "$folder/tutti/libtutti_cuda.so"
@@ -32,16 +32,16 @@ rm "$folder/tutti/libtutti_cuda.so"
 
 cp "$plugin" "$folder/libtutti_cuda.so"
 devices "with a plug-in"
-grep -q tally:0 "$folder/out" || fail "the plug-in beside the library was not loaded"
-if [ -s "$folder/err" ]; then fail "a plug-in that works was spoken of"; fi
+grep -q tally:0 "$folder/out" || fail "the plug-in next to the library was not loaded"
+if [ -s "$folder/err" ]; then fail "unexpected output on stderr for a working plug-in"; fi
 
 TUTTI_CUDA=off devices "with TUTTI_CUDA=off"
-if grep -q tally "$folder/out"; then fail "TUTTI_CUDA=off was not heeded"; fi
+if grep -q tally "$folder/out"; then fail "TUTTI_CUDA=off was ignored"; fi
 
 TUTTI_CUDA=perhaps devices "with TUTTI_CUDA=perhaps"
-grep -q "TUTTI_CUDA is 'perhaps': expected on or off" "$folder/err" || fail "a wrong TUTTI_CUDA was passed over"
+grep -q "TUTTI_CUDA is 'perhaps': expected on or off" "$folder/err" || fail "an invalid TUTTI_CUDA was not reported"
 
 echo "no library" > "$folder/libtutti_cuda.so"
 devices "with a damaged plug-in"
-[ "$(grep -c "libtutti_cuda.so' cannot be loaded" "$folder/err")" = 1 ] || fail "the damaged plug-in was not named once"
-grep -q cpu:0 "$folder/out" || fail "the processor is gone"
+[ "$(grep -c "libtutti_cuda.so' cannot be loaded" "$folder/err")" = 1 ] || fail "the damaged plug-in was not reported once"
+grep -q cpu:0 "$folder/out" || fail "cpu:0 is not listed"

@@ -1,5 +1,5 @@
-/* Statements about devices from outside: a plug-in is loaded, trains a network like the reference does, mixes with
- * other devices, and one made for another interface is refused by name. */
+/* Tests device plug-ins: one is loaded, trains a network like the device ref, works together with other devices, and
+ * one for another ABI is rejected. */
 #include "test.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include <tutti/tutti.h>
 
-/* CMakeLists.txt says where examples/device was built. */
+/* CMakeLists.txt defines where examples/device was built. */
 #ifndef PLUGIN_FOLDER
 #error "PLUGIN_FOLDER must name the folder of tally.so"
 #endif
@@ -16,7 +16,7 @@ static void load(void) {
     assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally.so"), TU_OK);
 }
 
-/* Trains a small network for five steps; the weights after them. */
+/* Trains a small network for five steps and returns its weights. */
 static void train(const char *devices, const char *second, float weights[12]) {
     tu_graph *g;
     tu_program *step;
@@ -50,7 +50,7 @@ static void train(const char *devices, const char *second, float weights[12]) {
     tu_graph_free(g);
 }
 
-static void a_plugged_in_device_trains_like_the_reference(void **unused) {
+static void a_plugin_trains_like_the_reference_device(void **unused) {
     (void)unused;
     load();
     float expected[12], got[12];
@@ -59,7 +59,7 @@ static void a_plugged_in_device_trains_like_the_reference(void **unused) {
     assert_memory_equal(expected, got, sizeof expected);
 }
 
-static void it_shares_a_program_with_other_devices(void **unused) {
+static void a_plugin_works_in_a_program_with_other_devices(void **unused) {
     (void)unused;
     load();
     float expected[12], got[12];
@@ -68,7 +68,7 @@ static void it_shares_a_program_with_other_devices(void **unused) {
     assert_memory_equal(expected, got, sizeof expected);
 }
 
-static void it_is_listed_with_the_others(void **unused) {
+static void plugins_are_listed_as_devices(void **unused) {
     (void)unused;
     load();
     tu_device_info info = TU_SIZED(tu_device_info);
@@ -78,7 +78,7 @@ static void it_is_listed_with_the_others(void **unused) {
     assert_true(seen);
 }
 
-static void another_interface_is_refused_by_name(void **unused) {
+static void plugins_for_another_abi_are_rejected_with_their_name(void **unused) {
     (void)unused;
     assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_other_abi.so"), TU_UNSUPPORTED);
     assert_non_null(strstr(tu_message(), "tally_other_abi.so"));
@@ -87,10 +87,11 @@ static void another_interface_is_refused_by_name(void **unused) {
     assert_non_null(strstr(tu_message(), "/nowhere/at/all.so"));
 }
 
-static void an_older_table_with_fewer_slots_is_taken(void **unused) {
+static void older_plugins_with_a_shorter_table_are_accepted(void **unused) {
     (void)unused;
     assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"), TU_OK);
-    assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"), TU_OK); /* once more does no harm */
+    /* Loading it again does nothing. */
+    assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"), TU_OK);
     tu_device_info info = TU_SIZED(tu_device_info);
     int seen = 0;
     for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
@@ -98,8 +99,8 @@ static void an_older_table_with_fewer_slots_is_taken(void **unused) {
     assert_int_equal(seen, 1);
 }
 
-/* Lists of devices that cannot be: each with words its message must hold. */
-static void impossible_device_lists_are_refused(void **unused) {
+/* Invalid device lists, each with text that the message must contain. */
+static void invalid_device_lists_are_rejected(void **unused) {
     (void)unused;
     static const char *const rows[][2] = {
         {"gpu9:0", "gpu9:0"}, {"cpu:77", "cpu:77"},   {"cpu:0/0", "expected KIND"}, {"cpu:0.5/2", "KIND"},
@@ -117,12 +118,12 @@ static void impossible_device_lists_are_refused(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plugged_in_device_trains_like_the_reference),
-        cmocka_unit_test(it_shares_a_program_with_other_devices),
-        cmocka_unit_test(it_is_listed_with_the_others),
-        cmocka_unit_test(another_interface_is_refused_by_name),
-        cmocka_unit_test(an_older_table_with_fewer_slots_is_taken),
-        cmocka_unit_test(impossible_device_lists_are_refused),
+        cmocka_unit_test(a_plugin_trains_like_the_reference_device),
+        cmocka_unit_test(a_plugin_works_in_a_program_with_other_devices),
+        cmocka_unit_test(plugins_are_listed_as_devices),
+        cmocka_unit_test(plugins_for_another_abi_are_rejected_with_their_name),
+        cmocka_unit_test(older_plugins_with_a_shorter_table_are_accepted),
+        cmocka_unit_test(invalid_device_lists_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

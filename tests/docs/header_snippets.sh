@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# The examples in the comments of the public headers, and the C of README.md and docs/api.md, compile as they stand.
-#   header_snippets.sh SOURCE_DIR COMPILER      (gcc: it takes the functions that an example defines inside another)
+# Compiles the examples in comments of the public headers and the C code in README.md and docs/api.md. Also checks
+# that every tu_ name in those comments exists.
+#   header_snippets.sh SOURCE_DIR COMPILER      (gcc: examples may define nested functions)
 #
-# An example is a run of comment lines set in by five blanks that names something of ours and has a call or a semicolon.
-# Each is compiled as the body of a function, or else as a file, over values that it may use without saying where they
-# come from; "…" stands for what a reader fills in.
-#
-# And every name of ours that the headers' comments mention exists.
+# An example is a block of comment lines indented by five spaces that contains a name tu_… and a call or a semicolon.
+# It is compiled as a file or as the body of a function. Examples may use the variables declared in around.h below;
+# "…" stands for omitted code.
 set -uo pipefail
 cd "$1" || exit 1
 compiler=$2
@@ -32,7 +31,7 @@ extern const void *images, *labels;
 #endif
 C
 
-# Writes every example of a file as NAME.LINE.c.
+# Writes every example of a file to NAME.LINE.c.
 extract() { # FILE NAME
     awk -v out="$work/$2" -v file="$1" '
         function finish() {
@@ -79,7 +78,8 @@ done
 ((failed)) && { echo "FAILED  $failed of $count examples do not compile"; exit 1; }
 echo "$count examples compile"
 
-# What stands in the code of the headers exists; of the rest, tu_device_plugin and tu_user_model are what users define.
+# Names that occur in the headers' code exist; all others are checked, except tu_device_plugin and tu_user_model,
+# which users define.
 words() { grep -oE '\b(tu|TU)_[A-Za-z0-9_]*[A-Za-z0-9]\b' | sort -u; }
 for header in include/tutti/*.h; do "$compiler" -w -fpreprocessed -dD -E -P "$header"; done | words > "$work/code"
 cat include/tutti/*.h | words > "$work/all"

@@ -1,4 +1,5 @@
-/* Whatever bytes claim to be CIFAR-10 records: every image that comes out has a label of 0 to 9, and no byte is lost. */
+/* Parses arbitrary bytes as CIFAR-10 records. If that succeeds, every label must be 0 to 9, and all bytes must
+ * reach the callback. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -6,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static tu_status count(void *context, const uint8_t *image, int32_t label) {
+static tu_status add_bytes(void *context, const uint8_t *image, int32_t label) {
     uint64_t *sum = context;
     if (label < 0 || label > 9) abort();
     *sum += (uint64_t)label;
@@ -16,7 +17,7 @@ static tu_status count(void *context, const uint8_t *image, int32_t label) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint64_t sum = 0, expected = 0;
-    if (tu__cifar_parse("fuzz", data, size, count, &sum) != TU_OK) return 0;
+    if (tu__cifar_parse("fuzz", data, size, add_bytes, &sum) != TU_OK) return 0;
     for (size_t i = 0; i < size; i++) expected += data[i];
     if (sum != expected) abort();
     return 0;

@@ -1,5 +1,6 @@
-/* Whatever a data file's description claims: the file is refused, or every image it tells of can be read. The first byte is
- * the size of images and labels together, in 64 bytes; the rest is the description, with the digest that belongs to it. */
+/* Opens data files with arbitrary descriptions. The file must be rejected, or every image must be readable. The
+ * first input byte is the size of images and labels, in units of 64 bytes; the rest is the description. The digest
+ * is computed. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* Whatever bytes come in, reading a graph file ends with a refusal or with a sound graph: one that the verifier, the
- * printers, the summary and the digest can work on, and that is written and read again to the same bytes.
+/* Reads arbitrary bytes as a graph file. That must fail, or return a valid graph: the verifier, the printers, the
+ * summary and the digest must succeed, and writing and reading it again must give the same bytes.
  *
- * The trailer is a SHA-256, which no mutation gets right. So each input is read as it is, and once more with its size
- * and trailer made right: what a hostile writer would send. */
+ * The file ends with a SHA-256 digest, which mutations never get right. Each input is therefore read twice:
+ * unchanged, and with the correct size and digest. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static void require(bool condition) {
     }
 }
 
-/* ---- A custom operation, so that files with one can be read: "cube", as the operation cases register it ---- */
+/* ---- The custom operation "cube" of tests/ops/cases_state.c, which occurs in the corpus ---- */
 
 static tu_status cube_shape(const tu_custom_call *call, tu_type *outputs) {
     outputs[0] = call->inputs[0];
@@ -35,9 +35,9 @@ static tu_status cube_run(const tu_custom_call *call, const void *const *in, voi
 static const tu_custom_op cube = {
     .struct_size = sizeof cube, .name = "cube", .outputs = 1, .shape = cube_shape, .run = cube_run};
 
-/* ---- A graph that was read ---- */
+/* ---- Checking a graph ---- */
 
-static FILE *sink(void) {
+static FILE *null_file(void) {
     static FILE *file;
     if (!file) file = fopen("/dev/null", "w");
     require(file != NULL);
@@ -60,15 +60,15 @@ static void write_and_read_again(const tu_graph *graph) {
     tu_bytes_free(second);
 }
 
-static void use(const tu_graph *graph) {
+static void check_graph(const tu_graph *graph) {
     tu_graph_totals totals = TU_SIZED(tu_graph_totals);
     require(tu_graph_verify(graph) == TU_OK);
     require(tu_graph_total(graph, &totals) == TU_OK);
     require(totals.flops >= 0 && totals.activation_bytes >= 0 && totals.variable_bytes >= 0);
-    require(tu_graph_summary(graph, sink()) == TU_OK);
-    require(tu_graph_print(graph, TU_GRAPH_TEXT, sink()) == TU_OK);
-    require(tu_graph_print(graph, TU_GRAPH_DOT, sink()) == TU_OK);
-    require(tu_graph_print(graph, TU_GRAPH_JSON, sink()) == TU_OK);
+    require(tu_graph_summary(graph, null_file()) == TU_OK);
+    require(tu_graph_print(graph, TU_GRAPH_TEXT, null_file()) == TU_OK);
+    require(tu_graph_print(graph, TU_GRAPH_DOT, null_file()) == TU_OK);
+    require(tu_graph_print(graph, TU_GRAPH_JSON, null_file()) == TU_OK);
     write_and_read_again(graph);
 }
 
@@ -76,8 +76,8 @@ static void read_bytes(const uint8_t *data, size_t size) {
     tu_graph *graph;
     tu_status status = tu_graph_read(data, size, &graph);
     require((status == TU_OK) == (graph != NULL));
-    if (graph) use(graph);
-    /* The file's own fault, never the engine's. */
+    if (graph) check_graph(graph);
+    /* Every error must be one of the file, not of the engine. */
     require(status == TU_OK || status == TU_CORRUPT || status == TU_UNSUPPORTED || status == TU_NOT_FOUND);
     tu_graph_free(graph);
 }
@@ -86,13 +86,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(tu_custom_register(&cube) == TU_OK);
     read_bytes(data, size);
     if (size < TU__FILE_SMALLEST) return 0;
-    uint8_t *signed_data = malloc(size);
-    if (!signed_data) return 0;
-    memcpy(signed_data, data, size);
+    uint8_t *repaired = malloc(size);
+    if (!repaired) return 0;
+    memcpy(repaired, data, size);
     uint64_t total = size;
-    memcpy(signed_data + TU__FILE_AT_SIZE, &total, sizeof total);
-    tu__sha256_of(signed_data, size - TU__FILE_TRAILER, signed_data + size - TU__FILE_TRAILER);
-    read_bytes(signed_data, size);
-    free(signed_data);
+    memcpy(repaired + TU__FILE_AT_SIZE, &total, sizeof total);
+    tu__sha256_of(repaired, size - TU__FILE_TRAILER, repaired + size - TU__FILE_TRAILER);
+    read_bytes(repaired, size);
+    free(repaired);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* Whatever bytes claim to be IDX: refused, or exactly as many elements as the header tells lie in them. */
+/* Parses arbitrary bytes as an IDX file. If that succeeds, the file must contain exactly the elements of the
+ * header. */
 #include <stdint.h>
 #include <stdlib.h>
 

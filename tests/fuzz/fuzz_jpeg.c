@@ -1,4 +1,4 @@
-/* Whatever bytes come in, a JPEG file is refused or gives all its pixels. */
+/* Decodes arbitrary bytes as a JPEG file. That must fail, or return all pixels. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* Whatever bytes come in, the JSON parser refuses them or gives a tree; and a tree that the writer writes is read back
- * as the same tree. */
+/* Parses arbitrary bytes as JSON. If that succeeds, writing the tree and parsing it again must give the same tree. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,23 +16,23 @@ static void require(bool condition) {
     }
 }
 
-static void write_value(tu__json *json, const char *key, const tu__json_value *value) {
+static void write_value(tu_json *json, const char *key, const tu__json_value *value) {
     switch (value->kind) {
-    case TU__JSON_NULL: tu__json_null(json, key); break;
-    case TU__JSON_BOOL: tu__json_bool(json, key, value->truth); break;
-    case TU__JSON_STRING: tu__json_string(json, key, value->string); break;
+    case TU__JSON_NULL: tu_json_null(json, key); break;
+    case TU__JSON_BOOL: tu_json_bool(json, key, value->truth); break;
+    case TU__JSON_STRING: tu_json_string(json, key, value->string); break;
     case TU__JSON_NUMBER:
         if (value->is_integer)
-            tu__json_i64(json, key, value->integer);
+            tu_json_i64(json, key, value->integer);
         else
-            tu__json_f64(json, key, value->number);
+            tu_json_f64(json, key, value->number);
         break;
     default: {
         bool object = value->kind == TU__JSON_OBJECT;
-        (object ? tu__json_begin_object : tu__json_begin_array)(json, key);
+        (object ? tu_json_begin_object : tu_json_begin_array)(json, key);
         for (size_t i = 0; i < value->count; i++)
             write_value(json, object ? value->keys[i] : NULL, &value->values[i]);
-        (object ? tu__json_end_object : tu__json_end_array)(json);
+        (object ? tu_json_end_object : tu_json_end_array)(json);
     }
     }
 }
@@ -56,9 +55,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(status == TU_OK || status == TU_CORRUPT);
     if (value) {
         tu__text text = {0};
-        tu__json json = tu__json_to_text(&text);
+        tu_json json = tu__json_to_text(&text);
         write_value(&json, NULL, value);
-        require(tu__json_finish(&json));
+        require(tu_json_finish(&json));
         require(tu__json_parse(&arena, "output", text.data, text.length, &again) == TU_OK);
         require_same(value, again);
         tu__text_free(&text);

@@ -1,4 +1,4 @@
-/* Whatever bytes claim to be .npy: refused, or every element that the header tells of can be read. */
+/* Parses arbitrary bytes as a .npy file. If that succeeds, every element of the header's shape must be readable. */
 #include <stdint.h>
 #include <stdlib.h>
 

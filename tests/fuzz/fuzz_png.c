@@ -1,8 +1,8 @@
-/* Whatever bytes come in, a PNG file is refused or gives all its pixels.
+/* Decodes arbitrary bytes as a PNG file. That must fail, or return all pixels.
  *
- * A PNG is full of checksums that no mutation gets right. So each input is read three times: as it is; with the
- * checksums of its chunks put right; and as bare rows of pixels, wrapped into a sound file whose kind, size and
- * interlacing its first bytes choose. */
+ * PNG chunks have checksums, which mutations never get right. Each input is therefore decoded three times:
+ * unchanged; with corrected checksums; and as rows of pixels inside a valid file, whose colour type, size and
+ * interlacing are chosen by the first bytes of the input. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void decode(const uint8_t *data, size_t size, int channels) {
     tu__image_free(&image);
 }
 
-/* ---- Making files sound ---- */
+/* ---- Creating valid files ---- */
 
 static const uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 
@@ -54,7 +54,7 @@ static uint32_t get_u32(const uint8_t *at) {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-static void mend_checksums(uint8_t *data, size_t size) {
+static void correct_checksums(uint8_t *data, size_t size) {
     for (size_t at = 8; size - at >= 12;) {
         uint32_t length = get_u32(data + at);
         if (length > size - at - 12) return;
@@ -63,7 +63,7 @@ static void mend_checksums(uint8_t *data, size_t size) {
     }
 }
 
-/* Appends a chunk; returns what follows it. */
+/* Writes a chunk; returns a pointer past its end. */
 static uint8_t *put_chunk(uint8_t *at, const char *kind, const uint8_t *bytes, size_t size) {
     put_u32(at, (uint32_t)size);
     memcpy(at + 4, kind, 4);
@@ -72,8 +72,8 @@ static uint8_t *put_chunk(uint8_t *at, const char *kind, const uint8_t *bytes, s
     return at + 12 + size;
 }
 
-/* A zlib stream of one block that is not compressed. */
-static size_t store(uint8_t *to, const uint8_t *rows, uint16_t size) {
+/* Writes a zlib stream with one uncompressed block; returns its size. */
+static size_t write_stored_block(uint8_t *to, const uint8_t *rows, uint16_t size) {
     uint32_t a = 1, b = 0;
     for (size_t i = 0; i < size; i++) {
         a = (a + rows[i]) % 65521;
@@ -88,19 +88,19 @@ static size_t store(uint8_t *to, const uint8_t *rows, uint16_t size) {
 }
 
 static void decode_rows(const uint8_t *data, size_t size) {
-    static const uint8_t kinds[8] = {0, 0, 2, 3, 3, 4, 6, 6}, depths[8] = {1, 8, 16, 2, 8, 8, 8, 16};
+    static const uint8_t colour_types[8] = {0, 0, 2, 3, 3, 4, 6, 6}, depths[8] = {1, 8, 16, 2, 8, 8, 8, 16};
     static uint8_t file[70000], packed[66000], palette[3 * 256], header[13];
     if (size < 3 || size > 60000) return;
     memcpy(file, signature, sizeof signature);
     put_u32(header, data[1] % 40U + 1);
     put_u32(header + 4, data[2] % 40U + 1);
     header[8] = depths[data[0] & 7];
-    header[9] = kinds[data[0] & 7];
+    header[9] = colour_types[data[0] & 7];
     header[12] = data[0] >> 3 & 1;
     uint8_t *end = put_chunk(file + 8, "IHDR", header, sizeof header);
     if (header[9] == 3) end = put_chunk(end, "PLTE", palette, 3 << header[8]);
     if (header[9] == 3 && data[0] >> 4 & 1) end = put_chunk(end, "tRNS", palette, 2);
-    end = put_chunk(end, "IDAT", packed, store(packed, data + 3, (uint16_t)(size - 3)));
+    end = put_chunk(end, "IDAT", packed, write_stored_block(packed, data + 3, (uint16_t)(size - 3)));
     end = put_chunk(end, "IEND", packed, 0);
     decode(file, (size_t)(end - file), data[0] >> 5 & 1 ? 3 : 0);
 }
@@ -109,12 +109,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     decode(data, size, 0);
     decode_rows(data, size);
     if (size < 20) return 0;
-    uint8_t *mended = malloc(size);
-    if (!mended) return 0;
-    memcpy(mended, data, size);
-    memcpy(mended, signature, sizeof signature);
-    mend_checksums(mended, size);
-    decode(mended, size, size % 3 == 2 ? 0 : (int)(size % 3) * 2 + 1);
-    free(mended);
+    uint8_t *corrected = malloc(size);
+    if (!corrected) return 0;
+    memcpy(corrected, data, size);
+    memcpy(corrected, signature, sizeof signature);
+    correct_checksums(corrected, size);
+    decode(corrected, size, size % 3 == 2 ? 0 : (int)(size % 3) * 2 + 1);
+    free(corrected);
     return 0;
 }

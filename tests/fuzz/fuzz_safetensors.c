@@ -1,7 +1,7 @@
-/* Whatever bytes come in, a safetensors file is refused, or every tensor it names lies within it.
+/* Parses arbitrary bytes as a safetensors file. If that succeeds, every tensor must be inside the file.
  *
- * Mutations seldom get the length of the header right. So each input is read as it is, and once more with the length
- * put right: the header ends with the last brace, all after it is data. */
+ * Mutations seldom get the length of the header right. Each input is therefore parsed twice: unchanged, and with a
+ * header that ends at the last brace. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void require(bool condition) {
     }
 }
 
-static void use(const tu__safetensors *file, const uint8_t *data, size_t size) {
+static void check_file(const tu__safetensors *file, const uint8_t *data, size_t size) {
     const uint8_t *end = data + 8;
     for (size_t i = 0; i < file->tensor_count; i++) {
         const tu__named_tensor *t = &file->tensors[i];
@@ -26,7 +26,7 @@ static void use(const tu__safetensors *file, const uint8_t *data, size_t size) {
         require(t->type.dtype < TU_DTYPE_COUNT && t->type.shape.rank >= 0 &&
                 t->type.shape.rank <= TU_MAX_RANK);
         require(tu_shape_elements(t->type.shape) > 0);
-        require(bytes >= end); /* in order, none over another */
+        require(bytes >= end); /* in order, without overlap */
         end = bytes + tu_type_bytes(t->type);
         require(end <= data + size);
         require(tu__safetensors_find(file, t->name) == t);
@@ -41,21 +41,21 @@ static void read_bytes(const uint8_t *data, size_t size) {
     tu_status status = tu__safetensors_parse("input", data, size, &file);
     require(status == TU_OK || status == TU_CORRUPT);
     require((status == TU_OK) == (file.own != NULL));
-    if (status == TU_OK) use(&file, data, size);
+    if (status == TU_OK) check_file(&file, data, size);
     tu__safetensors_close(&file);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     read_bytes(data, size);
-    if (size < 8 || size > 4096) return 0; /* finding every tensor by name takes the square of their number */
-    uint8_t *mended = malloc(size);
-    if (!mended) return 0;
-    memcpy(mended, data, size);
+    if (size < 8 || size > 4096) return 0; /* finding every tensor by name takes quadratic time */
+    uint8_t *corrected = malloc(size);
+    if (!corrected) return 0;
+    memcpy(corrected, data, size);
     size_t end = size;
-    while (end > 8 && mended[end - 1] != '}') end--;
+    while (end > 8 && corrected[end - 1] != '}') end--;
     uint64_t length = end - 8;
-    memcpy(mended, &length, 8);
-    read_bytes(mended, size);
-    free(mended);
+    memcpy(corrected, &length, 8);
+    read_bytes(corrected, size);
+    free(corrected);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Whatever bytes claim to be a tar archive, compressed or not: nothing is written but the names expected. */
+/* Extracts one file from arbitrary bytes as a tar archive, compressed or not. No other file may be written. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,18 +8,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[32], archive[64], inside[64];
+static char folder[32], archive[64], extracted[64];
 
 static void make_folder(void) {
     snprintf(folder, sizeof folder, "/tmp/tutti-tar-XXXXXX");
     if (!mkdtemp(folder)) abort();
     snprintf(archive, sizeof archive, "%s/archive", folder);
-    snprintf(inside, sizeof inside, "%s/a.txt", folder);
+    snprintf(extracted, sizeof extracted, "%s/a.txt", folder);
 }
 
 static void remove_folder(void) {
     unlink(archive);
-    unlink(inside);
+    unlink(extracted);
     if (rmdir(folder) != 0) abort(); /* something else was written into it */
 }
 
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     make_folder();
     FILE *file = fopen(archive, "wb");
     if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0) abort();
-    if (tu__tar_extract(archive, folder, names, NULL) == TU_OK && access(inside, F_OK) != 0) abort();
+    if (tu__tar_extract(archive, folder, names, NULL) == TU_OK && access(extracted, F_OK) != 0) abort();
     remove_folder();
     return 0;
 }

@@ -1,6 +1,6 @@
-/* Feeds every file of a folder to a fuzz target: the main() of a target in builds without libFuzzer.
+/* Calls a fuzz target with every file of a folder: main() for builds without libFuzzer.
  *
- * Each input is copied to a block of exactly its size, so that the address sanitizer sees a read beyond it. */
+ * Each input is copied to a block of exactly its size, so that the address sanitizer detects reads past its end. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdint.h>
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
         free(entries[i]);
         if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) continue;
         printf("%s\n", path);
-        fflush(stdout); /* the last line printed names the culprit of a crash */
+        fflush(stdout); /* after a crash the last line printed names the input */
         failures += replay(path, (size_t)info.st_size);
         replayed++;
     }

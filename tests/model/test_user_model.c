@@ -1,5 +1,5 @@
-/* A network in a C file of the user's own: compiled, loaded, used by name as the built-in ones; and a clear word for
- * each way in which that can go wrong. */
+/* Networks in a user's C file: compiled, loaded and used by name like the built-in ones, with a clear message for
+ * every possible failure. */
 #include "test.h"
 
 #include <stdio.h>
@@ -18,8 +18,8 @@ static const char *path_of(const char *name) {
     return path;
 }
 
-/* A file with this text, in the tests' own folder. */
-static const char *file(const char *name, const char *text) {
+/* Writes a file with this text into the test's folder. */
+static const char *write_file(const char *name, const char *text) {
     FILE *f = fopen(path_of(name), "w");
     assert_non_null(f);
     fputs(text, f);
@@ -38,7 +38,7 @@ static int tear_down(void **state) {
     static const char *const names[] = {"net.c", "net.so", "it's $HOME.c", "other.so"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(path_of(names[i]));
-    return rmdir(folder); /* nothing else was left in it */
+    return rmdir(folder); /* fails if anything else was left in it */
 }
 
 #define NET(fields)                                                                                          \
@@ -50,16 +50,16 @@ static int tear_down(void **state) {
 #define OWN                                                                                                  \
     ".defaults = TU_OPTIONS(tu_model_options, .height = 4, .width = 4, .channels = 1, .classes = 3, .base = 1)"
 
-static void assert_refused(const char *path, tu_status status, const char *part) {
+static void assert_load_fails(const char *path, tu_status status, const char *part) {
     const char *name = "something";
     assert_int_equal(tu_model_load(path, &name), status);
     if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
     assert_null(name);
 }
 
-/* ---- What works ---- */
+/* ---- Loading ---- */
 
-static void the_example_trains(void **state) {
+static void the_example_network_trains(void **state) {
     (void)state;
     const char *name;
     if (tu_model_load(SOURCE_FOLDER "/examples/mynet.c", &name) != TU_OK) fail_msg("%s", tu_message());
@@ -88,12 +88,12 @@ static void the_example_trains(void **state) {
     tu_graph_free(g);
 }
 
-static void a_loaded_network_is_listed_and_tells_its_settings(void **state) {
+static void a_loaded_network_is_listed_with_its_defaults(void **state) {
     (void)state;
     const char *name, *summary;
     assert_int_equal(
-        tu_model_load(file("net.c", NET(".name = \"tiny\", .summary = \"a test\", .build = build, " OWN)),
-                      &name),
+        tu_model_load(
+            write_file("net.c", NET(".name = \"tiny\", .summary = \"a test\", .build = build, " OWN)), &name),
         TU_OK);
     tu_model_options own = TU_SIZED(tu_model_options);
     assert_int_equal(tu_model_defaults("tiny", &own), TU_OK);
@@ -108,8 +108,8 @@ static void a_file_can_be_loaded_again_after_an_edit(void **state) {
     (void)state;
     tu_model_options own = TU_SIZED(tu_model_options);
     const char *fields = NET(".name = \"edited\", .summary = \"a test\", .build = build, " OWN);
-    assert_int_equal(tu_model_load(file("net.c", fields), NULL), TU_OK);
-    file(
+    assert_int_equal(tu_model_load(write_file("net.c", fields), NULL), TU_OK);
+    write_file(
         "net.c",
         NET(".name = \"edited\", .summary = \"a test\", .build = build, "
             ".defaults = TU_OPTIONS(tu_model_options, .height = 9, .width = 4, .channels = 1, .classes = 3, .base = 1)"));
@@ -118,31 +118,31 @@ static void a_file_can_be_loaded_again_after_an_edit(void **state) {
     assert_int_equal(own.height, 9);
 }
 
-static void no_shell_reads_a_files_name(void **state) {
+static void file_names_are_not_interpreted_by_a_shell(void **state) {
     (void)state;
     const char *path =
-        file("it's $HOME.c", NET(".name = \"quoted\", .summary = \"a test\", .build = build, " OWN));
+        write_file("it's $HOME.c", NET(".name = \"quoted\", .summary = \"a test\", .build = build, " OWN));
     assert_int_equal(tu_model_load(path, NULL), TU_OK);
 }
 
-static void the_compiler_is_the_one_that_CC_names(void **state) {
+static void the_environment_variable_CC_selects_the_compiler(void **state) {
     (void)state;
     setenv("CC", "cc -DCLASSES=5", 1);
     const char *text = NET(
         ".name = \"options\", .summary = \"a test\", .build = build, "
         ".defaults = TU_OPTIONS(tu_model_options, .height = 4, .width = 4, .channels = 1, .classes = CLASSES, .base = 1)");
     tu_model_options own = TU_SIZED(tu_model_options);
-    assert_int_equal(tu_model_load(file("net.c", text), NULL), TU_OK);
+    assert_int_equal(tu_model_load(write_file("net.c", text), NULL), TU_OK);
     assert_int_equal(tu_model_defaults("options", &own), TU_OK);
     assert_int_equal(own.classes, 5);
     unsetenv("CC");
 }
 
-static void a_shared_object_is_loaded_as_it_is(void **state) {
+static void a_shared_object_is_loaded_without_compiling(void **state) {
     (void)state;
     char command[1024];
     const char *name;
-    file("net.c", NET(".name = \"object\", .summary = \"a test\", .build = build, " OWN));
+    write_file("net.c", NET(".name = \"object\", .summary = \"a test\", .build = build, " OWN));
     snprintf(command, sizeof command, "cc -shared -fPIC -I '%s/include' -o '%s/net.so' '%s/net.c'",
              SOURCE_FOLDER, folder, folder);
     assert_int_equal(system(command), 0);
@@ -150,89 +150,93 @@ static void a_shared_object_is_loaded_as_it_is(void **state) {
     assert_string_equal(name, "object");
 }
 
-/* ---- What does not ---- */
+/* ---- Errors ---- */
 
-static void a_file_that_is_not_there(void **state) {
+static void a_missing_file_fails(void **state) {
     (void)state;
-    assert_refused(
+    assert_load_fails(
         path_of("absent.c"), TU_NOT_FOUND,
-        "absent.c' cannot be read: No such file or directory; check its path and permissions, or name a "
-        "built-in network");
+        "absent.c': No such file or directory; check path and permissions, or use the name of a built-in model");
     assert_int_equal(mkdir(path_of("folder.c"), 0700), 0);
-    assert_refused(path_of("folder.c"), TU_IO, "folder.c' cannot be read: Is a directory; check its path");
+    assert_load_fails(path_of("folder.c"), TU_IO, "folder.c': Is a directory; check path");
     assert_int_equal(rmdir(path_of("folder.c")), 0);
-    assert_refused("mynet.py", TU_INVALID,
-                   "'mynet.py' is no network: expected a C file (.c) or a shared object");
+    assert_load_fails("mynet.py", TU_INVALID,
+                      "'mynet.py' is not a model file: expected a C file (.c) or a shared object");
 }
 
-static void a_file_that_does_not_compile(void **state) {
+static void a_compile_error_is_reported(void **state) {
     (void)state;
-    assert_refused(file("net.c", "#include <tutti/tutti.h>\nint x = ;\n"), TU_INVALID,
-                   "net.c' does not compile with cc:");
+    assert_load_fails(write_file("net.c", "#include <tutti/tutti.h>\nint x = ;\n"), TU_INVALID,
+                      "net.c' does not compile with cc:");
     assert_non_null(strstr(tu_message(), "net.c:2:"));
     assert_non_null(strstr(tu_message(), "error"));
 }
 
-static void no_compiler(void **state) {
+static void a_missing_compiler_is_reported(void **state) {
     (void)state;
     setenv("CC", "no-such-compiler", 1);
-    assert_refused(file("net.c", "int x;\n"), TU_UNSUPPORTED,
-                   "the C compiler 'no-such-compiler' could not be started");
+    assert_load_fails(write_file("net.c", "int x;\n"), TU_UNSUPPORTED,
+                      "cannot start the C compiler 'no-such-compiler'");
     assert_non_null(strstr(tu_message(), "apt install gcc"));
     unsetenv("CC");
 }
 
-static void no_headers(void **state) {
+static void missing_headers_are_reported(void **state) {
     (void)state;
     setenv("TUTTI_INCLUDE", folder, 1);
-    assert_refused(file("net.c", "int x;\n"), TU_NOT_FOUND, "expected the folder that holds tutti/tutti.h");
+    assert_load_fails(write_file("net.c", "int x;\n"), TU_NOT_FOUND,
+                      "expected the folder that contains tutti/tutti.h");
     setenv("TUTTI_INCLUDE", SOURCE_FOLDER "/include", 1);
 }
 
-static void nowhere_to_compile(void **state) {
+static void a_missing_temporary_folder_is_reported(void **state) {
     (void)state;
     setenv("TMPDIR", "/nowhere", 1);
-    assert_refused(file("net.c", "int x;\n"), TU_IO, "TMPDIR names another place");
+    assert_load_fails(write_file("net.c", "int x;\n"), TU_IO, "set TMPDIR to another folder");
     unsetenv("TMPDIR");
 }
 
-static void a_file_without_a_network(void **state) {
+static void a_file_without_TU_MODEL_fails(void **state) {
     (void)state;
-    assert_refused(file("net.c", "int x;\n"), TU_INVALID, "net.c' defines no network: expected one TU_MODEL");
+    assert_load_fails(write_file("net.c", "int x;\n"), TU_INVALID,
+                      "net.c' defines no model: expected one TU_MODEL");
 }
 
-static void another_interface(void **state) {
+static void another_ABI_version_fails(void **state) {
     (void)state;
-    assert_refused(
-        file("net.c", NET(".name = \"old\", .summary = \"a test\", .build = build, " OWN ", .abi = 99")),
-        TU_UNSUPPORTED, "was compiled for another Tutti (interface 99");
-    assert_refused(file("net.c", NET(".name = \"old\", .summary = \"a test\", .build = build, " OWN
-                                     ", .struct_size = 8")),
-                   TU_UNSUPPORTED, "compile it again");
+    assert_load_fails(write_file("net.c", NET(".name = \"old\", .summary = \"a test\", .build = build, " OWN
+                                              ", .abi = 99")),
+                      TU_UNSUPPORTED, "was compiled for another Tutti version (ABI 99");
+    assert_load_fails(write_file("net.c", NET(".name = \"old\", .summary = \"a test\", .build = build, " OWN
+                                              ", .struct_size = 8")),
+                      TU_UNSUPPORTED, "recompile it");
 }
 
-static void a_definition_that_lacks_something(void **state) {
+static void an_incomplete_definition_fails(void **state) {
     (void)state;
-    assert_refused(file("net.c", NET(".name = \"a b\", .summary = \"a test\", .build = build, " OWN)),
-                   TU_INVALID, ".name = \"a b\": expected letters");
-    assert_refused(file("net.c", NET(".summary = \"a test\", .build = build, " OWN)), TU_INVALID,
-                   ".name = \"\"");
-    assert_refused(file("net.c", NET(".name = \"n\", .build = build, " OWN)), TU_INVALID, "has no .summary");
-    assert_refused(file("net.c", NET(".name = \"n\", .summary = (const char *)build, " OWN)), TU_INVALID,
-                   "has no .build");
-    assert_refused(file("net.c", NET(".name = \"n\", .summary = \"a test\", .build = build")), TU_INVALID,
-                   ".defaults.height of model 'n' is 0: expected at least 1");
-    assert_refused(file("net.c", NET(".name = \"resnet20\", .summary = \"a test\", .build = build, " OWN)),
-                   TU_INVALID, "model 'resnet20' is built in: expected another name");
+    assert_load_fails(
+        write_file("net.c", NET(".name = \"a b\", .summary = \"a test\", .build = build, " OWN)), TU_INVALID,
+        ".name = \"a b\": expected 1 to 60 letters");
+    assert_load_fails(write_file("net.c", NET(".summary = \"a test\", .build = build, " OWN)), TU_INVALID,
+                      ".name = \"\"");
+    assert_load_fails(write_file("net.c", NET(".name = \"n\", .build = build, " OWN)), TU_INVALID,
+                      "has no .summary");
+    assert_load_fails(write_file("net.c", NET(".name = \"n\", .summary = (const char *)build, " OWN)),
+                      TU_INVALID, "has no .build");
+    assert_load_fails(write_file("net.c", NET(".name = \"n\", .summary = \"a test\", .build = build")),
+                      TU_INVALID, ".defaults.height of model 'n' is 0: expected at least 1");
+    assert_load_fails(
+        write_file("net.c", NET(".name = \"resnet20\", .summary = \"a test\", .build = build, " OWN)),
+        TU_INVALID, "model 'resnet20': a built-in model has this name");
 }
 
-static void something_that_is_no_shared_object(void **state) {
+static void a_file_that_is_not_a_shared_object_fails(void **state) {
     (void)state;
-    assert_refused(file("other.so", "text\n"), TU_INVALID, "other.so' cannot be loaded: ");
+    assert_load_fails(write_file("other.so", "text\n"), TU_INVALID, "other.so': ");
 }
 
-/* The mistake is named where it was made, and not somewhere in the loss. */
-static void a_network_that_gives_no_logits(void **state) {
+/* The error is reported for the network's result, not later in the loss. */
+static void a_network_with_the_wrong_output_shape_fails(void **state) {
     (void)state;
     const char *text =
         "#include <tutti/tutti.h>\n"
@@ -240,32 +244,32 @@ static void a_network_that_gives_no_logits(void **state) {
         "TU_MODEL(.name = \"broken\", .summary = \"a test\", .build = build, " OWN ");\n";
     tu_graph *g;
     tu_model_graph net = TU_SIZED(tu_model_graph);
-    assert_int_equal(tu_model_load(file("net.c", text), NULL), TU_OK);
+    assert_int_equal(tu_model_load(write_file("net.c", text), NULL), TU_OK);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     assert_int_equal(tu_model_build(g, "broken", &net, .batch = 2), TU_INVALID);
-    assert_non_null(strstr(tu_message(),
-                           "model 'broken' gives 'reshape' f32[2,16]: expected floating-point logits [2,3]"));
+    assert_non_null(strstr(
+        tu_message(), "model 'broken' returns 'reshape' f32[2,16]: expected floating-point logits [2,3]"));
     tu_graph_free(g);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example_trains),
-        cmocka_unit_test(a_loaded_network_is_listed_and_tells_its_settings),
+        cmocka_unit_test(the_example_network_trains),
+        cmocka_unit_test(a_loaded_network_is_listed_with_its_defaults),
         cmocka_unit_test(a_file_can_be_loaded_again_after_an_edit),
-        cmocka_unit_test(no_shell_reads_a_files_name),
-        cmocka_unit_test(the_compiler_is_the_one_that_CC_names),
-        cmocka_unit_test(a_shared_object_is_loaded_as_it_is),
-        cmocka_unit_test(a_file_that_is_not_there),
-        cmocka_unit_test(a_file_that_does_not_compile),
-        cmocka_unit_test(no_compiler),
-        cmocka_unit_test(no_headers),
-        cmocka_unit_test(nowhere_to_compile),
-        cmocka_unit_test(a_file_without_a_network),
-        cmocka_unit_test(another_interface),
-        cmocka_unit_test(a_definition_that_lacks_something),
-        cmocka_unit_test(something_that_is_no_shared_object),
-        cmocka_unit_test(a_network_that_gives_no_logits),
+        cmocka_unit_test(file_names_are_not_interpreted_by_a_shell),
+        cmocka_unit_test(the_environment_variable_CC_selects_the_compiler),
+        cmocka_unit_test(a_shared_object_is_loaded_without_compiling),
+        cmocka_unit_test(a_missing_file_fails),
+        cmocka_unit_test(a_compile_error_is_reported),
+        cmocka_unit_test(a_missing_compiler_is_reported),
+        cmocka_unit_test(missing_headers_are_reported),
+        cmocka_unit_test(a_missing_temporary_folder_is_reported),
+        cmocka_unit_test(a_file_without_TU_MODEL_fails),
+        cmocka_unit_test(another_ABI_version_fails),
+        cmocka_unit_test(an_incomplete_definition_fails),
+        cmocka_unit_test(a_file_that_is_not_a_shared_object_fails),
+        cmocka_unit_test(a_network_with_the_wrong_output_shape_fails),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

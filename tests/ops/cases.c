@@ -1,4 +1,4 @@
-/* The case list: registration, random shapes and numbers, and options covered by pairs. */
+/* The case list: registration, random shapes and numbers, and pairwise coverage of options. */
 #include "ops/cases.h"
 
 #include <math.h>
@@ -54,9 +54,9 @@ tu_axes case_permutation(case_run *c, int64_t rank) {
     for (int64_t i = 0; i < rank; i++) axes.axis[i] = (int32_t)i;
     for (int64_t i = rank - 1; i > 0; i--) {
         int64_t j = case_size(c, 0, i);
-        int32_t held = axes.axis[i];
+        int32_t swapped = axes.axis[i];
         axes.axis[i] = axes.axis[j];
-        axes.axis[j] = held;
+        axes.axis[j] = swapped;
     }
     return axes;
 }
@@ -70,7 +70,7 @@ tu_shape case_broadcastable(case_run *c, tu_shape shape) {
 
 /* ---- Options ---- */
 
-static case_option *option_named(case_run *c, const char *name, int count) {
+static case_option *find_or_add_option(case_run *c, const char *name, int count) {
     for (int i = 0; i < c->option_count; i++)
         if (strcmp(c->options[i].name, name) == 0) return &c->options[i];
     if (c->option_count == CASE_MAX_OPTIONS || count > CASE_MAX_VALUES) abort();
@@ -78,15 +78,16 @@ static case_option *option_named(case_run *c, const char *name, int count) {
     return &c->options[c->option_count++];
 }
 
-/* How many pairs not seen yet this value would add, given what was picked already. */
-static int gain(const case_run *c, int option, int value) {
-    int fresh = c->seen[option][value][option][value] ? 0 : 1;
+/* Returns the number of new pairs that picking `value` would cover, given the options already picked in this draw. */
+static int count_new_pairs(const case_run *c, int option, int value) {
+    int new_pairs = c->seen[option][value][option][value] ? 0 : 1;
     for (int j = 0; j < c->option_count; j++)
-        if (j != option && c->options[j].value >= 0) fresh += !c->seen[option][value][j][c->options[j].value];
-    return fresh;
+        if (j != option && c->options[j].value >= 0)
+            new_pairs += !c->seen[option][value][j][c->options[j].value];
+    return new_pairs;
 }
 
-static void remember(case_run *c, int option, int value) {
+static void mark_pairs_seen(case_run *c, int option, int value) {
     c->seen[option][value][option][value] = true;
     for (int j = 0; j < c->option_count; j++) {
         int other = c->options[j].value;
@@ -96,15 +97,15 @@ static void remember(case_run *c, int option, int value) {
 }
 
 int case_pick(case_run *c, const char *name, int count) {
-    case_option *o = option_named(c, name, count);
+    case_option *o = find_or_add_option(c, name, count);
     int option = (int)(o - c->options), best = 0, best_gain = -1;
     int start = (int)(next_random(c) % (uint64_t)count);
     for (int i = 0; i < count; i++) {
-        int value = (start + i) % count, g = gain(c, option, value);
+        int value = (start + i) % count, g = count_new_pairs(c, option, value);
         if (g > best_gain) best = value, best_gain = g;
     }
     o->value = best;
-    remember(c, option, best);
+    mark_pairs_seen(c, option, best);
     return best;
 }
 
@@ -152,7 +153,7 @@ tu_value case_fixed(case_run *c, tu_shape shape, double low, double high) {
     return t->value;
 }
 
-/* Multiples of 1/8 in random order: they stay apart, and are exact in every float type for small counts. */
+/* Multiples of 1/8 plus a constant, in random order. Small counts of them are exact in every float type. */
 tu_value case_input_apart(case_run *c, tu_shape shape) {
     case_tensor *t = add_input(c, c->dtype, shape, true);
     int64_t count = tu_shape_elements(shape);
@@ -221,7 +222,7 @@ case_run *case_begin(const op_case *entry, tu_dtype dtype, uint64_t seed) {
     return c;
 }
 
-static void forget_draw(case_run *c) {
+static void free_draw(case_run *c) {
     for (int i = 0; i < c->input_count; i++) free(c->inputs[i].data);
     tu_graph_free(c->graph);
     c->graph = NULL;
@@ -229,7 +230,7 @@ static void forget_draw(case_run *c) {
 }
 
 bool case_draw(case_run *c) {
-    forget_draw(c);
+    free_draw(c);
     if (c->draws >= CASE_DRAWS && (c->draws >= 20 * CASE_DRAWS || !case_missing_pair(c))) return false;
     c->draws++;
     for (int i = 0; i < c->option_count; i++) c->options[i].value = -1;
@@ -245,13 +246,13 @@ void case_add_gradients(case_run *c) {
         if (c->inputs[i].differentiable) wrt[count++] = c->inputs[i].value;
     for (int i = 0; i < c->output_count; i++) {
         if (!tu_dtype_is_float(tu_value_dtype(c->outputs[i]))) continue;
-        tu_value part = tu_cast(tu_sum(c->outputs[i]), c->dtype);
-        sum = sum.graph ? tu_add(sum, part) : part;
+        tu_value term = tu_cast(tu_sum(c->outputs[i]), c->dtype);
+        sum = sum.graph ? tu_add(sum, term) : term;
     }
     if (count && sum.graph && !(c->entry->flags & CASE_NO_GRADIENT)) tu_gradients(sum, count, wrt, gradients);
 }
 
 void case_end(case_run *c) {
-    forget_draw(c);
+    free_draw(c);
     free(c);
 }

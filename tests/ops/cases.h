@@ -1,8 +1,9 @@
-/* One list of operation cases for everything that runs operations.
+/* The list of operation cases, used by all tests that run every operation.
  *
- * A case builds a small graph with random shapes and options and says what its inputs may be. The drivers then
- * use it: gradients against central differences (test_gradients.c), and each fast device against the reference.
- * A case registers itself, so a new operation's cases are one new file (or a few lines in its family's).
+ * A case builds a small graph with random shapes and options, and random inputs from the range that the operation
+ * accepts. The test programs run the cases: test_gradients.c compares gradients with central differences,
+ * test_devices.c compares a device with the reference device. A case registers itself before main(), so a new
+ * operation needs only one new file cases_NAME.c, or a few lines in an existing one.
  *
  *     OP_CASE(cumsum, 0) {
  *         int64_t rank = case_size(c, 1, 4);
@@ -20,46 +21,47 @@
 typedef struct case_run case_run;
 
 enum {
-    CASE_NO_GRADIENT = 1, /* nothing differentiable: only the forward values are compared */
-    CASE_NO_SECOND = 2,   /* the gradient's own gradient is not offered or not smooth */
-    CASE_LOOSE = 4,       /* ill-conditioned: fast devices get a wider tolerance */
-    CASE_NO_HALF = 8,     /* the operation takes f32 and f64 alone */
-    CASE_ON_HOST = 16,    /* a function of the user's own, which runs in the host's memory */
+    CASE_NO_GRADIENT = 1, /* gradients are not checked, only forward values */
+    CASE_NO_SECOND = 2,   /* the second derivative is not implemented or not smooth */
+    CASE_LOOSE = 4,       /* ill-conditioned: results are compared with a wider tolerance */
+    CASE_NO_HALF = 8,     /* the operation supports only f32 and f64 */
+    CASE_ON_HOST = 16,    /* a custom operation, which runs in host memory: not supported by GPUs */
 };
 
-/* The graph being built and the float type of the run (f64 for gradients; each type in turn on devices). */
+/* Return the graph being built, and the float type of the run: f64 for gradient checks, each float type in turn for
+ * tests of devices. */
 tu_graph *case_graph(case_run *c);
 tu_dtype case_dtype(case_run *c);
 
-/* A choice among `count` values (0 … count-1) of a named option. The driver draws until every pair of values of
- * two options of the case has been seen, and at least 20 times. */
+/* Returns a value 0 … count-1 of a named option. case_draw() rebuilds the case at least 20 times, and until every
+ * pair of values of two options has occurred (pairwise coverage). */
 int case_pick(case_run *c, const char *option, int count);
-/* A random whole number in [low, high], not an option: sizes, axes. Ones and odd numbers are common. */
+/* Returns a random integer in [low, high], for sizes and axes. Ones and odd numbers are more likely than others. */
 int64_t case_size(case_run *c, int64_t low, int64_t high);
 double case_uniform(case_run *c, double low, double high);
 tu_shape case_shape(case_run *c, int64_t rank, int64_t low, int64_t high);
-/* The axes 0 … rank-1 in a random order. */
+/* Returns the axes 0 … rank-1 in a random order. */
 tu_axes case_permutation(case_run *c, int64_t rank);
-/* `shape` with random dimensions set to 1 and random leading axes dropped: broadcasts to it. */
+/* Returns a random shape that broadcasts to `shape`: some dimensions are set to 1, some leading axes are dropped. */
 tu_shape case_broadcastable(case_run *c, tu_shape shape);
 
-/* Inputs of the run's float type whose gradients are checked. */
+/* Add an input of the run's float type with uniform random elements in [low, high]. Its gradient is checked. */
 tu_value case_input(case_run *c, tu_shape shape, double low, double high);
-/* Elements all at least 0.1 apart from each other: for max, sorting and the like, which have kinks where two meet. */
+/* All elements differ by at least 0.1: for max, sorting and the like, which are not differentiable at ties. */
 tu_value case_input_apart(case_run *c, tu_shape shape);
-/* In [-high, high] but at least 0.1 away from `kink` on either side. */
+/* Elements in [-high, high] that differ from `kink` by at least 0.1. */
 tu_value case_input_around(case_run *c, tu_shape shape, double kink, double high);
-/* As case_input; `fill` then overwrites the numbers: for matrices that must be invertible and the like. */
+/* As case_input, but `fill` writes the elements: for matrices that must be invertible and the like. */
 tu_value case_input_filled(case_run *c, tu_shape shape,
                            void (*fill)(case_run *c, double *data, tu_shape shape));
 
-/* Inputs that are not differentiated. */
+/* Add an input that is not differentiated. */
 tu_value case_fixed(case_run *c, tu_shape shape, double low, double high);
 tu_value case_integers(case_run *c, tu_dtype dtype, tu_shape shape, int64_t low,
                        int64_t high); /* in [low, high) */
 tu_value case_bools(case_run *c, tu_shape shape);
 
-/* A result to check; floats are differentiated, others compared exactly. */
+/* Declares a result to check. Float results are differentiated, others are compared exactly. */
 void case_output(case_run *c, tu_value value);
 
 typedef struct op_case {
@@ -69,7 +71,7 @@ typedef struct op_case {
     struct op_case *next;
 } op_case;
 void case_register(op_case *entry);
-/* All cases, sorted by name. */
+/* Returns the first case; the list is sorted by name. */
 const op_case *case_first(void);
 
 #define OP_CASE(name_, flags_)                                                                               \

@@ -1,20 +1,20 @@
-/* Cases of convolution and its transposes. conv2d_dx and conv2d_dw are first derivatives of conv2d;
- * second-order checks go around the whole triangle. */
+/* Cases of convolution and transposed convolution. conv2d_dx and conv2d_dw are the first derivatives of conv2d,
+ * and the derivatives of each of the three are the other two, so that second-order checks cover all of them. */
 #include "ops/cases.h"
 
 typedef struct geometry {
     int64_t kernel[2], stride[2], dilation[2], pad[4], extent[2];
-    int64_t groups, in, out; /* channels of a group */
+    int64_t groups, in, out; /* in, out: channels per group */
     tu_padding padding;
 } geometry;
 
-/* Windows of every kind; small ones, since every element is perturbed. */
+/* Draws all options of a convolution. Sizes are small, because the gradient check perturbs every element. */
 static geometry draw_geometry(case_run *c) {
     geometry g = {.padding = (tu_padding)case_pick(c, "padding", 3)};
     int64_t stride = 1 + case_pick(c, "stride", 3), dilation = 1 + case_pick(c, "dilation", 2);
     int groups = case_pick(c, "groups", 3);
     g.groups = groups == 0 ? 1 : case_size(c, 2, 3);
-    g.in = groups == 2 ? 1 : case_size(c, 1, 2); /* the last: depthwise */
+    g.in = groups == 2 ? 1 : case_size(c, 1, 2); /* 2: depthwise */
     g.out = groups == 2 ? case_size(c, 1, 2) : case_size(c, 1, 3);
     for (int axis = 0; axis < 2; axis++) {
         g.kernel[axis] = case_size(c, 1, 3);
@@ -36,8 +36,8 @@ OP_CASE(conv2d, 0) {
     int64_t size[2];
     for (int axis = 0; axis < 2; axis++) {
         int64_t room = g.pad[2 * axis] + g.pad[2 * axis + 1];
-        int64_t least = g.padding == TU_SAME || g.extent[axis] <= room ? 1 : g.extent[axis] - room;
-        size[axis] = case_size(c, least, least < 4 ? 5 : least + 1);
+        int64_t min_size = g.padding == TU_SAME || g.extent[axis] <= room ? 1 : g.extent[axis] - room;
+        size[axis] = case_size(c, min_size, min_size < 4 ? 5 : min_size + 1);
     }
     tu_value x = case_input(c, TU_SHAPE(case_size(c, 1, 2), size[0], size[1], g.groups * g.in), -1, 1);
     tu_value y = tu_convolve(x, draw_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
@@ -53,11 +53,12 @@ OP_CASE(convolve_transpose, 0) {
     for (int axis = 0; axis < 2; axis++) {
         count[axis] = case_size(c, 1, 3);
         int64_t span = (count[axis] - 1) * g.stride[axis];
-        while (g.pad[2 * axis] + g.pad[2 * axis + 1] >= span + g.extent[axis]) /* leave at least one place */
+        while (g.pad[2 * axis] + g.pad[2 * axis + 1] >=
+               span + g.extent[axis]) /* keep at min_size one pixel */
             g.pad[2 * axis + (g.pad[2 * axis] == 0)]--;
-        int64_t least =
+        int64_t min_size =
             g.padding == TU_SAME ? span + 1 : span + g.extent[axis] - g.pad[2 * axis] - g.pad[2 * axis + 1];
-        if (sized) size[axis] = case_size(c, least, least + g.stride[axis] - 1);
+        if (sized) size[axis] = case_size(c, min_size, min_size + g.stride[axis] - 1);
     }
     tu_value y = case_input(c, TU_SHAPE(case_size(c, 1, 2), count[0], count[1], g.groups * g.out), -1, 1);
     tu_value x = tu_convolve_transpose(y, draw_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
@@ -67,8 +68,8 @@ OP_CASE(convolve_transpose, 0) {
     case_output(c, x);
 }
 
-/* Derivatives of a gradient: the first-order check here is of second order in conv2d, the second-order
- * check of third, so each side of the triangle is differentiated after each other. */
+/* The results are gradients of conv2d, so the first-order check tests second derivatives of conv2d and the
+ * second-order check tests third derivatives. */
 OP_CASE(conv2d_gradient, 0) {
     tu_value x = case_input(c, TU_SHAPE(1, case_size(c, 2, 4), case_size(c, 2, 4), 2), -1, 1);
     tu_value filter = case_input(c, TU_SHAPE(2, 2, 2, 1), -1, 1);

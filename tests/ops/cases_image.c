@@ -1,4 +1,4 @@
-/* Cases of image operations. Most are linear and are squared, so that their second derivatives are not all
+/* Cases of image operations. Results of linear operations are squared, so that the second derivatives are not all
  * zero. */
 #include "ops/cases.h"
 
@@ -17,7 +17,7 @@ OP_CASE(resize_integers, CASE_NO_GRADIENT) {
     case_output(c, tu_resize(x, case_size(c, 1, 8), case_size(c, 1, 8), TU_NEAREST));
 }
 
-/* Offsets also outside: they are moved inside. */
+/* Draws offsets inside and outside the valid range; tu_crop() clamps them. */
 static tu_value draw_crop(case_run *c, tu_value x, tu_shape s) {
     tu_value offsets =
         case_integers(c, case_pick(c, "offsets", 2) ? TU_I64 : TU_I32, TU_SHAPE(s.dim[0], 2), -2, 6);
@@ -34,7 +34,7 @@ OP_CASE(crop_bytes, CASE_NO_GRADIENT) {
     case_output(c, draw_crop(c, case_integers(c, TU_U8, s, 0, 256), s));
 }
 
-/* Images with a deviation well over the bound, and flat ones well under it. */
+/* Images whose standard deviation is well above the lower bound of tu_standardize(), or well below it ("flat"). */
 OP_CASE(standardize, 0) {
     tu_shape s = TU_SHAPE(case_size(c, 1, 2), case_size(c, 2, 4), case_size(c, 2, 3), case_size(c, 2, 3));
     double spread = case_pick(c, "flat", 2) ? 0.01 : 2;

@@ -1,8 +1,8 @@
-/* Cases of indexing. Indices reach two places past both ends of their axis, where they read zeros and
- * write nothing. Results are given squared as well, since indexing is linear. */
+/* Cases of indexing. Indices range from -2 to size + 1: out-of-range indices read zeros and write nothing. Results
+ * are also output squared, because indexing is linear and the second derivatives would be zero. */
 #include "ops/cases.h"
 
-static void both_outputs(case_run *c, tu_value y) {
+static void output_with_square(case_run *c, tu_value y) {
     case_output(c, y);
     case_output(c, tu_square(y));
 }
@@ -11,11 +11,11 @@ static tu_dtype index_type(case_run *c) {
     return case_pick(c, "index_type", 2) ? TU_I64 : TU_I32;
 }
 
-static int either_axis(case_run *c, int64_t axis, int64_t rank) {
+static int axis_from_either_end(case_run *c, int64_t axis, int64_t rank) {
     return (int)(case_pick(c, "negative_axis", 2) ? axis - rank : axis);
 }
 
-/* table [.., n, ..] with n at `axis`, and indices of any shape for it. */
+/* Draws a table [.., n, ..] with n at `axis`, and indices of any shape into that axis. */
 static tu_value draw_table(case_run *c, tu_value *indices, int64_t *axis) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     *axis = case_size(c, 0, shape.rank - 1);
@@ -28,7 +28,8 @@ OP_CASE(gather, 0) {
     tu_value indices;
     int64_t axis;
     tu_value table = draw_table(c, &indices, &axis);
-    both_outputs(c, tu_gather(table, indices, either_axis(c, axis, tu_value_shape(table).rank)));
+    output_with_square(c,
+                       tu_gather(table, indices, axis_from_either_end(c, axis, tu_value_shape(table).rank)));
 }
 
 OP_CASE(scatter_add, 0) {
@@ -36,8 +37,8 @@ OP_CASE(scatter_add, 0) {
     int64_t axis;
     tu_value base = draw_table(c, &indices, &axis);
     tu_shape updates = tu_value_shape(tu_gather(base, indices, (int)axis));
-    both_outputs(c, tu_scatter_add(base, indices, case_input(c, updates, -2, 2),
-                                   either_axis(c, axis, tu_value_shape(base).rank)));
+    output_with_square(c, tu_scatter_add(base, indices, case_input(c, updates, -2, 2),
+                                         axis_from_either_end(c, axis, tu_value_shape(base).rank)));
 }
 
 OP_CASE(take_along, 0) {
@@ -46,15 +47,15 @@ OP_CASE(take_along, 0) {
     tu_value x = case_input(c, shape, -2, 2);
     shape.dim[axis] = case_size(c, 1, 5);
     tu_value indices = case_integers(c, index_type(c), shape, -2, size + 2);
-    both_outputs(c, tu_take_along(x, indices, either_axis(c, axis, shape.rank)));
+    output_with_square(c, tu_take_along(x, indices, axis_from_either_end(c, axis, shape.rank)));
 }
 
 OP_CASE(put_along, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank - 1), size = case_size(c, 1, 5);
     tu_value indices = case_integers(c, index_type(c), shape, -2, size + 2);
-    both_outputs(c,
-                 tu_put_along(indices, case_input(c, shape, -2, 2), either_axis(c, axis, shape.rank), size));
+    output_with_square(c, tu_put_along(indices, case_input(c, shape, -2, 2),
+                                       axis_from_either_end(c, axis, shape.rank), size));
 }
 
 OP_CASE(one_hot, CASE_NO_GRADIENT) {
@@ -66,7 +67,7 @@ OP_CASE(one_hot, CASE_NO_GRADIENT) {
     case_output(c, tu_one_hot(indices, classes, dtype));
 }
 
-/* Elements of every type are read; all but bool are added. */
+/* Reading supports every element type; adding supports all but bool. */
 OP_CASE(index_integers, CASE_NO_GRADIENT) {
     static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
     tu_dtype dtype = types[case_pick(c, "type", 4)];

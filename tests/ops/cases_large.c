@@ -1,13 +1,12 @@
-/* Cases of movement and indexing large enough for what devices do with more than a handful of elements: tiles of
- * transposes, wide words where runs allow them, sorted indices. Forward values alone: the small cases have the
- * gradients, and central differences of so many elements would take all day. */
+/* Cases of moving and indexing that are large enough for the kernels devices use for many elements: tiled transposes,
+ * vector loads, sorted indices. Only forward values are checked; the small cases check the gradients. */
 #include <tutti/tutti.h>
 
 #include "base/draw.h"
 #include "graph/graph.h"
 #include "ops/cases.h"
 
-/* Whole, or ragged, in any unit that a device may take elements in. */
+/* Returns a length of contiguous elements that is, or is not, a multiple of the vector widths devices use. */
 static int64_t run_length(case_run *c) {
     static const int64_t lengths[] = {64, 24, 20, 6, 33};
     return lengths[case_pick(c, "run", 5)];
@@ -22,14 +21,14 @@ OP_CASE(large_transpose, CASE_NO_GRADIENT) {
     case_output(c, tu_transpose_with(tu_cast(x, TU_U8), case_permutation(c, shape.rank)));
 }
 
-/* A transpose of a slice: the source's rows do not begin where its memory does. */
+/* A transpose of a slice: the source has an offset and a row stride. */
 OP_CASE(large_transposed_slice, CASE_NO_GRADIENT) {
     tu_value x = case_fixed(c, TU_SHAPE(case_size(c, 20, 50), case_size(c, 20, 80)), -2, 2);
-    tu_value part = tu_slice(x, case_pick(c, "axis", 2), 3, TU_END, 1 + case_pick(c, "step", 2));
-    case_output(c, tu_transpose(part, 1, 0));
+    tu_value slice = tu_slice(x, case_pick(c, "axis", 2), 3, TU_END, 1 + case_pick(c, "step", 2));
+    case_output(c, tu_transpose(slice, 1, 0));
 }
 
-/* [images, height, width, channels], as preprocessing moves them. */
+/* Draws [images, height, width, channels], the layout of preprocessing. */
 static tu_value draw_images(case_run *c) {
     tu_shape shape = TU_SHAPE(case_size(c, 1, 3), case_size(c, 2, 9), case_size(c, 2, 9), run_length(c));
     return case_fixed(c, shape, -2, 2);
@@ -62,18 +61,18 @@ OP_CASE(large_broadcast, CASE_NO_GRADIENT) {
     case_output(c, tu_broadcast(case_fixed(c, case_broadcastable(c, shape), -2, 2), shape));
 }
 
-/* More parts than a device may join at once, whole or ragged. */
+/* More inputs than one concat kernel accepts; sizes are multiples of 16, or any. */
 OP_CASE(large_concat, CASE_NO_GRADIENT) {
-    enum { PARTS = 19, DIFFERENT = 3 };
-    tu_value different[DIFFERENT], parts[PARTS];
-    int64_t whole = case_pick(c, "whole", 2) ? 16 : 1, rows = case_size(c, 1, 5);
+    enum { INPUTS = 19, DISTINCT = 3 };
+    tu_value distinct[DISTINCT], inputs[INPUTS];
+    int64_t multiple = case_pick(c, "multiple_of_16", 2) ? 16 : 1, rows = case_size(c, 1, 5);
     int axis = case_pick(c, "axis", 2);
-    for (int i = 0; i < DIFFERENT; i++) {
-        int64_t length = whole * case_size(c, 1, 3);
-        different[i] = case_fixed(c, axis ? TU_SHAPE(rows, length) : TU_SHAPE(length, rows), -2, 2);
+    for (int i = 0; i < DISTINCT; i++) {
+        int64_t length = multiple * case_size(c, 1, 3);
+        distinct[i] = case_fixed(c, axis ? TU_SHAPE(rows, length) : TU_SHAPE(length, rows), -2, 2);
     }
-    for (int i = 0; i < PARTS; i++) parts[i] = different[i * i % DIFFERENT];
-    case_output(c, tu_concat(parts, PARTS, axis));
+    for (int i = 0; i < INPUTS; i++) inputs[i] = distinct[i * i % DISTINCT];
+    case_output(c, tu_concat(inputs, INPUTS, axis));
 }
 
 OP_CASE(large_gather, CASE_NO_GRADIENT) {
@@ -85,19 +84,19 @@ OP_CASE(large_gather, CASE_NO_GRADIENT) {
     case_output(c, tu_take_along(x, case_integers(c, type, shape, -3, 43), 1));
 }
 
-/* Many indices: far more than places, as many, or all alike. */
+/* Many indices into 600 rows: all into the first row, into the first 7, or into all of them. */
 OP_CASE(large_scatter_add, CASE_NO_GRADIENT) {
-    static const int64_t most[] = {1, 7, 620};
+    static const int64_t index_ends[] = {1, 7, 620};
     int64_t count = case_size(c, 1100, 2500), outer = 1 + case_pick(c, "outer", 2);
     int64_t rows = 600, inner = case_pick(c, "inner", 2) ? 16 : case_size(c, 5, 9);
     tu_dtype type = case_pick(c, "index_type", 2) ? TU_I64 : TU_I32;
     tu_value base = case_fixed(c, TU_SHAPE(outer, rows, inner), -2, 2);
-    tu_value indices = case_integers(c, type, TU_SHAPE(count), -5, most[case_pick(c, "most", 3)]);
+    tu_value indices = case_integers(c, type, TU_SHAPE(count), -5, index_ends[case_pick(c, "index_end", 3)]);
     tu_value updates = case_fixed(c, TU_SHAPE(outer, count, inner), -0.01, 0.01);
     case_output(c, tu_scatter_add(base, indices, updates, 1));
 }
 
-/* The base is what is added as well: it must not be overwritten before it is read. */
+/* One value is both base and updates: the kernel must not overwrite the base before it has read the updates. */
 OP_CASE(large_scatter_add_itself, CASE_NO_GRADIENT) {
     int64_t rows = case_size(c, 300, 400);
     tu_value x = tu_scale(case_fixed(c, TU_SHAPE(rows, 64), -2, 2), 0.5);
@@ -114,7 +113,7 @@ OP_CASE(large_put_along, CASE_NO_GRADIENT) {
     case_output(c, tu_put_along(indices, case_fixed(c, shape, -0.01, 0.01), (int)axis, size));
 }
 
-/* No builder draws these; initial values do. */
+/* Builds a random node with a truncated normal distribution, which only initial values of variables use. */
 static tu_value truncated_normal(case_run *c, tu_shape shape) {
     struct tu__random_attrs attrs = {.dtype = case_dtype(c),
                                      .shape = shape,

@@ -1,7 +1,7 @@
 /* Cases of the matrix product. */
 #include "ops/cases.h"
 
-/* `batch` with the two axes of a matrix, stored transposed or not. */
+/* Appends the two axes of a matrix to `batch`, exchanged if `transposed`. */
 static tu_shape matrix_shape(tu_shape batch, int64_t rows, int64_t columns, bool transposed) {
     batch.dim[batch.rank++] = transposed ? columns : rows;
     batch.dim[batch.rank++] = transposed ? rows : columns;
@@ -14,8 +14,8 @@ OP_CASE(matmul, 0) {
     tu_shape batch = case_shape(c, case_size(c, 1, 2), 1, 3), a_batch = {0}, b_batch = {0};
     switch (case_pick(c, "batch", 4)) {
     case 0: break;                            /* two matrices */
-    case 1: a_batch = b_batch = batch; break; /* as many of one as of the other */
-    case 2: a_batch = batch; break;           /* one b for all */
+    case 1: a_batch = b_batch = batch; break; /* the same batch axes */
+    case 2: a_batch = batch; break;           /* a batch of a, one b */
     default: a_batch = case_broadcastable(c, batch); b_batch = case_broadcastable(c, batch);
     }
     tu_value a = case_input(c, matrix_shape(a_batch, m, k, transpose_a), -1, 1);
@@ -23,7 +23,7 @@ OP_CASE(matmul, 0) {
     case_output(c, tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b));
 }
 
-/* Larger than a block, and no multiple of anything. */
+/* Larger than one block of the CPU's kernels, and no multiple of it. */
 OP_CASE(matmul_blocks, CASE_NO_SECOND) {
     bool transpose_a = case_pick(c, "transpose_a", 2), transpose_b = case_pick(c, "transpose_b", 2);
     tu_value a = case_input(c, matrix_shape(TU_SCALAR, 3, 133, transpose_a), -1, 1);
@@ -31,7 +31,7 @@ OP_CASE(matmul_blocks, CASE_NO_SECOND) {
     case_output(c, tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b));
 }
 
-/* One value on both sides: the two gradients add up, and the second derivative is not zero. */
+/* One value is both operands: its two gradients are added, and the second derivative is not zero. */
 OP_CASE(matmul_square, 0) {
     int64_t n = case_size(c, 1, 4);
     tu_value x = case_input(c, TU_SHAPE(case_size(c, 1, 3), n, n), -1, 1);

@@ -3,7 +3,7 @@
 
 OP_CASE(batch_norm, 0) {
     tu_shape shape = case_shape(c, case_size(c, 2, 4), 1, 4);
-    shape.dim[0] += 2; /* a set of one number has no variance to normalise by */
+    shape.dim[0] += 2; /* the variance of a single element is zero */
     tu_shape channels = TU_SHAPE(shape.dim[shape.rank - 1]);
     tu_value x = case_input(c, shape, -2, 2);
     tu_value gamma = case_input(c, channels, 0.5, 1.5), beta = case_input(c, channels, -1, 1);
@@ -11,7 +11,7 @@ OP_CASE(batch_norm, 0) {
     tu_value y = tu_batch_normalize(x, gamma, beta, .epsilon = case_pick(c, "epsilon", 2) ? 0.1 : 0.01,
                                     .scope = scope);
     case_output(c, y);
-    if (case_pick(c, "statistics", 2)) { /* the statistics are results too */
+    if (case_pick(c, "statistics", 2)) { /* outputs 1 and 2 are the statistics */
         case_output(c, tu_output_of(y, 1));
         case_output(c, tu_output_of(y, 2));
     }

@@ -1,4 +1,5 @@
-/* Cases of the pointwise operations: each where it is smooth, with every kind of broadcasting. */
+/* Cases of the pointwise operations: inputs from the range where the operation is smooth, all kinds of
+ * broadcasting. */
 #include "ops/cases.h"
 
 static tu_shape any_shape(case_run *c) {
@@ -9,12 +10,12 @@ static tu_shape any_shape(case_run *c) {
     OP_CASE(name, 0) {                                                                                       \
         case_output(c, tu_##name(case_input(c, any_shape(c), low, high)));                                   \
     }
-/* Operations with a kink at zero. */
+/* Operations that are not differentiable at zero. */
 #define UNARY_KINK(name)                                                                                     \
     OP_CASE(name, 0) {                                                                                       \
         case_output(c, tu_##name(case_input_around(c, any_shape(c), 0, 2)));                                 \
     }
-/* Piecewise constant: the gradient is zero, and is checked to be. */
+/* Piecewise constant operations: checks that the gradient is zero. */
 #define UNARY_STEP(name)                                                                                     \
     OP_CASE(name, 0) {                                                                                       \
         tu_value x = case_input(c, any_shape(c), 0.1, 0.4);                                                  \
@@ -58,19 +59,19 @@ OP_CASE(elu, 0) {
     case_output(c, tu_elu(x, case_pick(c, "alpha", 2) ? 1.0 : 0.7));
 }
 
-/* Activations by name, as layers make them. */
+/* Activations selected by enum, as layers apply them. */
 OP_CASE(activation, 0) {
     tu_value x = case_input_around(c, any_shape(c), 0, 2);
     case_output(c, tu_activate(x, case_pick(c, "activation", 2) ? TU_ELU : TU_LEAKY_RELU));
 }
 
 OP_CASE(clip, 0) {
-    double low = case_pick(c, "low", 2) ? 0 : -3; /* inputs lie in [-2, 2], away from 0 */
+    double low = case_pick(c, "low", 2) ? 0 : -3; /* inputs are in [-2, 2], but not near 0 */
     tu_value x = case_input_around(c, any_shape(c), 0, 2);
     case_output(c, tu_clip(x, low, case_pick(c, "high", 2) ? 2.5 : 0));
 }
 
-/* Two inputs that broadcast: `wide` picks which of them has the full shape. */
+/* Draws two inputs. Option "wide": 0: both have the full shape, 1: x is broadcast, 2: y is broadcast. */
 static void two_inputs(case_run *c, double low, double high, tu_value *x, tu_value *y) {
     tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);
     int wide = case_pick(c, "wide", 3);
@@ -90,7 +91,7 @@ BINARY(mul, -2, 2)
 BINARY(div, 0.5, 2)
 BINARY(pow, 0.5, 2)
 
-/* Both sides on grids that never meet: the kink x = y is kept at a distance. */
+/* x and y are on different grids, so that x never equals y, where the operation is not differentiable. */
 #define BINARY_KINK(name)                                                                                    \
     OP_CASE(name, 0) {                                                                                       \
         tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);                                            \
@@ -100,14 +101,14 @@ BINARY(pow, 0.5, 2)
 BINARY_KINK(maximum)
 BINARY_KINK(minimum)
 
-/* Both broadcast against each other at once: [a,1,c] with [b,1]. */
+/* Both operands are broadcast: [a,1,d] with [b,1]. */
 OP_CASE(broadcast_both_ways, 0) {
     int64_t a = case_size(c, 1, 4), b = case_size(c, 1, 4), d = case_size(c, 1, 4);
     tu_value x = case_input(c, TU_SHAPE(a, 1, d), -2, 2), y = case_input(c, TU_SHAPE(b, 1), -2, 2);
     case_output(c, tu_mul(tu_add(x, y), tu_sub(y, x)));
 }
 
-/* The same value on both sides. */
+/* One value is both operands. */
 OP_CASE(repeated_input, 0) {
     tu_value x = case_input(c, any_shape(c), 0.5, 2);
     case_output(c, tu_add(tu_mul(x, x), tu_div(x, tu_add(x, x))));
@@ -122,16 +123,16 @@ OP_CASE(select, 0) {
     case_output(c, tu_select(condition, y, z));
 }
 
-/* Comparisons and truth values: no gradient of their own, and none must leak through them. */
+/* Comparisons are not differentiable: no gradient may flow through them. */
 OP_CASE(comparisons, 0) {
     static tu_value (*const compare[])(tu_value, tu_value) = {tu_equal,      tu_not_equal, tu_less,
                                                               tu_less_equal, tu_greater,   tu_greater_equal};
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
     tu_value x = case_input_apart(c, shape), y = case_input_apart(c, shape);
     tu_value shifted = tu_shift(y, 0.05);
-    tu_value holds = compare[case_pick(c, "comparison", 6)](x, shifted);
-    case_output(c, holds);
-    case_output(c, tu_select(holds, tu_square(x), y));
+    tu_value mask = compare[case_pick(c, "comparison", 6)](x, shifted);
+    case_output(c, mask);
+    case_output(c, tu_select(mask, tu_square(x), y));
 }
 
 OP_CASE(comparisons_with_a_number, 0) {
@@ -139,9 +140,9 @@ OP_CASE(comparisons_with_a_number, 0) {
                                                             tu_at_most,  tu_greater_than, tu_at_least};
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
     int which = case_pick(c, "comparison", 6);
-    tu_value x = case_input_around(c, shape, 0.5, 2), holds = compare[which](x, 0.5);
-    case_output(c, holds);
-    case_output(c, tu_select(holds, tu_square(x), x));
+    tu_value x = case_input_around(c, shape, 0.5, 2), mask = compare[which](x, 0.5);
+    case_output(c, mask);
+    case_output(c, tu_select(mask, tu_square(x), x));
     case_output(c, compare[which](case_integers(c, TU_I32, shape, -2, 3), 1));
 }
 
@@ -164,12 +165,12 @@ OP_CASE(cast, 0) {
     static const tu_dtype targets[] = {TU_F32, TU_I32, TU_I64, TU_U8, TU_BOOL, TU_F64};
     tu_value x = case_input(c, any_shape(c), 0.1, 0.9);
     tu_dtype target = targets[case_pick(c, "target", 6)];
-    /* Through an integer nothing flows back, and through f32 differences are too coarse: what is cast to those is
-     * compared forward alone, and kept apart from what is differentiated. */
+    /* No gradient flows through an integer, and central differences in f32 are too coarse. Casts to those types are
+     * therefore applied to an input that is not differentiated. */
     tu_value fixed = case_fixed(c, tu_value_shape(x), 3.1, 3.9);
-    tu_value there = tu_cast(target == TU_F64 ? x : fixed, target);
-    case_output(c, there);
-    case_output(c, tu_mul(x, tu_cast(there, case_dtype(c))));
+    tu_value converted = tu_cast(target == TU_F64 ? x : fixed, target);
+    case_output(c, converted);
+    case_output(c, tu_mul(x, tu_cast(converted, case_dtype(c))));
 }
 
 OP_CASE(integers, CASE_NO_GRADIENT) {
@@ -190,7 +191,8 @@ OP_CASE(integers, CASE_NO_GRADIENT) {
 
 OP_CASE(stop_gradient, 0) {
     tu_value x = case_input(c, any_shape(c), -2, 2);
-    /* Differences see x in both factors; a stopped factor must not, so it is made of a fixed input. */
+    /* The stopped factor is an input that is not differentiated: central differences of x would include a factor that
+     * depends on x. */
     tu_value y = case_fixed(c, tu_value_shape(x), -2, 2);
     case_output(c, tu_mul(x, tu_stop_gradient(y)));
 }
@@ -206,7 +208,7 @@ OP_CASE(fill, 0) {
     case_output(c, tu_fill(case_graph(c), TU_I32, TU_SHAPE(3), -7));
 }
 
-/* A recomputed block gives the same gradients as a kept one. */
+/* Gradients through a recomputed block, whose activations are not kept for the backward pass. */
 OP_CASE(recompute, 0) {
     tu_value x = case_input(c, any_shape(c), 0.5, 2), y = {0};
     tu_recompute(case_graph(c)) {

@@ -1,20 +1,20 @@
-/* Cases of pooling. The linear operations are squared, so that their second derivatives are not all zero. */
+/* Cases of pooling. Results of linear operations are squared, so that the second derivatives are not all zero. */
 #include "ops/cases.h"
 
-/* Options of every kind, and images on which they fit. */
+/* Draws pooling options, and an image shape that is large enough for them. */
 static tu_pool_options draw_options(case_run *c, tu_shape *images) {
     tu_pool_options o = {.struct_size = sizeof o, .padding = (tu_padding)case_pick(c, "padding", 3)};
     bool strided = case_pick(c, "stride", 2);
     int64_t size[2];
     for (int axis = 0; axis < 2; axis++) {
         o.window[axis] = case_size(c, 1, 3);
-        o.stride[axis] = strided ? case_size(c, 1, 3) : 0; /* 0: the window */
+        o.stride[axis] = strided ? case_size(c, 1, 3) : 0; /* 0: the window size */
         for (int side = 0; side < 2 && o.padding == TU_EXPLICIT; side++)
             o.pad[2 * axis + side] = case_size(c, 0, o.window[axis] - 1);
-        int64_t least = o.padding == TU_VALID ? o.window[axis] : 1;
-        while (o.padding == TU_EXPLICIT && least + o.pad[2 * axis] + o.pad[2 * axis + 1] < o.window[axis])
-            least++;
-        size[axis] = case_size(c, least, 5);
+        int64_t min_size = o.padding == TU_VALID ? o.window[axis] : 1;
+        while (o.padding == TU_EXPLICIT && min_size + o.pad[2 * axis] + o.pad[2 * axis + 1] < o.window[axis])
+            min_size++;
+        size[axis] = case_size(c, min_size, 5);
     }
     *images = TU_SHAPE(case_size(c, 1, 2), size[0], size[1], case_size(c, 1, 2));
     return o;
@@ -26,7 +26,7 @@ OP_CASE(max_pool, 0) {
     case_output(c, tu_square(tu_max_pool_with(case_input_apart(c, images), &o)));
 }
 
-/* The gradient of max_pool as a function: its own derivatives go through max_pool_pick and back. */
+/* The result is the gradient of max_pool; its derivatives use max_pool_pick and the gradient of that. */
 OP_CASE(max_pool_gradient, 0) {
     tu_shape images;
     tu_pool_options o = draw_options(c, &images);

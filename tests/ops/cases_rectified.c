@@ -1,6 +1,7 @@
-/* Pooling and local response normalisation as networks have them: behind a bias and a rectifier, with as many channels as
- * vectors divide or do not. Backwards, the rectifier chooses from their gradient and the bias sums it: what devices
- * compute in one kernel. Results are the gradients, so that they are compared in every type. */
+/* Pooling and local response normalisation after a bias and a ReLU, as in networks. Channel counts are multiples
+ * of the vector width, or not. In the backward pass the gradient is masked by the ReLU and summed for the bias,
+ * which devices fuse into one kernel. The cases output gradients, so that gradients are compared in every float
+ * type. */
 #include "ops/cases.h"
 
 static const int64_t channel_counts[] = {6, 8, 24, 64};
@@ -9,12 +10,13 @@ typedef struct layer {
     tu_value x, bias, rectified;
 } layer;
 
-/* 64ths, so that every type holds x, x + bias and their multiples exactly: none tips a maximum or a rectifier. */
+/* Multiples of 1/64: every float type represents x, x + bias and their multiples exactly, so that rounding changes
+ * neither a maximum nor the mask of a ReLU. */
 static tu_value draw_exact(case_run *c, tu_shape shape) {
     return tu_scale(tu_cast(case_integers(c, TU_I32, shape, -64, 65), case_dtype(c)), 1.0 / 64);
 }
 
-/* Ties and values of exactly zero are common where x is of few numbers. */
+/* Option "ties": x has few distinct values, so that ties and zeros are common. */
 static layer draw_layer(case_run *c, tu_shape shape) {
     tu_value x = draw_exact(c, shape), bias = draw_exact(c, TU_SHAPE(shape.dim[shape.rank - 1]));
     tu_value few = tu_scale(tu_cast(tu_cast(tu_scale(x, 3), TU_I32), case_dtype(c)), 0.5);
@@ -40,7 +42,7 @@ OP_CASE(max_pool_rectified, CASE_NO_GRADIENT) {
     output_gradients(c, &l, tu_max_pool_with(l.rectified, &o));
 }
 
-/* More places than a byte counts. */
+/* A window of 156 elements: too large for the GPU kernels that store the position in seven bits of a byte. */
 OP_CASE(max_pool_large_window, CASE_NO_GRADIENT) {
     int64_t channels = channel_counts[case_pick(c, "channels", 3)];
     layer l = draw_layer(c, TU_SHAPE(1, case_size(c, 12, 18), case_size(c, 13, 18), channels));

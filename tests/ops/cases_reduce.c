@@ -1,8 +1,8 @@
-/* Cases of reductions and of order along an axis. */
+/* Cases of reductions, and of sorting and cumulative sums along an axis. */
 #include "ops/cases.h"
 
-/* A random set of axes of a shape; empty (all) when the option says so. */
-static tu_axes some_axes(case_run *c, int64_t rank) {
+/* Returns a random set of axes, or an empty one, which means all axes. */
+static tu_axes draw_axes(case_run *c, int64_t rank) {
     tu_axes axes = {0};
     if (case_pick(c, "axes", 3) == 0) return axes;
     for (int64_t i = 0; i < rank; i++)
@@ -13,7 +13,7 @@ static tu_axes some_axes(case_run *c, int64_t rank) {
 #define REDUCTION(name, function, input, flags)                                                              \
     OP_CASE(name, flags) {                                                                                   \
         tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);                                            \
-        tu_axes axes = some_axes(c, shape.rank);                                                             \
+        tu_axes axes = draw_axes(c, shape.rank);                                                             \
         tu_value x = input;                                                                                  \
         case_output(c, function(x, .axes = axes, .keep = case_pick(c, "keep", 2)));                          \
     }
@@ -25,19 +25,20 @@ REDUCTION(prod, tu_prod, case_input_around(c, shape, 0, 1.5), 0)
 REDUCTION(logsumexp, tu_logsumexp, case_input(c, shape, -2, 2), 0)
 REDUCTION(variance, tu_variance, case_input(c, shape, -2, 2), 0)
 
-/* One zero in each product: the gradient by the zero is the product of the others. Second derivatives assume none. */
-static void with_zeros(case_run *c, double *data, tu_shape shape) {
+/* Fills each row with positive numbers and one zero. The gradient with respect to the zero is the product of the
+ * other elements. Second derivatives of prod require nonzero elements. */
+static void fill_with_one_zero_per_row(case_run *c, double *data, tu_shape shape) {
     int64_t columns = shape.dim[1];
     for (int64_t i = 0; i < tu_shape_elements(shape); i++) data[i] = case_uniform(c, 0.5, 1.5);
     for (int64_t row = 0; row < shape.dim[0]; row++) data[row * columns + case_size(c, 0, columns - 1)] = 0;
 }
 
 OP_CASE(prod_of_zeros, CASE_NO_SECOND) {
-    tu_value x = case_input_filled(c, case_shape(c, 2, 1, 4), with_zeros);
+    tu_value x = case_input_filled(c, case_shape(c, 2, 1, 4), fill_with_one_zero_per_row);
     case_output(c, tu_prod(x, .axes = TU_AXES(1)));
 }
 
-/* The squared norm of tensors together, as a training step asks for it. */
+/* The squared norm over several tensors, as gradient clipping computes it. */
 OP_CASE(squared_norm, 0) {
     tu_value total = {0};
     for (int64_t i = 0, count = case_size(c, 2, 4); i < count; i++) {
@@ -56,7 +57,7 @@ OP_CASE(argmax, CASE_NO_GRADIENT) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 5);
     int axis = (int)case_size(c, 0, shape.rank - 1);
     tu_value x = case_input_apart(c, shape);
-    case_output(c, case_pick(c, "least", 2) ? tu_argmin(x, axis) : tu_argmax(x, axis - (int)shape.rank));
+    case_output(c, case_pick(c, "argmin", 2) ? tu_argmin(x, axis) : tu_argmax(x, axis - (int)shape.rank));
 }
 
 OP_CASE(argmax_among_equals, CASE_NO_GRADIENT) {

@@ -1,4 +1,4 @@
-/* Cases of rolling: forward, backward and further than the axis is long. */
+/* Cases of tu_roll(): positive and negative shifts, and shifts larger than the axis. */
 #include "ops/cases.h"
 
 OP_CASE(roll, 0) {

@@ -1,21 +1,21 @@
-/* Cases of operations that move elements. They are linear, so each result is given squared as well: then
- * the second derivatives are not all zero, and go through the gradient of the gradient. */
+/* Cases of operations that move elements. They are linear, so each result is also output squared: otherwise the
+ * second derivatives would all be zero. */
 #include <tutti/tutti.h>
 
 #include "graph/graph.h"
 #include "ops/cases.h"
 
-static void both_outputs(case_run *c, tu_value y) {
+static void output_with_square(case_run *c, tu_value y) {
     case_output(c, y);
     case_output(c, tu_square(y));
 }
 
-/* Axis i of `rank`, or the same axis counted from the end. */
-static int either_axis(case_run *c, int64_t axis, int64_t rank) {
+/* Returns `axis`, or the same axis counted from the end. */
+static int axis_from_either_end(case_run *c, int64_t axis, int64_t rank) {
     return (int)(case_pick(c, "negative_axis", 2) ? axis - rank : axis);
 }
 
-/* The elements of `shape` in other dimensions: neighbours joined, or one split off a 1. */
+/* Returns another shape with the same number of elements: merges adjacent axes and may append an axis of size 1. */
 static tu_shape other_shape(case_run *c, tu_shape shape) {
     tu_shape out = {0};
     for (int64_t i = 0; i < shape.rank; i++) {
@@ -32,30 +32,32 @@ OP_CASE(reshape, 0) {
     tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);
     tu_shape other = other_shape(c, shape);
     if (case_pick(c, "worked_out", 2) && other.rank) other.dim[case_size(c, 0, other.rank - 1)] = -1;
-    both_outputs(c, tu_reshape(case_input(c, shape, -2, 2), other));
+    output_with_square(c, tu_reshape(case_input(c, shape, -2, 2), other));
 }
 
 OP_CASE(flatten, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 4);
-    both_outputs(c, tu_flatten(case_input(c, shape, -2, 2)));
+    output_with_square(c, tu_flatten(case_input(c, shape, -2, 2)));
 }
 
 OP_CASE(expand_axis, 0) {
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank);
-    both_outputs(c, tu_expand_axis(case_input(c, shape, -2, 2), either_axis(c, axis, shape.rank + 1)));
+    output_with_square(
+        c, tu_expand_axis(case_input(c, shape, -2, 2), axis_from_either_end(c, axis, shape.rank + 1)));
 }
 
 OP_CASE(squeeze_axis, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank - 1);
     shape.dim[axis] = 1;
-    both_outputs(c, tu_squeeze_axis(case_input(c, shape, -2, 2), either_axis(c, axis, shape.rank)));
+    output_with_square(
+        c, tu_squeeze_axis(case_input(c, shape, -2, 2), axis_from_either_end(c, axis, shape.rank)));
 }
 
 OP_CASE(broadcast, 0) {
     tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);
-    both_outputs(c, tu_broadcast(case_input(c, case_broadcastable(c, shape), -2, 2), shape));
+    output_with_square(c, tu_broadcast(case_input(c, case_broadcastable(c, shape), -2, 2), shape));
 }
 
 OP_CASE(transpose, 0) {
@@ -65,7 +67,7 @@ OP_CASE(transpose, 0) {
     int32_t shift = case_pick(c, "negative_axes", 2) ? (int32_t)shape.rank : 0;
     for (uint32_t i = 0; i < axes.count; i++) axes.axis[i] -= shift;
     if (swap) axes.count = 0;
-    both_outputs(c, tu_transpose_with(case_input(c, shape, -2, 2), axes));
+    output_with_square(c, tu_transpose_with(case_input(c, shape, -2, 2), axes));
 }
 
 OP_CASE(slice, 0) {
@@ -79,19 +81,19 @@ OP_CASE(slice, 0) {
     case 1: end = end < size ? end - size : TU_END; break;
     default: break;
     }
-    both_outputs(c,
-                 tu_slice(case_input(c, shape, -2, 2), either_axis(c, axis, shape.rank), begin, end, step));
+    output_with_square(c, tu_slice(case_input(c, shape, -2, 2), axis_from_either_end(c, axis, shape.rank),
+                                   begin, end, step));
 }
 
 OP_CASE(pad, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank - 1);
     double number = case_pick(c, "number", 2) ? 1.5 : 0;
-    both_outputs(c, tu_pad(case_input(c, shape, -2, 2), either_axis(c, axis, shape.rank), case_size(c, 0, 3),
-                           case_size(c, 0, 3), number));
+    output_with_square(c, tu_pad(case_input(c, shape, -2, 2), axis_from_either_end(c, axis, shape.rank),
+                                 case_size(c, 0, 3), case_size(c, 0, 3), number));
 }
 
-/* Several axes at once, and gaps between elements: only gradients make such nodes. */
+/* Padding of several axes and between elements: only gradients create such nodes. */
 OP_CASE(pad_between, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 3);
     struct tu__pad_attrs attrs = {.number = case_pick(c, "number", 2) ? -0.5 : 0};
@@ -101,25 +103,25 @@ OP_CASE(pad_between, 0) {
         attrs.after[i] = case_size(c, 0, 2);
         attrs.between[i] = between;
     }
-    both_outputs(c, tu__apply(PAD, &attrs, case_input(c, shape, -2, 2)));
+    output_with_square(c, tu__apply(PAD, &attrs, case_input(c, shape, -2, 2)));
 }
 
 OP_CASE(concat, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 3);
     int64_t axis = case_size(c, 0, shape.rank - 1);
-    int count = 1 + case_pick(c, "parts", 4), negative = either_axis(c, axis, shape.rank);
+    int count = 1 + case_pick(c, "parts", 4), negative = axis_from_either_end(c, axis, shape.rank);
     tu_value parts[4];
     for (int i = 0; i < count; i++) {
         shape.dim[axis] = case_size(c, 1, 4);
         parts[i] = case_input(c, shape, -2, 2);
     }
-    both_outputs(c, tu_concat(parts, (size_t)count, negative));
+    output_with_square(c, tu_concat(parts, (size_t)count, negative));
 }
 
-/* The same value in two places: both places' gradients add up. */
+/* One value is an input twice: its gradients are added. */
 OP_CASE(concat_twice, 0) {
     tu_value x = case_input(c, case_shape(c, 2, 1, 4), -2, 2);
-    both_outputs(c, tu_concat((tu_value[]){x, tu_scale(x, 3), x}, 3, case_pick(c, "axis", 2)));
+    output_with_square(c, tu_concat((tu_value[]){x, tu_scale(x, 3), x}, 3, case_pick(c, "axis", 2)));
 }
 
 OP_CASE(stack, 0) {
@@ -128,7 +130,7 @@ OP_CASE(stack, 0) {
     int count = 1 + case_pick(c, "parts", 3);
     tu_value parts[3];
     for (int i = 0; i < count; i++) parts[i] = case_input(c, shape, -2, 2);
-    both_outputs(c, tu_stack(parts, (size_t)count, either_axis(c, axis, shape.rank + 1)));
+    output_with_square(c, tu_stack(parts, (size_t)count, axis_from_either_end(c, axis, shape.rank + 1)));
 }
 
 OP_CASE(split, 0) {
@@ -139,19 +141,19 @@ OP_CASE(split, 0) {
     for (size_t i = 0; i < count; i++) sum += sizes[i] = equal && i ? sizes[0] : case_size(c, 1, 3);
     shape.dim[axis] = sum;
     tu_value parts[3];
-    tu_split_axis(case_input(c, shape, -2, 2), either_axis(c, axis, shape.rank), count, equal ? NULL : sizes,
-                  parts);
-    for (size_t i = 0; i < count; i++) both_outputs(c, parts[i]);
+    tu_split_axis(case_input(c, shape, -2, 2), axis_from_either_end(c, axis, shape.rank), count,
+                  equal ? NULL : sizes, parts);
+    for (size_t i = 0; i < count; i++) output_with_square(c, parts[i]);
 }
 
 OP_CASE(flip, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 4);
     tu_axes axes = case_permutation(c, shape.rank);
     axes.count = case_pick(c, "all_axes", 2) ? 0 : (uint32_t)case_size(c, 1, shape.rank);
-    both_outputs(c, tu_flip_with(case_input(c, shape, -2, 2), axes));
+    output_with_square(c, tu_flip_with(case_input(c, shape, -2, 2), axes));
 }
 
-/* Every element type moves. */
+/* Element types other than floats. */
 OP_CASE(shape_integers, CASE_NO_GRADIENT) {
     static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
     tu_dtype dtype = types[case_pick(c, "type", 4)];

@@ -25,9 +25,9 @@ OP_CASE(dropout, 0) {
     case_output(c, tu_dropout(x, case_pick(c, "rate", 2) ? 0.5 : 0.1));
 }
 
-/* x^3, written by a user, with a gradient made of operations. */
+/* A custom operation x^3, whose gradient is built from graph operations. */
 static tu_status cube_shape(const tu_custom_call *call, tu_type *outputs) {
-    if (call->input_count != 1) return tu_fail(TU_INVALID, "cube takes one input");
+    if (call->input_count != 1) return tu_fail(TU_INVALID, "cube expects one input");
     outputs[0] = call->inputs[0];
     return TU_OK;
 }
@@ -41,7 +41,7 @@ static tu_status cube_run(const tu_custom_call *call, const void *const *in, voi
         const float *x = in[0];
         for (int64_t i = 0; i < count; i++) ((float *)out[0])[i] = x[i] * x[i] * x[i];
     } else {
-        return tu_fail(TU_UNSUPPORTED, "cube computes f32 and f64");
+        return tu_fail(TU_UNSUPPORTED, "cube supports only f32 and f64");
     }
     return TU_OK;
 }
@@ -66,7 +66,7 @@ OP_CASE(custom, CASE_NO_HALF | CASE_ON_HOST) {
     case_output(c, tu_custom("cube", 1, &x));
 }
 
-/* Variables and their next values take part like any value. */
+/* A variable in an expression, and an assignment to it. */
 OP_CASE(variable, 0) {
     tu_shape shape = case_shape(c, case_size(c, 0, 2), 1, 4);
     tu_value x = case_input(c, shape, -2, 2);

@@ -1,4 +1,4 @@
-/* Gradients against central differences. */
+/* Compares gradients with central differences. */
 #include "ops/check_gradients.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@ typedef struct checker {
     gradient_check *check;
     tu_state *state;
     size_t wrt_count;
-    size_t *wrt;    /* which inputs are differentiable */
-    tu_feed *feeds; /* all inputs that are fed */
-    void **typed;   /* their numbers in their element types */
+    size_t *wrt;    /* indices of the differentiable inputs */
+    tu_feed *feeds; /* all inputs except variables */
+    void **typed;   /* per input: its elements, converted to its dtype */
     size_t feed_count;
 } checker;
 
@@ -26,6 +26,7 @@ static double random_unit(uint64_t *state) {
     return (double)((x ^ (x >> 31)) >> 11) * 0x1p-52 - 1;
 }
 
+/* Stores the first failure in the message and returns false. */
 static bool failed(checker *c, const char *what) {
     if (!c->check->message[0])
         snprintf(c->check->message, sizeof c->check->message, "%s: %s", what, tu_message());
@@ -36,8 +37,8 @@ static int64_t elements_of(tu_value value) {
     return tu_shape_elements(tu_value_shape(value));
 }
 
-/* sum over values of <value, random weights>, over those of a float type. */
-static tu_value weigh(checker *c, size_t count, const tu_value *values) {
+/* Returns the sum of <value, random weights> over the f64 values. */
+static tu_value weighted_sum(checker *c, size_t count, const tu_value *values) {
     tu_value total = {0};
     for (size_t i = 0; i < count; i++) {
         tu_type type = tu_value_type(values[i]);
@@ -56,7 +57,7 @@ static bool is_variable(tu_value value) {
     return tu__node_of(value)->op->code == TU__OP_VARIABLE;
 }
 
-/* Puts the inputs' numbers where a run reads them. */
+/* Copies the inputs' elements into the feeds and, for variables, into the state. */
 static void load_inputs(checker *c) {
     size_t feed = 0;
     for (size_t i = 0; i < c->check->input_count; i++) {
@@ -82,9 +83,9 @@ static double run_scalar(checker *c, tu_program *program) {
     return value;
 }
 
-/* Moves the input along `direction` by `distance` and back. */
-static double shifted(checker *c, tu_program *program, size_t input, const double *direction,
-                      double distance) {
+/* Returns the scalar with the input shifted by `distance` along `direction`; restores the input. */
+static double run_shifted(checker *c, tu_program *program, size_t input, const double *direction,
+                          double distance) {
     int64_t n = elements_of(c->check->inputs[input]);
     double *data = c->check->data[input], *saved = malloc((size_t)n * sizeof *saved);
     memcpy(saved, data, (size_t)n * sizeof *saved);
@@ -95,12 +96,14 @@ static double shifted(checker *c, tu_program *program, size_t input, const doubl
     return value;
 }
 
-/* The five-point formula: the error falls with the fourth power of the step. */
-static double difference(checker *c, tu_program *program, size_t input, const double *direction,
-                         double *size) {
+/* Returns the derivative along `direction` by the five-point formula, whose error is of fourth order in the step. */
+static double numeric_derivative(checker *c, tu_program *program, size_t input, const double *direction,
+                                 double *size) {
     double h = c->check->step > 0 ? c->check->step : 1e-3;
-    double a = shifted(c, program, input, direction, -2 * h), b = shifted(c, program, input, direction, -h);
-    double d = shifted(c, program, input, direction, h), e = shifted(c, program, input, direction, 2 * h);
+    double a = run_shifted(c, program, input, direction, -2 * h),
+           b = run_shifted(c, program, input, direction, -h);
+    double d = run_shifted(c, program, input, direction, h),
+           e = run_shifted(c, program, input, direction, 2 * h);
     *size = fmax(fabs(b), fabs(d));
     return ((a - e) + 8 * (d - b)) / (12 * h);
 }
@@ -111,29 +114,30 @@ static bool agrees(checker *c, tu_program *program, size_t input, const double *
     int64_t n = elements_of(c->check->inputs[input]);
     double exact = 0, size;
     for (int64_t i = 0; i < n; i++) exact += gradient[i] * direction[i];
-    double numeric = difference(c, program, input, direction, &size);
+    double numeric = numeric_derivative(c, program, input, direction, &size);
     double tolerance = c->check->tolerance > 0 ? c->check->tolerance : 1e-6;
     double error = fabs(exact - numeric), bound = fmax(scale, fmax(fabs(exact), fabs(numeric)));
-    /* Differences of numbers of this size carry a rounding error, whatever the gradient is. */
+    /* Rounding error of differences between values of this magnitude, independent of the gradient. */
     double noise = 1e-11 * (1 + size);
     if (bound > 1e-3 && error / bound > c->check->worst) c->check->worst = error / bound;
     if (error <= tolerance * bound + noise) return true; /* NaN fails */
     if (!c->check->message[0])
         snprintf(c->check->message, sizeof c->check->message,
-                 "%s gradient by '%s' %s %lld: %.12g, differences say %.12g", order,
-                 tu_value_name(c->check->inputs[input]), element < 0 ? "along a direction" : "element",
+                 "%s gradient with respect to '%s', %s %lld: %.12g, expected %.12g by central differences",
+                 order, tu_value_name(c->check->inputs[input]), element < 0 ? "along a direction" : "element",
                  (long long)element, exact, numeric);
     return false;
 }
 
 static bool check_input(checker *c, tu_program *program, size_t input, const double *gradient,
                         const char *order) {
-    int64_t n = elements_of(c->check->inputs[input]), most = c->check->elements ? c->check->elements : 40;
+    int64_t n = elements_of(c->check->inputs[input]),
+            max_elements = c->check->elements ? c->check->elements : 40;
     double *direction = calloc((size_t)n, sizeof *direction), scale = 0;
     bool good = true;
     for (int64_t i = 0; i < n; i++) scale = fmax(scale, fabs(gradient[i]));
-    for (int64_t k = 0; good && k < (n < most ? n : most); k++) {
-        int64_t i = n <= most ? k : (int64_t)((random_unit(&c->check->seed) + 1) / 2 * (double)n) % n;
+    for (int64_t k = 0; good && k < (n < max_elements ? n : max_elements); k++) {
+        int64_t i = n <= max_elements ? k : (int64_t)((random_unit(&c->check->seed) + 1) / 2 * (double)n) % n;
         direction[i] = 1;
         good = agrees(c, program, input, gradient, direction, scale, order, i);
         direction[i] = 0;
@@ -144,7 +148,7 @@ static bool check_input(checker *c, tu_program *program, size_t input, const dou
     return good;
 }
 
-/* Checks given gradients of one scalar by all differentiable inputs. */
+/* Checks `gradients`, those of `scalar` with respect to all differentiable inputs. */
 static bool check_scalar(checker *c, tu_value scalar, const tu_value *gradients, const char *order) {
     tu_program *value_program = NULL, *gradient_program = NULL;
     void **fetched = calloc(c->wrt_count, sizeof *fetched);
@@ -174,10 +178,10 @@ static bool check_orders(checker *c) {
     tu_value *wrt = calloc(c->wrt_count, sizeof *wrt), *first = calloc(c->wrt_count, sizeof *first),
              *second = calloc(c->wrt_count, sizeof *second);
     for (size_t i = 0; i < c->wrt_count; i++) wrt[i] = check->inputs[c->wrt[i]];
-    tu_value s = weigh(c, check->output_count, check->outputs), t = {0};
+    tu_value s = weighted_sum(c, check->output_count, check->outputs), t = {0};
     bool good = tu_gradients(s, c->wrt_count, wrt, first) == TU_OK || failed(c, "gradients");
     if (good && check->order > 1) {
-        t = weigh(c, c->wrt_count, first);
+        t = weighted_sum(c, c->wrt_count, first);
         good = tu_gradients(t, c->wrt_count, wrt, second) == TU_OK || failed(c, "second gradients");
     }
     good = good && (tu_graph_verify(check->graph) == TU_OK || failed(c, "verify"));

@@ -1,8 +1,8 @@
-/* Gradients against central differences, for any graph in f64.
+/* Compares the gradients of any f64 graph with central differences.
  *
- * The graph's outputs are weighted by random numbers and added up to a scalar s. Its gradients (and, for order 2,
- * those of a random combination t of the gradients) are compared with five-point differences of s (and t), element
- * by element for a sample and along one random direction through all elements. */
+ * The scalar s is the sum of all outputs, weighted with random numbers. Its gradients are compared with five-point
+ * differences of s: for each of a sample of elements, and along one random direction through all elements. For
+ * order 2 the same is done with t, a random weighted sum of the gradients of s. */
 #ifndef TESTS_OPS_CHECK_GRADIENTS_H
 #define TESTS_OPS_CHECK_GRADIENTS_H
 
@@ -11,21 +11,21 @@
 typedef struct gradient_check {
     tu_graph *graph;
     size_t input_count;
-    const tu_value *inputs; /* fed, or variables (then the state is perturbed) */
-    double *const *data;    /* their numbers */
+    const tu_value *inputs; /* graph inputs, or variables (the check then perturbs the state) */
+    double *const *data;    /* the elements of each input */
     const bool *differentiable;
     size_t output_count;
     const tu_value *outputs; /* those of a float type are checked */
     int order;               /* 1 or 2 */
-    double step;             /* 0: 1e-3 */
-    double tolerance;        /* 0: 1e-6 */
-    int elements;            /* perturbed one by one in each input; 0: 40 */
+    double step;             /* of the differences; 0: 1e-3 */
+    double tolerance;        /* relative error; 0: 1e-6 */
+    int elements;            /* number of elements perturbed per input; 0: 40 */
     uint64_t seed;
-    double worst;      /* result: the largest relative error seen */
+    double worst;      /* result: the largest relative error */
     char message[512]; /* result: the first failure */
 } gradient_check;
 
-/* True when every gradient agrees. */
+/* True if every gradient agrees. Otherwise `message` describes the first failure. */
 bool gradients_agree(gradient_check *check);
 
 #endif

@@ -1,4 +1,4 @@
-/* Drawing cases: what the programs that run the case list share.
+/* Builds random graphs from the operation cases. Shared by all programs that run the case list.
  *
  *     case_run *c = case_begin(entry, TU_F64, 1);
  *     while (case_draw(c)) { …use c->graph, c->inputs, c->outputs… }
@@ -19,21 +19,21 @@ enum {
 
 typedef struct case_tensor {
     tu_value value;
-    double *data; /* the numbers fed, as doubles */
+    double *data; /* the elements to feed, as doubles */
     bool differentiable;
 } case_tensor;
 
 typedef struct case_option {
     const char *name;
-    int count;
-    int value; /* in this draw; -1: not picked yet */
+    int count; /* number of values */
+    int value; /* in the present draw; -1: not picked yet */
 } case_option;
 
 struct case_run {
     const op_case *entry;
     tu_graph *graph;
     tu_dtype dtype;
-    uint64_t random;
+    uint64_t random; /* state of the generator */
     int draws;
     int input_count, output_count, option_count;
     case_tensor inputs[CASE_MAX_INPUTS];
@@ -44,12 +44,13 @@ struct case_run {
 };
 
 case_run *case_begin(const op_case *entry, tu_dtype dtype, uint64_t seed);
-/* Builds the next graph; false when there were enough: at least CASE_DRAWS, and every pair of option values. */
+/* Builds the next graph. Returns false after CASE_DRAWS graphs, or more until every pair of option values
+ * occurred. */
 bool case_draw(case_run *c);
-/* The first pair of option values never drawn together, as text; NULL when there is none. */
+/* Returns the first pair of option values that never occurred together, as text; NULL if there is none. */
 const char *case_missing_pair(const case_run *c);
-/* Adds the gradients of the outputs' sum by the differentiable inputs to the graph: the operations that only arise as
- * gradients come with them. */
+/* Adds the gradients of the outputs' sum with respect to the differentiable inputs, and with them the operations that
+ * exist only as gradients. */
 void case_add_gradients(case_run *c);
 void case_end(case_run *c);
 

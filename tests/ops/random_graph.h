@@ -1,8 +1,8 @@
-/* What tests of random graphs share: drawing, running a graph somewhere, and comparing what it came to there with what it
- * came to elsewhere. Every run has a deadline, so a deadlock is a failure with a name.
+/* Shared by the tests of random graphs: draws random numbers, runs a graph on some devices, and compares its
+ * results with those on other devices. Every run has a timeout, so that a deadlock is reported as a failure.
  *
- * A program of such tests is called with COUNT [FIRST [gpu]]: graphs FIRST … FIRST+COUNT-1; with gpu, on GPUs and the CPU
- * beside them alone. */
+ * Arguments of such a program: COUNT [FIRST [gpu]]. It checks the graphs with seeds FIRST … FIRST+COUNT-1. With
+ * `gpu` it uses only device lists that contain a GPU, otherwise only those without. */
 #ifndef TUTTI_RANDOM_GRAPH_H
 #define TUTTI_RANDOM_GRAPH_H
 
@@ -18,7 +18,7 @@
 
 enum { RANDOM_STEPS = 3 };
 
-/* SplitMix64 (Steele, Lea, Flood 2014). */
+/* Returns a random integer in [0, below). SplitMix64 (Steele, Lea, Flood 2014). */
 static uint64_t draw(uint64_t *state, uint64_t below) {
     uint64_t x = *state += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -26,7 +26,7 @@ static uint64_t draw(uint64_t *state, uint64_t below) {
     return (x ^ (x >> 31)) % below;
 }
 
-/* Mostly recent values, so that graphs grow deep as well as wide. */
+/* Returns one of `values`, usually a recent one, so that graphs become deep as well as wide. */
 static inline tu_value pick_value(uint64_t *random, const tu_value *values, int count) {
     uint64_t span = draw(random, 3) ? 6 : (uint64_t)count;
     uint64_t back = draw(random, span < (uint64_t)count ? span : (uint64_t)count);
@@ -35,7 +35,7 @@ static inline tu_value pick_value(uint64_t *random, const tu_value *values, int 
 
 /* ---- Running ---- */
 
-/* What the last step fetched, and all variables of floating-point type after it, as one list. */
+/* The values fetched by the last step, followed by all float variables after it, as doubles. */
 typedef struct outcome {
     double *numbers;
     size_t count;
@@ -62,8 +62,9 @@ static void add_variables(outcome *o, const tu_state *state) {
     }
 }
 
-static bool take_steps(tu_program *program, tu_state *state, const tu_compile_options *how, size_t feed_count,
-                       const tu_feed *feeds, outcome *o) {
+/* Runs RANDOM_STEPS steps and appends the results of the last to `o`. */
+static bool run_steps(tu_program *program, tu_state *state, const tu_compile_options *how, size_t feed_count,
+                      const tu_feed *feeds, outcome *o) {
     void **results = calloc(how->fetch_count + 1, sizeof *results);
     for (size_t i = 0; i < how->fetch_count; i++)
         results[i] = calloc(1, tu_type_bytes(tu_value_type(how->fetch[i])));
@@ -79,7 +80,7 @@ static bool take_steps(tu_program *program, tu_state *state, const tu_compile_op
     return good;
 }
 
-/* Some steps over one state; how->fetch must be of floating-point types. */
+/* Compiles the graph and runs some steps. All fetched values must be f32 or f64. */
 static bool run_graph(tu_graph *graph, const tu_compile_options *given, size_t feed_count,
                       const tu_feed *feeds, outcome *o) {
     tu_program *program = NULL;
@@ -91,7 +92,7 @@ static bool run_graph(tu_graph *graph, const tu_compile_options *given, size_t f
     how.timeout = 20;
     bool good = tu_compile_with(graph, &program, &how) == TU_OK &&
                 tu_state_new(graph, &state, .seed = 4) == TU_OK &&
-                take_steps(program, state, &how, feed_count, feeds, o);
+                run_steps(program, state, &how, feed_count, feeds, o);
     if (!good) printf("     %s %s: %s\n", how.strategy ? how.strategy : "single", how.devices, tu_message());
     tu_program_free(program);
     tu_state_free(state);
@@ -100,7 +101,7 @@ static bool run_graph(tu_graph *graph, const tu_compile_options *given, size_t f
 
 /* ---- Comparing ---- */
 
-/* What number `index` of an outcome is one of. */
+/* Returns the name of the fetched value that contains number `index` of an outcome. */
 static const char *name_of_number(const tu_value *fetches, size_t fetch_count, size_t index) {
     for (size_t i = 0; i < fetch_count; i++) {
         size_t count = (size_t)tu_shape_elements(tu_value_shape(fetches[i]));
@@ -110,26 +111,27 @@ static const char *name_of_number(const tu_value *fetches, size_t fetch_count, s
     return "variables";
 }
 
-/* `slack`: of numbers of size one and below, and for larger ones times these; 0: all bits must agree. */
-static bool same_outcome(const tu_value *fetches, size_t fetch_count, const outcome *one, const outcome *many,
-                         double slack) {
-    if (one->count != many->count) {
-        printf("     %zu numbers on one device, %zu on several\n", one->count, many->count);
+/* True if the outcomes agree. `tolerance` is absolute for numbers up to 1, relative for larger ones; with 0 the
+ * numbers must be equal. */
+static bool outcomes_agree(const tu_value *fetches, size_t fetch_count, const outcome *single,
+                           const outcome *several, double tolerance) {
+    if (single->count != several->count) {
+        printf("     %zu numbers on one device, %zu on several\n", single->count, several->count);
         return false;
     }
-    for (size_t i = 0; i < one->count; i++) {
-        double x = one->numbers[i], y = many->numbers[i];
-        if (fabs(x - y) <= slack * fmax(1, fabs(x))) continue;
-        printf("     %s, number %zu of all: %.17g on one device, %.17g on several\n",
+    for (size_t i = 0; i < single->count; i++) {
+        double x = single->numbers[i], y = several->numbers[i];
+        if (fabs(x - y) <= tolerance * fmax(1, fabs(x))) continue;
+        printf("     %s, number %zu of the outcome: %.17g on one device, %.17g on several\n",
                name_of_number(fetches, fetch_count, i), i, x, y);
         return false;
     }
     return true;
 }
 
-/* ---- All of them ---- */
+/* ---- Running all graphs ---- */
 
-static bool on_gpu; /* only devices with GPUs among them; else only without */
+static bool on_gpu; /* true: use only device lists with a GPU; false: only those without */
 
 static inline bool is_for_this_run(const char *devices) {
     return (strstr(devices, "gpu") != NULL) == on_gpu;

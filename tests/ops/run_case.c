@@ -1,4 +1,4 @@
-/* Running one draw of a case on a device. */
+/* Runs one draw of a case on a device. */
 #include "ops/run_case.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static bool guards_intact(const case_run *c, int output, const unsigned char *gu
     size_t bytes = tu_type_bytes(tu_value_type(c->outputs[output]));
     for (size_t k = 0; k < GUARD; k++)
         if (guarded[k] != PATTERN || guarded[GUARD + bytes + k] != PATTERN) {
-            printf("FAIL %s, draw %d: output %d was written beyond its end\n", c->entry->name, c->draws,
+            printf("FAIL %s, draw %d: output %d was written out of bounds\n", c->entry->name, c->draws,
                    output);
             return false;
         }
@@ -76,17 +76,17 @@ bool case_evaluate(case_run *c, const char *devices, int threads, double **resul
     return good;
 }
 
-static double largest(const double *x, int64_t n) {
-    double most = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, isfinite(x[i]) ? fabs(x[i]) : 0);
-    return most;
+static double largest_magnitude(const double *x, int64_t n) {
+    double max = 0;
+    for (int64_t i = 0; i < n; i++) max = fmax(max, isfinite(x[i]) ? fabs(x[i]) : 0);
+    return max;
 }
 
 bool results_agree(const case_run *c, int output, const double *expected, const double *got, double units) {
     tu_type type = tu_value_type(c->outputs[output]);
     int64_t n = tu_shape_elements(type.shape);
-    bool exact = !tu_dtype_is_float(type.dtype);
-    double bound = exact ? 0 : units * unit_of(c->dtype) * fmax(largest(expected, n), 1);
+    bool must_be_equal = !tu_dtype_is_float(type.dtype);
+    double bound = must_be_equal ? 0 : units * unit_of(c->dtype) * fmax(largest_magnitude(expected, n), 1);
     for (int64_t i = 0; i < n; i++) {
         bool same = expected[i] == got[i] || (isnan(expected[i]) && isnan(got[i]));
         if (same || fabs(expected[i] - got[i]) <= bound) continue;

@@ -1,18 +1,18 @@
-/* Running one draw of a case on a device: what the programs that compare devices and types share. */
+/* Runs one draw of a case on a device. Shared by the programs that compare devices and dtypes. */
 #ifndef TESTS_OPS_RUN_CASE_H
 #define TESTS_OPS_RUN_CASE_H
 
 #include "ops/driver.h"
 
-/* Runs the draw on `devices`; results as doubles, one array an output (free each). Guard bytes around every result
- * must stay as they were. False, with a line printed, when anything fails. */
+/* Runs the draw on `devices`. Stores one array of doubles per output in `results`; the caller frees each. Checks
+ * that the guard bytes around every result are unchanged. If anything fails, prints a line and returns false. */
 bool case_evaluate(case_run *c, const char *devices, int threads, double **results);
 
-/* The unit of rounding of a type, as a bound on the relative error of one operation. */
+/* Returns the machine epsilon of a dtype, the bound on the relative error of one operation. */
 double unit_of(tu_dtype dtype);
 
-/* Whether two results agree within `units` roundings of the type, relative to the largest element; prints the first
- * element that does not. Other than floats must be equal. */
+/* True if two float results differ by at most `units` machine epsilons, relative to the largest element. Other
+ * results must be equal. Prints the first element that differs. */
 bool results_agree(const case_run *c, int output, const double *expected, const double *got, double units);
 
 #endif

@@ -1,5 +1,5 @@
-/* The case list is complete: every operation of the table is in a case, and every operation that offers a gradient
- * is in a case whose gradient is checked; those that offer a second one, in a case where that is checked too. */
+/* Checks that the case list is complete: every operation of ops.def occurs in a case, and every differentiable
+ * operation occurs in a case that checks its gradient and in one that checks its second derivative. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,11 +8,12 @@
 
 static bool forward[TU__OP_COUNT], first[TU__OP_COUNT], second[TU__OP_COUNT];
 
-static void note(const tu_graph *g, uint32_t end, bool *seen) {
+/* Marks the operations of nodes 0 … end-1 as seen. */
+static void mark_operations(const tu_graph *g, uint32_t end, bool *seen) {
     for (uint32_t i = 0; i < end; i++) seen[g->nodes[i]->op->code] = true;
 }
 
-static tu_value total(size_t count, const tu_value *values) {
+static tu_value sum_of_all(size_t count, const tu_value *values) {
     tu_value sum = {0};
     for (size_t i = 0; i < count; i++)
         if (tu_value_dtype(values[i]) == TU_F64)
@@ -20,26 +21,27 @@ static tu_value total(size_t count, const tu_value *values) {
     return sum;
 }
 
-/* Nodes there before tu_gradients are differentiated once; those there before the second call, by it. */
-static void note_gradients(case_run *c) {
+/* Marks the operations that the first and second call of tu_gradients() differentiate. */
+static void mark_differentiated(case_run *c) {
     tu_value wrt[CASE_MAX_INPUTS], g1[CASE_MAX_INPUTS], g2[CASE_MAX_INPUTS];
     size_t n = 0;
     for (int i = 0; i < c->input_count; i++)
         if (c->inputs[i].differentiable) wrt[n++] = c->inputs[i].value;
-    note(c->graph, c->graph->node_count, first);
-    if (tu_gradients(total((size_t)c->output_count, c->outputs), n, wrt, g1) != TU_OK) return;
+    mark_operations(c->graph, c->graph->node_count, first);
+    if (tu_gradients(sum_of_all((size_t)c->output_count, c->outputs), n, wrt, g1) != TU_OK) return;
     if (c->entry->flags & CASE_NO_SECOND) return;
-    note(c->graph, c->graph->node_count, second);
-    tu_gradients(total(n, g1), n, wrt, g2);
+    mark_operations(c->graph, c->graph->node_count, second);
+    tu_gradients(sum_of_all(n, g1), n, wrt, g2);
 }
 
-static int report(const char *what, const bool *seen, bool only_differentiable) {
+/* Prints `what` for every operation that was not seen; returns their number. */
+static int report_missing(const char *what, const bool *seen, bool only_differentiable) {
     int missing = 0;
     for (int i = 0; i < TU__OP_COUNT; i++) {
         const tu__op *op = tu__op_get((tu__opcode)i);
-        bool matters = !only_differentiable || op->gradient_kind == TU__GRADIENT_RULE ||
-                       op->gradient_kind == TU__GRADIENT_EXPAND;
-        if (!matters || seen[i]) continue;
+        bool is_required = !only_differentiable || op->gradient_kind == TU__GRADIENT_RULE ||
+                           op->gradient_kind == TU__GRADIENT_EXPAND;
+        if (!is_required || seen[i]) continue;
         printf("FAIL operation %s: %s\n", op->name, what);
         missing++;
     }
@@ -51,9 +53,9 @@ int main(void) {
     for (const op_case *e = case_first(); e; e = e->next, count++) {
         case_run *c = case_begin(e, TU_F64, 1);
         while (case_draw(c)) {
-            note(c->graph, c->graph->node_count, forward);
-            if (!(e->flags & CASE_NO_GRADIENT)) note_gradients(c);
-            note(c->graph, c->graph->node_count, forward);
+            mark_operations(c->graph, c->graph->node_count, forward);
+            if (!(e->flags & CASE_NO_GRADIENT)) mark_differentiated(c);
+            mark_operations(c->graph, c->graph->node_count, forward);
             if (tu_graph_status(c->graph) == TU_OK) continue;
             printf("FAIL %s: %s\n", e->name, tu_message());
             broken++;
@@ -61,11 +63,11 @@ int main(void) {
         }
         case_end(c);
     }
-    broken += report("it is in no case", forward, false);
+    broken += report_missing("no case contains it", forward, false);
     for (int i = 0; i < TU__OP_COUNT; i++)
-        first[i] = first[i] || second[i]; /* gradient operations: by the second */
-    broken += report("no case checks its gradient", first, true);
-    broken += report("no case checks the gradient of its gradient", second, true);
+        first[i] = first[i] || second[i]; /* gradient operations are differentiated by the second call only */
+    broken += report_missing("no case checks its gradient", first, true);
+    broken += report_missing("no case checks the gradient of its gradient", second, true);
     printf("%d cases over %d operations\n%d passed, %d failed\n", count, TU__OP_COUNT, count, broken);
     return broken != 0;
 }

@@ -1,8 +1,9 @@
-/* Every operation goes through a graph file: each case's graph, with its gradients, is written, read and written
- * again, to the same bytes and the same digest; and it satisfies the verifier and the printers.
+/* Checks graph files with every operation: the graph of each case, with gradients, is written, read and written
+ * again. Both files must be identical, and both graphs must have the same digest. Also runs the printers on each
+ * graph.
  *
  *     test_case_files                  checks all cases
- *     test_case_files FOLDER           also leaves one small graph file of each case there: seeds for the fuzzer
+ *     test_case_files FOLDER           also writes one small graph file per case to FOLDER: seeds for the fuzzer
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 static bool seen[TU__OP_COUNT];
 
-static int complain(const case_run *c, const char *what) {
+static int report_failure(const case_run *c, const char *what) {
     printf("FAIL %s, draw %d: %s: %s\n", c->entry->name, c->draws, what, tu_message());
     return 1;
 }
@@ -26,21 +27,21 @@ static void name_outputs(case_run *c) {
     }
 }
 
-/* 0 when a graph survives the file. */
-static int check_bytes(const case_run *c, const void *bytes, size_t size) {
+/* Reads the graph from `bytes` and writes it again; returns 0 if bytes and digest are the same. */
+static int check_round_trip(const case_run *c, const void *bytes, size_t size) {
     tu_graph *copy;
     void *again = NULL;
     size_t again_size;
     char digest[TU_DIGEST_TEXT], copy_digest[TU_DIGEST_TEXT];
-    if (tu_graph_read(bytes, size, &copy) != TU_OK) return complain(c, "cannot be read");
+    if (tu_graph_read(bytes, size, &copy) != TU_OK) return report_failure(c, "cannot be read");
     int failed = 0;
     if (tu_graph_write(copy, &again, &again_size) != TU_OK)
-        failed = complain(c, "cannot be written again");
+        failed = report_failure(c, "cannot be written again");
     else if (again_size != size || memcmp(again, bytes, size) != 0)
-        failed = complain(c, "other bytes the second time");
+        failed = report_failure(c, "the second file differs");
     else if (tu_graph_digest(c->graph, digest) != TU_OK || tu_graph_digest(copy, copy_digest) != TU_OK ||
              strcmp(digest, copy_digest) != 0)
-        failed = complain(c, "another digest");
+        failed = report_failure(c, "the digest differs");
     tu_bytes_free(again);
     tu_graph_free(copy);
     return failed;
@@ -49,25 +50,25 @@ static int check_bytes(const case_run *c, const void *bytes, size_t size) {
 static int check_prints(const case_run *c, FILE *sink) {
     for (int format = TU_GRAPH_TEXT; format <= TU_GRAPH_JSON; format++)
         if (tu_graph_print(c->graph, (tu_graph_format)format, sink) != TU_OK)
-            return complain(c, "cannot be printed");
-    if (tu_graph_summary(c->graph, sink) != TU_OK) return complain(c, "has no summary");
+            return report_failure(c, "cannot be printed");
+    if (tu_graph_summary(c->graph, sink) != TU_OK) return report_failure(c, "cannot be summarised");
     return 0;
 }
 
 static int check_graph(const case_run *c, FILE *sink) {
     void *bytes;
     size_t size;
-    if (tu_graph_write(c->graph, &bytes, &size) != TU_OK) return complain(c, "cannot be written");
-    int failed = check_bytes(c, bytes, size) || check_prints(c, sink);
+    if (tu_graph_write(c->graph, &bytes, &size) != TU_OK) return report_failure(c, "cannot be written");
+    int failed = check_round_trip(c, bytes, size) || check_prints(c, sink);
     tu_bytes_free(bytes);
     for (uint32_t i = 0; i < c->graph->node_count; i++) seen[c->graph->nodes[i]->op->code] = true;
     return failed;
 }
 
-static int leave_seed(const case_run *c, const char *folder) {
+static int write_seed(const case_run *c, const char *folder) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, c->entry->name);
-    return tu_graph_save(c->graph, path) == TU_OK ? 0 : complain(c, "cannot be saved");
+    return tu_graph_save(c->graph, path) == TU_OK ? 0 : report_failure(c, "cannot be saved");
 }
 
 int main(int argc, char **argv) {
@@ -78,7 +79,7 @@ int main(int argc, char **argv) {
         case_run *c = case_begin(e, TU_F32, 1);
         for (int broken = 0; !broken && case_draw(c); failed += broken) {
             name_outputs(c);
-            if (argc > 1 && c->draws == 1) broken = leave_seed(c, argv[1]);
+            if (argc > 1 && c->draws == 1) broken = write_seed(c, argv[1]);
             case_add_gradients(c);
             broken |= check_graph(c, sink);
         }
@@ -87,7 +88,7 @@ int main(int argc, char **argv) {
     fclose(sink);
     for (int i = 0; i < TU__OP_COUNT; i++) {
         if (seen[i]) continue;
-        printf("FAIL operation %s went through no file\n", tu__op_get((tu__opcode)i)->name);
+        printf("FAIL operation %s is in no case\n", tu__op_get((tu__opcode)i)->name);
         failed++;
     }
     printf("%d cases\n", cases);

@@ -1,7 +1,8 @@
-/* No attribute and no input that a file could hold upsets a shape rule: every node of every case is made again with
- * each of its attribute cells set to extreme numbers, and with each of its inputs replaced by every other value of its
- * graph. The rule refuses with a message, or accepts, and then all that works on types alone must work: the verifier
- * agrees, the costs are no negative numbers. Nothing is computed: shapes may be of any size. */
+/* Checks that shape rules handle any attributes and inputs that a graph file may contain. Every node of every case
+ * is created again with each attribute cell (8 bytes) set to extreme numbers, and with each input replaced by
+ * every other value of the graph. The shape rule must fail with a message that names the operation, or
+ * succeed; then the node's costs must not be negative, and its outputs must not be empty. Nothing is computed, so
+ * shapes may have any size. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,42 +18,44 @@ enum { MAX_INPUTS = 16, MAX_ATTRIBUTE_BYTES = 512 };
 static long tried, accepted, failures;
 static bool seen[TU__OP_COUNT];
 
-static void complain(const case_run *c, const tu__node *node, const char *what) {
+static void report_failure(const case_run *c, const tu__node *node, const char *what) {
     printf("FAIL %s: %s '%s': %s: %s\n", c->entry->name, node->op->name, node->name, what, tu_message());
     failures++;
 }
 
-/* A mistake sticks to a graph; here it is forgiven, since the next one is to be seen too. */
-static void forgive(tu_graph *graph) {
+/* Clears the graph's error. A graph keeps its first error and would ignore later calls. */
+static void clear_error(tu_graph *graph) {
     graph->status = TU_OK;
     graph->message[0] = '\0';
 }
 
+/* Creates a node like `like` with other attributes or inputs, and checks the result. */
 static void try_node(case_run *c, const tu__node *like, const void *attrs, const tu_value *inputs) {
     tu_graph *graph = c->graph;
-    tu_value made = tu__make(graph, &(tu__node_request){.op = like->op->code,
-                                                        .attrs = attrs,
-                                                        .inputs = inputs,
-                                                        .input_count = like->input_count,
-                                                        .custom = like->custom});
+    tu_value created = tu__make(graph, &(tu__node_request){.op = like->op->code,
+                                                           .attrs = attrs,
+                                                           .inputs = inputs,
+                                                           .input_count = like->input_count,
+                                                           .custom = like->custom});
     tried++;
     seen[like->op->code] = true;
-    if (!tu_ok(made)) {
+    if (!tu_ok(created)) {
         if (graph->status != TU_INVALID && graph->status != TU_UNSUPPORTED)
-            complain(c, like, "refused with the wrong status");
+            report_failure(c, like, "fails with the wrong status");
         if (!strstr(tu_message(), like->op->name))
-            complain(c, like, "the message does not name the operation");
-        forgive(graph);
+            report_failure(c, like, "the message does not name the operation");
+        clear_error(graph);
         return;
     }
     accepted++;
     tu_type in[MAX_INPUTS];
-    const tu__node *node = tu__node_of(made);
-    if (tu__node_flops(graph, node, in) < 0) complain(c, node, "negative costs");
-    if (tu__node_activation_bytes(node) < 0) complain(c, node, "negative bytes");
+    const tu__node *node = tu__node_of(created);
+    if (tu__node_flops(graph, node, in) < 0) report_failure(c, node, "the cost is negative");
+    if (tu__node_activation_bytes(node) < 0) report_failure(c, node, "the activation bytes are negative");
     for (uint32_t i = 0; i < node->output_count; i++)
-        if (tu_shape_elements(node->outputs[i].shape) < 1) complain(c, node, "an output without elements");
-    graph->node_count--; /* forgotten, so that the graph stays small; its name stays taken */
+        if (tu_shape_elements(node->outputs[i].shape) < 1)
+            report_failure(c, node, "an output without elements");
+    graph->node_count--; /* removes the node, to keep the graph small; its name stays in use */
 }
 
 static const int64_t extremes[] = {0,
@@ -81,14 +84,14 @@ static void vary_attributes(case_run *c, const tu__node *node, const tu_value *i
     for (uint32_t cell = 0; cell < node->op->attr_bytes / 8; cell++)
         for (size_t i = 0; i < sizeof extremes / sizeof *extremes + 4; i++) {
             const double numbers[] = {NAN, INFINITY, -INFINITY, 1e308};
-            size_t whole = sizeof extremes / sizeof *extremes;
+            size_t integers = sizeof extremes / sizeof *extremes;
             memcpy(attrs, node->attrs, node->op->attr_bytes);
-            memcpy(attrs + 8 * cell, i < whole ? (const void *)&extremes[i] : &numbers[i - whole], 8);
+            memcpy(attrs + 8 * cell, i < integers ? (const void *)&extremes[i] : &numbers[i - integers], 8);
             try_node(c, node, attrs, inputs);
         }
 }
 
-/* Two cells at once: sums and products of attributes overflow where one alone does not. */
+/* Sets two cells at once: sums and products of two attributes may overflow. */
 static void vary_pairs(case_run *c, const tu__node *node, const tu_value *inputs) {
     static const int64_t large[] = {-1, INT64_C(1) << 31, INT64_C(1) << 47, INT64_MAX, INT64_MIN};
     uint32_t cells = node->op->attr_bytes / 8;
@@ -114,7 +117,7 @@ static void vary_inputs(case_run *c, const tu__node *node, const tu_value *input
             }
 }
 
-/* Types that few cases have, for vary_inputs to offer. */
+/* Adds inputs of rare types and huge shapes, which vary_inputs() uses. */
 static void add_odd_values(tu_graph *graph) {
     tu_input(graph, "odd0", TU_F32, TU_SCALAR);
     tu_input(graph, "odd1", TU_BOOL, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1));
@@ -137,7 +140,8 @@ static void vary_case(case_run *c) {
         if (c->draws == 1) vary_pairs(c, node, inputs);
         vary_inputs(c, node, inputs, count);
     }
-    if (tu_graph_verify(c->graph) != TU_OK) complain(c, c->graph->nodes[0], "the graph is broken");
+    if (tu_graph_verify(c->graph) != TU_OK)
+        report_failure(c, c->graph->nodes[0], "the verifier rejects the graph");
 }
 
 int main(void) {

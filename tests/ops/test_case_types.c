@@ -1,19 +1,19 @@
-/* Every case in every float type on the reference device: the rules accept it, and the results are those of f64 up
- * to what the type can hold. */
+/* Runs every case in every float type on the reference device and compares the results with those in f64, up to the
+ * precision of the type. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/number.h"
 #include "ops/run_case.h"
 
-/* Errors of a composite of many operations add up: a generous number of units. Integers are not compared: a rounded
- * input may tip a comparison or an index. */
+/* The tolerance is wide, because the errors of a case's operations add up. Integer results are not compared: a
+ * rounded input may change the result of a comparison or an index. */
 static bool close_enough(case_run *c, int output, const double *exact, const double *got) {
     if (!tu_dtype_is_float(tu_value_dtype(c->outputs[output]))) return true;
     return results_agree(c, output, exact, got, c->entry->flags & CASE_LOOSE ? 2000 : 60);
 }
 
-/* The same draw in f64 and in `dtype`: both runs draw shapes and numbers from the same seed. */
+/* Runs the same draws in f64 and in `dtype`: both use the same seed, and so the same shapes and elements. */
 static bool check_type(const op_case *entry, tu_dtype dtype) {
     case_run *wide = case_begin(entry, TU_F64, 5), *narrow = case_begin(entry, dtype, 5);
     bool good = true;
@@ -21,7 +21,7 @@ static bool check_type(const op_case *entry, tu_dtype dtype) {
         case_draw(wide);
         case_draw(narrow);
         double *exact[CASE_MAX_OUTPUTS] = {0}, *got[CASE_MAX_OUTPUTS] = {0};
-        for (int i = 0; i < narrow->input_count; i++) { /* f64 computes with what the narrow type can hold */
+        for (int i = 0; i < narrow->input_count; i++) { /* round the f64 inputs to the narrow type */
             tu_type type = tu_value_type(narrow->inputs[i].value);
             tu__round_array(type.dtype, wide->inputs[i].data, tu_shape_elements(type.shape));
         }

@@ -1,4 +1,4 @@
-/* Every case on a device against the reference: the whole list, every float type, at least 50 random shapes each.
+/* Compares every case on a device with the reference device: every float type, 50 random draws each by default.
  *
  * test_devices DEVICES THREADS [CASE,CASE…|all [DRAWS]]      test_devices cpu 2 */
 #include <stdio.h>
@@ -10,29 +10,29 @@
 
 enum { DRAWS = 50 };
 
-typedef struct where {
+typedef struct settings {
     const char *devices;
     int threads, draws;
-} where;
+} settings;
 
-/* Roundings a result may be away: sums in another order, and functions good to a few units themselves. Half types
- * round once at the end as the reference does, but from f32. */
-static double units_for(const op_case *entry) {
+/* Returns the tolerance in machine epsilons. Devices sum in another order, and their functions have errors of a few
+ * epsilons. In half precision the reference rounds from f64 once, devices from f32. */
+static double tolerance_of(const op_case *entry) {
     return entry->flags & CASE_LOOSE ? 2000 : 64;
 }
 
-static bool check_draw(case_run *c, const where *w) {
+static bool check_draw(case_run *c, const settings *s) {
     double *expected[CASE_MAX_OUTPUTS] = {0}, *got[CASE_MAX_OUTPUTS] = {0};
-    bool good = case_evaluate(c, "ref", 1, expected) && case_evaluate(c, w->devices, w->threads, got);
+    bool good = case_evaluate(c, "ref", 1, expected) && case_evaluate(c, s->devices, s->threads, got);
     for (int i = 0; i < c->output_count; i++) {
-        good = good && results_agree(c, i, expected[i], got[i], units_for(c->entry));
+        good = good && results_agree(c, i, expected[i], got[i], tolerance_of(c->entry));
         free(expected[i]);
         free(got[i]);
     }
     return good;
 }
 
-/* The gradients of the case's float outputs take part as results of their own. */
+/* Adds the gradients of the case's float outputs to its results. */
 static void add_gradients(case_run *c) {
     tu_value wrt[CASE_MAX_INPUTS], gradients[CASE_MAX_INPUTS], total = {0};
     size_t count = 0;
@@ -47,29 +47,30 @@ static void add_gradients(case_run *c) {
     for (size_t i = 0; i < count && c->output_count < CASE_MAX_OUTPUTS; i++) case_output(c, gradients[i]);
 }
 
-static bool check_type(const op_case *entry, tu_dtype dtype, const where *w) {
+static bool check_type(const op_case *entry, tu_dtype dtype, const settings *s) {
     case_run *c = case_begin(entry, dtype, 21);
     bool good = true, narrow = dtype == TU_BF16 || dtype == TU_F16;
-    for (int draw = 0; draw < w->draws && good; draw++) {
-        if (c->draws >= CASE_DRAWS) c->draws = 1; /* beyond what covers the options: more shapes */
+    for (int draw = 0; draw < s->draws && good; draw++) {
+        if (c->draws >= CASE_DRAWS)
+            c->draws = 1; /* continue after the options are covered, for more shapes */
         case_draw(c);
         for (int i = 0; i < c->input_count; i++) {
             tu_type type = tu_value_type(c->inputs[i].value);
             tu__round_array(type.dtype, c->inputs[i].data, tu_shape_elements(type.shape));
         }
         if (!narrow && !(entry->flags & CASE_NO_GRADIENT)) add_gradients(c);
-        good = tu_graph_status(c->graph) == TU_OK && check_draw(c, w);
+        good = tu_graph_status(c->graph) == TU_OK && check_draw(c, s);
     }
     case_end(c);
     return good;
 }
 
-/* Functions of the user's own run in the host's memory: a GPU refuses them, and programs place them elsewhere. */
-static bool is_offered(const op_case *entry, const where *w) {
-    return !(entry->flags & CASE_ON_HOST) || strncmp(w->devices, "gpu", 3) != 0;
+/* Custom operations run in host memory: GPUs do not support them. */
+static bool is_supported(const op_case *entry, const settings *s) {
+    return !(entry->flags & CASE_ON_HOST) || strncmp(s->devices, "gpu", 3) != 0;
 }
 
-/* Whether a name is one of a list with commas between. */
+/* True if a comma-separated list contains the name. */
 static bool is_listed(const char *list, const char *name) {
     for (size_t length = strlen(name); list; list = strchr(list, ',')) {
         list += *list == ',';
@@ -81,14 +82,14 @@ static bool is_listed(const char *list, const char *name) {
 int main(int argc, char **argv) {
     static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
     if (argc < 3) return 2;
-    const where w = {argv[1], atoi(argv[2]), argc > 4 ? atoi(argv[4]) : DRAWS};
+    const settings s = {argv[1], atoi(argv[2]), argc > 4 ? atoi(argv[4]) : DRAWS};
     const char *only = argc > 3 && strcmp(argv[3], "all") != 0 ? argv[3] : NULL;
     int passed = 0, failed = 0;
     for (const op_case *e = case_first(); e; e = e->next) {
-        if ((only && !is_listed(only, e->name)) || !is_offered(e, &w)) continue;
+        if ((only && !is_listed(only, e->name)) || !is_supported(e, &s)) continue;
         for (int i = 0; i < 4; i++) {
             if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_HALF) continue;
-            if (check_type(e, types[i], &w))
+            if (check_type(e, types[i], &s))
                 passed++;
             else
                 failed++;

@@ -1,6 +1,9 @@
-/* Every operation's gradient, and the gradient's gradient, against central differences, over the whole case list.
+/* Compares the first and second derivatives of every case with central differences.
  *
- * test_gradients [SHARD SHARDS]: the cases are dealt out so that several processes can share them. */
+ *     test_gradients                  checks all cases
+ *     test_gradients CASE             checks one case
+ *     test_gradients INDEX COUNT      checks every COUNT-th case, from case INDEX: for several processes in parallel
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +48,7 @@ static bool check_case(const op_case *entry) {
         }
     }
     if (good && case_missing_pair(c)) {
-        printf("FAIL %s: after %d draws the pair %s was never seen\n", entry->name, c->draws,
+        printf("FAIL %s: after %d draws the pair %s has not occurred\n", entry->name, c->draws,
                case_missing_pair(c));
         good = false;
     }

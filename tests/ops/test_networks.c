@@ -1,5 +1,5 @@
-/* Gradients of whole networks against central differences: the built-in models, cut down in size, and a transformer
- * block built from the operations; by every trainable variable, first and second order. */
+/* Compares the first and second derivatives of networks with central differences, with respect to every trainable
+ * variable: small versions of three built-in models, and a transformer block built from operations. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,14 +7,14 @@
 
 #include "ops/check_gradients.h"
 
-enum { MOST = 256 };
+enum { MAX_INPUTS = 256 };
 
 typedef struct network {
     tu_graph *graph;
     size_t input_count;
-    tu_value inputs[MOST];
-    double *data[MOST];
-    bool differentiable[MOST];
+    tu_value inputs[MAX_INPUTS];
+    double *data[MAX_INPUTS];
+    bool differentiable[MAX_INPUTS];
 } network;
 
 static double noise(uint64_t *state) {
@@ -22,16 +22,17 @@ static double noise(uint64_t *state) {
     return (double)(int64_t)*state * 0x1p-63;
 }
 
-static void add(network *n, tu_value value, bool differentiable) {
+static void add_input(network *n, tu_value value, bool differentiable) {
     n->inputs[n->input_count] = value;
     n->differentiable[n->input_count] = differentiable;
     n->data[n->input_count++] = calloc((size_t)tu_shape_elements(tu_value_shape(value)), sizeof(double));
 }
 
-/* Every trainable variable, at its initial value: biases are moved off zero, where ReLU has its kink. */
+/* Adds every trainable variable with its initial value plus noise: ReLU is not differentiable at zero, where biases
+ * start. */
 static void add_variables(network *n) {
-    tu_value variables[MOST];
-    size_t count = tu_trainable(n->graph, MOST, variables);
+    tu_value variables[MAX_INPUTS];
+    size_t count = tu_trainable(n->graph, MAX_INPUTS, variables);
     tu_state *state = NULL;
     uint64_t random = 99;
     if (tu_state_new(n->graph, &state, .seed = 11) != TU_OK) {
@@ -39,7 +40,7 @@ static void add_variables(network *n) {
         exit(1);
     }
     for (size_t i = 0; i < count; i++) {
-        add(n, variables[i], true);
+        add_input(n, variables[i], true);
         double *data = n->data[n->input_count - 1];
         int64_t elements = tu_shape_elements(tu_value_shape(variables[i]));
         tu_state_get(state, tu_value_name(variables[i]), data, (size_t)elements * sizeof(double));
@@ -48,18 +49,19 @@ static void add_variables(network *n) {
     tu_state_free(state);
 }
 
-static void fill_images(network *n, tu_value images, tu_value labels, int64_t classes) {
+/* Adds the images and labels with random pixels. */
+static void add_images(network *n, tu_value images, tu_value labels, int64_t classes) {
     uint64_t random = 5;
-    add(n, images, false);
+    add_input(n, images, false);
     double *pixels = n->data[n->input_count - 1];
     for (int64_t i = 0; i < tu_shape_elements(tu_value_shape(images)); i++) pixels[i] = noise(&random);
-    add(n, labels, false);
+    add_input(n, labels, false);
     double *numbers = n->data[n->input_count - 1];
     for (int64_t i = 0; i < tu_shape_elements(tu_value_shape(labels)); i++)
         numbers[i] = (double)(i * 3 % classes);
 }
 
-static int check(const char *name, network *n, tu_value loss, int order) {
+static int check_network(const char *name, network *n, tu_value loss, int order) {
     gradient_check c = {.graph = n->graph,
                         .input_count = n->input_count,
                         .inputs = n->inputs,
@@ -68,7 +70,7 @@ static int check(const char *name, network *n, tu_value loss, int order) {
                         .output_count = 1,
                         .outputs = &loss,
                         .order = order,
-                        /* Small, so that no ReLU or maximum changes sides on the way. */
+                        /* Small, so that no ReLU or maximum switches within the step. */
                         .step = 5e-6,
                         .elements = 3,
                         .seed = 17};
@@ -88,9 +90,9 @@ static int check_model(const char *name, int order, const tu_model_options *opti
         tu_graph_free(n.graph);
         return 1;
     }
-    fill_images(&n, model.images, model.labels, options->classes);
+    add_images(&n, model.images, model.labels, options->classes);
     add_variables(&n);
-    return check(name, &n, model.loss, order);
+    return check_network(name, &n, model.loss, order);
 }
 
 /* x [b,t,d] -> [b,h,t,d/h] */
@@ -112,8 +114,8 @@ static tu_value attention(tu_value x, int64_t heads) {
     return tu_dense(tu_reshape(mixed, s), .units = d, .name = "out");
 }
 
-/* Token embedding, one pre-norm block (attention and a GELU perceptron), logits, cross-entropy; dropout inside a
- * recomputed block, so that both are seen together. */
+/* Token embedding, one pre-norm block (attention and an MLP with GELU), logits, cross-entropy. The block is
+ * recomputed in the backward pass and contains dropout, whose mask must be the same both times. */
 static int check_transformer(void) {
     enum { BATCH = 2, TOKENS = 5, WIDTH = 8, VOCABULARY = 11 };
     network n = {0};
@@ -134,14 +136,14 @@ static int check_transformer(void) {
     tu_value logits =
         tu_dense(tu_layer_norm(x, .name = "final"), .units = VOCABULARY, .no_bias = true, .name = "logits");
     tu_value loss = tu_mean(tu_cross_entropy(logits, labels, .smoothing = 0.1));
-    add(&n, tokens, false);
-    add(&n, labels, false);
+    add_input(&n, tokens, false);
+    add_input(&n, labels, false);
     for (int i = 0; i < BATCH * TOKENS; i++) {
         n.data[0][i] = i * 7 % VOCABULARY;
         n.data[1][i] = i * 5 % VOCABULARY;
     }
     add_variables(&n);
-    return check("transformer", &n, loss, 2);
+    return check_network("transformer", &n, loss, 2);
 }
 
 int main(void) {

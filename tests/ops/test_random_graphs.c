@@ -1,42 +1,42 @@
-/* Random graphs on random placements: the same results as on one device.
+/* Checks that random graphs with random placements compute the same as on one device.
  *
- * Each graph is built twice from one seed: once for a single device, once with every node put on a random one of
- * several, some left to the engine, some colocated, some made to wait for others that they do not read. Devices of one
- * kind and width must agree in every bit; the reference among them gives another rounding, and then a tolerance holds. The
- * devices "shy" are the CPU's, but do not take some operations, which then must go elsewhere. On null devices the program is
- * planned and run for its order alone. */
+ * Each graph is built twice from one seed: once for a single device, once with most nodes assigned to random
+ * devices; the engine places the others. Some nodes are colocated, some have control dependencies. Devices of one
+ * kind must agree in every bit; results of different kinds are compared with a tolerance. The device kind
+ * "limited" is a CPU that does not support some operations, which the engine must place elsewhere. Null devices
+ * compute nothing: with them the test checks only that the program is planned and runs to its end. */
 #include "ops/random_graph.h"
 
 #include "device/device.h"
 
 enum { MAX_VALUES = 256, ROWS = 6, COLUMNS = 8, MAX_FETCHES = 12 };
 
-typedef struct maker {
+typedef struct model {
     tu_graph *graph;
     uint64_t random;
     tu_value values[MAX_VALUES]; /* all f32 [ROWS, COLUMNS] */
     int count;
     tu_value fetches[MAX_FETCHES];
     int fetch_count;
-} maker;
+} model;
 
-static tu_value any(maker *m) {
+static tu_value any_value(model *m) {
     return pick_value(&m->random, m->values, m->count);
 }
 
-static void push(maker *m, tu_value value) {
+static void push(model *m, tu_value value) {
     if (m->count < MAX_VALUES) m->values[m->count++] = value;
 }
 
-static tu_value weights(maker *m, const char *name, tu_shape shape) {
+static tu_value weights(model *m, const char *name, tu_shape shape) {
     return tu_variable(m->graph, name, TU_F32, shape, .init = {.kind = TU_INIT_UNIFORM, .a = -0.4, .b = 0.4});
 }
 
-/* One more operation over values there are; results stay around one in size. */
-static void grow(maker *m, int index) {
+/* Adds one random operation on existing values. The magnitude of results stays near one. */
+static void add_operation(model *m, int index) {
     char name[32];
     snprintf(name, sizeof name, "w%d", index);
-    tu_value x = any(m), y = any(m);
+    tu_value x = any_value(m), y = any_value(m);
     switch (draw(&m->random, 14)) {
     case 0: push(m, tu_tanh(tu_add(x, y))); break;
     case 1: push(m, tu_mul(x, tu_sigmoid(y))); break;
@@ -62,28 +62,28 @@ static void grow(maker *m, int index) {
         push(m, tu_tanh(tu_reshape(tu_convolve(image, f), TU_SHAPE(ROWS, COLUMNS))));
         break;
     }
-    /* Continuous where the two meet: devices of two kinds may decide a close call differently. */
+    /* Continuous at x = y, because devices of two kinds may round differently and select another branch. */
     default: push(m, tu_select(tu_greater(x, y), x, tu_add(tu_scale(x, 0.5), tu_scale(y, 0.5)))); break;
     }
 }
 
-static void fetch(maker *m, tu_value value) {
+static void fetch(model *m, tu_value value) {
     if (m->fetch_count < MAX_FETCHES) m->fetches[m->fetch_count++] = value;
 }
 
-/* Operations, then gradients of a loss by some variables, and updates of these. */
-static bool make_graph(maker *m, uint64_t seed) {
+/* Builds random operations, the gradients of a loss with respect to the variables, and updates of these. */
+static bool build_graph(model *m, uint64_t seed) {
     m->random = seed;
     if (tu_graph_new(&m->graph) != TU_OK) return false;
     push(m, tu_batch_input(m->graph, "a", TU_F32, TU_SHAPE(ROWS, COLUMNS)));
     push(m, tu_input(m->graph, "b", TU_F32, TU_SHAPE(ROWS, COLUMNS)));
     int operations = 3 + (int)draw(&m->random, 30);
-    for (int i = 0; i < operations; i++) grow(m, i);
-    for (int i = 0; i < 3; i++) fetch(m, any(m));
+    for (int i = 0; i < operations; i++) add_operation(m, i);
+    for (int i = 0; i < 3; i++) fetch(m, any_value(m));
     tu_value variables[64], gradients[64];
     size_t count = tu_trainable(m->graph, 64, variables);
     if (count > 64) count = 64;
-    tu_value loss = tu_mean(tu_square(tu_add(any(m), any(m))));
+    tu_value loss = tu_mean(tu_square(tu_add(any_value(m), any_value(m))));
     fetch(m, loss);
     if (draw(&m->random, 4) && count) {
         tu_gradients(loss, count, variables, gradients);
@@ -95,7 +95,7 @@ static bool make_graph(maker *m, uint64_t seed) {
     return tu_graph_status(m->graph) == TU_OK;
 }
 
-static bool run(maker *m, const char *devices, outcome *o) {
+static bool run(model *m, const char *devices, outcome *o) {
     float a[ROWS * COLUMNS], b[ROWS * COLUMNS];
     uint64_t random = 77;
     for (int i = 0; i < ROWS * COLUMNS; i++) {
@@ -111,11 +111,12 @@ static bool run(maker *m, const char *devices, outcome *o) {
 /* ---- Placements ---- */
 
 typedef struct placement {
-    const char *list;
+    const char *devices;
     int count;
     const char *names[5];
-    const char *alone; /* the one device to compare with */
-    bool bits, computes;
+    const char *single; /* the one device to compare with */
+    bool bit_identical;
+    bool computes; /* false: null devices, whose results are not compared */
 } placement;
 
 static const placement placements[] = {
@@ -125,20 +126,20 @@ static const placement placements[] = {
     {"ref,cpu:0/2", 3, {"ref:0", "cpu:0.0", "cpu:0.1"}, "ref", false, true},
     {"ref,cpu:0/3", 4, {"ref:0", "cpu:0.0", "cpu:0.1", "cpu:0.2"}, "ref", false, true},
     {"null:0-3", 4, {"null:0", "null:1", "null:2", "null:3"}, NULL, false, false},
-    {"shy:0/2,cpu:0", 3, {"shy:0.0", "shy:0.1", "cpu:0"}, "cpu:0", true, true},
-    {"cpu:0.0/2,shy:0.1/2", 2, {"cpu:0.0", "shy:0.1"}, "cpu:0", true, true},
+    {"limited:0/2,cpu:0", 3, {"limited:0.0", "limited:0.1", "cpu:0"}, "cpu:0", true, true},
+    {"cpu:0.0/2,limited:0.1/2", 2, {"cpu:0.0", "limited:0.1"}, "cpu:0", true, true},
     {"gpu:0/2,cpu:0", 3, {"gpu:0.0", "gpu:0.1", "cpu:0"}, "cpu:0", false, true},
     {"cpu:0/2,gpu:0", 3, {"cpu:0.0", "cpu:0.1", "gpu:0"}, "cpu:0", false, true},
 };
 enum { PLACEMENTS = sizeof placements / sizeof *placements };
 
-static const placement *pick(uint64_t seed) {
+static const placement *pick_placement(uint64_t seed) {
     for (size_t i = seed % PLACEMENTS;; i = (i + 1) % PLACEMENTS)
-        if (is_for_this_run(placements[i].list)) return &placements[i];
+        if (is_for_this_run(placements[i].devices)) return &placements[i];
 }
 
-/* Some values wait for earlier ones, and some are put together. */
-static void bind(maker *m, uint64_t *random) {
+/* Adds random control dependencies and colocations. */
+static void add_constraints(model *m, uint64_t *random) {
     uint32_t nodes = m->graph->node_count;
     for (uint64_t i = draw(random, 6); i > 0; i--) {
         tu_value a = tu__value(m->graph, (uint32_t)draw(random, nodes), 0);
@@ -152,56 +153,57 @@ static void bind(maker *m, uint64_t *random) {
     }
 }
 
-/* A device for most nodes, the same for all of a group. */
-static void scatter(maker *m, const placement *p, uint64_t seed) {
+/* Assigns a random device to most nodes, the same to all nodes of a colocation group. */
+static void assign_devices(model *m, const placement *p, uint64_t seed) {
     uint64_t random = seed ^ 0x5bd1e995;
-    bind(m, &random);
+    add_constraints(m, &random);
     for (uint32_t i = 0; i < m->graph->node_count; i++) {
         tu__node *node = m->graph->nodes[i];
-        uint64_t at = draw(&random, (uint64_t)p->count + 1); /* one too many: left to the engine */
+        uint64_t at = draw(&random, (uint64_t)p->count + 1); /* p->count: the engine places it */
         if (node->group) at = node->group % (uint64_t)p->count;
         node->device = at < (uint64_t)p->count ? p->names[at] : NULL;
     }
 }
 
-/* ---- Devices that do not take everything ---- */
+/* ---- A device that does not support every operation ---- */
 
-static tu_status shy_supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
+static tu_status limited_cpu_supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
     (void)device;
-    static const char *const refused[] = {"softmax", "matmul", "random", "concat", "tanh"};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (strcmp(tu_node_operation(graph, node), refused[i]) == 0)
-            return tu_fail(TU_UNSUPPORTED, "it is shy of %s", refused[i]);
+    static const char *const unsupported[] = {"softmax", "matmul", "random", "concat", "tanh"};
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (strcmp(tu_node_operation(graph, node), unsupported[i]) == 0)
+            return tu_fail(TU_UNSUPPORTED, "a limited CPU does not support %s", unsupported[i]);
     return TU_OK;
 }
 
-static bool add_shy_device(void) {
-    static tu_device_api shy;
-    shy = tu__cpu_api;
-    shy.kind = "shy";
-    shy.supports = shy_supports;
-    return tu__device_kind_add(&shy) == TU_OK;
+static bool add_limited_cpu(void) {
+    static tu_device_api api;
+    api = tu__cpu_api;
+    api.kind = "limited";
+    api.supports = limited_cpu_supports;
+    return tu__device_kind_add(&api) == TU_OK;
 }
 
 static bool check_graph(uint64_t seed) {
-    const placement *p = pick(seed);
-    maker one = {0}, many = {0};
-    outcome alone = {0}, together = {0};
-    bool good = make_graph(&one, seed) && make_graph(&many, seed);
+    const placement *p = pick_placement(seed);
+    model single = {0}, several = {0};
+    outcome single_outcome = {0}, several_outcome = {0};
+    bool good = build_graph(&single, seed) && build_graph(&several, seed);
     if (!good) printf("     %s\n", tu_message());
-    if (good) scatter(&many, p, seed);
-    good = good && run(&many, p->list, &together);
+    if (good) assign_devices(&several, p, seed);
+    good = good && run(&several, p->devices, &several_outcome);
     if (good && p->computes)
-        good = run(&one, p->alone, &alone) &&
-               same_outcome(one.fetches, (size_t)one.fetch_count, &alone, &together, p->bits ? 0 : 2e-4);
-    if (!good) printf("FAIL graph %llu on %s\n", (unsigned long long)seed, p->list);
-    free(alone.numbers);
-    free(together.numbers);
-    tu_graph_free(one.graph);
-    tu_graph_free(many.graph);
+        good = run(&single, p->single, &single_outcome) &&
+               outcomes_agree(single.fetches, (size_t)single.fetch_count, &single_outcome, &several_outcome,
+                              p->bit_identical ? 0 : 2e-4);
+    if (!good) printf("FAIL graph %llu on %s\n", (unsigned long long)seed, p->devices);
+    free(single_outcome.numbers);
+    free(several_outcome.numbers);
+    tu_graph_free(single.graph);
+    tu_graph_free(several.graph);
     return good;
 }
 
 int main(int argc, char **argv) {
-    return add_shy_device() ? check_graphs(argc, argv, check_graph) : 1;
+    return add_limited_cpu() ? check_graphs(argc, argv, check_graph) : 1;
 }

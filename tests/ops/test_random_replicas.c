@@ -1,40 +1,41 @@
-/* Random networks on random numbers of replicas: the same results as on one device.
+/* Checks that random networks compute the same on several replicas as on one device.
  *
- * Each graph is built from a seed over a batch of random size: operations on samples, sums over them that go back into
- * them, batch-norm, draws for samples and for the step, whole values with a row for each sample, gradients and updates.
- * It is run on one device, and shared between several; in f64, so that what differs is the order of sums alone. With fixed
- * parts (invariant) the bits must be the same on every number of devices. On null devices the program is planned
- * and run for its order alone. */
+ * Each graph is built from a seed, with a random batch size: operations per sample, sums over samples that are
+ * used per sample again, batch-norm, random numbers per sample and per step, replicated values with one row per
+ * sample, gradients and updates. It runs on one device and on several, in f64, so that only the order of sums
+ * differs. With .invariant = N, which divides the batch into N fixed shards, results must be bit-identical on any
+ * number of devices. Null devices compute nothing: with them the test checks only that the program is planned and
+ * runs to its end. */
 #include "ops/random_graph.h"
 
 enum { MAX_VALUES = 128, COLUMNS = 8, MAX_ROWS = 12, MAX_FETCHES = 12, MAX_VARIABLES = 64 };
 
-typedef struct rule {
+typedef struct model {
     tu_graph *graph;
     uint64_t random;
     int64_t rows;
-    tu_value samples[MAX_VALUES]; /* [rows, COLUMNS], mostly cut */
-    tu_value wholes[MAX_VALUES];  /* [COLUMNS], which hang on samples through sums alone */
-    int sample_count, whole_count;
+    tu_value samples[MAX_VALUES];    /* [rows, COLUMNS], mostly sharded */
+    tu_value replicated[MAX_VALUES]; /* [COLUMNS], replicated: depend on samples only through sums */
+    int sample_count, replicated_count;
     tu_value classes;
     tu_value fetches[MAX_FETCHES];
     int fetch_count;
-} rule;
+} model;
 
-static tu_value any_samples(rule *m) {
+static tu_value any_samples(model *m) {
     return pick_value(&m->random, m->samples, m->sample_count);
 }
-static tu_value any_whole(rule *m) {
-    return pick_value(&m->random, m->wholes, m->whole_count);
+static tu_value any_replicated(model *m) {
+    return pick_value(&m->random, m->replicated, m->replicated_count);
 }
-static void push(rule *m, tu_value value) {
+static void push_samples(model *m, tu_value value) {
     if (m->sample_count < MAX_VALUES) m->samples[m->sample_count++] = value;
 }
-static void push_whole(rule *m, tu_value value) {
-    if (m->whole_count < MAX_VALUES) m->wholes[m->whole_count++] = value;
+static void push_replicated(model *m, tu_value value) {
+    if (m->replicated_count < MAX_VALUES) m->replicated[m->replicated_count++] = value;
 }
 
-static tu_value weights(rule *m, int index, tu_shape shape) {
+static tu_value weights(model *m, int index, tu_shape shape) {
     char name[24];
     snprintf(name, sizeof name, "w%d", index);
     return tu_variable(m->graph, name, TU_F64, shape, .init = {.kind = TU_INIT_UNIFORM, .a = -0.4, .b = 0.4});
@@ -44,99 +45,102 @@ static tu_value mean_of_rows(tu_value x) {
     return tu_mean(x, .axes = TU_AXES(0));
 }
 
-/* Samples as images, through a convolution and back. */
-static tu_value convolved(rule *m, int index, tu_value x) {
+/* Reshapes the samples to images, convolves them and reshapes them back. */
+static tu_value convolve_samples(model *m, int index, tu_value x) {
     tu_value images = tu_reshape(x, TU_SHAPE(m->rows, 2, 2, COLUMNS / 4));
     tu_value y = tu_convolve(images, weights(m, index, TU_SHAPE(COLUMNS / 4, 3, 3, COLUMNS / 4)));
     return tu_tanh(tu_reshape(y, TU_SHAPE(m->rows, COLUMNS)));
 }
 
-static tu_value normalized(int index, tu_value x) {
+static tu_value batch_normalize(int index, tu_value x) {
     char name[24];
     snprintf(name, sizeof name, "norm%d", index);
     return tu_batch_norm(x, .name = name, .epsilon = 0.1);
 }
 
-static tu_value picked(rule *m, int index) {
+static tu_value gather_by_class(model *m, int index) {
     tu_value table = weights(m, index, TU_SHAPE(5, COLUMNS));
     return tu_gather(table, m->classes, 0);
 }
 
-static tu_value joined(tu_value x, tu_value y) {
+static tu_value join_halves(tu_value x, tu_value y) {
     tu_value halves[] = {tu_slice(x, 1, 0, COLUMNS / 2, 1), tu_slice(y, 1, COLUMNS / 2, TU_END, 1)};
     return tu_concat(halves, 2, 1);
 }
 
-/* Two rows for each sample, then one again. */
-static tu_value doubled_rows(rule *m, tu_value x) {
+/* Reshapes to two rows per sample, and back to one. */
+static tu_value softmax_of_half_rows(model *m, tu_value x) {
     tu_value rows = tu_reshape(x, TU_SHAPE(2 * m->rows, COLUMNS / 2));
     return tu_reshape(tu_softmax(rows, 1), TU_SHAPE(m->rows, COLUMNS));
 }
 
-static tu_value noise(rule *m, bool per_sample) {
+static tu_value noise(model *m, bool per_sample) {
     return tu_random_uniform(m->graph, TU_F64, TU_SHAPE(m->rows, COLUMNS), -0.5, 0.5,
                              .per_sample = per_sample);
 }
 
-/* One more operation over values there are; results stay around one in size. */
-static void grow(rule *m, int index) {
-    tu_value x = any_samples(m), y = any_samples(m), w = any_whole(m);
+/* Adds one random operation on existing values. The magnitude of results stays near one. */
+static void add_operation(model *m, int index) {
+    tu_value x = any_samples(m), y = any_samples(m), w = any_replicated(m);
     switch (draw(&m->random, 20)) {
-    case 0: push(m, tu_tanh(tu_add(x, y))); break;
-    case 1: push(m, tu_mul(x, tu_sigmoid(y))); break;
-    case 2: push(m, tu_maximum(x, tu_scale(y, 0.5))); break;
-    case 3: push(m, tu_tanh(tu_matmul(x, weights(m, index, TU_SHAPE(COLUMNS, COLUMNS))))); break;
+    case 0: push_samples(m, tu_tanh(tu_add(x, y))); break;
+    case 1: push_samples(m, tu_mul(x, tu_sigmoid(y))); break;
+    case 2: push_samples(m, tu_maximum(x, tu_scale(y, 0.5))); break;
+    case 3: push_samples(m, tu_tanh(tu_matmul(x, weights(m, index, TU_SHAPE(COLUMNS, COLUMNS))))); break;
     case 4:
-        push(m, tu_tanh(tu_matmul(x, weights(m, index, TU_SHAPE(COLUMNS, COLUMNS)), .transpose_b = true)));
+        push_samples(
+            m, tu_tanh(tu_matmul(x, weights(m, index, TU_SHAPE(COLUMNS, COLUMNS)), .transpose_b = true)));
         break;
-    case 5: push(m, tu_add(x, w)); break;
-    case 6: push(m, tu_softmax(x, 1)); break;
-    case 7: push(m, tu_sub(x, tu_mean(x, .axes = TU_AXES(1), .keep = true))); break;
-    case 8: push_whole(m, tu_tanh(tu_add(mean_of_rows(x), w))); break;
-    case 9: push_whole(m, tu_tanh(tu_scale(tu_sum(tu_mul(x, y), .axes = TU_AXES(0)), 0.2))); break;
-    case 10: push(m, joined(x, y)); break;
-    case 11: push(m, tu_dropout(x, 0.25)); break;
-    case 12: push(m, tu_transpose(tu_tanh(tu_add(tu_transpose(x), tu_transpose(y))))); break;
-    case 13: push(m, convolved(m, index, x)); break;
-    case 14: push(m, normalized(index, x)); break;
-    case 15: push(m, tu_add(x, picked(m, index))); break;
-    case 16: push(m, tu_mul(x, doubled_rows(m, y))); break;
-    case 17: push(m, tu_mul(x, noise(m, draw(&m->random, 2)))); break;
-    case 18: push(m, tu_add(tu_scale(x, 0.5), tu_broadcast(tu_tanh(w), TU_SHAPE(m->rows, COLUMNS)))); break;
-    default: push_whole(m, tu_tanh(tu_mul(w, weights(m, index, TU_SHAPE(COLUMNS))))); break;
+    case 5: push_samples(m, tu_add(x, w)); break;
+    case 6: push_samples(m, tu_softmax(x, 1)); break;
+    case 7: push_samples(m, tu_sub(x, tu_mean(x, .axes = TU_AXES(1), .keep = true))); break;
+    case 8: push_replicated(m, tu_tanh(tu_add(mean_of_rows(x), w))); break;
+    case 9: push_replicated(m, tu_tanh(tu_scale(tu_sum(tu_mul(x, y), .axes = TU_AXES(0)), 0.2))); break;
+    case 10: push_samples(m, join_halves(x, y)); break;
+    case 11: push_samples(m, tu_dropout(x, 0.25)); break;
+    case 12: push_samples(m, tu_transpose(tu_tanh(tu_add(tu_transpose(x), tu_transpose(y))))); break;
+    case 13: push_samples(m, convolve_samples(m, index, x)); break;
+    case 14: push_samples(m, batch_normalize(index, x)); break;
+    case 15: push_samples(m, tu_add(x, gather_by_class(m, index))); break;
+    case 16: push_samples(m, tu_mul(x, softmax_of_half_rows(m, y))); break;
+    case 17: push_samples(m, tu_mul(x, noise(m, draw(&m->random, 2)))); break;
+    case 18:
+        push_samples(m, tu_add(tu_scale(x, 0.5), tu_broadcast(tu_tanh(w), TU_SHAPE(m->rows, COLUMNS))));
+        break;
+    default: push_replicated(m, tu_tanh(tu_mul(w, weights(m, index, TU_SHAPE(COLUMNS))))); break;
     }
 }
 
-static void fetch(rule *m, tu_value value) {
+static void fetch(model *m, tu_value value) {
     if (m->fetch_count < MAX_FETCHES) m->fetches[m->fetch_count++] = value;
 }
 
-/* Some values wait for earlier ones, and some are put together. */
-static void bind(rule *m) {
+/* Adds random control dependencies and colocations. */
+static void add_constraints(model *m) {
     for (uint64_t i = draw(&m->random, 4); i > 0; i--) {
-        tu_value a = any_samples(m), b = draw(&m->random, 2) ? any_samples(m) : any_whole(m);
+        tu_value a = any_samples(m), b = draw(&m->random, 2) ? any_samples(m) : any_replicated(m);
         tu_value late = a.node > b.node ? a : b, early = a.node > b.node ? b : a;
         if (a.node != b.node && tu__node_is_computed(tu__node_of(late))) tu_after(late, early);
         if (draw(&m->random, 2)) tu_colocate(a, b);
     }
 }
 
-/* Operations, then gradients of a loss by all variables, and updates of these. */
-static bool make_graph(rule *m, uint64_t seed) {
+/* Builds random operations, the gradients of a loss with respect to all variables, and updates of these. */
+static bool build_graph(model *m, uint64_t seed) {
     m->random = seed;
     m->rows = 4 + (int64_t)draw(&m->random, MAX_ROWS - 3);
     if (tu_graph_new(&m->graph) != TU_OK) return false;
-    push(m, tu_batch_input(m->graph, "a", TU_F64, TU_SHAPE(m->rows, COLUMNS)));
-    push(m,
-         tu_input(m->graph, "b", TU_F64, TU_SHAPE(m->rows, COLUMNS))); /* whole, with a row for each sample */
+    push_samples(m, tu_batch_input(m->graph, "a", TU_F64, TU_SHAPE(m->rows, COLUMNS)));
+    push_samples(
+        m, tu_input(m->graph, "b", TU_F64, TU_SHAPE(m->rows, COLUMNS))); /* replicated, one row per sample */
     m->classes = tu_batch_input(m->graph, "classes", TU_I32, TU_SHAPE(m->rows));
-    push_whole(m, weights(m, 1000, TU_SHAPE(COLUMNS)));
+    push_replicated(m, weights(m, 1000, TU_SHAPE(COLUMNS)));
     int operations = 3 + (int)draw(&m->random, 25);
-    for (int i = 0; i < operations; i++) grow(m, i);
-    bind(m);
+    for (int i = 0; i < operations; i++) add_operation(m, i);
+    add_constraints(m);
     for (int i = 0; i < 3; i++) fetch(m, any_samples(m));
-    fetch(m, any_whole(m));
-    tu_value loss = tu_mean(tu_square(tu_add(tu_mul(any_samples(m), m->samples[0]), any_whole(m))));
+    fetch(m, any_replicated(m));
+    tu_value loss = tu_mean(tu_square(tu_add(tu_mul(any_samples(m), m->samples[0]), any_replicated(m))));
     fetch(m, loss);
     tu_value variables[MAX_VARIABLES], gradients[MAX_VARIABLES];
     size_t count = tu_trainable(m->graph, MAX_VARIABLES, variables);
@@ -148,30 +152,30 @@ static bool make_graph(rule *m, uint64_t seed) {
     return tu_graph_status(m->graph) == TU_OK;
 }
 
-static bool run(rule *m, tu_compile_options how, outcome *o) {
+static bool run(model *m, tu_compile_options how, outcome *o) {
     double data[2][MAX_ROWS * COLUMNS];
     int32_t classes[MAX_ROWS];
     uint64_t random = 77;
     for (int i = 0; i < MAX_ROWS * COLUMNS; i++)
         for (int k = 0; k < 2; k++) data[k][i] = (double)draw(&random, 1000) / 500 - 1;
-    for (int i = 0; i < MAX_ROWS; i++) classes[i] = (int32_t)draw(&random, 6) - 1; /* some are outside */
+    for (int i = 0; i < MAX_ROWS; i++) classes[i] = (int32_t)draw(&random, 6) - 1; /* some are out of range */
     const tu_feed feeds[] = {{m->samples[0], data[0]}, {m->samples[1], data[1]}, {m->classes, classes}};
     how.fetch = m->fetches;
     how.fetch_count = (size_t)m->fetch_count;
     return run_graph(m->graph, &how, 3, feeds, o);
 }
 
-/* ---- Arrangements ---- */
+/* ---- Device configurations ---- */
 
-typedef struct arrangement {
+typedef struct configuration {
     const char *devices, *strategy;
     int invariant;
-} arrangement;
+} configuration;
 
 typedef struct comparison {
-    arrangement one, many;
-    bool computes;
-    double tolerance; /* 0: the same bits */
+    configuration single, several;
+    bool computes;    /* false: null devices, whose results are not compared */
+    double tolerance; /* 0: bit-identical */
 } comparison;
 
 static const comparison comparisons[] = {
@@ -191,33 +195,35 @@ static const comparison comparisons[] = {
 };
 enum { COMPARISONS = sizeof comparisons / sizeof *comparisons };
 
-/* Those of this run, in turn. */
+/* Cycles through the comparisons of this run: with GPUs, or without. */
 static const comparison *pick_comparison(uint64_t seed) {
-    const comparison *fitting[COMPARISONS];
+    const comparison *matching[COMPARISONS];
     uint64_t count = 0;
     for (size_t i = 0; i < COMPARISONS; i++)
-        if (is_for_this_run(comparisons[i].many.devices)) fitting[count++] = &comparisons[i];
-    return fitting[seed % count];
+        if (is_for_this_run(comparisons[i].several.devices)) matching[count++] = &comparisons[i];
+    return matching[seed % count];
 }
 
-static tu_compile_options options_of(const arrangement *a) {
+static tu_compile_options options_of(const configuration *a) {
     return (tu_compile_options){.devices = a->devices, .strategy = a->strategy, .invariant = a->invariant};
 }
 
 static bool check_graph(uint64_t seed) {
     const comparison *c = pick_comparison(seed);
-    rule m = {0};
-    outcome alone = {0}, together = {0};
-    bool good = make_graph(&m, seed);
+    model m = {0};
+    outcome single_outcome = {0}, several_outcome = {0};
+    bool good = build_graph(&m, seed);
     if (!good) printf("     %s\n", tu_message());
-    good = good && run(&m, options_of(&c->many), &together);
+    good = good && run(&m, options_of(&c->several), &several_outcome);
     if (good && c->computes)
-        good = run(&m, options_of(&c->one), &alone) &&
-               same_outcome(m.fetches, (size_t)m.fetch_count, &alone, &together, c->tolerance);
+        good =
+            run(&m, options_of(&c->single), &single_outcome) &&
+            outcomes_agree(m.fetches, (size_t)m.fetch_count, &single_outcome, &several_outcome, c->tolerance);
     if (!good)
-        printf("FAIL graph %llu, %s on %s\n", (unsigned long long)seed, c->many.strategy, c->many.devices);
-    free(alone.numbers);
-    free(together.numbers);
+        printf("FAIL graph %llu, %s on %s\n", (unsigned long long)seed, c->several.strategy,
+               c->several.devices);
+    free(single_outcome.numbers);
+    free(several_outcome.numbers);
     tu_graph_free(m.graph);
     return good;
 }

@@ -1,22 +1,23 @@
-/* Convolutions of all three sides, transposed, grouped, depthwise and 1x1, with and without bias and ReLU behind. */
+/* Convolutions and their gradients: transposed, grouped, depthwise and 1x1, with and without bias and ReLU. */
 #include "sweep/sweep.h"
 
 typedef struct geometry {
     int64_t images, size[2], kernel[2], stride[2], dilation[2], pad[4];
-    int64_t groups, in, out; /* channels of a group */
+    int64_t groups, in, out; /* channels per group */
 } geometry;
 
 static int64_t extent(const geometry *g, int axis) {
     return (g->kernel[axis] - 1) * g->dilation[axis] + 1;
 }
 
-static int64_t places(const geometry *g, int axis) {
+static int64_t output_size(const geometry *g, int axis) {
     int64_t room = g->size[axis] + g->pad[2 * axis] + g->pad[2 * axis + 1] - extent(g, axis);
     return room < 0 ? 0 : 1 + room / g->stride[axis];
 }
 
 static int64_t work_of(const geometry *g) {
-    return g->images * places(g, 0) * places(g, 1) * g->kernel[0] * g->kernel[1] * g->groups * g->in * g->out;
+    return g->images * output_size(g, 0) * output_size(g, 1) * g->kernel[0] * g->kernel[1] * g->groups *
+           g->in * g->out;
 }
 
 static void draw_channels(sweep *s, geometry *g) {
@@ -28,22 +29,22 @@ static void draw_channels(sweep *s, geometry *g) {
 
 static void draw_axis(sweep *s, geometry *g, int axis, bool pointwise) {
     g->kernel[axis] = pointwise ? 1 : sweep_one_in(s, 3) ? 3 : sweep_between(s, 1, 7);
-    g->stride[axis] = sweep_one_in(s, 2) ? 1 : sweep_between(s, 1, 4); /* beyond the filter too */
+    g->stride[axis] = sweep_one_in(s, 2) ? 1 : sweep_between(s, 1, 4); /* may exceed the filter */
     g->dilation[axis] = pointwise || !sweep_one_in(s, 4) ? 1 : sweep_between(s, 2, 3);
-    int64_t most = sweep_one_in(s, 2) ? 0 : extent(g, axis) - 1;
+    int64_t max_pad = sweep_one_in(s, 2) ? 0 : extent(g, axis) - 1;
     for (int side = 0; side < 2; side++)
-        g->pad[2 * axis + side] = sweep_one_in(s, 8) ? sweep_between(s, 0, 3) : sweep_between(s, 0, most);
+        g->pad[2 * axis + side] = sweep_one_in(s, 8) ? sweep_between(s, 0, 3) : sweep_between(s, 0, max_pad);
     g->size[axis] = sweep_one_in(s, 4) ? sweep_between(s, 1, 3) : sweep_size(s, 34);
 }
 
-/* Within the work that the reference does in some milliseconds. */
+/* Limits the work to what the reference kernel computes in some milliseconds. */
 static geometry draw_geometry(sweep *s, bool pointwise) {
-    int64_t most = sweep_one_in(s, 12) ? 6000000 : 400000;
+    int64_t max_work = sweep_one_in(s, 12) ? 6000000 : 400000;
     for (;;) {
         geometry g = {.images = sweep_between(s, 1, 6)};
         draw_channels(s, &g);
         for (int axis = 0; axis < 2; axis++) draw_axis(s, &g, axis, pointwise);
-        if (places(&g, 0) >= 1 && places(&g, 1) >= 1 && work_of(&g) <= most) return g;
+        if (output_size(&g, 0) >= 1 && output_size(&g, 1) >= 1 && work_of(&g) <= max_work) return g;
     }
 }
 
@@ -80,10 +81,10 @@ static tu_value filter_of(sweep *s, const geometry *g) {
 
 static void expect_bias_and_relu(sweep *s, const geometry *g, tu_value y, const tu_value *y_magnitude) {
     tu_value bias = sweep_input(s, TU_SHAPE(g->groups * g->out));
-    tu_value ended = tu_relu(tu_add(y, bias)), magnitude = {0};
+    tu_value result = tu_relu(tu_add(y, bias)), magnitude = {0};
     if (sweep_is_oracle(s)) magnitude = tu_add(*y_magnitude, tu_abs(bias));
-    /* Bias and rectifier come behind a rounded sum in half types, whether one kernel does all or not. */
-    sweep_expect_product(s, "convolution with bias and relu", ended, g->kernel[0] * g->kernel[1] * g->in + 1,
+    /* In half types bias and relu are applied to a rounded sum, whether fused or not. */
+    sweep_expect_product(s, "convolution with bias and relu", result, g->kernel[0] * g->kernel[1] * g->in + 1,
                          sweep_is_half(s), &magnitude);
 }
 
@@ -99,8 +100,8 @@ static void expect_convolution(sweep *s, const geometry *g, bool epilogue) {
     else
         sweep_expect_product(s, "convolution", y, window * g->in, false, &y_magnitude);
     sweep_expect_product(s, "input gradient", gradients[0], window * g->out, false, &magnitudes[0]);
-    sweep_expect_product(s, "filter gradient", gradients[1], g->images * places(g, 0) * places(g, 1), false,
-                         &magnitudes[1]);
+    sweep_expect_product(s, "filter gradient", gradients[1],
+                         g->images * output_size(g, 0) * output_size(g, 1), false, &magnitudes[1]);
 }
 
 void sweep_convolution(sweep *s) {
@@ -113,10 +114,10 @@ void sweep_pointwise_convolution(sweep *s) {
     expect_convolution(s, &g, sweep_one_in(s, 3));
 }
 
-/* As networks have them: where libraries are trusted most. */
+/* Sizes that networks use, for which libraries are tested best. */
 void sweep_usual_convolution(sweep *s) {
     static const int64_t sizes[] = {1, 3, 3, 5, 7};
-    int64_t most = sweep_one_in(s, 12) ? 8000000 : 1000000;
+    int64_t max_work = sweep_one_in(s, 12) ? 8000000 : 1000000;
     geometry g;
     do {
         int64_t size = sizes[sweep_between(s, 0, 4)], stride = sweep_one_in(s, 3) ? 2 : 1;
@@ -130,21 +131,22 @@ void sweep_usual_convolution(sweep *s) {
                        .out = 8 * sweep_between(s, 1, 10)};
         int64_t before = sweep_one_in(s, 4) ? 0 : (size - 1) / 2, after = sweep_one_in(s, 4) ? 0 : size / 2;
         for (int side = 0; side < 4; side++) g.pad[side] = side % 2 ? after : before;
-    } while (places(&g, 0) < 1 || places(&g, 1) < 1 || work_of(&g) > most);
+    } while (output_size(&g, 0) < 1 || output_size(&g, 1) < 1 || work_of(&g) > max_work);
     expect_convolution(s, &g, sweep_one_in(s, 3));
 }
 
 static void expect_transposed(sweep *s, const geometry *g) {
     note_geometry(s, g);
     tu_value operands[2] = {
-        sweep_input(s, TU_SHAPE(g->images, places(g, 0), places(g, 1), g->groups * g->out)), filter_of(s, g)};
+        sweep_input(s, TU_SHAPE(g->images, output_size(g, 0), output_size(g, 1), g->groups * g->out)),
+        filter_of(s, g)};
     tu_value y, y_magnitude, gradients[2], magnitudes[2];
     sweep_differentiate(s, convolve_transposed, g, 2, operands, &y, &y_magnitude, gradients, magnitudes);
     int64_t window = g->kernel[0] * g->kernel[1];
     sweep_expect_product(s, "transposed convolution", y, window * g->out, false, &y_magnitude);
     sweep_expect_product(s, "input gradient", gradients[0], window * g->in, false, &magnitudes[0]);
-    sweep_expect_product(s, "filter gradient", gradients[1], g->images * places(g, 0) * places(g, 1), false,
-                         &magnitudes[1]);
+    sweep_expect_product(s, "filter gradient", gradients[1],
+                         g->images * output_size(g, 0) * output_size(g, 1), false, &magnitudes[1]);
 }
 
 void sweep_transposed_convolution(sweep *s) {
@@ -152,7 +154,7 @@ void sweep_transposed_convolution(sweep *s) {
     expect_transposed(s, &g);
 }
 
-/* ---- Cases that were once wrong: known.c lists them ---- */
+/* ---- Regression cases, listed in known.c ---- */
 
 #define KNOWN(name, ...)                                                                                     \
     void sweep_known_##name(sweep *s);                                                                       \

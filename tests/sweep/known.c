@@ -1,4 +1,4 @@
-/* Cases in which a kernel was once wrong: each is run before every sweep, on every device. */
+/* Regression cases, in which a kernel was once wrong. They run before every sweep, on every device. */
 #include "sweep/sweep.h"
 
 #define CASES(X)                                                                                             \
@@ -21,14 +21,14 @@
     X(stride_2_4, TU_BF16)                  /* oneDNN 2.6.3 with AMX on 3 threads, forward */                \
     X(one_output_stride_2_1, TU_BF16)       /* oneDNN 2.6.3 on 3 threads, filter gradient: 0.1 */            \
     X(strided_pointwise, TU_F32)            /* oneDNN 2.6.3 with AVX2, filter gradient */                    \
-    X(one_channel_dilated_strided, TU_BF16) /* cuDNN 9.14: illegal instruction on the card */                \
+    X(one_channel_dilated_strided, TU_BF16) /* cuDNN 9.14: illegal instruction on the GPU */                 \
     X(few_channels_dilated_strided, TU_F32) /* cuDNN 9.14 in tf32: execution failed */                       \
-    X(rounded_parts, TU_BF16)               /* cuDNN 9.14, filter gradient: parts rounded to bf16 */         \
-    X(pointwise_5x1, TU_BF16)               /* oneDNN 2.6.3 held to AVX512_CORE, forward */                  \
-    X(strided_transposed, TU_BF16)          /* cuDNN 9.14: parts rounded to bf16 */                          \
+    X(rounded_parts, TU_BF16)               /* cuDNN 9.14, filter gradient: partial sums rounded to bf16 */  \
+    X(pointwise_5x1, TU_BF16)               /* oneDNN 2.6.3 limited to AVX512_CORE, forward */               \
+    X(strided_transposed, TU_BF16)          /* cuDNN 9.14: partial sums rounded to bf16 */                   \
     X(pointwise_transposed, TU_BF16)
 
-/* Where a device has tf32, cases of f32 are run in it. */
+/* If a device has tf32, f32 cases run in tf32. */
 #define DECLARE(name, dtype) void sweep_known_##name(sweep *s);
 CASES(DECLARE)
 

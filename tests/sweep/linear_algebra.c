@@ -1,8 +1,8 @@
-/* Systems of equations, held to their residual: what a solver is good for is that a x comes to b, within rounding of the
- * numbers that were added up on the way. An x of an ill-conditioned system may be far off, and rightly so. */
+/* Linear systems, tested by their residual: a x must equal b, within the rounding of the terms that were added. The
+ * solution x of an ill-conditioned system may be far from the exact one. */
 #include "sweep/sweep.h"
 
-/* A large element in each row and column, off the diagonal: rows must be exchanged. */
+/* One large element per row and column, off the diagonal, so that rows must be exchanged. */
 static void fill_invertible(sweep *s, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape),
             turn = sweep_between(s, 0, n - 1);
@@ -24,11 +24,11 @@ static void fill_triangular(sweep *s, double *data, tu_shape shape) {
         data[at] = at / n % n == at % n ? sweep_uniform(s, 1, 2) : sweep_uniform(s, -1, 1) / (double)n;
 }
 
-/* The largest of each column: the norm that a residual is measured by. */
+/* Broadcasts the maximum of each column: the norm by which a residual is measured. */
 static tu_value largest_of_column(tu_value x) {
     tu_shape shape = tu_value_shape(x);
-    tu_value most = tu_max(x, .axes = {1, {(int32_t)shape.rank - 2}}, .keep = true);
-    return tu_broadcast(most, shape);
+    tu_value largest = tu_max(x, .axes = {1, {(int32_t)shape.rank - 2}}, .keep = true);
+    return tu_broadcast(largest, shape);
 }
 
 static void expect_residual(sweep *s, const char *what, tu_value a, tu_value x, tu_value b, int64_t n) {
@@ -37,12 +37,12 @@ static void expect_residual(sweep *s, const char *what, tu_value a, tu_value x, 
 }
 
 static void expect_solution(sweep *s, tu_value a, tu_value b, int64_t n) {
-    tu_value x = sweep_answer(s, tu_solve(a, b));
+    tu_value x = sweep_device_result(s, tu_solve(a, b));
     if (sweep_is_oracle(s)) expect_residual(s, "solve", a, x, b, n);
 }
 
 static void expect_inverse(sweep *s, tu_value a, int64_t n) {
-    tu_value x = sweep_answer(s, tu_inverse(a));
+    tu_value x = sweep_device_result(s, tu_inverse(a));
     if (!sweep_is_oracle(s)) return;
     tu_shape shape = tu_value_shape(a);
     tu_value ones = tu_shift(tu_scale(a, 0), 1), one = tu_band(ones, 0, 0);
@@ -51,7 +51,7 @@ static void expect_inverse(sweep *s, tu_value a, int64_t n) {
 }
 
 static void expect_factor(sweep *s, tu_value a, int64_t n) {
-    tu_value l = sweep_answer(s, tu_cholesky(a));
+    tu_value l = sweep_device_result(s, tu_cholesky(a));
     if (!sweep_is_oracle(s)) return;
     tu_value lower = tu_band(a, -1, 0), product = tu_matmul(l, l, .transpose_b = true);
     tu_value size = tu_add(tu_matmul(tu_abs(l), tu_abs(l), .transpose_b = true), tu_abs(lower));
@@ -63,7 +63,7 @@ static void expect_factor(sweep *s, tu_value a, int64_t n) {
 static void expect_triangular(sweep *s, tu_value a, tu_value b, int64_t n) {
     bool upper = sweep_one_in(s, 2), transpose = sweep_one_in(s, 2);
     sweep_note(s, "%s%s", upper ? " upper" : " lower", transpose ? " transposed" : "");
-    tu_value x = sweep_answer(s, tu_triangular_solve(a, b, .upper = upper, .transpose = transpose));
+    tu_value x = sweep_device_result(s, tu_triangular_solve(a, b, .upper = upper, .transpose = transpose));
     if (!sweep_is_oracle(s)) return;
     tu_value read = upper ? tu_band(a, 0, -1) : tu_band(a, -1, 0);
     if (transpose) {

@@ -1,4 +1,4 @@
-/* Indexing, movement and single pointwise operations: what computes little, and must do it at the right places. */
+/* Indexing, operations that move elements, and single pointwise operations: simple arithmetic, but many indices. */
 #include "sweep/sweep.h"
 
 static void note_shape(sweep *s, tu_shape shape) {
@@ -12,13 +12,13 @@ static tu_shape draw_shape(sweep *s) {
     }
 }
 
-/* `shape` with `index` in place of an axis: what gather gives and scatter_add takes. */
+/* Replaces the size of an axis: the shape of gather's result and of scatter_add's updates. */
 static tu_shape replace_axis(tu_shape shape, int axis, int64_t size) {
     shape.dim[axis] = size;
     return shape;
 }
 
-/* Indices repeat, and some lie outside. */
+/* Indices repeat, and some are out of range. */
 void sweep_scatter(sweep *s) {
     tu_shape shape = draw_shape(s);
     int axis = (int)sweep_between(s, 0, shape.rank - 1);
@@ -34,7 +34,7 @@ void sweep_scatter(sweep *s) {
     if (sweep_is_oracle(s))
         magnitude = along ? tu_put_along(indices, tu_abs(u), axis, shape.dim[axis])
                           : tu_scatter_add(tu_abs(base), indices, tu_abs(u), axis);
-    /* A place may be added to as often as there are indices; each time a half type rounds. */
+    /* An element may be added to once per index, and a half type rounds each time. */
     sweep_expect_product(s, "scatter", y, count + 1, sweep_is_half(s), &magnitude);
 }
 
@@ -108,7 +108,7 @@ void sweep_movement(sweep *s) {
     sweep_expect(s, names[kind], y, 0, NULL);
 }
 
-/* One operation at a time: between two of a half type the definition rounds. Broadcast from either side. */
+/* One operation at a time, since half types are rounded between two. Broadcasts either operand. */
 void sweep_pointwise(sweep *s) {
     static const char *const names[] = {"add",     "sub",  "mul",    "div", "maximum",
                                         "minimum", "sqrt", "select", "relu"};
@@ -135,6 +135,6 @@ void sweep_pointwise(sweep *s) {
     bool sum = kind < 2;
     if (sum && sweep_is_oracle(s)) magnitude = tu_add(tu_abs(x), y);
     if (kind == 7 && sweep_is_half(s))
-        result = tu_maximum(x, y); /* y - 1 would be rounded before it is compared */
+        result = tu_maximum(x, y); /* y - 1 would be rounded before the comparison */
     sweep_expect(s, names[kind], result, sum ? 2 : 0, sum ? &magnitude : NULL);
 }

@@ -1,15 +1,16 @@
 /* Batch and layer normalisation, and their gradients.
  *
- * How errors grow. With c numbers in a set and eps the unit of f32, a mean is off by some c eps mean|x|, so x - mean by
- * c eps (|x| + mean|x|), and the variance relatively by c eps q, q = mean(|x - mean| (|x| + mean|x|)) / (variance + epsilon).
- * The normalised value h = (x - mean) r, r = 1 / sqrt(variance + epsilon), is then off by c eps e, e = r (|x| + mean|x|) + |h| q. */
+ * Error analysis. With c numbers in a set and eps that of f32, a mean has an error of about c eps mean|x|, so x -
+ * mean one of c eps (|x| + mean|x|), and the variance a relative error of c eps q, q = mean(|x - mean| (|x| +
+ * mean|x|)) / (variance + epsilon). The normalised value h = (x - mean) r, r = 1 / sqrt(variance + epsilon), then
+ * has an error of c eps e, e = r (|x| + mean|x|) + |h| q. */
 #include "sweep/sweep.h"
 
 typedef struct norm {
     tu_value x, gamma, beta, dy; /* gamma, beta broadcast to x */
-    tu_axes over;                /* the axes of a set */
+    tu_axes over;                /* the axes that are normalised over */
     double epsilon;
-    /* of the oracle */
+    /* computed in the oracle only */
     tu_value mean, variance, r, h, q, e, deviation, size;
 } norm;
 
@@ -38,8 +39,8 @@ static tu_value dx_magnitude(const norm *n) {
     tu_value g = tu_abs(tu_mul(n->gamma, n->dy)), h = tu_abs(n->h);
     tu_value terms = tu_add(tu_add(g, mean_over(n, g)), tu_add(tu_mul(n->e, mean_over(n, tu_mul(g, h))),
                                                                tu_mul(h, mean_over(n, tu_mul(g, n->e)))));
-    tu_value whole = tu_add(tu_add(g, mean_over(n, g)), tu_mul(h, mean_over(n, tu_mul(g, h))));
-    return tu_mul(n->r, tu_add(terms, tu_mul(whole, n->q)));
+    tu_value gradient_terms = tu_add(tu_add(g, mean_over(n, g)), tu_mul(h, mean_over(n, tu_mul(g, h))));
+    return tu_mul(n->r, tu_add(terms, tu_mul(gradient_terms, n->q)));
 }
 
 static void draw_offset(sweep *s, tu_shape shape, tu_value *x) {
@@ -48,7 +49,7 @@ static void draw_offset(sweep *s, tu_shape shape, tu_value *x) {
     sweep_note(s, " around %g", centre);
 }
 
-/* gamma and beta may be f32 beside a half x, as mixed precision has them. */
+/* gamma and beta may be f32 if x is a half type, as in mixed precision. */
 static tu_value draw_parameter(sweep *s, tu_shape shape, double low, double high, bool wide) {
     tu_value value = sweep_input_between(s, shape, low, high);
     return wide ? tu_cast(value, sweep_is_oracle(s) ? TU_F64 : TU_F32) : value;

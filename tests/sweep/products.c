@@ -1,8 +1,9 @@
-/* Matrix products: transposed, batched, broadcast over the batch; with bias and ReLU behind; and their gradients. */
+/* Matrix products and their gradients: transposed, batched, broadcast over the batch; with bias and ReLU. */
 #include "sweep/sweep.h"
 
 typedef struct product {
-    int64_t batch[2], m, n, k; /* batch of a and b: equal, or one of them 1; 0: none, a plain matrix */
+    /* Batch sizes of a and b: equal, or one of them 1; 0: a matrix without batch axis. */
+    int64_t batch[2], m, n, k;
     bool transpose_a, transpose_b;
 } product;
 
@@ -17,11 +18,11 @@ static tu_shape matrices(int64_t batch, int64_t rows, int64_t columns, bool tran
 }
 
 static int64_t items(const product *p) {
-    int64_t most = p->batch[0] > p->batch[1] ? p->batch[0] : p->batch[1];
-    return most ? most : 1;
+    int64_t largest = p->batch[0] > p->batch[1] ? p->batch[0] : p->batch[1];
+    return largest ? largest : 1;
 }
 
-/* How many products of the batch a gradient adds up, and whether each was rounded before. */
+/* Returns how many products of the batch a gradient adds; in half types each of several is rounded before. */
 static int64_t repeats(const product *p, int operand) {
     return p->batch[operand] > 1 ? 1 : items(p);
 }
@@ -50,7 +51,7 @@ static void expect_product(sweep *s, const product *p, bool epilogue) {
 }
 
 void sweep_product(sweep *s) {
-    int64_t most = sweep_one_in(s, 12) ? 6000000 : 400000;
+    int64_t max_work = sweep_one_in(s, 12) ? 6000000 : 400000;
     product p;
     do {
         int64_t batch = sweep_one_in(s, 2) ? 0 : sweep_size(s, 24), kind = sweep_between(s, 0, 4);
@@ -61,13 +62,13 @@ void sweep_product(sweep *s) {
                       .transpose_a = sweep_one_in(s, 2),
                       .transpose_b = sweep_one_in(s, 2)};
         if (kind < 2) p.batch[kind] = batch && sweep_one_in(s, 2) ? 1 : 0; /* broadcast, by size or by rank */
-    } while (items(&p) * p.m * p.n * p.k > most);
+    } while (items(&p) * p.m * p.n * p.k > max_work);
     expect_product(s, &p, sweep_one_in(s, 3));
 }
 
-/* As networks have them: where libraries are trusted most. */
+/* Sizes that networks use, for which libraries are tested best. */
 void sweep_usual_product(sweep *s) {
-    int64_t most = sweep_one_in(s, 12) ? 20000000 : 2000000;
+    int64_t max_work = sweep_one_in(s, 12) ? 20000000 : 2000000;
     product p;
     do {
         int64_t batch = sweep_one_in(s, 2) ? 0 : sweep_between(s, 1, 8);
@@ -77,7 +78,7 @@ void sweep_usual_product(sweep *s) {
                       .k = 16 * sweep_between(s, 1, 32),
                       .transpose_a = sweep_one_in(s, 2),
                       .transpose_b = sweep_one_in(s, 2)};
-    } while (items(&p) * p.m * p.n * p.k > most);
+    } while (items(&p) * p.m * p.n * p.k > max_work);
     expect_product(s, &p, sweep_one_in(s, 3));
 }
 

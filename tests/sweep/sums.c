@@ -1,11 +1,11 @@
-/* Reductions, running sums, the largest, softmax and losses: sums and maxima along axes. */
+/* Reductions, cumulative sums, top-k, softmax and losses: sums and maxima along axes. */
 #include "sweep/sweep.h"
 
 static void note_shape(sweep *s, tu_shape shape) {
     for (int i = 0; i < shape.rank; i++) sweep_note(s, "%s%lld", i ? "x" : " ", (long long)shape.dim[i]);
 }
 
-/* Of some thousand elements, one of the axes perhaps long. */
+/* At most 60,000 elements; sometimes one axis is long. */
 static tu_shape draw_shape(sweep *s, int64_t least_rank) {
     for (;;) {
         tu_shape shape = sweep_shape(s, sweep_between(s, least_rank, 4), 64);
@@ -53,13 +53,12 @@ void sweep_reduction(sweep *s) {
     if (sweep_is_oracle(s)) {
         if (kind == 0) magnitude = tu_sum_with(tu_abs(x), &options);
         if (kind == 1) magnitude = tu_mean_with(tu_abs(x), &options);
-        if (kind == 6)
-            magnitude =
-                tu_shift(tu_abs(y), 2); /* a relative error of the sum is an absolute one of its log */
+        if (kind == 6) /* A relative error of the sum is an absolute error of its logarithm. */
+            magnitude = tu_shift(tu_abs(y), 2);
         if (kind == 7) magnitude = y;
     }
     bool sums = kind == 0 || kind == 1 || kind == 6;
-    if (kind == 7) /* squares are rounded where the type is narrow, unless one kernel does both */
+    if (kind == 7) /* in half types squares are rounded, unless they are fused */
         sweep_expect_product(s, "sum of squares", y, count, sweep_is_half(s), &magnitude);
     else
         sweep_expect(s, names[kind], y, sums ? count : 0, sums ? &magnitude : NULL);
@@ -73,7 +72,7 @@ void sweep_running_sum(sweep *s) {
     sweep_note(s, " along %d%s%s", axis, exclusive ? " exclusive" : "", reverse ? " reverse" : "");
     tu_value x = sweep_input(s, shape), magnitude = {0};
     tu_value y = tu_cumsum(x, axis, .exclusive = exclusive, .reverse = reverse);
-    if (sweep_is_oracle(s)) /* the whole sum: some kernels subtract from it */
+    if (sweep_is_oracle(s)) /* the sum of all elements: some kernels subtract from it */
         magnitude = tu_broadcast(tu_sum(tu_abs(x), .axes = {1, {axis}}, .keep = true), shape);
     sweep_expect(s, "running sum", y, shape.dim[axis], &magnitude);
 }
@@ -86,7 +85,7 @@ void sweep_top(sweep *s) {
     sweep_note(s, " the %lld largest along %d", (long long)k, axis);
     tu_value y = tu_top_k(sweep_input(s, shape), k, axis);
     sweep_expect(s, "largest", y, 0, NULL);
-    sweep_expect(s, "their places", tu_output_of(y, 1), 0, NULL);
+    sweep_expect(s, "their indices", tu_output_of(y, 1), 0, NULL);
 }
 
 /* ---- Softmax ---- */
@@ -96,7 +95,7 @@ static tu_value along(tu_value (*reduce)(tu_value, const tu_reduce_options *), t
     return reduce(x, &options);
 }
 
-/* An argument of exp that is off by eps |x| makes its result relatively off by as much. */
+/* An absolute error of eps |x| in the argument of exp is a relative error of the same size in its result. */
 static tu_value spread(tu_value x, int axis) {
     return tu_shift(along(tu_max_with, tu_abs(x), axis), 1);
 }
@@ -121,7 +120,7 @@ void sweep_softmax(sweep *s) {
             gradient_magnitude =
                 tu_mul(tu_mul(p, wide), tu_add(tu_abs(dy), along(tu_sum_with, tu_mul(tu_abs(dy), p), axis)));
     }
-    /* The gradient reads y as it was stored: rounded, in half types. */
+    /* The gradient reads the stored y, which is rounded in half types. */
     sweep_expect(s, "softmax", y, shape.dim[axis], &magnitude);
     sweep_expect_product(s, "its gradient", gradient, 2 * shape.dim[axis], sweep_is_half(s),
                          &gradient_magnitude);

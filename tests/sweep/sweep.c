@@ -1,12 +1,12 @@
-/* Runs a sweep: sweep.h says what it is.
+/* Runs randomised kernel tests: see sweep.h.
  *
  *     test_sweep DEVICE COUNT [FIRST [TYPES [FAMILIES]]]
- *     test_sweep cpu 2000                    seeds 0 … 1,999, after the cases that were once wrong
- *     test_sweep cpu 1 12345                 one case again
+ *     test_sweep cpu 2000                    runs the regression cases, then seeds 0 … 1,999
+ *     test_sweep cpu 1 12345                 repeats one case
  *     test_sweep gpu:0 1000 0 tf32,bf16 convolution,product
  *
- * TYPES (f32 f64 bf16 f16 tf32, with commas between; "all") restricts the draw, so a seed belongs to the types it was
- * drawn from: the line of a failed case is the command that runs it again. */
+ * TYPES (f32 f64 bf16 f16 tf32, separated by commas; "all") restricts the random choice, so a seed gives the same
+ * case only with the same types. For a failed case, the command that repeats it is printed. */
 #include "sweep/sweep.h"
 
 #include <math.h>
@@ -22,8 +22,8 @@ enum { MAX_INPUTS = 16, MAX_RESULTS = 16, GUARD = 64, PATTERN = 0xa5 };
 
 typedef struct expectation {
     const char *what;
-    tu_value value, expected, magnitude; /* expected: of sweep_expect_equal */
-    bool answer;                         /* a result of the device; else of the oracle alone */
+    tu_value value, expected, magnitude; /* expected: only for sweep_expect_equal */
+    bool is_device_result;               /* the device computes the value; else only the oracle does */
     bool product, rounded, bounded, equal;
     int64_t terms;
 } expectation;
@@ -39,12 +39,12 @@ struct sweep {
     double *data[MAX_INPUTS];
     expectation results[MAX_RESULTS];
     double *got[MAX_RESULTS]; /* of the device, as doubles */
-    tu_value answers[MAX_RESULTS];
-    char note[400], kernels[400]; /* the case's sizes, and what computed it */
-    double worst;                 /* error over bound */
+    tu_value device_results[MAX_RESULTS];
+    char note[400], kernels[400]; /* the case's sizes, and the kernels that computed it */
+    double worst;                 /* maximum of error / bound */
 };
 
-/* ---- Drawing ---- */
+/* ---- Random numbers ---- */
 
 /* SplitMix64 (Steele, Lea, Flood 2014). */
 static uint64_t next(sweep *s) {
@@ -66,21 +66,21 @@ double sweep_uniform(sweep *s, double low, double high) {
     return low + (high - low) * ((double)(next(s) >> 11) * 0x1p-53);
 }
 
-int64_t sweep_size(sweep *s, int64_t most) {
+int64_t sweep_size(sweep *s, int64_t max) {
     static const int64_t odd[] = {1,  1,  2,  3,  5,  7,  11, 13, 17, 19,  23,  29,  31,  37,  41,
                                   50, 53, 61, 65, 67, 70, 79, 93, 97, 101, 127, 129, 131, 193, 257};
     static const int64_t even[] = {4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
     for (;;) {
-        int64_t size = sweep_one_in(s, 4)   ? sweep_between(s, 1, most)
+        int64_t size = sweep_one_in(s, 4)   ? sweep_between(s, 1, max)
                        : sweep_one_in(s, 3) ? even[sweep_between(s, 0, sizeof even / sizeof *even - 1)]
                                             : odd[sweep_between(s, 0, sizeof odd / sizeof *odd - 1)];
-        if (size <= most) return size;
+        if (size <= max) return size;
     }
 }
 
-tu_shape sweep_shape(sweep *s, int64_t rank, int64_t most) {
+tu_shape sweep_shape(sweep *s, int64_t rank, int64_t max) {
     int64_t dims[TU_MAX_RANK];
-    for (int64_t i = 0; i < rank; i++) dims[i] = sweep_size(s, most);
+    for (int64_t i = 0; i < rank; i++) dims[i] = sweep_size(s, max);
     return tu_shape_of((size_t)rank, dims);
 }
 
@@ -103,7 +103,7 @@ bool sweep_is_half(const sweep *s) {
 }
 
 void sweep_note(sweep *s, const char *format, ...) {
-    if (s->oracle) return; /* built a second time */
+    if (s->oracle) return; /* the case was described when it was built for the device */
     size_t length = strlen(s->note);
     va_list arguments;
     va_start(arguments, format);
@@ -118,13 +118,13 @@ static tu_value add_input(sweep *s, tu_dtype dtype, tu_shape shape, double *data
     return s->inputs[s->input_count++] = tu_input(s->graph, name, dtype, shape);
 }
 
-static double *room_for(tu_shape shape) {
+static double *new_array(tu_shape shape) {
     return calloc((size_t)tu_shape_elements(shape), sizeof(double));
 }
 
 tu_value sweep_input_between(sweep *s, tu_shape shape, double low, double high) {
     int64_t count = tu_shape_elements(shape);
-    double *data = room_for(shape);
+    double *data = new_array(shape);
     for (int64_t i = 0; i < count; i++) data[i] = sweep_uniform(s, low, high);
     tu__round_array(s->dtype, data, count);
     return add_input(s, sweep_dtype(s), shape, data);
@@ -135,7 +135,7 @@ tu_value sweep_input(sweep *s, tu_shape shape) {
 }
 
 tu_value sweep_input_filled(sweep *s, tu_shape shape, void (*fill)(sweep *s, double *data, tu_shape shape)) {
-    double *data = room_for(shape);
+    double *data = new_array(shape);
     fill(s, data, shape);
     tu__round_array(s->dtype, data, tu_shape_elements(shape));
     return add_input(s, sweep_dtype(s), shape, data);
@@ -143,17 +143,17 @@ tu_value sweep_input_filled(sweep *s, tu_shape shape, void (*fill)(sweep *s, dou
 
 tu_value sweep_integers(sweep *s, tu_shape shape, int64_t low, int64_t high) {
     int64_t count = tu_shape_elements(shape);
-    double *data = room_for(shape);
+    double *data = new_array(shape);
     for (int64_t i = 0; i < count; i++) data[i] = (double)sweep_between(s, low, high - 1);
     return add_input(s, TU_I32, shape, data);
 }
 
-/* ---- What must hold ---- */
+/* ---- Expectations ---- */
 
 static expectation *add_result(sweep *s, const char *what, tu_value value, int64_t terms,
                                const tu_value *magnitude) {
     expectation *e = &s->results[s->result_count++];
-    *e = (expectation){.what = what, .value = value, .terms = terms, .answer = true};
+    *e = (expectation){.what = what, .value = value, .terms = terms, .is_device_result = true};
     if (magnitude) e->magnitude = *magnitude;
     e->bounded = magnitude != NULL;
     return e;
@@ -170,16 +170,16 @@ void sweep_expect_product(sweep *s, const char *what, tu_value value, int64_t te
     e->rounded = rounded;
 }
 
-tu_value sweep_answer(sweep *s, tu_value value) {
+tu_value sweep_device_result(sweep *s, tu_value value) {
     int index = s->result_count;
-    expectation *e = add_result(s, "answer", value, 0, NULL);
+    expectation *e = add_result(s, "device result", value, 0, NULL);
     if (!s->oracle) return value;
     tu_shape shape = tu_value_shape(value);
-    double *data = room_for(shape);
+    double *data = new_array(shape);
     memcpy(data, s->got[index], (size_t)tu_shape_elements(shape) * sizeof *data);
-    e->answer = false; /* nothing of its own to compare: expectations speak of it */
-    s->answers[index] = add_input(s, TU_F64, shape, data);
-    return s->answers[index];
+    e->is_device_result = false; /* the value itself is not compared, only what is computed from it */
+    s->device_results[index] = add_input(s, TU_F64, shape, data);
+    return s->device_results[index];
 }
 
 void sweep_expect_equal(sweep *s, const char *what, tu_value left, tu_value right, int64_t terms,
@@ -219,9 +219,9 @@ static double eps_of(tu_dtype dtype) {
     }
 }
 
-/* The smallest number above zero; of the wide types the smallest that is normal, since processors may take smaller ones
- * for zeros. */
-static double least_of(tu_dtype dtype) {
+/* Returns the smallest number above zero; for f32, bf16 and f64 the smallest normal number, since processors may
+ * flush subnormal numbers to zero. */
+static double smallest_above_zero(tu_dtype dtype) {
     switch (dtype) {
     case TU_F16: return 0x1p-24;
     case TU_F64: return 0x1p-1022;
@@ -229,14 +229,14 @@ static double least_of(tu_dtype dtype) {
     }
 }
 
-static void forget_graph(sweep *s) {
+static void free_graph(sweep *s) {
     for (int i = 0; i < s->input_count; i++) free(s->data[i]);
     tu_graph_free(s->graph);
     s->graph = NULL;
     s->input_count = s->result_count = 0;
 }
 
-static void note_kernels(sweep *s, const tu_program *program) {
+static void record_kernels(sweep *s, const tu_program *program) {
     tu_kernel_report report = TU_SIZED(tu_kernel_report);
     size_t length = 0;
     for (size_t i = 0; i < tu_program_kernel_count(program) &&
@@ -246,7 +246,7 @@ static void note_kernels(sweep *s, const tu_program *program) {
                                    report.kernel);
 }
 
-/* Runs the graph and fetches `count` values as doubles. False with a line printed when something fails. */
+/* Runs the graph and fetches `count` values as doubles. Prints a line and returns false on failure. */
 static bool fetch(sweep *s, const char *device, int threads, const char *precision, int count,
                   const tu_value *values, double **results) {
     tu_program *program = NULL;
@@ -268,19 +268,19 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
     }
     good = good && tu_run(program, state, (size_t)s->input_count, feeds, targets) == TU_OK;
     if (!good) printf("FAIL on %s: %s\n", device, tu_message());
-    if (program && !s->oracle) note_kernels(s, program);
+    if (program && !s->oracle) record_kernels(s, program);
     for (int i = 0; i < count; i++) {
         tu_type type = tu_value_type(values[i]);
-        unsigned char *begin = (unsigned char *)targets[i] - GUARD;
+        unsigned char *start = (unsigned char *)targets[i] - GUARD;
         size_t bytes = tu_type_bytes(type);
         for (size_t k = 0; k < GUARD; k++) {
-            if (begin[k] == PATTERN && begin[GUARD + bytes + k] == PATTERN) continue;
-            if (good) printf("FAIL on %s: result %d was written beyond its end\n", device, i);
+            if (start[k] == PATTERN && start[GUARD + bytes + k] == PATTERN) continue;
+            if (good) printf("FAIL on %s: result %d was written out of bounds\n", device, i);
             good = false;
         }
-        results[i] = room_for(type.shape);
+        results[i] = new_array(type.shape);
         tu__load_array(type.dtype, targets[i], tu_shape_elements(type.shape), results[i]);
-        free(begin);
+        free(start);
     }
     for (int i = 0; i < s->input_count; i++) free((void *)feeds[i].data);
     tu_program_free(program);
@@ -294,8 +294,8 @@ static double bound_of(const sweep *s, const expectation *e, tu_dtype out, doubl
     if (e->product && s->tf32) factor += 2 * 0x1p-10;
     if (e->rounded) factor += eps_of(out);
     if (e->equal) return factor * magnitude;
-    double least = (e->rounded ? 2 : 1) * least_of(out);
-    return 4 * eps_of(out) * fabs(ref) + (e->bounded ? factor * magnitude : 0) + least;
+    double smallest = (e->rounded ? 2 : 1) * smallest_above_zero(out);
+    return 4 * eps_of(out) * fabs(ref) + (e->bounded ? factor * magnitude : 0) + smallest;
 }
 
 static bool check_result(sweep *s, const expectation *e, tu_dtype out, const double *got, const double *ref,
@@ -324,7 +324,7 @@ static bool run_device(sweep *s, const char *device, tu_dtype *types) {
     return fetch(s, device, s->threads, s->tf32 ? "tf32" : NULL, s->result_count, values, s->got);
 }
 
-/* Each expectation's value, then its counterpart and its magnitude where it has them. */
+/* Fetches three values per expectation: its value, the expected value and the magnitude, if it has them. */
 static bool run_oracle(sweep *s, const tu_dtype *types) {
     tu_value values[3 * MAX_RESULTS] = {0};
     double *numbers[3 * MAX_RESULTS] = {0};
@@ -340,7 +340,7 @@ static bool run_oracle(sweep *s, const tu_dtype *types) {
         const expectation *e = &s->results[i];
         int64_t elements = tu_shape_elements(tu_value_shape(e->value));
         const double *left = e->equal ? numbers[3 * i] : s->got[i];
-        if (e->answer || e->equal)
+        if (e->is_device_result || e->equal)
             good = check_result(s, e, e->equal ? TU_F64 : types[i], left, numbers[3 * i + 1],
                                 e->bounded ? numbers[3 * i + 2] : NULL, elements);
     }
@@ -363,14 +363,14 @@ static bool run_case(sweep *s, const char *device, void (*family)(sweep *s)) {
     uint64_t random = s->random;
     bool good = build(s, family, false, random) && run_device(s, device, types);
     int results = s->result_count;
-    forget_graph(s);
+    free_graph(s);
     good = good && build(s, family, true, random) && run_oracle(s, types);
-    if (s->graph) forget_graph(s);
+    if (s->graph) free_graph(s);
     for (int i = 0; i < results; i++) free(s->got[i]);
     return good;
 }
 
-/* ---- The draw of a case ---- */
+/* ---- Random choice of a case ---- */
 
 static const sweep_family families[] = {
 #define FAMILY(name, weight, half) {#name, weight, half, sweep_##name},
@@ -389,7 +389,7 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-typedef struct plan {                  /* what may be drawn */
+typedef struct plan {                  /* restricts the random choice */
     const char *device, *types, *only; /* only: families; "": all */
     bool kind[KINDS], family[FAMILIES];
 } plan;
@@ -431,26 +431,26 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void count(tally *t, bool good, double seconds, double worst) {
+static void add_to_tally(tally *t, bool good, double seconds, double worst) {
     t->passed += good;
     t->failed += !good;
     t->seconds += seconds;
     if (worst > t->worst) t->worst = worst;
 }
 
-/* `tell`: also of a case that passes. */
-static void run_seed(const plan *p, uint64_t seed, bool tell, tally *tallies) {
+/* `always_print`: prints the case even if it passes. */
+static void run_seed(const plan *p, uint64_t seed, bool always_print, tally *tallies) {
     sweep s = {.random = seed * 0x2545f4914f6cdd1du + 1};
     int kind = draw_kind(&s, p);
     s.dtype = kinds[kind].dtype;
     s.tf32 = kinds[kind].tf32;
     s.threads = (int)sweep_between(&s, 1, 3);
     int family = draw_family(&s, p, sweep_is_half(&s));
-    double begin = now();
+    double start = now();
     bool good = run_case(&s, p->device, families[family].build);
-    count(&tallies[family], good, now() - begin, s.worst);
-    if (!good || tell)
-        printf("     %s %s,%s on %d threads, by %s; again: test_sweep %s 1 %llu %s %s\n",
+    add_to_tally(&tallies[family], good, now() - start, s.worst);
+    if (!good || always_print)
+        printf("     %s %s,%s on %d threads, by %s; repeat: test_sweep %s 1 %llu %s %s\n",
                families[family].name, kinds[kind].name, s.note, s.threads, s.kernels, p->device,
                (unsigned long long)seed, p->types, p->only);
 }
@@ -460,18 +460,18 @@ static void run_known(const plan *p, tally *t) {
         for (int threads = 1; threads <= 3; threads++) {
             const sweep_known *known = &sweep_known_cases[i];
             sweep s = {.random = 1, .dtype = known->dtype, .tf32 = known->tf32, .threads = threads};
-            double begin = now();
+            double start = now();
             bool good = run_case(&s, p->device, known->build);
-            count(t, good, now() - begin, s.worst);
+            add_to_tally(t, good, now() - start, s.worst);
             if (!good)
-                printf("     the known case \"%s\" on %d threads,%s, by %s\n", known->name, threads, s.note,
+                printf("     regression case \"%s\" on %d threads,%s, by %s\n", known->name, threads, s.note,
                        s.kernels);
         }
 }
 
 static void print_tally(const char *name, const tally *t) {
     if (t->passed + t->failed)
-        printf("%-24s %7lld passed %4lld failed  %7.1f s  worst %.2f of its bound\n", name,
+        printf("%-24s %7lld passed %4lld failed  %7.1f s  maximum error %.2f of the bound\n", name,
                (long long)t->passed, (long long)t->failed, t->seconds, t->worst);
 }
 
@@ -490,8 +490,7 @@ int main(int argc, char **argv) {
     p.only = argc > 5 ? argv[5] : "";
     bool any_kind = false, any_family = false;
     for (int i = 0; i < KINDS; i++) any_kind |= p.kind[i] = is_listed(types, kinds[i].name);
-    bool wide =
-        p.kind[0] || p.kind[2] || p.kind[4]; /* families that are not offered in half types need one */
+    bool wide = p.kind[0] || p.kind[2] || p.kind[4]; /* families without half types need one of these */
     for (int i = 0; i < FAMILIES; i++)
         any_family |= p.family[i] =
             (!*p.only || is_listed(p.only, families[i].name)) && (families[i].half || wide);
@@ -499,13 +498,13 @@ int main(int argc, char **argv) {
         fprintf(stderr, "test_sweep: no such type or family\n");
         return 2;
     }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a sweep that is killed has told what it found */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that the output is complete even if the process is killed */
     tally tallies[FAMILIES] = {0}, known = {0}, all = {0};
     printf("test_sweep %s: seeds %lld to %lld, %s\n", p.device, first, first + number - 1, types);
     if (first == 0 && argc <= 4) run_known(&p, &known);
     for (long long seed = first; seed < first + number; seed++)
         run_seed(&p, (uint64_t)seed, number == 1, tallies);
-    print_tally("once wrong", &known);
+    print_tally("regressions", &known);
     for (int i = 0; i < FAMILIES; i++) {
         print_tally(families[i].name, &tallies[i]);
         all.passed += tallies[i].passed;

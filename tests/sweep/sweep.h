@@ -1,14 +1,15 @@
-/* A sweep: random cases of everything a device makes a kernel for, against the reference, with a bound from analysis.
+/* Randomised tests of a device's kernels against the reference device, with error bounds from rounding analysis.
  *
- * A case is a number, its seed: the seed gives the family, the element type, the threads, every size and every element.
- * A family's function builds the case, and is called twice with the same draws: once in the case's type for the device
- * under test, once in f64 for the reference (the oracle), which also computes the bound:
+ * A case is determined by its seed: family, element type, threads, all sizes and all elements. The function of a
+ * family builds the case. It is called twice with the same random numbers: once in the case's type for the device
+ * under test, once in f64 for the reference device (the oracle), which also computes the bound:
  *
  *     |got - ref|  <=  4 eps(out) |ref|  +  2 (K + 8) eps(acc) M  +  least(out)
  *
  * for sums of K terms, where M is the sum of the terms' absolute values, eps the distance from 1 to the next number,
- * `acc` f32 for half types and else the type itself, and `least` the smallest number above zero. With tf32 the operands
- * of products are rounded too, which adds 2 eps(tf32) M. Systems of equations are held to their residual.
+ * `acc` f32 for half types and otherwise the type itself, and `smallest` the smallest number above zero. With tf32
+ * the operands of products are rounded too, which adds 2 eps(tf32) M. Solutions of linear systems are tested by
+ * their residual.
  *
  *     static void sum_rows(sweep *s) {
  *         int64_t rows = sweep_size(s, 64), columns = sweep_size(s, 64);
@@ -24,49 +25,50 @@
 
 typedef struct sweep sweep;
 
-/* ---- Drawing; the magnitudes of the oracle must not draw ---- */
+/* ---- Random numbers; code that only the oracle executes must not use them ---- */
 
 int64_t sweep_between(sweep *s, int64_t low, int64_t high);
 bool sweep_one_in(sweep *s, int64_t n);
-/* Between 1 and `most`: often 1, a prime, or a multiple of what vectors and tiles are wide. */
-int64_t sweep_size(sweep *s, int64_t most);
-tu_shape sweep_shape(sweep *s, int64_t rank, int64_t most);
+/* Returns a size between 1 and `max`: often 1, a prime, or a multiple of vector and tile widths. */
+int64_t sweep_size(sweep *s, int64_t max);
+tu_shape sweep_shape(sweep *s, int64_t rank, int64_t max);
 
 /* ---- Building ---- */
 
 tu_graph *sweep_graph(sweep *s);
 tu_dtype sweep_dtype(const sweep *s); /* of the graph being built: f64 in the oracle */
 bool sweep_is_oracle(const sweep *s);
-bool sweep_is_half(const sweep *s); /* of the case: also while the oracle is built */
-/* Adds to the line that tells a failed case. */
+bool sweep_is_half(const sweep *s); /* of the case, also while the oracle is built */
+/* Appends to the description that is printed for a failed case. */
 void sweep_note(sweep *s, const char *format, ...) TU_PRINTF(2, 3);
 
-/* Numbers in [low, high], rounded to the case's type. */
+/* Adds an input with random numbers in [low, high], rounded to the case's type. */
 tu_value sweep_input(sweep *s, tu_shape shape);
 tu_value sweep_input_between(sweep *s, tu_shape shape, double low, double high);
-/* As sweep_input; `fill` overwrites the numbers before they are rounded. */
+/* Like sweep_input, but `fill` computes the numbers before they are rounded. */
 tu_value sweep_input_filled(sweep *s, tu_shape shape, void (*fill)(sweep *s, double *data, tu_shape shape));
 double sweep_uniform(sweep *s, double low, double high);
-/* Whole numbers in [low, high). */
+/* Adds an input of random integers in [low, high). */
 tu_value sweep_integers(sweep *s, tu_shape shape, int64_t low, int64_t high);
 
-/* ---- What must hold ---- */
+/* ---- Expectations ---- */
 
-/* `value` is within the bound of `terms` and `magnitude` (NULL: none, the first part of the bound alone). */
+/* Checks `value` with the bound for `terms` and `magnitude` (NULL: only the first and last term of the bound). */
 void sweep_expect(sweep *s, const char *what, tu_value value, int64_t terms, const tu_value *magnitude);
-/* The same of sums of products, whose operands tf32 may round. `rounded`: the sum is made of results that were stored
- * in between, in the case's type: their rounding, eps(out) M, is allowed for. */
+/* The same for sums of products, whose operands tf32 may round. `rounded`: the terms were stored in the case's type
+ * before they were added, so that their rounding, eps(out) M, is added to the bound. */
 void sweep_expect_product(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
                           const tu_value *magnitude);
 
-/* Has the device compute `value`; in the oracle it is an input with what the device computed. */
-tu_value sweep_answer(sweep *s, tu_value value);
-/* In the oracle: `left` is within 2 (terms + 8) eps(acc) magnitude of `right`. */
+/* Computes `value` on the device; in the oracle, returns an input with the device's result. */
+tu_value sweep_device_result(sweep *s, tu_value value);
+/* In the oracle only: checks that `left` is within 2 (terms + 8) eps(acc) magnitude of `right`. */
 void sweep_expect_equal(sweep *s, const char *what, tu_value left, tu_value right, int64_t terms,
                         tu_value magnitude);
 
-/* The gradients of sum(y * dy), dy a fresh input, by each of `wrt`; in the oracle `magnitudes` are those of the same with
- * absolute values throughout (y must be linear in each of wrt): `y_of` makes y from operands. */
+/* Computes the gradients of sum(y * dy), with a new input dy, with respect to each operand. In the oracle,
+ * `magnitudes` are the same with absolute values of all operands (y must be linear in each). `y_of` computes y from
+ * the operands. */
 typedef tu_value (*sweep_bilinear)(const void *context, const tu_value *operands);
 void sweep_differentiate(sweep *s, sweep_bilinear y_of, const void *context, size_t count,
                          const tu_value *operands, tu_value *y, tu_value *y_magnitude, tu_value *gradients,
@@ -76,12 +78,12 @@ void sweep_differentiate(sweep *s, sweep_bilinear y_of, const void *context, siz
 
 typedef struct sweep_family {
     const char *name;
-    int weight; /* how often it is drawn */
-    bool half;  /* offered in half types */
+    int weight; /* relative frequency */
+    bool half;  /* supports half types */
     void (*build)(sweep *s);
 } sweep_family;
 
-/* One list, in sweep.c. */
+/* The list of families. */
 #define SWEEP_FAMILIES(X)                                                                                    \
     X(convolution, 22, true)                                                                                 \
     X(usual_convolution, 10, true)                                                                           \
@@ -109,11 +111,11 @@ typedef struct sweep_family {
 SWEEP_FAMILIES(SWEEP_DECLARE)
 #undef SWEEP_DECLARE
 
-/* Cases that were once wrong, each by name: known.c. Run before the random ones. */
+/* Regression cases, by name: known.c. They run before the random cases. */
 typedef struct sweep_known {
     const char *name;
     tu_dtype dtype;
-    bool tf32; /* where the device has it */
+    bool tf32; /* if the device has it */
     void (*build)(sweep *s);
 } sweep_known;
 extern const sweep_known sweep_known_cases[];

@@ -54,7 +54,7 @@ void sweep_average_pool(sweep *s) {
     sweep_expect(s, "its gradient", gradient, terms, &gradient_magnitude);
 }
 
-/* Which of equals is the maximum is part of the definition: the gradient goes there. */
+/* The definition determines which of several equal maxima gets the gradient. */
 void sweep_max_pool(sweep *s) {
     pool p = draw_pool(s);
     p.max = true;
@@ -68,7 +68,7 @@ void sweep_max_pool(sweep *s) {
 
 /* ---- Local response normalisation ---- */
 
-/* Sums over the channels |d| <= radius away. */
+/* Sums over the channels at most `radius` away. */
 static tu_value sum_near(tu_value x, int64_t radius) {
     tu_shape shape = tu_value_shape(x);
     int axis = (int)shape.rank - 1;
@@ -116,7 +116,8 @@ static tu_value apply_resize(const void *context, const tu_value *operands) {
     return tu_resize(operands[0], r->height, r->width, r->method);
 }
 
-/* Weights are differences of places, which are rounded like any number of their size: hence the size among the terms. */
+/* Weights are differences of coordinates, which are rounded like any number of their size: so the size is added to
+ * the terms. */
 void sweep_resize(sweep *s) {
     resizing r = {sweep_size(s, 30), sweep_size(s, 30), sweep_one_in(s, 3) ? TU_NEAREST : TU_BILINEAR};
     tu_shape shape =
@@ -128,7 +129,7 @@ void sweep_resize(sweep *s) {
     sweep_differentiate(s, apply_resize, &r, 1, &x, &y, &magnitude, &gradient, &gradient_magnitude);
     int64_t size = shape.dim[1] + shape.dim[2];
     if (r.method == TU_BILINEAR && sweep_is_oracle(s))
-        magnitude = tu_shift(magnitude, 1); /* a weight of 0 may be 1e-7 */
+        magnitude = tu_shift(magnitude, 1); /* a weight of 0 may be computed as 1e-7 */
     if (r.method == TU_BILINEAR && sweep_is_oracle(s)) gradient_magnitude = tu_shift(gradient_magnitude, 1);
     sweep_expect(s, "resize", y, 4 + size, &magnitude);
     sweep_expect(s, "its gradient", gradient,

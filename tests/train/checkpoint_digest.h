@@ -1,4 +1,4 @@
-/* The digest of a checkpoint's tensors, comparable with the one that a run tells of its state at the end. */
+/* Computes the digest of a checkpoint's tensors, to compare it with the digest in tu_train_result. */
 #ifndef TUTTI_CHECKPOINT_DIGEST_H
 #define TUTTI_CHECKPOINT_DIGEST_H
 

@@ -1,4 +1,5 @@
-/* The small set as one that lies in memory, as mapped files do: steps then may take its images by number. */
+/* Makes the small data set look as if it were in memory, like mapped files: steps may then select its images by
+ * index. */
 #ifndef TUTTI_SET_IN_MEMORY_H
 #define TUTTI_SET_IN_MEMORY_H
 

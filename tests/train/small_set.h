@@ -1,8 +1,8 @@
-/* A set that trains in milliseconds, and what tests of runs do again and again: a scratch folder, a run over the set.
+/* A data set that trains in milliseconds, and helpers of the tests of runs: a scratch folder, a run on the data set.
  *
- * 70 training and 20 test images of 8x8 grey pixels, in three classes: bright above, bright below, bright at the left;
- * with noise of the image's own. The last 20 training images are the validation part: batches of 16 make four steps an
- * epoch, the last of two images. */
+ * It has 70 training and 20 test images of 8x8 grey pixels in three classes: bright above, bright below, bright at
+ * the left, each with its own noise. The last 20 training images are the validation split. Batches of 16 give four
+ * steps per epoch, the last with two images. */
 #ifndef TUTTI_SMALL_SET_H
 #define TUTTI_SMALL_SET_H
 
@@ -28,10 +28,10 @@ enum {
     SMALL_STEPS = 4
 };
 
-/* Where in the training images a pixel that is not finite stands; -1: nowhere. */
-static int64_t small_set_poison = -1;
+/* Index of the training image with a NaN pixel; -1: none. */
+static int64_t small_set_nan = -1;
 
-/* Which image cannot be read; -1: all can. */
+/* Index of the image of each split that fails to read; -1: none. */
 static int64_t small_set_unreadable[2] = {-1, -1};
 
 static inline tu_status small_set_read(void *context, tu_split split, int64_t index, void *image,
@@ -50,7 +50,7 @@ static inline tu_status small_set_read(void *context, tu_split split, int64_t in
         noise = noise * 6364136223846793005u + 1442695040888963407u;
         pixels[i] = (bright ? 0.7f : 0.3f) + (float)(noise >> 40) / (float)(1 << 24) * 0.4f - 0.2f;
     }
-    if (split == TU_TRAIN && index == small_set_poison) pixels[5] = NAN;
+    if (split == TU_TRAIN && index == small_set_nan) pixels[5] = NAN;
     return TU_OK;
 }
 
@@ -68,15 +68,15 @@ static inline tu_dataset *small_set(void) {
                               .read = small_set_read,
                               .validation = SMALL_VALIDATION};
     tu_dataset *set;
-    int64_t poison = small_set_poison;
-    small_set_poison = -1; /* the set's mean and deviation are those of the good pixels */
+    int64_t nan_index = small_set_nan;
+    small_set_nan = -1; /* compute mean and deviation without the NaN */
     assert_int_equal(tu_dataset_from(&source, &set), TU_OK);
-    small_set_poison = poison;
+    small_set_nan = nan_index;
     return set;
 }
 
-/* A scratch folder, which scratch_end removes; in memory where there is such a place: these tests flush to the disk
- * thousands of times, and none of them needs a real one. */
+/* Scratch folder, removed by scratch_end. Uses /dev/shm if possible, because these tests flush to the disk thousands
+ * of times and need no real one. */
 static char scratch[256];
 
 static inline int scratch_begin(void **state) {
@@ -90,7 +90,7 @@ static inline int scratch_end(void **state) {
     (void)state;
     char command[512];
     snprintf(command, sizeof command, "rm -rf '%s'", scratch);
-    return system(command); // NOLINT(cert-env33-c): the path is ours
+    return system(command); // NOLINT(cert-env33-c): the path is our own
 }
 
 struct scratch_path {
@@ -108,10 +108,10 @@ static inline bool exists(const char *run, const char *name) {
     return access(path, F_OK) == 0;
 }
 
-/* The options that all runs of these tests share. One thread, and plain arithmetic that any machine repeats. */
+/* Options of all runs of these tests: one thread, so that results are reproducible. */
 #define SMALL_RUN .devices = "cpu:0", .threads = 1, .batch = SMALL_BATCH, .base = 8
 
-/* A run that must go well. */
+/* Trains; the run must succeed. */
 #define train_small(set_, result, ...)                                                                       \
     do {                                                                                                     \
         tu_status train_status_ = tu_train("mlp", NULL, result, .set = set_, SMALL_RUN, __VA_ARGS__);        \
@@ -119,7 +119,7 @@ static inline bool exists(const char *run, const char *name) {
         assert_int_equal(train_status_, TU_OK);                                                              \
     } while (0)
 
-/* A flag that stops a run after step `stop_at`. */
+/* Stop flag, set by stop_there after step `stop_at`. */
 static volatile sig_atomic_t stop_flag;
 static int64_t stop_at;
 

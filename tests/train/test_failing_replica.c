@@ -1,5 +1,5 @@
-/* A device that fails or never comes back while it trains its part of a batch: the run ends with one message that names it,
- * and goes on from its last checkpoint, on the same devices or on others, as if nothing had been. */
+/* If a device fails or hangs while it trains its shard of a batch, the run ends with one message that names it, and
+ * can be resumed from its last checkpoint, on the same devices or on others. */
 #include "odd_device.h"
 
 #include <time.h>
@@ -7,7 +7,7 @@
 #include "train/checkpoint_digest.h"
 #include "train/fresh_run.h"
 
-/* What a device that is stuck may still use is never freed (tu_program_free): no leak to tell of. */
+/* Resources that a hung device may still use are never freed (tu_program_free), so leak detection is off. */
 const char *__lsan_default_options(void);  // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 const char *__lsan_default_options(void) { // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
     return "detect_leaks=0";
@@ -28,7 +28,7 @@ static int launches_of_a_run(void) {
     return odd.launches;
 }
 
-/* The newest checkpoint has the bits of the run that nothing happened to. Returns its step. */
+/* The newest checkpoint is identical to that of an undisturbed run. Returns its step. */
 static int64_t expect_good_checkpoint(const char *folder) {
     char name[64], path[64], good[TU_DIGEST_TEXT], left[TU_DIGEST_TEXT];
     int64_t newest = 0;
@@ -44,12 +44,12 @@ static int64_t expect_good_checkpoint(const char *folder) {
     return newest;
 }
 
-static void expect_to_go_on(const char *folder) {
+static void expect_resume_works(const char *folder) {
     char good[TU_DIGEST_TEXT];
     tu_train_result result = TU_SIZED(tu_train_result);
     mend_odd();
     tu_status status = TU_OK;
-    for (int tries = 0; tries < 1000; tries++) { /* a thread that was freed takes its time to come back */
+    for (int tries = 0; tries < 1000; tries++) { /* a released thread needs some time to return */
         status = tu_train(folder, NULL, &result, .set = set, .resume = true);
         if (status == TU_OK || !strstr(tu_message(), "is still busy")) break;
         usleep(10000);
@@ -60,20 +60,20 @@ static void expect_to_go_on(const char *folder) {
     assert_string_equal(result.digest, good);
 }
 
-static void a_replica_that_fails_is_named_and_costs_no_checkpoint(void **state) {
+static void a_failing_replica_is_named_and_loses_no_checkpoint(void **state) {
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("failed");
     mend_odd();
     odd.fails_in = launches / 2;
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE,
-                   "device 'odd:0' failed at ");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE,
+                 "device 'odd:0' failed at ");
     expect_message("its fan has stopped");
     expect_good_checkpoint(run.text);
-    expect_to_go_on(run.text);
+    expect_resume_works(run.text);
 }
 
-static void a_run_goes_on_without_the_device_that_failed(void **state) {
+static void a_run_can_be_resumed_without_the_failed_device(void **state) {
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("left");
@@ -88,7 +88,7 @@ static void a_run_goes_on_without_the_device_that_failed(void **state) {
     assert_true(step < STEPS);
 }
 
-/* Frees the device some time after the run has given up on it: what it still holds is to be waited for. */
+/* Releases the device some time after the run has timed out, because freeing the run waits for it. */
 static void *free_later(void *unused) {
     pthread_mutex_lock(&odd.lock);
     while (!odd.stuck) pthread_cond_wait(&odd.changed, &odd.lock);
@@ -98,7 +98,7 @@ static void *free_later(void *unused) {
     return unused;
 }
 
-static void a_replica_that_does_not_come_back_ends_the_run_at_the_deadline(void **state) {
+static void a_hanging_replica_ends_the_run_at_the_timeout(void **state) {
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("late");
@@ -106,11 +106,11 @@ static void a_replica_that_does_not_come_back_ends_the_run_at_the_deadline(void 
     odd.sticks_in = launches / 2;
     pthread_t helper;
     assert_int_equal(pthread_create(&helper, NULL, free_later, NULL), 0);
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED, .timeout = 2),
-                   TU_DEVICE, "device 'odd:0'");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED, .timeout = 2), TU_DEVICE,
+                 "device 'odd:0'");
     pthread_join(helper, NULL);
     expect_good_checkpoint(run.text);
-    expect_to_go_on(run.text);
+    expect_resume_works(run.text);
 }
 
 static int plug_in(void **unused) {
@@ -121,9 +121,9 @@ static int plug_in(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        fresh(a_replica_that_fails_is_named_and_costs_no_checkpoint),
-        fresh(a_run_goes_on_without_the_device_that_failed),
-        fresh(a_replica_that_does_not_come_back_ends_the_run_at_the_deadline),
+        fresh(a_failing_replica_is_named_and_loses_no_checkpoint),
+        fresh(a_run_can_be_resumed_without_the_failed_device),
+        fresh(a_hanging_replica_ends_the_run_at_the_timeout),
     };
     return cmocka_run_group_tests(tests, plug_in, NULL);
 }

@@ -1,6 +1,6 @@
-/* Disks that fail: every system call of a checkpoint, of a new run and of a resumed one fails in turn. What was saved
- * before is never lost, metrics alone never stop a run, and a run that could not save its end says so. Where one call is
- * much like the next some are left out, unless TUTTI_EVERY_CALL is set. */
+/* Failing disks: every system call of a checkpoint, of a new run and of a resumed one fails in turn. Earlier
+ * checkpoints are never lost, metrics never stop a run, and a run that cannot save its last state reports that. Tests
+ * every few calls, unless TUTTI_EVERY_CALL is set. */
 #include "train/fresh_run.h"
 
 #include "train/run_folder.h"
@@ -18,8 +18,8 @@ static void count_notices(void *context, const tu_train_report *report) {
 #define RUN                                                                                                  \
     SMALL_RUN, .epochs = 2, .optimizer = "adam", .rate = 0.01, .checkpoint_every = 3, .watch = count_notices
 
-static unsigned stride(unsigned otherwise) {
-    return getenv("TUTTI_EVERY_CALL") ? 1 : otherwise;
+static unsigned stride(unsigned default_stride) {
+    return getenv("TUTTI_EVERY_CALL") ? 1 : default_stride;
 }
 
 static void remove_folder(const char *folder) {
@@ -32,7 +32,8 @@ static void expected_digest(char digest[TU_DIGEST_TEXT]) {
     memcpy(digest, result.digest, TU_DIGEST_TEXT);
 }
 
-/* A run whose nth call failed, resumed on a good disk, ends with the bits of one that never met a bad one. */
+/* Makes the nth call of a run fail, then resumes the run on a good disk: the result is identical to that of an
+ * undisturbed run. */
 static void any_call_may_fail(int error, bool forever) {
     char digest[TU_DIGEST_TEXT];
     expected_digest(digest);
@@ -55,8 +56,8 @@ static void any_call_may_fail(int error, bool forever) {
             assert_string_equal(result.digest, digest);
         else
             assert_int_equal(status, TU_IO);
-        if (status != TU_OK && !tu__run_folder_holds_run(folder.text))
-            assert_int_equal(access(folder.text, F_OK), -1); /* what could not begin leaves nothing */
+        if (status != TU_OK && !tu__run_folder_has_run(folder.text))
+            assert_int_equal(access(folder.text, F_OK), -1); /* a failed start leaves no folder */
         failed += status != TU_OK;
         noticed += notices > 0;
         status = tu_train("mlp", NULL, &result, .set = set, .out = folder.text, .resume = true, RUN);
@@ -64,11 +65,11 @@ static void any_call_may_fail(int error, bool forever) {
         assert_int_equal(status, TU_OK);
         assert_string_equal(result.digest, digest);
     }
-    assert_true(failed > 0);  /* preparing the folder, saving the end */
-    assert_true(noticed > 0); /* all else */
+    assert_true(failed > 0);  /* creating the folder, saving the last state */
+    assert_true(noticed > 0); /* all other calls */
 }
 
-static void a_full_disk_for_a_moment_loses_nothing(void **state) {
+static void a_temporarily_full_disk_loses_nothing(void **state) {
     (void)state;
     any_call_may_fail(ENOSPC, false);
 }
@@ -83,12 +84,12 @@ static void a_disk_that_stays_broken_loses_nothing(void **state) {
     any_call_may_fail(EIO, true);
 }
 
-/* ---- A power cut ---- */
+/* ---- Power failure ---- */
 
-/* Records the second half of a run, then cuts the power after every call of it, in every way the disk may choose: the run
- * goes on from what is left and ends with the same bits, and its log has every line: what a checkpoint stands for was
- * on the disk before it. */
-static void a_power_cut_leaves_a_checkpoint_whole(void **state) {
+/* Records the second half of a run, then simulates a power failure after every call, with every possible loss of
+ * unflushed data. The resumed run is bit-identical, and its log has every line, because logs are flushed before a
+ * checkpoint is written. */
+static void a_power_failure_leaves_a_valid_checkpoint(void **state) {
     (void)state;
     char digest[TU_DIGEST_TEXT];
     expected_digest(digest);
@@ -125,10 +126,10 @@ static void a_power_cut_leaves_a_checkpoint_whole(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        fresh(a_full_disk_for_a_moment_loses_nothing),
+        fresh(a_temporarily_full_disk_loses_nothing),
         fresh(a_disk_that_stays_full_loses_nothing),
         fresh(a_disk_that_stays_broken_loses_nothing),
-        fresh(a_power_cut_leaves_a_checkpoint_whole),
+        fresh(a_power_failure_leaves_a_valid_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* A run that began with the weights of another (--init) owns them from then on: it goes on with the same bits whatever
- * becomes of where they came from. */
+/* A run stores the initial weights it loaded with --init: it can be resumed bit-identically even if their source
+ * changes. */
 #include "train/fresh_run.h"
 
 static void flip_last_byte(const char *path) {
@@ -18,7 +18,7 @@ static tu_status train_from(const char *init, const char *folder, bool resume, t
                     .stop = &stop_flag, .watch = stop_there, SMALL_RUN, .epochs = 1);
 }
 
-static void a_resume_does_not_read_the_weights_of_init_again(void **state) {
+static void a_resume_does_not_read_the_init_weights_again(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), whole = in_scratch("whole"), run = in_scratch("run");
     tu_train_result result = TU_SIZED(tu_train_result), again = TU_SIZED(tu_train_result);
@@ -30,15 +30,15 @@ static void a_resume_does_not_read_the_weights_of_init_again(void **state) {
     assert_int_equal(train_from(first.text, run.text, false, &again), TU_OK);
     assert_true(exists(run.text, "checkpoints/step-0.safetensors"));
     snprintf(path, sizeof path, "%s/checkpoints/step-1.safetensors", run.text);
-    assert_int_equal(unlink(path), 0); /* as if it had been killed before the first step was saved */
+    assert_int_equal(unlink(path), 0); /* as if killed before the first step was saved */
     snprintf(path, sizeof path, "%s/checkpoints/step-2.safetensors", first.text);
-    assert_int_equal(unlink(path), 0); /* what the name stands for is another checkpoint now */
+    assert_int_equal(unlink(path), 0); /* the run folder's last checkpoint is another one now */
     stop_at = -1;
     assert_int_equal(train_from(first.text, run.text, true, &again), TU_OK);
     assert_string_equal(again.digest, result.digest);
 }
 
-static void a_run_without_the_weights_it_began_with_is_refused(void **state) {
+static void a_resume_without_initial_weights_fails(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), run = in_scratch("run");
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -50,11 +50,11 @@ static void a_run_without_the_weights_it_began_with_is_refused(void **state) {
         snprintf(path, sizeof path, "%s/checkpoints/step-%d.safetensors", run.text, step);
         assert_int_equal(unlink(path), 0);
     }
-    expect_refusal(tu_train(run.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT,
-                   "has no checkpoint any more");
+    expect_error(tu_train(run.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT,
+                 "has no checkpoint left");
 }
 
-static void weights_that_a_killed_beginning_left_are_not_those_of_the_next(void **state) {
+static void weights_left_by_a_killed_start_are_not_used(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), run = in_scratch("run");
     tu_train_result drawn = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
@@ -70,24 +70,24 @@ static void weights_that_a_killed_beginning_left_are_not_those_of_the_next(void 
     assert_string_equal(result.digest, drawn.digest);
 }
 
-static void weights_of_a_damaged_checkpoint_or_of_no_run_are_refused(void **state) {
+static void init_from_a_damaged_checkpoint_or_no_run_fails(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), run = in_scratch("run");
     char path[1024];
     train_small(set, NULL, .out = first.text, .steps = 1);
     snprintf(path, sizeof path, "%s/checkpoints/step-1.safetensors", first.text);
     flip_last_byte(path);
-    expect_refusal(train_from(first.text, run.text, false, NULL), TU_CORRUPT, "is damaged");
-    expect_refusal(train_from(scratch, run.text, false, NULL), TU_NOT_FOUND, "is no run folder");
+    expect_error(train_from(first.text, run.text, false, NULL), TU_CORRUPT, "is damaged");
+    expect_error(train_from(scratch, run.text, false, NULL), TU_NOT_FOUND, "is not a run folder");
     assert_int_not_equal(access(run.text, F_OK), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        fresh(a_resume_does_not_read_the_weights_of_init_again),
-        fresh(a_run_without_the_weights_it_began_with_is_refused),
-        fresh(weights_that_a_killed_beginning_left_are_not_those_of_the_next),
-        fresh(weights_of_a_damaged_checkpoint_or_of_no_run_are_refused),
+        fresh(a_resume_does_not_read_the_init_weights_again),
+        fresh(a_resume_without_initial_weights_fails),
+        fresh(weights_left_by_a_killed_start_are_not_used),
+        fresh(init_from_a_damaged_checkpoint_or_no_run_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What goes wrong around a run that goes well: an image that cannot be read, an evaluation that fails, a best checkpoint
- * for which there is no room, a Ctrl-C at an awkward moment. Nothing that was trained is lost. */
+/* Interruptions of a run: an unreadable image, a failing evaluation, a full disk when the best checkpoint is saved,
+ * Ctrl-C at an awkward moment. No training progress is lost. */
 #include "train/fresh_run.h"
 
 #include "unit/fake_disk.h"
@@ -8,15 +8,15 @@
 
 /* ---- Reading ---- */
 
-/* A run that meets an image that cannot be read, and goes on when it can; against one that never met it. */
-static void expect_the_same_in_the_end(tu_split split, int64_t index, const char *saved) {
+/* Trains with an unreadable image, resumes when it is readable, and compares with an undisturbed run. */
+static void expect_same_result_after_resume(tu_split split, int64_t index, const char *saved) {
     struct scratch_path run = in_scratch("run");
     tu_train_result whole = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     train_small(set, &whole, .out = in_scratch("whole").text, RUN);
     small_set_unreadable[split] = index;
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, SMALL_RUN, RUN), TU_IO);
     small_set_unreadable[split] = -1;
-    expect_message("cannot be read; the state before it is checkpoint ");
+    expect_message("cannot be read; the state before it is saved as checkpoint ");
     assert_true(exists(run.text, saved));
     if (tu_train(run.text, NULL, &result, .set = set, .resume = true) != TU_OK) fail_msg("%s", tu_message());
     assert_string_equal(result.digest, whole.digest);
@@ -24,19 +24,19 @@ static void expect_the_same_in_the_end(tu_split split, int64_t index, const char
     assert_true(result.test_loss == whole.test_loss);
 }
 
-static void an_image_that_cannot_be_read_loses_no_step(void **state) {
+static void an_unreadable_training_image_loses_no_step(void **state) {
     (void)state;
-    expect_the_same_in_the_end(TU_TRAIN, image_of_step(3, 1, 4), "checkpoints/step-2.safetensors");
+    expect_same_result_after_resume(TU_TRAIN, image_of_step(3, 1, 4), "checkpoints/step-2.safetensors");
 }
 
-static void an_evaluation_that_fails_loses_no_step_and_is_made_up_for(void **state) {
+static void a_failed_validation_loses_no_step_and_is_repeated(void **state) {
     (void)state;
-    expect_the_same_in_the_end(TU_TRAIN, SMALL_TRAINED + 5, "checkpoints/step-4.safetensors");
+    expect_same_result_after_resume(TU_TRAIN, SMALL_TRAINED + 5, "checkpoints/step-4.safetensors");
 }
 
-static void so_does_the_look_at_the_test_images(void **state) {
+static void a_failed_test_evaluation_loses_no_step_and_is_repeated(void **state) {
     (void)state;
-    expect_the_same_in_the_end(TU_TEST, 5, "checkpoints/step-12.safetensors");
+    expect_same_result_after_resume(TU_TEST, 5, "checkpoints/step-12.safetensors");
 }
 
 /* ---- The best checkpoint ---- */
@@ -47,8 +47,8 @@ static struct best_watch {
     char notice[1024];
 } best;
 
-/* From the first evaluation on the disk is full, until the checkpoint of that step could not be written. */
-static void fill_until_the_checkpoint(void *context, const tu_train_report *report) {
+/* Fills the disk at the first evaluation, until writing the checkpoint of that step has failed. */
+static void fill_disk_until_checkpoint(void *context, const tu_train_report *report) {
     (void)context;
     if (report->event == TU_TRAIN_VALIDATED && report->step == SMALL_STEPS) fake_disk_fail_from(1, ENOSPC);
     if (report->event == TU_TRAIN_NOTICE && strstr(report->message, "step-4.safetensors")) fake_disk_remove();
@@ -56,15 +56,15 @@ static void fill_until_the_checkpoint(void *context, const tu_train_report *repo
         best.was_there = exists(report->folder, "checkpoints/best.safetensors");
 }
 
-static void the_best_checkpoint_is_tried_again(void **state) {
+static void saving_the_best_checkpoint_is_retried(void **state) {
     (void)state;
     best = (struct best_watch){0};
-    train_small(set, NULL, .out = in_scratch("run").text, .epochs = 2, .watch = fill_until_the_checkpoint);
+    train_small(set, NULL, .out = in_scratch("run").text, .epochs = 2, .watch = fill_disk_until_checkpoint);
     assert_true(best.was_there);
 }
 
-/* Fills the disk when the accuracy rises for the second time, until the step after it. */
-static void fill_at_a_better_one(void *context, const tu_train_report *report) {
+/* Fills the disk when the accuracy improves for the second time, until the next step. */
+static void fill_disk_at_improvement(void *context, const tu_train_report *report) {
     (void)context;
     if (report->event == TU_TRAIN_VALIDATED && report->validation_accuracy > best.accuracy) {
         best.accuracy = report->validation_accuracy;
@@ -84,11 +84,11 @@ static void fill_at_a_better_one(void *context, const tu_train_report *report) {
     }
 }
 
-static void a_best_checkpoint_that_is_not_the_best_any_more_is_removed(void **state) {
+static void an_outdated_best_checkpoint_is_removed(void **state) {
     (void)state;
     best = (struct best_watch){.accuracy = -1};
     train_small(set, NULL, .out = in_scratch("run").text, .epochs = 12, .optimizer = "adam", .rate = 0.005,
-                .watch = fill_at_a_better_one);
+                .watch = fill_disk_at_improvement);
     assert_true(best.done);
     assert_non_null(strstr(best.notice, "the best state so far, of step "));
     assert_non_null(strstr(best.notice, "of an earlier step, is removed"));
@@ -96,7 +96,7 @@ static void a_best_checkpoint_that_is_not_the_best_any_more_is_removed(void **st
 
 /* ---- Ctrl-C ---- */
 
-/* The flag is set after the trainer has looked whether to save: in the midst of a checkpoint that fails. */
+/* Sets the flag after the trainer has decided whether to save: during a checkpoint that fails. */
 static void stop_in_a_checkpoint(void *context, const tu_train_report *report) {
     (void)context;
     if (report->event == TU_TRAIN_STEPPED && report->step == 2) fake_disk_fail_from(1, ENOSPC);
@@ -105,7 +105,7 @@ static void stop_in_a_checkpoint(void *context, const tu_train_report *report) {
     stop_flag = 1;
 }
 
-static void a_stop_at_any_moment_is_saved(void **state) {
+static void a_stop_during_a_checkpoint_is_saved(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -118,21 +118,21 @@ static void a_stop_at_any_moment_is_saved(void **state) {
     assert_true(exists(run.text, name));
 }
 
-static int end_on_a_good_disk(void **state) {
+static int restore_disk_and_end(void **state) {
     fake_disk_remove();
     return end_fresh(state);
 }
 
-#define fresh_disk(test) cmocka_unit_test_setup_teardown(test, begin_fresh, end_on_a_good_disk)
+#define fresh_disk(test) cmocka_unit_test_setup_teardown(test, begin_fresh, restore_disk_and_end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        fresh_disk(an_image_that_cannot_be_read_loses_no_step),
-        fresh_disk(an_evaluation_that_fails_loses_no_step_and_is_made_up_for),
-        fresh_disk(so_does_the_look_at_the_test_images),
-        fresh_disk(the_best_checkpoint_is_tried_again),
-        fresh_disk(a_best_checkpoint_that_is_not_the_best_any_more_is_removed),
-        fresh_disk(a_stop_at_any_moment_is_saved),
+        fresh_disk(an_unreadable_training_image_loses_no_step),
+        fresh_disk(a_failed_validation_loses_no_step_and_is_repeated),
+        fresh_disk(a_failed_test_evaluation_loses_no_step_and_is_repeated),
+        fresh_disk(saving_the_best_checkpoint_is_retried),
+        fresh_disk(an_outdated_best_checkpoint_is_removed),
+        fresh_disk(a_stop_during_a_checkpoint_is_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

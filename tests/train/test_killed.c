@@ -1,7 +1,7 @@
-/* kill -9 at any moment, then --resume, as often as it takes: the weights are those of a run that nobody killed.
+/* kill -9 at any moment, then --resume, repeatedly: the weights are identical to those of an uninterrupted run.
  *
- * The child that trains is killed after a random time; with half of the kills everything that is not needed to go on
- * (curves, kernels, what a save under way left) is removed too. TUTTI_KILLS says how many kills there are at least. */
+ * The training process is killed after a random time. After every other kill, files that are not needed to resume
+ * (curves, kernels, unfinished saves) are removed too. TUTTI_KILLS sets the minimum number of kills. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -9,9 +9,10 @@
 
 #include "train/fresh_run.h"
 
-enum { EPOCHS = 40, LONGEST_MICROSECONDS = 150000 };
+enum { EPOCHS = 40, MAX_MICROSECONDS = 150000 };
 
-/* Trains, or goes on, and writes the digest to a file when the run is complete. Returns the child's exit status. */
+/* Trains or resumes, and writes the digest to a file when the run is complete. Returns the exit status of the
+ * child. */
 static int train_in_child(const char *folder, const char *digest_path) {
     tu_train_result result = TU_SIZED(tu_train_result);
     tu_status status = tu_train("mlp", NULL, &result, .set = set, .out = folder, .resume = true, SMALL_RUN,
@@ -27,7 +28,7 @@ static int train_in_child(const char *folder, const char *digest_path) {
     return fclose(file) == 0 ? 0 : 1;
 }
 
-/* One child, killed after `microseconds` (negative: never). Whether it came to its end. */
+/* Runs a child and kills it after `microseconds` (negative: never). Returns true if it finished. */
 static bool run_child(const char *folder, const char *digest_path, long microseconds) {
     pid_t child = fork();
     assert_true(child >= 0);
@@ -53,15 +54,15 @@ static void read_digest(const char *path, char digest[TU_DIGEST_TEXT]) {
     fclose(file);
 }
 
-static void drop_what_is_not_needed(const char *folder) {
-    if (access(folder, F_OK) != 0) return; /* killed before it was made */
+static void remove_optional_files(const char *folder) {
+    if (access(folder, F_OK) != 0) return; /* killed before the folder was created */
     command("cd '%s' && rm -f curves.svg kernels.txt events.out.* checkpoints/.tutti-*", folder);
 }
 
-static void killing_changes_no_bit(void **state) {
+static void killed_and_resumed_runs_are_bit_identical(void **state) {
     (void)state;
-    const char *wanted = getenv("TUTTI_KILLS");
-    int kills_wanted = wanted ? atoi(wanted) : 5, kills = 0;
+    const char *kills_text = getenv("TUTTI_KILLS");
+    int kills_wanted = kills_text ? atoi(kills_text) : 5, kills = 0;
     struct scratch_path whole = in_scratch("whole.digest"), resumed = in_scratch("resumed.digest");
     char expected[TU_DIGEST_TEXT], digest[TU_DIGEST_TEXT], name[32];
     assert_true(run_child(in_scratch("whole").text, whole.text, -1));
@@ -71,11 +72,11 @@ static void killing_changes_no_bit(void **state) {
         snprintf(name, sizeof name, "run-%d", run);
         struct scratch_path folder = in_scratch(name);
         int before = kills;
-        /* Each time a little longer, so that a run comes to its end however slow the machine is. */
-        long most = LONGEST_MICROSECONDS;
-        while (!run_child(folder.text, resumed.text, rand() % most)) {
-            if (kills++ % 2) drop_what_is_not_needed(folder.text);
-            if (most < 900000000 / 2 / 1000) most += most / 4;
+        /* Longer each time, so that a run finishes on slow machines too. */
+        long max_delay = MAX_MICROSECONDS;
+        while (!run_child(folder.text, resumed.text, rand() % max_delay)) {
+            if (kills++ % 2) remove_optional_files(folder.text);
+            if (max_delay < 900000000 / 2 / 1000) max_delay += max_delay / 4;
             if (kills - before > 40) {
                 assert_true(run_child(folder.text, resumed.text, -1));
                 break;
@@ -88,6 +89,6 @@ static void killing_changes_no_bit(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {fresh(killing_changes_no_bit)};
+    const struct CMUnitTest tests[] = {fresh(killed_and_resumed_runs_are_bit_identical)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

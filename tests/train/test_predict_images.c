@@ -1,16 +1,16 @@
-/* tu_predict_images: what a run's network says of images in memory is what it says of the same images in its set. */
+/* tu_predict_images predicts images in memory like the same images in the data set. */
 #include "train/fresh_run.h"
 
 enum { PIXELS = SMALL_SIDE * SMALL_SIDE };
 
-static int64_t likeliest(const float *probabilities, int64_t classes) {
+static int64_t most_probable(const float *probabilities, int64_t classes) {
     int64_t best = 0;
     for (int64_t k = 1; k < classes; k++)
         if (probabilities[k] > probabilities[best]) best = k;
     return best;
 }
 
-static void answers_agree_with_the_evaluation(void **state) {
+static void predictions_agree_with_the_evaluation(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
     train_small(set, NULL, .out = run.text, .epochs = 2);
@@ -32,7 +32,7 @@ static void answers_agree_with_the_evaluation(void **state) {
         float sum = 0;
         for (int k = 0; k < SMALL_CLASSES; k++) sum += all[i][k];
         assert_true(fabsf(sum - 1) < 1e-5f);
-        correct += likeliest(all[i], SMALL_CLASSES) == labels[i];
+        correct += most_probable(all[i], SMALL_CLASSES) == labels[i];
         assert_int_equal(tu_predict_images(predictor, TU_F32, images[i], 1, one), TU_OK);
         assert_memory_equal(one, all[i], sizeof one);
     }
@@ -41,8 +41,8 @@ static void answers_agree_with_the_evaluation(void **state) {
     tu_predictor_free(predictor);
 }
 
-/* Bytes stand for floats of 0 to 1, in a set of floats … */
-static void bytes_stand_for_floats(void **state) {
+/* u8 images are converted to [0, 1] if the run was trained on floats … */
+static void u8_images_match_float_images(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
     train_small(set, NULL, .out = run.text, .epochs = 1);
@@ -58,15 +58,15 @@ static void bytes_stand_for_floats(void **state) {
     assert_int_equal(tu_predict_images(predictor, TU_F32, floats, 1, of_floats), TU_OK);
     assert_memory_equal(of_bytes, of_floats, sizeof of_bytes);
     assert_int_equal(tu_predict_images(predictor, TU_F32, NULL, 0, NULL), TU_OK);
-    expect_refusal(tu_predict_images(predictor, TU_I32, bytes, 1, of_bytes), TU_INVALID,
-                   "images of i32 cannot be predicted: expected u8 or f32");
-    expect_refusal(tu_predict_images(predictor, TU_F32, floats, -1, of_floats), TU_INVALID, "-1 images");
-    expect_refusal(tu_predict_images(predictor, TU_F32, NULL, 1, of_floats), TU_INVALID, "1 images");
+    expect_error(tu_predict_images(predictor, TU_I32, bytes, 1, of_bytes), TU_INVALID,
+                 "images have dtype i32: expected u8 or f32");
+    expect_error(tu_predict_images(predictor, TU_F32, floats, -1, of_floats), TU_INVALID, "-1 images");
+    expect_error(tu_predict_images(predictor, TU_F32, NULL, 1, of_floats), TU_INVALID, "1 images");
     tu_predictor_free(predictor);
 }
 
-/* … and in a set of bytes, whose floats are rounded to them. */
-static void floats_stand_for_bytes(void **state) {
+/* … and floats are rounded to u8 if it was trained on u8. */
+static void float_images_match_u8_images(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
     assert_int_equal(tu_train("mlp", "generated", NULL, .out = run.text, .devices = "cpu:0", .threads = 1,
@@ -82,16 +82,16 @@ static void floats_stand_for_bytes(void **state) {
     assert_true(bytes && floats && classes <= 16);
     for (int64_t i = 0; i < count; i++) {
         bytes[i] = (uint8_t)(i * 37);
-        floats[i] = fminf((float)bytes[i] / 255 + 0.001f, 1); /* nearest to that byte */
+        floats[i] = fminf((float)bytes[i] / 255 + 0.001f, 1); /* rounds to that byte */
     }
     assert_int_equal(tu_predict_images(predictor, TU_U8, bytes, 1, of_bytes), TU_OK);
     assert_int_equal(tu_predict_images(predictor, TU_F32, floats, 1, of_floats), TU_OK);
     assert_memory_equal(of_bytes, of_floats, (size_t)classes * sizeof *of_bytes);
     floats[5] = 128;
-    expect_refusal(tu_predict_images(predictor, TU_F32, floats, 1, of_floats), TU_INVALID,
-                   "image 0: pixel 5 is 128, expected 0 to 1");
+    expect_error(tu_predict_images(predictor, TU_F32, floats, 1, of_floats), TU_INVALID,
+                 "image 0: pixel 5 is 128: expected 0 to 1");
     floats[5] = NAN;
-    expect_refusal(tu_predict_images(predictor, TU_F32, floats, 1, of_floats), TU_INVALID, "pixel 5 is");
+    expect_error(tu_predict_images(predictor, TU_F32, floats, 1, of_floats), TU_INVALID, "pixel 5 is");
     free(bytes);
     free(floats);
     tu_predictor_free(predictor);
@@ -99,9 +99,9 @@ static void floats_stand_for_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        fresh(answers_agree_with_the_evaluation),
-        fresh(bytes_stand_for_floats),
-        fresh(floats_stand_for_bytes),
+        fresh(predictions_agree_with_the_evaluation),
+        fresh(u8_images_match_float_images),
+        fresh(float_images_match_u8_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* A run that was stopped and resumed computes the bits of one that was not: at every step, at the end of an epoch, in the
- * middle of a measurement, with augmentation, averages and pieces. And what is not the same run is refused. */
+/* A stopped and resumed run is bit-identical to an uninterrupted one: at every step, at the end of an epoch, in the
+ * middle of a measurement, with augmentation, averages and gradient accumulation. A resume that would change the run
+ * fails. */
 #include <fcntl.h>
 #include <locale.h>
 #include <math.h>
@@ -10,7 +11,7 @@
 
 enum { EPOCHS = 3, STEPS = EPOCHS * SMALL_STEPS };
 
-/* Everything that draws numbers or remembers: a resumed run has to have all of it again. */
+/* Options that draw random numbers or keep state: a resumed run must restore all of it. */
 #define RICH                                                                                                 \
     SMALL_RUN, .epochs = EPOCHS, .optimizer = "adam", .rate = 0.01, .schedule = "one-cycle", .pad = 1,       \
                .flip = 1, .brightness = 0.1, .average = 0.9, .clip = 1, .label_smoothing = 0.1,              \
@@ -22,7 +23,7 @@ static tu_status train_rich(const char *folder, bool resume, tu_train_result *re
                     .watch = stop_there, RICH);
 }
 
-static void uninterrupted(char digest[TU_DIGEST_TEXT]) {
+static void train_uninterrupted(char digest[TU_DIGEST_TEXT]) {
     tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = -1;
     assert_int_equal(train_rich(in_scratch("whole").text, false, &result), TU_OK);
@@ -30,10 +31,10 @@ static void uninterrupted(char digest[TU_DIGEST_TEXT]) {
     memcpy(digest, result.digest, TU_DIGEST_TEXT);
 }
 
-static void stopping_at_any_step_changes_no_bit(void **state) {
+static void a_stop_at_any_step_is_bit_identical(void **state) {
     (void)state;
     char digest[TU_DIGEST_TEXT], name[32];
-    uninterrupted(digest);
+    train_uninterrupted(digest);
     for (stop_at = 1; stop_at < STEPS; stop_at++) {
         tu_train_result result = TU_SIZED(tu_train_result);
         snprintf(name, sizeof name, "stopped-%d", (int)stop_at);
@@ -47,10 +48,10 @@ static void stopping_at_any_step_changes_no_bit(void **state) {
     }
 }
 
-static void stopping_at_every_step_changes_no_bit(void **state) {
+static void a_stop_at_every_step_is_bit_identical(void **state) {
     (void)state;
     char digest[TU_DIGEST_TEXT];
-    uninterrupted(digest);
+    train_uninterrupted(digest);
     struct scratch_path folder = in_scratch("every");
     tu_train_result result = TU_SIZED(tu_train_result);
     for (stop_at = 1; stop_at <= STEPS; stop_at++)
@@ -58,7 +59,7 @@ static void stopping_at_every_step_changes_no_bit(void **state) {
     assert_string_equal(result.digest, digest);
 }
 
-static void a_finished_run_that_is_resumed_tells_its_result(void **state) {
+static void resuming_a_finished_run_returns_its_result(void **state) {
     (void)state;
     tu_train_result first = TU_SIZED(tu_train_result), again = TU_SIZED(tu_train_result);
     stop_at = -1;
@@ -70,7 +71,7 @@ static void a_finished_run_that_is_resumed_tells_its_result(void **state) {
     assert_true(first.test_accuracy == again.test_accuracy && first.loss == again.loss);
 }
 
-/* Lines of metrics.jsonl without their times. */
+/* Reads metrics.jsonl without its times. */
 static void read_metrics(const char *folder, char text[8192]) {
     char path[1024], line[512];
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
@@ -89,10 +90,10 @@ static void read_metrics(const char *folder, char text[8192]) {
     fclose(file);
 }
 
-static void metrics_of_a_resumed_run_are_those_of_a_whole_one(void **state) {
+static void metrics_of_a_resumed_run_are_complete(void **state) {
     (void)state;
     char digest[TU_DIGEST_TEXT], whole[8192], resumed[8192];
-    uninterrupted(digest);
+    train_uninterrupted(digest);
     read_metrics(in_scratch("whole").text, whole);
     struct scratch_path folder = in_scratch("metrics");
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -101,7 +102,7 @@ static void metrics_of_a_resumed_run_are_those_of_a_whole_one(void **state) {
     char path[1024];
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder.text);
     FILE *file =
-        fopen(path, "a"); /* what a process said of later steps before it was killed, its last line cut */
+        fopen(path, "a"); /* lines of later steps, the last one incomplete, as a killed process leaves them */
     fputs("{\"step\":7,\"epoch\":1.75,\"seconds\":1,\"loss\":9,\"accuracy\":0}\n{\"step\":8,\"ep", file);
     fclose(file);
     stop_at = -1;
@@ -110,10 +111,10 @@ static void metrics_of_a_resumed_run_are_those_of_a_whole_one(void **state) {
     assert_string_equal(whole, resumed);
 }
 
-static void a_run_killed_before_its_first_checkpoint_begins_again(void **state) {
+static void a_run_killed_before_its_first_checkpoint_restarts(void **state) {
     (void)state;
     char digest[TU_DIGEST_TEXT], path[1024];
-    uninterrupted(digest);
+    train_uninterrupted(digest);
     struct scratch_path folder = in_scratch("early");
     tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 2;
@@ -125,15 +126,15 @@ static void a_run_killed_before_its_first_checkpoint_begins_again(void **state) 
     assert_string_equal(result.digest, digest);
 }
 
-static void a_run_saved_in_a_locale_with_a_decimal_comma_goes_on_in_another(void **state) {
+static void a_run_saved_with_a_decimal_comma_locale_can_be_resumed(void **state) {
     (void)state;
     static const char *const with_comma[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
     char digest[TU_DIGEST_TEXT];
-    uninterrupted(digest);
+    train_uninterrupted(digest);
     bool found = false;
     for (size_t i = 0; i < sizeof with_comma / sizeof *with_comma && !found; i++)
         found = setlocale(LC_NUMERIC, with_comma[i]) != NULL;
-    if (!found) skip(); /* none is installed here */
+    if (!found) skip(); /* no such locale is installed */
     struct scratch_path folder = in_scratch("comma");
     tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 7;
@@ -147,25 +148,25 @@ static void a_run_saved_in_a_locale_with_a_decimal_comma_goes_on_in_another(void
 
 /* ---- Damage ---- */
 
-static void damage(const char *path, off_t place) {
+static void damage(const char *path, off_t offset) {
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
     struct stat info;
     assert_int_equal(fstat(fd, &info), 0);
     unsigned char byte;
-    off_t at = place < 0 ? info.st_size + place : place;
+    off_t at = offset < 0 ? info.st_size + offset : offset;
     assert_int_equal(pread(fd, &byte, 1, at), 1);
     byte ^= 0x10;
     assert_int_equal(pwrite(fd, &byte, 1, at), 1);
     close(fd);
 }
 
-static void a_damaged_checkpoint_is_told_and_the_one_before_it_used(void **state) {
+static void a_damaged_checkpoint_is_reported_and_the_previous_one_used(void **state) {
     (void)state;
     char digest[TU_DIGEST_TEXT], path[1024];
-    uninterrupted(digest);
-    const off_t places[] = {0, 9, -1, -500}; /* the length, the header, the tensors */
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    train_uninterrupted(digest);
+    const off_t offsets[] = {0, 9, -1, -500}; /* in the length, the header, the tensors */
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {
         char name[32];
         snprintf(name, sizeof name, "damaged-%zu", i);
         struct scratch_path folder = in_scratch(name);
@@ -173,17 +174,17 @@ static void a_damaged_checkpoint_is_told_and_the_one_before_it_used(void **state
         stop_at = 7;
         assert_int_equal(train_rich(folder.text, false, &result), TU_OK); /* checkpoints of steps 4 and 7 */
         snprintf(path, sizeof path, "%s/checkpoints/step-7.safetensors", folder.text);
-        damage(path, places[i]);
-        *told = '\0';
+        damage(path, offsets[i]);
+        *notice_log = '\0';
         assert_int_equal(
             tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notices), TU_OK);
-        assert_non_null(strstr(told, "step-7.safetensors"));
-        assert_non_null(strstr(told, "going on from the one before it"));
+        assert_non_null(strstr(notice_log, "step-7.safetensors"));
+        assert_non_null(strstr(notice_log, "loading the previous checkpoint"));
         assert_string_equal(result.digest, digest);
     }
 }
 
-static void a_damaged_checkpoint_never_displaces_the_good_ones(void **state) {
+static void a_damaged_checkpoint_does_not_count_as_kept(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("displaced");
     char path[1024];
@@ -205,19 +206,19 @@ static void a_damaged_checkpoint_never_displaces_the_good_ones(void **state) {
     assert_int_equal(result.step, STEPS);
 }
 
-/* Changes a part of the header in place. */
+/* Replaces a part of the header in place. */
 static void change_metadata(const char *path, const char *from, const char *to) {
     assert_int_equal(strlen(from), strlen(to));
     command("grep -q '%s' '%s' && sed -i 's/%s/%s/' '%s'", from, path, from, to, path);
 }
 
-static void progress_that_was_damaged_is_noticed_too(void **state) {
+static void damaged_progress_is_detected(void **state) {
     (void)state;
     const char *changes[][2] = {{"\"step\":\"7\"", "\"step\":\"6\""},
                                 {"\"sample\":\"98\"", "\"sample\":\"99\""},
                                 {"\"best_step\":\"4\"", "\"best_step\":\"3\""}};
     char digest[TU_DIGEST_TEXT], path[1024], name[32];
-    uninterrupted(digest);
+    train_uninterrupted(digest);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         snprintf(name, sizeof name, "progress-%zu", i);
         struct scratch_path folder = in_scratch(name);
@@ -226,15 +227,15 @@ static void progress_that_was_damaged_is_noticed_too(void **state) {
         assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
         snprintf(path, sizeof path, "%s/checkpoints/step-7.safetensors", folder.text);
         change_metadata(path, changes[i][0], changes[i][1]);
-        *told = '\0';
+        *notice_log = '\0';
         assert_int_equal(
             tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notices), TU_OK);
-        assert_non_null(strstr(told, "its metadata is not what it was written with"));
+        assert_non_null(strstr(notice_log, "its metadata does not match its digest"));
         assert_string_equal(result.digest, digest);
     }
 }
 
-static void a_run_whose_checkpoints_are_all_damaged_is_refused(void **state) {
+static void a_run_with_only_damaged_checkpoints_fails(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("ruined");
     char path[1024];
@@ -247,32 +248,32 @@ static void a_run_whose_checkpoints_are_all_damaged_is_refused(void **state) {
     assert_non_null(strstr(tu_message(), "step-2.safetensors"));
 }
 
-/* ---- What is not the same run ---- */
+/* ---- Changed options ---- */
 
-static void what_is_not_the_same_run_is_refused(void **state) {
+static void a_resume_with_changed_options_fails(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("other");
     tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 2;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     const char *run = folder.text;
-    expect_refusal(tu_train(run, NULL, NULL, .set = set, .resume = true, .rate = 0.5), TU_INVALID,
-                   "--rate 0.5 with --resume: the run was begun with 0.01");
-    expect_refusal(tu_train(run, NULL, NULL, .set = set, .resume = true, .average = -1), TU_INVALID,
-                   "--average 0");
-    expect_refusal(tu_train(run, NULL, NULL, .set = set, .resume = true, .optimizer = "sgd"), TU_INVALID,
-                   "'adam'");
-    expect_refusal(tu_train("resnet20", NULL, NULL, .set = set, .out = run, .resume = true), TU_INVALID,
-                   "trains 'mlp'");
-    expect_refusal(tu_train(run, NULL, NULL, .set = set), TU_INVALID,
-                   "is a run folder: go on with it by --resume");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run), TU_INVALID, "holds a run already");
-    expect_refusal(tu_train(in_scratch("nothing").text, NULL, NULL, .set = set, .resume = true), TU_NOT_FOUND,
-                   "is no run folder");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = scratch), TU_INVALID, "not empty");
+    expect_error(tu_train(run, NULL, NULL, .set = set, .resume = true, .rate = 0.5), TU_INVALID,
+                 "--resume cannot change --rate to 0.5: the run was started with 0.01");
+    expect_error(tu_train(run, NULL, NULL, .set = set, .resume = true, .average = -1), TU_INVALID,
+                 "--average to 0");
+    expect_error(tu_train(run, NULL, NULL, .set = set, .resume = true, .optimizer = "sgd"), TU_INVALID,
+                 "'adam'");
+    expect_error(tu_train("resnet20", NULL, NULL, .set = set, .out = run, .resume = true), TU_INVALID,
+                 "trains 'mlp'");
+    expect_error(tu_train(run, NULL, NULL, .set = set), TU_INVALID,
+                 "is a run folder: continue it with --resume");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = run), TU_INVALID, "already contains a run");
+    expect_error(tu_train(in_scratch("nothing").text, NULL, NULL, .set = set, .resume = true), TU_NOT_FOUND,
+                 "is not a run folder");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = scratch), TU_INVALID, "not empty");
 }
 
-static void what_may_change_may(void **state) {
+static void devices_and_checkpoint_settings_may_change(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("moved");
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -285,29 +286,31 @@ static void what_may_change_may(void **state) {
     assert_false(exists(folder.text, "checkpoints/step-8.safetensors"));
 }
 
-static bool config_says(const char *run, const char *part) {
+static bool config_contains(const char *run, const char *part) {
     return count_lines(run, "config.json", part) > 0;
 }
 
-static void what_a_resume_changed_is_what_the_next_one_begins_with(void **state) {
+static void changed_settings_are_kept_for_the_next_resume(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("recorded");
     tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 2;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
-    assert_true(config_says(folder.text, "\"devices\":\"cpu:0\"") && config_says(folder.text, "\"keep\":3"));
+    assert_true(config_contains(folder.text, "\"devices\":\"cpu:0\"") &&
+                config_contains(folder.text, "\"keep\":3"));
     stop_at = 3;
     stop_flag = 0;
     assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true, .devices = "ref",
                               .keep = 1, .checkpoint_every = 2, .stop = &stop_flag, .watch = stop_there),
                      TU_OK);
-    assert_true(config_says(folder.text, "\"devices\":\"ref\"") && config_says(folder.text, "\"keep\":1") &&
-                config_says(folder.text, "\"checkpoint_every\":2"));
+    assert_true(config_contains(folder.text, "\"devices\":\"ref\"") &&
+                config_contains(folder.text, "\"keep\":1") &&
+                config_contains(folder.text, "\"checkpoint_every\":2"));
     assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
     assert_false(exists(folder.text, "checkpoints/step-8.safetensors"));
 }
 
-static void the_same_options_go_on_though_the_set_is_smaller_than_their_batch(void **state) {
+static void a_batch_larger_than_the_data_set_can_be_resumed(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("same");
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -320,20 +323,20 @@ static void the_same_options_go_on_though_the_set_is_smaller_than_their_batch(vo
     }
 }
 
-static void large_seeds_are_told_apart(void **state) {
+static void large_seeds_are_compared_exactly(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("seeds");
     const int64_t seed = INT64_C(9007199254740993); /* no double has this value */
     train_small(set, NULL, .out = folder.text, .steps = 1, .seed = seed);
     assert_int_equal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true, .seed = seed), TU_OK);
-    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true, .seed = seed - 1),
-                   TU_INVALID,
-                   "--seed 9007199254740992 with --resume: the run was begun with 9007199254740993");
+    expect_error(
+        tu_train(folder.text, NULL, NULL, .set = set, .resume = true, .seed = seed - 1), TU_INVALID,
+        "--resume cannot change --seed to 9007199254740992: the run was started with 9007199254740993");
 }
 
-/* ---- Which run goes on ---- */
+/* ---- Which run is resumed ---- */
 
-static void the_run_in_out_goes_on_though_a_folder_has_the_networks_name(void **state) {
+static void out_is_resumed_although_a_folder_has_the_networks_name(void **state) {
     (void)state;
     char before[1024];
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -351,38 +354,37 @@ static void the_run_in_out_goes_on_though_a_folder_has_the_networks_name(void **
     assert_int_equal(result.step, STEPS);
 }
 
-static void two_folders_to_resume_are_refused(void **state) {
+static void resuming_two_folders_fails(void **state) {
     (void)state;
     struct scratch_path one = in_scratch("one"), two = in_scratch("two");
     train_small(set, NULL, .out = one.text, .steps = 1);
     train_small(set, NULL, .out = two.text, .steps = 1);
-    expect_refusal(tu_train(one.text, NULL, NULL, .set = set, .out = two.text, .resume = true), TU_INVALID,
-                   "--resume with two folders");
-    expect_refusal(tu_train(one.text, NULL, NULL, .set = set, .out = in_scratch("new").text, .resume = true),
-                   TU_INVALID, "--resume with two folders");
+    expect_error(tu_train(one.text, NULL, NULL, .set = set, .out = two.text, .resume = true), TU_INVALID,
+                 "--resume is ambiguous");
+    expect_error(tu_train(one.text, NULL, NULL, .set = set, .out = in_scratch("new").text, .resume = true),
+                 TU_INVALID, "--resume is ambiguous");
     assert_int_equal(tu_train(one.text, NULL, NULL, .set = set, .out = one.text, .resume = true), TU_OK);
 }
 
-static void a_folder_of_another_version_is_refused_by_both_numbers(void **state) {
+static void a_folder_of_another_version_fails_with_both_version_numbers(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("version");
     tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 1;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     replace_in_config(folder.text, "\"version\":1", "\"version\":7");
-    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_UNSUPPORTED,
-                   "is of version 7, this program");
-    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_UNSUPPORTED,
-                   "reads version 1");
+    expect_error(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_UNSUPPORTED,
+                 "has version 7, but this program");
+    expect_error(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_UNSUPPORTED,
+                 "reads version 1");
     replace_in_config(folder.text, "\"version\":7", "\"version\":1");
     replace_in_config(folder.text, "\"flip\":true", "\"flop\":true");
-    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT,
-                   "setting 'flop'");
+    expect_error(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT, "setting 'flop'");
     replace_in_config(folder.text, "\"flop\":true", "\"flip\":true,,");
-    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT, "config.json");
+    expect_error(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT, "config.json");
 }
 
-static void a_folder_in_use_is_refused(void **state) {
+static void a_folder_in_use_fails(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("locked");
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -392,32 +394,32 @@ static void a_folder_in_use_is_refused(void **state) {
     snprintf(path, sizeof path, "%s/lock", folder.text);
     int fd = open(path, O_RDWR);
     assert_int_equal(flock(fd, LOCK_EX), 0);
-    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_INVALID, "is in use");
+    expect_error(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_INVALID, "is in use");
     close(fd);
     assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        fresh(stopping_at_any_step_changes_no_bit),
-        fresh(stopping_at_every_step_changes_no_bit),
-        fresh(a_finished_run_that_is_resumed_tells_its_result),
-        fresh(metrics_of_a_resumed_run_are_those_of_a_whole_one),
-        fresh(a_run_killed_before_its_first_checkpoint_begins_again),
-        fresh(a_run_saved_in_a_locale_with_a_decimal_comma_goes_on_in_another),
-        fresh(a_damaged_checkpoint_is_told_and_the_one_before_it_used),
-        fresh(a_damaged_checkpoint_never_displaces_the_good_ones),
-        fresh(progress_that_was_damaged_is_noticed_too),
-        fresh(a_run_whose_checkpoints_are_all_damaged_is_refused),
-        fresh(what_is_not_the_same_run_is_refused),
-        fresh(what_may_change_may),
-        fresh(what_a_resume_changed_is_what_the_next_one_begins_with),
-        fresh(the_same_options_go_on_though_the_set_is_smaller_than_their_batch),
-        fresh(large_seeds_are_told_apart),
-        fresh(the_run_in_out_goes_on_though_a_folder_has_the_networks_name),
-        fresh(two_folders_to_resume_are_refused),
-        fresh(a_folder_of_another_version_is_refused_by_both_numbers),
-        fresh(a_folder_in_use_is_refused),
+        fresh(a_stop_at_any_step_is_bit_identical),
+        fresh(a_stop_at_every_step_is_bit_identical),
+        fresh(resuming_a_finished_run_returns_its_result),
+        fresh(metrics_of_a_resumed_run_are_complete),
+        fresh(a_run_killed_before_its_first_checkpoint_restarts),
+        fresh(a_run_saved_with_a_decimal_comma_locale_can_be_resumed),
+        fresh(a_damaged_checkpoint_is_reported_and_the_previous_one_used),
+        fresh(a_damaged_checkpoint_does_not_count_as_kept),
+        fresh(damaged_progress_is_detected),
+        fresh(a_run_with_only_damaged_checkpoints_fails),
+        fresh(a_resume_with_changed_options_fails),
+        fresh(devices_and_checkpoint_settings_may_change),
+        fresh(changed_settings_are_kept_for_the_next_resume),
+        fresh(a_batch_larger_than_the_data_set_can_be_resumed),
+        fresh(large_seeds_are_compared_exactly),
+        fresh(out_is_resumed_although_a_folder_has_the_networks_name),
+        fresh(resuming_two_folders_fails),
+        fresh(a_folder_of_another_version_fails_with_both_version_numbers),
+        fresh(a_folder_in_use_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What a training run does and leaves: it learns, its folder is complete, its settings do what they say. */
+/* Training runs: they learn, their folder is complete, their settings work as documented. */
 #include "train/fresh_run.h"
 
 #include "io/safetensors.h"
@@ -17,7 +17,7 @@ static void a_network_learns_the_small_set(void **state) {
     assert_int_equal(result.test_step, result.step);
 }
 
-static void a_convolutional_network_learns_it_too_with_every_setting(void **state) {
+static void a_convolutional_network_learns_with_all_settings(void **state) {
     (void)state;
     tu_train_result result = TU_SIZED(tu_train_result);
     tu_status status = tu_train(
@@ -30,17 +30,17 @@ static void a_convolutional_network_learns_it_too_with_every_setting(void **stat
     assert_true(result.test_accuracy > 0.6);
 }
 
-static void a_batch_in_pieces_is_the_same_update(void **state) {
+static void gradient_accumulation_gives_the_same_update(void **state) {
     (void)state;
-    tu_train_result whole = TU_SIZED(tu_train_result), pieces = TU_SIZED(tu_train_result);
+    tu_train_result whole = TU_SIZED(tu_train_result), accumulated = TU_SIZED(tu_train_result);
     train_small(set, &whole, .out = in_scratch("whole").text, .recipe = "plain", .epochs = 2, .rate = 0.05);
-    train_small(set, &pieces, .out = in_scratch("pieces").text, .recipe = "plain", .epochs = 2, .rate = 0.05,
-                .accumulate = 4);
-    assert_float_equal(whole.test_loss, pieces.test_loss, 1e-5);
-    assert_float_equal(whole.loss, pieces.loss, 1e-5);
+    train_small(set, &accumulated, .out = in_scratch("accumulated").text, .recipe = "plain", .epochs = 2,
+                .rate = 0.05, .accumulate = 4);
+    assert_float_equal(whole.test_loss, accumulated.test_loss, 1e-5);
+    assert_float_equal(whole.loss, accumulated.loss, 1e-5);
 }
 
-static void the_same_seed_gives_the_same_bits_and_another_others(void **state) {
+static void runs_with_the_same_seed_are_bit_identical(void **state) {
     (void)state;
     tu_train_result first = TU_SIZED(tu_train_result), second = TU_SIZED(tu_train_result),
                     other = TU_SIZED(tu_train_result);
@@ -57,7 +57,7 @@ static void keep_rate(void *context, const tu_train_report *report) {
     if (report->event == TU_TRAIN_STEPPED) rate_of_last_step = report->rate;
 }
 
-static void a_momentum_of_zero_is_none(void **state) {
+static void momentum_can_be_set_to_zero(void **state) {
     (void)state;
     tu_train_result plain = TU_SIZED(tu_train_result), none = TU_SIZED(tu_train_result);
     train_small(set, &plain, .out = in_scratch("sgd").text, .recipe = "plain", .epochs = 3,
@@ -67,27 +67,27 @@ static void a_momentum_of_zero_is_none(void **state) {
     assert_true(plain.loss == none.loss && plain.test_loss == none.test_loss);
 }
 
-static void a_rate_factor_of_zero_ends_the_learning(void **state) {
+static void the_rate_factor_can_be_set_to_zero(void **state) {
     (void)state;
     train_small(set, NULL, .out = in_scratch("run").text, .recipe = "plain", .epochs = 2, .schedule = "step",
                 .rate_every = 1, .rate_factor = -1, .watch = keep_rate);
     assert_true(rate_of_last_step == 0);
 }
 
-static void rmsprop_has_momentum_only_when_asked(void **state) {
+static void rmsprop_has_no_momentum_by_default(void **state) {
     (void)state;
-    tu_train_result silent = TU_SIZED(tu_train_result), none = TU_SIZED(tu_train_result),
+    tu_train_result by_default = TU_SIZED(tu_train_result), none = TU_SIZED(tu_train_result),
                     some = TU_SIZED(tu_train_result);
-    train_small(set, &silent, .out = in_scratch("silent").text, .epochs = 2, .optimizer = "rmsprop");
+    train_small(set, &by_default, .out = in_scratch("silent").text, .epochs = 2, .optimizer = "rmsprop");
     train_small(set, &none, .out = in_scratch("none").text, .epochs = 2, .optimizer = "rmsprop",
                 .momentum = -1);
     train_small(set, &some, .out = in_scratch("some").text, .epochs = 2, .optimizer = "rmsprop",
                 .momentum = 0.9);
-    assert_string_equal(silent.digest, none.digest);
-    assert_string_not_equal(silent.digest, some.digest);
+    assert_string_equal(by_default.digest, none.digest);
+    assert_string_not_equal(by_default.digest, some.digest);
 }
 
-static void a_set_without_test_images_is_trained_on_all_the_same(void **state) {
+static void a_data_set_without_test_images_can_be_trained_on(void **state) {
     (void)state;
     const tu_source source = {.struct_size = sizeof source,
                               .name = "untested",
@@ -116,7 +116,7 @@ static void a_run_that_does_not_improve_stops_early(void **state) {
     assert_true(result.stopped_early);
     assert_false(result.stopped);
     assert_int_equal(result.step,
-                     3 * SMALL_STEPS); /* the first evaluation is the best, two epochs later it ends */
+                     3 * SMALL_STEPS); /* the first evaluation is the best; the run ends two epochs later */
     tu_train_result again = TU_SIZED(tu_train_result);
     assert_int_equal(tu_train(in_scratch("run").text, NULL, &again, .set = set, .resume = true), TU_OK);
     assert_int_equal(again.step, result.step);
@@ -148,7 +148,7 @@ static void the_run_folder_is_complete(void **state) {
     assert_int_equal(count_lines(run.text, "config.json", "\"version\":1"), 1);
 }
 
-static void checkpoints_hold_the_whole_state(void **state) {
+static void checkpoints_contain_the_complete_state(void **state) {
     (void)state;
     train_small(set, NULL, .out = in_scratch("run").text, .epochs = 1, .optimizer = "adam", .average = 0.5);
     tu__safetensors file;
@@ -179,35 +179,34 @@ static void runs_without_a_name_are_numbered(void **state) {
 
 /* ---- Settings ---- */
 
-static void a_refused_run_leaves_no_folder(void **state) {
+static void a_failed_start_leaves_no_folder(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
     const char *out = run.text;
-    expect_refusal(tu_train("mpl", NULL, NULL, .set = set, .out = out), TU_NOT_FOUND, "did you mean 'mlp'?");
-    expect_refusal(tu_train("mlp", NULL, NULL, .out = out), TU_INVALID, "--data");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .recipe = "quik"), TU_NOT_FOUND,
-                   "did you mean 'quick'?");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .optimizer = "adm"), TU_INVALID,
-                   "adm");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .schedule = "cosin"), TU_INVALID,
-                   "cosin");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .rate = 1e9), TU_INVALID,
-                   "--rate 1000000000");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .batch = -1), TU_INVALID, "--batch 0");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .decay = "weights"), TU_INVALID,
-                   "PATTERN=D");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .freeze = "nothing*"), TU_NOT_FOUND,
-                   "nothing*");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .batch = 16, .accumulate = 3),
-                   TU_INVALID, "--accumulate 3");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .devices = "abacus"), TU_NOT_FOUND,
-                   "abacus");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .init = "nowhere"), TU_NOT_FOUND,
-                   "nowhere");
+    expect_error(tu_train("mpl", NULL, NULL, .set = set, .out = out), TU_NOT_FOUND, "did you mean 'mlp'?");
+    expect_error(tu_train("mlp", NULL, NULL, .out = out), TU_INVALID, "--data");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .recipe = "quik"), TU_NOT_FOUND,
+                 "did you mean 'quick'?");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .optimizer = "adm"), TU_INVALID, "adm");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .schedule = "cosin"), TU_INVALID,
+                 "cosin");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .rate = 1e9), TU_INVALID,
+                 "--rate 1000000000");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .batch = -1), TU_INVALID, "--batch 0");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .decay = "weights"), TU_INVALID,
+                 "PATTERN=D");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .freeze = "nothing*"), TU_NOT_FOUND,
+                 "nothing*");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .batch = 16, .accumulate = 3),
+                 TU_INVALID, "--accumulate 3");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .devices = "abacus"), TU_NOT_FOUND,
+                 "abacus");
+    expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = out, .init = "nowhere"), TU_NOT_FOUND,
+                 "nowhere");
     assert_int_not_equal(access(out, F_OK), 0);
 }
 
-static void options_win_over_the_recipe_and_the_recipe_over_defaults(void **state) {
+static void options_override_the_recipe_and_the_recipe_overrides_defaults(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
     train_small(set, NULL, .out = run.text, .recipe = "tutorial", .steps = 2, .rate = 0.25, .flip = -1,
@@ -215,9 +214,10 @@ static void options_win_over_the_recipe_and_the_recipe_over_defaults(void **stat
     assert_int_equal(count_lines(run.text, "config.json", "\"rate\":0.25"), 1);     /* given */
     assert_int_equal(count_lines(run.text, "config.json", "\"flip\":false"), 1);    /* given: none */
     assert_int_equal(count_lines(run.text, "config.json", "\"average\":0,"), 1);    /* given: none */
-    assert_int_equal(count_lines(run.text, "config.json", "\"contrast\":0.8"), 1);  /* the recipe's */
+    assert_int_equal(count_lines(run.text, "config.json", "\"contrast\":0.8"), 1);  /* from the recipe */
     assert_int_equal(count_lines(run.text, "config.json", "\"rate_peak\":0.3"), 1); /* the default */
-    assert_int_equal(count_lines(run.text, "config.json", "\"momentum\":0,"), 1);   /* the optimizer's: sgd */
+    assert_int_equal(count_lines(run.text, "config.json", "\"momentum\":0,"),
+                     1); /* default of the optimizer sgd */
     assert_int_equal(count_lines(run.text, "config.json", "\"recipe\":\"tutorial\""), 1);
 }
 
@@ -240,9 +240,9 @@ static uint64_t planned_bytes(const tu_train_plan *plan) {
     return report.need_bytes;
 }
 
-/* A run can be asked what it needs without being begun, and needs exactly that: a limit of so many bytes will do, one byte
- * less will not. */
-static void a_plan_tells_what_a_run_needs(void **state) {
+/* A plan reports the memory that a run needs without starting it. The number is exact: the run fits into a limit of
+ * that many bytes, but not of one byte less. */
+static void a_plan_reports_the_memory_that_a_run_needs(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
     tu_train_plan plan = TU_SIZED(tu_train_plan);
@@ -259,8 +259,9 @@ static void a_plan_tells_what_a_run_needs(void **state) {
     train_small(set, NULL, .out = run.text, .steps = 1, .memory_limit = need);
 }
 
-/* Over pieces a step needs less, and the update by their sum, which sees all of the optimizer's variables, may need more. */
-static void a_plan_of_pieces_counts_their_update(void **state) {
+/* With gradient accumulation the update program, which uses all variables of the optimizer, may need more memory than
+ * the step. */
+static void a_plan_with_accumulation_includes_the_update(void **state) {
     (void)state;
     tu_train_plan sgd = TU_SIZED(tu_train_plan), adam = TU_SIZED(tu_train_plan);
     assert_int_equal(tu_plan_training("mlp", NULL, &sgd, .set = set, SMALL_RUN, .accumulate = 4,
@@ -275,9 +276,9 @@ static void a_plan_of_pieces_counts_their_update(void **state) {
     tu_train_plan_free(&adam);
 }
 
-/* ---- Weights from elsewhere ---- */
+/* ---- Initial weights ---- */
 
-/* One tensor of a run's checkpoint, as numbers. */
+/* Reads one tensor of a run's checkpoint. */
 static void read_weights(const char *run, const char *checkpoint, const char *name, float *numbers,
                          size_t count) {
     char path[1024];
@@ -293,14 +294,14 @@ static void read_weights(const char *run, const char *checkpoint, const char *na
 
 enum { HIDDEN = 8 * SMALL_SIDE * SMALL_SIDE };
 
-static void a_run_can_begin_with_the_weights_of_another(void **state) {
+static void a_run_can_start_from_the_weights_of_another(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), second = in_scratch("second");
     train_small(set, NULL, .out = first.text, .epochs = 1);
-    *told = '\0';
+    *notice_log = '\0';
     train_small(set, NULL, .out = second.text, .steps = 1, .init = first.text, .freeze = "hidden1/*",
                 .watch = keep_notices);
-    assert_non_null(strstr(told, "6 variables from"));
+    assert_non_null(strstr(notice_log, "6 variables from"));
     float before[HIDDEN], after[HIDDEN], moved[8 * 8], start[8 * 8];
     read_weights(first.text, "step-4", "hidden1/weights", before, HIDDEN);
     read_weights(second.text, "step-1", "hidden1/weights", after, HIDDEN);
@@ -316,7 +317,7 @@ static tu_status read_two_classes(void *context, tu_split split, int64_t index, 
     return status;
 }
 
-static void a_last_layer_for_other_classes_starts_anew(void **state) {
+static void a_last_layer_with_other_classes_is_initialised(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), second = in_scratch("second");
     train_small(set, NULL, .out = first.text, .epochs = 1);
@@ -331,27 +332,27 @@ static void a_last_layer_for_other_classes_starts_anew(void **state) {
                               .read = read_two_classes};
     tu_dataset *two;
     assert_int_equal(tu_dataset_from(&source, &two), TU_OK);
-    *told = '\0';
+    *notice_log = '\0';
     train_small(two, NULL, .out = second.text, .steps = 2,
                 .init = in_scratch("first/checkpoints/best.safetensors").text, .watch = keep_notices);
-    assert_non_null(strstr(told, "4 variables from"));
-    assert_non_null(strstr(told, "new: logits/weights, logits/bias"));
-    expect_refusal(tu_evaluate(first.text, &TU_SIZED(tu_evaluation), .set = two), TU_INVALID,
-                   "other classes");
+    assert_non_null(strstr(notice_log, "4 variables from"));
+    assert_non_null(
+        strstr(notice_log, "not in the file, keep their initial values: logits/weights, logits/bias"));
+    expect_error(tu_evaluate(first.text, &TU_SIZED(tu_evaluation), .set = two), TU_INVALID, "other classes");
     tu_dataset_free(two);
 }
 
-static void nothing_that_fits_is_refused(void **state) {
+static void init_without_matching_tensors_fails(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first");
     train_small(set, NULL, .out = first.text, .steps = 1);
-    expect_refusal(tu_train("tutorial-cnn", NULL, NULL, .set = set, .out = in_scratch("second").text,
-                            .init = first.text, .base = 4, .batch = 10, .threads = 1),
-                   TU_INVALID, "fits the network");
+    expect_error(tu_train("tutorial-cnn", NULL, NULL, .set = set, .out = in_scratch("second").text,
+                          .init = first.text, .base = 4, .batch = 10, .threads = 1),
+                 TU_INVALID, "matches a variable of the network");
     assert_int_not_equal(access(in_scratch("second").text, F_OK), 0);
 }
 
-/* ---- Evaluating ---- */
+/* ---- Evaluation ---- */
 
 static void evaluation_agrees_with_training(void **state) {
     (void)state;
@@ -365,50 +366,50 @@ static void evaluation_agrees_with_training(void **state) {
     assert_true(e.loss == result.test_loss);
     assert_int_equal(e.images, SMALL_TEST);
     assert_int_equal(e.classes, SMALL_CLASSES);
-    int64_t all = 0, right = 0;
+    int64_t all = 0, correct = 0;
     for (int i = 0; i < SMALL_CLASSES; i++) {
-        right += e.confusion[i * SMALL_CLASSES + i];
+        correct += e.confusion[i * SMALL_CLASSES + i];
         for (int k = 0; k < SMALL_CLASSES; k++) all += e.confusion[i * SMALL_CLASSES + k];
     }
     assert_int_equal(all, SMALL_TEST);
-    assert_true((double)right / SMALL_TEST == e.accuracy);
+    assert_true((double)correct / SMALL_TEST == e.accuracy);
     assert_true(e.top5 == 1); /* there are three classes */
     assert_string_equal(e.class_names[2], "left");
     assert_int_equal(tu_evaluation_draw(&e, in_scratch("matrix.svg").text), TU_OK);
     assert_int_equal(count_lines(scratch, "matrix.svg", "<title>small: "), 1);
-    expect_refusal(tu_evaluation_draw(&e, in_scratch("none/matrix.svg").text), TU_IO, "none/matrix.svg");
+    expect_error(tu_evaluation_draw(&e, in_scratch("none/matrix.svg").text), TU_IO, "none/matrix.svg");
     tu_evaluation_free(&e);
     assert_int_equal(tu_evaluate(run.text, &e, .set = set, .checkpoint = "best"), TU_OK);
     assert_int_equal(e.step, result.best_step);
     tu_evaluation_free(&e);
-    expect_refusal(tu_evaluate(run.text, &e, .set = set, .checkpoint = "3"), TU_NOT_FOUND,
-                   "expected last, best or a step");
-    expect_refusal(tu_evaluate(run.text, &e), TU_INVALID, "--data");
-    expect_refusal(tu_evaluate(scratch, &e), TU_NOT_FOUND, "is no run folder");
+    expect_error(tu_evaluate(run.text, &e, .set = set, .checkpoint = "3"), TU_NOT_FOUND,
+                 "expected last, best or the step");
+    expect_error(tu_evaluate(run.text, &e), TU_INVALID, "--data");
+    expect_error(tu_evaluate(scratch, &e), TU_NOT_FOUND, "is not a run folder");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         fresh(a_network_learns_the_small_set),
-        fresh(a_convolutional_network_learns_it_too_with_every_setting),
-        fresh(a_batch_in_pieces_is_the_same_update),
-        fresh(the_same_seed_gives_the_same_bits_and_another_others),
-        fresh(a_momentum_of_zero_is_none),
-        fresh(a_rate_factor_of_zero_ends_the_learning),
-        fresh(rmsprop_has_momentum_only_when_asked),
-        fresh(a_set_without_test_images_is_trained_on_all_the_same),
+        fresh(a_convolutional_network_learns_with_all_settings),
+        fresh(gradient_accumulation_gives_the_same_update),
+        fresh(runs_with_the_same_seed_are_bit_identical),
+        fresh(momentum_can_be_set_to_zero),
+        fresh(the_rate_factor_can_be_set_to_zero),
+        fresh(rmsprop_has_no_momentum_by_default),
+        fresh(a_data_set_without_test_images_can_be_trained_on),
         fresh(a_run_that_does_not_improve_stops_early),
         fresh(the_run_folder_is_complete),
-        fresh(checkpoints_hold_the_whole_state),
+        fresh(checkpoints_contain_the_complete_state),
         fresh(runs_without_a_name_are_numbered),
-        fresh(a_refused_run_leaves_no_folder),
-        fresh(options_win_over_the_recipe_and_the_recipe_over_defaults),
+        fresh(a_failed_start_leaves_no_folder),
+        fresh(options_override_the_recipe_and_the_recipe_overrides_defaults),
         fresh(every_recipe_is_listed_and_runs),
-        fresh(a_plan_tells_what_a_run_needs),
-        fresh(a_plan_of_pieces_counts_their_update),
-        fresh(a_run_can_begin_with_the_weights_of_another),
-        fresh(a_last_layer_for_other_classes_starts_anew),
-        fresh(nothing_that_fits_is_refused),
+        fresh(a_plan_reports_the_memory_that_a_run_needs),
+        fresh(a_plan_with_accumulation_includes_the_update),
+        fresh(a_run_can_start_from_the_weights_of_another),
+        fresh(a_last_layer_with_other_classes_is_initialised),
+        fresh(init_without_matching_tensors_fails),
         fresh(evaluation_agrees_with_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* What tests of data share: a folder of their own for the cache, files in it, and small data files. */
+/* Common parts of the tests of data: a temporary cache folder and files in it. */
 #ifndef TUTTI_TEST_DATA_FOLDER_H
 #define TUTTI_TEST_DATA_FOLDER_H
 
@@ -13,7 +13,7 @@
 
 static char data_folder[64];
 
-/* A fresh folder, which is also TUTTI_DATA. For cmocka's setup. */
+/* Creates a temporary folder and sets TUTTI_DATA to it. For cmocka's setup. */
 static int make_data_folder(void **state) {
     (void)state;
     snprintf(data_folder, sizeof data_folder, "/tmp/tutti-data-XXXXXX");
@@ -33,7 +33,7 @@ static int remove_data_folder(void **state) {
     return nftw(data_folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* folder/name; the last four stay valid. */
+/* Returns data_folder/name; the last four results stay valid. */
 static inline const char *in_folder(const char *name) {
     static char paths[4][256];
     static int next;
@@ -53,7 +53,7 @@ static inline void write_file(const char *name, const void *bytes, size_t size) 
     assert_int_equal(fclose(file), 0);
 }
 
-/* The whole of a file; freed with free. */
+/* Reads a whole file; free the result with free. */
 static inline unsigned char *read_file(const char *name, size_t *size) {
     FILE *file = fopen(in_folder(name), "rb");
     assert_non_null(file);
@@ -67,7 +67,7 @@ static inline unsigned char *read_file(const char *name, size_t *size) {
     return bytes;
 }
 
-/* Files and folders in data_folder/name, hidden ones too. */
+/* Counts the files and folders in data_folder/name, including hidden ones. */
 static inline int count_entries(const char *name) {
     DIR *folder = opendir(in_folder(name));
     if (!folder) return 0;

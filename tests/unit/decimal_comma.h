@@ -1,4 +1,4 @@
-/* A locale that writes 1.5 with a comma, which no file of ours may. */
+/* Selects a locale with a decimal comma, to test that files are written with a decimal point. */
 #ifndef TESTS_UNIT_DECIMAL_COMMA_H
 #define TESTS_UNIT_DECIMAL_COMMA_H
 
@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Until setlocale(LC_NUMERIC, "C"); false where no such locale is installed. */
+/* Returns false if no such locale is installed. The caller restores it with setlocale(LC_NUMERIC, "C"). */
 static inline bool set_decimal_comma(void) {
     static const char *const with_comma[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
     for (size_t i = 0; i < sizeof with_comma / sizeof *with_comma; i++)

@@ -1,11 +1,10 @@
-/* Reads TensorBoard's event files: written from the format, sharing nothing with the writer but the language.
+/* Reads TensorBoard's event files. Implemented independently of the writer, from the format's documentation.
  *
- *     event_reader reader = event_open(path);          // fails the test when the file cannot be read
+ *     event_reader reader = event_open(path);          // fails the test if the file cannot be read
  *     decoded_event event;
- *     while (event_next(&reader, &event)) …            // pointers into the file's bytes, until event_close
- *     assert_null(reader.problem);                     // why it stopped before the end
- *     event_close(&reader);
- */
+ *     while (event_next(&reader, &event)) …            // pointers into the file's bytes, valid until event_close
+ *     assert_null(reader.problem);                     // the error that stopped it before the end
+ *     event_close(&reader); */
 #ifndef TUTTI_DECODE_EVENTS_H
 #define TUTTI_DECODE_EVENTS_H
 
@@ -17,16 +16,16 @@
 
 #include "test.h"
 
-/* ---- Protocol buffers ---------------------------------------------------------------------------------------- */
+/* ---- Protocol buffers ---- */
 
 typedef struct pb_span {
     const uint8_t *at, *end;
 } pb_span;
 
 typedef struct pb_field {
-    unsigned number, form;
-    uint64_t integer; /* forms 0, 1, 5: the value or its bits */
-    pb_span bytes;    /* form 2 */
+    unsigned number, wire_type;
+    uint64_t integer; /* wire types 0, 1, 5: the value or its bits */
+    pb_span bytes;    /* wire type 2 */
 } pb_field;
 
 static inline bool pb_varint(pb_span *span, uint64_t *value) {
@@ -47,23 +46,23 @@ static inline bool pb_fixed(pb_span *span, unsigned size, uint64_t *value) {
     return true;
 }
 
-/* The next field of a message; false at its end, and, failing the test, at what is no field. */
+/* Reads the next field of a message. Returns false at its end; fails the test if the field is invalid. */
 static inline bool pb_next(pb_span *span, pb_field *field) {
     if (span->at == span->end) return false;
     uint64_t key, size = 0;
-    bool good = pb_varint(span, &key);
-    *field = (pb_field){.number = (unsigned)(key >> 3), .form = key & 7};
-    if (good && field->form == 0) good = pb_varint(span, &field->integer);
-    if (good && field->form == 1) good = pb_fixed(span, 8, &field->integer);
-    if (good && field->form == 5) good = pb_fixed(span, 4, &field->integer);
-    if (good && field->form == 2) {
-        good = pb_varint(span, &size) && size <= (uint64_t)(span->end - span->at);
-        if (good) {
+    bool valid = pb_varint(span, &key);
+    *field = (pb_field){.number = (unsigned)(key >> 3), .wire_type = key & 7};
+    if (valid && field->wire_type == 0) valid = pb_varint(span, &field->integer);
+    if (valid && field->wire_type == 1) valid = pb_fixed(span, 8, &field->integer);
+    if (valid && field->wire_type == 5) valid = pb_fixed(span, 4, &field->integer);
+    if (valid && field->wire_type == 2) {
+        valid = pb_varint(span, &size) && size <= (uint64_t)(span->end - span->at);
+        if (valid) {
             field->bytes = (pb_span){span->at, span->at + size};
             span->at += size;
         }
     }
-    assert_true(good && (field->form < 3 || field->form == 5));
+    assert_true(valid && (field->wire_type < 3 || field->wire_type == 5));
     return true;
 }
 
@@ -84,7 +83,7 @@ static inline bool pb_equals(pb_span span, const char *text) {
     return (size_t)(span.end - span.at) == strlen(text) && memcmp(span.at, text, strlen(text)) == 0;
 }
 
-/* ---- Events -------------------------------------------------------------------------------------------------- */
+/* ---- Events ---- */
 
 typedef enum event_kind {
     EVENT_VERSION,
@@ -101,8 +100,8 @@ typedef struct decoded_event {
     event_kind kind;
     double wall_time;
     int64_t step;
-    pb_span text;  /* the version, or the graph */
-    char tag[256]; /* of the three summaries */
+    pb_span text;  /* of version and graph events */
+    char tag[256]; /* of scalar, image and histogram events */
     float scalar;
     int64_t height, width, colours;
     pb_span png;
@@ -122,13 +121,13 @@ static inline size_t event_doubles(pb_span packed, double *values) {
 }
 
 static inline void event_histogram(pb_span message, decoded_event *event) {
-    double *plain[] = {&event->least, &event->most, &event->number, &event->sum, &event->squares};
+    double *fields[] = {&event->least, &event->most, &event->number, &event->sum, &event->squares};
     size_t limits = 0, counts = 0;
     event->kind = EVENT_HISTOGRAM;
     for (pb_field f = {0}; pb_next(&message, &f);) {
         assert_in_range(f.number, 1, 7);
-        assert_int_equal(f.form, f.number < 6 ? 1 : 2);
-        if (f.number < 6) *plain[f.number - 1] = pb_double(f.integer);
+        assert_int_equal(f.wire_type, f.number < 6 ? 1 : 2);
+        if (f.number < 6) *fields[f.number - 1] = pb_double(f.integer);
         if (f.number == 6) limits = event_doubles(f.bytes, event->limits);
         if (f.number == 7) counts = event_doubles(f.bytes, event->counts);
     }
@@ -137,12 +136,12 @@ static inline void event_histogram(pb_span message, decoded_event *event) {
 }
 
 static inline void event_image(pb_span message, decoded_event *event) {
-    int64_t *plain[] = {&event->height, &event->width, &event->colours};
+    int64_t *fields[] = {&event->height, &event->width, &event->colours};
     event->kind = EVENT_IMAGE;
     for (pb_field f = {0}; pb_next(&message, &f);) {
         assert_in_range(f.number, 1, 4);
-        assert_int_equal(f.form, f.number < 4 ? 0 : 2);
-        if (f.number < 4) *plain[f.number - 1] = (int64_t)f.integer;
+        assert_int_equal(f.wire_type, f.number < 4 ? 0 : 2);
+        if (f.number < 4) *fields[f.number - 1] = (int64_t)f.integer;
         if (f.number == 4) event->png = f.bytes;
     }
 }
@@ -150,14 +149,14 @@ static inline void event_image(pb_span message, decoded_event *event) {
 static inline void event_value(pb_span message, decoded_event *event) {
     for (pb_field f = {0}; pb_next(&message, &f);) {
         if (f.number == 1) {
-            assert_true(f.form == 2 && (size_t)(f.bytes.end - f.bytes.at) < sizeof event->tag);
+            assert_true(f.wire_type == 2 && (size_t)(f.bytes.end - f.bytes.at) < sizeof event->tag);
             memcpy(event->tag, f.bytes.at, (size_t)(f.bytes.end - f.bytes.at));
         } else if (f.number == 2) {
-            assert_int_equal(f.form, 5);
+            assert_int_equal(f.wire_type, 5);
             event->kind = EVENT_SCALAR;
             event->scalar = pb_float(f.integer);
         } else {
-            assert_int_equal(f.form, 2);
+            assert_int_equal(f.wire_type, 2);
             assert_true(f.number == 4 || f.number == 5);
             (f.number == 4 ? event_image : event_histogram)(f.bytes, event);
         }
@@ -166,13 +165,13 @@ static inline void event_value(pb_span message, decoded_event *event) {
 
 static inline void event_session(pb_span message, decoded_event *event) {
     pb_field f = {0};
-    assert_true(pb_next(&message, &f) && f.number == 1 && f.form == 0 && f.integer == 1);
+    assert_true(pb_next(&message, &f) && f.number == 1 && f.wire_type == 0 && f.integer == 1);
     event->kind = EVENT_START;
 }
 
 static inline void event_summary(pb_span message, decoded_event *event) {
     pb_field f = {0};
-    assert_true(pb_next(&message, &f) && f.number == 1 && f.form == 2);
+    assert_true(pb_next(&message, &f) && f.number == 1 && f.wire_type == 2);
     event_value(f.bytes, event);
     assert_true(message.at == message.end);
 }
@@ -193,7 +192,7 @@ static inline void event_decode(pb_span message, decoded_event *event) {
         }
 }
 
-/* ---- Files --------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 typedef struct event_reader {
     uint8_t *bytes;
@@ -201,7 +200,7 @@ typedef struct event_reader {
     const char *problem;
 } event_reader;
 
-/* CRC-32C bit by bit, and masked. */
+/* CRC-32C computed bit by bit, and masked. */
 static inline uint32_t event_checksum(const uint8_t *bytes, size_t size) {
     uint32_t crc = 0xFFFFFFFFU;
     for (size_t i = 0; i < size; i++) {
@@ -254,8 +253,8 @@ static inline bool event_next(event_reader *reader, decoded_event *event) {
     return false;
 }
 
-/* The path of the last event file of a folder by name, which is the order TensorBoard reads them in; the number of all
- * is returned. */
+/* Finds the last event file of a folder by name, which is TensorBoard's reading order. Returns the number of event
+ * files. */
 static inline int event_find(const char *folder, char path[512]) {
     int count = 0;
     DIR *dir = opendir(folder);

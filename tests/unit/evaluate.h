@@ -1,4 +1,4 @@
-/* For tests of what operations compute: a graph of constants, run on the reference device.
+/* Evaluates graphs of constants on the reference device, for tests of operations.
  *
  *     tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2, 3));              // 0 1 2 / 3 4 5
  *     assert_computes(tu_transpose(x, 1, 0), TU_SHAPE(3, 2), 0, 3, 1, 4, 2, 5);
@@ -17,14 +17,14 @@
 
 static tu_graph *evaluate_graph;
 
-/* A new graph, in place of the one before. */
+/* Returns a new graph and frees the previous one. */
 static inline tu_graph *new_graph(void) {
     tu_graph_free(evaluate_graph);
     assert_int_equal(tu_graph_new(&evaluate_graph), TU_OK);
     return evaluate_graph;
 }
 
-/* For cmocka, at the end of all tests. */
+/* Group teardown for cmocka. */
 static inline int free_last_graph(void **state) {
     (void)state;
     tu_graph_free(evaluate_graph);
@@ -32,7 +32,7 @@ static inline int free_last_graph(void **state) {
     return 0;
 }
 
-/* A constant of any type from doubles. */
+/* Returns a constant of any dtype with the given elements. */
 static inline tu_value numbers(tu_graph *graph, tu_dtype dtype, tu_shape shape, const double *list) {
     void *data = malloc(tu_type_bytes((tu_type){dtype, shape}));
     assert_non_null(data);
@@ -42,7 +42,7 @@ static inline tu_value numbers(tu_graph *graph, tu_dtype dtype, tu_shape shape, 
     return value;
 }
 
-/* 0, 1, 2, … */
+/* Returns a constant with the elements 0, 1, 2, … */
 static inline tu_value counting(tu_graph *graph, tu_dtype dtype, tu_shape shape) {
     int64_t count = tu_shape_elements(shape);
     double *list = malloc((size_t)count * sizeof *list);
@@ -53,7 +53,7 @@ static inline tu_value counting(tu_graph *graph, tu_dtype dtype, tu_shape shape)
     return value;
 }
 
-/* Runs the graph for one value; the numbers must be freed. */
+/* Computes one value on the reference device. The caller frees the elements. */
 static inline double *computed(tu_value value) {
     tu_program *program = NULL;
     tu_state *state = NULL;
@@ -71,7 +71,7 @@ static inline double *computed(tu_value value) {
     return list;
 }
 
-/* The value has this shape and these numbers, up to `tolerance`. */
+/* Asserts that the value has this shape and these elements, up to `tolerance`. */
 static inline void check_computes(tu_value value, tu_shape shape, size_t count, const double *expected,
                                   double tolerance) {
     if (!tu_ok(value)) {

@@ -1,16 +1,16 @@
-/* Disks that stand in for the system's (base/disk.h), to state what a full disk or a power cut leaves.
+/* Fake disks (base/disk.h), to test what a full disk or a power failure leaves behind.
  *
- * One fails the Nth call, or writes less than asked:
+ * A failing disk fails the Nth call, or writes less than requested:
  *
  *     fake_disk_fail_at(nth, ENOSPC);
  *     tu_status status = …;
  *     fake_disk_remove();
  *
- * One records. What happens is passed on to the system and noted; afterwards the folder can be rebuilt, elsewhere, as
- * a power cut after any of the calls could have left it:
+ * A recording disk passes calls on to the system and records them. Afterwards the folder can be rebuilt, elsewhere,
+ * as a power failure after any of the calls could have left it:
  *
- *     fake_disk_record(folder);              // an absolute path. What is in the folder now is taken to be safe on the disk
- *     …                                      // fake_disk_calls: how many calls so far
+ *     fake_disk_record(folder);              // an absolute path; its present contents count as flushed
+ *     …                                      // fake_disk_calls: number of calls so far
  *     fake_disk_remove();
  *     for (unsigned n = 0; n <= fake_disk_calls; n++)
  *         for (int choice = 0; choice < FAKE_DISK_CHOICES; choice++) {
@@ -19,8 +19,9 @@
  *         }
  *     fake_disk_forget();
  *
- * The rules of the model are POSIX's alone: bytes are safe once their file was flushed, names once their folder was.
- * Before that each may be there or not, in part or whole, and a file may even be longer than its bytes, with zeros. */
+ * The model guarantees only what POSIX does: contents are safe once their file was flushed, names once their folder
+ * was. Before that each may be lost, partly or completely written, and a file may even be longer than its contents,
+ * filled with zeros. */
 #ifndef TUTTI_FAKE_DISK_H
 #define TUTTI_FAKE_DISK_H
 
@@ -38,14 +39,14 @@
 
 #include "base/disk.h"
 
-/* ---- Calls, counted and failed ------------------------------------------------------------------------------- */
+/* ---- Counting and failing calls ---- */
 
 static unsigned fake_disk_calls;
 static struct {
-    unsigned at; /* the call that fails; 0: none */
+    unsigned at; /* number of the call that fails; 0: none */
     int error;
-    bool forever; /* and all calls after it, save for those that undo */
-    size_t most;  /* bytes a write takes at once; 0: all */
+    bool forever; /* all later calls fail too, except those that clean up */
+    size_t most;  /* maximum bytes per write; 0: no limit */
     bool recording;
 } fake_disk_plan;
 
@@ -57,16 +58,16 @@ static inline bool fake_disk_must_fail(bool undoes) {
     return now;
 }
 
-/* ---- The record ---------------------------------------------------------------------------------------------- */
+/* ---- Recording ---- */
 
 typedef enum fake_disk_kind {
-    FAKE_CREATE, /* `inode` under `path` */
-    FAKE_WRITE,  /* `bytes` of `inode` from `place` on */
-    FAKE_RESIZE, /* `inode` to `place` bytes */
-    FAKE_FLUSH,  /* `inode`; -1: the folder `path` */
-    FAKE_RENAME, /* `path` to `to` */
+    FAKE_CREATE, /* creates `inode` as `path` */
+    FAKE_WRITE,  /* writes `bytes` to `inode` at `offset` */
+    FAKE_RESIZE, /* resizes `inode` to `offset` bytes */
+    FAKE_FLUSH,  /* flushes `inode`; -1: the folder `path` */
+    FAKE_RENAME, /* renames `path` to `to` */
     FAKE_UNLINK,
-    FAKE_FOLDER, /* `path` is made */
+    FAKE_FOLDER, /* creates the folder `path` */
     FAKE_NOTHING /* a call that changes nothing (close, a read-only open, one that failed) */
 } fake_disk_kind;
 
@@ -74,20 +75,19 @@ typedef struct fake_disk_event {
     fake_disk_kind kind;
     char path[512], to[512];
     int inode;
-    size_t place, size;
+    size_t offset, size;
     unsigned char *bytes;
 } fake_disk_event;
 
 enum { FAKE_DISK_MOST = 8192, FAKE_DISK_DESCRIPTORS = 1024 };
 
-static fake_disk_event
-    *fake_disk_events; /* those before `fake_disk_first` made what was there at the beginning */
+static fake_disk_event *fake_disk_events; /* events before `fake_disk_first` create the initial contents */
 static unsigned fake_disk_count, fake_disk_first;
 static int fake_disk_inodes;
 static char fake_disk_root[512];
 static struct {
     int inode;
-    size_t place;
+    size_t offset;
     bool append, folder;
     char path[512];
 } fake_disk_open_files[FAKE_DISK_DESCRIPTORS];
@@ -102,7 +102,7 @@ static inline fake_disk_event *fake_disk_note(fake_disk_kind kind, const char *p
     return event;
 }
 
-/* The files of the model while it is replayed. A file has two states: what a reader would see, and what is safe. */
+/* State of the files during a replay. A file has two contents: those that a reader sees, and those that are safe. */
 typedef struct fake_disk_bytes {
     unsigned char *data;
     size_t size;
@@ -110,7 +110,7 @@ typedef struct fake_disk_bytes {
 
 typedef struct fake_disk_name {
     char path[512];
-    int inode; /* -1: a folder; -2: none any more */
+    int inode; /* -1: a folder; -2: removed */
 } fake_disk_name;
 
 typedef struct fake_disk_names {
@@ -121,7 +121,7 @@ typedef struct fake_disk_names {
 typedef struct fake_disk_model {
     fake_disk_bytes seen[FAKE_DISK_MOST], safe[FAKE_DISK_MOST];
     fake_disk_names names, safe_names;
-    unsigned pending[FAKE_DISK_MOST]; /* changes of names that are not safe yet, in their order */
+    unsigned pending[FAKE_DISK_MOST]; /* changes of names that are not flushed yet, in order */
     int pending_count;
 } fake_disk_model;
 
@@ -154,12 +154,12 @@ static inline void fake_disk_apply_name(fake_disk_names *names, const fake_disk_
     if (event->kind == FAKE_UNLINK) fake_disk_set_name(names, event->path, -2);
 }
 
-static inline void fake_disk_set_bytes(fake_disk_bytes *file, size_t place, const void *bytes, size_t size) {
-    size_t end = place + size > file->size ? place + size : file->size;
+static inline void fake_disk_set_bytes(fake_disk_bytes *file, size_t offset, const void *bytes, size_t size) {
+    size_t end = offset + size > file->size ? offset + size : file->size;
     unsigned char *data = calloc(end ? end : 1, 1);
     assert_non_null(data);
     if (file->size) memcpy(data, file->data, file->size);
-    if (size) memcpy(data + place, bytes, size);
+    if (size) memcpy(data + offset, bytes, size);
     free(file->data);
     *file = (fake_disk_bytes){data, end};
 }
@@ -187,12 +187,12 @@ static inline void fake_disk_replay(fake_disk_model *model, unsigned index) {
     switch (event->kind) {
     case FAKE_WRITE:
         assert_non_null(seen);
-        fake_disk_set_bytes(seen, event->place, event->bytes, event->size);
+        fake_disk_set_bytes(seen, event->offset, event->bytes, event->size);
         break;
     case FAKE_RESIZE:
         assert_non_null(seen);
-        if (event->place > seen->size) fake_disk_set_bytes(seen, event->place, NULL, 0);
-        seen->size = event->place;
+        if (event->offset > seen->size) fake_disk_set_bytes(seen, event->offset, NULL, 0);
+        seen->size = event->offset;
         break;
     case FAKE_FLUSH:
         if (!seen) {
@@ -207,9 +207,9 @@ static inline void fake_disk_replay(fake_disk_model *model, unsigned index) {
     }
 }
 
-/* ---- The calls ----------------------------------------------------------------------------------------------- */
+/* ---- Replaced system calls ---- */
 
-/* Which file a path leads to now, by the names noted so far. */
+/* Returns the inode of a path according to the recorded events. */
 static inline int fake_disk_lookup(const char *path) {
     static fake_disk_names names;
     names.count = 0;
@@ -231,7 +231,7 @@ static inline void fake_disk_note_open(const char *path, int flags, int fd) {
     event->inode = inode;
     if (fd < 0) return;
     fake_disk_open_files[fd].inode = inode;
-    fake_disk_open_files[fd].place = 0;
+    fake_disk_open_files[fd].offset = 0;
     fake_disk_open_files[fd].append = (flags & O_APPEND) != 0;
     fake_disk_open_files[fd].folder = (flags & O_DIRECTORY) != 0;
     snprintf(fake_disk_open_files[fd].path, sizeof fake_disk_open_files[fd].path, "%s", path);
@@ -250,8 +250,9 @@ static inline size_t fake_disk_size_now(int inode) {
     for (unsigned i = 0; i < fake_disk_count; i++) {
         const fake_disk_event *event = &fake_disk_events[i];
         if (event->inode != inode) continue;
-        if (event->kind == FAKE_WRITE && event->place + event->size > size) size = event->place + event->size;
-        if (event->kind == FAKE_RESIZE) size = event->place;
+        if (event->kind == FAKE_WRITE && event->offset + event->size > size)
+            size = event->offset + event->size;
+        if (event->kind == FAKE_RESIZE) size = event->offset;
     }
     return size;
 }
@@ -262,13 +263,13 @@ static inline void fake_disk_note_write(int fd, const void *bytes, ssize_t writt
     if (written < 0) return;
     event->inode = fake_disk_open_files[fd].inode;
     assert_true(event->inode >= 0);
-    if (fake_disk_open_files[fd].append) fake_disk_open_files[fd].place = fake_disk_size_now(event->inode);
-    event->place = fake_disk_open_files[fd].place;
+    if (fake_disk_open_files[fd].append) fake_disk_open_files[fd].offset = fake_disk_size_now(event->inode);
+    event->offset = fake_disk_open_files[fd].offset;
     event->size = (size_t)written;
     event->bytes = malloc(event->size + 1);
     assert_non_null(event->bytes);
     memcpy(event->bytes, bytes, event->size);
-    fake_disk_open_files[fd].place += event->size;
+    fake_disk_open_files[fd].offset += event->size;
 }
 
 static inline ssize_t fake_disk_write(int fd, const void *bytes, size_t size) {
@@ -295,7 +296,7 @@ static inline int fake_disk_fsync(int fd) {
 static inline int fake_disk_close(int fd) {
     bool failed = fake_disk_must_fail(true);
     int error = errno;
-    int result = close(fd); /* even one that fails closes */
+    int result = close(fd); /* the descriptor is closed even if the call fails */
     if (fake_disk_plan.recording) fake_disk_note(FAKE_NOTHING, NULL);
     if (failed) errno = error;
     return failed ? -1 : result;
@@ -322,7 +323,7 @@ static inline int fake_disk_truncate(const char *path, off_t size) {
         int inode = fake_disk_lookup(path);
         fake_disk_event *event = fake_disk_note(result ? FAKE_NOTHING : FAKE_RESIZE, path);
         event->inode = inode;
-        event->place = (size_t)size;
+        event->offset = (size_t)size;
     }
     return result;
 }
@@ -344,9 +345,9 @@ static const tu__disk fake_disk = {
     .mkdir = fake_disk_mkdir,
 };
 
-/* ---- What tests call ----------------------------------------------------------------------------------------- */
+/* ---- Interface for tests ---- */
 
-/* The `nth` call from now (1 is the next) fails with `error`. */
+/* Makes the `nth` call from now (1 is the next) fail with `error`. */
 static inline void fake_disk_fail_at(unsigned nth, int error) {
     fake_disk_calls = 0;
     memset(&fake_disk_plan, 0, sizeof fake_disk_plan);
@@ -355,13 +356,13 @@ static inline void fake_disk_fail_at(unsigned nth, int error) {
     tu__disk_replace(&fake_disk);
 }
 
-/* The same, and so does every call after it but close and unlink: a disk that stays full. */
+/* Also makes all later calls fail, except close and unlink: a disk that stays full. */
 static inline void fake_disk_fail_from(unsigned nth, int error) {
     fake_disk_fail_at(nth, error);
     fake_disk_plan.forever = true;
 }
 
-/* Every write takes at most so many bytes. */
+/* Limits every write to `most` bytes. */
 static inline void fake_disk_short_writes(size_t most) {
     fake_disk_fail_at(0, 0);
     fake_disk_plan.most = most;
@@ -419,7 +420,7 @@ static inline void fake_disk_forget(void) {
     fake_disk_count = 0;
 }
 
-/* What becomes of bytes that are not safe, and of names that are not. */
+/* What happens to unflushed contents. */
 enum { FAKE_BYTES_LOST, FAKE_BYTES_TORN, FAKE_BYTES_ZEROED, FAKE_BYTES_KEPT, FAKE_DISK_CHOICES = 8 };
 
 static inline void fake_disk_survivor(fake_disk_bytes seen, fake_disk_bytes safe, int choice, FILE *file) {
@@ -449,20 +450,20 @@ static inline void fake_disk_build(const fake_disk_model *model, const fake_disk
                 continue;
             }
             FILE *file = fopen(path, "wb");
-            if (!file) continue; /* the folder it was in was lost */
+            if (!file) continue; /* its folder was lost */
             fake_disk_survivor(model->seen[inode], model->safe[inode], choice, file);
             fclose(file);
         }
 }
 
-/* Fills `folder`, which is there and empty, with what a power cut after `calls` calls leaves. Even choices lose all
- * names that are not safe, odd ones keep them; choice / 2 says what becomes of bytes. */
+/* Fills the empty folder `folder` with what a power failure after `calls` calls may leave. Even choices lose all
+ * unflushed names, odd ones keep them; choice / 2 selects what happens to unflushed contents. */
 static inline void fake_disk_crash(unsigned calls, int choice, const char *folder) {
     fake_disk_model *model = calloc(1, sizeof *model);
     assert_non_null(model);
     for (unsigned i = 0; i < fake_disk_first + calls; i++) {
         fake_disk_replay(model, i);
-        if (i + 1 == fake_disk_first) { /* what was there is safe */
+        if (i + 1 == fake_disk_first) { /* the initial contents are safe */
             model->pending_count = 0;
             model->safe_names = model->names;
         }

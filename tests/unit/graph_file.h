@@ -1,4 +1,4 @@
-/* For tests of graph files: graphs worth writing, and how files are made, signed and refused. */
+/* Helpers for tests of graph files: test graphs, writing and signing files, asserting errors. */
 #ifndef TESTS_UNIT_GRAPH_FILE_H
 #define TESTS_UNIT_GRAPH_FILE_H
 
@@ -28,7 +28,7 @@ static inline file write_and_free(tu_graph *graph) {
     return f;
 }
 
-/* Makes size and trailer fit again after a change by hand: intact, but not what the writer wrote. */
+/* Corrects size and digest after a test has modified the bytes, so that only the contents are invalid. */
 static inline void sign(file f) {
     uint64_t size = f.size;
     memcpy(f.bytes + TU__FILE_AT_SIZE, &size, sizeof size);
@@ -36,9 +36,10 @@ static inline void sign(file f) {
 }
 
 static inline void assert_says(const char *part) {
-    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
+    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), part);
 }
 
+/* Asserts that reading the file fails with `status` and a message that contains `part`. */
 static inline void assert_refused(file f, tu_status status, const char *part) {
     tu_graph *graph = (tu_graph *)f.bytes;
     assert_int_equal(tu_graph_read(f.bytes, f.size, &graph), status);
@@ -47,6 +48,7 @@ static inline void assert_refused(file f, tu_status status, const char *part) {
     assert_says(part);
 }
 
+/* Asserts that writing, reading and writing the graph again gives the same bytes and digest. */
 static inline void assert_round_trip(const tu_graph *graph) {
     file first = write_graph(graph);
     tu_graph *copy;
@@ -89,7 +91,7 @@ static inline tu_graph *new_graph(void) {
     return g;
 }
 
-/* One of everything that a file holds. */
+/* Returns a graph that contains everything a graph file can store. */
 static inline tu_graph *rich_graph(void) {
     tu_graph *g = new_graph();
     unsigned char data[8 * 6];
@@ -115,7 +117,7 @@ static inline tu_graph *rich_graph(void) {
     return g;
 }
 
-/* input x f32[2], neg: the smallest that has an edge, an attribute and a result. */
+/* Returns neg(x) of an input x f32[2]: the smallest graph with an edge, an attribute and an output. */
 static inline tu_graph *small_graph(void) {
     tu_graph *g = new_graph();
     tu_output(tu_neg(tu_input(g, "x", TU_F32, TU_SHAPE(2))), "y");

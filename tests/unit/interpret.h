@@ -1,9 +1,9 @@
-/* For tests of passes: any graph, run node by node by the meanings of its operations, without a device or a
- * program.
+/* Runs a graph node by node with the operations' reference kernels, without a device or a program. For tests of
+ * passes.
  *
- * Inputs and variables get numbers that depend on their names alone, so that a graph before a pass and the
- * one after it are run on the same. What stands for another is given that one's: a part of an input its rows, a mirror
- * all. Collectives are held as the engine holds them: shares are added up pairwise, in the order of ranks.
+ * Inputs and variables get random elements that depend only on their names, so that a graph has the same inputs
+ * before and after a pass. A shard of an input gets its rows of that input, a mirror gets all elements of its
+ * variable. Collectives add the operands pairwise in rank order, as the engine does.
  *
  *     interpretation before = interpret(graph);
  *     … same_numbers(value_in(&before, edge), value_in(&after, mapped)) …
@@ -26,17 +26,18 @@
 
 typedef struct interpretation {
     const tu_graph *graph;
-    tu__tensor **nodes; /* the outputs of each */
+    tu__tensor **nodes; /* per node: its outputs */
 } interpretation;
 
 static inline const tu__tensor *value_in(const interpretation *it, tu__edge edge) {
     return &it->nodes[edge.node][edge.output];
 }
 
-/* Floats in [-1/4, 1/4), so that networks of them stay tame; others in 0 … 2; ordinals of samples from 5 on. */
-static inline void draw_leaf(const tu__node *node, tu__tensor *t) {
+/* Fills an input or variable: floats in [-1/4, 1/4), so that networks do not overflow; integers in 0 … 2; sample
+ * indices start at 5. */
+static inline void fill_leaf_by_name(const tu__node *node, tu__tensor *t) {
     const char *name = node->stands_for ? node->stands_for : node->name;
-    bool ordinals = strcmp(name, "sample_ordinal") == 0;
+    bool is_sample_index = strcmp(name, "sample_ordinal") == 0;
     uint64_t state = tu__name_hash(name);
     int64_t count = tu_shape_elements(t->type.shape), skipped = 0;
     if (node->first_row) skipped = node->first_row * (count / t->type.shape.dim[0]);
@@ -44,7 +45,7 @@ static inline void draw_leaf(const tu__node *node, tu__tensor *t) {
         state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         double u = (double)(state >> 11) * 0x1p-53;
         if (i < 0) continue;
-        t->data[i] = ordinals                           ? (double)(5 + skipped + i)
+        t->data[i] = is_sample_index                    ? (double)(5 + skipped + i)
                      : tu_dtype_is_float(t->type.dtype) ? (u - 0.5) / 2
                                                         : floor(3 * u);
     }
@@ -52,62 +53,62 @@ static inline void draw_leaf(const tu__node *node, tu__tensor *t) {
 
 static inline void interpret_node(interpretation *it, const tu__node *node);
 
-/* How many values a rank has brought to a collective before this one. */
-static inline uint32_t place_at_collective(const tu_graph *graph, const tu__node *node) {
-    uint32_t place = 0;
+/* Returns the number of operands of the node's collective and rank that precede `node`. */
+static inline uint32_t index_in_collective(const tu_graph *graph, const tu__node *node) {
+    uint32_t index = 0;
     for (uint32_t i = 0; i < node->id; i++) {
         const tu__node *other = graph->nodes[i];
-        place += other->op->code == TU__OP_ALL_REDUCE &&
+        index += other->op->code == TU__OP_ALL_REDUCE &&
                  tu__attrs(other, all_reduce)->collective == tu__attrs(node, all_reduce)->collective &&
                  tu__attrs(other, all_reduce)->rank == tu__attrs(node, all_reduce)->rank;
     }
-    return place;
+    return index;
 }
 
-/* What a rank brings where `node` is met. */
-static inline const tu__node *met_by(const tu_graph *graph, const tu__node *node, int64_t rank) {
-    uint32_t place = place_at_collective(graph, node);
+/* Returns the node of `rank` that takes part in the same sum as `node`. */
+static inline const tu__node *all_reduce_of_rank(const tu_graph *graph, const tu__node *node, int64_t rank) {
+    uint32_t index = index_in_collective(graph, node);
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tu__node *other = graph->nodes[i];
         if (other->op->code == TU__OP_ALL_REDUCE && tu__attrs(other, all_reduce)->rank == rank &&
             tu__attrs(other, all_reduce)->collective == tu__attrs(node, all_reduce)->collective &&
-            place-- == 0)
+            index-- == 0)
             return other;
     }
-    fail_msg("rank %d brings nothing to collective %d", (int)rank,
+    fail_msg("rank %d has no operand in collective %d", (int)rank,
              (int)tu__attrs(node, all_reduce)->collective);
     return NULL;
 }
 
-/* The sum of the shares of ranks first … first + count - 1; `width` is the power of two that is not below count. */
-static inline double met_sum(const tu__tensor *const *shares, int64_t first, int64_t count, int64_t width,
-                             int64_t i, tu_dtype dtype) {
-    if (count == 1) return shares[first]->data[i];
+/* Returns the pairwise sum over ranks first … first + count - 1. `width` is a power of two, at least `count`. */
+static inline double pairwise_sum(const tu__tensor *const *operands, int64_t first, int64_t count,
+                                  int64_t width, int64_t i, tu_dtype dtype) {
+    if (count == 1) return operands[first]->data[i];
     int64_t half = width / 2;
-    if (count <= half) return met_sum(shares, first, count, half, i, dtype);
-    double both = met_sum(shares, first, half, half, i, dtype) +
-                  met_sum(shares, first + half, count - half, half, i, dtype);
-    tu__round_array(dtype, &both, 1);
-    return both;
+    if (count <= half) return pairwise_sum(operands, first, count, half, i, dtype);
+    double sum = pairwise_sum(operands, first, half, half, i, dtype) +
+                 pairwise_sum(operands, first + half, count - half, half, i, dtype);
+    tu__round_array(dtype, &sum, 1);
+    return sum;
 }
 
-static inline void hold_collective(interpretation *it, const tu__node *node, tu__tensor *out) {
+static inline void interpret_all_reduce(interpretation *it, const tu__node *node, tu__tensor *out) {
     int64_t ranks = tu__attrs(node, all_reduce)->ranks, width = 1;
-    const tu__tensor *shares[64];
+    const tu__tensor *operands[64];
     assert_true(ranks <= 64);
     while (width < ranks) width *= 2;
     for (int64_t rank = 0; rank < ranks; rank++) {
-        const tu__node *other = met_by(it->graph, node, rank);
+        const tu__node *other = all_reduce_of_rank(it->graph, node, rank);
         interpret_node(it, it->graph->nodes[other->inputs[0].node]);
-        shares[rank] = value_in(it, other->inputs[0]);
-        assert_true(tu_shape_equal(shares[rank]->type.shape, out->type.shape));
-        assert_int_equal(shares[rank]->type.dtype, out->type.dtype);
+        operands[rank] = value_in(it, other->inputs[0]);
+        assert_true(tu_shape_equal(operands[rank]->type.shape, out->type.shape));
+        assert_int_equal(operands[rank]->type.dtype, out->type.dtype);
     }
     for (int64_t i = 0; i < tu_shape_elements(out->type.shape); i++)
-        out->data[i] = met_sum(shares, 0, ranks, width, i, out->type.dtype);
+        out->data[i] = pairwise_sum(operands, 0, ranks, width, i, out->type.dtype);
 }
 
-/* With all that it reads, where that has not been computed yet. */
+/* Computes a node, and first the nodes it reads. Does nothing if it was computed before. */
 static inline void interpret_node(interpretation *it, const tu__node *node) {
     if (it->nodes[node->id]) return;
     for (uint32_t i = 0; i < node->input_count; i++)
@@ -123,9 +124,9 @@ static inline void interpret_node(interpretation *it, const tu__node *node) {
         assert_non_null(out[i].data);
     }
     if (node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE) {
-        draw_leaf(node, &out[0]);
+        fill_leaf_by_name(node, &out[0]);
     } else if (node->op->code == TU__OP_ALL_REDUCE) {
-        hold_collective(it, node, &out[0]);
+        interpret_all_reduce(it, node, &out[0]);
     } else {
         tu__reference_call m = {.node = node, .attrs = node->attrs, .in = in, .out = out, .seed = 7};
         if (node->op->reference(&m) != TU_OK) fail_msg("%s", tu_message());
@@ -155,18 +156,18 @@ static inline bool same_numbers(const tu__tensor *a, const tu__tensor *b) {
            memcmp(a->data, b->data, (size_t)tu_shape_elements(a->type.shape) * sizeof(double)) == 0;
 }
 
-/* The largest difference, relative to the largest number. */
+/* Returns the largest difference, relative to the largest element. */
 static inline double distance(const tu__tensor *a, const tu__tensor *b) {
     assert_true(a->type.dtype == b->type.dtype && tu_shape_equal(a->type.shape, b->type.shape));
-    double most = 0, scale = 0;
+    double largest = 0, scale = 0;
     for (int64_t i = 0; i < tu_shape_elements(a->type.shape); i++) {
-        most = fmax(most, fabs(a->data[i] - b->data[i]));
+        largest = fmax(largest, fabs(a->data[i] - b->data[i]));
         scale = fmax(scale, fabs(a->data[i]));
     }
-    return scale > 0 ? most / scale : most;
+    return scale > 0 ? largest / scale : largest;
 }
 
-/* What a graph assigns to the variable of a name; NULL: nothing. */
+/* Returns the value that the graph assigns to a variable; NULL if none. */
 static inline const tu__tensor *assigned_in(const interpretation *it, const char *variable) {
     for (uint32_t i = 0; i < it->graph->node_count; i++) {
         const tu__node *node = it->graph->nodes[i];
@@ -177,7 +178,7 @@ static inline const tu__tensor *assigned_in(const interpretation *it, const char
     return NULL;
 }
 
-/* A unit of the values, taken through the passes up to `last`. */
+/* Creates a unit that computes `fetch` and runs the passes up to `last`. */
 static inline tu__unit unit_after(const char *last, tu_graph *graph, size_t count, const tu_value *fetch,
                                   tu__precision precision, size_t device_count, const char *const *devices) {
     tu__unit unit;
@@ -196,7 +197,8 @@ static inline size_t count_nodes(const tu_graph *graph, tu__opcode op) {
     return count;
 }
 
-/* Every fetch and every assignment has the same bits (or lies within `tolerance`) before and after. */
+/* Asserts that every fetched and assigned value is bit-identical (or within `tolerance`) before and after the
+ * passes. */
 static inline void assert_same_results(tu_graph *graph, const tu_value *fetch, const tu__unit *unit,
                                        double tolerance) {
     interpretation before = interpret(graph), after = interpret(unit->graph);
@@ -212,8 +214,8 @@ static inline void assert_same_results(tu_graph *graph, const tu_value *fetch, c
         const tu__tensor *b = assigned_in(&after, graph->nodes[i]->name);
         assert_non_null(b);
         if (tolerance == 0 ? !same_numbers(a, b) : !(distance(a, b) <= tolerance))
-            fail_msg("what is assigned to '%s' has changed, by %g of the largest", graph->nodes[i]->name,
-                     distance(a, b));
+            fail_msg("the value assigned to '%s' has changed by %g of its largest element",
+                     graph->nodes[i]->name, distance(a, b));
     }
     interpretation_free(&before);
     interpretation_free(&after);

@@ -1,10 +1,9 @@
-/* Reads files of known values; tests/data/generate_known_values.py writes them and describes their form.
+/* Reads files of known values; tests/data/generate_known_values.py writes them and describes their format.
  *
  *     known_reader reader = {.at = text};
  *     known_case c;
  *     while (known_next(&reader, &c)) { …; known_free(&c); }
- *     if (reader.problem[0]) …
- */
+ *     if (reader.problem[0]) … */
 #ifndef TESTS_UNIT_KNOWN_FILE_H
 #define TESTS_UNIT_KNOWN_FILE_H
 
@@ -39,7 +38,7 @@ typedef struct known_case {
 
 typedef struct known_reader {
     const char *at;
-    char problem[200]; /* "" while all is well */
+    char problem[200]; /* "" if there was no error */
 } known_reader;
 
 static inline void known_free(known_case *c) {
@@ -47,13 +46,13 @@ static inline void known_free(known_case *c) {
     c->tensor_count = 0;
 }
 
-/* A line without its end; the reader moves past it. Empty lines and comments are passed over. */
-static inline bool known_line(known_reader *r, char *line, size_t room) {
+/* Reads a line without its newline and advances the reader. Skips empty lines and comments. */
+static inline bool known_line(known_reader *r, char *line, size_t capacity) {
     for (;;) {
         size_t length = strcspn(r->at, "\n");
         bool skipped = length == 0 || *r->at == '#';
         if (skipped && !r->at[length]) return false;
-        if (!skipped && length < room) {
+        if (!skipped && length < capacity) {
             memcpy(line, r->at, length);
             line[length] = '\0';
             r->at += length + (r->at[length] == '\n');
@@ -68,7 +67,7 @@ static inline bool known_line(known_reader *r, char *line, size_t room) {
     }
 }
 
-/* "2x3x4" or "scalar" */
+/* Parses "2x3x4" or "scalar". */
 static inline bool known_shape(const char *text, tu_shape *shape) {
     *shape = (tu_shape){0};
     if (strcmp(text, "scalar") == 0) return true;
@@ -104,19 +103,19 @@ static inline bool known_attr_line(known_reader *r, known_case *c, const char *l
 static inline bool known_tensor_line(known_reader *r, known_case *c, const char *line) {
     known_tensor t = {0};
     char dtype[KNOWN_WORD], shape[KNOWN_WORD];
-    bool good = sscanf(line, "%39s %39s %39s %39s", t.role, t.name, dtype, shape) == 4 &&
-                c->tensor_count < KNOWN_TENSORS && tu_dtype_parse(dtype, &t.type.dtype) == TU_OK &&
-                (t.type.dtype == TU_F64 || t.type.dtype == TU_I64) && known_shape(shape, &t.type.shape);
-    int64_t count = good ? tu_shape_elements(t.type.shape) : 0;
+    bool valid = sscanf(line, "%39s %39s %39s %39s", t.role, t.name, dtype, shape) == 4 &&
+                 c->tensor_count < KNOWN_TENSORS && tu_dtype_parse(dtype, &t.type.dtype) == TU_OK &&
+                 (t.type.dtype == TU_F64 || t.type.dtype == TU_I64) && known_shape(shape, &t.type.shape);
+    int64_t count = valid ? tu_shape_elements(t.type.shape) : 0;
     t.data = calloc((size_t)count + 1, sizeof *t.data);
-    good = good && t.data;
-    for (int64_t i = 0; good && i < count; i++) {
+    valid = valid && t.data;
+    for (int64_t i = 0; valid && i < count; i++) {
         char *end;
         t.data[i] = strtod(r->at, &end);
-        good = end != r->at && strchr(" \n", *end) != NULL;
+        valid = end != r->at && strchr(" \n", *end) != NULL;
         r->at = end;
     }
-    if (!good) {
+    if (!valid) {
         snprintf(r->problem, sizeof r->problem, "%s %s: cannot read '%.80s'", c->kind, c->variant, line);
         free(t.data);
         return false;
@@ -126,7 +125,7 @@ static inline bool known_tensor_line(known_reader *r, known_case *c, const char 
     return true;
 }
 
-/* Reads the next case; false at the end of the text and when there is a problem. */
+/* Reads the next case. Returns false at the end of the text and on errors. */
 static inline bool known_next(known_reader *r, known_case *c) {
     char line[256];
     memset(c, 0, sizeof *c);

@@ -1,4 +1,4 @@
-/* A small network in training and data for its steps, for statements about many steps in one call. */
+/* A small network in training, and data for its steps, for tests of tu_run_many. */
 #ifndef TUTTI_MANY_STEPS_H
 #define TUTTI_MANY_STEPS_H
 
@@ -16,21 +16,22 @@ typedef struct trainer {
     tu_model_graph model;
     tu_program *step;
     tu_state *state;
-    size_t pixels; /* of an image */
-    float *images; /* ROWS of them */
+    size_t pixels; /* per image */
+    float *images; /* ROWS images */
     tu_table *table;
 } trainer;
 
 static const int64_t rows[STEPS * BATCH] = {3, 0, 6, 6, 1, 2, 5, 4};
 static const int32_t labels[STEPS * BATCH] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-static bool far_takes_one_step; /* the device of the next trainer has no `repeat` */
+static bool far_has_no_repeat; /* if set, the device of the next trainer has no `repeat` */
 
-static inline void begin_with(trainer *t, const char *name, const char *devices, uint64_t memory_limit) {
+static inline void begin_with_limit(trainer *t, const char *name, const char *devices,
+                                    uint64_t memory_limit) {
     memset(t, 0, sizeof *t);
     plug_in_far();
-    if (far_takes_one_step) far_api.repeat = NULL;
-    far_takes_one_step = false;
+    if (far_has_no_repeat) far_api.repeat = NULL;
+    far_has_no_repeat = false;
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
     t->model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_build(t->graph, name, &t->model, .batch = BATCH), TU_OK);
@@ -46,7 +47,7 @@ static inline void begin_with(trainer *t, const char *name, const char *devices,
 }
 
 static inline void begin(trainer *t, const char *name, const char *devices) {
-    begin_with(t, name, devices, 0);
+    begin_with_limit(t, name, devices, 0);
 }
 
 static inline void end(trainer *t) {
@@ -57,7 +58,7 @@ static inline void end(trainer *t) {
     tu_graph_free(t->graph);
 }
 
-/* The images of all steps one after another, for a test to free. */
+/* Returns the images of all steps, one after another; the test frees them. */
 static inline float *batches(const trainer *t) {
     float *all = test_malloc(STEPS * BATCH * t->pixels * sizeof(float));
     for (size_t i = 0; i < STEPS * BATCH; i++)
@@ -65,15 +66,15 @@ static inline float *batches(const trainer *t) {
     return all;
 }
 
-/* Steps first … first+count-1 of STEPS, from the table; losses for all STEPS. */
-static inline tu_status take_from_table(trainer *t, size_t first, size_t count, float *losses) {
+/* Runs steps [first, first + count) of STEPS, from the table. `losses`: of all STEPS. */
+static inline tu_status run_many_from_table(trainer *t, size_t first, size_t count, float *losses) {
     tu_feed_many feeds[] = {{.input = t->model.images, .table = t->table, .rows = rows + first * BATCH},
                             {.input = t->model.labels, .data = labels + first * BATCH}};
     return tu_run_many(t->step, t->state, count, 2, feeds, (void *[]){losses + first});
 }
 
-/* The same, one tu_run after another. */
-static inline void take_by_hand(trainer *t, float *losses) {
+/* Runs all steps, one tu_run each. */
+static inline void run_step_by_step(trainer *t, float *losses) {
     float *all = batches(t);
     for (size_t s = 0; s < STEPS; s++) {
         tu_feed feeds[] = {{t->model.images, all + s * BATCH * t->pixels},

@@ -1,4 +1,4 @@
-/* A folder of a test's own, with a file in it to be. */
+/* A temporary folder with the path of one file in it. */
 #ifndef TESTS_UNIT_OWN_FOLDER_H
 #define TESTS_UNIT_OWN_FOLDER_H
 
@@ -32,7 +32,7 @@ static inline int count_files(const folder *f) {
     return count;
 }
 
-/* Fails where anything but the file was left. */
+/* Removes the file and the folder; fails if anything else is in it. */
 static inline void remove_folder(const folder *f) {
     unlink(f->file);
     assert_int_equal(rmdir(f->path), 0);

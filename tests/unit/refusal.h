@@ -1,4 +1,4 @@
-/* For tests of mistakes: each is made in a graph of its own, since the first one sticks.
+/* Asserts that building an operation fails. Each test uses a new graph, because a graph keeps only its first error.
  *
  *     tu_value x = first_input(TU_F32, TU_SHAPE(2, 3)), y = next_input(TU_F32, TU_SHAPE(4));
  *     assert_refused(tu_matmul(x, y), "matmul", "f32[2,3]", "f32[4]", "at least 2 axes");
@@ -16,13 +16,14 @@
 static tu_graph *refusal_graph;
 static int refusal_inputs;
 
+/* Adds the input "in1", "in2", … to the graph of first_input(). */
 static inline tu_value next_input(tu_dtype dtype, tu_shape shape) {
     char name[16];
     snprintf(name, sizeof name, "in%d", refusal_inputs++);
     return tu_input(refusal_graph, name, dtype, shape);
 }
 
-/* The input "in0" of a new graph. */
+/* Creates a new graph and returns its input "in0". */
 static inline tu_value first_input(tu_dtype dtype, tu_shape shape) {
     tu_graph_free(refusal_graph);
     assert_int_equal(tu_graph_new(&refusal_graph), TU_OK);
@@ -30,13 +31,13 @@ static inline tu_value first_input(tu_dtype dtype, tu_shape shape) {
     return next_input(dtype, shape);
 }
 
-/* The value is invalid, the graph has failed, and its message holds every part; later use of the value is
- * harmless. */
+/* Asserts that the value is invalid, that the graph's status is TU_INVALID, that the message contains every part, and
+ * that the value can be used as an operand without a crash. */
 static inline void check_refused(tu_value value, const char *const *parts) {
     assert_false(tu_ok(value));
     assert_int_equal(tu_graph_status(refusal_graph), TU_INVALID);
     for (; *parts; parts++)
-        if (!strstr(tu_message(), *parts)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), *parts);
+        if (!strstr(tu_message(), *parts)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), *parts);
     assert_false(tu_ok(tu_neg(value)));
     tu_graph_free(refusal_graph);
     refusal_graph = NULL;

@@ -1,15 +1,15 @@
-/* For long lists of mistakes: each one a line, with operands written where they are used.
+/* REFUSED(call, parts...) asserts in one line that a call fails with a message that contains all parts.
  *
  *     REFUSED(tu_avg_pool(TENSOR(TU_U8, 2, 5, 5, 3)), "avg_pool", "u8[2,5,5,3]", "tu_cast");
  *
- * The call is made on a new graph, which it can name as g; see refusal.h for what is then asserted.
+ * The macro declares `g`, a new graph, which the call uses. refusal.h lists the assertions.
  */
 #ifndef TESTS_UNIT_REFUSED_CALL_H
 #define TESTS_UNIT_REFUSED_CALL_H
 
 #include "unit/refusal.h"
 
-/* The input "x" of the graph g with these dimensions. */
+/* The input "x" of the graph `g`, which REFUSED declares, with these dimensions. */
 #define TENSOR(dtype, ...) tu_input(g, "x", dtype, TU_SHAPE(__VA_ARGS__))
 
 #define REFUSED(call, ...)                                                                                   \

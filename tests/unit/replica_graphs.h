@@ -1,6 +1,7 @@
-/* Graphs of replicas built by hand, as the pass replicate would make them: for tests of what the engine makes of these.
+/* Graphs of replicas, built by hand as the pass `replicate` would build them.
  *
- *     test_NAME [KIND [apart]]   over logical devices of that kind: cpu (the default), ref, gpu; or over as many of them */
+ *     test_NAME [KIND [apart]]   uses logical devices of one device of that kind: cpu (the default), ref, gpu;
+ *                                with `apart`, several physical devices */
 #ifndef TUTTI_REPLICA_GRAPHS_H
 #define TUTTI_REPLICA_GRAPHS_H
 
@@ -15,7 +16,7 @@
 enum { MAX_RANKS = 12 };
 
 static const char *kind = "cpu";
-static bool apart; /* devices, not parts of one */
+static bool physical; /* several physical devices, not logical devices of one */
 
 static void assert_ok(tu_status status) {
     if (status != TU_OK) fail_msg("%s", tu_message());
@@ -29,34 +30,34 @@ static tu_graph *new_graph(void) {
 
 static const char *device_name(int rank) {
     static char names[MAX_RANKS][32];
-    snprintf(names[rank], sizeof names[rank], apart ? "%s:%d" : "%s:0.%d", kind, rank);
+    snprintf(names[rank], sizeof names[rank], physical ? "%s:%d" : "%s:0.%d", kind, rank);
     return names[rank];
 }
 
 static const char *device_list(int ranks) {
     static char list[64];
-    snprintf(list, sizeof list, apart ? "%s:0-%d" : "%s:0/%d", kind, apart ? ranks - 1 : ranks);
+    snprintf(list, sizeof list, physical ? "%s:0-%d" : "%s:0/%d", kind, physical ? ranks - 1 : ranks);
     return list;
 }
 
-/* Rank's share of a collective. */
-static tu_value meet(tu_value share, int64_t collective, int rank, int ranks) {
+/* Returns one rank's all_reduce of a collective. */
+static tu_value all_reduce_of(tu_value value, int64_t collective, int rank, int ranks) {
     struct tu__all_reduce_attrs attrs = {.collective = collective, .rank = rank, .ranks = ranks};
-    return tu__make(share.graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
+    return tu__make(value.graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
                                                      .attrs = &attrs,
-                                                     .inputs = &share,
+                                                     .inputs = &value,
                                                      .input_count = 1,
                                                      .device = device_name(rank)});
 }
 
-/* Rows of the input `name` from `first` on. */
+/* Returns an input that contains rows of the input `name`, from `first` on. */
 static tu_value rows_of(tu_graph *g, const char *name, int rank, int64_t first, tu_dtype dtype,
                         tu_shape shape) {
-    char own[64];
-    snprintf(own, sizeof own, "%s/part%d", name, rank);
+    char shard_name[64];
+    snprintf(shard_name, sizeof shard_name, "%s/part%d", name, rank);
     struct tu__input_attrs attrs = {.dtype = dtype, .shape = shape};
     return tu__make(g, &(tu__node_request){.op = TU__OP_INPUT,
-                                           .name = own,
+                                           .name = shard_name,
                                            .exact_name = true,
                                            .attrs = &attrs,
                                            .device = device_name(rank),
@@ -64,10 +65,10 @@ static tu_value rows_of(tu_graph *g, const char *name, int rank, int64_t first, 
                                            .first_row = first});
 }
 
-/* What the command line says of them. */
+/* Reads the command line. */
 static void choose_devices(int argc, char **argv) {
     if (argc > 1) kind = argv[1];
-    apart = argc > 2 && strcmp(argv[2], "apart") == 0;
+    physical = argc > 2 && strcmp(argv[2], "apart") == 0;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* Collectives: values that several devices add up together. replica_graphs.h says how it is called. */
+/* Tests of collectives: all-reduces over several devices. replica_graphs.h describes the command line. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -6,13 +6,13 @@
 #include "far_device.h"
 #include "unit/replica_graphs.h"
 
-static void expect_message(const char *part) {
-    if (!strstr(tu_message(), part)) fail_msg("'%s' is not in: %s", part, tu_message());
+static void expect_message(const char *text) {
+    if (!strstr(tu_message(), text)) fail_msg("'%s' is not in: %s", text, tu_message());
 }
 
 /* ---- Sums ---- */
 
-/* ((0 + 1) + (2 + 3)) + …: in f64 for f64, in f32 for everything else. */
+/* Adds pairwise, ((0 + 1) + (2 + 3)) + …: in f64 for f64, in f32 for every other type. */
 static double pairwise(tu_dtype dtype, int ranks, double *x) {
     for (; ranks > 1; ranks = (ranks + 1) / 2)
         for (int k = 0; k < (ranks + 1) / 2; k++) {
@@ -22,55 +22,55 @@ static double pairwise(tu_dtype dtype, int ranks, double *x) {
     return tu__round_to(dtype, x[0]);
 }
 
-/* What the ranks do with their rows of x, the columns of which are cut into `values` of different lengths: negate each, bring
- * all of them to one collective, and negate the sums. */
-typedef struct summing {
+/* A program in which every rank negates its rows of the inputs, all-reduces all of them in one collective, and
+ * negates the sums. There are `values` inputs of different lengths. */
+typedef struct reduction {
     int ranks, values;
     tu_dtype dtype;
-    int64_t columns[4]; /* of the values */
-} summing;
+    int64_t columns[4]; /* per input */
+} reduction;
 
-static int64_t all_columns(const summing *s) {
+static int64_t all_columns(const reduction *s) {
     int64_t sum = 0;
     for (int v = 0; v < s->values; v++) sum += s->columns[v];
     return sum;
 }
 
-static tu_graph *build_sums(const summing *s, tu_value *inputs, tu_value *fetch) {
+static tu_graph *build_sums(const reduction *s, tu_value *inputs, tu_value *fetch) {
     tu_graph *g = new_graph();
     for (int v = 0; v < s->values; v++) {
         char name[16];
         snprintf(name, sizeof name, "x%d", v);
         inputs[v] = tu_input(g, name, s->dtype, TU_SHAPE(s->ranks, s->columns[v]));
         for (int r = 0; r < s->ranks; r++) tu_with_device(g, device_name(r)) {
-                tu_value part = rows_of(g, name, r, r, s->dtype, TU_SHAPE(1, s->columns[v]));
-                fetch[v * s->ranks + r] = tu_neg(meet(tu_neg(part), 0, r, s->ranks));
+                tu_value shard = rows_of(g, name, r, r, s->dtype, TU_SHAPE(1, s->columns[v]));
+                fetch[v * s->ranks + r] = tu_neg(all_reduce_of(tu_neg(shard), 0, r, s->ranks));
             }
     }
     return g;
 }
 
-static void check_sums(const summing *s, int value, const void *x, void *const *got) {
+static void check_sums(const reduction *s, int value, const void *x, void *const *got) {
     int64_t columns = s->columns[value];
     for (int64_t i = 0; i < columns; i++) {
-        double share[MAX_RANKS];
-        for (int r = 0; r < s->ranks; r++) share[r] = tu__load(s->dtype, x, r * columns + i);
-        double wanted = pairwise(s->dtype, s->ranks, share);
+        double inputs[MAX_RANKS];
+        for (int r = 0; r < s->ranks; r++) inputs[r] = tu__load(s->dtype, x, r * columns + i);
+        double expected = pairwise(s->dtype, s->ranks, inputs);
         for (int r = 0; r < s->ranks; r++) {
             double sum = tu__load(s->dtype, got[value * s->ranks + r], i);
-            if (sum != wanted)
+            if (sum != expected)
                 fail_msg("%d ranks of %s: element %lld of %lld of value %d is %.9g on rank %d, expected %.9g",
                          s->ranks, tu_dtype_name(s->dtype), (long long)i, (long long)columns, value, sum, r,
-                         wanted);
+                         expected);
         }
     }
 }
 
-static void assert_sums(const summing *s) {
-    enum { MOST = 4 * MAX_RANKS };
-    tu_value inputs[4], fetch[MOST];
+static void assert_sums(const reduction *s) {
+    enum { MAX_FETCHES = 4 * MAX_RANKS };
+    tu_value inputs[4], fetch[MAX_FETCHES];
     tu_feed feeds[4];
-    void *data[4], *got[MOST];
+    void *data[4], *got[MAX_FETCHES];
     tu_graph *g = build_sums(s, inputs, fetch);
     tu_program *program;
     tu_state *state;
@@ -101,20 +101,20 @@ static void every_rank_gets_the_sum(void **unused) {
     static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
     for (int t = 0; t < 4; t++)
         for (int ranks = 2; ranks <= 5; ranks++)
-            assert_sums(&(summing){ranks, 4, types[t], {1, 17, 1000, 40}});
+            assert_sums(&(reduction){ranks, 4, types[t], {1, 17, 1000, 40}});
 }
 
-static void many_ranks_get_the_sum(void **unused) {
+static void up_to_eleven_ranks_get_the_sum(void **unused) {
     (void)unused;
-    assert_sums(&(summing){11, 2, TU_F32, {5, 3000}});
-    assert_sums(&(summing){9, 1, TU_BF16, {123}});
+    assert_sums(&(reduction){11, 2, TU_F32, {5, 3000}});
+    assert_sums(&(reduction){9, 1, TU_BF16, {123}});
 }
 
-static void values_of_any_size_are_dealt_out(void **unused) {
+static void values_of_any_size_are_reduced(void **unused) {
     (void)unused;
     uint32_t random = 12345;
     for (int i = 0; i < 40; i++) {
-        summing s = {.ranks = 2 + i % 3, .values = 1 + i % 4, .dtype = i % 5 ? TU_F32 : TU_F16};
+        reduction s = {.ranks = 2 + i % 3, .values = 1 + i % 4, .dtype = i % 5 ? TU_F32 : TU_F16};
         for (int v = 0; v < s.values; v++) {
             random = random * 1664525 + 1013904223;
             s.columns[v] = 1 + (random >> 8) % (i % 7 ? 300 : 30000);
@@ -124,17 +124,19 @@ static void values_of_any_size_are_dealt_out(void **unused) {
     }
 }
 
-/* Sums of element types of their own go to one collective too, and one sum may be brought to the next collective. */
-static void types_mix_and_collectives_follow_each_other(void **unused) {
+/* One collective may reduce values of several element types, and its sum may be the input of another collective. */
+static void collectives_mix_types_and_depend_on_each_other(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 20)), fetch[6];
     for (int r = 0; r < 2; r++) tu_with_device(g, device_name(r)) {
-            tu_value part = rows_of(g, "x", r, r, TU_F32, TU_SHAPE(1, 20));
-            tu_value sum = meet(part, 3, r, 2), wide = meet(tu_cast(part, TU_F64), 3, r, 2);
-            fetch[r] = meet(sum, 5, r, 2);
+            tu_value shard = rows_of(g, "x", r, r, TU_F32, TU_SHAPE(1, 20));
+            tu_value sum = all_reduce_of(shard, 3, r, 2),
+                     wide = all_reduce_of(tu_cast(shard, TU_F64), 3, r, 2);
+            fetch[r] = all_reduce_of(sum, 5, r, 2);
             fetch[2 + r] = wide;
-            fetch[4 + r] = tu_add(sum, tu_square(part)); /* the share is wanted by others too */
+            /* Another operation reads the collective's input, too. */
+            fetch[4 + r] = tu_add(sum, tu_square(shard));
         }
     tu_program *program;
     tu_state *state;
@@ -156,14 +158,14 @@ static void types_mix_and_collectives_follow_each_other(void **unused) {
     tu_graph_free(g);
 }
 
-/* A sum goes on to a device that was not at the collective. */
-static void a_sum_leaves_for_another_device(void **unused) {
+/* A sum is copied to a device that is not a rank of the collective. */
+static void a_sum_is_copied_to_another_device(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 8)), fetch[3];
     for (int r = 0; r < 2; r++)
         tu_with_device(g, device_name(r)) fetch[r] =
-            meet(tu_neg(rows_of(g, "x", r, r, TU_F32, TU_SHAPE(1, 8))), 0, r, 2);
+            all_reduce_of(tu_neg(rows_of(g, "x", r, r, TU_F32, TU_SHAPE(1, 8))), 0, r, 2);
     tu_with_device(g, device_name(2)) fetch[2] = tu_neg(fetch[1]);
     tu_program *program;
     tu_state *state;
@@ -180,8 +182,8 @@ static void a_sum_leaves_for_another_device(void **unused) {
     tu_graph_free(g);
 }
 
-/* A value that is known before is no known sum; of one that is brought twice there are two sums, as of the other rank's two. */
-static void constants_and_equal_values_are_summed_up(void **unused) {
+/* Constant folding must not fold the sum of constants. A value that is passed twice is reduced twice. */
+static void constants_and_repeated_values_are_reduced(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
     tu_value fetch[6];
@@ -189,9 +191,9 @@ static void constants_and_equal_values_are_summed_up(void **unused) {
             tu_value known = tu_fill(g, TU_F32, TU_SHAPE(3), r + 1);
             float numbers[3] = {1, 2, (float)r};
             tu_value list = tu_constant(g, TU_F32, TU_SHAPE(3), numbers);
-            fetch[r] = meet(known, 0, r, 2);
-            fetch[2 + r] = meet(r ? list : known, 0, r, 2);
-            fetch[4 + r] = meet(list, 1, r, 2);
+            fetch[r] = all_reduce_of(known, 0, r, 2);
+            fetch[2 + r] = all_reduce_of(r ? list : known, 0, r, 2);
+            fetch[4 + r] = all_reduce_of(list, 1, r, 2);
         }
     tu_program *program;
     tu_state *state;
@@ -209,90 +211,90 @@ static void constants_and_equal_values_are_summed_up(void **unused) {
     tu_graph_free(g);
 }
 
-/* Devices that cannot reach each other's memory meet through the host. */
-static void devices_far_apart_meet_through_the_host(void **unused) {
+/* Devices without peer access reduce through the host. */
+static void devices_without_peer_access_reduce_through_the_host(void **unused) {
     (void)unused;
     const char *before = kind;
-    bool were_apart = apart;
+    bool were_physical = physical;
     plug_in_far();
-    kind = "far", apart = false;
-    assert_sums(&(summing){3, 3, TU_F32, {7, 100000, 30}});
-    assert_sums(&(summing){2, 1, TU_BF16, {300000}});
-    kind = before, apart = were_apart;
+    kind = "far", physical = false;
+    assert_sums(&(reduction){3, 3, TU_F32, {7, 100000, 30}});
+    assert_sums(&(reduction){2, 1, TU_BF16, {300000}});
+    kind = before, physical = were_physical;
     assert_int_equal(far.held, 0);
 }
 
-/* ---- Anything goes ---- */
+/* ---- Random programs ---- */
 
 enum { WIDTH = 5, MAX_VALUES = 200 };
 
-/* A random program over several devices, and what its values are. */
-typedef struct scramble {
+/* A random program on several devices, and the expected values. */
+typedef struct random_program {
     uint64_t random;
     int ranks;
     tu_graph *g;
     int count;
     tu_value values[MAX_VALUES];
-    int rank[MAX_VALUES]; /* where each is */
+    int rank[MAX_VALUES]; /* the rank of each */
     float numbers[MAX_VALUES][WIDTH];
     int64_t collectives;
-} scramble;
+} random_program;
 
-static int draw(scramble *s, int below) {
+static int draw(random_program *s, int below) {
     s->random = s->random * 6364136223846793005u + 1442695040888963407u;
     return below > 0 ? (int)((s->random >> 33) % (uint64_t)below) : 0;
 }
 
-static float *add_value(scramble *s, int rank, tu_value value) {
+static float *add_value(random_program *s, int rank, tu_value value) {
     s->values[s->count] = value;
     s->rank[s->count] = rank;
     return s->numbers[s->count++];
 }
 
-static int value_on(scramble *s, int rank) {
+static int value_on(random_program *s, int rank) {
     for (;;) {
         int v = draw(s, s->count);
         if (s->rank[v] == rank) return v;
     }
 }
 
-/* The mean of two values, of which one may be on another device; or the negative of one. */
-static void add_operation(scramble *s) {
+/* Adds the mean of two values, one of which may be on another device, or the negative of one. */
+static void add_operation(random_program *s) {
     int rank = draw(s, s->ranks), a = value_on(s, rank),
         b = draw(s, 3) ? value_on(s, rank) : draw(s, s->count);
-    tu_value made = {0};
+    tu_value result = {0};
     bool unary = draw(s, 3) == 0;
     tu_with_device(s->g, device_name(rank)) {
         tu_value half = tu_fill(s->g, TU_F32, TU_SCALAR, 0.5);
-        made = unary ? tu_neg(s->values[a]) : tu_mul(tu_add(s->values[a], s->values[b]), half);
+        result = unary ? tu_neg(s->values[a]) : tu_mul(tu_add(s->values[a], s->values[b]), half);
     }
-    float *numbers = add_value(s, rank, made);
+    float *numbers = add_value(s, rank, result);
     for (int i = 0; i < WIDTH; i++)
         numbers[i] = unary ? -s->numbers[a][i] : (s->numbers[a][i] + s->numbers[b][i]) * 0.5f;
 }
 
-/* Ranks bring one to three values that they have, old or new. Nodes are made rank by rank, so that some stand far from the
- * others' in the graph. */
-static void add_collective(scramble *s) {
-    int count = 1 + draw(s, 3), first = draw(s, s->ranks), made = s->count;
-    int brought[3][MAX_RANKS];
+/* Adds a collective of one to three values per rank. The nodes are created rank by rank, so that they are far apart
+ * in the graph. */
+static void add_collective(random_program *s) {
+    int count = 1 + draw(s, 3), first = draw(s, s->ranks), first_sum = s->count;
+    int inputs[3][MAX_RANKS];
     for (int v = 0; v < count; v++)
-        for (int r = 0; r < s->ranks; r++) brought[v][r] = value_on(s, r);
+        for (int r = 0; r < s->ranks; r++) inputs[v][r] = value_on(s, r);
     for (int k = 0; k < s->ranks; k++)
         for (int v = 0, r = (first + k) % s->ranks; v < count; v++)
-            add_value(s, r, meet(s->values[brought[v][r]], s->collectives, r, s->ranks));
+            add_value(s, r, all_reduce_of(s->values[inputs[v][r]], s->collectives, r, s->ranks));
     s->collectives++;
     for (int k = 0; k < s->ranks; k++)
         for (int v = 0; v < count; v++)
             for (int i = 0; i < WIDTH; i++) {
-                double shares[MAX_RANKS];
-                for (int r = 0; r < s->ranks; r++) shares[r] = s->numbers[brought[v][r]][i];
-                s->numbers[made + k * count + v][i] = (float)pairwise(TU_F32, s->ranks, shares);
+                double terms[MAX_RANKS];
+                for (int r = 0; r < s->ranks; r++) terms[r] = s->numbers[inputs[v][r]][i];
+                s->numbers[first_sum + k * count + v][i] = (float)pairwise(TU_F32, s->ranks, terms);
             }
 }
 
-static void build_scramble(scramble *s, uint64_t seed) {
-    *s = (scramble){.random = seed, .ranks = 2 + (int)(seed % 3), .g = new_graph()};
+static void build_random_program(random_program *s, uint64_t seed) {
+    *s = (random_program){.random = seed, .ranks = 2 + (int)(seed % 3), .g = new_graph()};
     for (int r = 0; r < s->ranks; r++) tu_with_device(s->g, device_name(r)) {
             float data[WIDTH];
             for (int i = 0; i < WIDTH; i++) data[i] = (float)(1 + r * WIDTH + i) / 4;
@@ -308,8 +310,8 @@ static void build_scramble(scramble *s, uint64_t seed) {
             add_collective(s);
 }
 
-/* Some values are fetched; the others may be computed in place, or not at all. */
-static void run_scramble(scramble *s, uint64_t seed) {
+/* Fetches some of the values. The others may be computed in place, or not at all. */
+static void run_random_program(random_program *s, uint64_t seed) {
     tu_program *program;
     tu_state *state;
     tu_feed feeds[MAX_RANKS];
@@ -340,20 +342,20 @@ static void run_scramble(scramble *s, uint64_t seed) {
     tu_state_free(state);
 }
 
-/* Values that cross and collectives of values old and new, in any order: nobody waits for ever, and all numbers are right. */
-static void random_programs_neither_hang_nor_mix_up(void **unused) {
+/* Random copies and collectives neither deadlock nor compute wrong values. */
+static void random_programs_compute_the_expected_values(void **unused) {
     (void)unused;
     for (uint64_t seed = 1; seed <= 60; seed++) {
-        scramble s;
-        build_scramble(&s, seed);
-        run_scramble(&s, seed);
+        random_program s;
+        build_random_program(&s, seed);
+        run_random_program(&s, seed);
         tu_graph_free(s.g);
     }
 }
 
-/* ---- What cannot be ---- */
+/* ---- Errors ---- */
 
-static void assert_refused(tu_graph *g, size_t count, const tu_value *fetch, const char *message) {
+static void expect_compile_error(tu_graph *g, size_t count, const tu_value *fetch, const char *message) {
     tu_program *program;
     assert_int_equal(tu_compile(g, &program, .devices = device_list(3), .fetch_count = count, .fetch = fetch),
                      TU_INVALID);
@@ -361,7 +363,7 @@ static void assert_refused(tu_graph *g, size_t count, const tu_value *fetch, con
     tu_graph_free(g);
 }
 
-static tu_value share_of(tu_graph *g, int rank, int64_t columns) {
+static tu_value input_on(tu_graph *g, int rank, int64_t columns) {
     char name[16];
     snprintf(name, sizeof name, "y%d", rank);
     tu_value y = {0};
@@ -369,84 +371,85 @@ static tu_value share_of(tu_graph *g, int rank, int64_t columns) {
     return y;
 }
 
-static void ranks_must_bring_the_same(void **unused) {
+static void ranks_must_pass_the_same_values(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
-    tu_value one = meet(share_of(g, 0, 3), 4, 0, 2);
-    assert_refused(g, 1, &one,
-                   "rank 1 of 2 brings nothing to collective 4: all ranks must bring the same values");
+    tu_value one = all_reduce_of(input_on(g, 0, 3), 4, 0, 2);
+    expect_compile_error(g, 1, &one,
+                         "rank 1 of 2 passes no value to collective 4: all ranks must pass the same values");
 
     g = new_graph();
-    one = meet(share_of(g, 1, 3), 4, 1, 2);
-    assert_refused(g, 1, &one, "rank 0 of 2 brings nothing to collective 4");
+    one = all_reduce_of(input_on(g, 1, 3), 4, 1, 2);
+    expect_compile_error(g, 1, &one, "rank 0 of 2 passes no value to collective 4");
 
     g = new_graph();
-    one = meet(share_of(g, 0, 3), 4, 0, 1000);
-    assert_refused(g, 1, &one, "collective 4 has 1000 ranks: a program has at most 64 devices");
+    one = all_reduce_of(input_on(g, 0, 3), 4, 0, 1000);
+    expect_compile_error(g, 1, &one, "collective 4 has 1000 ranks: a program has at most 64 devices");
 
     g = new_graph();
-    tu_value two[3] = {meet(share_of(g, 0, 3), 0, 0, 2), meet(share_of(g, 1, 4), 0, 1, 2)};
-    assert_refused(g, 2, two, "value 0 of collective 0 is f32[3]");
+    tu_value two[3] = {all_reduce_of(input_on(g, 0, 3), 0, 0, 2), all_reduce_of(input_on(g, 1, 4), 0, 1, 2)};
+    expect_compile_error(g, 2, two, "value 0 of collective 0 is f32[3]");
 
     g = new_graph();
-    tu_value more = share_of(g, 0, 3);
-    two[0] = meet(more, 0, 0, 2), two[1] = meet(share_of(g, 1, 3), 0, 1, 2),
-    two[2] = meet(tu_neg(more), 0, 0, 2);
-    assert_refused(g, 3, two, "rank 1 brings 1 values to collective 0, rank 0 brings 2");
+    tu_value more = input_on(g, 0, 3);
+    two[0] = all_reduce_of(more, 0, 0, 2), two[1] = all_reduce_of(input_on(g, 1, 3), 0, 1, 2),
+    two[2] = all_reduce_of(tu_neg(more), 0, 0, 2);
+    expect_compile_error(g, 3, two, "rank 1 passes 1 values to collective 0, rank 0 passes 2");
 
     g = new_graph();
-    two[0] = meet(share_of(g, 0, 3), 0, 0, 2), two[1] = meet(share_of(g, 1, 3), 0, 1, 3);
-    assert_refused(g, 2, two, "says that collective 0 has 3 ranks, another one says 2");
+    two[0] = all_reduce_of(input_on(g, 0, 3), 0, 0, 2), two[1] = all_reduce_of(input_on(g, 1, 3), 0, 1, 3);
+    expect_compile_error(g, 2, two, "collective 0 has 3 ranks, but 2 in another all_reduce");
 
     g = new_graph();
-    two[0] = meet(share_of(g, 0, 3), 0, 0, 2), two[1] = meet(share_of(g, 1, 3), 0, 1, 2),
-    two[2] = meet(share_of(g, 2, 3), 0, 2, 3);
-    assert_refused(g, 3, two, "says that collective 0 has 3 ranks, another one says 2");
+    two[0] = all_reduce_of(input_on(g, 0, 3), 0, 0, 2), two[1] = all_reduce_of(input_on(g, 1, 3), 0, 1, 2),
+    two[2] = all_reduce_of(input_on(g, 2, 3), 0, 2, 3);
+    expect_compile_error(g, 3, two, "collective 0 has 3 ranks, but 2 in another all_reduce");
 }
 
-static void every_rank_needs_a_device_of_its_own(void **unused) {
+static void two_ranks_on_one_device_are_rejected(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
-    tu_value y = share_of(g, 0, 3), two[2] = {meet(y, 0, 0, 2), meet(tu_neg(y), 0, 1, 2)};
+    tu_value y = input_on(g, 0, 3), two[2] = {all_reduce_of(y, 0, 0, 2), all_reduce_of(tu_neg(y), 0, 1, 2)};
     g->nodes[two[1].node]->device = g->nodes[two[0].node]->device;
-    assert_refused(g, 2, two, "ranks 0 and 1 of collective 0 are both on device");
+    expect_compile_error(g, 2, two, "ranks 0 and 1 of collective 0 are both on device");
 }
 
-static void collectives_in_a_circle_are_refused(void **unused) {
+static void cyclic_collectives_are_rejected(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
-    tu_value a = share_of(g, 0, 3), b = share_of(g, 1, 3);
-    tu_value first = meet(a, 0, 0, 2),
-             second = meet(b, 1, 1, 2); /* rank 0 goes to 0, then 1; rank 1 the other way round */
-    tu_value two[2] = {meet(first, 1, 0, 2), meet(second, 0, 1, 2)};
-    assert_refused(g, 2, two, "the program's collectives wait for each other");
+    tu_value a = input_on(g, 0, 3), b = input_on(g, 1, 3);
+    tu_value first = all_reduce_of(a, 0, 0, 2),
+             second = all_reduce_of(b, 1, 1,
+                                    2); /* rank 0 runs collective 0, then 1; rank 1 in the reverse order */
+    tu_value two[2] = {all_reduce_of(first, 1, 0, 2), all_reduce_of(second, 0, 1, 2)};
+    expect_compile_error(g, 2, two, "the program's collectives wait for each other");
 }
-/* A sum takes its share's place, so a device has room for one of both. */
-static void sums_take_the_place_of_shares(void **unused) {
+/* A sum overwrites its input, so a device needs memory for only one of them. */
+static void sums_overwrite_their_inputs(void **unused) {
     (void)unused;
     enum { COLUMNS = 1 << 20 };
     tu_value x[4], fetch[2];
     tu_program *program;
-    tu_graph *g = build_sums(&(summing){2, 1, TU_F32, {COLUMNS}}, x, fetch);
+    tu_graph *g = build_sums(&(reduction){2, 1, TU_F32, {COLUMNS}}, x, fetch);
     assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 2, .fetch = fetch,
                          .plan_only = true));
     for (size_t i = 0; i < 2; i++) {
         tu_memory_report report = TU_SIZED(tu_memory_report);
         assert_ok(tu_program_memory(program, i, &report));
         assert_true(report.scratch_bytes <=
-                    2 * COLUMNS * sizeof(float)); /* the input, or the result, and the sum */
+                    2 * COLUMNS * sizeof(float)); /* the input or the result, and the sum */
     }
     tu_program_free(program);
     tu_graph_free(g);
 }
 /* ---- Reports and traces ---- */
 
-static void plans_tell_of_collectives(void **unused) {
+static void programs_report_their_collectives(void **unused) {
     (void)unused;
     tu_value x[4], fetch[8];
     tu_program *program;
     tu_collective_report report = TU_SIZED(tu_collective_report);
-    tu_graph *g = build_sums(&(summing){2, 2, TU_F32, {100, 20}}, x, fetch);
+    tu_graph *g = build_sums(&(reduction){2, 2, TU_F32, {100, 20}}, x, fetch);
     assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 4, .fetch = fetch,
                          .plan_only = true));
     assert_ok(tu_program_collective(program, 0, &report));
@@ -455,11 +458,11 @@ static void plans_tell_of_collectives(void **unused) {
     assert_int_equal(report.values, 2);
     assert_int_equal(report.bytes, 120 * sizeof(float));
     const char *peers = getenv("FAKE_CUDA_PEERS");
-    bool reached = !peers || strcmp(peers, "1") == 0;
-    assert_int_equal(report.through_host, apart && !reached);
-    assert_int_equal(report.peer_to_peer, apart && reached);
+    bool has_peer_access = !peers || strcmp(peers, "1") == 0;
+    assert_int_equal(report.through_host, physical && !has_peer_access);
+    assert_int_equal(report.peer_to_peer, physical && has_peer_access);
     assert_int_equal(tu_program_collective(program, 1, &report), TU_NOT_FOUND);
-    assert_string_equal(tu_message(), "there is no collective number 1: the program has 1");
+    assert_string_equal(tu_message(), "there is no collective 1: the program has 1");
     tu_program_free(program);
     tu_graph_free(g);
 }
@@ -468,18 +471,18 @@ int main(int argc, char **argv) {
     choose_devices(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_the_sum),
-        cmocka_unit_test(many_ranks_get_the_sum),
-        cmocka_unit_test(values_of_any_size_are_dealt_out),
-        cmocka_unit_test(types_mix_and_collectives_follow_each_other),
-        cmocka_unit_test(a_sum_leaves_for_another_device),
-        cmocka_unit_test(constants_and_equal_values_are_summed_up),
-        cmocka_unit_test(devices_far_apart_meet_through_the_host),
-        cmocka_unit_test(random_programs_neither_hang_nor_mix_up),
-        cmocka_unit_test(ranks_must_bring_the_same),
-        cmocka_unit_test(every_rank_needs_a_device_of_its_own),
-        cmocka_unit_test(collectives_in_a_circle_are_refused),
-        cmocka_unit_test(sums_take_the_place_of_shares),
-        cmocka_unit_test(plans_tell_of_collectives),
+        cmocka_unit_test(up_to_eleven_ranks_get_the_sum),
+        cmocka_unit_test(values_of_any_size_are_reduced),
+        cmocka_unit_test(collectives_mix_types_and_depend_on_each_other),
+        cmocka_unit_test(a_sum_is_copied_to_another_device),
+        cmocka_unit_test(constants_and_repeated_values_are_reduced),
+        cmocka_unit_test(devices_without_peer_access_reduce_through_the_host),
+        cmocka_unit_test(random_programs_compute_the_expected_values),
+        cmocka_unit_test(ranks_must_pass_the_same_values),
+        cmocka_unit_test(two_ranks_on_one_device_are_rejected),
+        cmocka_unit_test(cyclic_collectives_are_rejected),
+        cmocka_unit_test(sums_overwrite_their_inputs),
+        cmocka_unit_test(programs_report_their_collectives),
     };
     return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
 }

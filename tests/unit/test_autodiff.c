@@ -1,5 +1,5 @@
-/* Statements about differentiation beyond what the operation cases check: what is asked for, what is left out,
- * what is recomputed, what is refused. */
+/* Differentiation, beyond the gradients of single operations: requested values, skipped work, recomputation,
+ * errors. */
 #include "test.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static double run_scalar(tu_graph *g, tu_value fetch, size_t feeds, const tu_fee
     return value;
 }
 
-static void what_nothing_depends_on_has_gradient_zero(void **state) {
+static void independent_values_have_gradient_zero(void **state) {
     (void)state;
     tu_graph *g = fresh();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), y = tu_input(g, "y", TU_F64, TU_SCALAR), wrt[] = {x, y},
@@ -44,7 +44,7 @@ static void what_nothing_depends_on_has_gradient_zero(void **state) {
     tu_graph_free(g);
 }
 
-static void gradients_by_values_in_the_middle_and_by_the_scalar_itself(void **state) {
+static void gradients_with_respect_to_intermediate_values_and_the_scalar(void **state) {
     (void)state;
     tu_graph *g = fresh();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), middle = tu_square(x), s = tu_mul(middle, middle);
@@ -55,22 +55,22 @@ static void gradients_by_values_in_the_middle_and_by_the_scalar_itself(void **st
     assert_true(run_scalar(g, d[0], 1, &feed) == 32); /* 4 x^3 */
     assert_true(run_scalar(g, d[1], 1, &feed) == 8);  /* 2 middle */
     assert_true(run_scalar(g, d[2], 1, &feed) == 1);
-    assert_true(run_scalar(g, d[3], 1, &feed) == 32); /* asked for twice, given twice */
+    assert_true(run_scalar(g, d[3], 1, &feed) == 32); /* requested twice */
     tu_graph_free(g);
 }
 
-static void nothing_is_computed_for_what_was_not_asked(void **state) {
+static void only_requested_gradients_are_computed(void **state) {
     (void)state;
     tu_graph *g = fresh();
     tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(2, 3)), w = tu_input(g, "w", TU_F64, TU_SHAPE(3, 4)), d;
     tu_value s = tu_sum(tu_matmul(x, w));
     size_t before = count_nodes(g, TU__OP_MATMUL);
     assert_int_equal(tu_gradients(s, 1, &w, &d), TU_OK);
-    assert_int_equal(count_nodes(g, TU__OP_MATMUL), before + 1); /* by w, not by x */
+    assert_int_equal(count_nodes(g, TU__OP_MATMUL), before + 1); /* for w, not for x */
     tu_graph_free(g);
 }
 
-static void a_stopped_value_is_a_constant(void **state) {
+static void stop_gradient_makes_a_value_constant(void **state) {
     (void)state;
     tu_graph *g = fresh();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), d;
@@ -80,7 +80,7 @@ static void a_stopped_value_is_a_constant(void **state) {
     tu_graph_free(g);
 }
 
-static void marked_values_are_computed_again_in_the_backward_pass(void **state) {
+static void marked_values_are_recomputed_in_the_backward_pass(void **state) {
     (void)state;
     tu_graph *g = fresh();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), kept = tu_square(x), y = {0}, d;
@@ -92,16 +92,16 @@ static void marked_values_are_computed_again_in_the_backward_pass(void **state) 
     for (uint32_t i = forward; i < g->node_count; i++) {
         const tu__node *node = g->nodes[i];
         again += (node->flags & TU__NODE_RECOMPUTED) != 0;
-        for (uint32_t k = 0; k < node->input_count; k++) /* the backward pass holds on to no marked value … */
+        for (uint32_t k = 0; k < node->input_count; k++) /* the backward pass uses no marked value */
             if (node->inputs[k].node < forward)
                 assert_false(g->nodes[node->inputs[k].node]->flags & TU__NODE_RECOMPUTE);
     }
-    assert_int_equal(again, 2); /* … but makes tanh and sin once more, and not square */
+    assert_int_equal(again, 2); /* tanh and sin are recomputed, square is not */
     assert_int_equal(tu_graph_verify(g), TU_OK);
     tu_graph_free(g);
 }
 
-static void recomputed_draws_are_the_same_draws(void **state) {
+static void recomputed_random_numbers_are_the_same(void **state) {
     (void)state;
     tu_graph *g = fresh();
     enum { N = 64 };
@@ -128,7 +128,7 @@ static void recomputed_draws_are_the_same_draws(void **state) {
     tu_graph_free(g);
 }
 
-static void only_scalars_of_a_float_type_are_differentiated(void **state) {
+static void only_float_scalars_can_be_differentiated(void **state) {
     (void)state;
     tu_graph *g = fresh();
     tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(2)), d;
@@ -153,7 +153,7 @@ static tu_status opaque_run(const tu_custom_call *call, const void *const *in, v
     return TU_OK;
 }
 
-static void an_operation_without_a_gradient_says_so(void **state) {
+static void differentiating_an_operation_without_gradient_fails(void **state) {
     (void)state;
     static const tu_custom_op opaque = {.struct_size = sizeof opaque,
                                         .name = "opaque",
@@ -169,7 +169,7 @@ static void an_operation_without_a_gradient_says_so(void **state) {
     tu_graph_free(g);
 }
 
-static void gradient_nodes_are_named_after_what_they_differentiate(void **state) {
+static void gradient_nodes_are_named_after_their_forward_node(void **state) {
     (void)state;
     tu_graph *g = fresh();
     tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(2, 3)), y = {0}, d;
@@ -181,15 +181,15 @@ static void gradient_nodes_are_named_after_what_they_differentiate(void **state)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_nothing_depends_on_has_gradient_zero),
-        cmocka_unit_test(gradients_by_values_in_the_middle_and_by_the_scalar_itself),
-        cmocka_unit_test(nothing_is_computed_for_what_was_not_asked),
-        cmocka_unit_test(a_stopped_value_is_a_constant),
-        cmocka_unit_test(marked_values_are_computed_again_in_the_backward_pass),
-        cmocka_unit_test(recomputed_draws_are_the_same_draws),
-        cmocka_unit_test(only_scalars_of_a_float_type_are_differentiated),
-        cmocka_unit_test(an_operation_without_a_gradient_says_so),
-        cmocka_unit_test(gradient_nodes_are_named_after_what_they_differentiate),
+        cmocka_unit_test(independent_values_have_gradient_zero),
+        cmocka_unit_test(gradients_with_respect_to_intermediate_values_and_the_scalar),
+        cmocka_unit_test(only_requested_gradients_are_computed),
+        cmocka_unit_test(stop_gradient_makes_a_value_constant),
+        cmocka_unit_test(marked_values_are_recomputed_in_the_backward_pass),
+        cmocka_unit_test(recomputed_random_numbers_are_the_same),
+        cmocka_unit_test(only_float_scalars_can_be_differentiated),
+        cmocka_unit_test(differentiating_an_operation_without_gradient_fails),
+        cmocka_unit_test(gradient_nodes_are_named_after_their_forward_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
-/* Statements about variables that one device holds and others read: they are updated in their own memory once everybody has
- * read them; what a device far away reads in every run is pinned for it, as long as it lies there and no longer; what
- * such devices send back they bring at once; and what is under way between them and the host has arrived when it is read. */
+/* Tests of the strategy `central`, in which one device owns the variables and others read them. Variables are updated
+ * in place after all devices have read them. Variables that a GPU reads in every run are pinned for it, as long as
+ * they stay in host memory. GPUs send values to the host in parallel. Asynchronous copies are complete before their
+ * value is read. */
 #include "far_device.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 
 #include "copiers.h"
 
-/* ---- The far device, which wants memory pinned ---- */
+/* ---- A device that pins host memory ---- */
 
 enum { MAX_PINNED = 8 };
 
@@ -20,12 +21,12 @@ static struct {
     void *host[MAX_PINNED];
     size_t bytes[MAX_PINNED];
     int count;
-    bool refuses;
+    bool fails;
 } pinned;
 
 static tu_status pin_far(tu_device_instance *device, void *host, size_t bytes) {
     (void)device;
-    if (pinned.refuses) return tu_fail(TU_NO_MEMORY, "no more can be pinned");
+    if (pinned.fails) return tu_fail(TU_NO_MEMORY, "no more can be pinned");
     assert_true(pinned.count < MAX_PINNED);
     pinned.host[pinned.count] = host;
     pinned.bytes[pinned.count++] = bytes;
@@ -59,7 +60,7 @@ static void plug_in_pinning_far(void) {
     far_api.unpin = unpin_far;
 }
 
-/* ---- A network whose weights are worth pinning, and whose biases are not ---- */
+/* ---- A network whose weights are large enough to pin, and whose biases are not ---- */
 
 enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 };
 
@@ -110,8 +111,8 @@ static float run(const trainer *t, tu_program *program, int step) {
 static void expect_update(const tu_program *program, const char *variable, bool in_place) {
     bool found = false;
     for (size_t i = 0; i < program->device_count; i++)
-        for (uint32_t k = 0; k < program->parts[i].update_count; k++) {
-            const tu__update *u = &program->parts[i].updates[k];
+        for (uint32_t k = 0; k < program->partitions[i].update_count; k++) {
+            const tu__update *u = &program->partitions[i].updates[k];
             if (strcmp(program->unit.graph->nodes[u->variable]->name, variable) != 0) continue;
             assert_int_equal(u->in_place, in_place);
             found = true;
@@ -123,10 +124,10 @@ static void assert_close(const float *a, const float *b, size_t count) {
     for (size_t i = 0; i < count; i++) assert_true(fabsf(a[i] - b[i]) < 1e-5f);
 }
 
-static void what_replicas_read_is_updated_in_its_own_memory(void **unused) {
+static void variables_that_replicas_read_are_updated_in_place(void **unused) {
     (void)unused;
     static const char *const lists[] = {"cpu:0/2", "far:0/2"};
-    static float alone[IN * OUT], shared[IN * OUT];
+    static float single[IN * OUT], replicated[IN * OUT];
     plug_in_far();
     for (int l = 0; l < 2; l++) {
         trainer one, two;
@@ -138,16 +139,16 @@ static void what_replicas_read_is_updated_in_its_own_memory(void **unused) {
             float loss = run(&one, one.step, i);
             assert_true(fabsf(loss - run(&two, two.step, i)) < 1e-5f);
         }
-        assert_int_equal(tu_state_get(one.state, "w", alone, sizeof alone), TU_OK);
-        assert_int_equal(tu_state_get(two.state, "w", shared, sizeof shared), TU_OK);
-        assert_close(alone, shared, IN * OUT);
+        assert_int_equal(tu_state_get(one.state, "w", single, sizeof single), TU_OK);
+        assert_int_equal(tu_state_get(two.state, "w", replicated, sizeof replicated), TU_OK);
+        assert_close(single, replicated, IN * OUT);
         end(&one);
         end(&two);
     }
 }
 
-/* One gets the other's old value, which has to wait elsewhere; both leave, and arrive as they were. */
-static void variables_that_leave_can_be_exchanged(void **unused) {
+/* Swaps two variables, one of which needs a staging buffer. Another device reads both old values. */
+static void variables_that_another_device_reads_can_be_swapped(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_value both = {0}, a, b;
@@ -181,7 +182,7 @@ static void variables_that_leave_can_be_exchanged(void **unused) {
 
 /* ---- Pinning ---- */
 
-static void what_replicas_read_is_pinned_as_long_as_it_lies_there(void **unused) {
+static void variables_are_pinned_while_they_are_in_host_memory(void **unused) {
     (void)unused;
     trainer t;
     static float w[IN * OUT], after[IN * OUT];
@@ -190,18 +191,18 @@ static void what_replicas_read_is_pinned_as_long_as_it_lies_there(void **unused)
     assert_int_equal(pinned.count, 0);
     run(&t, t.step, 0);
     assert_true(is_pinned(t.state, "w"));
-    assert_false(is_pinned(t.state, "b")); /* too little to be worth it */
+    assert_false(is_pinned(t.state, "b")); /* too small */
     int count = pinned.count;
 
-    assert_int_equal(tu_state_set(t.state, "w", w, sizeof w),
-                     TU_OK); /* loaded: the same memory, other numbers */
+    assert_int_equal(tu_state_set(t.state, "w", w, sizeof w), TU_OK); /* same memory, other contents */
     run(&t, t.step, 1);
     assert_int_equal(pinned.count, count);
     assert_true(is_pinned(t.state, "w"));
     assert_int_equal(tu_state_get(t.state, "w", after, sizeof after), TU_OK);
     for (int i = 0; i < IN * OUT; i++) assert_true(after[i] != 0 && fabsf(after[i]) < 0.1f);
 
-    tu_program *far_away = compile(&t, "far:0", NULL); /* it moves, and comes back */
+    /* Moves the variables to the device; the next run moves them back. */
+    tu_program *far_away = compile(&t, "far:0", NULL);
     run(&t, far_away, 2);
     assert_false(is_pinned(t.state, "w"));
     assert_true(pinned.count < count);
@@ -226,35 +227,35 @@ static void a_state_may_outlive_the_program_that_pinned_it(void **unused) {
     assert_int_equal(pinned.count, 0);
 }
 
-static void what_cannot_be_pinned_is_sent_all_the_same(void **unused) {
+static void variables_that_cannot_be_pinned_are_still_copied(void **unused) {
     (void)unused;
     float losses[2][STEPS];
-    for (int refuses = 0; refuses < 2; refuses++) {
+    for (int fails = 0; fails < 2; fails++) {
         trainer t;
         plug_in_pinning_far();
-        pinned.refuses = refuses;
+        pinned.fails = fails;
         begin(&t, "far:0/2", "central");
-        for (int i = 0; i < STEPS; i++) losses[refuses][i] = run(&t, t.step, i);
-        assert_int_equal(is_pinned(t.state, "w"), !refuses);
+        for (int i = 0; i < STEPS; i++) losses[fails][i] = run(&t, t.step, i);
+        assert_int_equal(is_pinned(t.state, "w"), !fails);
         end(&t);
     }
     assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
 }
 
-/* ---- Moves that are begun and not waited for ---- */
+/* ---- Asynchronous copies ---- */
 
-/* A move that was begun is made when somebody waits for its event, which is as late as can be. */
+/* An asynchronous copy is performed as late as possible: when a thread waits for its event. */
 typedef struct far_event {
     void *to;
     const void *from;
-    size_t bytes; /* 0: nothing is under way */
-    int asked;    /* how often whether it has landed */
+    size_t bytes; /* 0: no copy in progress */
+    int queries;  /* number of queries */
 } far_event;
 
-static struct { atomic_int uploads, downloads, landed; } moves;
+static struct { atomic_int uploads, downloads, completed; } copies;
 
-static int moves_begun(void) {
-    return moves.uploads + moves.downloads;
+static int count_begun_copies(void) {
+    return copies.uploads + copies.downloads;
 }
 
 static tu_status event_new_far(tu_device_instance *device, void **event) {
@@ -270,11 +271,11 @@ static void event_free_far(tu_device_instance *device, void *event) {
 
 static tu_status event_record_far(tu_device_instance *device, void *event) {
     (void)device;
-    (void)event; /* what was launched is done */
+    (void)event; /* all launched kernels are done */
     return TU_OK;
 }
 
-static tu_status land(tu_device_instance *device, void *event) {
+static tu_status complete_copy(tu_device_instance *device, void *event) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* any thread may wait for an event */
     (void)device;
     far_event *e = event;
@@ -282,7 +283,7 @@ static tu_status land(tu_device_instance *device, void *event) {
     if (e->bytes) {
         memcpy(e->to, e->from, e->bytes);
         e->bytes = 0;
-        moves.landed++;
+        copies.completed++;
     }
     pthread_mutex_unlock(&lock);
     return TU_OK;
@@ -292,7 +293,7 @@ static tu_status upload_begin_far(tu_device_instance *device, void *to, const vo
                                   void *event) {
     (void)device;
     *(far_event *)event = (far_event){.to = to, .from = host, .bytes = bytes};
-    moves.uploads++;
+    copies.uploads++;
     return TU_OK;
 }
 
@@ -301,34 +302,35 @@ static tu_status download_begin_far(tu_device_instance *device, void *host, cons
     (void)device;
     assert_non_null(after);
     *(far_event *)event = (far_event){.to = host, .from = from, .bytes = bytes};
-    moves.downloads++;
+    copies.downloads++;
     return TU_OK;
 }
 
-/* It has landed when it is asked for again. */
+/* The copy is complete at the second query. */
 static tu_status event_query_far(tu_device_instance *device, void *event, bool *happened) {
     far_event *e = event;
-    *happened = e->asked++ > 0;
-    return *happened ? land(device, event) : TU_OK;
+    *happened = e->queries++ > 0;
+    return *happened ? complete_copy(device, event) : TU_OK;
 }
 
-/* Who begins them: threads of their own, or those that launch, which need pinned memory. */
-static void plug_in_far_that_begins_moves(bool by_launcher) {
-    if (by_launcher)
+/* Adds the far device with asynchronous copies. `by_compute_threads`: with pinned memory, so that compute threads
+ * begin the copies, not copy threads. */
+static void plug_in_far_with_async_copies(bool by_compute_threads) {
+    if (by_compute_threads)
         plug_in_pinning_far();
     else
         plug_in_far();
-    if (by_launcher) far_api.event_query = event_query_far;
-    moves.uploads = moves.downloads = moves.landed = 0;
+    if (by_compute_threads) far_api.event_query = event_query_far;
+    copies.uploads = copies.downloads = copies.completed = 0;
     far_api.event_new = event_new_far;
     far_api.event_free = event_free_far;
     far_api.event_record = event_record_far;
-    far_api.event_wait = far_api.event_synchronize = land;
+    far_api.event_wait = far_api.event_synchronize = complete_copy;
     far_api.upload_begin = upload_begin_far;
     far_api.download_begin = download_begin_far;
 }
 
-static void forget_events(void) {
+static void remove_async_copies(void) {
     far_api.event_new = NULL;
     far_api.event_free = NULL;
     far_api.event_record = far_api.event_wait = far_api.event_synchronize = NULL;
@@ -339,103 +341,103 @@ static void forget_events(void) {
     far_api.unpin = NULL;
 }
 
-static void what_is_under_way_has_landed_before_it_is_read_or_written_over(void **unused) {
+static void asynchronous_copies_complete_before_their_value_is_used(void **unused) {
     (void)unused;
-    enum { AT_ONCE, BY_COPIERS, UNPINNED, BY_LAUNCHERS, WAYS };
-    float losses[WAYS][STEPS];
-    static float w[WAYS][IN * OUT];
-    for (int way = 0; way < WAYS; way++) {
+    enum { SYNCHRONOUS, BY_COPY_THREADS, UNPINNED, BY_COMPUTE_THREADS, MODES };
+    float losses[MODES][STEPS];
+    static float w[MODES][IN * OUT];
+    for (int mode = 0; mode < MODES; mode++) {
         trainer t;
         plug_in_far();
-        if (way != AT_ONCE) plug_in_far_that_begins_moves(way >= UNPINNED);
-        pinned.refuses =
-            way == UNPINNED; /* what launchers could begin is then left to copiers, but for small values */
+        if (mode != SYNCHRONOUS) plug_in_far_with_async_copies(mode >= UNPINNED);
+        pinned.fails = mode == UNPINNED; /* then copy threads begin the copies, except small ones */
         begin(&t, "far:0/2", "central");
-        for (int i = 0; i < STEPS; i++) losses[way][i] = run(&t, t.step, i);
-        assert_int_equal(tu_state_get(t.state, "w", w[way], sizeof w[way]), TU_OK);
-        assert_int_equal(count_copiers(t.step), way == BY_LAUNCHERS ? 0 : 2);
+        for (int i = 0; i < STEPS; i++) losses[mode][i] = run(&t, t.step, i);
+        assert_int_equal(tu_state_get(t.state, "w", w[mode], sizeof w[mode]), TU_OK);
+        assert_int_equal(count_copiers(t.step), mode == BY_COMPUTE_THREADS ? 0 : 2);
         end(&t);
-        assert_memory_equal(losses[0], losses[way], sizeof losses[0]);
-        assert_memory_equal(w[0], w[way], sizeof w[0]);
-        if (way == AT_ONCE) continue;
-        assert_int_equal(moves.uploads, 2 * 2 * STEPS);   /* of two variables to two devices */
-        assert_int_equal(moves.downloads, 2 * 3 * STEPS); /* of two gradients and the loss */
-        assert_int_equal(moves.landed, moves_begun());
-        forget_events();
+        assert_memory_equal(losses[0], losses[mode], sizeof losses[0]);
+        assert_memory_equal(w[0], w[mode], sizeof w[0]);
+        if (mode == SYNCHRONOUS) continue;
+        assert_int_equal(copies.uploads, 2 * 2 * STEPS);   /* two variables to two devices */
+        assert_int_equal(copies.downloads, 2 * 3 * STEPS); /* two gradients and the loss */
+        assert_int_equal(copies.completed, count_begun_copies());
+        remove_async_copies();
     }
 }
 
-static void nothing_is_under_way_when_a_run_has_failed(void **unused) {
+static void no_copy_is_in_progress_after_a_failed_run(void **unused) {
     (void)unused;
     for (int trial = 0; trial < 8; trial++) {
         trainer t;
         float x[BATCH * IN] = {0};
-        plug_in_far_that_begins_moves(trial % 2);
+        plug_in_far_with_async_copies(trial % 2);
         begin(&t, "far:0/2", "central");
         far.fails_in_launch = 1 + trial / 2;
         assert_int_equal(tu_run(t.step, t.state, 1, (tu_feed[]){{t.x, x}}, NULL), TU_DEVICE);
         assert_true(strstr(tu_message(), "the far device has gone away"));
-        assert_int_equal(moves.landed, moves_begun());
+        assert_int_equal(copies.completed, count_begun_copies());
         end(&t);
-        forget_events();
+        remove_async_copies();
     }
 }
 
-/* ---- Bringing ---- */
+/* ---- Sending in parallel ---- */
 
-/* What leaves a far device waits until something leaves the other one too, or has waited for longer than a test takes. */
+/* A download from one far device blocks until the other one downloads, too, or fails after a timeout. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     tu_device_instance *seen[2];
     int count;
-} leaving = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} downloads = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static void note_leaving(tu_device_instance *device) {
-    for (int i = 0; i < leaving.count; i++)
-        if (leaving.seen[i] == device) return;
-    assert_true(leaving.count < 2);
-    leaving.seen[leaving.count++] = device;
-    pthread_cond_broadcast(&leaving.changed);
+static void note_download(tu_device_instance *device) {
+    for (int i = 0; i < downloads.count; i++)
+        if (downloads.seen[i] == device) return;
+    assert_true(downloads.count < 2);
+    downloads.seen[downloads.count++] = device;
+    pthread_cond_broadcast(&downloads.changed);
 }
 
-static tu_status download_together(tu_device_instance *device, void *host, const void *from, size_t bytes) {
+static tu_status download_in_parallel(tu_device_instance *device, void *host, const void *from,
+                                      size_t bytes) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20;
     bool in_time = true;
-    pthread_mutex_lock(&leaving.lock);
-    note_leaving(device);
-    while (leaving.count < 2 && in_time)
-        in_time = pthread_cond_timedwait(&leaving.changed, &leaving.lock, &until) == 0;
-    pthread_mutex_unlock(&leaving.lock);
+    pthread_mutex_lock(&downloads.lock);
+    note_download(device);
+    while (downloads.count < 2 && in_time)
+        in_time = pthread_cond_timedwait(&downloads.changed, &downloads.lock, &until) == 0;
+    pthread_mutex_unlock(&downloads.lock);
     if (!in_time) return tu_fail(TU_DEVICE, "nothing leaves the other device");
     return tu__cpu_api.download(device, host, from, bytes);
 }
 
-static void devices_far_away_bring_what_they_send_at_once(void **unused) {
+static void devices_send_to_the_host_in_parallel(void **unused) {
     (void)unused;
     trainer t;
     plug_in_far();
     begin(&t, "far:0/2", "central");
-    far_api.download = download_together;
-    leaving.count = 0;
+    far_api.download = download_in_parallel;
+    downloads.count = 0;
     run(&t, t.step, 0);
-    assert_int_equal(leaving.count, 2);
+    assert_int_equal(downloads.count, 2);
     far_api.download = tu__cpu_api.download;
     end(&t);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_replicas_read_is_updated_in_its_own_memory),
-        cmocka_unit_test(variables_that_leave_can_be_exchanged),
-        cmocka_unit_test(what_replicas_read_is_pinned_as_long_as_it_lies_there),
+        cmocka_unit_test(variables_that_replicas_read_are_updated_in_place),
+        cmocka_unit_test(variables_that_another_device_reads_can_be_swapped),
+        cmocka_unit_test(variables_are_pinned_while_they_are_in_host_memory),
         cmocka_unit_test(a_state_may_outlive_the_program_that_pinned_it),
-        cmocka_unit_test(what_cannot_be_pinned_is_sent_all_the_same),
-        cmocka_unit_test(what_is_under_way_has_landed_before_it_is_read_or_written_over),
-        cmocka_unit_test(nothing_is_under_way_when_a_run_has_failed),
-        cmocka_unit_test(devices_far_away_bring_what_they_send_at_once),
+        cmocka_unit_test(variables_that_cannot_be_pinned_are_still_copied),
+        cmocka_unit_test(asynchronous_copies_complete_before_their_value_is_used),
+        cmocka_unit_test(no_copy_is_in_progress_after_a_failed_run),
+        cmocka_unit_test(devices_send_to_the_host_in_parallel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* Charts: well-formed for any label and any numbers, round ticks, curves thinned to what can be seen; matrices of any
- * size. */
+/* Charts: well-formed SVG for any label and any numbers, round ticks, thinned curves; matrices of any size. */
 #include "test.h"
 
 #include <float.h>
@@ -17,7 +16,7 @@
 
 /* ---- XML ---- */
 
-/* Passes over a tag and its attributes; keeps the names of the elements that are open. */
+/* Skips a tag and its attributes; records the names of open elements. */
 static const char *pass_tag(const char *s, char open[][16], int *depth) {
     bool closes = *++s == '/';
     if (closes) s++;
@@ -85,7 +84,7 @@ static size_t occurrences(const char *text, const char *word) {
 
 /* ---- Ticks and numbers ---- */
 
-/* "label label label" of an axis. */
+/* Writes the labels of an axis, separated by spaces. */
 static const char *labels(double low, double high, bool logarithmic, bool loose) {
     static tu__text text;
     tu__text_free(&text);
@@ -121,7 +120,7 @@ static void logarithmic_ticks_are_powers(void **state) {
     assert_string_equal(labels(1, 1e16, true, true), "1 100 10k 1M 100M 1e10 1e12 1e14 1e16");
 }
 
-static void an_axis_has_a_length_whatever_comes(void **state) {
+static void an_axis_is_valid_for_any_numbers(void **state) {
     (void)state;
     static const double ends[] = {0,        1,        -1,        5,   1e-320, 1e-300,   -1e-300, DBL_MAX,
                                   -DBL_MAX, INFINITY, -INFINITY, NAN, 1e16,   1e16 + 2, 0.1,     1e300};
@@ -133,11 +132,11 @@ static void an_axis_has_a_length_whatever_comes(void **state) {
         if (axis.logarithmic) assert_true(axis.low > 0);
         assert_in_range(axis.tick_count, axis.logarithmic ? 0 : 1, 14);
         for (int k = 0; k < axis.tick_count; k++) {
-            double place = tu__axis_place(&axis, axis.ticks[k]);
+            double place = tu__axis_position(&axis, axis.ticks[k]);
             assert_true(place >= 0 && place <= 1);
             if (k) assert_true(axis.ticks[k] > axis.ticks[k - 1]);
         }
-        assert_true(tu__axis_place(&axis, axis.low) == 0 && tu__axis_place(&axis, axis.high) == 1);
+        assert_true(tu__axis_position(&axis, axis.low) == 0 && tu__axis_position(&axis, axis.high) == 1);
     }
 }
 
@@ -214,7 +213,7 @@ static void labels_of_any_bytes_are_well_formed(void **state) {
     }
 }
 
-static void charts_of_nothing_say_so(void **state) {
+static void empty_charts_say_so(void **state) {
     (void)state;
     static const double x[] = {0, NAN, 2}, nothing[] = {NAN, 1, INFINITY}, below[] = {-1, 0, -2};
     const tu__curve curves[] = {{"none", 0, NULL, NULL, false}, {"gaps", 3, x, nothing, true}};
@@ -225,7 +224,7 @@ static void charts_of_nothing_say_so(void **state) {
     tu__text svg = {0};
     assert_int_equal(tu__chart_svg(&svg, NULL, 3, panels), TU_OK);
     assert_well_formed(&svg);
-    assert_int_equal(occurrences(svg.data, "nothing to show yet"), 3);
+    assert_int_equal(occurrences(svg.data, "no data yet"), 3);
     tu__text_free(&svg);
     assert_int_equal(tu__chart_svg(&svg, "no panel", 0, NULL), TU_OK);
     assert_well_formed(&svg);
@@ -249,7 +248,7 @@ static void path_of(const tu__curve *curve, bool logarithmic, char *path, size_t
     tu__text_free(&svg);
 }
 
-static void a_gap_lifts_the_pen(void **state) {
+static void a_gap_interrupts_the_path(void **state) {
     (void)state;
     static const double x[] = {0, 1, 2, 3, 4, 5, 6}, y[] = {1, 2, NAN, 3, INFINITY, 4, 5};
     const tu__curve curve = {"c", 7, x, y, false};
@@ -257,7 +256,7 @@ static void a_gap_lifts_the_pen(void **state) {
     path_of(&curve, false, path, sizeof path);
     assert_int_equal(occurrences(path, "M"), 3);
     assert_int_equal(occurrences(path, "L"), 2);
-    assert_int_equal(occurrences(path, "h0"), 1); /* the point alone can be seen */
+    assert_int_equal(occurrences(path, "h0"), 1); /* the single point is visible */
 }
 
 static void a_long_curve_is_thinned_and_keeps_its_extremes(void **state) {
@@ -270,7 +269,7 @@ static void a_long_curve_is_thinned_and_keeps_its_extremes(void **state) {
         x[i] = i;
         y[i] = 0.5;
     }
-    y[77777] = 1; /* one point each, of two hundred thousand */
+    y[77777] = 1; /* one point of two hundred thousand */
     y[123456] = 0;
     const tu__curve curve = {"c", MANY, x, y, false};
     static char path[100000];
@@ -286,34 +285,34 @@ static void a_long_curve_is_thinned_and_keeps_its_extremes(void **state) {
         most = fmax(most, at);
         s = end;
     }
-    assert_true(most - least == 210); /* the whole height: from the one to the other */
+    assert_true(most - least == 210); /* the whole height of the plot */
     free(x);
     free(y);
 }
 
 /* ---- Matrices ---- */
 
-static void a_matrix_shows_what_is_not_zero(void **state) {
+static void a_matrix_shows_its_non_zero_counts(void **state) {
     (void)state;
     static const char *const names[] = {"cat", "dog",
                                         "a class with a name too long to be written beside its row"};
     static const int64_t counts[] = {90, 10, 0, 0, 0, 0, 1, 0, 99};
-    const tu__matrix matrix = {"pets", "200 pictures", "is", "taken for", 3, names, counts};
+    const tu__matrix matrix = {"pets", "200 images", "is", "taken for", 3, names, counts};
     tu__text svg = {0};
     assert_int_equal(tu__matrix_svg(&svg, &matrix), TU_OK);
     assert_well_formed(&svg);
     assert_int_equal(occurrences(svg.data, "<rect class=\"dot\""), 4);
     assert_int_equal(occurrences(svg.data, "<g class=\"c0\">"),
-                     2); /* right ones: a class without images has none */
+                     2); /* on the diagonal: a class without images has none */
     static const char *const shown[] = {
-        ">pets<", ">200 pictures<", ">is<", ">taken for<",        ">cat<",
-        ">90<",   ">10<",           ">99<", ">a class with a n<", "cat \xE2\x86\x92 dog: 10 of 100<"};
+        ">pets<", ">200 images<", ">is<", ">taken for<",        ">cat<",
+        ">90<",   ">10<",         ">99<", ">a class with a n<", "cat \xE2\x86\x92 dog: 10 of 100<"};
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (!strstr(svg.data, shown[i])) fail_msg("the matrix does not show '%s'", shown[i]);
     tu__text_free(&svg);
 }
 
-static void labels_of_a_matrix_may_be_any_bytes(void **state) {
+static void matrix_labels_may_contain_any_bytes(void **state) {
     (void)state;
     static const char *const nasty[] = {"<script>", "a & b \"c\"", "\x01\xFF\xC0\x80", ""};
     static const int64_t counts[16] = {1, 2, 3, 4, INT64_MAX / 8, 1, 1, 1, 0, 0, 0, 0, 5, 6, 7, 8};
@@ -325,8 +324,8 @@ static void labels_of_a_matrix_may_be_any_bytes(void **state) {
     tu__text_free(&svg);
 }
 
-/* Neither labels nor numbers fit any more, and the picture stays one. */
-static void a_matrix_of_many_classes_is_a_picture_too(void **state) {
+/* Labels and numbers do not fit, but the drawing is valid. */
+static void a_matrix_of_many_classes_has_no_labels(void **state) {
     (void)state;
     enum { MANY = 300 };
     const char **names = calloc(MANY, sizeof *names);
@@ -364,7 +363,7 @@ static void a_decimal_comma_in_the_locale_changes_nothing(void **state) {
     assert_string_equal(plain.data, german.data);
     tu__text_free(&plain);
     tu__text_free(&german);
-    if (!found) skip(); /* none is installed here */
+    if (!found) skip(); /* no such locale is installed */
 }
 
 static void running_out_of_memory_is_reported(void **state) {
@@ -390,16 +389,16 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ticks_are_round),
         cmocka_unit_test(logarithmic_ticks_are_powers),
-        cmocka_unit_test(an_axis_has_a_length_whatever_comes),
+        cmocka_unit_test(an_axis_is_valid_for_any_numbers),
         cmocka_unit_test(numbers_have_four_digits),
         cmocka_unit_test(a_chart_shows_titles_labels_and_last_values),
         cmocka_unit_test(labels_of_any_bytes_are_well_formed),
-        cmocka_unit_test(charts_of_nothing_say_so),
-        cmocka_unit_test(a_gap_lifts_the_pen),
+        cmocka_unit_test(empty_charts_say_so),
+        cmocka_unit_test(a_gap_interrupts_the_path),
         cmocka_unit_test(a_long_curve_is_thinned_and_keeps_its_extremes),
-        cmocka_unit_test(a_matrix_shows_what_is_not_zero),
-        cmocka_unit_test(labels_of_a_matrix_may_be_any_bytes),
-        cmocka_unit_test(a_matrix_of_many_classes_is_a_picture_too),
+        cmocka_unit_test(a_matrix_shows_its_non_zero_counts),
+        cmocka_unit_test(matrix_labels_may_contain_any_bytes),
+        cmocka_unit_test(a_matrix_of_many_classes_has_no_labels),
         cmocka_unit_test(a_decimal_comma_in_the_locale_changes_nothing),
         cmocka_unit_test(running_out_of_memory_is_reported),
     };

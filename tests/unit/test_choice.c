@@ -1,4 +1,4 @@
-/* Statements about words that must be one of a few. */
+/* Looking up a word in a list of allowed names (base/choice.h). */
 #include <string.h>
 
 #include "base/choice.h"
@@ -7,7 +7,7 @@
 
 static const char *const fruits[] = {"apple", "pear", "quince", NULL};
 
-static void a_word_is_found_by_its_number(void **state) {
+static void the_index_of_a_name_is_returned(void **state) {
     (void)state;
     for (size_t i = 0, found = 9; fruits[i]; i++) {
         assert_int_equal(tu__choice_find("fruit", fruits[i], fruits, &found), TU_OK);
@@ -15,7 +15,7 @@ static void a_word_is_found_by_its_number(void **state) {
     }
 }
 
-static void a_word_that_is_none_is_refused_with_those_there_are(void **state) {
+static void the_error_lists_the_allowed_names(void **state) {
     (void)state;
     size_t found = 9;
     assert_int_equal(tu__choice_find("fruit", "stone", fruits, &found), TU_INVALID);
@@ -25,20 +25,20 @@ static void a_word_that_is_none_is_refused_with_those_there_are(void **state) {
     assert_int_equal(found, 9);
 }
 
-static void the_nearest_is_suggested(void **state) {
+static void the_error_suggests_the_nearest_name(void **state) {
     (void)state;
     assert_int_equal(tu__choice_refuse(TU_NOT_FOUND, "unknown fruit", "qince", 3, fruits), TU_NOT_FOUND);
     assert_string_equal(tu_message(),
                         "unknown fruit 'qince': expected apple, pear or quince; did you mean 'quince'?");
 }
 
-static void one_name_needs_no_or(void **state) {
+static void a_single_name_is_listed_without_or(void **state) {
     (void)state;
     tu__choice_refuse(TU_INVALID, "fruit", "stone", 1, fruits);
     assert_string_equal(tu_message(), "fruit 'stone': expected apple");
 }
 
-static void every_choice_of_a_program_has_a_name(void **state) {
+static void every_precision_and_strategy_has_a_name(void **state) {
     (void)state;
     for (int i = 0; i <= TU__PRECISION_F16; i++) assert_non_null(tu__precision_names[i]);
     assert_null(tu__precision_names[TU__PRECISION_F16 + 1]);
@@ -48,11 +48,11 @@ static void every_choice_of_a_program_has_a_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_word_is_found_by_its_number),
-        cmocka_unit_test(a_word_that_is_none_is_refused_with_those_there_are),
-        cmocka_unit_test(the_nearest_is_suggested),
-        cmocka_unit_test(one_name_needs_no_or),
-        cmocka_unit_test(every_choice_of_a_program_has_a_name),
+        cmocka_unit_test(the_index_of_a_name_is_returned),
+        cmocka_unit_test(the_error_lists_the_allowed_names),
+        cmocka_unit_test(the_error_suggests_the_nearest_name),
+        cmocka_unit_test(a_single_name_is_listed_without_or),
+        cmocka_unit_test(every_precision_and_strategy_has_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

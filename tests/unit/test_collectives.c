@@ -1,5 +1,5 @@
-/* Collectives between devices of one process: every rank's part, done one after another or by threads of their own, makes what
- * comm.h says, in the same bits. */
+/* Tests of the collectives between devices of one process: the ranks' results are those of comm.h, bit for bit, if
+ * the ranks run one after another or in parallel. */
 #include "test.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@ enum { MAX_RANKS = 9, SEGMENTS = 5, GUARD = 64 };
 
 static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 
-/* Several segments on several ranks; memory behind each `out` must stay as it is. */
+/* Several segments on several ranks; memory after each `out` must not change. */
 typedef struct group {
     tu_combination what;
     tu_combine_segment segments[SEGMENTS];
@@ -25,7 +25,7 @@ typedef struct group {
     size_t block_count;
 } group;
 
-static void *take(group *g, size_t bytes) {
+static void *allocate_guarded(group *g, size_t bytes) {
     unsigned char *block = aligned_alloc(64, (bytes + GUARD + 63) & ~(size_t)63);
     assert_non_null(block);
     memset(block, 0xa5, bytes + GUARD);
@@ -33,7 +33,7 @@ static void *take(group *g, size_t bytes) {
     return block;
 }
 
-static void begin(group *g, tu_dtype dtype, uint32_t ranks, const size_t *counts, bool in_place) {
+static void begin_group(group *g, tu_dtype dtype, uint32_t ranks, const size_t *counts, bool in_place) {
     *g = (group){.what = {.struct_size = sizeof g->what,
                           .dtype = dtype,
                           .ranks = ranks,
@@ -41,27 +41,27 @@ static void begin(group *g, tu_dtype dtype, uint32_t ranks, const size_t *counts
                           .segments = g->segments}};
     for (size_t s = 0; s < SEGMENTS; s++) {
         for (uint32_t r = 0; r < ranks; r++) {
-            unsigned char *in = take(g, counts[s] * tu_dtype_size(dtype));
+            unsigned char *in = allocate_guarded(g, counts[s] * tu_dtype_size(dtype));
             for (size_t i = 0; i < counts[s]; i++)
                 tu__store(dtype, in, (int64_t)i, (double)((i * 31 + s * 7 + r * 13) % 101) / 7 - 6);
             g->in[s][r] = in;
-            g->out[s][r] = in_place ? in : take(g, counts[s] * tu_dtype_size(dtype));
+            g->out[s][r] = in_place ? in : allocate_guarded(g, counts[s] * tu_dtype_size(dtype));
         }
         g->segments[s] = (tu_combine_segment){g->in[s], g->out[s], counts[s]};
     }
 }
 
-static void end(group *g) {
+static void end_group(group *g) {
     for (size_t i = 0; i < g->block_count; i++) free(g->blocks[i]);
 }
 
-static double share_of(size_t s, uint32_t r, size_t i, tu_dtype dtype) {
+static double input_of(size_t s, uint32_t r, size_t i, tu_dtype dtype) {
     return tu__round_to(dtype, (double)((i * 31 + s * 7 + r * 13) % 101) / 7 - 6);
 }
 
 static double pairwise(tu_dtype dtype, uint32_t ranks, size_t s, size_t i) {
     double x[MAX_RANKS];
-    for (uint32_t r = 0; r < ranks; r++) x[r] = share_of(s, r, i, dtype);
+    for (uint32_t r = 0; r < ranks; r++) x[r] = input_of(s, r, i, dtype);
     for (; ranks > 1; ranks = (ranks + 1) / 2)
         for (uint32_t k = 0; k < (ranks + 1) / 2; k++) {
             double sum = 2 * k + 1 < ranks ? x[2 * k] + x[2 * k + 1] : x[2 * k];
@@ -70,14 +70,14 @@ static double pairwise(tu_dtype dtype, uint32_t ranks, size_t s, size_t i) {
     return tu__round_to(dtype, x[0]);
 }
 
-/* Whose share an element is. */
+/* Returns the rank whose slice contains an element. */
 static uint32_t owner_of(const group *g, size_t segment, size_t element) {
     tu_combination what = g->what;
     for (what.rank = 0; what.rank < what.ranks; what.rank++) {
-        tu__rank_share_range piece;
+        tu__rank_share_range range;
         tu__rank_share_walk walk = tu__rank_share_walk_begin(&what, 0, tu__rank_share_lines(&what));
-        while (tu__rank_share_walk_next(&walk, SIZE_MAX, &piece))
-            if (piece.segment == segment && element >= piece.first && element < piece.first + piece.count)
+        while (tu__rank_share_walk_next(&walk, SIZE_MAX, &range))
+            if (range.segment == segment && element >= range.first && element < range.first + range.count)
                 return what.rank;
     }
     fail_msg("element %zu of segment %zu is nobody's", element, segment);
@@ -90,39 +90,40 @@ static double expected(const group *g, tu__collective_kind which, uint32_t rank,
                        bool *touched) {
     uint32_t owner = owner_of(g, s, i);
     *touched = which != TU__REDUCE_SCATTER || owner == rank;
-    if (which == TU__ALL_GATHER) return share_of(s, owner, i, g->what.dtype);
-    if (which == TU__BROADCAST) return share_of(s, ROOT, i, g->what.dtype);
+    if (which == TU__ALL_GATHER) return input_of(s, owner, i, g->what.dtype);
+    if (which == TU__BROADCAST) return input_of(s, ROOT, i, g->what.dtype);
     return pairwise(g->what.dtype, g->what.ranks, s, i);
 }
 
-static void check(const group *g, tu__collective_kind which) {
+static void check_outputs(const group *g, tu__collective_kind which) {
     size_t size = tu_dtype_size(g->what.dtype);
     for (size_t s = 0; s < SEGMENTS; s++)
         for (uint32_t r = 0; r < g->what.ranks; r++) {
             const unsigned char *out = g->out[s][r];
             for (size_t i = 0; i < g->segments[s].count; i += i < 40 ? 1 : 97) {
                 bool touched;
-                double wanted = expected(g, which, r, s, i, &touched),
+                double expected_value = expected(g, which, r, s, i, &touched),
                        got = tu__load(g->what.dtype, out, (int64_t)i);
-                if (touched && got != wanted)
+                if (touched && got != expected_value)
                     fail_msg(
                         "collective %d of %u ranks of %s: element %zu of segment %zu on rank %u is %g, expected %g",
-                        (int)which, g->what.ranks, tu_dtype_name(g->what.dtype), i, s, r, got, wanted);
+                        (int)which, g->what.ranks, tu_dtype_name(g->what.dtype), i, s, r, got,
+                        expected_value);
                 if (!touched) assert_int_equal(out[i * size], 0xa5);
             }
             for (size_t k = 0; k < GUARD; k++) assert_int_equal(out[g->segments[s].count * size + k], 0xa5);
         }
 }
 
-static void do_all(group *g, tu__collective_kind which) {
-    for (uint32_t r = g->what.ranks; r-- > 0;) { /* the order makes no difference */
+static void run_all_ranks(group *g, tu__collective_kind which) {
+    for (uint32_t r = g->what.ranks; r-- > 0;) { /* in reverse order: it must not matter */
         tu_combination what = g->what;
         what.rank = r;
         tu__local_collective(which, ROOT, &what);
     }
 }
 
-static void every_collective_makes_what_it_says(void **unused) {
+static void collectives_compute_the_documented_result(void **unused) {
     (void)unused;
     static const size_t counts[][SEGMENTS] = {{1, 0, 17, 300, 5}, {0, 0, 3, 0, 0}, {20000, 1, 7777, 64, 12}};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
@@ -130,34 +131,34 @@ static void every_collective_makes_what_it_says(void **unused) {
             for (uint32_t ranks = 2; ranks <= MAX_RANKS; ranks += ranks < 5 ? 1 : 2)
                 for (int which = TU__ALL_REDUCE; which <= TU__BROADCAST; which++) {
                     group g;
-                    begin(&g, types[t], ranks, counts[c], false);
-                    do_all(&g, (tu__collective_kind)which);
-                    check(&g, (tu__collective_kind)which);
-                    end(&g);
+                    begin_group(&g, types[t], ranks, counts[c], false);
+                    run_all_ranks(&g, (tu__collective_kind)which);
+                    check_outputs(&g, (tu__collective_kind)which);
+                    end_group(&g);
                 }
 }
 
-static void sums_may_take_the_place_of_shares(void **unused) {
+static void all_reduce_may_be_in_place(void **unused) {
     (void)unused;
     static const size_t counts[SEGMENTS] = {100, 3, 5000, 16, 33};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (uint32_t ranks = 1; ranks <= 5; ranks++) {
             group g;
-            begin(&g, types[t], ranks, counts, true);
-            do_all(&g, TU__ALL_REDUCE);
-            check(&g, TU__ALL_REDUCE);
-            end(&g);
+            begin_group(&g, types[t], ranks, counts, true);
+            run_all_ranks(&g, TU__ALL_REDUCE);
+            check_outputs(&g, TU__ALL_REDUCE);
+            end_group(&g);
         }
 }
 
-typedef struct player {
+typedef struct rank_job {
     group *group;
     uint32_t rank;
     int threads;
-} player;
+} rank_job;
 
-static void *play(void *argument) {
-    const player *p = argument;
+static void *run_rank(void *argument) {
+    const rank_job *p = argument;
     tu_combination what = p->group->what;
     what.rank = p->rank;
     tu__parallel_set_width(p->threads);
@@ -165,33 +166,33 @@ static void *play(void *argument) {
     return NULL;
 }
 
-/* Large enough to go past the caches, by threads that each have threads. */
-static void ranks_work_at_once(void **unused) {
+/* Large enough for non-temporal stores; the ranks run in parallel, and each uses several threads. */
+static void ranks_may_run_in_parallel(void **unused) {
     (void)unused;
     static const size_t counts[SEGMENTS] = {1 << 20, 3, 300000, 16, 1000001};
     for (int in_place = 0; in_place < 2; in_place++) {
         group g;
         pthread_t threads[4];
-        player players[4];
-        begin(&g, TU_F32, 4, counts, in_place);
+        rank_job jobs[4];
+        begin_group(&g, TU_F32, 4, counts, in_place);
         for (uint32_t r = 0; r < 4; r++) {
-            players[r] = (player){&g, r, 1 + (int)r % 2};
-            assert_int_equal(pthread_create(&threads[r], NULL, play, &players[r]), 0);
+            jobs[r] = (rank_job){&g, r, 1 + (int)r % 2};
+            assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &jobs[r]), 0);
         }
         for (uint32_t r = 0; r < 4; r++) pthread_join(threads[r], NULL);
-        check(&g, TU__ALL_REDUCE);
-        end(&g);
+        check_outputs(&g, TU__ALL_REDUCE);
+        end_group(&g);
     }
 }
 
-/* Every element is in one share, and shares are alike in size. */
-static void shares_cover_everything_once(void **unused) {
+/* Every element is in one slice, and slices differ by at most one cache line. */
+static void slices_cover_every_element_once(void **unused) {
     (void)unused;
     uint32_t random = 1;
     for (int trial = 0; trial < 300; trial++) {
         tu_combine_segment segments[SEGMENTS] = {0};
         tu_combination what = {.dtype = types[trial % 4], .segment_count = SEGMENTS, .segments = segments};
-        size_t all = 0, seen = 0, least = SIZE_MAX, most = 0;
+        size_t all = 0, seen = 0, min_lines = SIZE_MAX, max_lines = 0;
         for (int s = 0; s < SEGMENTS; s++) {
             random = random * 1664525 + 1013904223;
             all += segments[s].count = (random >> 10) % (trial % 3 ? 50 : 5000);
@@ -201,30 +202,30 @@ static void shares_cover_everything_once(void **unused) {
         size_t next = 0;
         for (what.rank = 0; what.rank < what.ranks; what.rank++) {
             size_t lines = tu__rank_share_lines(&what);
-            least = lines < least ? lines : least;
-            most = lines > most ? lines : most;
-            tu__rank_share_range piece;
+            min_lines = lines < min_lines ? lines : min_lines;
+            max_lines = lines > max_lines ? lines : max_lines;
+            tu__rank_share_range range;
             tu__rank_share_walk walk = tu__rank_share_walk_begin(&what, 0, lines);
-            while (tu__rank_share_walk_next(&walk, 100, &piece)) {
+            while (tu__rank_share_walk_next(&walk, 100, &range)) {
                 while (next == segments[segment].count) segment++, next = 0;
-                assert_int_equal(piece.segment, segment);
-                assert_int_equal(piece.first, next);
-                assert_true(piece.count > 0 && piece.count <= 100);
-                next += piece.count;
-                seen += piece.count;
+                assert_int_equal(range.segment, segment);
+                assert_int_equal(range.first, next);
+                assert_true(range.count > 0 && range.count <= 100);
+                next += range.count;
+                seen += range.count;
             }
         }
         assert_int_equal(seen, all);
-        assert_true(most - least <= 1);
+        assert_true(max_lines - min_lines <= 1);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_collective_makes_what_it_says),
-        cmocka_unit_test(sums_may_take_the_place_of_shares),
-        cmocka_unit_test(ranks_work_at_once),
-        cmocka_unit_test(shares_cover_everything_once),
+        cmocka_unit_test(collectives_compute_the_documented_result),
+        cmocka_unit_test(all_reduce_may_be_in_place),
+        cmocka_unit_test(ranks_may_run_in_parallel),
+        cmocka_unit_test(slices_cover_every_element_once),
     };
     return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
 }

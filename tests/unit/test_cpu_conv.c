@@ -1,6 +1,6 @@
-/* Statements about the CPU device's convolutions and products, where the case list's small shapes do not reach: tiles
- * of every width, several panels, edges left out, bands, taps shared out, deep panels; on every instruction set this
- * machine has; and oneDNN's adapter beside them. */
+/* The CPU device's convolutions and products, for cases that the small shapes of tests/ops do not cover: tiles of
+ * every width, several panels, skipped border taps, bands, divided taps, deep panels; for every instruction set of
+ * this machine; and the adapter to oneDNN. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ enum { ISAS = 3 };
 static const struct cpu_loops_gemm *loops_of(int isa) {
     setenv("TUTTI_ISA", isas[isa], 1);
     const struct cpu_loops_gemm *loops = cpu_loops_for_this_machine()->gemm;
-    unsetenv("TUTTI_ISA"); /* the rest of the test runs on all that there is */
+    unsetenv("TUTTI_ISA"); /* the rest of the test uses the best instruction set */
     return loops;
 }
 
@@ -36,7 +36,7 @@ static tu_dtype dtype_of(int bytes) {
     return bytes == 8 ? TU_F64 : bytes == 4 ? TU_F32 : TU_BF16;
 }
 
-/* Numbers of f64, f32 or bf16, small multiples of 1/64: sums of products are exact in f32, whatever their order. */
+/* Allocates f64, f32 or bf16 numbers, small multiples of 1/64: sums of products are exact in f32, in any order. */
 static void *new_numbers(int64_t count, int bytes) {
     void *x = tu__alloc_aligned((size_t)(count * bytes), "a test");
     assert_non_null(x);
@@ -48,7 +48,7 @@ static double number_at(const void *x, int bytes, int64_t i) {
     return tu__load(dtype_of(bytes), x, i);
 }
 
-/* ---- The definition, as in src/graph/ops/conv.c ---- */
+/* ---- The definition of a convolution, as in src/graph/ops/conv.c ---- */
 
 typedef struct sizes {
     int64_t x, filter, y;
@@ -60,38 +60,39 @@ static sizes sizes_of(const cpu_convolution *c) {
                    c->images * c->y_size[0] * c->y_size[1] * c->groups * c->y_channels};
 }
 
-typedef void collective(int64_t x, int64_t filter, int64_t y, void *context);
+typedef void visitor(int64_t x, int64_t filter, int64_t y, void *context);
 
-/* All channels of a pixel of x, a tap and a pixel of y. */
-static void meet_pixels(const cpu_convolution *c, int64_t x, int64_t tap, int64_t y, collective *meet,
-                        void *context) {
+/* Calls `visit` for all channels of a pixel of x, a tap and a pixel of y. */
+static void visit_channels(const cpu_convolution *c, int64_t x, int64_t tap, int64_t y, visitor *visit,
+                           void *context) {
     int64_t taps = c->windows.size[0] * c->windows.size[1];
     for (int64_t g = 0; g < c->groups; g++)
         for (int64_t o = 0; o < c->y_channels; o++)
             for (int64_t i = 0; i < c->x_channels; i++)
-                meet((x * c->groups + g) * c->x_channels + i,
-                     ((g * c->y_channels + o) * taps + tap) * c->x_channels + i,
-                     (y * c->groups + g) * c->y_channels + o, context);
+                visit((x * c->groups + g) * c->x_channels + i,
+                      ((g * c->y_channels + o) * taps + tap) * c->x_channels + i,
+                      (y * c->groups + g) * c->y_channels + o, context);
 }
 
-static bool inside(const cpu_convolution *c, int axis, int64_t pixel, int64_t tap, int64_t *place) {
-    *place = pixel * c->windows.stride[axis] + tap * c->windows.dilation[axis] - c->windows.pad[2 * axis];
-    return *place >= 0 && *place < c->x_size[axis];
+static bool is_inside(const cpu_convolution *c, int axis, int64_t pixel, int64_t tap, int64_t *position) {
+    *position = pixel * c->windows.stride[axis] + tap * c->windows.dilation[axis] - c->windows.pad[2 * axis];
+    return *position >= 0 && *position < c->x_size[axis];
 }
 
-static void meet_all(const cpu_convolution *c, collective *meet, void *context) {
+static void visit_all_products(const cpu_convolution *c, visitor *visit, void *context) {
     int64_t row, column, taps = c->windows.size[0] * c->windows.size[1];
     for (int64_t y = 0; y < c->images * c->y_size[0] * c->y_size[1]; y++)
         for (int64_t tap = 0; tap < taps; tap++) {
             int64_t image = y / (c->y_size[0] * c->y_size[1]), p = y / c->y_size[1] % c->y_size[0];
-            if (inside(c, 0, p, tap / c->windows.size[1], &row) &&
-                inside(c, 1, y % c->y_size[1], tap % c->windows.size[1], &column))
-                meet_pixels(c, (image * c->x_size[0] + row) * c->x_size[1] + column, tap, y, meet, context);
+            if (is_inside(c, 0, p, tap / c->windows.size[1], &row) &&
+                is_inside(c, 1, y % c->y_size[1], tap % c->windows.size[1], &column))
+                visit_channels(c, (image * c->x_size[0] + row) * c->x_size[1] + column, tap, y, visit,
+                               context);
         }
 }
 
 typedef struct definition {
-    cpu_convolution_side side;
+    cpu_conv_result computes;
     const void *first, *second;
     int bytes;
     double *out;
@@ -99,28 +100,28 @@ typedef struct definition {
 
 static void add_product(int64_t x, int64_t filter, int64_t y, void *context) {
     definition *d = context;
-    int64_t places[3][3] = {{x, filter, y}, {y, filter, x}, {x, y, filter}}, *at = places[d->side];
+    int64_t indices[3][3] = {{x, filter, y}, {y, filter, x}, {x, y, filter}}, *at = indices[d->computes];
     d->out[at[2]] += number_at(d->first, d->bytes, at[0]) * number_at(d->second, d->bytes, at[1]);
 }
 
-typedef struct trial { /* operands of a convolution, its result by definition, and room for one */
+typedef struct trial { /* operands of a convolution, its expected result, and memory for the computed one */
     void *first, *second, *out;
     double *expected;
     int64_t count;
     int bytes;
 } trial;
 
-static trial trial_new(const cpu_convolution *c, cpu_convolution_side side, int bytes) {
+static trial trial_new(const cpu_convolution *c, cpu_conv_result result, int bytes) {
     sizes n = sizes_of(c);
-    int64_t first = side == CPU_CONV_X ? n.y : n.x, second = side == CPU_CONV_FILTER ? n.y : n.filter;
-    trial t = {.bytes = bytes, .count = side == CPU_CONV_Y ? n.y : side == CPU_CONV_X ? n.x : n.filter};
+    int64_t first = result == CPU_CONV_DX ? n.y : n.x, second = result == CPU_CONV_DW ? n.y : n.filter;
+    trial t = {.bytes = bytes, .count = result == CPU_CONV_Y ? n.y : result == CPU_CONV_DX ? n.x : n.filter};
     t.first = new_numbers(first, bytes);
     t.second = new_numbers(second, bytes);
     t.out = new_numbers(t.count, bytes);
     t.expected = calloc((size_t)t.count, sizeof *t.expected);
     assert_non_null(t.expected);
-    definition d = {side, t.first, t.second, bytes, t.expected};
-    meet_all(c, add_product, &d);
+    definition d = {result, t.first, t.second, bytes, t.expected};
+    visit_all_products(c, add_product, &d);
     tu__round_array(dtype_of(bytes), t.expected, t.count);
     return t;
 }
@@ -132,18 +133,18 @@ static void trial_free(trial *t) {
     free(t->expected);
 }
 
-static void assert_as_defined(const trial *t) {
+static void assert_expected_result(const trial *t) {
     for (int64_t i = 0; i < t->count; i++)
         if (number_at(t->out, t->bytes, i) != t->expected[i]) /* NOLINT: exact, see new_numbers */
             fail_msg("element %d of %d is %g, expected %g", (int)i, (int)t->count,
                      number_at(t->out, t->bytes, i), t->expected[i]);
 }
 
-/* ---- Ours ---- */
+/* ---- Direct convolution ---- */
 
-enum { FENCE = 64 }; /* bytes behind a workspace, which nobody may write */
+enum { FENCE = 64 }; /* bytes after a workspace, which must not be written */
 
-/* NaN everywhere: nothing is read before it was written. */
+/* Fills the workspace with NaN, to detect reads of uninitialised memory. */
 static unsigned char *new_workspace(size_t bytes) {
     unsigned char *workspace = tu__alloc_aligned(bytes + FENCE, "a test");
     assert_non_null(workspace);
@@ -156,45 +157,45 @@ static void free_workspace(unsigned char *workspace, size_t bytes) {
     tu__free_aligned(workspace);
 }
 
-/* Plans for `threads`, runs with `width`. */
-static void check_own(const cpu_convolution *c, cpu_convolution_side side, const cpu_gemm_loops *loops,
-                      int threads, int width) {
+/* Plans for `threads` threads and runs with `width`. */
+static void check_direct(const cpu_convolution *c, cpu_conv_result result, const cpu_gemm_loops *loops,
+                         int threads, int width) {
     tu__arena arena = {0};
     cpu_direct *plan;
-    assert_int_equal(cpu_direct_new(&arena, loops, c, side, threads, &plan), TU_OK);
+    assert_int_equal(cpu_direct_new(&arena, loops, c, result, threads, &plan), TU_OK);
     assert_non_null(plan);
-    trial t = trial_new(c, side, loops->operand_bytes);
+    trial t = trial_new(c, result, loops->operand_bytes);
     size_t bytes = cpu_direct_workspace(plan);
     unsigned char *workspace = new_workspace(bytes);
     cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
     tu__parallel_set_width(width);
     cpu_direct_run(plan, &o);
     tu__parallel_set_width(1);
-    assert_as_defined(&t);
+    assert_expected_result(&t);
     free_workspace(workspace, bytes);
     trial_free(&t);
     tu__arena_free(&arena);
 }
 
-static void check_sides(const cpu_convolution *c, const cpu_gemm_loops *loops, int threads, int width) {
-    for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++)
-        check_own(c, (cpu_convolution_side)side, loops, threads, width);
+static void check_all_results(const cpu_convolution *c, const cpu_gemm_loops *loops, int threads, int width) {
+    for (int result = CPU_CONV_Y; result <= CPU_CONV_DW; result++)
+        check_direct(c, (cpu_conv_result)result, loops, threads, width);
 }
 
-/* The filter's gradient from pairs of bf16, with and without an instruction for them. */
+/* Tests the filter gradient of bf16 pairs, with and without an instruction for them. */
 static void check_pairs(const cpu_convolution *c, const struct cpu_loops_gemm *loops, int threads,
                         int width) {
-    check_own(c, CPU_CONV_FILTER, loops->bf16, threads, width);
+    check_direct(c, CPU_CONV_DW, loops->bf16, threads, width);
     if (loops->bf16_dot && cpu_loops_has_bf16_dot())
-        check_own(c, CPU_CONV_FILTER, loops->bf16_dot, threads, width);
+        check_direct(c, CPU_CONV_DW, loops->bf16_dot, threads, width);
 }
 
-/* False when the window does not fit. */
-static bool draw_convolution(cpu_convolution *c, int64_t most_channels) {
+/* Returns false if the window does not fit the image. */
+static bool draw_convolution(cpu_convolution *c, int64_t max_channels) {
     c->images = draw(1, 3);
     c->groups = draw(0, 2) == 0 ? draw(2, 3) : 1;
-    c->x_channels = draw(1, most_channels);
-    c->y_channels = draw(1, most_channels);
+    c->x_channels = draw(1, max_channels);
+    c->y_channels = draw(1, max_channels);
     for (int i = 0; i < 2; i++) {
         c->windows.size[i] = draw(1, 4);
         c->windows.stride[i] = draw(1, 3);
@@ -210,20 +211,20 @@ static bool draw_convolution(cpu_convolution *c, int64_t most_channels) {
     return true;
 }
 
-static void own_convolutions_are_as_defined_on_every_instruction_set(void **state) {
+static void direct_convolutions_are_exact_on_every_instruction_set(void **state) {
     (void)state;
     for (int isa = 0; isa < ISAS; isa++)
         for (int i = 0; i < 60; i++) {
             cpu_convolution c;
             if (!draw_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
             int threads = (int)draw(1, 3);
-            check_sides(&c, loops_of(isa)->f32, threads, threads);
-            check_sides(&c, loops_of(isa)->f64, threads, threads);
+            check_all_results(&c, loops_of(isa)->f32, threads, threads);
+            check_all_results(&c, loops_of(isa)->f64, threads, threads);
             check_pairs(&c, loops_of(isa), threads, threads);
         }
 }
 
-/* Same padding, stride 1. */
+/* SAME padding, stride 1. */
 static cpu_convolution square(int64_t images, int64_t pixels, int64_t in, int64_t out, int64_t size) {
     int64_t before = (size - 1) / 2, after = size - 1 - before;
     return (cpu_convolution){.windows = {.size = {size, size},
@@ -238,31 +239,31 @@ static cpu_convolution square(int64_t images, int64_t pixels, int64_t in, int64_
                              .y_channels = out};
 }
 
-/* ---- Ours in bf16, by blocks ---- */
+/* ---- bf16 with AMX tiles ---- */
 
 static void check_blocks(const cpu_convolution *c, const cpu_blocks *blocks, int threads) {
-    for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++) {
+    for (int result = CPU_CONV_Y; result <= CPU_CONV_DW; result++) {
         tu__arena arena = {0};
         cpu_conv_blocks *plan;
         assert_int_equal(cpu_conv_blocks_new(&arena, blocks, cpu_loops_for_this_machine(), c,
-                                             (cpu_convolution_side)side, threads, &plan),
+                                             (cpu_conv_result)result, threads, &plan),
                          TU_OK);
         assert_non_null(plan);
-        trial t = trial_new(c, (cpu_convolution_side)side, 2);
+        trial t = trial_new(c, (cpu_conv_result)result, 2);
         size_t bytes = cpu_conv_blocks_workspace(plan);
         unsigned char *workspace = new_workspace(bytes);
         cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
         tu__parallel_set_width(threads);
         cpu_conv_blocks_run(plan, &o);
         tu__parallel_set_width(1);
-        assert_as_defined(&t);
+        assert_expected_result(&t);
         free_workspace(workspace, bytes);
         trial_free(&t);
         tu__arena_free(&arena);
     }
 }
 
-/* What a block is, in plain C: so that all around it is tested on machines without AMX too. */
+/* A block in plain C, so that conv_blocks.c is tested on machines without AMX too. */
 static float float_of(uint32_t bf16) {
     uint32_t bits = bf16 << 16;
     float number;
@@ -293,7 +294,7 @@ static void check_all_blocks(const cpu_convolution *c, int threads) {
     if (cpu_blocks_for_this_machine()) check_blocks(c, cpu_blocks_for_this_machine(), threads);
 }
 
-static void convolutions_by_blocks_are_as_defined(void **state) {
+static void amx_convolutions_are_exact(void **state) {
     (void)state;
     for (int i = 0; i < 60; i++) {
         cpu_convolution c;
@@ -308,7 +309,7 @@ static void convolutions_by_blocks_are_as_defined(void **state) {
     }
 }
 
-static void large_images_are_blocked_in_bands(void **state) {
+static void amx_convolutions_divide_large_images_into_bands(void **state) {
     (void)state;
     cpu_convolution c = square(1, 40, 70, 5, 3), few = square(2, 24, 3, 20, 5),
                     many = square(20, 6, 20, 18, 5);
@@ -317,51 +318,52 @@ static void large_images_are_blocked_in_bands(void **state) {
     check_all_blocks(&many, 1);
 }
 
-static void wide_layers_are_cut_into_panels(void **state) {
+static void wide_layers_are_divided_into_panels(void **state) {
     (void)state;
     cpu_convolution c = square(2, 7, 20, 150, 3);
     for (int isa = 0; isa < ISAS; isa++) {
-        check_sides(&c, loops_of(isa)->f32, 2, 2);
+        check_all_results(&c, loops_of(isa)->f32, 2, 2);
         check_pairs(&c, loops_of(isa), 2, 2);
     }
 }
 
-static void deep_panels_are_worked_through_in_chunks(void **state) {
+static void deep_panels_are_processed_in_chunks(void **state) {
     (void)state;
-    cpu_convolution c =
-        square(1, 4, 520, 66, 3); /* 9 * 520 rows of 64 and more columns: beyond half a megabyte */
-    check_sides(&c, loops_of(2)->f32, 1, 1);
+    /* 9 * 520 rows of at least 64 columns: more than half a megabyte. */
+    cpu_convolution c = square(1, 4, 520, 66, 3);
+    check_all_results(&c, loops_of(2)->f32, 1, 1);
     c = square(1, 3, 300, 66, 5);
-    c.windows.dilation[1] = 2; /* no longer neighbours: the padded way */
+    c.windows.dilation[1] = 2; /* taps are no longer adjacent, so the image is padded */
     c.windows.pad[2] = c.windows.pad[3] = 4;
-    check_sides(&c, loops_of(2)->f32, 1, 1);
+    check_all_results(&c, loops_of(2)->f32, 1, 1);
 }
 
-static void few_images_are_cut_into_bands(void **state) {
+static void few_images_are_divided_into_bands(void **state) {
     (void)state;
     cpu_convolution c = square(1, 13, 3, 9, 5), narrow = square(1, 11, 24, 18, 3);
-    check_sides(&c, loops_of(2)->f32, 3, 3);
-    check_sides(&narrow, loops_of(2)->f32, 3, 3);
+    check_all_results(&c, loops_of(2)->f32, 3, 3);
+    check_all_results(&narrow, loops_of(2)->f32, 3, 3);
 }
 
-static void large_filters_share_out_their_taps(void **state) {
+static void large_filters_divide_their_taps_among_threads(void **state) {
     (void)state;
-    cpu_convolution c = square(3, 6, 20, 70, 3); /* 180 * 80 elements for each of 2,000 workers: too many */
-    check_own(&c, CPU_CONV_FILTER, loops_of(2)->f32, 2000, 3);
+    /* 180 * 80 elements for each of 2,000 workers are too many. */
+    cpu_convolution c = square(3, 6, 20, 70, 3);
+    check_direct(&c, CPU_CONV_DW, loops_of(2)->f32, 2000, 3);
     check_pairs(&c, loops_of(2), 2000, 3);
 }
 
-static void images_of_many_rows_are_added_band_by_band(void **state) {
+static void images_with_many_rows_are_summed_in_bands(void **state) {
     (void)state;
     cpu_convolution c = square(1, 48, 2, 40, 3), wide = square(1, 40, 18, 48, 3);
-    check_own(&c, CPU_CONV_FILTER, loops_of(2)->f32, 1, 1);
-    check_own(&wide, CPU_CONV_FILTER, loops_of(2)->f64, 1, 1);
-    cpu_convolution tall = square(1, 57, 18, 48, 3); /* an odd number of pixels: one is left over */
+    check_direct(&c, CPU_CONV_DW, loops_of(2)->f32, 1, 1);
+    check_direct(&wide, CPU_CONV_DW, loops_of(2)->f64, 1, 1);
+    cpu_convolution tall = square(1, 57, 18, 48, 3); /* an odd number of pixels: the last has no pair */
     check_pairs(&c, loops_of(2), 1, 1);
     check_pairs(&tall, loops_of(2), 1, 1);
 }
 
-static void senseless_paddings_are_not_planned(void **state) {
+static void huge_paddings_are_not_planned(void **state) {
     (void)state;
     tu__arena arena = {0};
     cpu_direct *plan;
@@ -381,10 +383,10 @@ static void check_same_bits(const cpu_gemm_loops *loops) {
     cpu_direct *plan;
     int bytes = loops->operand_bytes;
     void *x = new_numbers(n.x, bytes), *y = new_numbers(n.y, bytes), *results[RUNS];
-    for (int64_t i = 0; i < n.x; i++) /* numbers whose sums depend on the order */
+    for (int64_t i = 0; i < n.x; i++) /* numbers whose sums depend on the order of additions */
         tu__store(dtype_of(bytes), x, i, sin((double)i));
     for (int64_t i = 0; i < n.y; i++) tu__store(dtype_of(bytes), y, i, cos((double)i));
-    assert_int_equal(cpu_direct_new(&arena, loops, &c, CPU_CONV_FILTER, 3, &plan), TU_OK);
+    assert_int_equal(cpu_direct_new(&arena, loops, &c, CPU_CONV_DW, 3, &plan), TU_OK);
     void *workspace = tu__alloc_aligned(cpu_direct_workspace(plan), "a test");
     tu__parallel_set_width(3);
     for (int i = 0; i < RUNS; i++) {
@@ -401,7 +403,7 @@ static void check_same_bits(const cpu_gemm_loops *loops) {
     tu__arena_free(&arena);
 }
 
-static void the_same_width_gives_the_same_bits(void **state) {
+static void the_same_number_of_threads_gives_the_same_bits(void **state) {
     (void)state;
     const struct cpu_loops_gemm *loops = loops_of(2);
     check_same_bits(loops->f32);
@@ -409,9 +411,9 @@ static void the_same_width_gives_the_same_bits(void **state) {
     if (loops->bf16_dot && cpu_loops_has_bf16_dot()) check_same_bits(loops->bf16_dot);
 }
 
-/* ---- Endings ---- */
+/* ---- Epilogues ---- */
 
-static void bias_and_relu_are_part_of_the_tile(void **state) {
+static void bias_and_relu_are_fused_into_the_tile(void **state) {
     (void)state;
     for (int isa = 0; isa < ISAS; isa++)
         for (int64_t channels = 1; channels < 70; channels += 17) {
@@ -420,7 +422,7 @@ static void bias_and_relu_are_part_of_the_tile(void **state) {
             cpu_direct *plan;
             trial t = trial_new(&c, CPU_CONV_Y, 4);
             float *bias = new_numbers(channels, 4);
-            ((float *)t.first)[0] = NAN; /* stays, as x < 0 ? 0 : x says */
+            ((float *)t.first)[0] = NAN; /* must stay NaN, because relu is x < 0 ? 0 : x */
             assert_int_equal(cpu_direct_new(&arena, loops_of(isa)->f32, &c, CPU_CONV_Y, 1, &plan), TU_OK);
             void *workspace = tu__alloc_aligned(cpu_direct_workspace(plan), "a test");
             cpu_direct_run(plan, &(cpu_direct_operands){t.first, t.second, bias, t.out, workspace, true});
@@ -444,19 +446,20 @@ static void epilogues_in_place_keep_nan_and_round_like_operations(void **state) 
     for (int isa = 0; isa < ISAS; isa++) {
         const struct cpu_loops_gemm *loops = loops_of(isa);
         float x[] = {-1, 2, -0.0F, NAN, -INFINITY, INFINITY, -1e-45F};
-        loops->end_f32(1, 7, x, NULL, true);
+        loops->epilogue_f32(1, 7, x, NULL, true);
         assert_true(x[0] == 0 && x[1] == 2 && signbit(x[2]) && isnan(x[3]) && x[4] == 0 && isinf(x[5]) &&
                     x[6] == 0);
         float y[] = {1, 2, 3, 4};
-        loops->end_f32(2, 2, y, (const float[]){-2, 0.5F}, true);
+        loops->epilogue_f32(2, 2, y, (const float[]){-2, 0.5F}, true);
         assert_true(y[0] == 0 && y[1] == 2.5F && y[2] == 1 && y[3] == 4.5F);
         uint16_t h[] = {0xbf80, 0x4000, 0x8000, 0x7fc0, 0xff80, 0x7f80, 0x8001, 0xffc0};
         const uint16_t wanted[] = {0, 0x4000, 0x8000, 0x7fc0, 0, 0x7f80, 0, 0xffc0};
-        loops->end_bf16(1, 8, h, NULL, true);
+        loops->epilogue_bf16(1, 8, h, NULL, true);
         assert_memory_equal(h, wanted, sizeof h);
-        uint16_t s[] = {0x4300, 0x4302,
-                        0x7f80}; /* 128 + 0.5 and 130 + 0.5 lie between two numbers: to the even one */
-        loops->end_bf16(1, 3, s, (const uint16_t[]){0x3f00, 0x3f00, 0xff80}, false);
+        uint16_t s[] = {
+            0x4300, 0x4302,
+            0x7f80}; /* 128 + 0.5 and 130 + 0.5 are halfway between two numbers: they round to even */
+        loops->epilogue_bf16(1, 3, s, (const uint16_t[]){0x3f00, 0x3f00, 0xff80}, false);
         assert_int_equal(s[0], 0x4300);
         assert_int_equal(s[1], 0x4302);
         assert_true((s[2] & 0x7fff) > 0x7f80);
@@ -466,11 +469,11 @@ static void epilogues_in_place_keep_nan_and_round_like_operations(void **state) 
 /* ---- Products ---- */
 
 static void check_product(const cpu_gemm *g, int width) {
-    int bytes = g->loops->bytes;
+    int bytes = g->loops->element_bytes;
     int64_t a_count = 0, b_count = 0;
     for (int64_t i = 0; i < g->batch; i++) {
-        if (g->a_at[i] + g->m * g->k > a_count) a_count = g->a_at[i] + g->m * g->k;
-        if (g->b_at[i] + g->k * g->n > b_count) b_count = g->b_at[i] + g->k * g->n;
+        if (g->a_offsets[i] + g->m * g->k > a_count) a_count = g->a_offsets[i] + g->m * g->k;
+        if (g->b_offsets[i] + g->k * g->n > b_count) b_count = g->b_offsets[i] + g->k * g->n;
     }
     void *a = new_numbers(a_count, bytes), *b = new_numbers(b_count, bytes), *bias = new_numbers(g->n, bytes);
     void *c = new_numbers(g->batch * g->m * g->n, bytes),
@@ -483,8 +486,9 @@ static void check_product(const cpu_gemm *g, int width) {
         double sum = number_at(bias, bytes, column);
         for (int64_t p = 0; p < g->k; p++)
             sum +=
-                number_at(a, bytes, g->a_at[item] + (g->transpose_a ? p * g->m + row : row * g->k + p)) *
-                number_at(b, bytes, g->b_at[item] + (g->transpose_b ? column * g->k + p : p * g->n + column));
+                number_at(a, bytes, g->a_offsets[item] + (g->transpose_a ? p * g->m + row : row * g->k + p)) *
+                number_at(b, bytes,
+                          g->b_offsets[item] + (g->transpose_b ? column * g->k + p : p * g->n + column));
         assert_true(sum == number_at(c, bytes, i)); /* NOLINT: exact, see new_numbers */
     }
     tu__free_aligned(a);
@@ -494,11 +498,11 @@ static void check_product(const cpu_gemm *g, int width) {
     tu__free_aligned(workspace);
 }
 
-static void own_products_are_as_defined_on_every_instruction_set(void **state) {
+static void products_are_exact_on_every_instruction_set(void **state) {
     (void)state;
     for (int isa = 0; isa < ISAS; isa++)
         for (int i = 0; i < 60; i++) {
-            int64_t a_at[8], b_at[8];
+            int64_t a_offsets[8], b_offsets[8];
             cpu_gemm g = {.loops = i % 2 ? loops_of(isa)->f32 : loops_of(isa)->f64,
                           .m = draw(1, 60),
                           .n = draw(1, 150),
@@ -506,12 +510,12 @@ static void own_products_are_as_defined_on_every_instruction_set(void **state) {
                           .transpose_a = draw(0, 1),
                           .transpose_b = draw(0, 1),
                           .batch = i % 5 == 0 ? draw(1, 8) : 1,
-                          .a_at = a_at,
-                          .b_at = b_at,
+                          .a_offsets = a_offsets,
+                          .b_offsets = b_offsets,
                           .threads = (int)draw(1, 3)};
             for (int64_t j = 0; j < g.batch; j++) {
-                a_at[j] = j * g.m * g.k;
-                b_at[j] = j / 2 * g.k * g.n; /* each matrix twice: broadcast */
+                a_offsets[j] = j * g.m * g.k;
+                b_offsets[j] = j / 2 * g.k * g.n; /* each matrix is used twice: broadcast */
             }
             cpu_gemm_plan(&g);
             check_product(&g, g.threads);
@@ -520,25 +524,24 @@ static void own_products_are_as_defined_on_every_instruction_set(void **state) {
 
 /* ---- oneDNN ---- */
 
-static void dnnl_convolutions_are_as_defined(void **state) {
+static void dnnl_convolutions_are_exact(void **state) {
     (void)state;
     for (int i = 0; i < 60; i++) {
         cpu_convolution c;
         if (!draw_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
-        for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++) {
+        for (int result = CPU_CONV_Y; result <= CPU_CONV_DW; result++) {
             cpu_dnnl *op;
             int threads = (int)draw(1, 3);
-            assert_int_equal(cpu_dnnl_convolution(&c, (cpu_convolution_side)side, TU_F32, threads, &op),
-                             TU_OK);
-            if (!op) continue; /* not offered */
-            trial t = trial_new(&c, (cpu_convolution_side)side, 4);
+            assert_int_equal(cpu_dnnl_convolution(&c, (cpu_conv_result)result, TU_F32, threads, &op), TU_OK);
+            if (!op) continue; /* oneDNN does not support it */
+            trial t = trial_new(&c, (cpu_conv_result)result, 4);
             void *workspace = tu__alloc_aligned(cpu_dnnl_workspace(op) + 64, "a test");
             tu__parallel_set_width(threads);
             cpu_direct_operands o = {
                 .first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
             assert_int_equal(cpu_dnnl_run(op, &o), TU_OK);
             tu__parallel_set_width(1);
-            assert_as_defined(&t);
+            assert_expected_result(&t);
             tu__free_aligned(workspace);
             trial_free(&t);
             cpu_dnnl_free(op);
@@ -546,7 +549,7 @@ static void dnnl_convolutions_are_as_defined(void **state) {
     }
 }
 
-static void dnnl_tells_its_version(void **state) {
+static void dnnl_reports_its_version(void **state) {
     (void)state;
     const char *version = cpu_dnnl_version();
     assert_true(!version || strchr(version, '.'));
@@ -554,21 +557,21 @@ static void dnnl_tells_its_version(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_convolutions_are_as_defined_on_every_instruction_set),
-        cmocka_unit_test(convolutions_by_blocks_are_as_defined),
-        cmocka_unit_test(large_images_are_blocked_in_bands),
-        cmocka_unit_test(wide_layers_are_cut_into_panels),
-        cmocka_unit_test(deep_panels_are_worked_through_in_chunks),
-        cmocka_unit_test(few_images_are_cut_into_bands),
-        cmocka_unit_test(large_filters_share_out_their_taps),
-        cmocka_unit_test(images_of_many_rows_are_added_band_by_band),
-        cmocka_unit_test(senseless_paddings_are_not_planned),
-        cmocka_unit_test(the_same_width_gives_the_same_bits),
-        cmocka_unit_test(bias_and_relu_are_part_of_the_tile),
+        cmocka_unit_test(direct_convolutions_are_exact_on_every_instruction_set),
+        cmocka_unit_test(amx_convolutions_are_exact),
+        cmocka_unit_test(amx_convolutions_divide_large_images_into_bands),
+        cmocka_unit_test(wide_layers_are_divided_into_panels),
+        cmocka_unit_test(deep_panels_are_processed_in_chunks),
+        cmocka_unit_test(few_images_are_divided_into_bands),
+        cmocka_unit_test(large_filters_divide_their_taps_among_threads),
+        cmocka_unit_test(images_with_many_rows_are_summed_in_bands),
+        cmocka_unit_test(huge_paddings_are_not_planned),
+        cmocka_unit_test(the_same_number_of_threads_gives_the_same_bits),
+        cmocka_unit_test(bias_and_relu_are_fused_into_the_tile),
         cmocka_unit_test(epilogues_in_place_keep_nan_and_round_like_operations),
-        cmocka_unit_test(own_products_are_as_defined_on_every_instruction_set),
-        cmocka_unit_test(dnnl_convolutions_are_as_defined),
-        cmocka_unit_test(dnnl_tells_its_version),
+        cmocka_unit_test(products_are_exact_on_every_instruction_set),
+        cmocka_unit_test(dnnl_convolutions_are_exact),
+        cmocka_unit_test(dnnl_reports_its_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

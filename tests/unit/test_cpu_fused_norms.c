@@ -1,8 +1,8 @@
-/* What the CPU device's batch normalisations take in: rectifiers, joins and their gradients, with the bits that these have
- * alone. */
+/* Batch normalisation of the CPU device with fused relus, additions and their gradients: bit-identical to the unfused
+ * operations. */
 #include "cpu_plans.h"
 
-static int kernels_named(const bench *b, const char *name) {
+static int kernels_named(const test_plan *b, const char *name) {
     int count = 0;
     for (uint32_t i = 0; i < b->plan->kernel_count; i++) count += strcmp(b->plan->kernels[i].name, name) == 0;
     return count;
@@ -31,14 +31,14 @@ static void check_block(tu_dtype dtype, int64_t channels, int threads, bool in_p
     assert_int_equal(kernels_named(&both.fused, "batch_norm+add+relu"), 1);
     assert_int_equal(kernels_named(&both.fused, "relu_grad+batch_norm_grad"), 1);
     assert_int_equal(kernels_named(&both.fused, "batch_norm_grad"), 1);
-    assert_int_equal(kernels_named(&both.whole, "batch_norm"), 2);
-    assert_int_equal(kernels_named(&both.whole, "batch_norm_grad"), 2);
-    run_alike(&both);
+    assert_int_equal(kernels_named(&both.unfused, "batch_norm"), 2);
+    assert_int_equal(kernels_named(&both.unfused, "batch_norm_grad"), 2);
+    run_and_compare_bits(&both);
     close_pair(&both);
     tu_graph_free(g);
 }
 
-static void a_residual_block_has_the_same_bits_fused_and_alone(void **state) {
+static void a_residual_block_has_the_same_bits_fused_and_unfused(void **state) {
     (void)state;
     static const int64_t channels[] = {1, 5, 16, 70};
     random_state = 3;
@@ -49,8 +49,8 @@ static void a_residual_block_has_the_same_bits_fused_and_alone(void **state) {
         }
 }
 
-/* A kernel that joined this one would wait for its own statistics. */
-static void a_join_made_of_the_statistics_waits_for_them(void **state) {
+/* If the addition were fused, the kernel would depend on its own statistics. */
+static void additions_that_depend_on_the_statistics_are_not_fused(void **state) {
     (void)state;
     tu_graph *g;
     pair both;
@@ -60,13 +60,13 @@ static void a_join_made_of_the_statistics_waits_for_them(void **state) {
     tu_value z = tu_relu(tu_add(y, tu_mul(x, mean)));
     select_pair(&both, g, 2, 1, &z, false);
     assert_int_equal(kernels_named(&both.fused, "batch_norm"), 1);
-    run_alike(&both);
+    run_and_compare_bits(&both);
     close_pair(&both);
     tu_graph_free(g);
 }
 
-/* The gradient of a rectifier that others read is stored for them; the mask is then taken from the rectified value. */
-static void a_gradient_that_others_read_is_not_taken_in(void **state) {
+/* If another node reads the gradient of the relu, it is stored, and the mask is computed from the relu's result. */
+static void gradients_with_other_readers_are_not_fused(void **state) {
     (void)state;
     tu_graph *g;
     pair both;
@@ -78,16 +78,16 @@ static void a_gradient_that_others_read_is_not_taken_in(void **state) {
     tu_gradients(tu_sum(tu_mul(y, weight)), 2, wanted, gradients);
     select_pair(&both, g, 2, 2, gradients, true);
     assert_int_equal(kernels_named(&both.fused, "batch_norm_grad"), 1);
-    run_alike(&both);
+    run_and_compare_bits(&both);
     close_pair(&both);
     tu_graph_free(g);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_residual_block_has_the_same_bits_fused_and_alone),
-        cmocka_unit_test(a_join_made_of_the_statistics_waits_for_them),
-        cmocka_unit_test(a_gradient_that_others_read_is_not_taken_in),
+        cmocka_unit_test(a_residual_block_has_the_same_bits_fused_and_unfused),
+        cmocka_unit_test(additions_that_depend_on_the_statistics_are_not_fused),
+        cmocka_unit_test(gradients_with_other_readers_are_not_fused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What the CPU device fuses with pointwise work, bit by bit as it is alone: sums at the end of a cluster, sums of squares, and
- * choices with one condition for all. */
+/* Fusion with pointwise operations on the CPU, bit-identical to the unfused operations: sums at the end of a
+ * cluster, sums of squares, and selects with a scalar condition. */
 #include "cpu_plans.h"
 
 /* ---- Sums at the end of a cluster ---- */
@@ -8,34 +8,34 @@ typedef struct sum_case {
     tu_dtype dtype;
     tu_shape shape;
     tu_reduce_options options;
-    bool fused; /* or too large for one kernel to do it as a reduction would */
+    bool fused; /* false: reduce.c would divide the work differently, so it is not fused */
 } sum_case;
 
-/* The sum of -x, fused, and of y, a leaf that holds -x: a kernel of its own. */
+/* Compares the sum of -x, which is fused, with that of y, a leaf that contains -x, by a separate kernel. */
 static void check_sum(const sum_case *c, int threads) {
     tu_graph *g;
-    bench b;
+    test_plan b;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", c->dtype, c->shape), y = tu_input(g, "y", c->dtype, c->shape);
     tu_reduce_options options = c->options;
     options.struct_size = sizeof options;
-    tu_value fused = tu_mean_with(tu_neg(x), &options), alone = tu_mean_with(y, &options);
-    const tu_edge exports[] = {{fused.node, 0}, {alone.node, 0}};
-    bench_select(&b, g, threads, 2, exports);
-    bench_bind(&b, false);
+    tu_value fused = tu_mean_with(tu_neg(x), &options), separate = tu_mean_with(y, &options);
+    const tu_edge exports[] = {{fused.node, 0}, {separate.node, 0}};
+    test_plan_select(&b, g, threads, 2, exports);
+    test_plan_bind(&b, false);
     assert_int_equal(b.plan->kernel_count, c->fused ? 2 : 3);
     tu_edge leaf = {x.node, 0}, other = {y.node, 0};
     fill_leaf(tu_edge_type(g, leaf), buffer_of(&b, leaf));
     for (int64_t i = 0; i < tu_shape_elements(c->shape); i++)
         tu__store(c->dtype, buffer_of(&b, other), i, -tu__load(c->dtype, buffer_of(&b, leaf), i));
-    bench_run(&b);
+    test_plan_run(&b);
     assert_memory_equal(buffer_of(&b, exports[0]), buffer_of(&b, exports[1]),
                         tu_type_bytes(tu_edge_type(g, exports[0])));
-    bench_close(&b);
+    test_plan_close(&b);
     tu_graph_free(g);
 }
 
-static void a_sum_has_the_same_bits_fused_and_alone(void **state) {
+static void a_sum_has_the_same_bits_fused_and_unfused(void **state) {
     (void)state;
     const sum_case cases[] = {
         {TU_F32, TU_SHAPE(1000, 64), {.axes = TU_AXES(0)}, true},
@@ -54,27 +54,27 @@ static void a_sum_has_the_same_bits_fused_and_alone(void **state) {
         for (int threads = 1; threads <= 4; threads++) check_sum(&cases[i], threads);
 }
 
-/* What a norm is made of: the sum of x x, squared and added up in one pass, and of y, a leaf that holds the squares. */
-static void check_squares(tu_shape shape, int threads, float odd) {
+/* The sum of a norm: compares the sum of x * x, fused, with that of y, a leaf that contains the squares. */
+static void check_squares(tu_shape shape, int threads, float last_number) {
     tu_graph *g;
-    bench b;
+    test_plan b;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, shape), y = tu_input(g, "y", TU_F32, shape);
     tu_reduce_options rows = {.struct_size = sizeof rows, .axes = TU_AXES(-1)};
-    tu_value fused = tu_sum_with(tu_square(x), &rows), alone = tu_sum_with(y, &rows);
-    const tu_edge exports[] = {{fused.node, 0}, {alone.node, 0}}, leaf = {x.node, 0}, other = {y.node, 0};
-    bench_select(&b, g, threads, 2, exports);
-    bench_bind(&b, false);
+    tu_value fused = tu_sum_with(tu_square(x), &rows), separate = tu_sum_with(y, &rows);
+    const tu_edge exports[] = {{fused.node, 0}, {separate.node, 0}}, leaf = {x.node, 0}, other = {y.node, 0};
+    test_plan_select(&b, g, threads, 2, exports);
+    test_plan_bind(&b, false);
     assert_int_equal(b.plan->kernel_count, 2);
     float *numbers = buffer_of(&b, leaf), *squares = buffer_of(&b, other);
     int64_t count = tu_shape_elements(shape);
     fill_leaf(tu_edge_type(g, leaf), numbers);
-    numbers[count - 1] = odd;
+    numbers[count - 1] = last_number;
     for (int64_t i = 0; i < count; i++) squares[i] = numbers[i] * numbers[i];
-    bench_run(&b);
+    test_plan_run(&b);
     assert_memory_equal(buffer_of(&b, exports[0]), buffer_of(&b, exports[1]),
                         tu_type_bytes(tu_edge_type(g, exports[0])));
-    bench_close(&b);
+    test_plan_close(&b);
     tu_graph_free(g);
 }
 
@@ -91,11 +91,11 @@ static void a_sum_of_squares_has_the_bits_of_the_sum_of_stored_squares(void **st
         }
 }
 
-/* ---- Choices with one condition for all ---- */
+/* ---- Selects with a scalar condition ---- */
 
-/* Updates behind a guard: next values where it holds, the old ones where it does not. The next value of `v` is read again
- * (by the next `w`), guarded or not, so that both a choice whose option is wanted elsewhere and one whose option is not
- * are there. */
+/* Guarded updates: the new values if the condition is true, else the old ones. The new value of `v` is read again by
+ * the new `w`, guarded or not, so that there is a select whose first operand has another reader, and one whose
+ * operand has not. */
 static void check_guarded(tu_dtype dtype, tu_dtype stored, bool reads_guarded, bool condition, int threads,
                           bool in_place) {
     tu_graph *g;
@@ -112,16 +112,16 @@ static void check_guarded(tu_dtype dtype, tu_dtype stored, bool reads_guarded, b
     assert_int_equal(both.fused.plan->kernel_count, reads_guarded ? 1 : 2);
     fill_leaves(&both);
     const tu_edge leaf = {guard.node, 0};
-    *(bool *)buffer_of(&both.whole, leaf) = *(bool *)buffer_of(&both.fused, leaf) = condition;
-    bench_run(&both.whole);
-    bench_run(&both.fused);
-    check_nodes(&both.whole);
+    *(bool *)buffer_of(&both.unfused, leaf) = *(bool *)buffer_of(&both.fused, leaf) = condition;
+    test_plan_run(&both.unfused);
+    test_plan_run(&both.fused);
+    check_nodes(&both.unfused);
     check_bits(&both);
     close_pair(&both);
     tu_graph_free(g);
 }
 
-static void a_guard_has_the_same_bits_fused_and_alone(void **state) {
+static void a_guard_has_the_same_bits_fused_and_unfused(void **state) {
     (void)state;
     static const tu_dtype types[][2] = {
         {TU_F32, TU_F32}, {TU_F32, TU_BF16}, {TU_BF16, TU_BF16}, {TU_F64, TU_F64}};
@@ -134,9 +134,9 @@ static void a_guard_has_the_same_bits_fused_and_alone(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sum_has_the_same_bits_fused_and_alone),
+        cmocka_unit_test(a_sum_has_the_same_bits_fused_and_unfused),
         cmocka_unit_test(a_sum_of_squares_has_the_bits_of_the_sum_of_stored_squares),
-        cmocka_unit_test(a_guard_has_the_same_bits_fused_and_alone),
+        cmocka_unit_test(a_guard_has_the_same_bits_fused_and_unfused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The CPU device's selection and fusion: random graphs of pointwise nodes, views, moves and reductions give, kernel by
- * kernel, what the reference gives node by node; and the plans have the form they should. */
+/* Selection and fusion of the CPU device: random graphs of pointwise nodes, views, moves and reductions agree with
+ * the reference kernels, and plans have the expected kernels. */
 #include "base/alloc.h"
 #include "cpu_plans.h"
 
@@ -12,7 +12,7 @@ typedef struct pool {
     int count;
 } pool;
 
-static void keep(pool *p, tu_value v) {
+static void add_to_pool(pool *p, tu_value v) {
     p->values[p->count < POOL ? p->count++ : (int)draw(POOL)] = v;
 }
 
@@ -20,7 +20,7 @@ static tu_value pick(const pool *p) {
     return p->values[draw((uint32_t)p->count)];
 }
 
-/* Something of x's type that broadcasts with it: x itself, another value, a scalar. */
+/* Returns a value of x's type that broadcasts with it: x itself, another value, or a scalar. */
 static tu_value partner(const pool *p, tu_value x) {
     for (int tries = 0; tries < 8; tries++) {
         tu_value y = pick(p);
@@ -33,8 +33,8 @@ static tu_value partner(const pool *p, tu_value x) {
     return draw(2) ? x : tu_number(x, 3);
 }
 
-/* A scalar of the pool, or another, compared with 0.3. */
-static tu_value scalar_truth(const pool *p, tu_value x) {
+/* Returns a boolean scalar: a scalar of the pool, or the mean of x, compared with 0.3. */
+static tu_value scalar_condition(const pool *p, tu_value x) {
     tu_value scalar = tu_mean(tu_cast(x, TU_F32));
     for (int tries = 0; tries < 8; tries++) {
         tu_value y = pick(p);
@@ -60,7 +60,7 @@ static tu_value random_node(const pool *p) {
     case 0: return tu_add(x, y);
     case 1: return tu_minimum(x, y);
     case 2: return tu_maximum(x, y);
-    case 3: return tu_select(draw(2) ? tu_less(x, y) : scalar_truth(p, x), x, y);
+    case 3: return tu_select(draw(2) ? tu_less(x, y) : scalar_condition(p, x), x, y);
     case 4: return tu_cast(x, (tu_dtype)draw(TU_DTYPE_COUNT));
     case 5: return tu_relu(x);
     case 6: return tu_less(x, y);
@@ -96,11 +96,11 @@ static void random_leaves(tu_graph *g, pool *p) {
     for (int i = 0; i < 10; i++) {
         char name[16];
         snprintf(name, sizeof name, "leaf%d", i);
-        keep(p, tu_input(g, name, types[draw(10)], shapes[draw(9)]));
+        add_to_pool(p, tu_input(g, name, types[draw(10)], shapes[draw(9)]));
     }
 }
 
-static void random_graph_agrees(uint64_t seed, bool in_place) {
+static void check_random_graph(uint64_t seed, bool in_place) {
     tu_graph *g;
     pair both;
     random_state = seed * 1000003 + 7;
@@ -110,7 +110,7 @@ static void random_graph_agrees(uint64_t seed, bool in_place) {
     int nodes = 5 + (int)draw(60);
     for (int i = 0; i < nodes; i++) {
         tu_value v = random_node(&p);
-        if (tu_shape_elements(tu_value_shape(v)) <= 60000) keep(&p, v);
+        if (tu_shape_elements(tu_value_shape(v)) <= 60000) add_to_pool(&p, v);
     }
     tu_value exports[8];
     size_t count = 1 + draw(8);
@@ -118,17 +118,17 @@ static void random_graph_agrees(uint64_t seed, bool in_place) {
             exports[i] = pick(&p);
         while (is_leaf(tu__node_of(exports[i])));
     select_pair(&both, g, 1 + (int)draw(3), count, exports, in_place);
-    run_pair(&both);
+    run_and_compare_all(&both);
     close_pair(&both);
     tu_graph_free(g);
 }
 
-static void random_graphs_have_the_same_bits_however_fused(void **state) {
+static void random_graphs_have_the_same_bits_fused_and_unfused(void **state) {
     (void)state;
-    for (uint64_t seed = 0; seed < 400; seed++) random_graph_agrees(seed, seed & 1);
+    for (uint64_t seed = 0; seed < 400; seed++) check_random_graph(seed, seed & 1);
 }
 
-/* ---- Forms of plans ---- */
+/* ---- Expected plans ---- */
 
 static void updates_of_all_parameters_are_one_kernel(void **state) {
     (void)state;
@@ -149,7 +149,7 @@ static void updates_of_all_parameters_are_one_kernel(void **state) {
     assert_int_equal(plan->kernels[0].read_count, 3 * PARAMETERS);
     assert_int_equal(plan->kernels[0].write_count, 2 * PARAMETERS);
     for (int i = 0; i < 2 * PARAMETERS; i++) assert_true(plan->kernels[0].in_place[i] >= 0);
-    run_pair(&both);
+    run_and_compare_all(&both);
     close_pair(&both);
     tu_graph_free(g);
 }
@@ -166,7 +166,7 @@ static void a_chain_is_one_kernel_without_intermediate_buffers(void **state) {
     assert_int_equal(both.fused.plan->kernel_count, 1);
     assert_int_equal(both.fused.plan->buffer_count, 3);
     assert_string_equal(both.fused.plan->kernels[0].name, "add+relu+tanh+sigmoid+mul");
-    run_pair(&both);
+    run_and_compare_all(&both);
     close_pair(&both);
     tu_graph_free(g);
 }
@@ -180,18 +180,19 @@ static void exports_never_share_memory(void **state) {
                           tu_reshape(y, TU_SHAPE(2, 12)), y};
     pair both;
     select_pair(&both, g, 1, 6, exports, false);
-    const bench *b = &both.fused;
+    const test_plan *b = &both.fused;
     for (int i = 0; i < 5; i++)
         for (int k = 0; k < i; k++)
-            assert_ptr_not_equal(buffer_of(b, b->part.exports[i]), buffer_of(b, b->part.exports[k]));
-    run_pair(&both);
+            assert_ptr_not_equal(buffer_of(b, b->partition.exports[i]),
+                                 buffer_of(b, b->partition.exports[k]));
+    run_and_compare_all(&both);
     close_pair(&both);
     tu_graph_free(g);
 }
 
-/* A value that leaves the part and comes back computed elsewhere: the kernel that gives it must not be the one that
- * takes what came of it. */
-static void what_comes_back_from_another_device_is_not_fused_with_what_left(void **state) {
+/* A value is sent to another device, which computes a value that is sent back. The kernel that produces the first
+ * must not be the one that reads the second. */
+static void values_from_another_device_are_not_fused_with_values_sent_to_it(void **state) {
     (void)state;
     tu_graph *g;
     tu_device_instance *device;
@@ -202,18 +203,18 @@ static void what_comes_back_from_another_device_is_not_fused_with_what_left(void
     const uint32_t nodes[] = {out.node, both.node, other.node};
     const tu_edge edges[] = {{other.node, 0}, {out.node, 0}, {both.node, 0}};
     uint32_t levels[8] = {0};
-    levels[back.node] = 1; /* out was copied to the other device */
-    levels[both.node] = 2; /* and what it made of it back */
-    tu_partition part = {.struct_size = sizeof part,
-                         .graph = g,
-                         .node_count = 3,
-                         .nodes = nodes,
-                         .export_count = 3,
-                         .exports = edges,
-                         .levels = levels};
+    levels[back.node] = 1; /* `out` is copied to the other device */
+    levels[both.node] = 2; /* and its result is copied back */
+    tu_partition partition = {.struct_size = sizeof partition,
+                              .graph = g,
+                              .node_count = 3,
+                              .nodes = nodes,
+                              .export_count = 3,
+                              .exports = edges,
+                              .levels = levels};
     tu_open_options options = {.struct_size = sizeof options, .parts = 1};
     assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
-    assert_int_equal(tu__cpu_api.select(device, &part, &plan), TU_OK);
+    assert_int_equal(tu__cpu_api.select(device, &partition, &plan), TU_OK);
     assert_int_equal(plan->kernel_count, 2);
     assert_int_equal(plan->kernels[0].node_count, 2);
     assert_int_equal(plan->kernels[1].nodes[0], both.node);
@@ -222,7 +223,7 @@ static void what_comes_back_from_another_device_is_not_fused_with_what_left(void
     tu_graph_free(g);
 }
 
-/* ---- Memory that runs out ---- */
+/* ---- Out of memory ---- */
 
 static void selecting_without_memory_fails_and_leaks_nothing(void **state) {
     (void)state;
@@ -236,12 +237,12 @@ static void selecting_without_memory_fails_and_leaks_nothing(void **state) {
     uint32_t nodes[16], count = 0;
     for (uint32_t i = 0; i < g->node_count; i++)
         if (!is_leaf(g->nodes[i])) nodes[count++] = i;
-    tu_partition part = {.struct_size = sizeof part,
-                         .graph = g,
-                         .node_count = count,
-                         .nodes = nodes,
-                         .export_count = 3,
-                         .exports = exports};
+    tu_partition partition = {.struct_size = sizeof partition,
+                              .graph = g,
+                              .node_count = count,
+                              .nodes = nodes,
+                              .export_count = 3,
+                              .exports = exports};
     tu_open_options options = {.struct_size = sizeof options, .parts = 1};
     assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
     int64_t live = tu__alloc_live();
@@ -249,7 +250,7 @@ static void selecting_without_memory_fails_and_leaks_nothing(void **state) {
     for (uint64_t nth = 1; status != TU_OK; nth++) {
         tu_plan *plan = NULL;
         tu__alloc_fail_at(nth);
-        status = tu__cpu_api.select(device, &part, &plan);
+        status = tu__cpu_api.select(device, &partition, &plan);
         tu__alloc_fail_at(0);
         assert_true(status == TU_OK || status == TU_NO_MEMORY);
         if (status == TU_OK) tu__cpu_api.plan_free(device, plan);
@@ -264,9 +265,9 @@ int main(void) {
         cmocka_unit_test(a_chain_is_one_kernel_without_intermediate_buffers),
         cmocka_unit_test(updates_of_all_parameters_are_one_kernel),
         cmocka_unit_test(exports_never_share_memory),
-        cmocka_unit_test(what_comes_back_from_another_device_is_not_fused_with_what_left),
+        cmocka_unit_test(values_from_another_device_are_not_fused_with_values_sent_to_it),
         cmocka_unit_test(selecting_without_memory_fails_and_leaks_nothing),
-        cmocka_unit_test(random_graphs_have_the_same_bits_however_fused),
+        cmocka_unit_test(random_graphs_have_the_same_bits_fused_and_unfused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The CPU device's own kernels where the case list does not reach: shapes large enough to be cut into ranges, channel
- * counts that fill no register, ties and NaNs, and the words for a matrix that cannot be used. */
+/* The CPU device's kernels, for cases that the small shapes of tests/ops do not cover: shapes that are divided among
+ * threads, channels that do not fill a vector, ties and NaN, and the message for an unusable matrix. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +29,9 @@ static double draw(trial *t) {
     return (double)(t->random >> 8) * 0x1p-24;
 }
 
-/* Multiples of 1/8 in [low, high): every float type holds them, and many are equal. */
-static tu_value input_of(trial *t, tu_dtype dtype, tu_shape shape, double low, double high) {
+/* Adds an input with multiples of 1/8 in [low, high): every float type represents them exactly, and many are
+ * equal. */
+static tu_value add_input(trial *t, tu_dtype dtype, tu_shape shape, double low, double high) {
     int i = t->input_count++;
     int64_t count = tu_shape_elements(shape);
     char name[16];
@@ -44,11 +45,11 @@ static tu_value input_of(trial *t, tu_dtype dtype, tu_shape shape, double low, d
     return t->inputs[i] = tu_input(t->graph, name, dtype, shape);
 }
 
-static tu_value input(trial *t, tu_shape shape) {
-    return input_of(t, t->dtype, shape, -2, 2);
+static tu_value add_default_input(trial *t, tu_shape shape) {
+    return add_input(t, t->dtype, shape, -2, 2);
 }
 
-/* Runs the graph; the result must be freed. NULL when the run fails. */
+/* Runs the graph and returns the result, which the caller must free; NULL if the run fails. */
 static void *run_on(const trial *t, const char *devices, int threads) {
     void *data[MAX_INPUTS], *result = malloc(tu_type_bytes(tu_value_type(t->result)));
     tu_feed feeds[MAX_INPUTS];
@@ -76,37 +77,37 @@ static void *run_on(const trial *t, const char *devices, int threads) {
     return result;
 }
 
-static void begin(trial *t, tu_dtype dtype) {
+static void start_trial(trial *t, tu_dtype dtype) {
     *t = (trial){.dtype = dtype, .random = 7};
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
 }
 
-static void end(trial *t) {
+static void free_trial(trial *t) {
     for (int i = 0; i < t->input_count; i++) free(t->numbers[i]);
     tu_graph_free(t->graph);
 }
 
-/* ---- Agreement with the reference, for several widths, and with itself ---- */
+/* ---- Comparison with the reference device, for several numbers of threads, and with a second run ---- */
 
 static void assert_agree(const trial *t, const void *expected, const void *got, double tolerance,
                          int threads) {
     tu_type type = tu_value_type(t->result);
     int64_t count = tu_shape_elements(type.shape);
-    double most = 0;
+    double max_magnitude = 0;
     for (int64_t i = 0; i < count; i++) {
         double x = fabs(tu__load(type.dtype, expected, i));
-        if (x > most && isfinite(x)) most = x;
+        if (x > max_magnitude && isfinite(x)) max_magnitude = x;
     }
     for (int64_t i = 0; i < count; i++) {
-        double want = tu__load(type.dtype, expected, i), have = tu__load(type.dtype, got, i);
-        if (isnan(want) && isnan(have)) continue;
-        if (want != have && !(fabs(want - have) <= tolerance * most))
+        double expected_number = tu__load(type.dtype, expected, i), actual = tu__load(type.dtype, got, i);
+        if (isnan(expected_number) && isnan(actual)) continue;
+        if (expected_number != actual && !(fabs(expected_number - actual) <= tolerance * max_magnitude))
             fail_msg("'%s' %s with %d threads: element %lld is %.9g, expected %.9g", tu_value_name(t->result),
-                     tu_dtype_name(t->dtype), threads, (long long)i, have, want);
+                     tu_dtype_name(t->dtype), threads, (long long)i, actual, expected_number);
     }
 }
 
-static void check(trial *t) {
+static void compare_with_reference(trial *t) {
     assert_int_equal(tu_graph_status(t->graph), TU_OK);
     double tolerance = t->dtype == TU_BF16 ? 0x1p-7 : 4e-6;
     size_t bytes = tu_type_bytes(tu_value_type(t->result));
@@ -120,30 +121,31 @@ static void check(trial *t) {
         free(again);
     }
     free(expected);
-    end(t);
+    free_trial(t);
 }
 
 #define FOR_BOTH_TYPES(t)                                                                                    \
-    for (int type_ = 0; type_ < 2 && (begin(t, type_ ? TU_BF16 : TU_F32), true); type_++)
+    for (int type_ = 0; type_ < 2 && (start_trial(t, type_ ? TU_BF16 : TU_F32), true); type_++)
 
 static tu_value gradient(trial *t, tu_value y, tu_value x) {
     tu_value dx = {0};
-    tu_gradients(tu_sum(tu_mul(y, input(t, tu_value_shape(y)))), 1, &x, &dx);
+    tu_gradients(tu_sum(tu_mul(y, add_default_input(t, tu_value_shape(y)))), 1, &x, &dx);
     return dx;
 }
 
 /* ---- Products ---- */
 
-static tu_value stored(trial *t, int64_t batch, int64_t rows, int64_t columns, bool transposed) {
+static tu_value add_matrix(trial *t, int64_t batch, int64_t rows, int64_t columns, bool transposed) {
     int i = t->input_count;
-    tu_value x = input(t, transposed ? TU_SHAPE(batch, columns, rows) : TU_SHAPE(batch, rows, columns));
-    for (int64_t k = 0; k < batch * rows * columns; k++) t->numbers[i][k] /= 3; /* sums that round */
+    tu_value x =
+        add_default_input(t, transposed ? TU_SHAPE(batch, columns, rows) : TU_SHAPE(batch, rows, columns));
+    for (int64_t k = 0; k < batch * rows * columns; k++) t->numbers[i][k] /= 3; /* so that sums are rounded */
     return x;
 }
 
-/* Rows that need several blocks where they are packed, k of several chunks, columns that fill no vector; and batches of
- * fewer and more products than there are threads. */
-static void products_have_the_same_bits_at_every_width(void **state) {
+/* Packed rows that need several blocks, k of several chunks, columns that do not fill a vector; and batches of fewer
+ * and more products than threads. */
+static void products_have_the_same_bits_for_any_number_of_threads(void **state) {
     (void)state;
     static const int64_t sizes[][4] = {
         {1, 300, 77, 520}, {1, 70, 150, 600}, {3, 40, 90, 30}, {20, 9, 33, 17}};
@@ -151,22 +153,22 @@ static void products_have_the_same_bits_at_every_width(void **state) {
         trial t;
         const int64_t *size = sizes[i % 4];
         bool transpose_a = i & 4, transpose_b = i & 8;
-        begin(&t, i & 16 ? TU_F64 : TU_F32);
-        tu_value a = stored(&t, size[0], size[1], size[3], transpose_a);
-        tu_value b = stored(&t, size[0], size[3], size[2], transpose_b);
+        start_trial(&t, i & 16 ? TU_F64 : TU_F32);
+        tu_value a = add_matrix(&t, size[0], size[1], size[3], transpose_a);
+        tu_value b = add_matrix(&t, size[0], size[3], size[2], transpose_b);
         t.result = tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b);
-        void *expected = run_on(&t, "ref", 1), *alone = run_on(&t, "cpu:0", 1);
-        assert_true(expected && alone);
-        assert_agree(&t, expected, alone, 1e-5, 1);
+        void *expected = run_on(&t, "ref", 1), *single_thread = run_on(&t, "cpu:0", 1);
+        assert_true(expected && single_thread);
+        assert_agree(&t, expected, single_thread, 1e-5, 1);
         for (int threads = 2; threads <= 16; threads = 2 * threads + 1) {
-            void *shared = run_on(&t, "cpu:0", threads);
-            assert_non_null(shared);
-            assert_memory_equal(shared, alone, tu_type_bytes(tu_value_type(t.result)));
-            free(shared);
+            void *multi_thread = run_on(&t, "cpu:0", threads);
+            assert_non_null(multi_thread);
+            assert_memory_equal(multi_thread, single_thread, tu_type_bytes(tu_value_type(t.result)));
+            free(multi_thread);
         }
         free(expected);
-        free(alone);
-        end(&t);
+        free(single_thread);
+        free_trial(&t);
     }
 }
 
@@ -186,8 +188,8 @@ static void pooling_agrees_for_any_number_of_channels(void **state) {
     trial t;
     for (int kind = 0; kind < 4; kind++)
         for (size_t c = 0; c < sizeof channel_counts / sizeof *channel_counts; c++) FOR_BOTH_TYPES(&t) {
-                t.result = pool_of(input(&t, TU_SHAPE(9, 13, 14, channel_counts[c])), kind);
-                check(&t);
+                t.result = pool_of(add_default_input(&t, TU_SHAPE(9, 13, 14, channel_counts[c])), kind);
+                compare_with_reference(&t);
             }
 }
 
@@ -196,21 +198,21 @@ static void gradients_of_pooling_agree_with_ties(void **state) {
     trial t;
     for (int kind = 0; kind < 4; kind++)
         for (size_t c = 0; c < sizeof channel_counts / sizeof *channel_counts; c++) FOR_BOTH_TYPES(&t) {
-                tu_value x = input(&t, TU_SHAPE(9, 13, 14, channel_counts[c]));
+                tu_value x = add_default_input(&t, TU_SHAPE(9, 13, 14, channel_counts[c]));
                 t.result = gradient(&t, pool_of(x, kind), x);
-                check(&t);
+                compare_with_reference(&t);
             }
 }
 
-static void a_nan_wins_its_windows(void **state) {
+static void a_nan_is_the_maximum_of_its_windows(void **state) {
     (void)state;
     trial t;
     for (int backward = 0; backward < 2; backward++) FOR_BOTH_TYPES(&t) {
-            tu_value x = input(&t, TU_SHAPE(3, 12, 12, 20));
+            tu_value x = add_default_input(&t, TU_SHAPE(3, 12, 12, 20));
             for (int i = 0; i < 3 * 12 * 12 * 20; i += 97) t.numbers[0][i] = NAN;
             tu_value y = tu_max_pool(x, .window = {3, 3}, .stride = {2, 2});
             t.result = backward ? gradient(&t, y, x) : y;
-            check(&t);
+            compare_with_reference(&t);
         }
 }
 
@@ -223,24 +225,24 @@ static void lrn_agrees_for_every_exponent_and_radius(void **state) {
     trial t;
     for (int e = 0; e < 4; e++)
         for (int r = 0; r < 3; r++) FOR_BOTH_TYPES(&t) {
-                tu_value x = input(&t, TU_SHAPE(2000, r == 1 ? 64 : 21));
+                tu_value x = add_default_input(&t, TU_SHAPE(2000, r == 1 ? 64 : 21));
                 tu_value y = tu_lrn(x, .radius = radii[r], .bias = 1, .alpha = 0.05, .beta = exponents[e]);
                 t.result = tu_concat((tu_value[]){y, gradient(&t, y, x)}, 2, 0);
-                check(&t);
+                compare_with_reference(&t);
             }
 }
 
-static void batch_norm_joins_the_statistics_of_ranges(void **state) {
+static void batch_norm_merges_the_statistics_of_threads(void **state) {
     (void)state;
     trial t;
-    for (int part = 0; part < 3; part++) FOR_BOTH_TYPES(&t) {
-            tu_value x = input(&t, TU_SHAPE(50, 9, 9, 21));
-            /* far from zero, with a spread that f32 sums of squares would lose */
+    for (int output = 0; output < 3; output++) FOR_BOTH_TYPES(&t) {
+            tu_value x = add_default_input(&t, TU_SHAPE(50, 9, 9, 21));
+            /* a large mean, with a variance that a sum of squares in f32 would lose */
             for (int i = 0; i < 50 * 81 * 21; i++) t.numbers[0][i] += t.dtype == TU_F32 ? 1000 : 8;
-            tu_value gamma = input_of(&t, TU_F32, TU_SHAPE(21), 1, 2),
-                     beta = input_of(&t, TU_F32, TU_SHAPE(21), -1, 1);
-            t.result = tu_output_of(tu_batch_normalize(x, gamma, beta), (uint32_t)part);
-            check(&t);
+            tu_value gamma = add_input(&t, TU_F32, TU_SHAPE(21), 1, 2),
+                     beta = add_input(&t, TU_F32, TU_SHAPE(21), -1, 1);
+            t.result = tu_output_of(tu_batch_normalize(x, gamma, beta), (uint32_t)output);
+            compare_with_reference(&t);
         }
 }
 
@@ -248,14 +250,14 @@ static void gradients_of_batch_norm_agree(void **state) {
     (void)state;
     trial t;
     for (int wrt = 0; wrt < 3; wrt++) FOR_BOTH_TYPES(&t) {
-            tu_value x = input(&t, TU_SHAPE(50, 9, 9, 21));
-            tu_value gamma = input_of(&t, TU_F32, TU_SHAPE(21), 1, 2),
-                     beta = input_of(&t, TU_F32, TU_SHAPE(21), -1, 1);
+            tu_value x = add_default_input(&t, TU_SHAPE(50, 9, 9, 21));
+            tu_value gamma = add_input(&t, TU_F32, TU_SHAPE(21), 1, 2),
+                     beta = add_input(&t, TU_F32, TU_SHAPE(21), -1, 1);
             t.result = gradient(&t, tu_batch_normalize(x, gamma, beta),
                                 wrt == 0   ? x
                                 : wrt == 1 ? gamma
                                            : beta);
-            check(&t);
+            compare_with_reference(&t);
         }
 }
 
@@ -263,12 +265,12 @@ static void layer_norm_and_its_gradients_agree(void **state) {
     (void)state;
     trial t;
     for (int wrt = 0; wrt < 4; wrt++) FOR_BOTH_TYPES(&t) {
-            tu_value x = input(&t, TU_SHAPE(700, 75));
-            tu_value gamma = input_of(&t, TU_F32, TU_SHAPE(75), 1, 2),
-                     beta = input_of(&t, TU_F32, TU_SHAPE(75), -1, 1);
+            tu_value x = add_default_input(&t, TU_SHAPE(700, 75));
+            tu_value gamma = add_input(&t, TU_F32, TU_SHAPE(75), 1, 2),
+                     beta = add_input(&t, TU_F32, TU_SHAPE(75), -1, 1);
             tu_value y = tu_layer_normalize(x, gamma, beta);
             t.result = wrt == 3 ? y : gradient(&t, y, wrt == 0 ? x : wrt == 1 ? gamma : beta);
-            check(&t);
+            compare_with_reference(&t);
         }
 }
 
@@ -278,19 +280,19 @@ static void softmax_and_losses_agree_on_many_rows(void **state) {
     (void)state;
     trial t;
     for (int kind = 0; kind < 4; kind++) FOR_BOTH_TYPES(&t) {
-            tu_value x = input(&t, TU_SHAPE(3000, 37));
+            tu_value x = add_default_input(&t, TU_SHAPE(3000, 37));
             t.numbers[0][5] = -INFINITY;
             if (kind == 0) t.result = tu_softmax(x, -1);
             if (kind == 1) t.result = tu_log_softmax(x, -1);
             if (kind == 2)
                 t.result =
-                    tu_cross_entropy(x, input_of(&t, TU_I64, TU_SHAPE(3000), -1, 39), .smoothing = 0.1);
-            if (kind == 3) t.result = tu_cross_entropy(x, input_of(&t, t.dtype, TU_SHAPE(3000, 37), 0, 1));
-            check(&t);
+                    tu_cross_entropy(x, add_input(&t, TU_I64, TU_SHAPE(3000), -1, 39), .smoothing = 0.1);
+            if (kind == 3) t.result = tu_cross_entropy(x, add_input(&t, t.dtype, TU_SHAPE(3000, 37), 0, 1));
+            compare_with_reference(&t);
         }
 }
 
-static tu_value fold(tu_value x, int kind, tu_axes axes) {
+static tu_value reduce(tu_value x, int kind, tu_axes axes) {
     const tu_reduce_options options = {.struct_size = sizeof options, .axes = axes};
     return kind == 0   ? tu_sum_with(x, &options)
            : kind == 1 ? tu_mean_with(x, &options)
@@ -298,57 +300,57 @@ static tu_value fold(tu_value x, int kind, tu_axes axes) {
                        : tu_min_with(x, &options);
 }
 
-static void reductions_agree_however_they_are_cut(void **state) {
+static void reductions_agree_for_all_divisions_of_the_work(void **state) {
     (void)state;
     static const tu_axes sets[] = {TU_AXES(0, 1, 2, 3), TU_AXES(0, 1, 2), TU_AXES(1, 2), TU_AXES(3),
                                    TU_AXES(0)};
     trial t;
     for (int kind = 0; kind < 4; kind++)
         for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) FOR_BOTH_TYPES(&t) {
-                tu_value x = input(&t, TU_SHAPE(40, 20, 5, 19));
-                t.result = fold(x, kind, sets[s]);
-                check(&t);
+                tu_value x = add_default_input(&t, TU_SHAPE(40, 20, 5, 19));
+                t.result = reduce(x, kind, sets[s]);
+                compare_with_reference(&t);
             }
 }
 
-static void a_nan_is_every_extreme_and_its_place(void **state) {
+static void argmax_and_extremes_return_nan(void **state) {
     (void)state;
     static const int64_t widths[] = {1, 10, 32, 33, 45};
     trial t;
     for (int w = 0; w < 5; w++)
         for (int kind = 0; kind < 4; kind++) FOR_BOTH_TYPES(&t) {
-                tu_value x = input(&t, TU_SHAPE(50, widths[w]));
+                tu_value x = add_default_input(&t, TU_SHAPE(50, widths[w]));
                 for (int64_t i = 0; i < 50 * widths[w]; i += 7) t.numbers[0][i] = NAN;
                 t.result = kind == 0   ? tu_max(x, .axes = TU_AXES(1))
                            : kind == 1 ? tu_min(x, .axes = TU_AXES(0))
                            : kind == 2 ? tu_argmax(x, 1)
                                        : tu_argmin(x, 1);
-                check(&t);
+                compare_with_reference(&t);
             }
 }
 
-/* ---- Indexing and draws ---- */
+/* ---- Indexing and random numbers ---- */
 
-static void repeated_indices_add_up_whoever_owns_them(void **state) {
+static void repeated_indices_are_added_in_order(void **state) {
     (void)state;
     static const int64_t widths[] = {1, 5, 300};
     trial t;
     for (int w = 0; w < 3; w++) {
-        begin(&t, TU_F32);
-        tu_value table = input(&t, TU_SHAPE(70, widths[w])),
-                 indices = input_of(&t, TU_I32, TU_SHAPE(5000), -3, 73);
-        t.result = tu_scatter_add(table, indices, input(&t, TU_SHAPE(5000, widths[w])), 0);
-        check(&t);
+        start_trial(&t, TU_F32);
+        tu_value table = add_default_input(&t, TU_SHAPE(70, widths[w])),
+                 indices = add_input(&t, TU_I32, TU_SHAPE(5000), -3, 73);
+        t.result = tu_scatter_add(table, indices, add_default_input(&t, TU_SHAPE(5000, widths[w])), 0);
+        compare_with_reference(&t);
     }
 }
 
-static void draws_are_the_definition_s_bit_for_bit(void **state) {
+static void random_numbers_are_bit_identical_to_the_reference(void **state) {
     (void)state;
     static const tu_dtype types[] = {TU_F32, TU_BF16, TU_F16, TU_F64};
     trial t;
     for (int kind = 0; kind < 3; kind++)
         for (int type = 0; type < 4; type++) {
-            begin(&t, types[type]);
+            start_trial(&t, types[type]);
             tu_shape shape = TU_SHAPE(5, 3001);
             t.result = kind == 0   ? tu_random_uniform(t.graph, t.dtype, shape, -0.1, 0.7, .per_sample = true)
                        : kind == 1 ? tu_random_bernoulli(t.graph, t.dtype, shape, 0.3)
@@ -359,7 +361,7 @@ static void draws_are_the_definition_s_bit_for_bit(void **state) {
             assert_memory_equal(expected, got, bytes);
             free(expected);
             free(got);
-            end(&t);
+            free_trial(&t);
         }
 }
 
@@ -369,20 +371,20 @@ static void large_systems_agree(void **state) {
     (void)state;
     trial t;
     for (int kind = 0; kind < 2; kind++) {
-        begin(&t, TU_F32);
-        tu_value a = input(&t, TU_SHAPE(5, 70, 70));
+        start_trial(&t, TU_F32);
+        tu_value a = add_default_input(&t, TU_SHAPE(5, 70, 70));
         for (int i = 0; i < 5 * 70; i++) t.numbers[0][i / 70 * 4900 + i % 70 * 71] += 90;
-        t.result = kind ? tu_inverse(a) : tu_solve(a, input(&t, TU_SHAPE(5, 70, 9)));
-        check(&t);
+        t.result = kind ? tu_inverse(a) : tu_solve(a, add_default_input(&t, TU_SHAPE(5, 70, 9)));
+        compare_with_reference(&t);
     }
 }
 
-static void a_singular_matrix_is_named_as_the_reference_names_it(void **state) {
+static void singular_matrices_are_reported_like_on_the_reference(void **state) {
     (void)state;
     trial t;
     for (int kind = 0; kind < 4; kind++) {
-        begin(&t, TU_F64);
-        tu_value a = input(&t, TU_SHAPE(3, 2, 2)), b = input(&t, TU_SHAPE(3, 2, 1));
+        start_trial(&t, TU_F64);
+        tu_value a = add_default_input(&t, TU_SHAPE(3, 2, 2)), b = add_default_input(&t, TU_SHAPE(3, 2, 1));
         const double usable[] = {4, 1, 1, 3}, not_usable[] = {1, 2, 2, kind == 3 ? 0 : 4};
         for (int i = 0; i < 12; i++) t.numbers[0][i] = i < 4 ? usable[i] : not_usable[i % 4];
         tu_scope(t.graph, "layer") t.result = kind == 0   ? tu_inverse(a)
@@ -393,27 +395,27 @@ static void a_singular_matrix_is_named_as_the_reference_names_it(void **state) {
         const char *words = kind == 2 ? "matrix 1 of the batch is not positive definite (pivot 1 is 0)"
                                       : "matrix 1 of the batch is singular (pivot 1 is 0)";
         if (!strstr(tu_message(), words) || !strstr(tu_message(), "'layer/")) fail_msg("%s", tu_message());
-        end(&t);
+        free_trial(&t);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_have_the_same_bits_at_every_width),
+        cmocka_unit_test(products_have_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(pooling_agrees_for_any_number_of_channels),
         cmocka_unit_test(gradients_of_pooling_agree_with_ties),
-        cmocka_unit_test(a_nan_wins_its_windows),
+        cmocka_unit_test(a_nan_is_the_maximum_of_its_windows),
         cmocka_unit_test(lrn_agrees_for_every_exponent_and_radius),
-        cmocka_unit_test(batch_norm_joins_the_statistics_of_ranges),
+        cmocka_unit_test(batch_norm_merges_the_statistics_of_threads),
         cmocka_unit_test(gradients_of_batch_norm_agree),
         cmocka_unit_test(layer_norm_and_its_gradients_agree),
         cmocka_unit_test(softmax_and_losses_agree_on_many_rows),
-        cmocka_unit_test(reductions_agree_however_they_are_cut),
-        cmocka_unit_test(a_nan_is_every_extreme_and_its_place),
-        cmocka_unit_test(repeated_indices_add_up_whoever_owns_them),
-        cmocka_unit_test(draws_are_the_definition_s_bit_for_bit),
+        cmocka_unit_test(reductions_agree_for_all_divisions_of_the_work),
+        cmocka_unit_test(argmax_and_extremes_return_nan),
+        cmocka_unit_test(repeated_indices_are_added_in_order),
+        cmocka_unit_test(random_numbers_are_bit_identical_to_the_reference),
         cmocka_unit_test(large_systems_agree),
-        cmocka_unit_test(a_singular_matrix_is_named_as_the_reference_names_it),
+        cmocka_unit_test(singular_matrices_are_reported_like_on_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The CPU device's own elementary functions against libm in f64: errors in units of the last place over the whole
- * range of f32, for every instruction set this machine has, and the cases at its ends. */
+/* The CPU device's elementary functions compared with libm in f64: errors in units in the last place over the whole
+ * range of f32, for every instruction set of this machine, and special values. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef struct function {
     tu__opcode op;
     double (*exact)(double x);
     double limit;     /* units in the last place */
-    double low, high; /* where it is promised */
+    double low, high; /* the range in which the limit applies */
 } function;
 
 static const function functions[] = {
@@ -30,18 +30,18 @@ static const function functions[] = {
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions, N = 4096 };
 
-/* The distance of the two as multiples of the distance between neighbours at the exact value. */
-static double error_in_units(float have, double exact) {
+/* Returns the error in units of the distance between adjacent f32 numbers at the exact value. */
+static double error_in_units(float actual, double exact) {
     float nearest = (float)exact;
-    if (have == nearest || (have != have && exact != exact)) return 0;
-    if (isinf(nearest) || !isfinite(have) || exact != exact) {
-        /* on either side of the largest number, one step apart */
-        return isinf(nearest) && fabsf(have) == 0x1.fffffep127f && (have > 0) == (nearest > 0) ? 1 : 1e9;
+    if (actual == nearest || (actual != actual && exact != exact)) return 0;
+    if (isinf(nearest) || !isfinite(actual) || exact != exact) {
+        /* infinity and the largest finite number are one unit apart */
+        return isinf(nearest) && fabsf(actual) == 0x1.fffffep127f && (actual > 0) == (nearest > 0) ? 1 : 1e9;
     }
     double size = fabs(exact) < 0x1p-126 ? 0x1p-126 : fabs(exact);
     int exponent;
     frexp(size, &exponent);
-    return fabs((double)have - exact) / ldexp(1, exponent - 24);
+    return fabs((double)actual - exact) / ldexp(1, exponent - 24);
 }
 
 static float float_of(uint32_t bits) {
@@ -63,8 +63,7 @@ static void check_function(const cpu_loops *loops, const function *f) {
     float worst_x = 0;
     uint32_t bits = 0;
     for (int round = 0; round < 1024; round++) {
-        for (int i = 0; i < N; i++, bits += 1021)
-            x[i] = float_of(bits); /* 2^32 / 1021 of all floats, evenly spread */
+        for (int i = 0; i < N; i++, bits += 1021) x[i] = float_of(bits); /* every 1021st f32 number */
         loops->pointwise[f->op](N, x, x, x, 0, 0, y);
         for (int i = 0; i < N; i++) {
             if (x[i] < f->low || x[i] > f->high) continue;
@@ -85,7 +84,7 @@ static void check_isa(const char *isa) {
     for (int i = 0; loops && i < FUNCTIONS; i++) check_function(loops, &functions[i]);
 }
 
-static void functions_are_exact_to_a_few_units(void **state) {
+static void functions_are_accurate_to_a_few_units(void **state) {
     (void)state;
     check_isa("baseline");
     check_isa("avx2");
@@ -101,7 +100,7 @@ static void check_power(const cpu_loops *loops, float x, float y) {
                  loops->isa);
 }
 
-static void powers_are_exact_to_two_units(void **state) {
+static void powers_are_accurate_to_two_units(void **state) {
     (void)state;
     static const float special[] = {0,        -0.0f,     1,         -1,       2,        -2,
                                     0.5f,     -0.5f,     3,         -3,       1e30f,    -1e30f,
@@ -121,7 +120,8 @@ static void powers_are_exact_to_two_units(void **state) {
     }
 }
 
-/* The same values as src/base/number.h, in both directions, for every f16 and bf16 and a spread of f32. */
+/* Compares conversions with src/base/number.h, in both directions, for every f16 and bf16 and every 1021st f32
+ * number. */
 static void check_conversion(const cpu_loops *loops, tu_dtype dtype) {
     static float x[N], y[N];
     static uint16_t stored[N];
@@ -129,8 +129,8 @@ static void check_conversion(const cpu_loops *loops, tu_dtype dtype) {
         for (int i = 0; i < N; i++) stored[i] = (uint16_t)(first + (uint32_t)i);
         loops->convert->load[dtype](N, stored, y);
         for (int i = 0; i < N; i++) {
-            double want = tu__load(dtype, stored, i);
-            assert_true((double)y[i] == want || (y[i] != y[i] && want != want));
+            double expected = tu__load(dtype, stored, i);
+            assert_true((double)y[i] == expected || (y[i] != y[i] && expected != expected));
         }
     }
     uint32_t bits = 0;
@@ -140,14 +140,14 @@ static void check_conversion(const cpu_loops *loops, tu_dtype dtype) {
         memcpy(y, x, sizeof y);
         loops->convert->round[dtype](N, y);
         for (int i = 0; i < N; i++) {
-            double want = tu__round_to(dtype, (double)x[i]), have = tu__load(dtype, stored, i);
-            assert_true(want == have || (want != want && have != have));
-            assert_true(want == (double)y[i] || (want != want && y[i] != y[i]));
+            double expected = tu__round_to(dtype, (double)x[i]), actual = tu__load(dtype, stored, i);
+            assert_true(expected == actual || (expected != expected && actual != actual));
+            assert_true(expected == (double)y[i] || (expected != expected && y[i] != y[i]));
         }
     }
 }
 
-static void conversions_round_as_the_reference_does(void **state) {
+static void conversions_round_like_the_reference_device(void **state) {
     (void)state;
     static const char *const isas[] = {"baseline", "avx2", "avx512"};
     for (int i = 0; i < 3; i++) {
@@ -160,9 +160,9 @@ static void conversions_round_as_the_reference_does(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_are_exact_to_a_few_units),
-        cmocka_unit_test(powers_are_exact_to_two_units),
-        cmocka_unit_test(conversions_round_as_the_reference_does),
+        cmocka_unit_test(functions_are_accurate_to_a_few_units),
+        cmocka_unit_test(powers_are_accurate_to_two_units),
+        cmocka_unit_test(conversions_round_like_the_reference_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Data files: what is written comes back; what was damaged is refused; a failed write leaves nothing. */
+/* Data files: a written file is read back, a damaged one fails to open, a failed write leaves nothing. */
 #include "test.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static tu_status write_pets(const char *path, int images, const char *digest) {
     return status;
 }
 
-static void what_is_written_comes_back(void **state) {
+static void a_written_file_is_read_back(void **state) {
     (void)state;
     assert_int_equal(write_pets(in_folder("pets.tutti"), TRAIN + TEST, NULL), TU_OK);
     tu_dataset *set = NULL;
@@ -73,8 +73,8 @@ static void what_is_written_comes_back(void **state) {
     tu_dataset_free(set);
 }
 
-/* By hand: a channel with the values 0 and 255 in equal parts. */
-static void means_are_those_of_the_training_images(void **state) {
+/* Known values: a channel with equal numbers of 0 and 255. */
+static void means_are_computed_from_the_training_images(void **state) {
     (void)state;
     tu_dataset_info info = description(TU_U8);
     info.count[TU_TRAIN] = 2;
@@ -98,7 +98,7 @@ static void means_are_those_of_the_training_images(void **state) {
     tu_dataset_free(set);
 }
 
-static void wrong_labels_counts_and_digests_leave_no_file(void **state) {
+static void invalid_labels_counts_and_digests_leave_no_file(void **state) {
     (void)state;
     char path[256];
     snprintf(path, sizeof path, "%s", in_folder("none.tutti"));
@@ -116,9 +116,9 @@ static void wrong_labels_counts_and_digests_leave_no_file(void **state) {
     assert_int_equal(count_entries("."), before);
 }
 
-/* Every byte of the file is flipped in turn: the file is refused, or opens and differs only in pixels, which verifying
- * finds. Padding is nobody's. */
-static void a_changed_byte_is_refused_or_found(void **state) {
+/* Flips every byte in turn: the file fails to open, or only pixels or labels differ, which tu_dataset_verify detects.
+ * Padding is not covered. */
+static void a_changed_byte_is_detected(void **state) {
     (void)state;
     assert_int_equal(write_pets(in_folder("whole.tutti"), TRAIN + TEST, NULL), TU_OK);
     size_t size;
@@ -142,7 +142,7 @@ static void a_changed_byte_is_refused_or_found(void **state) {
     free(bytes);
 }
 
-static void a_truncated_file_is_refused(void **state) {
+static void a_truncated_file_fails(void **state) {
     (void)state;
     assert_int_equal(write_pets(in_folder("long.tutti"), TRAIN + TEST, NULL), TU_OK);
     size_t size;
@@ -155,7 +155,7 @@ static void a_truncated_file_is_refused(void **state) {
     free(bytes);
 }
 
-/* ---- A disk that fails ----------------------------------------------------------------------------------------- */
+/* ---- A disk that fails ---- */
 
 static int calls_left;
 
@@ -227,11 +227,11 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_comes_back),
-        cmocka_unit_test(means_are_those_of_the_training_images),
-        cmocka_unit_test(wrong_labels_counts_and_digests_leave_no_file),
-        cmocka_unit_test(a_changed_byte_is_refused_or_found),
-        cmocka_unit_test(a_truncated_file_is_refused),
+        cmocka_unit_test(a_written_file_is_read_back),
+        cmocka_unit_test(means_are_computed_from_the_training_images),
+        cmocka_unit_test(invalid_labels_counts_and_digests_leave_no_file),
+        cmocka_unit_test(a_changed_byte_is_detected),
+        cmocka_unit_test(a_truncated_file_fails),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(every_allocation_may_fail),
     };

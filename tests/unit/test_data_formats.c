@@ -1,4 +1,4 @@
-/* The forms that sets come in: IDX, CIFAR's records, .npy, tar, gzip. What is whole is read, what is not is refused. */
+/* File formats of data sets: IDX, CIFAR's records, .npy, tar, gzip. Valid files are read, others fail. */
 #include "test.h"
 
 #include <math.h>
@@ -13,12 +13,12 @@
 #include "data/tar.h"
 #include "data_folder.h"
 
-/* ---- IDX -------------------------------------------------------------------------------------------------------- */
+/* ---- IDX ---- */
 
 static const unsigned char idx_bytes[] = {0, 0, 8, 3, 0, 0,  0,  2,  0,  0,  0,
                                           1, 0, 0, 0, 3, 10, 11, 12, 20, 21, 22};
 
-static void idx_tells_its_dimensions(void **state) {
+static void idx_dimensions_are_parsed(void **state) {
     (void)state;
     tu__idx idx;
     assert_int_equal(tu__idx_parse("t", idx_bytes, sizeof idx_bytes, 3, &idx), TU_OK);
@@ -28,7 +28,7 @@ static void idx_tells_its_dimensions(void **state) {
     assert_int_equal(idx.elements[3], 20);
 }
 
-static void broken_idx_is_refused(void **state) {
+static void invalid_idx_fails(void **state) {
     (void)state;
     tu__idx idx;
     for (size_t size = 0; size < sizeof idx_bytes; size++)
@@ -40,49 +40,49 @@ static void broken_idx_is_refused(void **state) {
     memcpy(floats, idx_bytes, sizeof floats);
     floats[2] = 0x0d;
     assert_int_equal(tu__idx_parse("t", floats, sizeof floats, 3, &idx), TU_CORRUPT);
-    /* Sizes whose product is beyond all memory. */
-    static const unsigned char vast[] = {0,   0,   8,   3,   255, 255, 255, 255,
-                                         255, 255, 255, 255, 255, 255, 255, 255};
-    assert_int_equal(tu__idx_parse("t", vast, sizeof vast, 3, &idx), TU_CORRUPT);
+    /* Sizes whose product overflows. */
+    static const unsigned char overflowing[] = {0,   0,   8,   3,   255, 255, 255, 255,
+                                                255, 255, 255, 255, 255, 255, 255, 255};
+    assert_int_equal(tu__idx_parse("t", overflowing, sizeof overflowing, 3, &idx), TU_CORRUPT);
 }
 
-/* ---- CIFAR ------------------------------------------------------------------------------------------------------ */
+/* ---- CIFAR ---- */
 
-typedef struct taken {
+typedef struct last_image {
     int count;
     int32_t label;
     uint8_t first[6];
-} taken;
+} last_image;
 
-static tu_status take(void *context, const uint8_t *image, int32_t label) {
-    taken *t = context;
+static tu_status store_image(void *context, const uint8_t *image, int32_t label) {
+    last_image *t = context;
     t->count++;
     t->label = label;
     memcpy(t->first, image, sizeof t->first);
     return TU_OK;
 }
 
-static void planes_become_pixels(void **state) {
+static void cifar_planes_are_interleaved(void **state) {
     (void)state;
-    static uint8_t record[TU__CIFAR_RECORD];
+    static uint8_t record[TU__CIFAR_RECORD_BYTES];
     record[0] = 7;
     for (int c = 0; c < 3; c++)
         for (int i = 0; i < 2; i++) record[1 + c * TU__CIFAR_PIXELS + i] = (uint8_t)(10 * (i + 1) + c);
-    taken t = {0};
-    assert_int_equal(tu__cifar_parse("t", record, sizeof record, take, &t), TU_OK);
+    last_image t = {0};
+    assert_int_equal(tu__cifar_parse("t", record, sizeof record, store_image, &t), TU_OK);
     assert_int_equal(t.count, 1);
     assert_int_equal(t.label, 7);
     assert_memory_equal(t.first, ((uint8_t[]){10, 11, 12, 20, 21, 22}), 6);
-    assert_int_equal(tu__cifar_parse("t", record, sizeof record - 1, take, &t), TU_CORRUPT);
-    assert_int_equal(tu__cifar_parse("t", record, 0, take, &t), TU_CORRUPT);
+    assert_int_equal(tu__cifar_parse("t", record, sizeof record - 1, store_image, &t), TU_CORRUPT);
+    assert_int_equal(tu__cifar_parse("t", record, 0, store_image, &t), TU_CORRUPT);
     record[0] = 10;
-    assert_int_equal(tu__cifar_parse("t", record, sizeof record, take, &t), TU_CORRUPT);
+    assert_int_equal(tu__cifar_parse("t", record, sizeof record, store_image, &t), TU_CORRUPT);
     assert_string_equal(tu_message(), "'t': image 0 has label 10: expected 0 to 9");
 }
 
-/* ---- .npy ------------------------------------------------------------------------------------------------------- */
+/* ---- .npy ---- */
 
-/* A .npy file of this version, dictionary and data. */
+/* Builds a .npy file with this version, dictionary and data. */
 static size_t make_npy(unsigned char *out, int version, const char *dictionary, const void *data,
                        size_t size) {
     size_t length = strlen(dictionary), field = version == 1 ? 2 : 4, at = 8;
@@ -95,7 +95,7 @@ static size_t make_npy(unsigned char *out, int version, const char *dictionary, 
     return at + length + size;
 }
 
-static void npy_of_every_version_and_type_is_read(void **state) {
+static void npy_files_of_every_version_and_type_are_read(void **state) {
     (void)state;
     static const struct {
         const char *type;
@@ -126,7 +126,7 @@ static void npy_of_every_version_and_type_is_read(void **state) {
     }
 }
 
-static void npy_that_cannot_be_used_is_refused(void **state) {
+static void unsupported_npy_files_fail(void **state) {
     (void)state;
     static const struct {
         const char *dictionary;
@@ -145,7 +145,7 @@ static void npy_that_cannot_be_used_is_refused(void **state) {
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", TU_CORRUPT, NULL},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", TU_CORRUPT, NULL},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", TU_CORRUPT,
-         "'t' is truncated or damaged: it has 8 bytes of elements, and its shape tells of 3 elements of 4 bytes"},
+         "'t' is truncated or damaged: it has 8 bytes of elements, but its shape needs 3 elements of 4 bytes"},
         {"", TU_CORRUPT, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -162,7 +162,7 @@ static void npy_that_cannot_be_used_is_refused(void **state) {
     for (size_t kept = 0; kept < size; kept++) assert_true(tu__npy_parse("t", whole, kept, &npy) != TU_OK);
 }
 
-/* ---- tar and gzip ----------------------------------------------------------------------------------------------- */
+/* ---- tar and gzip ---- */
 
 static size_t add_member(unsigned char *archive, size_t at, const char *name, const char *text) {
     unsigned char *header = archive + at;
@@ -180,9 +180,9 @@ static size_t add_member(unsigned char *archive, size_t at, const char *name, co
     return at + 512 + (length + 511) / 512 * 512;
 }
 
-static const char *const wanted[] = {"a.txt", "b.txt", NULL};
+static const char *const names[] = {"a.txt", "b.txt", NULL};
 
-static void only_expected_names_leave_an_archive(void **state) {
+static void only_expected_names_are_extracted(void **state) {
     (void)state;
     static unsigned char archive[8192];
     size_t size = add_member(archive, 0, "set/a.txt", "first");
@@ -191,7 +191,7 @@ static void only_expected_names_leave_an_archive(void **state) {
     memset(archive + size, 0, 1024);
     write_file("t.tar", archive, size + 1024);
     make_folder("out");
-    assert_int_equal(tu__tar_extract(in_folder("t.tar"), in_folder("out"), wanted, NULL), TU_OK);
+    assert_int_equal(tu__tar_extract(in_folder("t.tar"), in_folder("out"), names, NULL), TU_OK);
     assert_int_equal(count_entries("out"), 2);
     size_t length;
     char *text = (char *)read_file("out/b.txt", &length);
@@ -200,24 +200,24 @@ static void only_expected_names_leave_an_archive(void **state) {
     free(text);
 }
 
-static void broken_archives_are_refused(void **state) {
+static void invalid_archives_fail(void **state) {
     (void)state;
     static unsigned char archive[8192];
     size_t size = add_member(archive, 0, "a.txt", "first");
     memset(archive + size, 0, 1024);
     make_folder("bad");
     write_file("one.tar", archive, size + 1024);
-    assert_int_equal(tu__tar_extract(in_folder("one.tar"), in_folder("bad"), wanted, NULL), TU_NOT_FOUND);
-    assert_non_null(strstr(tu_message(), "there is no 'b.txt' in "));
+    assert_int_equal(tu__tar_extract(in_folder("one.tar"), in_folder("bad"), names, NULL), TU_NOT_FOUND);
+    assert_non_null(strstr(tu_message(), "'b.txt' is not in "));
     write_file("cut.tar", archive, 700);
-    assert_int_equal(tu__tar_extract(in_folder("cut.tar"), in_folder("bad"), wanted, NULL), TU_CORRUPT);
+    assert_int_equal(tu__tar_extract(in_folder("cut.tar"), in_folder("bad"), names, NULL), TU_CORRUPT);
     write_file("head.tar", archive, 100);
-    assert_int_equal(tu__tar_extract(in_folder("head.tar"), in_folder("bad"), wanted, NULL), TU_CORRUPT);
+    assert_int_equal(tu__tar_extract(in_folder("head.tar"), in_folder("bad"), names, NULL), TU_CORRUPT);
     archive[0] ^= 1;
     write_file("sum.tar", archive, size + 1024);
-    assert_int_equal(tu__tar_extract(in_folder("sum.tar"), in_folder("bad"), wanted, NULL), TU_CORRUPT);
-    assert_non_null(strstr(tu_message(), "a header does not agree with its checksum"));
-    assert_int_equal(tu__tar_extract(in_folder("none.tar"), in_folder("bad"), wanted, NULL), TU_NOT_FOUND);
+    assert_int_equal(tu__tar_extract(in_folder("sum.tar"), in_folder("bad"), names, NULL), TU_CORRUPT);
+    assert_non_null(strstr(tu_message(), "a header has a wrong checksum"));
+    assert_int_equal(tu__tar_extract(in_folder("none.tar"), in_folder("bad"), names, NULL), TU_NOT_FOUND);
 }
 
 /* printf 'compressed' | gzip -n */
@@ -225,7 +225,7 @@ static const unsigned char gzipped[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00
                                         0x4b, 0xce, 0xcf, 0x2d, 0x28, 0x4a, 0x2d, 0x2e, 0x4e, 0x4d,
                                         0x01, 0x00, 0x1e, 0x4b, 0x56, 0x97, 0x0a, 0x00, 0x00, 0x00};
 
-static void compressed_files_read_as_what_they_hold(void **state) {
+static void compressed_files_are_decompressed(void **state) {
     (void)state;
     unsigned char *bytes;
     size_t size;
@@ -235,7 +235,7 @@ static void compressed_files_read_as_what_they_hold(void **state) {
     tu__free(bytes);
     write_file("whole.gz", gzipped, sizeof gzipped);
     tu_status status = tu__inflate_file(in_folder("whole.gz"), 100, &bytes, &size);
-    if (status == TU_UNSUPPORTED) skip(); /* a build without zlib says so */
+    if (status == TU_UNSUPPORTED) skip(); /* this build has no zlib */
     assert_int_equal(status, TU_OK);
     assert_int_equal(size, 10);
     assert_memory_equal(bytes, "compressed", 10);
@@ -248,14 +248,14 @@ static void compressed_files_read_as_what_they_hold(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(idx_tells_its_dimensions),
-        cmocka_unit_test(broken_idx_is_refused),
-        cmocka_unit_test(planes_become_pixels),
-        cmocka_unit_test(npy_of_every_version_and_type_is_read),
-        cmocka_unit_test(npy_that_cannot_be_used_is_refused),
-        cmocka_unit_test(only_expected_names_leave_an_archive),
-        cmocka_unit_test(broken_archives_are_refused),
-        cmocka_unit_test(compressed_files_read_as_what_they_hold),
+        cmocka_unit_test(idx_dimensions_are_parsed),
+        cmocka_unit_test(invalid_idx_fails),
+        cmocka_unit_test(cifar_planes_are_interleaved),
+        cmocka_unit_test(npy_files_of_every_version_and_type_are_read),
+        cmocka_unit_test(unsupported_npy_files_fail),
+        cmocka_unit_test(only_expected_names_are_extracted),
+        cmocka_unit_test(invalid_archives_fail),
+        cmocka_unit_test(compressed_files_are_decompressed),
     };
     return cmocka_run_group_tests(tests, make_data_folder, remove_data_folder);
 }

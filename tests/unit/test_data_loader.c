@@ -1,4 +1,4 @@
-/* Loaders: the order of samples is a function of seed and epoch, and of nothing else. */
+/* Loaders: the order of samples depends only on seed and epoch. */
 #include "test.h"
 
 #include <stdatomic.h>
@@ -10,11 +10,12 @@
 #include "base/alloc.h"
 #include "data/permutation.h"
 
-/* ---- A set whose images tell their own index ------------------------------------------------------------------ */
+/* ---- A data set whose images contain their index ---- */
 
 enum { TRAIN = 103, TEST = 20, CLASSES = 7, FAULTY = 40 };
 
-static tu_status read_number(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+static tu_status read_numbered_image(void *context, tu_split split, int64_t index, void *image,
+                                     int32_t *label) {
     const atomic_bool *faulty = context;
     if (faulty && atomic_load(faulty) && split == TU_TRAIN && index == FAULTY)
         return tu_fail(TU_IO, "image %lld cannot be read today", (long long)index);
@@ -24,7 +25,7 @@ static tu_status read_number(void *context, tu_split split, int64_t index, void 
     return TU_OK;
 }
 
-static tu_dataset *numbers(atomic_bool *faulty) {
+static tu_dataset *numbered_images(atomic_bool *faulty) {
     tu_source source = {.struct_size = sizeof source,
                         .name = "numbers",
                         .count = {TRAIN, TEST},
@@ -34,7 +35,7 @@ static tu_dataset *numbers(atomic_bool *faulty) {
                         .dtype = TU_F32,
                         .classes = CLASSES,
                         .context = faulty,
-                        .read = read_number};
+                        .read = read_numbered_image};
     tu_dataset *set = NULL;
     assert_int_equal(tu_dataset_from(&source, &set), TU_OK);
     assert_non_null(set);
@@ -52,8 +53,9 @@ static void expect_batch(const tu_batch *batch, tu_split split) {
     }
 }
 
-/* The indices of the first `count` samples from ordinal `start` on. */
-static void walk(const tu_dataset *set, const tu_loader_options *options, int64_t count, int64_t *indices) {
+/* Reads the indices of `count` samples, starting at options->start. */
+static void read_indices(const tu_dataset *set, const tu_loader_options *options, int64_t count,
+                         int64_t *indices) {
     tu_loader *loader = NULL;
     assert_int_equal(tu_loader_new_with(set, &loader, options), TU_OK);
     for (int64_t done = 0; done < count;) {
@@ -66,9 +68,9 @@ static void walk(const tu_dataset *set, const tu_loader_options *options, int64_
     tu_loader_free(loader);
 }
 
-/* ---- The permutation ------------------------------------------------------------------------------------------ */
+/* ---- The permutation ---- */
 
-static void every_index_comes_once_an_epoch(void **state) {
+static void every_index_occurs_once_per_epoch(void **state) {
     (void)state;
     for (int64_t count = 1; count < 300; count++) {
         tu__permutation order = tu__permutation_of(7, 3, count);
@@ -82,16 +84,16 @@ static void every_index_comes_once_an_epoch(void **state) {
     }
 }
 
-/* Runs that were begun with an earlier version go on with the same samples. */
-static void the_order_never_changes(void **state) {
+/* Runs of earlier versions must continue with the same samples. */
+static void the_order_is_stable_across_versions(void **state) {
     (void)state;
     static const int64_t known[8] = {25723, 39826, 25390, 49721, 2385, 30917, 15707, 48600};
     tu__permutation order = tu__permutation_of(1, 0, 50000);
     for (int i = 0; i < 8; i++) assert_int_equal(tu__permute(&order, i), known[i]);
 }
 
-/* Each index lands at each place about as often: 2000 epochs over 10 places. */
-static void no_place_is_preferred(void **state) {
+/* Each index occurs at each position about equally often: 2000 epochs, 10 positions. */
+static void positions_are_uniformly_distributed(void **state) {
     (void)state;
     int hits[10][10] = {{0}};
     for (uint64_t epoch = 0; epoch < 2000; epoch++) {
@@ -99,38 +101,39 @@ static void no_place_is_preferred(void **state) {
         for (int64_t i = 0; i < 10; i++) hits[i][tu__permute(&order, i)]++;
     }
     for (int i = 0; i < 10; i++)
-        for (int j = 0; j < 10; j++) assert_in_range(hits[i][j], 140, 260); /* 200, and 4.5 deviations */
+        for (int j = 0; j < 10; j++)
+            assert_in_range(hits[i][j], 140, 260); /* 200 +- 4.5 standard deviations */
 }
 
-/* ---- The loader ----------------------------------------------------------------------------------------------- */
+/* ---- The loader ---- */
 
-static void any_number_of_threads_gives_the_same_samples(void **state) {
+static void samples_do_not_depend_on_the_number_of_threads(void **state) {
     (void)state;
-    tu_dataset *set = numbers(NULL);
+    tu_dataset *set = numbered_images(NULL);
     int64_t expected[5 * TRAIN], got[5 * TRAIN];
     tu_loader_options options = {
         .struct_size = sizeof options, .batch = 8, .seed = 11, .shuffle = true, .threads = -1};
-    walk(set, &options, 5 * TRAIN, expected);
+    read_indices(set, &options, 5 * TRAIN, expected);
     for (int threads = 1; threads <= 7; threads += 2) {
         for (int depth = 1; depth <= 9; depth += 4) {
             options.threads = threads;
             options.depth = depth;
-            walk(set, &options, 5 * TRAIN, got);
+            read_indices(set, &options, 5 * TRAIN, got);
             assert_memory_equal(got, expected, sizeof got);
         }
     }
     tu_dataset_free(set);
 }
 
-static void a_resumed_loader_goes_on_where_it_stopped(void **state) {
+static void a_loader_can_start_at_any_sample(void **state) {
     (void)state;
-    tu_dataset *set = numbers(NULL);
+    tu_dataset *set = numbered_images(NULL);
     int64_t whole[3 * TRAIN], rest[3 * TRAIN];
     tu_loader_options options = {.struct_size = sizeof options, .batch = 8, .seed = 2, .shuffle = true};
-    walk(set, &options, 3 * TRAIN, whole);
+    read_indices(set, &options, 3 * TRAIN, whole);
     for (int64_t start = 0; start < 3 * TRAIN; start += 31) {
         options.start = start;
-        walk(set, &options, 3 * TRAIN - start, rest);
+        read_indices(set, &options, 3 * TRAIN - start, rest);
         assert_memory_equal(rest, whole + start, (size_t)(3 * TRAIN - start) * sizeof *rest);
     }
     tu_dataset_free(set);
@@ -138,7 +141,7 @@ static void a_resumed_loader_goes_on_where_it_stopped(void **state) {
 
 static void the_last_batch_of_an_epoch_is_short(void **state) {
     (void)state;
-    tu_dataset *set = numbers(NULL);
+    tu_dataset *set = numbered_images(NULL);
     tu_loader *loader = NULL;
     assert_int_equal(tu_loader_new(set, &loader, .batch = 50, .threads = 2), TU_OK);
     static const int64_t sizes[] = {50, 50, 3, 50, 50, 3};
@@ -147,33 +150,33 @@ static void the_last_batch_of_an_epoch_is_short(void **state) {
         assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
         assert_int_equal(batch.count, sizes[i]);
         assert_int_equal(batch.epoch, i / 3);
-        assert_int_equal(batch.indices[0], i % 3 * 50); /* not shuffled: as the set has them */
+        assert_int_equal(batch.indices[0], i % 3 * 50); /* not shuffled: in the order of the data set */
     }
     tu_loader_free(loader);
     tu_dataset_free(set);
 }
 
-static void epochs_and_seeds_differ_in_order(void **state) {
+static void epochs_and_seeds_have_different_orders(void **state) {
     (void)state;
-    tu_dataset *set = numbers(NULL);
+    tu_dataset *set = numbered_images(NULL);
     int64_t one[2 * TRAIN], other[TRAIN];
     tu_loader_options options = {.struct_size = sizeof options, .seed = 1, .shuffle = true};
-    walk(set, &options, 2 * TRAIN, one);
+    read_indices(set, &options, 2 * TRAIN, one);
     assert_memory_not_equal(one, one + TRAIN, TRAIN * sizeof *one);
     options.seed = 2;
-    walk(set, &options, TRAIN, other);
+    read_indices(set, &options, TRAIN, other);
     assert_memory_not_equal(one, other, TRAIN * sizeof *one);
     tu_dataset_free(set);
 }
 
-/* About a share 1 - 1/e of the images is in a sample of as many draws; every epoch goes over the same sample. */
-static void a_bootstrap_sample_is_drawn_with_replacement_and_stays(void **state) {
+/* A bootstrap sample contains about a fraction 1 - 1/e of the images; every epoch uses the same sample. */
+static void a_bootstrap_sample_is_drawn_with_replacement_once(void **state) {
     (void)state;
-    tu_dataset *set = numbers(NULL);
+    tu_dataset *set = numbered_images(NULL);
     int64_t drawn[2 * TRAIN], times[2][TRAIN] = {{0}}, other[TRAIN];
     tu_loader_options options = {
         .struct_size = sizeof options, .seed = 5, .shuffle = true, .bootstrap = true};
-    walk(set, &options, 2 * TRAIN, drawn);
+    read_indices(set, &options, 2 * TRAIN, drawn);
     for (int i = 0; i < 2 * TRAIN; i++) times[i / TRAIN][drawn[i]]++;
     assert_memory_equal(times[0], times[1], sizeof times[0]);
     assert_memory_not_equal(drawn, drawn + TRAIN, TRAIN * sizeof *drawn);
@@ -181,15 +184,15 @@ static void a_bootstrap_sample_is_drawn_with_replacement_and_stays(void **state)
     for (int i = 0; i < TRAIN; i++) distinct += times[0][i] > 0;
     assert_true(distinct > TRAIN / 2 && distinct < TRAIN * 3 / 4);
     options.seed = 6;
-    walk(set, &options, TRAIN, other);
+    read_indices(set, &options, TRAIN, other);
     assert_memory_not_equal(drawn, other, TRAIN * sizeof *drawn);
     tu_dataset_free(set);
 }
 
-static void indices_alone_come_in_the_same_order_and_nothing_is_read(void **state) {
+static void indices_only_reads_no_images(void **state) {
     (void)state;
     atomic_bool faulty = false;
-    tu_dataset *set = numbers(&faulty);
+    tu_dataset *set = numbered_images(&faulty);
     tu_loader *whole, *bare;
     assert_int_equal(tu_loader_new(set, &whole, .batch = 10, .shuffle = true, .seed = 4, .threads = -1),
                      TU_OK);
@@ -212,17 +215,17 @@ static void indices_alone_come_in_the_same_order_and_nothing_is_read(void **stat
     tu_dataset_free(set);
 }
 
-static void the_message_of_a_failed_read_reaches_the_caller(void **state) {
+static void the_error_of_a_failed_read_is_returned(void **state) {
     (void)state;
     for (int threads = -1; threads <= 3; threads += 2) {
         atomic_bool faulty = false;
-        tu_dataset *set = numbers(&faulty);
+        tu_dataset *set = numbered_images(&faulty);
         atomic_store(&faulty, true);
         tu_loader *loader = NULL;
         tu_batch batch = TU_SIZED(tu_batch);
         assert_int_equal(tu_loader_new(set, &loader, .batch = 16, .threads = threads), TU_OK);
         for (int i = 0; i < FAULTY / 16; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
-        for (int i = 0; i < 2; i++) { /* and again: a batch is not passed over */
+        for (int i = 0; i < 2; i++) { /* fails again: a batch is not skipped */
             tu_fail(TU_OK, "something else");
             assert_int_equal(tu_loader_next(loader, &batch), TU_IO);
             assert_string_equal(tu_message(), "image 40 cannot be read today");
@@ -232,9 +235,9 @@ static void the_message_of_a_failed_read_reaches_the_caller(void **state) {
     }
 }
 
-static void loaders_may_be_freed_at_any_moment(void **state) {
+static void loaders_can_be_freed_at_any_time(void **state) {
     (void)state;
-    tu_dataset *set = numbers(NULL);
+    tu_dataset *set = numbered_images(NULL);
     for (int batches = 0; batches < 20; batches++) {
         tu_loader *loader = NULL;
         tu_batch batch = TU_SIZED(tu_batch);
@@ -245,12 +248,13 @@ static void loaders_may_be_freed_at_any_moment(void **state) {
     tu_dataset_free(set);
 }
 
-static void what_cannot_be_is_refused(void **state) {
+static void invalid_options_fail(void **state) {
     (void)state;
-    tu_dataset *set = numbers(NULL);
+    tu_dataset *set = numbered_images(NULL);
     tu_loader *loader = NULL;
     assert_int_equal(tu_loader_new(set, &loader, .batch = -1), TU_INVALID);
-    assert_string_equal(tu_message(), "loader: batch of -1: expected a number of samples that fits memory");
+    assert_string_equal(tu_message(),
+                        "loader: batch of -1: expected a number of samples that fits into memory");
     assert_int_equal(tu_loader_new(set, &loader, .batch = INT64_MAX / 2), TU_INVALID);
     assert_int_equal(tu_loader_new(set, &loader, .start = -5), TU_INVALID);
     assert_int_equal(tu_loader_new(set, &loader, .depth = -1), TU_INVALID);
@@ -261,7 +265,7 @@ static void what_cannot_be_is_refused(void **state) {
 
 static void every_allocation_may_fail(void **state) {
     (void)state;
-    tu_dataset *set = numbers(NULL);
+    tu_dataset *set = numbered_images(NULL);
     int64_t live = tu__alloc_live();
     for (uint64_t n = 1;; n++) {
         tu_loader *loader = NULL;
@@ -281,18 +285,18 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_index_comes_once_an_epoch),
-        cmocka_unit_test(the_order_never_changes),
-        cmocka_unit_test(no_place_is_preferred),
-        cmocka_unit_test(any_number_of_threads_gives_the_same_samples),
-        cmocka_unit_test(a_resumed_loader_goes_on_where_it_stopped),
+        cmocka_unit_test(every_index_occurs_once_per_epoch),
+        cmocka_unit_test(the_order_is_stable_across_versions),
+        cmocka_unit_test(positions_are_uniformly_distributed),
+        cmocka_unit_test(samples_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(a_loader_can_start_at_any_sample),
         cmocka_unit_test(the_last_batch_of_an_epoch_is_short),
-        cmocka_unit_test(epochs_and_seeds_differ_in_order),
-        cmocka_unit_test(a_bootstrap_sample_is_drawn_with_replacement_and_stays),
-        cmocka_unit_test(indices_alone_come_in_the_same_order_and_nothing_is_read),
-        cmocka_unit_test(the_message_of_a_failed_read_reaches_the_caller),
-        cmocka_unit_test(loaders_may_be_freed_at_any_moment),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(epochs_and_seeds_have_different_orders),
+        cmocka_unit_test(a_bootstrap_sample_is_drawn_with_replacement_once),
+        cmocka_unit_test(indices_only_reads_no_images),
+        cmocka_unit_test(the_error_of_a_failed_read_is_returned),
+        cmocka_unit_test(loaders_can_be_freed_at_any_time),
+        cmocka_unit_test(invalid_options_fail),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Statements about a program's devices: what a list of names came to, with how many threads, and what its user is told. */
+/* Tests of tu_program_device: device names, numbers of threads, notices. */
 #include "test.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static tu_status compile(tu_program **program, const char *devices, int threads)
                       .fetch_count = 1);
 }
 
-static void logical_devices_say_their_names_and_threads(void **unused) {
+static void logical_devices_report_their_names_and_threads(void **unused) {
     (void)unused;
     tu_program *program;
     tu_device_report report = TU_SIZED(tu_device_report);
@@ -44,7 +44,7 @@ static void logical_devices_say_their_names_and_threads(void **unused) {
     tu_program_free(program);
 }
 
-static void threads_asked_for_are_threads_reported(void **unused) {
+static void requested_threads_are_reported(void **unused) {
     (void)unused;
     tu_program *program;
     tu_device_report report = TU_SIZED(tu_device_report);
@@ -54,7 +54,7 @@ static void threads_asked_for_are_threads_reported(void **unused) {
     tu_program_free(program);
 }
 
-static void devices_that_share_cores_say_so_in_one_voice(void **unused) {
+static void devices_that_share_cores_have_the_same_notice(void **unused) {
     (void)unused;
     tu_program *program;
     tu_device_report first = TU_SIZED(tu_device_report), second = TU_SIZED(tu_device_report);
@@ -72,7 +72,7 @@ static void devices_that_share_cores_say_so_in_one_voice(void **unused) {
     tu_program_free(program);
 }
 
-static void a_device_with_its_own_cores_says_nothing(void **unused) {
+static void a_device_with_its_own_cores_has_no_notice(void **unused) {
     (void)unused;
     tu_program *program;
     tu_device_report report = TU_SIZED(tu_device_report);
@@ -82,7 +82,8 @@ static void a_device_with_its_own_cores_says_nothing(void **unused) {
     tu_program_free(program);
 }
 
-/* Each device's line of a program of products in the precision; `threads` 0: as many as there are cores. */
+/* Compiles a matrix product in the precision, and returns the notice of the first device. `threads` 0: one per
+ * core. */
 static const char *notice_of(tu_program **program, const char *devices, const char *precision, int threads) {
     static tu_device_report report;
     report = TU_SIZED(tu_device_report);
@@ -94,12 +95,12 @@ static const char *notice_of(tu_program **program, const char *devices, const ch
     return report.notice ? report.notice : "";
 }
 
-static void begin_anew(void) {
+static void new_graph(void) {
     end(NULL);
     assert_int_equal(begin(NULL), 0);
 }
 
-static void f16_on_a_processor_is_told_to_be_slow(void **unused) {
+static void f16_on_a_cpu_has_a_notice(void **unused) {
     (void)unused;
     static const struct {
         const char *devices, *precision;
@@ -108,18 +109,18 @@ static void f16_on_a_processor_is_told_to_be_slow(void **unused) {
         {"cpu:0", "f16", true}, {"cpu:0", "bf16", false}, {"cpu:0", NULL, false}, {"ref", "f16", false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tu_program *program;
-        begin_anew();
+        new_graph();
         const char *notice = notice_of(&program, rows[i].devices, rows[i].precision, 1);
         assert_int_equal(strstr(notice, "f16 on a CPU is computed by the reference") != NULL, rows[i].slow);
         tu_program_free(program);
     }
     tu_program *program;
-    begin_anew(); /* what the device says itself is told too */
+    new_graph(); /* the device's own notice comes first */
     const char *notice = notice_of(&program, "cpu:0/2", "f16", 1024);
     assert_non_null(strstr(notice, "1024 threads"));
     assert_non_null(strstr(notice, "; f16 on a CPU"));
     tu_program_free(program);
-    begin_anew();
+    new_graph();
     assert_int_equal(tu_compile(graph, &program, .devices = "cpu:0", .threads = 1, .precision = "f16",
                                 .fetch = &number, .fetch_count = 1),
                      TU_OK); /* nothing is computed in f16 */
@@ -129,11 +130,11 @@ static void f16_on_a_processor_is_told_to_be_slow(void **unused) {
     tu_program_free(program);
 }
 
-static void absurd_numbers_are_refused_with_the_limit(void **unused) {
+static void too_many_threads_or_devices_fail_with_the_limit(void **unused) {
     (void)unused;
     tu_program *program;
     assert_int_equal(compile(&program, "cpu:0", 100000), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "100000 threads: expected 1 to 1024"));
+    assert_non_null(strstr(tu_message(), "threads = 100000: expected 1 to 1024"));
     assert_int_equal(compile(&program, "cpu:0", -1), TU_INVALID);
     assert_int_equal(compile(&program, "cpu:0/9999", 0), TU_INVALID);
     assert_non_null(strstr(tu_message(), "1024"));
@@ -141,12 +142,12 @@ static void absurd_numbers_are_refused_with_the_limit(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logical_devices_say_their_names_and_threads),
-        cmocka_unit_test(threads_asked_for_are_threads_reported),
-        cmocka_unit_test(devices_that_share_cores_say_so_in_one_voice),
-        cmocka_unit_test(a_device_with_its_own_cores_says_nothing),
-        cmocka_unit_test(f16_on_a_processor_is_told_to_be_slow),
-        cmocka_unit_test(absurd_numbers_are_refused_with_the_limit),
+        cmocka_unit_test(logical_devices_report_their_names_and_threads),
+        cmocka_unit_test(requested_threads_are_reported),
+        cmocka_unit_test(devices_that_share_cores_have_the_same_notice),
+        cmocka_unit_test(a_device_with_its_own_cores_has_no_notice),
+        cmocka_unit_test(f16_on_a_cpu_has_a_notice),
+        cmocka_unit_test(too_many_threads_or_devices_fail_with_the_limit),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -1,5 +1,5 @@
-/* The digest says what a graph computes: the same for the same network built in another order or under other names,
- * another for every change that matters. */
+/* The digest depends on what a graph computes: it does not depend on the order of nodes or their names, but on every
+ * change of the computation. */
 #include "test.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ typedef struct digest {
     char text[TU_DIGEST_TEXT];
 } digest;
 
-/* Frees the graph. */
+/* Returns the digest and frees the graph. */
 static digest digest_of(tu_graph *g) {
     digest d;
     if (tu_graph_digest(g, d.text) != TU_OK) fail_msg("%s", tu_message());
@@ -26,11 +26,11 @@ static void assert_same(digest a, digest b) {
     assert_string_equal(a.text, b.text);
 }
 
-static void assert_other(digest a, digest b) {
+static void assert_different(digest a, digest b) {
     assert_string_not_equal(a.text, b.text);
 }
 
-/* ---- One network with everything that can vary ---- */
+/* ---- A network with many parameters ---- */
 
 typedef struct variation {
     const char *input, *variable, *result, *node, *scope;
@@ -78,7 +78,7 @@ static tu_graph *build(variation v) {
     return g;
 }
 
-/* The plain network with one field of the variation set. */
+/* The digest of the plain network with one field changed. */
 #define VARIED(setting) (v = plain, v setting, digest_of(build(v)))
 
 static void the_same_network_has_the_same_digest(void **state) {
@@ -86,39 +86,39 @@ static void the_same_network_has_the_same_digest(void **state) {
     assert_same(digest_of(build(plain)), digest_of(build(plain)));
 }
 
-static void names_of_operations_do_not_count(void **state) {
+static void names_of_operations_do_not_affect_the_digest(void **state) {
     (void)state;
     variation v;
     assert_same(digest_of(build(plain)), VARIED(.node = "other"));
     assert_same(digest_of(build(plain)), VARIED(.scope = "elsewhere"));
-    assert_same(digest_of(build(plain)), VARIED(.recompute = true)); /* when, not what */
-    assert_same(digest_of(build(plain)), VARIED(.placed = true));    /* where, not what */
+    assert_same(digest_of(build(plain)), VARIED(.recompute = true)); /* changes only when it is computed */
+    assert_same(digest_of(build(plain)), VARIED(.placed = true));    /* changes only where it is computed */
 }
 
-static void whatever_matters_counts(void **state) {
+static void every_other_change_affects_the_digest(void **state) {
     (void)state;
     variation v;
     digest d = digest_of(build(plain));
-    assert_other(d, VARIED(.input = "z"));
-    assert_other(d, VARIED(.variable = "v"));
-    assert_other(d, VARIED(.result = "z"));
-    assert_other(d, VARIED(.clip = 1.0000000000000002));
-    assert_other(d, VARIED(.init = 0.25));
-    assert_other(d, VARIED(.fill = 3));
-    assert_other(d, VARIED(.constant = 1.0000001f));
-    assert_other(d, VARIED(.transposed = true));
-    assert_other(d, VARIED(.swapped = true));
-    assert_other(d, VARIED(.frozen = true));
-    assert_other(d, VARIED(.other_output = true));
-    assert_other(d, VARIED(.keep = true));
-    assert_other(d, VARIED(.extra = true));
-    assert_other(d, VARIED(.dtype = TU_F64));
-    assert_other(d, VARIED(.batch = 4));
+    assert_different(d, VARIED(.input = "z"));
+    assert_different(d, VARIED(.variable = "v"));
+    assert_different(d, VARIED(.result = "z"));
+    assert_different(d, VARIED(.clip = 1.0000000000000002));
+    assert_different(d, VARIED(.init = 0.25));
+    assert_different(d, VARIED(.fill = 3));
+    assert_different(d, VARIED(.constant = 1.0000001f));
+    assert_different(d, VARIED(.transposed = true));
+    assert_different(d, VARIED(.swapped = true));
+    assert_different(d, VARIED(.frozen = true));
+    assert_different(d, VARIED(.other_output = true));
+    assert_different(d, VARIED(.keep = true));
+    assert_different(d, VARIED(.extra = true));
+    assert_different(d, VARIED(.dtype = TU_F64));
+    assert_different(d, VARIED(.batch = 4));
 }
 
-/* ---- The order in which nodes are made ---- */
+/* ---- The order of nodes ---- */
 
-/* (x * w + b) / exp(u), the parts made in one of six orders. */
+/* Builds (x * w + b) / exp(u) with its subexpressions in one of six orders. */
 static tu_graph *in_order(const int *order) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -139,14 +139,14 @@ static tu_graph *in_order(const int *order) {
     return g;
 }
 
-static void the_order_of_making_does_not_count(void **state) {
+static void the_order_of_nodes_does_not_affect_the_digest(void **state) {
     (void)state;
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     digest first = digest_of(in_order(orders[0]));
     for (int i = 1; i < 6; i++) assert_same(first, digest_of(in_order(orders[i])));
 }
 
-static void the_order_of_results_does_not_count(void **state) {
+static void the_order_of_results_does_not_affect_the_digest(void **state) {
     (void)state;
     digest d[2];
     for (int i = 0; i < 2; i++) {
@@ -160,8 +160,8 @@ static void the_order_of_results_does_not_count(void **state) {
     assert_same(d[0], d[1]);
 }
 
-/* Two networks that differ only in which result is which. */
-static void results_are_bound_to_their_names(void **state) {
+/* Two networks that differ only in the names of their results. */
+static void names_of_results_affect_the_digest(void **state) {
     (void)state;
     digest d[2];
     for (int i = 0; i < 2; i++) {
@@ -172,10 +172,10 @@ static void results_are_bound_to_their_names(void **state) {
         tu_output(i ? y : x, "b");
         d[i] = digest_of(g);
     }
-    assert_other(d[0], d[1]);
+    assert_different(d[0], d[1]);
 }
 
-/* ---- Custom operations and whole models ---- */
+/* ---- Custom operations and models ---- */
 
 static tu_status same_shape(const tu_custom_call *call, tu_type *outputs) {
     outputs[0] = call->inputs[0];
@@ -192,7 +192,7 @@ static const tu_custom_op one = {
 static const tu_custom_op two = {
     .struct_size = sizeof two, .name = "digest_test_two", .outputs = 1, .shape = same_shape, .run = no_run};
 
-static void custom_operations_count_by_name(void **state) {
+static void names_of_custom_operations_affect_the_digest(void **state) {
     (void)state;
     assert_int_equal(tu_custom_register(&one), TU_OK);
     assert_int_equal(tu_custom_register(&two), TU_OK);
@@ -204,7 +204,7 @@ static void custom_operations_count_by_name(void **state) {
         tu_custom(i ? "digest_test_one" : "digest_test_two", 1, &x);
         d[i] = digest_of(g);
     }
-    assert_other(d[0], d[1]);
+    assert_different(d[0], d[1]);
 }
 
 static digest model_digest(const char *name, int64_t batch, bool train) {
@@ -216,15 +216,15 @@ static digest model_digest(const char *name, int64_t batch, bool train) {
     return digest_of(g);
 }
 
-static void models_have_digests_of_their_own(void **state) {
+static void models_have_different_digests(void **state) {
     (void)state;
     assert_same(model_digest("mlp", 2, true), model_digest("mlp", 2, true));
-    assert_other(model_digest("mlp", 2, true), model_digest("mlp", 2, false));
-    assert_other(model_digest("mlp", 2, true), model_digest("mlp", 3, true));
-    assert_other(model_digest("tutorial-cnn", 2, true), model_digest("resnet20", 2, true));
+    assert_different(model_digest("mlp", 2, true), model_digest("mlp", 2, false));
+    assert_different(model_digest("mlp", 2, true), model_digest("mlp", 3, true));
+    assert_different(model_digest("tutorial-cnn", 2, true), model_digest("resnet20", 2, true));
 }
 
-static void a_mistaken_graph_has_none(void **state) {
+static void a_graph_with_an_error_has_no_digest(void **state) {
     (void)state;
     tu_graph *g;
     char text[TU_DIGEST_TEXT] = "before";
@@ -238,14 +238,14 @@ static void a_mistaken_graph_has_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_network_has_the_same_digest),
-        cmocka_unit_test(names_of_operations_do_not_count),
-        cmocka_unit_test(whatever_matters_counts),
-        cmocka_unit_test(the_order_of_making_does_not_count),
-        cmocka_unit_test(the_order_of_results_does_not_count),
-        cmocka_unit_test(results_are_bound_to_their_names),
-        cmocka_unit_test(custom_operations_count_by_name),
-        cmocka_unit_test(models_have_digests_of_their_own),
-        cmocka_unit_test(a_mistaken_graph_has_none),
+        cmocka_unit_test(names_of_operations_do_not_affect_the_digest),
+        cmocka_unit_test(every_other_change_affects_the_digest),
+        cmocka_unit_test(the_order_of_nodes_does_not_affect_the_digest),
+        cmocka_unit_test(the_order_of_results_does_not_affect_the_digest),
+        cmocka_unit_test(names_of_results_affect_the_digest),
+        cmocka_unit_test(names_of_custom_operations_affect_the_digest),
+        cmocka_unit_test(models_have_different_digests),
+        cmocka_unit_test(a_graph_with_an_error_has_no_digest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

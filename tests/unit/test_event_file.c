@@ -32,7 +32,7 @@ static int end_file(void **state) {
     return 0;
 }
 
-/* The only event after the version. */
+/* Reads the only event after the version. */
 static decoded_event the_event(event_reader *reader) {
     static decoded_event event, more;
     *reader = event_open(path);
@@ -44,7 +44,7 @@ static decoded_event the_event(event_reader *reader) {
     return event;
 }
 
-static void checksums_are_those_of_the_standard(void **state) {
+static void checksums_match_the_standard(void **state) {
     (void)state;
     static const uint8_t zeros[32] = {0};
     uint8_t ones[32], rising[32];
@@ -57,7 +57,7 @@ static void checksums_are_those_of_the_standard(void **state) {
     assert_int_equal(tu__crc32c("", 0), 0);
 }
 
-static void a_file_begins_with_its_version(void **state) {
+static void a_file_starts_with_its_version(void **state) {
     (void)state;
     event_reader reader = event_open(path);
     decoded_event event;
@@ -70,12 +70,12 @@ static void a_file_begins_with_its_version(void **state) {
     event_close(&reader);
 }
 
-static void a_resumed_run_makes_tensorboard_forget(void **state) {
+static void a_resumed_run_purges_later_steps(void **state) {
     (void)state;
     tu__event_file *second;
     assert_int_equal(tu__event_file_new(folder, 1200, &second), TU_OK);
     assert_int_equal(tu__event_file_close(second), TU_OK);
-    assert_int_equal(event_find(folder, path), 2); /* the later one, also by name */
+    assert_int_equal(event_find(folder, path), 2); /* path is that of the later file */
     event_reader reader;
     decoded_event event = the_event(&reader);
     assert_int_equal(event.kind, EVENT_START);
@@ -150,7 +150,7 @@ static void a_histogram_counts_every_number_once(void **state) {
     event_close(&reader);
 }
 
-static void limits_of_buckets_grow_by_a_tenth(void **state) {
+static void bucket_limits_grow_by_ten_percent(void **state) {
     (void)state;
     static const float numbers[] = {1e-12F, 1.15e-12F, 1, -1, 0, -1e-12F, 1.2F};
     assert_int_equal(tu__event_histogram(file, 3, "w", 7, numbers), TU_OK);
@@ -165,7 +165,7 @@ static void limits_of_buckets_grow_by_a_tenth(void **state) {
     event_close(&reader);
 }
 
-static void histograms_of_little_have_a_bucket(void **state) {
+static void histograms_without_finite_numbers_have_one_bucket(void **state) {
     (void)state;
     static const struct {
         float numbers[3];
@@ -203,7 +203,7 @@ static tu_graph *small_graph(void) {
     return g;
 }
 
-/* A node as "name op(input,input)device shape", for comparing. */
+/* Formats a node as "name op(input,input)device shape" for comparison. */
 static void describe_node(pb_span node, char *text, size_t size) {
     size_t used = 0;
     text[0] = '\0';
@@ -244,13 +244,13 @@ static void a_graph_is_written_with_its_edges(void **state) {
     tu_graph_free(g);
 }
 
-/* ---- Trouble ---- */
+/* ---- Errors ---- */
 
-static void a_record_that_fails_is_taken_back(void **state) {
+static void a_failed_record_is_removed(void **state) {
     (void)state;
     for (unsigned nth = 1; nth <= 5; nth++) {
         fake_disk_fail_at(nth, ENOSPC);
-        fake_disk_plan.most = 10; /* a record takes several writes */
+        fake_disk_plan.most = 10; /* a record needs several writes */
         assert_int_equal(tu__event_scalar(file, 1, "lost", 1), TU_IO);
         assert_non_null(strstr(tu_message(), strerror(ENOSPC)));
         assert_non_null(strstr(tu_message(), path));
@@ -263,7 +263,7 @@ static void a_record_that_fails_is_taken_back(void **state) {
     event_close(&reader);
 }
 
-static void a_file_that_cannot_be_begun_leaves_nothing(void **state) {
+static void a_failed_start_leaves_no_file(void **state) {
     (void)state;
     tu__event_file *second;
     for (unsigned nth = 1; nth <= 3; nth++) {
@@ -309,17 +309,17 @@ static void running_out_of_memory_is_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checksums_are_those_of_the_standard),
-        FILE_TEST(a_file_begins_with_its_version),
-        FILE_TEST(a_resumed_run_makes_tensorboard_forget),
+        cmocka_unit_test(checksums_match_the_standard),
+        FILE_TEST(a_file_starts_with_its_version),
+        FILE_TEST(a_resumed_run_purges_later_steps),
         FILE_TEST(scalars_are_read_back),
         FILE_TEST(an_image_is_read_back),
         FILE_TEST(a_histogram_counts_every_number_once),
-        FILE_TEST(limits_of_buckets_grow_by_a_tenth),
-        FILE_TEST(histograms_of_little_have_a_bucket),
+        FILE_TEST(bucket_limits_grow_by_ten_percent),
+        FILE_TEST(histograms_without_finite_numbers_have_one_bucket),
         FILE_TEST(a_graph_is_written_with_its_edges),
-        FILE_TEST(a_record_that_fails_is_taken_back),
-        FILE_TEST(a_file_that_cannot_be_begun_leaves_nothing),
+        FILE_TEST(a_failed_record_is_removed),
+        FILE_TEST(a_failed_start_leaves_no_file),
         FILE_TEST(running_out_of_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
-/* Linear algebra keeps the precision it was built with: under .precision bf16, f16 and tf32 its gradients, of the first order
- * and of the second, are those of f32. Products of the user's own are narrowed as everywhere.
+/* Linear algebra keeps f32 precision: under .precision bf16, f16 and tf32 its first- and second-order gradients are
+ * those of f32. The user's own products are computed in the lower precision.
  *
- *     test_exact_linalg [DEVICE ...]     default: ref cpu; on a card or its stand-in: gpu:0
+ *     test_exact_linalg [DEVICE ...]     default: ref cpu; on a GPU or the fake GPU: gpu:0
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,41 +17,41 @@ enum { BATCH = 2, N = 7, K = 5, MAX_DEVICES = 4 };
 static const char *devices[MAX_DEVICES] = {"ref", "cpu"};
 static int device_count = 2;
 
-typedef struct sketch {
+typedef struct problem {
     tu_graph *graph;
     tu_value a, b; /* [BATCH, N, N], [BATCH, N, K]: inputs */
-} sketch;
+} problem;
 
-static tu_value solved(const sketch *s) {
+static tu_value solved(const problem *s) {
     return tu_solve(s->a, s->b);
 }
 
-static tu_value inverted(const sketch *s) {
+static tu_value inverted(const problem *s) {
     return tu_inverse(s->a);
 }
 
-/* Also what the log-determinant of a Gaussian process is made of. */
-static tu_value factored(const sketch *s) {
+/* Also contains the operations of the log-determinant of a Gaussian process. */
+static tu_value factored(const problem *s) {
     tu_value l = tu_cholesky(s->a);
     return tu_add(l, tu_log(tu_shift(tu_square(tu_band(l, 0, 0)), 1)));
 }
 
-static tu_value solved_below(const sketch *s) {
+static tu_value solved_below(const problem *s) {
     return tu_triangular_solve(s->a, s->b);
 }
 
-static tu_value solved_above(const sketch *s) {
+static tu_value solved_above(const problem *s) {
     return tu_triangular_solve(s->a, s->b, .upper = true, .transpose = true);
 }
 
-/* Products that their author wants exact, and their gradients. */
-static tu_value multiplied(const sketch *s) {
+/* Products with .exact, and their gradients. */
+static tu_value multiplied(const problem *s) {
     return tu_matmul(s->a, tu_matmul(s->a, s->b, .exact = true), .transpose_a = true, .exact = true);
 }
 
 static const struct {
     const char *name;
-    tu_value (*of)(const sketch *s);
+    tu_value (*of)(const problem *s);
 } operations[] = {
     {"solve", solved},
     {"inverse", inverted},
@@ -62,7 +62,7 @@ static const struct {
 };
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
-/* What is weighed down, so that no two elements of the gradient are alike. */
+/* Returns weights for the loss, so that no two elements of the gradient are equal. */
 static tu_value weights(tu_value x) {
     tu_shape shape = tu_value_shape(x);
     int64_t count = tu_shape_elements(shape);
@@ -77,7 +77,8 @@ static tu_value weights(tu_value x) {
     return made;
 }
 
-/* Element i of input `which`: a is symmetric and its diagonal heavy, so that every operation here is well conditioned. */
+/* Returns element i of input `which`: a is symmetric with a large diagonal, so that every operation is well
+ * conditioned. */
 static double element(int which, int64_t i) {
     int64_t matrix = i / (N * N), row = i / N % N, column = i % N;
     int64_t low = row < column ? row : column, high = row + column - low;
@@ -85,7 +86,7 @@ static double element(int which, int64_t i) {
     return (row == column ? 3 : 0) + 0.4 * cos(2.3 * (double)(7 * high + low) + (double)matrix);
 }
 
-/* Loss, both gradients, and the gradient by a of |da|^2. */
+/* The loss, both gradients, and the gradient of |da|^2 with respect to a. */
 enum { RESULTS = 4 };
 
 typedef struct results {
@@ -93,7 +94,7 @@ typedef struct results {
     double *numbers[RESULTS];
 } results;
 
-static void draw(sketch *s, int operation, tu_dtype dtype, tu_value fetch[RESULTS]) {
+static void build_problem(problem *s, int operation, tu_dtype dtype, tu_value fetch[RESULTS]) {
     assert_int_equal(tu_graph_new(&s->graph), TU_OK);
     s->a = tu_input(s->graph, "a", dtype, TU_SHAPE(BATCH, N, N));
     s->b = tu_input(s->graph, "b", dtype, TU_SHAPE(BATCH, N, K));
@@ -104,14 +105,14 @@ static void draw(sketch *s, int operation, tu_dtype dtype, tu_value fetch[RESULT
 }
 
 static results compute(int operation, tu_dtype dtype, const char *device, const char *precision) {
-    sketch s;
+    problem s;
     tu_value fetch[RESULTS];
     tu_program *program;
     tu_state *state;
     double a[BATCH * N * N], b[BATCH * N * K];
     void *out[RESULTS];
     results r;
-    draw(&s, operation, dtype, fetch);
+    build_problem(&s, operation, dtype, fetch);
     for (int64_t i = 0; i < BATCH * N * N; i++) tu__store(dtype, a, i, tu__round_to(TU_F32, element(0, i)));
     for (int64_t i = 0; i < BATCH * N * K; i++) tu__store(dtype, b, i, tu__round_to(TU_F32, element(1, i)));
     if (tu_compile(s.graph, &program, .devices = device, .precision = precision, .fetch = fetch,
@@ -138,13 +139,13 @@ static void free_results(results *r) {
     for (int i = 0; i < RESULTS; i++) free(r->numbers[i]);
 }
 
-static double relative_error(const results *found, const results *wanted, int result) {
-    double off = 0, size = 0;
-    for (int64_t i = 0; i < wanted->count[result]; i++) {
-        double w = wanted->numbers[result][i], d = found->numbers[result][i] - w;
-        off += d * d, size += w * w;
+static double relative_error(const results *actual, const results *expected, int result) {
+    double squared_error = 0, size = 0;
+    for (int64_t i = 0; i < expected->count[result]; i++) {
+        double w = expected->numbers[result][i], d = actual->numbers[result][i] - w;
+        squared_error += d * d, size += w * w;
     }
-    return sqrt(off / size);
+    return sqrt(squared_error / size);
 }
 
 static void check_precision(const char *precision) {
@@ -153,38 +154,38 @@ static void check_precision(const char *precision) {
     int wrong = 0;
     for (int d = 0; d < device_count; d++)
         for (int operation = 0; operation < OPERATIONS; operation++) {
-            results wanted = compute(operation, TU_F64, "ref", NULL);
-            results found = compute(operation, TU_F32, devices[d], precision);
+            results expected = compute(operation, TU_F64, "ref", NULL);
+            results actual = compute(operation, TU_F32, devices[d], precision);
             for (int i = 0; i < RESULTS; i++) {
-                double error = relative_error(&found, &wanted, i);
+                double error = relative_error(&actual, &expected, i);
                 if (error <= 1e-5) continue;
                 print_error("%s as %s on %s: the %s is off by %.2g, expected at most 1e-5\n",
                             operations[operation].name, precision, devices[d], names[i], error);
                 wrong++;
             }
-            free_results(&wanted);
-            free_results(&found);
+            free_results(&expected);
+            free_results(&actual);
         }
     if (wrong) fail_msg("%d results are too far from f64", wrong);
 }
 
-static void bf16_leaves_linear_algebra_in_f32(void **state) {
+static void bf16_precision_keeps_linear_algebra_in_f32(void **state) {
     (void)state;
     check_precision("bf16");
 }
 
-static void f16_leaves_linear_algebra_in_f32(void **state) {
+static void f16_precision_keeps_linear_algebra_in_f32(void **state) {
     (void)state;
     check_precision("f16");
 }
 
-static void tf32_leaves_linear_algebra_in_f32(void **state) {
+static void tf32_precision_keeps_linear_algebra_in_f32(void **state) {
     (void)state;
     check_precision("tf32");
 }
 
-/* A mark that changes what is computed belongs to the digest, and is in the file. */
-static void the_mark_is_part_of_the_graph(void **state) {
+/* The attribute .exact changes what is computed, so it is part of the digest and of graph files. */
+static void the_exact_attribute_is_part_of_the_graph(void **state) {
     (void)state;
     tu_graph *plain, *exact, *read;
     char first[TU_DIGEST_TEXT], second[TU_DIGEST_TEXT];
@@ -209,14 +210,14 @@ static void the_mark_is_part_of_the_graph(void **state) {
     tu_graph_free(read);
 }
 
-int main(int count, char **words) {
+int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_leaves_linear_algebra_in_f32),
-        cmocka_unit_test(f16_leaves_linear_algebra_in_f32),
-        cmocka_unit_test(tf32_leaves_linear_algebra_in_f32),
-        cmocka_unit_test(the_mark_is_part_of_the_graph),
+        cmocka_unit_test(bf16_precision_keeps_linear_algebra_in_f32),
+        cmocka_unit_test(f16_precision_keeps_linear_algebra_in_f32),
+        cmocka_unit_test(tf32_precision_keeps_linear_algebra_in_f32),
+        cmocka_unit_test(the_exact_attribute_is_part_of_the_graph),
     };
     if (count > 1) device_count = 0;
-    for (int i = 1; i < count && device_count < MAX_DEVICES; i++) devices[device_count++] = words[i];
+    for (int i = 1; i < count && device_count < MAX_DEVICES; i++) devices[device_count++] = arguments[i];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

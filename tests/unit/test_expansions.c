@@ -1,8 +1,7 @@
-/* An expansion computes what its operation means.
+/* An expansion computes the same as its operation.
  *
- * The table says which operations have one; each of them has a function here that applies it to small f64 tensors,
- * in every option that its expansion looks at. Each node so made, with the nodes of its expansion beside it, is run
- * by the meanings of the operations, and all outputs are compared. */
+ * For each operation with an expansion, a function below applies it to small f64 tensors with all options that the
+ * expansion uses. The reference kernels compute each node and its expansion, and all outputs are compared. */
 #include "unit/interpret.h"
 
 #include <stdio.h>
@@ -22,7 +21,7 @@
 
 #define MAX_OPERANDS 8
 
-/* Adds the node's expansion to its graph; the outputs have the node's types. */
+/* Adds the node's expansion to its graph and checks the output types. */
 static void expand(tu_graph *g, const tu__node *node, tu_value *out) {
     tu_value in[MAX_OPERANDS];
     assert_true(node->input_count <= MAX_OPERANDS && node->output_count <= MAX_OPERANDS);
@@ -36,7 +35,7 @@ static void expand(tu_graph *g, const tu__node *node, tu_value *out) {
     }
 }
 
-/* Up to the tolerance, relative to numbers above 1. */
+/* Asserts equality up to the tolerance, relative for numbers above 1. */
 static void assert_near(const tu__node *node, uint32_t output, const tu__tensor *expected,
                         const tu__tensor *got) {
     for (int64_t i = 0; i < tu_shape_elements(expected->type.shape); i++) {
@@ -47,7 +46,7 @@ static void assert_near(const tu__node *node, uint32_t output, const tu__tensor 
     }
 }
 
-/* Compares every node of the operation; how many there were. Frees the graph. */
+/* Compares every node of the operation with its expansion; returns their number. Frees the graph. */
 static uint32_t compare_all(tu_graph *g, tu__opcode code) {
     if (tu_graph_status(g) != TU_OK) fail_msg("%s", tu_message());
     uint32_t count = g->node_count, compared = 0;
@@ -92,7 +91,7 @@ static void build_log_softmax(tu_graph *g) {
 static void build_cross_entropy(tu_graph *g) {
     static const double smoothing[] = {0, 0.1, 0.9};
     tu_value logits = F64("logits", 6, 5), block = F64("block", 2, 3, 4), row = F64("row", 3);
-    /* Classes at both ends, and rows masked by numbers on both sides. */
+    /* The first and last class, and rows masked by indices below and above the range. */
     tu_value classes = tu_constant(g, TU_I32, TU_SHAPE(6), I32(0, 4, -1, 2, 5, INT32_MIN));
     tu_value numbers = tu_constant(g, TU_I64, TU_SHAPE(2, 3), I64(3, -7, 0, 4, 1, INT64_C(1) << 40));
     tu_value masked = tu_constant(g, TU_I64, TU_SCALAR, I64(3)),
@@ -129,7 +128,7 @@ static tu_value named_input(tu_graph *g, const char *name, ptrdiff_t number, tu_
     return tu_input(g, unique, TU_F64, shape);
 }
 
-/* The forward operation on inputs of its own; its gradient operation too, on the statistics it saved. */
+/* Adds the forward operation on new inputs and, if `gradient`, its gradient operation on the saved statistics. */
 static void normalize(tu_graph *g, ptrdiff_t number, const normalization *n, bool batch, bool gradient) {
     tu_shape parameter = tu_shape_of((size_t)n->axes, n->shape.dim + n->shape.rank - n->axes);
     tu_value x = named_input(g, "x", number, n->shape), gamma = named_input(g, "gamma", number, parameter);
@@ -174,7 +173,7 @@ static void build_layer_norm_grad(tu_graph *g) {
     build_layer_norms(g, true);
 }
 
-/* Radii up to past the number of channels; the backward operation has the same attributes. */
+/* Radii smaller and larger than the number of channels; the gradient operation has the same attributes. */
 static void build_lrns(tu_graph *g, bool gradient) {
     static const struct tu__lrn_attrs list[] = {
         {0, 1, 1, 0.5}, {1, 1, 1, 0.5},     {2, 2, 1e-4, 0.75}, {3, 0.5, 2, 1},
@@ -214,7 +213,7 @@ static const struct {
 };
 enum { COVERED = sizeof covered / sizeof *covered };
 
-/* ---- The statements ---- */
+/* ---- Tests ---- */
 
 static void every_expansion_is_compared(void **state) {
     (void)state;
@@ -228,7 +227,7 @@ static void every_expansion_is_compared(void **state) {
     }
 }
 
-static void expansions_compute_what_operations_mean(void **state) {
+static void expansions_agree_with_their_operations(void **state) {
     (void)state;
     for (size_t i = 0; i < COVERED; i++) {
         tu_graph *g;
@@ -238,8 +237,8 @@ static void expansions_compute_what_operations_mean(void **state) {
     }
 }
 
-/* Whoever expands an operation because its device lacks it must not meet the operation again. */
-static void expansions_are_made_of_other_operations(void **state) {
+/* A device that expands an unsupported operation must not get the same operation again. */
+static void expansions_use_only_other_operations(void **state) {
     (void)state;
     for (size_t i = 0; i < COVERED; i++) {
         tu_graph *g;
@@ -258,8 +257,8 @@ static void expansions_are_made_of_other_operations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_expansion_is_compared),
-        cmocka_unit_test(expansions_compute_what_operations_mean),
-        cmocka_unit_test(expansions_are_made_of_other_operations),
+        cmocka_unit_test(expansions_agree_with_their_operations),
+        cmocka_unit_test(expansions_use_only_other_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* A device that fails or never comes back in the middle of a run: the run ends with one message that names the device and
- * the operation, no variable has changed, and once the device is itself again so are its programs. */
+/* A device fails or does not return during a run: the run fails with a message that names the device and the
+ * operation, no variable has changed, and later runs succeed once the device works again. */
 #include "odd_device.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include <tutti/tutti.h>
 
-/* w += exp(tanh(x)), tanh on the processor, exp on the odd device, sum of both back on the processor. */
+/* w += exp(tanh(x)): tanh and the sum on the CPU, exp on the odd device. */
 typedef struct pair {
     tu_graph *graph;
     tu_value x, y;
@@ -52,8 +52,8 @@ static void get(const pair *p, float w[3]) {
     assert_int_equal(tu_state_get(p->state, "w", w, 3 * sizeof *w), TU_OK);
 }
 
-static void expect_message(const char *part) {
-    if (!strstr(tu_message(), part)) fail_msg("'%s' is not in: %s", part, tu_message());
+static void expect_message(const char *text) {
+    if (!strstr(tu_message(), text)) fail_msg("'%s' is not in: %s", text, tu_message());
 }
 
 static void a_failure_names_device_and_operation_and_changes_nothing(void **unused) {
@@ -72,8 +72,8 @@ static void a_failure_names_device_and_operation_and_changes_nothing(void **unus
     end(&p);
 }
 
-/* As a card that is lost: whatever is asked of it afterwards fails, too, and that is not what went wrong. */
-static void a_failure_is_told_though_its_end_fails_as_well(void **unused) {
+/* Like a lost GPU: later calls fail, too, but the message is about the first failure. */
+static void the_first_failure_is_reported(void **unused) {
     (void)unused;
     pair p;
     begin(&p, 0);
@@ -97,8 +97,8 @@ static void a_failing_copy_names_value_and_devices(void **unused) {
     end(&p);
 }
 
-/* y = tanh(x) on the odd device alone, by tu_run and by tu_run_many. */
-static void what_cannot_be_fed_or_fetched_is_named(void **unused) {
+/* y = tanh(x) on the odd device only, with tu_run and tu_run_many. */
+static void failing_uploads_and_downloads_name_the_value(void **unused) {
     (void)unused;
     pair p;
     float y[3];
@@ -111,14 +111,14 @@ static void what_cannot_be_fed_or_fetched_is_named(void **unused) {
     assert_int_equal(tu_state_new(p.graph, &p.state, .seed = 1), TU_OK);
     odd.uploads_fail = true;
     assert_int_equal(run(&p), TU_IO);
-    assert_string_equal(tu_message(), "device 'odd:0' failed at filling 'x': the line is dead");
+    assert_string_equal(tu_message(), "device 'odd:0' failed at uploading 'x': the line is dead");
     odd.uploads_fail = false;
     odd.downloads_fail = true;
     assert_int_equal(run(&p), TU_IO);
-    assert_string_equal(tu_message(), "device 'odd:0' failed at fetching 'y': the line is dead");
+    assert_string_equal(tu_message(), "device 'odd:0' failed at downloading 'y': the line is dead");
     const tu_feed_many feed = {.input = p.x, .data = input};
     assert_int_equal(tu_run_many(p.program, p.state, 1, 1, &feed, (void *[]){y}), TU_IO);
-    expect_message("device 'odd:0' failed at fetching 'y': the line is dead");
+    expect_message("device 'odd:0' failed at downloading 'y': the line is dead");
     end(&p);
 }
 
@@ -126,13 +126,13 @@ static bool is_idle_soon(pair *p) {
     for (int i = 0; i < 10000; i++) {
         tu_status status = run(p);
         if (status == TU_OK) return true;
-        expect_message("is still busy with a run that was given up");
+        expect_message("is still busy with an abandoned run");
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     return false;
 }
 
-static void a_device_that_never_comes_back_does_not_hold_the_run(void **unused) {
+static void a_device_that_does_not_return_is_a_timeout(void **unused) {
     (void)unused;
     pair p;
     float before[3], after[3];
@@ -142,12 +142,11 @@ static void a_device_that_never_comes_back_does_not_hold_the_run(void **unused) 
     odd.sticks_in = odd.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
     expect_message(
-        "device 'cpu:0' waited 0.2 s for 'exp' from device 'odd:0', which is late: it is at exp 'exp'");
+        "device 'cpu:0' waited 0.2 s for 'exp' from device 'odd:0', which is late: it is executing exp 'exp'");
     get(&p, after);
     assert_memory_equal(before, after, sizeof before);
     assert_int_equal(run(&p), TU_DEVICE);
-    expect_message(
-        "device 'odd:0' is still busy with a run that was given up: end the program, or wait for it");
+    expect_message("device 'odd:0' is still busy with an abandoned run: restart the process, or wait for it");
     free_odd();
     assert_true(is_idle_soon(&p));
     end(&p);
@@ -155,16 +154,16 @@ static void a_device_that_never_comes_back_does_not_hold_the_run(void **unused) 
 
 /* ---- Collectives ---- */
 
-/* w += the sum of exp(x) of both devices, on both: the odd one has a mirror of w. */
+/* w += the sum of exp(x) over both devices, on both. The odd device has a mirror of w. */
 static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
     struct tu__all_reduce_attrs attrs = {.collective = 3, .rank = rank, .ranks = 2};
     tu_value sum = {0};
     tu_with_device(p->graph, device) {
-        tu_value share = tu_exp(p->x);
+        tu_value value = tu_exp(p->x);
         sum = tu__make(p->graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
                                                      .name = rank ? "odd_sum" : "sum",
                                                      .attrs = &attrs,
-                                                     .inputs = &share,
+                                                     .inputs = &value,
                                                      .input_count = 1,
                                                      .device = device});
         tu_assign(w, tu_add(w, sum));
@@ -172,7 +171,7 @@ static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
     return sum;
 }
 
-/* `far`: the odd device's memory is not the host's, through which the two meet then. */
+/* `far`: the odd device's memory is not host memory, so the collective goes through the host. */
 static void begin_collective(pair *p, double timeout, bool far) {
     plug_in_odd();
     odd_api.host_memory = !far;
@@ -201,7 +200,7 @@ static void expect_runs(pair *p, int runs) {
             fail_msg("w is %g after %d runs that succeeded", w[i], runs);
 }
 
-static void a_rank_that_fails_ends_the_collective_and_changes_nothing(void **unused) {
+static void a_failing_rank_aborts_the_collective_and_changes_nothing(void **unused) {
     (void)unused;
     pair p;
     begin_collective(&p, 0, false);
@@ -210,13 +209,13 @@ static void a_rank_that_fails_ends_the_collective_and_changes_nothing(void **unu
     assert_int_equal(run(&p), TU_DEVICE);
     expect_message("device 'odd:0' failed at exp 'exp_1': its fan has stopped");
     expect_runs(&p, 1);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message()); /* its mirror is the variable's again */
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message()); /* its mirror is up to date again */
     expect_runs(&p, 2);
     end(&p);
 }
 
-/* Whichever of the two ranks was told first. */
-static void a_rank_whose_share_cannot_be_had_is_named(void **unused) {
+/* Either rank may report the failure first. */
+static void a_rank_whose_download_fails_is_named(void **unused) {
     (void)unused;
     pair p;
     begin_collective(&p, 0, true);
@@ -231,7 +230,7 @@ static void a_rank_whose_share_cannot_be_had_is_named(void **unused) {
     end(&p);
 }
 
-static void a_rank_that_does_not_come_is_named(void **unused) {
+static void a_late_rank_is_named(void **unused) {
     (void)unused;
     pair p;
     begin_collective(&p, 0.2, false);
@@ -239,8 +238,8 @@ static void a_rank_that_does_not_come_is_named(void **unused) {
     odd.sticks_in = odd.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
     expect_message(
-        "device 'cpu:0' waited 0.2 s for device 'odd:0', rank 1 of 2 of collective 3, to bring 'odd_sum', which "
-        "is late: it is at exp 'exp_1'");
+        "device 'cpu:0' waited 0.2 s for device 'odd:0', rank 1 of 2 of collective 3, to post 'odd_sum', which "
+        "is late: it is executing exp 'exp_1'");
     expect_runs(&p, 1);
     free_odd();
     assert_true(is_idle_soon(&p));
@@ -248,8 +247,8 @@ static void a_rank_that_does_not_come_is_named(void **unused) {
     end(&p);
 }
 
-/* y = tanh(x) on the processor and z = exp(u) on the odd device, whose input cannot be brought. */
-static void a_device_that_is_stuck_before_its_first_step_is_told_to_fill(void **unused) {
+/* y = tanh(x) on the CPU and z = exp(u) on the odd device, whose upload of u does not return. */
+static void a_device_whose_upload_does_not_return_is_named(void **unused) {
     (void)unused;
     pair p;
     plug_in_odd();
@@ -271,15 +270,16 @@ static void a_device_that_is_stuck_before_its_first_step_is_told_to_fill(void **
     const tu_feed feeds[] = {{p.x, input}, {u, input}};
     float y[3], z[3];
     assert_int_equal(tu_run(p.program, p.state, 2, feeds, (void *[]){y, z}), TU_DEVICE);
-    expect_message("device 'odd:0' has not c"); /* computed its part, or come back: who is heard first */
-    expect_message("after 0.2 s: it is at filling 'u'");
+    /* Either the barrier or the join reports first. */
+    expect_message("device 'odd:0' has not ");
+    expect_message("after 0.2 s: it is uploading 'u'");
     odd.uploads_stick = false;
     free_odd();
     end(&p);
 }
 
-/* Its threads have come as far as the others', which wait for what it is computing still. */
-static void a_device_that_others_hang_on_is_named(void **unused) {
+/* Its threads have reached the same step as the other device's, but its kernels have not finished. */
+static void a_device_whose_event_does_not_complete_is_named(void **unused) {
     (void)unused;
     pair p;
     begin_collective(&p, 0.2, false);
@@ -287,7 +287,8 @@ static void a_device_that_others_hang_on_is_named(void **unused) {
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     odd.events_stick = true;
     assert_int_equal(run(&p), TU_DEVICE);
-    assert_string_equal(tu_message(), "device 'odd:0' has not come back after 0.2 s: it is at collective 3");
+    assert_string_equal(
+        tu_message(), "a call of device 'odd:0' has not returned after 0.2 s: it is executing collective 3");
     odd.events_stick = false;
     free_odd();
     assert_true(is_idle_soon(&p));
@@ -298,15 +299,15 @@ static void a_device_that_others_hang_on_is_named(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_names_device_and_operation_and_changes_nothing),
-        cmocka_unit_test(a_failure_is_told_though_its_end_fails_as_well),
+        cmocka_unit_test(the_first_failure_is_reported),
         cmocka_unit_test(a_failing_copy_names_value_and_devices),
-        cmocka_unit_test(what_cannot_be_fed_or_fetched_is_named),
-        cmocka_unit_test(a_device_that_never_comes_back_does_not_hold_the_run),
-        cmocka_unit_test(a_rank_that_fails_ends_the_collective_and_changes_nothing),
-        cmocka_unit_test(a_rank_whose_share_cannot_be_had_is_named),
-        cmocka_unit_test(a_rank_that_does_not_come_is_named),
-        cmocka_unit_test(a_device_that_others_hang_on_is_named),
-        cmocka_unit_test(a_device_that_is_stuck_before_its_first_step_is_told_to_fill),
+        cmocka_unit_test(failing_uploads_and_downloads_name_the_value),
+        cmocka_unit_test(a_device_that_does_not_return_is_a_timeout),
+        cmocka_unit_test(a_failing_rank_aborts_the_collective_and_changes_nothing),
+        cmocka_unit_test(a_rank_whose_download_fails_is_named),
+        cmocka_unit_test(a_late_rank_is_named),
+        cmocka_unit_test(a_device_whose_event_does_not_complete_is_named),
+        cmocka_unit_test(a_device_whose_upload_does_not_return_is_named),
     };
     return cmocka_run_group_tests_name("failing_device", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Graph files: what is written is read back, to the same bytes; what is damaged is refused, saying where; a save that
- * fails leaves what was there. Files that are whole but hostile are the affair of test_graph_file_hostile.c; every
- * operation of the table goes through a file in tests/ops/test_case_files.c. */
+/* Graph files: a graph that is written and read back gives the same bytes; damaged files fail with the byte offset; a
+ * failed save keeps the old file. test_graph_file_hostile.c tests intact but malicious files;
+ * tests/ops/test_case_files.c writes and reads every operation. */
 #include "fake_disk.h"
 #include "graph_file.h"
 
@@ -30,7 +30,7 @@ static void an_empty_graph_is_read_back(void **state) {
     tu_bytes_free(f.bytes);
 }
 
-static void everything_is_kept(void **state) {
+static void all_fields_are_read_back(void **state) {
     (void)state;
     tu_graph *g = rich_graph(), *copy;
     file f = write_graph(g);
@@ -53,7 +53,7 @@ static void everything_is_kept(void **state) {
     tu_graph_free(g);
 }
 
-static void a_graph_that_was_read_can_grow(void **state) {
+static void nodes_can_be_added_to_a_graph_that_was_read(void **state) {
     (void)state;
     tu_graph *g;
     file f = write_and_free(rich_graph());
@@ -77,7 +77,7 @@ static void names_of_many_scopes_are_read_back(void **state) {
     tu_graph_free(g);
 }
 
-static void a_mistaken_graph_is_not_written(void **state) {
+static void a_graph_with_an_error_is_not_written(void **state) {
     (void)state;
     tu_graph *g = small_graph();
     tu_find(g, "nothing");
@@ -92,15 +92,15 @@ static void a_mistaken_graph_is_not_written(void **state) {
 
 /* ---- Damage ---- */
 
-static void a_file_cut_anywhere_is_refused(void **state) {
+static void a_file_truncated_anywhere_is_rejected(void **state) {
     (void)state;
     file f = write_and_free(rich_graph());
     for (size_t size = 0; size < f.size; size++) {
         unsigned char *cut =
-            malloc(size ? size : 1); /* of its own size: the sanitizer sees a read beyond it */
+            malloc(size ? size : 1); /* of exactly this size, so that the sanitizer detects reads beyond it */
         memcpy(cut, f.bytes, size);
         assert_refused((file){cut, size}, TU_CORRUPT,
-                       size < TU__FILE_HEADER ? "ends within its header" : "cut short");
+                       size < TU__FILE_HEADER ? "ends within its header" : "truncated");
         free(cut);
     }
     tu_bytes_free(f.bytes);
@@ -114,8 +114,7 @@ static void a_changed_bit_is_found(void **state) {
         tu_graph *g;
         tu_status status = tu_graph_read(f.bytes, f.size, &g);
         size_t at = bit / 8;
-        bool version =
-            at >= TU__FILE_AT_VERSION && at < TU__FILE_AT_SIZE; /* may be a newer one: named as that */
+        bool version = at >= TU__FILE_AT_VERSION && at < TU__FILE_AT_SIZE; /* may look like a newer version */
         if (status != TU_CORRUPT && !(version && status == TU_UNSUPPORTED))
             fail_msg("bit %zu: %s", bit, tu_message());
         assert_null(g);
@@ -134,19 +133,19 @@ static void bytes_after_the_end_are_found(void **state) {
     tu_bytes_free(f.bytes);
 }
 
-static void another_kind_of_file_is_told(void **state) {
+static void another_kind_of_file_is_rejected(void **state) {
     (void)state;
     char text[100] = "# This is a text";
-    assert_refused((file){(unsigned char *)text, sizeof text}, TU_CORRUPT, "no graph file of Tutti");
+    assert_refused((file){(unsigned char *)text, sizeof text}, TU_CORRUPT, "this is not a Tutti graph file");
 }
 
-static void a_newer_version_is_refused_by_name(void **state) {
+static void a_newer_version_is_rejected(void **state) {
     (void)state;
     file f = write_and_free(small_graph());
     f.bytes[TU__FILE_AT_VERSION] = 9;
-    assert_refused(f, TU_UNSUPPORTED, "the file has version 9, but Tutti");
+    assert_refused(f, TU_UNSUPPORTED, "the file has format version 9, but Tutti");
     f.bytes[TU__FILE_AT_VERSION] = 0;
-    assert_refused(f, TU_CORRUPT, "version 0");
+    assert_refused(f, TU_CORRUPT, "format version 0");
     f.bytes[TU__FILE_AT_VERSION] = 1;
     f.bytes[TU__FILE_AT_FLAGS] = 2;
     assert_refused(f, TU_UNSUPPORTED, "unknown flags 0x2");
@@ -172,7 +171,7 @@ static void a_graph_is_saved_and_loaded(void **state) {
     remove_folder(&f);
 }
 
-/* Whatever step of a save fails, the old graph is there, or the new one whole, and nothing beside it. */
+/* If any step of a save fails, the folder contains only the old graph or the complete new one. */
 static void a_save_that_fails_leaves_the_old_file(void **state) {
     (void)state;
     folder f = new_folder("net.tug");
@@ -231,7 +230,7 @@ static void a_device_is_written_in_place(void **state) {
     tu_graph_free(g);
 }
 
-static void places_that_cannot_be_are_named(void **state) {
+static void errors_contain_the_path(void **state) {
     (void)state;
     tu_graph *g = small_graph(), *none;
     assert_int_equal(tu_graph_save(g, "/no-such-folder/net.tug"), TU_IO);
@@ -246,7 +245,7 @@ static void places_that_cannot_be_are_named(void **state) {
     assert_int_equal(tu_graph_load("/dev/null", &none), TU_CORRUPT);
     assert_says("cannot read '/dev/null': graph file, byte 0: the file ends within its header");
     assert_int_equal(tu_graph_load("/dev/zero", &none), TU_CORRUPT);
-    assert_says("no graph file");
+    assert_says("not a Tutti graph file");
     assert_null(none);
     tu_graph_free(g);
 }
@@ -255,20 +254,20 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_graph_is_read_back_to_the_same_bytes),
         cmocka_unit_test(an_empty_graph_is_read_back),
-        cmocka_unit_test(everything_is_kept),
-        cmocka_unit_test(a_graph_that_was_read_can_grow),
+        cmocka_unit_test(all_fields_are_read_back),
+        cmocka_unit_test(nodes_can_be_added_to_a_graph_that_was_read),
         cmocka_unit_test(names_of_many_scopes_are_read_back),
-        cmocka_unit_test(a_mistaken_graph_is_not_written),
-        cmocka_unit_test(a_file_cut_anywhere_is_refused),
+        cmocka_unit_test(a_graph_with_an_error_is_not_written),
+        cmocka_unit_test(a_file_truncated_anywhere_is_rejected),
         cmocka_unit_test(a_changed_bit_is_found),
         cmocka_unit_test(bytes_after_the_end_are_found),
-        cmocka_unit_test(another_kind_of_file_is_told),
-        cmocka_unit_test(a_newer_version_is_refused_by_name),
+        cmocka_unit_test(another_kind_of_file_is_rejected),
+        cmocka_unit_test(a_newer_version_is_rejected),
         cmocka_unit_test(a_graph_is_saved_and_loaded),
         cmocka_unit_test(a_save_that_fails_leaves_the_old_file),
         cmocka_unit_test(a_save_keeps_links_and_permissions),
         cmocka_unit_test(a_device_is_written_in_place),
-        cmocka_unit_test(places_that_cannot_be_are_named),
+        cmocka_unit_test(errors_contain_the_path),
     };
     return cmocka_run_group_tests(tests, register_custom, NULL);
 }

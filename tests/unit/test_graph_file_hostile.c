@@ -1,13 +1,13 @@
-/* Graph files that no writer wrote: intact, with a size and a digest that fit, and wrong inside. They are refused, saying
- * where, before any room is made for what they claim; or they are read to a sound graph. */
+/* Malicious graph files: size and digest are correct, but the contents are not. Reading them fails with the byte
+ * offset, before memory is allocated for the claimed sizes, or gives a valid graph. */
 #include "graph_file.h"
 
 #include "base/alloc.h"
 #include "graph/op.h"
 
-/* ---- Files that were changed ---- */
+/* ---- Modified files ---- */
 
-/* Every bit changed and signed again: read to a sound graph or refused, never anything else. */
+/* Flips every bit and corrects the digest: reading fails or gives a valid graph. */
 static void a_signed_change_of_any_bit_is_harmless(void **state) {
     (void)state;
     file f = write_and_free(rich_graph());
@@ -44,77 +44,77 @@ static void assert_replaced(const char *old, const char *fresh, tu_status status
     tu_bytes_free(f.bytes);
 }
 
-static void unknown_things_are_named(void **state) {
+static void the_error_names_unknown_operations_and_attributes(void **state) {
     (void)state;
-    assert_replaced("matmul", "matmuX", TU_UNSUPPORTED, "operation 'matmuX' is unknown");
+    assert_replaced("matmul", "matmuX", TU_UNSUPPORTED, "operation 'matmuX' does not exist");
     assert_replaced("transpose_b", "transpose_x", TU_UNSUPPORTED, "'matmul' has no attribute 'transpose_x'");
     assert_replaced("file_test_twice", "file_test_thric", TU_NOT_FOUND, "custom operation 'file_test_thric'");
 }
 
-static void bad_names_are_refused(void **state) {
+static void invalid_names_are_rejected(void **state) {
     (void)state;
-    assert_replaced("a/b/w", "/ab/w", TU_CORRUPT, "no name");
-    assert_replaced("a/b/w", "a//bw", TU_CORRUPT, "no name");
-    assert_replaced("a/b/w", "a/bw/", TU_CORRUPT, "no name");
-    assert_replaced("a/b/w", "a/b\nw", TU_CORRUPT, "no name");
-    assert_replaced("a/b/neg", "a/bneg/", TU_CORRUPT, "no name");
-    assert_replaced("first", "fi st", TU_CORRUPT, "no name");
-    assert_replaced("constant_3", "constant_2", TU_CORRUPT, "'constant_2': the name is taken already");
-    assert_replaced("cpu:0.1", "cpu 0.1", TU_CORRUPT, "the device of 'a/b/matmul' is no name of a device");
-    assert_replaced("clipped", "indices", TU_CORRUPT, "'indices' is named twice");
+    assert_replaced("a/b/w", "/ab/w", TU_CORRUPT, "is not valid: expected visible characters");
+    assert_replaced("a/b/w", "a//bw", TU_CORRUPT, "is not valid: expected visible characters");
+    assert_replaced("a/b/w", "a/bw/", TU_CORRUPT, "is not valid: expected visible characters");
+    assert_replaced("a/b/w", "a/b\nw", TU_CORRUPT, "is not valid: expected visible characters");
+    assert_replaced("a/b/neg", "a/bneg/", TU_CORRUPT, "is not valid: expected visible characters");
+    assert_replaced("first", "fi st", TU_CORRUPT, "is not valid: expected visible characters");
+    assert_replaced("constant_3", "constant_2", TU_CORRUPT, "'constant_2': the name is already used");
+    assert_replaced("cpu:0.1", "cpu 0.1", TU_CORRUPT, "the device name of 'a/b/matmul' is not valid");
+    assert_replaced("clipped", "indices", TU_CORRUPT, "already has a result 'indices'");
 }
 
-/* ---- Files made by hand, piece by piece ---- */
+/* ---- Files built field by field ---- */
 
-typedef struct rule {
+typedef struct file_builder {
     unsigned char bytes[1024];
     size_t size;
-} rule;
+} file_builder;
 
-static void put(rule *m, const void *bytes, size_t size) {
+static void put(file_builder *m, const void *bytes, size_t size) {
     memcpy(m->bytes + m->size, bytes, size);
     m->size += size;
 }
 
-static void put_u8(rule *m, uint8_t value) {
+static void put_u8(file_builder *m, uint8_t value) {
     put(m, &value, 1);
 }
-static void put_u32(rule *m, uint32_t value) {
+static void put_u32(file_builder *m, uint32_t value) {
     put(m, &value, 4);
 }
-static void put_i64(rule *m, int64_t value) {
+static void put_i64(file_builder *m, int64_t value) {
     put(m, &value, 8);
 }
 
-static void put_string(rule *m, const char *string) {
+static void put_string(file_builder *m, const char *string) {
     put_u32(m, (uint32_t)strlen(string));
     put(m, string, strlen(string) + 1);
 }
 
-/* Bytes that are never reached: the mistake comes before. */
-static void put_filler(rule *m) {
+/* Appends bytes that are never read because the error comes before them. */
+static void put_filler(file_builder *m) {
     memset(m->bytes + m->size, 0x11, 100);
     m->size += 100;
 }
 
-static rule begin(uint32_t nodes) {
-    rule m = {.size = TU__FILE_HEADER};
+static file_builder new_file(uint32_t nodes) {
+    file_builder m = {.size = TU__FILE_HEADER};
     memcpy(m.bytes, TU__FILE_MAGIC, 8);
     m.bytes[TU__FILE_AT_VERSION] = TU__FILE_VERSION;
     put_u32(&m, nodes);
     return m;
 }
 
-/* Operation, name, flags, no device; then attributes, inputs and outputs are up to the test. */
-static void put_head(rule *m, const char *op, const char *name, uint32_t flags) {
+/* Appends operation, name, flags and an empty device. Attributes, inputs and outputs must follow. */
+static void put_head(file_builder *m, const char *op, const char *name, uint32_t flags) {
     put_string(m, op);
     put_string(m, name);
     put_u32(m, flags);
     put_string(m, "");
 }
 
-/* A scalar input of f32: all its attributes are zero and left out. */
-static void put_scalar_input(rule *m, const char *name) {
+/* Appends a scalar f32 input, all of whose attributes are zero and therefore omitted. */
+static void put_scalar_input(file_builder *m, const char *name) {
     put_head(m, "input", name, 0);
     put_u32(m, 0);
     put_u32(m, 0);
@@ -123,23 +123,23 @@ static void put_scalar_input(rule *m, const char *name) {
     put_u8(m, 0);
 }
 
-static file finish(rule *m) {
+static file finish_file(file_builder *m) {
     m->size += TU__FILE_TRAILER;
     file f = {m->bytes, m->size};
     sign(f);
     return f;
 }
 
-static void assert_made_refused(rule m, tu_status status, const char *part) {
-    assert_refused(finish(&m), status, part);
+static void assert_built_file_fails(file_builder m, tu_status status, const char *part) {
+    assert_refused(finish_file(&m), status, part);
 }
 
 static void a_missing_attribute_is_zero(void **state) {
     (void)state;
-    rule m = begin(1);
+    file_builder m = new_file(1);
     put_scalar_input(&m, "x");
     put_u32(&m, 0);
-    file f = finish(&m);
+    file f = finish_file(&m);
     tu_graph *g;
     assert_int_equal(tu_graph_read(f.bytes, f.size, &g), TU_OK);
     tu_type type = tu_value_type(tu_find(g, "x"));
@@ -148,66 +148,66 @@ static void a_missing_attribute_is_zero(void **state) {
     tu_graph_free(g);
 }
 
-static void counts_beyond_the_file_are_refused_before_room_is_made(void **state) {
+static void counts_beyond_the_file_are_rejected_before_allocating(void **state) {
     (void)state;
     int64_t live = tu__alloc_live();
-    rule m = begin(UINT32_MAX);
+    file_builder m = new_file(UINT32_MAX);
     put_u32(&m, 0);
-    assert_made_refused(m, TU_CORRUPT, "byte 24: the number of nodes is 4294967295, more than");
+    assert_built_file_fails(m, TU_CORRUPT, "byte 24: the number of nodes is 4294967295, too many");
 
-    m = begin(1);
+    m = new_file(1);
     put_u32(&m, UINT32_MAX);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "byte 28: an operation's name is 4294967295");
+    assert_built_file_fails(m, TU_CORRUPT, "byte 28: an operation's name is 4294967295");
 
-    m = begin(1);
+    m = new_file(1);
     put_head(&m, "neg", "n", 0);
     put_u32(&m, 0);
     put_u32(&m, 0x10000000);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "a number of inputs is 268435456");
+    assert_built_file_fails(m, TU_CORRUPT, "a number of inputs is 268435456");
 
-    m = begin(1);
+    m = new_file(1);
     put_head(&m, "neg", "n", 0);
     put_u32(&m, 1000);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "a number of attributes is 1000");
+    assert_built_file_fails(m, TU_CORRUPT, "a number of attributes is 1000");
 
-    m = begin(0);
+    m = new_file(0);
     put_u32(&m, 5000);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "the number of results is 5000");
+    assert_built_file_fails(m, TU_CORRUPT, "the number of results is 5000");
     assert_int_equal(tu__alloc_live(), live);
 }
 
-static void bad_strings_are_refused(void **state) {
+static void invalid_strings_are_rejected(void **state) {
     (void)state;
-    rule m = begin(1);
+    file_builder m = new_file(1);
     put_head(&m, "input", "x", 0);
-    m.bytes[TU__FILE_HEADER + 4 + 4 + 5] = 'y'; /* the zero after "input" */
+    m.bytes[TU__FILE_HEADER + 4 + 4 + 5] = 'y'; /* the NUL after "input" */
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "does not end with a zero");
+    assert_built_file_fails(m, TU_CORRUPT, "does not end with a NUL byte");
 
-    m = begin(1);
+    m = new_file(1);
     put_head(&m, "input", "x", 0);
     m.bytes[TU__FILE_HEADER + 4 + 4 + 2] = 0;
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "has a zero inside");
+    assert_built_file_fails(m, TU_CORRUPT, "contains a NUL byte");
 }
 
-static void bad_attributes_are_refused(void **state) {
+static void invalid_attributes_are_rejected(void **state) {
     (void)state;
-    rule m = begin(1);
+    file_builder m = new_file(1);
     put_head(&m, "input", "x", 0);
     put_u32(&m, 1);
-    rule base = m;
+    file_builder base = m;
 
     put_string(&m, "dtype");
     put_u8(&m, TU__ATTR_DTYPE);
     put_u32(&m, 1);
     put_u8(&m, 200);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "'dtype' is 200");
+    assert_built_file_fails(m, TU_CORRUPT, "'dtype' is 200");
 
     m = base;
     put_string(&m, "dtype");
@@ -215,8 +215,8 @@ static void bad_attributes_are_refused(void **state) {
     put_u32(&m, 1);
     put_i64(&m, 0);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT,
-                        "'dtype' of operation 'input' has kind 0 with 1 elements: expected kind 3 with 1");
+    assert_built_file_fails(
+        m, TU_CORRUPT, "'dtype' of operation 'input' has kind 0 with 1 elements: expected kind 3 with 1");
 
     m = base;
     put_string(&m, "shape");
@@ -224,7 +224,7 @@ static void bad_attributes_are_refused(void **state) {
     put_u32(&m, 1);
     put_u8(&m, 9);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "shape of rank 9");
+    assert_built_file_fails(m, TU_CORRUPT, "a shape of rank 9");
 
     m = base;
     put_string(&m, "shape");
@@ -234,9 +234,9 @@ static void bad_attributes_are_refused(void **state) {
     put_i64(&m, INT64_MAX);
     put_i64(&m, INT64_MAX);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "expected dimensions of at least 1, 2^48 elements at most");
+    assert_built_file_fails(m, TU_CORRUPT, "expected dimensions of at least 1 and at most 2^48 elements");
 
-    m = begin(1);
+    m = new_file(1);
     put_head(&m, "input", "x", 0);
     put_u32(&m, 2);
     for (int i = 0; i < 2; i++) {
@@ -246,22 +246,22 @@ static void bad_attributes_are_refused(void **state) {
         put_u8(&m, TU_F64);
     }
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "'dtype' is given twice");
+    assert_built_file_fails(m, TU_CORRUPT, "'dtype' is given twice");
 }
 
-static void bad_edges_are_refused(void **state) {
+static void invalid_edges_are_rejected(void **state) {
     (void)state;
-    rule base = begin(2);
+    file_builder base = new_file(2);
     put_scalar_input(&base, "x");
     put_head(&base, "neg", "n", 0);
     put_u32(&base, 0);
     put_u32(&base, 1);
 
-    rule m = base;
+    file_builder m = base;
     put_u32(&m, 1);
     put_u32(&m, 0);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "input 0 of 'n' is node 1: expected one before it");
+    assert_built_file_fails(m, TU_CORRUPT, "input 0 of 'n' is node 1: expected an earlier node");
 
     m = base;
     put_u32(&m, 0);
@@ -270,46 +270,49 @@ static void bad_edges_are_refused(void **state) {
     put_u8(&m, TU_F32);
     put_u8(&m, 0);
     put_u32(&m, 0);
-    assert_made_refused(m, TU_CORRUPT, "(node 0, output 7) does not exist");
+    assert_built_file_fails(m, TU_CORRUPT, "(node 0, output 7) does not exist");
 
     m = base;
     put_u32(&m, 0);
     put_u32(&m, 0);
     put_u32(&m, 1);
-    put_u8(&m, TU_F64); /* the rule says f32 */
+    put_u8(&m, TU_F64); /* the shape rule returns f32 */
     put_u8(&m, 0);
     put_u32(&m, 0);
-    assert_made_refused(m, TU_CORRUPT, "output 0 of 'n' is f64[]: the operation's rule says f32[]");
+    assert_built_file_fails(m, TU_CORRUPT,
+                            "output 0 of 'n' is f64[]: expected f32[] by the operation's shape rule");
 }
 
-/* Of the last node, "tanh": a list of one, the node waited for; then the group; then the number of results. */
-static file bound_graph(size_t *waits_at) {
+/* Writes a graph whose last node, "tanh", has a list of one control dependency and a group. Sets `*dependencies_at`
+ * to the offset of the list. */
+static file constrained_graph(size_t *dependencies_at) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2)), a = tu_exp(x), b = tu_tanh(x);
     tu_colocate(b, a);
     tu_after(b, a);
     file f = write_and_free(g);
-    *waits_at = f.size - TU__FILE_TRAILER - 4 - 4 - 8;
+    *dependencies_at = f.size - TU__FILE_TRAILER - 4 - 4 - 8;
     return f;
 }
 
-static void bad_bonds_are_refused(void **state) {
+static void invalid_control_dependencies_and_groups_are_rejected(void **state) {
     (void)state;
     static const struct {
-        size_t at; /* behind the beginning of the list */
+        size_t at; /* offset from the beginning of the list */
         uint32_t value;
         const char *says;
     } wrong[] = {
-        {4, 2, "'tanh' waits for node 2: expected nodes before it (2), in rising order"}, /* itself */
-        {4, 7, "'tanh' waits for node 7: expected nodes before it (2), in rising order"},
-        {4, 0, "it waits for input 'x', which is not computed"},
+        {4, 2,
+         "'tanh' has a control dependency on node 2: expected nodes below 2 in ascending order"}, /* itself */
+        {4, 7, "'tanh' has a control dependency on node 7: expected nodes below 2 in ascending order"},
+        {4, 0, "control dependency on input 'x', which is not computed"},
         {8, 0, "the group of 'tanh' is 0: expected 1 to"},
         {8, UINT32_MAX, "the group of 'tanh' is 4294967295: expected 1 to"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         size_t at;
-        file f = bound_graph(&at);
+        file f = constrained_graph(&at);
         memcpy(f.bytes + at + wrong[i].at, &wrong[i].value, sizeof wrong[i].value);
         sign(f);
         tu_graph *graph = NULL;
@@ -320,25 +323,25 @@ static void bad_bonds_are_refused(void **state) {
     }
 }
 
-static void bad_results_are_refused(void **state) {
+static void invalid_results_are_rejected(void **state) {
     (void)state;
-    rule m = begin(1);
+    file_builder m = new_file(1);
     put_scalar_input(&m, "x");
     put_u32(&m, 1);
     put_string(&m, "y");
     put_u32(&m, 1);
     put_u32(&m, 0);
-    assert_made_refused(m, TU_CORRUPT, "result 'y' is output 0 of node 1, which does not exist");
+    assert_built_file_fails(m, TU_CORRUPT, "result 'y' is output 0 of node 1, which does not exist");
 
-    m = begin(0);
+    m = new_file(0);
     put_u32(&m, 0);
     put_u8(&m, 0);
-    assert_made_refused(m, TU_CORRUPT, "1 bytes follow the last result");
+    assert_built_file_fails(m, TU_CORRUPT, "1 bytes follow the last result");
 }
 
-static void bad_constants_are_refused(void **state) {
+static void invalid_constants_are_rejected(void **state) {
     (void)state;
-    rule base = begin(1);
+    file_builder base = new_file(1);
     put_head(&base, "constant", "c", 0);
     put_u32(&base, 1);
     put_string(&base, "dtype");
@@ -350,49 +353,49 @@ static void bad_constants_are_refused(void **state) {
     put_u8(&base, TU_BOOL);
     put_u8(&base, 0);
 
-    rule m = base;
+    file_builder m = base;
     put_i64(&m, 4);
     put_u32(&m, 0);
     put_u32(&m, 0);
-    assert_made_refused(m, TU_CORRUPT, "constant 'c' has 4 bytes of data: expected 1");
+    assert_built_file_fails(m, TU_CORRUPT, "constant 'c' has 4 bytes of data: expected 1");
 
     m = base;
     put_i64(&m, 1);
     put_u8(&m, 9);
     put_u32(&m, 0);
-    assert_made_refused(m, TU_CORRUPT, "element 0 of its data is 9");
+    assert_built_file_fails(m, TU_CORRUPT, "element 0 of its data is 9");
 }
 
-static void a_variable_assigned_twice_is_refused(void **state) {
+static void a_variable_assigned_twice_is_rejected(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value w = tu_variable(g, "w", TU_F32, TU_SCALAR), v = tu_variable(g, "v", TU_F32, TU_SCALAR);
     tu_assign(w, v);
     tu_assign(v, w);
     file f = write_and_free(g);
-    /* The second assignment's first input: its name, flags, device and two counts stand before it. */
+    /* The first input of the second assignment follows its name, flags, device and two counts. */
     unsigned char *input = find(f, "assign_1") + 9 + 4 + 5 + 4 + 4;
     assert_int_equal(*input, v.node);
     *input = (unsigned char)w.node;
     sign(f);
-    assert_refused(f, TU_CORRUPT, "assigns to 'w' a second time");
+    assert_refused(f, TU_CORRUPT, "variable 'w' is assigned twice");
     tu_bytes_free(f.bytes);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_signed_change_of_any_bit_is_harmless),
-        cmocka_unit_test(unknown_things_are_named),
-        cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(the_error_names_unknown_operations_and_attributes),
+        cmocka_unit_test(invalid_names_are_rejected),
         cmocka_unit_test(a_missing_attribute_is_zero),
-        cmocka_unit_test(counts_beyond_the_file_are_refused_before_room_is_made),
-        cmocka_unit_test(bad_strings_are_refused),
-        cmocka_unit_test(bad_attributes_are_refused),
-        cmocka_unit_test(bad_edges_are_refused),
-        cmocka_unit_test(bad_bonds_are_refused),
-        cmocka_unit_test(bad_results_are_refused),
-        cmocka_unit_test(bad_constants_are_refused),
-        cmocka_unit_test(a_variable_assigned_twice_is_refused),
+        cmocka_unit_test(counts_beyond_the_file_are_rejected_before_allocating),
+        cmocka_unit_test(invalid_strings_are_rejected),
+        cmocka_unit_test(invalid_attributes_are_rejected),
+        cmocka_unit_test(invalid_edges_are_rejected),
+        cmocka_unit_test(invalid_control_dependencies_and_groups_are_rejected),
+        cmocka_unit_test(invalid_results_are_rejected),
+        cmocka_unit_test(invalid_constants_are_rejected),
+        cmocka_unit_test(a_variable_assigned_twice_is_rejected),
     };
     return cmocka_run_group_tests(tests, register_custom, NULL);
 }

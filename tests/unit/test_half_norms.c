@@ -1,7 +1,9 @@
-/* Batch and layer normalisation, variances and standardised images of bf16 and f16: statistics are f32 whatever the type of the
- * parameters, so a mean far from zero costs no digits of y, of the gradients or of the gradients' gradients.
+/* Batch and layer normalisation, variances and standardised images in bf16 and f16: statistics are computed in f32
+ * whatever the type of the parameters, so that a mean far from zero does not reduce the precision of y, its
+ * gradients, or their gradients.
  *
- *     test_half_norms [DEVICE ...]     default: ref, cpu, and two parts of a cpu; on a card or its stand-in: gpu:0
+ *     test_half_norms [DEVICE ...]     default: ref, cpu, and two logical devices of a cpu; on a GPU or the fake GPU:
+ *                                      gpu:0
  */
 #include <math.h>
 #include <stdlib.h>
@@ -24,10 +26,10 @@ typedef struct problem {
     tu_dtype dtype;
     int64_t rows, width;
     bool
-        as_once; /* the operation as files of an earlier version have it: parameters and statistics in halves */
+        old_format; /* the operation as in files of an earlier version: parameters and statistics in the half type */
 } problem;
 
-/* Fetched: y, both statistics, the loss, its three gradients, and the gradient by x of |dx|^2. */
+/* Fetched: y, both statistics, the loss, its three gradients, and the gradient of |dx|^2 with respect to x. */
 enum { Y, MEAN, SPREAD, LOSS, DX, DGAMMA, DBETA, SECOND };
 static const char *const names[RESULTS] = {"y",
                                            "mean",
@@ -47,13 +49,13 @@ typedef struct results {
 static tu_value normalized(const problem *p, tu_value x, tu_value gamma, tu_value beta) {
     const struct tu__layer_norm_attrs layer = {.epsilon = 1e-5, .axes = 1};
     const struct tu__batch_norm_attrs batch = {.epsilon = 1e-5};
-    if (p->as_once)
+    if (p->old_format)
         return p->layer ? tu__apply(LAYER_NORM, &layer, x, gamma, beta)
                         : tu__apply(BATCH_NORM, &batch, x, gamma, beta);
     return p->layer ? tu_layer_normalize(x, gamma, beta) : tu_batch_normalize(x, gamma, beta);
 }
 
-static void draw(const problem *p, tu_graph *g, tu_value in[INPUTS], tu_value fetch[RESULTS]) {
+static void build_problem(const problem *p, tu_graph *g, tu_value in[INPUTS], tu_value fetch[RESULTS]) {
     in[0] = tu_batch_input(g, "x", p->dtype, TU_SHAPE(p->rows, p->width));
     in[1] = tu_batch_input(g, "weights", p->dtype, TU_SHAPE(p->rows, p->width));
     in[2] = tu_input(g, "gamma", p->dtype, TU_SHAPE(p->width));
@@ -68,7 +70,8 @@ static void draw(const problem *p, tu_graph *g, tu_value in[INPUTS], tu_value fe
     assert_int_equal(tu_gradients(tu_mean(tu_square(dx)), 1, in, &fetch[SECOND]), TU_OK);
 }
 
-/* What a half holds exactly, so that f64 is given the same: x of mean 20 and deviation 1. */
+/* Returns numbers that are exact in half types, so that the f64 run has the same input: x has mean 20 and deviation
+ * 1. */
 static double element(int input, int64_t i) {
     static const double centres[INPUTS] = {20, 0.5, 1, 0};
     uint32_t bits = (uint32_t)i * 2654435761u + (uint32_t)input * 40503u;
@@ -85,7 +88,7 @@ static results compute(const problem *p, const char *device) {
     void *data[INPUTS], *out[RESULTS];
     results r;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    draw(p, g, in, fetch);
+    build_problem(p, g, in, fetch);
     if (tu_compile(g, &program, .devices = device, .strategy = strchr(device, '/') ? "mirrored" : NULL,
                    .fetch = fetch, .fetch_count = RESULTS) != TU_OK)
         fail_msg("%s: %s", device, tu_message());
@@ -115,17 +118,17 @@ static results compute(const problem *p, const char *device) {
     return r;
 }
 
-static double relative_error(const results *found, const results *wanted, int result) {
-    double off = 0, size = 0;
-    for (int64_t i = 0; i < wanted->count[result]; i++) {
-        double w = wanted->numbers[result][i], d = found->numbers[result][i] - w;
-        off += d * d, size += w * w;
+static double relative_error(const results *actual, const results *expected, int result) {
+    double squared_error = 0, size = 0;
+    for (int64_t i = 0; i < expected->count[result]; i++) {
+        double w = expected->numbers[result][i], d = actual->numbers[result][i] - w;
+        squared_error += d * d, size += w * w;
     }
-    return sqrt(off / size);
+    return sqrt(squared_error / size);
 }
 
-/* Results in f32 are good to 2e-5; those in halves to two units in the last place, and to four where they were made of another
- * that was rounded. */
+/* Returns the error bound: 2e-5 for results in f32, two units in the last place for half types, and four if they are
+ * computed from another rounded result. */
 static double bound(const results *r, int result) {
     static const double units[] = {[TU_F32] = 1e-5, [TU_BF16] = 0x1p-8, [TU_F16] = 0x1p-11};
     bool from_rounded = result >= LOSS;
@@ -137,18 +140,18 @@ static int count_wrong(const problem *p, const char *device) {
     int wrong = 0;
     problem in_f64 = *p;
     in_f64.dtype = TU_F64;
-    results wanted = compute(&in_f64, "ref"), found = compute(p, device);
+    results expected = compute(&in_f64, "ref"), actual = compute(p, device);
     for (int i = 0; i < RESULTS; i++) {
-        double error = relative_error(&found, &wanted, i);
-        if (!(error <= bound(&found, i))) {
+        double error = relative_error(&actual, &expected, i);
+        if (!(error <= bound(&actual, i))) {
             print_error("%s of [%d,%d] in %s%s on %s: the %s is off by %.2g, expected at most %.2g\n",
                         p->layer ? "layer_norm" : "batch_norm", (int)p->rows, (int)p->width,
-                        tu_dtype_name(p->dtype), p->as_once ? ", statistics too," : "", device, names[i],
-                        error, bound(&found, i));
+                        tu_dtype_name(p->dtype), p->old_format ? ", statistics too," : "", device, names[i],
+                        error, bound(&actual, i));
             wrong++;
         }
-        free(wanted.numbers[i]);
-        free(found.numbers[i]);
+        free(expected.numbers[i]);
+        free(actual.numbers[i]);
     }
     return wrong;
 }
@@ -156,38 +159,39 @@ static int count_wrong(const problem *p, const char *device) {
 static const int64_t shapes[][2] = {{4, 64}, {6, 4099}, {64, 5}, {2050, 3}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static void check_all(bool as_once) {
+static void check_all(bool old_format) {
     static const tu_dtype halves[] = {TU_BF16, TU_F16};
     int wrong = 0;
     for (int d = 0; d < device_count; d++)
         for (int s = 0; s < SHAPES; s++)
             for (int t = 0; t < 2; t++) {
                 bool layer = shapes[s][0] < shapes[s][1];
-                wrong += count_wrong(&(problem){layer, halves[t], shapes[s][0], shapes[s][1], as_once},
+                wrong += count_wrong(&(problem){layer, halves[t], shapes[s][0], shapes[s][1], old_format},
                                      devices[d]);
             }
     if (wrong) fail_msg("%d results are wrong", wrong);
 }
 
-static void statistics_of_halves_are_f32(void **state) {
+static void statistics_of_half_types_are_f32(void **state) {
     (void)state;
     check_all(false);
 }
 
-/* Operations read from old files: off a card all but the stored statistics is as right. */
-static void statistics_stored_in_halves_spoil_nothing_else(void **state) {
+/* Operations from old files: on devices other than GPUs everything except the stored statistics is as accurate. */
+static void statistics_stored_in_half_types_do_not_affect_other_results(void **state) {
     (void)state;
     if (strncmp(devices[0], "gpu", 3) == 0) skip();
     check_all(true);
 }
 
-/* x of two numbers between which bf16 has none, and so not their mean. */
+/* Returns the spread of an x with two different numbers that are adjacent in bf16, so that their mean is not
+ * representable. */
 static double spread_of(tu_dtype dtype, bool standardized, const char *device) {
     enum { COUNT = 128 };
     tu_graph *g;
     tu_program *program;
     tu_state *state;
-    double data[COUNT], out, found;
+    double data[COUNT], out, actual;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", dtype, TU_SHAPE(2, 2, COUNT / 4, 1));
     tu_value y = standardized ? tu_square(tu_standardize(x)) : tu_variance(x, .axes = TU_AXES(1, 2, 3));
@@ -196,27 +200,27 @@ static double spread_of(tu_dtype dtype, bool standardized, const char *device) {
     assert_int_equal(tu_compile(g, &program, .devices = device, .fetch = &spread, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     assert_int_equal(tu_run(program, state, 1, &(tu_feed){x, data}, (void *[]){&out}), TU_OK);
-    tu__load_array(tu_value_dtype(spread), &out, 1, &found);
+    tu__load_array(tu_value_dtype(spread), &out, 1, &actual);
     tu_program_free(program);
     tu_state_free(state);
     tu_graph_free(g);
-    return found;
+    return actual;
 }
 
-static void variances_of_halves_are_computed_in_f32(void **state) {
+static void variances_of_half_types_are_computed_in_f32(void **state) {
     (void)state;
     for (int d = 0; d < device_count; d++)
         for (int standardized = 0; standardized < 2; standardized++) {
             if (strchr(devices[d], '/')) continue;
-            double wanted = spread_of(TU_F64, standardized, "ref");
-            double found = spread_of(TU_BF16, standardized, devices[d]);
-            if (fabs(found - wanted) > 0x1p-8 * wanted)
+            double expected = spread_of(TU_F64, standardized, "ref");
+            double actual = spread_of(TU_BF16, standardized, devices[d]);
+            if (fabs(actual - expected) > 0x1p-8 * expected)
                 fail_msg("%s on %s gives %g, expected %g", standardized ? "standardize" : "variance",
-                         devices[d], found, wanted);
+                         devices[d], actual, expected);
         }
 }
 
-static void builders_give_f32_statistics(void **state) {
+static void builders_return_f32_statistics(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -231,14 +235,14 @@ static void builders_give_f32_statistics(void **state) {
     tu_graph_free(g);
 }
 
-int main(int count, char **words) {
+int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statistics_of_halves_are_f32),
-        cmocka_unit_test(statistics_stored_in_halves_spoil_nothing_else),
-        cmocka_unit_test(variances_of_halves_are_computed_in_f32),
-        cmocka_unit_test(builders_give_f32_statistics),
+        cmocka_unit_test(statistics_of_half_types_are_f32),
+        cmocka_unit_test(statistics_stored_in_half_types_do_not_affect_other_results),
+        cmocka_unit_test(variances_of_half_types_are_computed_in_f32),
+        cmocka_unit_test(builders_return_f32_statistics),
     };
     if (count > 1) device_count = 0;
-    for (int i = 1; i < count && device_count < MAX_DEVICES; i++) devices[device_count++] = words[i];
+    for (int i = 1; i < count && device_count < MAX_DEVICES; i++) devices[device_count++] = arguments[i];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Pictures: every kind of PNG gives the pixels it was made from, JPEGs come close, and what is broken is refused.
- * tests/data/generate_pictures.py made the files and says what they show. */
+/* Images: every kind of PNG decodes to its pixels, JPEGs come close, damaged files fail.
+ * tests/data/generate_pictures.py created the files and describes their contents. */
 #include "test.h"
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ static char *data_path(const char *name) {
     return path;
 }
 
-static unsigned char *read_picture(const char *name, size_t *size) {
+static unsigned char *read_image_file(const char *name, size_t *size) {
     FILE *file = fopen(data_path(name), "rb");
     if (!file) fail_msg("cannot read %s", data_path(name));
     unsigned char *bytes = malloc(65536);
@@ -38,14 +38,14 @@ static tu__image load(const char *name, int channels) {
     tu__image image;
     tu_status status = tu__image_load(data_path(name), channels, &image);
     if (status == TU_UNSUPPORTED) {
-        assert_non_null(strstr(tu_message(), "-dev and build again"));
+        assert_non_null(strstr(tu_message(), "-dev and rebuild"));
         skip();
     }
     if (status != TU_OK) fail_msg("%s", tu_message());
     return image;
 }
 
-/* ---- What the files show ---- */
+/* ---- Contents of the files ---- */
 
 static int red(int x, int y) {
     (void)y;
@@ -71,7 +71,7 @@ static void assert_pixel(const char *name, const tu__image *image, int x, int y,
         fail_msg("%s: pixel (%d,%d).%d is %d, expected %d", name, x, y, channel, found, expected);
 }
 
-static void every_kind_of_png_gives_its_pixels(void **state) {
+static void every_kind_of_png_is_decoded(void **state) {
     (void)state;
     static const struct {
         const char *name;
@@ -127,7 +127,7 @@ static void grey_of_few_bits_spans_black_to_white(void **state) {
 static void a_transparent_colour_is_black(void **state) {
     (void)state;
     tu__image image = load("grey_transparent.png", 0);
-    assert_pixel("grey", &image, 4, 0, 0, 0); /* 80, the transparent one; (1,1) is the same */
+    assert_pixel("grey", &image, 4, 0, 0, 0); /* 80 is the transparent value, like at (1,1) */
     assert_pixel("grey", &image, 1, 1, 0, 0);
     assert_pixel("grey", &image, 3, 0, 0, 60);
     tu__image_free(&image);
@@ -151,12 +151,12 @@ static void channels_are_converted(void **state) {
     assert_non_null(strstr(tu_message(), "cannot decode to 2 channels: expected 1, 3, or 0"));
 }
 
-static void jpegs_come_close_to_what_they_show(void **state) {
+static void jpegs_are_decoded_approximately(void **state) {
     (void)state;
     static const char *const names[] = {"colour.jpg", "subsampled.jpg", "progressive.jpg", "oriented.jpg"};
     for (int i = 0; i < 4; i++) {
         tu__image image = load(names[i], 0);
-        assert_int_equal(image.width, 40); /* also the one whose EXIF says it should be turned */
+        assert_int_equal(image.width, 40); /* also the one with an EXIF orientation */
         assert_int_equal(image.height, 24);
         assert_int_equal(image.channels, 3);
         for (int y = 0; y < 24; y++)
@@ -177,28 +177,28 @@ static void jpegs_come_close_to_what_they_show(void **state) {
     tu__image_free(&image);
 }
 
-static void a_jpeg_for_printing_is_refused(void **state) {
+static void a_cmyk_jpeg_fails(void **state) {
     (void)state;
     tu__image image = load("grey.jpg", 0);
     tu__image_free(&image);
     assert_int_equal(tu__image_load(data_path("cmyk.jpg"), 0, &image), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "is a JPEG file in CMYK, for printing: convert it to RGB"));
+    assert_non_null(
+        strstr(tu_message(), "is a JPEG file in CMYK, which is not supported: convert it to RGB"));
 }
 
-/* ---- What is broken ---- */
+/* ---- Invalid files ---- */
 
-static void bytes_that_are_no_picture_are_refused(void **state) {
+static void bytes_that_are_not_an_image_fail(void **state) {
     (void)state;
     tu__image image;
     static const char *const texts[] = {"", "x", "GIF89a", "\x89PN", "\xFF\xD8", "<svg/>"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         assert_int_equal(tu__image_decode("cat.png", texts[i], strlen(texts[i]), 0, &image), TU_INVALID);
-        assert_string_equal(tu_message(),
-                            "cat.png is no picture: its first bytes are neither a PNG's nor a JPEG's");
+        assert_string_equal(tu_message(), "cat.png is not an image: expected a PNG or JPEG file");
     }
 }
 
-static void a_picture_cut_anywhere_is_refused(void **state) {
+static void a_truncated_image_fails(void **state) {
     (void)state;
     static const char *const names[] = {"colour8.png", "palette4_interlaced.png", "colour.jpg",
                                         "progressive.jpg"};
@@ -206,14 +206,15 @@ static void a_picture_cut_anywhere_is_refused(void **state) {
         tu__image image = load(names[i], 0);
         tu__image_free(&image);
         size_t size;
-        unsigned char *bytes = read_picture(names[i], &size);
+        unsigned char *bytes = read_image_file(names[i], &size);
         int64_t live = tu__alloc_live();
         for (size_t cut = 0; cut < size; cut++) {
-            unsigned char *block = malloc(cut ? cut : 1); /* of exactly this size */
+            unsigned char *block =
+                malloc(cut ? cut : 1); /* of exactly this size, to detect reads beyond it */
             assert_non_null(block);
             memcpy(block, bytes, cut);
             if (tu__image_decode("cut", block, cut, 0, &image) != TU_INVALID)
-                fail_msg("%s cut to %zu bytes was not refused", names[i], cut);
+                fail_msg("%s cut to %zu bytes did not fail", names[i], cut);
             assert_null(image.pixels);
             assert_int_equal(strncmp(tu_message(), "cut", 3), 0);
             free(block);
@@ -223,23 +224,23 @@ static void a_picture_cut_anywhere_is_refused(void **state) {
     }
 }
 
-static void a_damaged_png_is_refused(void **state) {
+static void a_damaged_png_fails(void **state) {
     (void)state;
     tu__image image = load("colour8.png", 0);
     tu__image_free(&image);
     size_t size;
-    unsigned char *bytes = read_picture("colour8.png", &size);
+    unsigned char *bytes = read_image_file("colour8.png", &size);
     for (size_t at = 8; at < size; at++) {
         bytes[at] ^= 0x10;
         if (tu__image_decode("damaged", bytes, size, 0, &image) != TU_INVALID)
-            fail_msg("byte %zu was changed, and nobody noticed", at);
+            fail_msg("byte %zu was changed without an error", at);
         bytes[at] ^= 0x10;
     }
     free(bytes);
 }
 
-/* Signature and header of a PNG that claims this size. The checksum is right. */
-static void a_size_beyond_all_bounds_is_refused(void **state) {
+/* Signature and header of a PNG with this size, with a valid checksum. */
+static void an_excessive_size_fails(void **state) {
     (void)state;
     tu__image image = load("colour8.png", 0);
     tu__image_free(&image);
@@ -247,28 +248,28 @@ static void a_size_beyond_all_bounds_is_refused(void **state) {
         "\x89PNG\r\n\x1A\n\0\0\0\x0DIHDR\0\0\x80\0\0\0\x80\0\x08\0\0\0\0\xE1\x17\xFC\xA3"
         "\0\0\0\0IDAT\x35\xAF\x06\x1E";
     assert_int_equal(tu__image_decode("large", large, sizeof large - 1, 0, &image), TU_INVALID);
-    assert_string_equal(tu_message(),
-                        "large: a picture of 32768x32768 pixels is too large, the most is 268435456");
+    assert_string_equal(
+        tu_message(),
+        "large: an image of 32768x32768 pixels is too large: expected at most 268435456 pixels");
     static const unsigned char hollow[] =
         "\x89PNG\r\n\x1A\n\0\0\0\x0DIHDR\0\0\x20\0\0\0\x20\0\x08\0\0\0\0\x57\xC1\x95\x85"
         "\0\0\0\0IDAT\x35\xAF\x06\x1E";
     assert_int_equal(tu__image_decode("hollow", hollow, sizeof hollow - 1, 0, &image), TU_INVALID);
-    assert_non_null(
-        strstr(tu_message(), "hollow: truncated: 45 bytes cannot hold the 8192x8192 pixels it claims"));
+    assert_non_null(strstr(tu_message(), "hollow: truncated: 45 bytes are too few for 8192x8192 pixels"));
 }
 
-static void a_file_that_is_not_there_is_named(void **state) {
+static void the_message_names_a_missing_file(void **state) {
     (void)state;
     tu__image image;
     assert_int_equal(tu__image_load("/no-such-folder/cat.png", 0, &image), TU_NOT_FOUND);
     assert_non_null(strstr(tu_message(), "cannot read '/no-such-folder/cat.png': No such file"));
     assert_int_equal(tu__image_load("/tmp", 0, &image), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "it is no ordinary file"));
+    assert_non_null(strstr(tu_message(), "it is not a regular file"));
 }
 
 /* ---- Writing ---- */
 
-static tu__image made_picture(uint8_t *pixels, int64_t channels) {
+static tu__image make_image(uint8_t *pixels, int64_t channels) {
     for (int64_t i = 0; i < 7 * 11 * channels; i++) pixels[i] = (uint8_t)(i * i);
     return (tu__image){.height = 7, .width = 11, .channels = channels, .pixels = pixels};
 }
@@ -277,7 +278,7 @@ static void a_written_png_is_read_back(void **state) {
     (void)state;
     for (int64_t channels = 1; channels <= 3; channels += 2) {
         uint8_t pixels[7 * 11 * 3];
-        tu__image image = made_picture(pixels, channels), again;
+        tu__image image = make_image(pixels, channels), again;
         void *bytes;
         size_t size;
         tu_status status = tu__image_encode_png(&image, &bytes, &size);
@@ -302,7 +303,7 @@ static void a_written_png_is_read_back(void **state) {
     assert_non_null(strstr(tu_message(), "1x1 pixels and 2 channels"));
 }
 
-static tu_status everything(void) {
+static tu_status load_all_kinds(void) {
     static const char *const names[] = {"colour_alpha16_interlaced.png", "palette8.png", "grey.jpg",
                                         "colour.jpg"};
     tu__image image;
@@ -320,12 +321,12 @@ static tu_status everything(void) {
 
 static void running_out_of_memory_is_reported(void **state) {
     (void)state;
-    if (everything() == TU_UNSUPPORTED) skip();
+    if (load_all_kinds() == TU_UNSUPPORTED) skip();
     int64_t live = tu__alloc_live();
     uint64_t n = 1;
     for (tu_status status = TU_NO_MEMORY; status != TU_OK; n++) {
         tu__alloc_fail_at(n);
-        status = everything();
+        status = load_all_kinds();
         tu__alloc_fail_at(0);
         if (status != TU_OK && status != TU_NO_MEMORY) fail_msg("allocation %d: %s", (int)n, tu_message());
         assert_int_equal(tu__alloc_live(), live);
@@ -335,17 +336,17 @@ static void running_out_of_memory_is_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_png_gives_its_pixels),
+        cmocka_unit_test(every_kind_of_png_is_decoded),
         cmocka_unit_test(grey_of_few_bits_spans_black_to_white),
         cmocka_unit_test(a_transparent_colour_is_black),
         cmocka_unit_test(channels_are_converted),
-        cmocka_unit_test(jpegs_come_close_to_what_they_show),
-        cmocka_unit_test(a_jpeg_for_printing_is_refused),
-        cmocka_unit_test(bytes_that_are_no_picture_are_refused),
-        cmocka_unit_test(a_picture_cut_anywhere_is_refused),
-        cmocka_unit_test(a_damaged_png_is_refused),
-        cmocka_unit_test(a_size_beyond_all_bounds_is_refused),
-        cmocka_unit_test(a_file_that_is_not_there_is_named),
+        cmocka_unit_test(jpegs_are_decoded_approximately),
+        cmocka_unit_test(a_cmyk_jpeg_fails),
+        cmocka_unit_test(bytes_that_are_not_an_image_fail),
+        cmocka_unit_test(a_truncated_image_fails),
+        cmocka_unit_test(a_damaged_png_fails),
+        cmocka_unit_test(an_excessive_size_fails),
+        cmocka_unit_test(the_message_names_a_missing_file),
         cmocka_unit_test(a_written_png_is_read_back),
         cmocka_unit_test(running_out_of_memory_is_reported),
     };

@@ -1,10 +1,12 @@
-/* Mistakes in image operations are refused by name, type and expectation. */
+/* Invalid arguments of image operations fail with a message that contains the operation, the input types and the
+ * expected value. */
 #include "unit/refused_call.h"
 
 #include <math.h>
 
 #include "graph/graph.h"
 
+/* `g` is declared by REFUSED. */
 #define IMAGES TENSOR(TU_F32, 2, 7, 6, 3)
 #define BYTES TENSOR(TU_U8, 2, 7, 6, 3)
 #define FLAT TENSOR(TU_F32, 7, 6)
@@ -13,7 +15,7 @@ static tu_value offsets(tu_graph *g, tu_dtype dtype, tu_shape shape) {
     return tu_input(g, "offsets", dtype, shape);
 }
 
-static void operands_of_the_wrong_rank_are_refused(void **state) {
+static void operands_of_the_wrong_rank_are_rejected(void **state) {
     (void)state;
     REFUSED(tu_resize(FLAT, 2, 2, TU_BILINEAR), "resize", "f32[7,6]", "rank 2, expected 4: [n,h,w,c]");
     REFUSED(tu_crop(FLAT, offsets(g, TU_I32, TU_SHAPE(7, 2)), 2, 2), "crop", "f32[7,6]",
@@ -25,7 +27,7 @@ static void operands_of_the_wrong_rank_are_refused(void **state) {
     REFUSED(tu_random_contrast(FLAT, 0, 1), "random_contrast of 'x' f32[7,6]", "rank is 2, expected 4");
 }
 
-static void arithmetic_wants_float_types(void **state) {
+static void arithmetic_on_integer_images_is_rejected(void **state) {
     (void)state;
     REFUSED(tu_resize(BYTES, 2, 2, TU_BILINEAR), "resize", "u8[2,7,6,3]", "expected a float type", "tu_cast");
     REFUSED(tu_standardize(BYTES), "standardize of 'x' u8[2,7,6,3]", "type is u8, expected a float type",
@@ -36,7 +38,7 @@ static void arithmetic_wants_float_types(void **state) {
             "tu_cast");
 }
 
-static void cropping_flipping_and_nearest_take_any_type(void **state) {
+static void crop_flip_and_nearest_resize_support_any_type(void **state) {
     (void)state;
     for (int dtype = 0; dtype < TU_DTYPE_COUNT; dtype++) {
         tu_graph *g;
@@ -51,12 +53,12 @@ static void cropping_flipping_and_nearest_take_any_type(void **state) {
     }
 }
 
-static void sizes_must_be_possible(void **state) {
+static void invalid_sizes_are_rejected(void **state) {
     (void)state;
     REFUSED(tu_resize(IMAGES, 0, 2, TU_BILINEAR), "size is 0 x 2, expected at least 1 x 1");
     REFUSED(tu_resize(IMAGES, 2, -4, TU_NEAREST), "size is 2 x -4, expected at least 1 x 1");
     REFUSED(tu_resize(IMAGES, (int64_t)1 << 31, 1, TU_NEAREST), "2147483648 x 1",
-            "expected sides below 2^31");
+            "expected height and width below 2^31");
     REFUSED(tu_resize(IMAGES, INT32_MAX, INT32_MAX, TU_NEAREST), "too large");
     REFUSED(tu_random_crop(IMAGES, 8, 6), "random_crop of 'x' f32[2,7,6,3]", "size is 8 x 6",
             "image's 7 x 6");
@@ -68,7 +70,7 @@ static void sizes_must_be_possible(void **state) {
             "size is 2 x 0, expected at least 1 x 1");
 }
 
-static void offsets_are_two_integers_an_image(void **state) {
+static void offsets_must_be_two_integers_per_image(void **state) {
     (void)state;
     REFUSED(tu_crop(IMAGES, offsets(g, TU_F32, TU_SHAPE(2, 2)), 2, 2), "f32[2,2], expected i32 or i64 [2,2]");
     REFUSED(tu_crop(IMAGES, offsets(g, TU_I64, TU_SHAPE(3, 2)), 2, 2), "i64[3,2], expected i32 or i64 [2,2]");
@@ -76,20 +78,20 @@ static void offsets_are_two_integers_an_image(void **state) {
     REFUSED(tu_crop(IMAGES, offsets(g, TU_I32, TU_SHAPE(2, 3)), 2, 2), "i32[2,3], expected i32 or i64 [2,2]");
 }
 
-static void options_must_make_sense(void **state) {
+static void invalid_options_are_rejected(void **state) {
     (void)state;
     REFUSED(tu_resize(IMAGES, 2, 2, (tu_resize_method)5), "method is 5, expected TU_BILINEAR or TU_NEAREST");
     REFUSED(tu_random_brightness(IMAGES, -1), "delta is -1, expected a finite number of at least 0");
     REFUSED(tu_random_brightness(IMAGES, (double)NAN), "delta is", "expected a finite number");
     REFUSED(tu_random_brightness(IMAGES, (double)INFINITY), "delta is inf");
-    REFUSED(tu_random_contrast(IMAGES, -0.5, 1), "[-0.5, 1)", "0 <= low <= high");
-    REFUSED(tu_random_contrast(IMAGES, 2, 1), "[2, 1)", "0 <= low <= high");
+    REFUSED(tu_random_contrast(IMAGES, -0.5, 1), "low is -0.5 and high is 1", "0 <= low <= high");
+    REFUSED(tu_random_contrast(IMAGES, 2, 1), "low is 2 and high is 1", "0 <= low <= high");
     REFUSED(tu_random_contrast(IMAGES, (double)NAN, 1), "0 <= low <= high");
     REFUSED(tu_random_contrast(IMAGES, 0, (double)INFINITY), "expected finite numbers");
 }
 
-/* In inference mode the same mistakes are refused, so that a graph does not fail only when it is trained. */
-static void inference_mode_checks_as_training_does(void **state) {
+/* Inference mode rejects the same arguments, although it does not use them. */
+static void inference_mode_checks_arguments_like_training(void **state) {
     (void)state;
 #define INFERENCE(call) (tu_set_training(g, false), call)
     REFUSED(INFERENCE(tu_random_flip(FLAT)), "random_flip of 'x'");
@@ -98,7 +100,7 @@ static void inference_mode_checks_as_training_does(void **state) {
     REFUSED(INFERENCE(tu_random_contrast(IMAGES, 2, 1)), "random_contrast of 'x'");
 }
 
-/* What no builder makes but a file may hold. */
+/* Attribute values that builders never set but a graph file may contain. */
 static tu_value raw_resize_grad(tu_graph *g, tu_dtype dtype, struct tu__resize_grad_attrs attrs) {
     return tu__apply(RESIZE_GRAD, &attrs, TENSOR(dtype, 2, 7, 6, 3));
 }
@@ -120,7 +122,7 @@ static void attributes_of_gradient_operations_are_checked(void **state) {
     REFUSED(raw_crop_grad(g, TU_U8, (struct tu__crop_grad_attrs){{8, 8}}), "expected a float type");
 }
 
-static void an_invalid_operand_stays_silent(void **state) {
+static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -141,15 +143,15 @@ static void an_invalid_operand_stays_silent(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operands_of_the_wrong_rank_are_refused),
-        cmocka_unit_test(arithmetic_wants_float_types),
-        cmocka_unit_test(cropping_flipping_and_nearest_take_any_type),
-        cmocka_unit_test(sizes_must_be_possible),
-        cmocka_unit_test(offsets_are_two_integers_an_image),
-        cmocka_unit_test(options_must_make_sense),
-        cmocka_unit_test(inference_mode_checks_as_training_does),
+        cmocka_unit_test(operands_of_the_wrong_rank_are_rejected),
+        cmocka_unit_test(arithmetic_on_integer_images_is_rejected),
+        cmocka_unit_test(crop_flip_and_nearest_resize_support_any_type),
+        cmocka_unit_test(invalid_sizes_are_rejected),
+        cmocka_unit_test(offsets_must_be_two_integers_per_image),
+        cmocka_unit_test(invalid_options_are_rejected),
+        cmocka_unit_test(inference_mode_checks_arguments_like_training),
         cmocka_unit_test(attributes_of_gradient_operations_are_checked),
-        cmocka_unit_test(an_invalid_operand_stays_silent),
+        cmocka_unit_test(operations_on_invalid_values_keep_the_first_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

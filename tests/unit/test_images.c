@@ -1,4 +1,4 @@
-/* Convolution, pooling and image operations (ops/window.c, conv.c, pool.c, image.c) compute what they say:
+/* Convolution, pooling and image operations (ops/window.c, conv.c, pool.c, image.c) compute the right values:
  * small examples that can be checked by hand. Larger ones are compared with PyTorch in
  * test_known_values.c. */
 #include "unit/evaluate.h"
@@ -13,8 +13,8 @@ static tu_value image(tu_graph *g, int64_t height, int64_t width) {
 
 /* ---- Windows ---- */
 
-/* 3 windows of 3 over 6 places, 2 apart: one place too many, padded at the end; a sum of ones shows it. */
-static void same_padding_goes_after_as_in_tensorflow(void **state) {
+/* Three windows of size 3 with stride 2 over 6 pixels need one pixel of padding, which is at the end. */
+static void odd_same_padding_is_added_at_the_end_as_in_tensorflow(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = image(g, 1, 6), ones = tu_fill(g, TU_F32, TU_SHAPE(1, 1, 3, 1), 1);
@@ -43,7 +43,7 @@ static void same_output_is_the_input_over_the_stride_rounded_up(void **state) {
 
 /* ---- Convolution ---- */
 
-static void groups_keep_channels_apart(void **state) {
+static void groups_separate_channels(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = numbers(g, TU_F32, TU_SHAPE(1, 1, 1, 4), (double[]){1, 2, 3, 4});
@@ -53,7 +53,7 @@ static void groups_keep_channels_apart(void **state) {
     assert_computes(tu_convolve(x, depthwise, .groups = 4), TU_SHAPE(1, 1, 1, 4), 1, 4, 9, 16);
 }
 
-static void transposed_convolution_spreads_pixels(void **state) {
+static void transposed_convolution_distributes_pixels(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value y = numbers(g, TU_F32, TU_SHAPE(1, 1, 2, 1), (double[]){1, 2});
@@ -79,7 +79,7 @@ static void flops_saturate_and_count_products_and_sums(void **state) {
 
 /* ---- Pooling ---- */
 
-static void the_first_among_equals_wins(void **state) {
+static void max_pool_gradient_goes_to_the_first_of_equal_elements(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = numbers(g, TU_F32, TU_SHAPE(1, 2, 3, 1), (double[]){1, 7, 7, 7, 0, 7}), dx;
@@ -89,7 +89,7 @@ static void the_first_among_equals_wins(void **state) {
     assert_computes(dx, TU_SHAPE(1, 2, 3, 1), 0, 1, 0, 0, 0, 0);
 }
 
-static void overlapping_windows_add_up(void **state) {
+static void gradients_of_overlapping_windows_are_added(void **state) {
     (void)state;
     tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 4, 1), (double[]){1, 9, 2, 3}), dx;
     tu_value y = tu_max_pool(x, .window = {1, 2}, .stride = {1, 1}, .padding = TU_VALID);
@@ -98,13 +98,13 @@ static void overlapping_windows_add_up(void **state) {
     assert_computes(dx, TU_SHAPE(1, 1, 4, 1), 0, 2, 0, 1);
 }
 
-static void padding_never_wins(void **state) {
+static void padding_is_never_the_maximum(void **state) {
     (void)state;
     tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 3, 1), (double[]){-5, -6, -7});
     assert_computes(tu_max_pool(x, .window = {3, 3}, .stride = {1, 1}), TU_SHAPE(1, 1, 3, 1), -5, -5, -6);
 }
 
-static void a_nan_wins(void **state) {
+static void nan_is_the_maximum(void **state) {
     (void)state;
     tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 4, 1), (double[]){1, NAN, 9, 2});
     double *y = computed(tu_max_pool(x, .window = {1, 4}, .padding = TU_VALID));
@@ -112,7 +112,7 @@ static void a_nan_wins(void **state) {
     free(y);
 }
 
-static void averages_count_padding_only_when_asked(void **state) {
+static void averages_include_padding_only_with_count_padding(void **state) {
     (void)state;
     tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 3, 1), (double[]){6, 12, 18});
     assert_computes(tu_avg_pool(x, .window = {1, 3}, .stride = {1, 1}), TU_SHAPE(1, 1, 3, 1), 9, 12, 15);
@@ -120,7 +120,7 @@ static void averages_count_padding_only_when_asked(void **state) {
                     TU_SHAPE(1, 1, 3, 1), 6, 12, 10);
 }
 
-static void global_pools_leave_batch_and_channels(void **state) {
+static void global_pools_keep_batch_and_channels(void **state) {
     (void)state;
     tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2, 1, 2, 2));
     assert_computes(tu_global_avg_pool(x), TU_SHAPE(2, 2), 1, 2, 5, 6);
@@ -139,7 +139,7 @@ static void nearest_copies_pixels(void **state) {
     assert_computes(tu_resize(bytes, 2, 2, TU_NEAREST), TU_SHAPE(1, 2, 2, 1), 0, 1, 3, 4);
 }
 
-static void bilinear_has_pixel_centres_at_halves(void **state) {
+static void bilinear_uses_half_pixel_centres(void **state) {
     (void)state;
     tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 2, 1), (double[]){0, 4});
     assert_computes(tu_resize(x, 1, 4, TU_BILINEAR), TU_SHAPE(1, 1, 4, 1), 0, 1, 3, 4);
@@ -147,7 +147,7 @@ static void bilinear_has_pixel_centres_at_halves(void **state) {
     assert_computes(tu_resize(x, 1, 2, TU_BILINEAR), TU_SHAPE(1, 1, 2, 1), 0, 4);
 }
 
-static void a_crop_is_moved_inside(void **state) {
+static void crop_offsets_are_clamped(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = counting(g, TU_U8, TU_SHAPE(3, 3, 3, 1));
@@ -170,7 +170,7 @@ static void standardised_images_have_mean_0_and_deviation_1(void **state) {
 
 /* ---- Augmentation ---- */
 
-static void in_inference_mode_augmentation_draws_nothing(void **state) {
+static void inference_mode_does_not_augment(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_set_training(g, false);
@@ -183,11 +183,11 @@ static void in_inference_mode_augmentation_draws_nothing(void **state) {
 
 enum { SAMPLES = 400 };
 
-/* Every corner turns up about equally often; the windows are windows. */
+/* All corners are about equally frequent, and each crop is a window of its image. */
 static void random_crops_are_uniform_over_the_corners(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value one = counting(g, TU_F32, TU_SHAPE(1, 3, 4, 1)); /* a pixel's value is its place */
+    tu_value one = counting(g, TU_F32, TU_SHAPE(1, 3, 4, 1)); /* a pixel's value is its index */
     tu_value x = tu_broadcast(one, TU_SHAPE(SAMPLES, 3, 4, 1));
     double *y = computed(tu_random_crop(x, 2, 3));
     int seen[4] = {0};
@@ -229,7 +229,7 @@ static void brightness_and_contrast_stay_within_their_bounds(void **state) {
     for (int n = 0; n < SAMPLES; n++) {
         const double *b = bright + (ptrdiff_t)n * 4, *c = contrast + (ptrdiff_t)n * 4;
         assert_true(b[0] >= -0.5 && b[0] < 0.5);
-        for (int i = 0; i < 4; i++) assert_true(fabs(b[i] - b[0] - i) < 1e-12); /* one number a sample */
+        for (int i = 0; i < 4; i++) assert_true(fabs(b[i] - b[0] - i) < 1e-12); /* one number per sample */
         double factor = 1 - c[0]; /* the channels' means are 1 and 2, their pixels 1 away from them */
         for (int i = 0; i < 4; i++)
             assert_true(fabs(c[i] - (1 + i % 2 + (i < 2 ? -factor : factor))) < 1e-12);
@@ -243,7 +243,7 @@ static void brightness_and_contrast_stay_within_their_bounds(void **state) {
 }
 
 /* The same samples, split over two batches. */
-static void augmentation_belongs_to_the_sample(void **state) {
+static void augmentation_depends_only_on_the_sample(void **state) {
     (void)state;
     double *whole = NULL, *halves[2];
     for (int part = -1; part < 2; part++) {
@@ -277,26 +277,26 @@ static void augmentation_belongs_to_the_sample(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_padding_goes_after_as_in_tensorflow),
+        cmocka_unit_test(odd_same_padding_is_added_at_the_end_as_in_tensorflow),
         cmocka_unit_test(same_output_is_the_input_over_the_stride_rounded_up),
-        cmocka_unit_test(groups_keep_channels_apart),
-        cmocka_unit_test(transposed_convolution_spreads_pixels),
+        cmocka_unit_test(groups_separate_channels),
+        cmocka_unit_test(transposed_convolution_distributes_pixels),
         cmocka_unit_test(flops_saturate_and_count_products_and_sums),
-        cmocka_unit_test(the_first_among_equals_wins),
-        cmocka_unit_test(overlapping_windows_add_up),
-        cmocka_unit_test(padding_never_wins),
-        cmocka_unit_test(a_nan_wins),
-        cmocka_unit_test(averages_count_padding_only_when_asked),
-        cmocka_unit_test(global_pools_leave_batch_and_channels),
+        cmocka_unit_test(max_pool_gradient_goes_to_the_first_of_equal_elements),
+        cmocka_unit_test(gradients_of_overlapping_windows_are_added),
+        cmocka_unit_test(padding_is_never_the_maximum),
+        cmocka_unit_test(nan_is_the_maximum),
+        cmocka_unit_test(averages_include_padding_only_with_count_padding),
+        cmocka_unit_test(global_pools_keep_batch_and_channels),
         cmocka_unit_test(nearest_copies_pixels),
-        cmocka_unit_test(bilinear_has_pixel_centres_at_halves),
-        cmocka_unit_test(a_crop_is_moved_inside),
+        cmocka_unit_test(bilinear_uses_half_pixel_centres),
+        cmocka_unit_test(crop_offsets_are_clamped),
         cmocka_unit_test(standardised_images_have_mean_0_and_deviation_1),
-        cmocka_unit_test(in_inference_mode_augmentation_draws_nothing),
+        cmocka_unit_test(inference_mode_does_not_augment),
         cmocka_unit_test(random_crops_are_uniform_over_the_corners),
         cmocka_unit_test(random_flips_mirror_half_of_the_images),
         cmocka_unit_test(brightness_and_contrast_stay_within_their_bounds),
-        cmocka_unit_test(augmentation_belongs_to_the_sample),
+        cmocka_unit_test(augmentation_depends_only_on_the_sample),
     };
     return cmocka_run_group_tests(tests, NULL, free_last_graph);
 }

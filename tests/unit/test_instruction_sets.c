@@ -1,4 +1,4 @@
-/* An instruction set is used only when processor, system and kernel agree, and TUTTI_ISA holds it down. */
+/* An instruction set is used only if processor, operating system and Linux permit it; TUTTI_ISA limits it further. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -20,16 +20,16 @@
 #include <sys/syscall.h>
 #endif
 
-/* ---- A processor put together from its answers ---- */
+/* ---- A simulated processor ---- */
 
 static struct {
     unsigned leaf_1_ecx, leaf_7_ebx, leaf_7_edx, leaf_7_1_eax;
     unsigned palettes, tile_bytes, row_bytes, tiles, rows;
     uint64_t saved;
-    bool granted, asked;
+    bool granted, requested;
 } machine;
 
-static void answer_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4]) {
+static void simulate_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4]) {
     memset(registers, 0, 4 * sizeof *registers);
     if (leaf == 1) registers[2] = machine.leaf_1_ecx;
     if (leaf == 7 && subleaf == 0) registers[1] = machine.leaf_7_ebx;
@@ -43,18 +43,18 @@ static void answer_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4])
     }
 }
 
-static uint64_t answer_xcr0(void) {
+static uint64_t simulate_xcr0(void) {
     return machine.saved;
 }
 
-static bool answer_tiles(void) {
-    machine.asked = true;
+static bool simulate_tile_request(void) {
+    machine.requested = true;
     return machine.granted;
 }
 
-static const cpu_isa_source source = {answer_cpuid, answer_xcr0, answer_tiles};
+static const cpu_isa_source source = {simulate_cpuid, simulate_xcr0, simulate_tile_request};
 
-/* A Xeon of the fourth generation on bare metal. */
+/* Simulates a fourth-generation Xeon without virtualisation. */
 static void reset_machine(void) {
     machine.leaf_1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;
     machine.leaf_7_ebx = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
@@ -67,7 +67,7 @@ static void reset_machine(void) {
     machine.rows = 16;
     machine.saved = 0x600e7;
     machine.granted = true;
-    machine.asked = false;
+    machine.requested = false;
 }
 
 static void assert_best(cpu_isa best, cpu_isa unusable, const char *why) {
@@ -81,25 +81,25 @@ static void assert_best(cpu_isa best, cpu_isa unusable, const char *why) {
     assert_non_null(strstr(facts.why[unusable], why));
 }
 
-static void a_processor_that_all_agree_on_is_used_whole(void **state) {
+static void a_fully_supported_processor_uses_amx(void **state) {
     (void)state;
     reset_machine();
     assert_best(CPU_AMX, CPU_AMX, NULL);
 }
 
-static void tiles_need_their_description(void **state) {
+static void tiles_need_cpuid_leaf_1d(void **state) {
     (void)state;
     reset_machine();
     machine.palettes = 0;
     assert_best(CPU_AVX512_BF16, CPU_AMX, "0x1D");
     assert_true(cpu_isa_probe(&source).reports_amx);
-    assert_false(machine.asked);
+    assert_false(machine.requested);
     reset_machine();
     machine.row_bytes = 32;
     assert_best(CPU_AVX512_BF16, CPU_AMX, "0x1D");
 }
 
-static void tiles_need_permission_and_a_system_that_saves_them(void **state) {
+static void tiles_need_permission_and_saved_registers(void **state) {
     (void)state;
     reset_machine();
     machine.granted = false;
@@ -107,20 +107,20 @@ static void tiles_need_permission_and_a_system_that_saves_them(void **state) {
     reset_machine();
     machine.saved = 0xe7;
     assert_best(CPU_AVX512_BF16, CPU_AMX, "XCR0");
-    assert_false(machine.asked);
+    assert_false(machine.requested);
 }
 
-static void a_processor_without_tiles_is_not_asked_for_them(void **state) {
+static void tiles_are_not_requested_without_amx(void **state) {
     (void)state;
     reset_machine();
     machine.leaf_7_edx = 0;
     assert_best(CPU_AVX512_BF16, CPU_AMX, NULL);
-    assert_false(machine.asked);
+    assert_false(machine.requested);
     machine.leaf_7_1_eax = 0;
     assert_best(CPU_AVX512, CPU_AMX, NULL);
 }
 
-static void registers_that_the_system_does_not_save_are_not_used(void **state) {
+static void unsaved_registers_are_not_used(void **state) {
     (void)state;
     reset_machine();
     machine.saved = 0x7;
@@ -128,23 +128,23 @@ static void registers_that_the_system_does_not_save_are_not_used(void **state) {
     machine.saved = 0x3;
     assert_best(CPU_BASELINE, CPU_AVX2, "XCR0");
     machine.saved = 0x600e7;
-    machine.leaf_1_ecx &= ~(1u << 27); /* no XGETBV: the system saves nothing of this */
+    machine.leaf_1_ecx &= ~(1u << 27); /* no XGETBV: the system saves none of these registers */
     assert_best(CPU_BASELINE, CPU_AVX2, "XCR0");
 }
 
-static void a_set_needs_those_it_builds_on(void **state) {
+static void a_set_needs_the_sets_it_requires(void **state) {
     (void)state;
     reset_machine();
     machine.leaf_7_ebx &= ~(1u << 31); /* AVX-512 without VL */
-    assert_best(CPU_AVX2, CPU_AMX, "builds on");
+    assert_best(CPU_AVX2, CPU_AMX, "that it requires");
     reset_machine();
     machine.leaf_1_ecx &= ~(1u << 12); /* AVX2 without FMA */
-    assert_best(CPU_BASELINE, CPU_AVX512, "builds on");
+    assert_best(CPU_BASELINE, CPU_AVX512, "that it requires");
 }
 
 /* ---- TUTTI_ISA ---- */
 
-static void the_limit_holds_loops_and_blocks_down(void **state) {
+static void tutti_isa_limits_loops_and_amx(void **state) {
     (void)state;
     cpu_isa best = cpu_isa_of_machine()->best;
     for (cpu_isa isa = CPU_BASELINE; isa < CPU_ISA_COUNT; isa++) {
@@ -159,7 +159,7 @@ static void the_limit_holds_loops_and_blocks_down(void **state) {
     assert_int_equal(cpu_isa_in_use(), best);
 }
 
-static void an_unknown_limit_is_refused(void **state) {
+static void an_unknown_limit_is_rejected(void **state) {
     (void)state;
     setenv("TUTTI_ISA", "sse9", 1);
     assert_int_equal(cpu_isa_check_limit(), TU_INVALID);
@@ -167,9 +167,9 @@ static void an_unknown_limit_is_refused(void **state) {
     unsetenv("TUTTI_ISA");
 }
 
-/* ---- Nobody dies ---- */
+/* ---- No crash under any limit ---- */
 
-/* A convolution with its gradients, and a product, of half types: whatever multiplies them. */
+/* Runs a convolution with its gradients, and a product, in a half type. */
 static tu_status train_in(tu_dtype dtype) {
     tu_graph *g = NULL;
     if (tu_graph_new(&g) != TU_OK) return TU_NO_MEMORY;
@@ -194,8 +194,8 @@ static tu_status train_in(tu_dtype dtype) {
     return status;
 }
 
-/* From here on Linux answers a request for AMX's tiles with "not permitted". */
-static void refuse_tiles(void) {
+/* From now on Linux rejects requests for the AMX tiles. */
+static void reject_tile_requests(void) {
 #if defined(__x86_64__) && defined(__linux__)
     enum { REQUEST_PERMISSION = 0x1023 };
     struct sock_filter code[] = {
@@ -213,14 +213,17 @@ static void refuse_tiles(void) {
 #endif
 }
 
-/* In a process of its own, which has not asked for anything yet: 0 for results, 1 for a message. */
-static int outcome_of(const char *limit, tu_dtype dtype, bool refused) {
+/* Runs in a new process, which has not requested anything yet. Returns 0 for a result, 1 for an error with a
+ * message. */
+static int run_in_child(const char *limit, tu_dtype dtype, bool rejects_tiles) {
     pid_t child = fork();
     if (child == 0) {
         if (limit) setenv("TUTTI_ISA", limit, 1);
-        if (refused) refuse_tiles();
+        if (rejects_tiles) reject_tile_requests();
         tu_status status = train_in(dtype);
-        _exit(status == TU_OK ? (refused && cpu_isa_in_use() == CPU_AMX ? 4 : 0) : *tu_message() ? 1 : 2);
+        _exit(status == TU_OK ? (rejects_tiles && cpu_isa_in_use() == CPU_AMX ? 4 : 0)
+              : *tu_message() ? 1
+                              : 2);
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -228,29 +231,29 @@ static int outcome_of(const char *limit, tu_dtype dtype, bool refused) {
     return WEXITSTATUS(status);
 }
 
-static void half_types_end_in_a_result_under_every_limit(void **state) {
+static void half_types_work_under_every_limit(void **state) {
     (void)state;
     static const char *const limits[] = {NULL, "baseline", "avx2", "avx512", "avx512_bf16", "amx"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        for (int refused = 0; refused < 2; refused++) {
-            assert_int_equal(outcome_of(limits[i], TU_BF16, refused), 0);
-            assert_int_equal(outcome_of(limits[i], TU_F16, refused), 0);
+        for (int rejects_tiles = 0; rejects_tiles < 2; rejects_tiles++) {
+            assert_int_equal(run_in_child(limits[i], TU_BF16, rejects_tiles), 0);
+            assert_int_equal(run_in_child(limits[i], TU_F16, rejects_tiles), 0);
         }
-    assert_int_equal(outcome_of("avx1024", TU_BF16, false), 1);
+    assert_int_equal(run_in_child("avx1024", TU_BF16, false), 1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
-            half_types_end_in_a_result_under_every_limit), /* first: a child inherits what was granted */
-        cmocka_unit_test(a_processor_that_all_agree_on_is_used_whole),
-        cmocka_unit_test(tiles_need_their_description),
-        cmocka_unit_test(tiles_need_permission_and_a_system_that_saves_them),
-        cmocka_unit_test(a_processor_without_tiles_is_not_asked_for_them),
-        cmocka_unit_test(registers_that_the_system_does_not_save_are_not_used),
-        cmocka_unit_test(a_set_needs_those_it_builds_on),
-        cmocka_unit_test(the_limit_holds_loops_and_blocks_down),
-        cmocka_unit_test(an_unknown_limit_is_refused),
+            half_types_work_under_every_limit), /* first, because a child inherits granted tiles */
+        cmocka_unit_test(a_fully_supported_processor_uses_amx),
+        cmocka_unit_test(tiles_need_cpuid_leaf_1d),
+        cmocka_unit_test(tiles_need_permission_and_saved_registers),
+        cmocka_unit_test(tiles_are_not_requested_without_amx),
+        cmocka_unit_test(unsaved_registers_are_not_used),
+        cmocka_unit_test(a_set_needs_the_sets_it_requires),
+        cmocka_unit_test(tutti_isa_limits_loops_and_amx),
+        cmocka_unit_test(an_unknown_limit_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

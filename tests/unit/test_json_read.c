@@ -1,4 +1,4 @@
-/* Statements about the JSON parser: what it takes, what it refuses and how it says so. */
+/* The JSON parser: accepted values, rejected input and error messages. */
 #include "test.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static int free_arena(void **state) {
     return 0;
 }
 
-/* The text is parsed from a block of exactly its size, so that a sanitizer sees a step beyond. */
+/* Parses the text from a block of exactly its size, so that a sanitizer detects reads beyond it. */
 static tu_status parse_bytes(const char *text, size_t length, const tu__json_value **value) {
     char *block = malloc(length ? length : 1);
     assert_non_null(block);
@@ -35,12 +35,12 @@ static const tu__json_value *parse(const char *text) {
     return value;
 }
 
-static void assert_refused(const char *text, const char *expected) {
+static void assert_parse_fails(const char *text, const char *expected) {
     const tu__json_value *value;
     assert_int_equal(parse_bytes(text, strlen(text), &value), TU_CORRUPT);
     assert_null(value);
     if (!strstr(tu_message(), expected))
-        fail_msg("'%s': the message '%s' does not say '%s'", text, tu_message(), expected);
+        fail_msg("'%s': the message '%s' does not contain '%s'", text, tu_message(), expected);
 }
 
 static void every_kind_of_value_is_read(void **state) {
@@ -64,14 +64,14 @@ static void every_kind_of_value_is_read(void **state) {
     for (size_t i = 0; i < v->count; i++) assert_int_equal(v->keys[i][0], 'a' + (int)i);
 }
 
-static void a_member_that_is_not_there_is_null(void **state) {
+static void a_missing_member_is_null(void **state) {
     (void)state;
     assert_null(tu__json_member(parse("{\"a\":1}"), "b"));
     assert_null(tu__json_member(parse("[1]"), "a"));
     assert_null(tu__json_member(NULL, "a"));
 }
 
-static void whole_numbers_are_exact(void **state) {
+static void integers_are_exact(void **state) {
     (void)state;
     const tu__json_value *v =
         parse("[-9223372036854775808,9223372036854775807,9223372036854775808,-0,1.0,1e3]");
@@ -84,16 +84,17 @@ static void whole_numbers_are_exact(void **state) {
     assert_true(!v->values[5].is_integer && v->values[5].number == 1000);
 }
 
-static void numbers_outside_the_grammar_are_refused(void **state) {
+static void numbers_outside_the_grammar_are_rejected(void **state) {
     (void)state;
     static const char *const wrong[] = {"+1",  "01",  "-01", "1.",       ".5",        "-",    "1e",  "1e+",
                                         "0x1", "NaN", "nan", "Infinity", "-Infinity", "1.e3", "--1", "1_0"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_refused(wrong[i], "t.json: line 1: ");
-    assert_refused("1e999", "the number 1e999 is beyond what a double can hold");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_parse_fails(wrong[i], "t.json: line 1: ");
+    assert_parse_fails("1e999", "the number 1e999 is too large for a double");
     char many[4000];
     memset(many, '9', sizeof many);
     many[sizeof many - 1] = '\0';
-    assert_refused(many, "is beyond what a double can hold");
+    assert_parse_fails(many, "is too large for a double");
     memcpy(many, "0.", 2);
     assert_true(parse(many)->number == 1.0);
 }
@@ -115,65 +116,65 @@ static void strings_are_unescaped(void **state) {
         assert_string_equal(parse(cases[i].text)->string, cases[i].string);
 }
 
-static void broken_strings_are_refused(void **state) {
+static void invalid_strings_are_rejected(void **state) {
     (void)state;
-    assert_refused("\"abc", "a string begins here and never ends");
-    assert_refused("\"abc\\\"", "a string begins here and never ends");
-    assert_refused("\"\\x\"", "after a backslash, found 'x'");
-    assert_refused("\"\\u12g4\"", "four hexadecimal digits after \\u, found 'g'");
-    assert_refused("\"\\u12\"", "four hexadecimal digits after \\u, found '\"'");
-    assert_refused("\"\\u0000\"", "holds \\u0000");
-    assert_refused("\"\\uD800\"", "\\ud800, half of a pair without its other half");
-    assert_refused("\"\\uDC00\\uD800\"", "\\udc00, half of a pair without");
-    assert_refused("\"\\uD800\\u0041\"", "\\ud800, half of a pair, followed by \\u0041");
-    assert_refused("\"a\nb\"", "the control character 0x0a: expected an escape");
-    assert_refused("\"\xFF\"", "not UTF-8 at byte 0xff");
-    assert_refused("\"\xC0\xAF\"", "not UTF-8 at byte 0xc0");
-    assert_refused("\"\xED\xA0\x80\"", "not UTF-8 at byte 0xed");
-    assert_refused("\"\xE2\x82\"", "not UTF-8 at byte 0xe2");
+    assert_parse_fails("\"abc", "a string has no closing quote");
+    assert_parse_fails("\"abc\\\"", "a string has no closing quote");
+    assert_parse_fails("\"\\x\"", "after a backslash, found 'x'");
+    assert_parse_fails("\"\\u12g4\"", "four hexadecimal digits after \\u, found 'g'");
+    assert_parse_fails("\"\\u12\"", "four hexadecimal digits after \\u, found '\"'");
+    assert_parse_fails("\"\\u0000\"", "contains \\u0000");
+    assert_parse_fails("\"\\uD800\"", "\\ud800, half of a surrogate pair without the other half");
+    assert_parse_fails("\"\\uDC00\\uD800\"", "\\udc00, half of a surrogate pair without");
+    assert_parse_fails("\"\\uD800\\u0041\"", "\\ud800, half of a surrogate pair, followed by \\u0041");
+    assert_parse_fails("\"a\nb\"", "the control character 0x0a: expected an escape");
+    assert_parse_fails("\"\xFF\"", "not UTF-8 at byte 0xff");
+    assert_parse_fails("\"\xC0\xAF\"", "not UTF-8 at byte 0xc0");
+    assert_parse_fails("\"\xED\xA0\x80\"", "not UTF-8 at byte 0xed");
+    assert_parse_fails("\"\xE2\x82\"", "not UTF-8 at byte 0xe2");
 }
 
-static void broken_structure_is_refused_by_its_line(void **state) {
+static void invalid_structure_is_rejected_with_its_line(void **state) {
     (void)state;
-    assert_refused("", "t.json: line 1: the text ends where a value is expected");
-    assert_refused("  \n\n ", "line 3: the text ends where a value");
-    assert_refused("{\n\"a\": 1,\n\"b\" 2}", "line 3: expected ':' after a key, found '2'");
-    assert_refused("{\"a\":1,}", "expected a string, found '}'");
-    assert_refused("[1,]", "expected a value, found ']'");
-    assert_refused("[1 2]", "expected ',' or ']', found '2'");
-    assert_refused("{\"a\":1]", "expected ',' or '}', found ']'");
-    assert_refused("[1", "the text ends where ',' or ']' is expected");
-    assert_refused("{a:1}", "expected a string, found 'a'");
-    assert_refused("[1]x", "expected the end after the value, found 'x'");
-    assert_refused("{} {}", "expected the end after the value, found '{'");
-    assert_refused("tru", "expected a value, found 't'");
-    assert_refused("\xEF\xBB\xBF{}", "expected a value, found byte 0xef");
-    assert_refused("'a'", "expected a value, found '''");
+    assert_parse_fails("", "t.json: line 1: the text ends where a value is expected");
+    assert_parse_fails("  \n\n ", "line 3: the text ends where a value");
+    assert_parse_fails("{\n\"a\": 1,\n\"b\" 2}", "line 3: expected ':' after a key, found '2'");
+    assert_parse_fails("{\"a\":1,}", "expected a string, found '}'");
+    assert_parse_fails("[1,]", "expected a value, found ']'");
+    assert_parse_fails("[1 2]", "expected ',' or ']', found '2'");
+    assert_parse_fails("{\"a\":1]", "expected ',' or '}', found ']'");
+    assert_parse_fails("[1", "the text ends where ',' or ']' is expected");
+    assert_parse_fails("{a:1}", "expected a string, found 'a'");
+    assert_parse_fails("[1]x", "expected the end after the value, found 'x'");
+    assert_parse_fails("{} {}", "expected the end after the value, found '{'");
+    assert_parse_fails("tru", "expected a value, found 't'");
+    assert_parse_fails("\xEF\xBB\xBF{}", "expected a value, found byte 0xef");
+    assert_parse_fails("'a'", "expected a value, found '''");
     const tu__json_value *value;
     assert_int_equal(parse_bytes("[1]\0", 4, &value), TU_CORRUPT);
 }
 
-static void a_key_that_occurs_twice_is_refused(void **state) {
+static void duplicate_keys_are_rejected(void **state) {
     (void)state;
-    assert_refused("{\"a\":1,\"b\":2,\"a\":3}", "the key \"a\" occurs twice in one object");
-    assert_refused("{\"a\":1,\"\\u0061\":3}", "the key \"a\" occurs twice");
+    assert_parse_fails("{\"a\":1,\"b\":2,\"a\":3}", "the key \"a\" occurs twice in one object");
+    assert_parse_fails("{\"a\":1,\"\\u0061\":3}", "the key \"a\" occurs twice");
     assert_int_equal(parse("{\"a\":{\"a\":1},\"b\":[{\"a\":1},{\"a\":2}]}")->count, 2);
 }
 
-static void nesting_has_a_bound(void **state) {
+static void deep_nesting_is_rejected(void **state) {
     (void)state;
-    char text[2 * TU__JSON_MAX_DEPTH + 3] = "";
-    memset(text, '[', TU__JSON_MAX_DEPTH);
-    memset(text + TU__JSON_MAX_DEPTH, ']', TU__JSON_MAX_DEPTH);
+    char text[2 * TU_JSON_MAX_DEPTH + 3] = "";
+    memset(text, '[', TU_JSON_MAX_DEPTH);
+    memset(text + TU_JSON_MAX_DEPTH, ']', TU_JSON_MAX_DEPTH);
     assert_int_equal(parse(text)->count, 1);
-    memset(text, '[', TU__JSON_MAX_DEPTH + 1);
-    memset(text + TU__JSON_MAX_DEPTH + 1, ']', TU__JSON_MAX_DEPTH + 1);
-    assert_refused(text, "nested deeper than 64");
+    memset(text, '[', TU_JSON_MAX_DEPTH + 1);
+    memset(text + TU_JSON_MAX_DEPTH + 1, ']', TU_JSON_MAX_DEPTH + 1);
+    assert_parse_fails(text, "nested deeper than 64");
     char *deep = malloc(1000001);
     assert_non_null(deep);
     memset(deep, '[', 1000000);
     deep[1000000] = '\0';
-    assert_refused(deep, "nested deeper than 64");
+    assert_parse_fails(deep, "nested deeper than 64");
     free(deep);
 }
 
@@ -185,19 +186,19 @@ static void a_decimal_comma_in_the_locale_changes_nothing(void **state) {
     assert_true(number == 1.5);
 }
 
-static void what_the_writer_writes_is_read_back(void **state) {
+static void output_of_the_writer_is_read_back(void **state) {
     (void)state;
     static const double numbers[] = {0.1, 1.0 / 3, 1e300, 4.9406564584124654e-324, -2.5e-7, 123456789.0};
     tu__text text = {0};
-    tu__json json = tu__json_to_text(&text);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "say \"\\\x01\n\xC3\xA9", "\x1F\t/\xF0\x9F\x98\x80");
-    tu__json_begin_array(&json, "numbers");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) tu__json_f64(&json, NULL, numbers[i]);
-    tu__json_end_array(&json);
-    tu__json_i64(&json, "least", INT64_MIN);
-    tu__json_end_object(&json);
-    assert_true(tu__json_finish(&json));
+    tu_json json = tu__json_to_text(&text);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "say \"\\\x01\n\xC3\xA9", "\x1F\t/\xF0\x9F\x98\x80");
+    tu_json_begin_array(&json, "numbers");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) tu_json_f64(&json, NULL, numbers[i]);
+    tu_json_end_array(&json);
+    tu_json_i64(&json, "least", INT64_MIN);
+    tu_json_end_object(&json);
+    assert_true(tu_json_finish(&json));
     const tu__json_value *v = parse(tu__text_string(&text));
     assert_string_equal(tu__json_member(v, "say \"\\\x01\n\xC3\xA9")->string, "\x1F\t/\xF0\x9F\x98\x80");
     const tu__json_value *list = tu__json_member(v, "numbers");
@@ -233,16 +234,16 @@ static void running_out_of_memory_is_reported(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         ARENA_TEST(every_kind_of_value_is_read),
-        ARENA_TEST(a_member_that_is_not_there_is_null),
-        ARENA_TEST(whole_numbers_are_exact),
-        ARENA_TEST(numbers_outside_the_grammar_are_refused),
+        ARENA_TEST(a_missing_member_is_null),
+        ARENA_TEST(integers_are_exact),
+        ARENA_TEST(numbers_outside_the_grammar_are_rejected),
         ARENA_TEST(strings_are_unescaped),
-        ARENA_TEST(broken_strings_are_refused),
-        ARENA_TEST(broken_structure_is_refused_by_its_line),
-        ARENA_TEST(a_key_that_occurs_twice_is_refused),
-        ARENA_TEST(nesting_has_a_bound),
+        ARENA_TEST(invalid_strings_are_rejected),
+        ARENA_TEST(invalid_structure_is_rejected_with_its_line),
+        ARENA_TEST(duplicate_keys_are_rejected),
+        ARENA_TEST(deep_nesting_is_rejected),
         ARENA_TEST(a_decimal_comma_in_the_locale_changes_nothing),
-        ARENA_TEST(what_the_writer_writes_is_read_back),
+        ARENA_TEST(output_of_the_writer_is_read_back),
         ARENA_TEST(running_out_of_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

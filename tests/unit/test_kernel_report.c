@@ -1,4 +1,4 @@
-/* Statements about reports on kernels, and about the precision a program is compiled for. */
+/* Tests of kernel reports and of the precision of a program. */
 #include "test.h"
 
 #include <string.h>
@@ -35,12 +35,12 @@ static void kernels_are_reported_in_the_order_they_run(void **unused) {
     assert_int_equal(tu_program_kernel(program, 1, &report), TU_OK);
     assert_string_equal(report.kernel, "tanh");
     assert_int_equal(tu_program_kernel(program, 2, &report), TU_NOT_FOUND);
-    assert_non_null(strstr(tu_message(), "no kernel number 2"));
+    assert_non_null(strstr(tu_message(), "no kernel 2"));
     tu_program_free(program);
     tu_graph_free(g);
 }
 
-/* All operations of the program, whatever a device fuses. */
+/* The number of operations does not depend on fusion. */
 static void a_device_that_fuses_reports_the_same_operations(void **unused) {
     (void)unused;
     tu_value x, y;
@@ -62,7 +62,7 @@ static void a_device_that_fuses_reports_the_same_operations(void **unused) {
             flops[i] += report.flops;
             seconds += report.seconds;
         }
-        assert_true(i == 0 || seconds > 0); /* the CPU says how long its kernels took */
+        assert_true(i == 0 || seconds > 0); /* the CPU measures its kernels */
         tu_program_free(program);
         tu_state_free(state);
     }
@@ -70,8 +70,8 @@ static void a_device_that_fuses_reports_the_same_operations(void **unused) {
     tu_graph_free(g);
 }
 
-/* Doubling b needs nothing from the other device, but what reads it does: one kernel computes both, when that has come. */
-static void what_only_late_work_reads_is_computed_by_it(void **unused) {
+/* Doubling b does not depend on the other device, but its reader does: one kernel computes both, after the copy. */
+static void an_operation_is_fused_with_its_late_reader(void **unused) {
     (void)unused;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -123,7 +123,7 @@ static void half_precision_rounds_products_and_keeps_the_types_of_results(void *
     tu_graph_free(g);
 }
 
-static void a_precision_that_is_none_is_refused(void **unused) {
+static void an_unknown_precision_is_rejected(void **unused) {
     (void)unused;
     tu_value x, y;
     tu_graph *g = product_graph(&x, &y);
@@ -139,9 +139,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_are_reported_in_the_order_they_run),
         cmocka_unit_test(a_device_that_fuses_reports_the_same_operations),
-        cmocka_unit_test(what_only_late_work_reads_is_computed_by_it),
+        cmocka_unit_test(an_operation_is_fused_with_its_late_reader),
         cmocka_unit_test(half_precision_rounds_products_and_keeps_the_types_of_results),
-        cmocka_unit_test(a_precision_that_is_none_is_refused),
+        cmocka_unit_test(an_unknown_precision_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

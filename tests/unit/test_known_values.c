@@ -1,14 +1,12 @@
-/* Tutti against PyTorch: every case of tests/data/known_values.txt, forward and backward, on the reference
- * device.
+/* Compares Tutti's reference device with PyTorch: every case of tests/data/known_values.txt, forward and backward.
  *
- * A case is built by the function that its kind names, from the file's inputs and attributes; the function
- * says which value each of the file's outputs is. Then the loss sum(y * weights) is differentiated by
- * every input for which the file has a gradient, all of it is run, and all of it must agree: to a relative
- * error of 1e-10, where rounding errors of 1e-13 of the largest element are allowed (and of 1e-13, for
- * tensors of small numbers).
+ * build_KIND() builds the graph of a case from the inputs and attributes in the file and calls expect() for each
+ * output. Then the loss sum(y * weights) is differentiated with respect to every input for which the file has a
+ * gradient. Outputs and gradients must agree to a relative error of 1e-10, plus 1e-13 of the largest element (at
+ * least 1e-13).
  *
- * The file is half of this test: that it is missing, empty, holds a kind that is not known here, or an
- * attribute or tensor that nothing looked at, are failures too. */
+ * The test also fails if the file is missing or empty, or contains an unknown kind of case, or an attribute or
+ * tensor that is not used. */
 #include "test.h"
 
 #include <errno.h>
@@ -18,15 +16,15 @@
 
 #include "unit/known_file.h"
 
-typedef struct known {
+typedef struct case_check {
     known_case *file;
     tu_graph *graph;
-    tu_value value[KNOWN_TENSORS]; /* what each tensor of the file is in the graph */
-    char problem[400];             /* the first; "" while all is well */
-} known;
+    tu_value value[KNOWN_TENSORS]; /* per tensor of the file: its value in the graph */
+    char problem[400];             /* the first error; "": none */
+} case_check;
 
-static void problem(known *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void problem(known *k, const char *format, ...) {
+static void report_problem(case_check *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void report_problem(case_check *k, const char *format, ...) {
     if (k->problem[0]) return;
     int used = snprintf(k->problem, sizeof k->problem, "%s %s: ", k->file->kind, k->file->variant);
     va_list arguments;
@@ -35,51 +33,51 @@ static void problem(known *k, const char *format, ...) {
     va_end(arguments);
 }
 
-/* ---- What the file says ---- */
+/* ---- Attributes and tensors of the case ---- */
 
-static const char *word_at(known *k, const char *name, int index) {
+static const char *attr_at(case_check *k, const char *name, int index) {
     for (int i = 0; i < k->file->attr_count; i++) {
         known_attr *attr = &k->file->attrs[i];
         if (strcmp(attr->name, name) != 0) continue;
         attr->used = true;
         if (index < attr->count) return attr->values[index];
     }
-    problem(k, "no attribute '%s' with %d values", name, index + 1);
+    report_problem(k, "no attribute '%s' with %d values", name, index + 1);
     return "0";
 }
 
-static const char *word(known *k, const char *name) {
-    return word_at(k, name, 0);
+static const char *attr(case_check *k, const char *name) {
+    return attr_at(k, name, 0);
 }
 
-static int64_t whole_at(known *k, const char *name, int index) {
-    return strtoll(word_at(k, name, index), NULL, 10);
+static int64_t int_attr_at(case_check *k, const char *name, int index) {
+    return strtoll(attr_at(k, name, index), NULL, 10);
 }
 
-static int64_t whole(known *k, const char *name) {
-    return whole_at(k, name, 0);
+static int64_t int_attr(case_check *k, const char *name) {
+    return int_attr_at(k, name, 0);
 }
 
-static double number(known *k, const char *name) {
-    return strtod(word(k, name), NULL);
+static double double_attr(case_check *k, const char *name) {
+    return strtod(attr(k, name), NULL);
 }
 
 #define PAIR(k, name)                                                                                        \
-    { whole_at(k, name, 0), whole_at(k, name, 1) }
+    { int_attr_at(k, name, 0), int_attr_at(k, name, 1) }
 #define FOUR(k, name)                                                                                        \
-    { whole_at(k, name, 0), whole_at(k, name, 1), whole_at(k, name, 2), whole_at(k, name, 3) }
+    { int_attr_at(k, name, 0), int_attr_at(k, name, 1), int_attr_at(k, name, 2), int_attr_at(k, name, 3) }
 
-static int find_tensor(known *k, const char *role, const char *name) {
+static int find_tensor(case_check *k, const char *role, const char *name) {
     for (int i = 0; i < k->file->tensor_count; i++)
         if (strcmp(k->file->tensors[i].role, role) == 0 && strcmp(k->file->tensors[i].name, name) == 0)
             return i;
     return -1;
 }
 
-static tu_value input(known *k, const char *name) {
+static tu_value input(case_check *k, const char *name) {
     int i = find_tensor(k, "input", name);
     if (i < 0) {
-        problem(k, "no input '%s'", name);
+        report_problem(k, "no input '%s'", name);
         return (tu_value){k->graph, TU_NO_NODE, 0};
     }
     known_tensor *t = &k->file->tensors[i];
@@ -88,11 +86,11 @@ static tu_value input(known *k, const char *name) {
     return k->value[i];
 }
 
-/* The tensor (role, name) of the file must equal this value. */
-static void expect(known *k, const char *role, const char *name, tu_value value) {
+/* Declares that `value` must equal the tensor (role, name) of the file. */
+static void expect(case_check *k, const char *role, const char *name, tu_value value) {
     int i = find_tensor(k, role, name);
     if (i < 0) {
-        problem(k, "no %s '%s'", role, name);
+        report_problem(k, "no %s '%s'", role, name);
         return;
     }
     known_tensor *t = &k->file->tensors[i];
@@ -100,123 +98,125 @@ static void expect(known *k, const char *role, const char *name, tu_value value)
     k->value[i] = value;
     tu_type type = tu_value_type(value);
     if (!tu_ok(value))
-        problem(k, "%s", tu_graph_status(k->graph) == TU_OK ? "invalid value" : tu_message());
+        report_problem(k, "%s", tu_graph_status(k->graph) == TU_OK ? "invalid value" : tu_message());
     else if (type.dtype != t->type.dtype || !tu_shape_equal(type.shape, t->type.shape))
-        problem(k, "%s '%s' has another type or shape", role, name);
+        report_problem(k, "%s '%s' has a different dtype or shape", role, name);
 }
 
-/* ---- The kinds of cases ---- */
+/* ---- Building the graph of each kind of case ---- */
 
-static tu_padding padding_named(known *k) {
-    const char *name = word(k, "padding");
+static tu_padding padding_named(case_check *k) {
+    const char *name = attr(k, "padding");
     if (strcmp(name, "same") == 0) return TU_SAME;
     if (strcmp(name, "valid") == 0) return TU_VALID;
-    if (strcmp(name, "explicit") != 0) problem(k, "padding '%s'", name);
+    if (strcmp(name, "explicit") != 0) report_problem(k, "unknown padding '%s'", name);
     return TU_EXPLICIT;
 }
 
-static void build_conv2d(known *k) {
+static void build_conv2d(case_check *k) {
     tu_value y = tu_convolve(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
                              .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
-                             .pad = FOUR(k, "pad"), .groups = whole(k, "groups"));
+                             .pad = FOUR(k, "pad"), .groups = int_attr(k, "groups"));
     expect(k, "output", "y", y);
 }
 
-static void build_convolve_transpose(known *k) {
-    tu_value y =
-        tu_convolve_transpose(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
-                              .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
-                              .pad = FOUR(k, "pad"), .groups = whole(k, "groups"), .size = PAIR(k, "size"));
+static void build_convolve_transpose(case_check *k) {
+    tu_value y = tu_convolve_transpose(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
+                                       .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
+                                       .pad = FOUR(k, "pad"), .groups = int_attr(k, "groups"),
+                                       .size = PAIR(k, "size"));
     expect(k, "output", "y", y);
 }
 
-static void build_max_pool(known *k) {
+static void build_max_pool(case_check *k) {
     expect(k, "output", "y",
            tu_max_pool(input(k, "x"), .window = PAIR(k, "window"), .stride = PAIR(k, "stride"),
                        .padding = padding_named(k), .pad = FOUR(k, "pad")));
 }
 
-static void build_avg_pool(known *k) {
+static void build_avg_pool(case_check *k) {
     expect(k, "output", "y",
            tu_avg_pool(input(k, "x"), .window = PAIR(k, "window"), .stride = PAIR(k, "stride"),
                        .padding = padding_named(k), .pad = FOUR(k, "pad"),
-                       .count_padding = whole(k, "count_padding")));
+                       .count_padding = int_attr(k, "count_padding")));
 }
 
-static void build_resize(known *k) {
-    tu_resize_method method = strcmp(word(k, "method"), "nearest") == 0 ? TU_NEAREST : TU_BILINEAR;
+static void build_resize(case_check *k) {
+    tu_resize_method method = strcmp(attr(k, "method"), "nearest") == 0 ? TU_NEAREST : TU_BILINEAR;
     expect(k, "output", "y",
-           tu_resize(input(k, "x"), whole_at(k, "size", 0), whole_at(k, "size", 1), method));
+           tu_resize(input(k, "x"), int_attr_at(k, "size", 0), int_attr_at(k, "size", 1), method));
 }
 
-static void build_batch_norm(known *k) {
+static void build_batch_norm(case_check *k) {
     tu_value x = input(k, "x"), gamma = input(k, "gamma"), beta = input(k, "beta");
-    tu_value y = tu_batch_normalize(x, gamma, beta, .epsilon = number(k, "epsilon"));
+    tu_value y = tu_batch_normalize(x, gamma, beta, .epsilon = double_attr(k, "epsilon"));
     expect(k, "output", "y", y);
     expect(k, "output", "mean", tu_output_of(y, 1));
     expect(k, "output", "variance", tu_output_of(y, 2));
 }
 
-static void build_layer_norm(known *k) {
+static void build_layer_norm(case_check *k) {
     tu_value x = input(k, "x"), gamma = input(k, "gamma"), beta = input(k, "beta");
     tu_value y =
-        tu_layer_normalize(x, gamma, beta, .epsilon = number(k, "epsilon"), .axes = whole(k, "axes"));
+        tu_layer_normalize(x, gamma, beta, .epsilon = double_attr(k, "epsilon"), .axes = int_attr(k, "axes"));
     expect(k, "output", "y", y);
     expect(k, "output", "mean", tu_output_of(y, 1));
     expect(k, "output", "reciprocal_deviation", tu_output_of(y, 2));
 }
 
-static void build_lrn(known *k) {
+static void build_lrn(case_check *k) {
     expect(k, "output", "y",
-           tu_lrn(input(k, "x"), .radius = whole(k, "radius"), .bias = number(k, "bias"),
-                  .alpha = number(k, "alpha"), .beta = number(k, "beta")));
+           tu_lrn(input(k, "x"), .radius = int_attr(k, "radius"), .bias = double_attr(k, "bias"),
+                  .alpha = double_attr(k, "alpha"), .beta = double_attr(k, "beta")));
 }
 
-static void build_softmax(known *k) {
-    expect(k, "output", "y", tu_softmax(input(k, "x"), (int)whole(k, "axis")));
+static void build_softmax(case_check *k) {
+    expect(k, "output", "y", tu_softmax(input(k, "x"), (int)int_attr(k, "axis")));
 }
 
-static void build_log_softmax(known *k) {
-    expect(k, "output", "y", tu_log_softmax(input(k, "x"), (int)whole(k, "axis")));
+static void build_log_softmax(case_check *k) {
+    expect(k, "output", "y", tu_log_softmax(input(k, "x"), (int)int_attr(k, "axis")));
 }
 
-static void build_logsumexp(known *k) {
-    tu_reduce_options o = {.struct_size = sizeof o, .keep = whole(k, "keep")};
+static void build_logsumexp(case_check *k) {
+    tu_reduce_options o = {.struct_size = sizeof o, .keep = int_attr(k, "keep")};
     for (int i = 0; i < k->file->attr_count; i++)
         if (strcmp(k->file->attrs[i].name, "axes") == 0) o.axes.count = (uint32_t)k->file->attrs[i].count;
-    for (uint32_t i = 0; i < o.axes.count; i++) o.axes.axis[i] = (int32_t)whole_at(k, "axes", (int)i);
+    for (uint32_t i = 0; i < o.axes.count; i++) o.axes.axis[i] = (int32_t)int_attr_at(k, "axes", (int)i);
     expect(k, "output", "y", tu_logsumexp_with(input(k, "x"), &o));
 }
 
-static void build_cross_entropy(known *k) {
-    expect(k, "output", "y",
-           tu_cross_entropy(input(k, "logits"), input(k, "labels"), .smoothing = number(k, "smoothing")));
+static void build_cross_entropy(case_check *k) {
+    expect(
+        k, "output", "y",
+        tu_cross_entropy(input(k, "logits"), input(k, "labels"), .smoothing = double_attr(k, "smoothing")));
 }
 
-static void build_inverse(known *k) {
+static void build_inverse(case_check *k) {
     expect(k, "output", "y", tu_inverse(input(k, "a")));
 }
 
-static void build_solve(known *k) {
+static void build_solve(case_check *k) {
     expect(k, "output", "y", tu_solve(input(k, "a"), input(k, "b")));
 }
 
-static void build_cholesky(known *k) {
+static void build_cholesky(case_check *k) {
     tu_value m = input(k, "m");
     expect(k, "output", "y", tu_cholesky(tu_add(tu_matmul(m, m, .transpose_b = true), input(k, "shift"))));
 }
 
-static void build_triangular_solve(known *k) {
-    expect(k, "output", "y", tu_triangular_solve(input(k, "a"), input(k, "b"), .upper = whole(k, "upper")));
+static void build_triangular_solve(case_check *k) {
+    expect(k, "output", "y",
+           tu_triangular_solve(input(k, "a"), input(k, "b"), .upper = int_attr(k, "upper")));
 }
 
-static void build_activation(known *k) {
+static void build_activation(case_check *k) {
     static const struct {
         const char *name;
         tu_value (*function)(tu_value x);
     } plain[] = {{"relu", tu_relu}, {"tanh", tu_tanh},         {"sigmoid", tu_sigmoid},    {"gelu", tu_gelu},
                  {"silu", tu_silu}, {"softplus", tu_softplus}, {"gelu_tanh", tu_gelu_tanh}};
-    const char *name = word(k, "function");
+    const char *name = attr(k, "function");
     tu_value x = input(k, "x"), y = {k->graph, TU_NO_NODE, 0};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (strcmp(name, plain[i].name) == 0) y = plain[i].function(x);
@@ -225,14 +225,14 @@ static void build_activation(known *k) {
     expect(k, "output", "y", y);
 }
 
-static void build_cumsum(known *k) {
+static void build_cumsum(case_check *k) {
     expect(k, "output", "y",
-           tu_cumsum(input(k, "x"), (int)whole(k, "axis"), .exclusive = whole(k, "exclusive"),
-                     .reverse = whole(k, "reverse")));
+           tu_cumsum(input(k, "x"), (int)int_attr(k, "axis"), .exclusive = int_attr(k, "exclusive"),
+                     .reverse = int_attr(k, "reverse")));
 }
 
-static void build_top_k(known *k) {
-    tu_value y = tu_top_k(input(k, "x"), whole(k, "k"), (int)whole(k, "axis"));
+static void build_top_k(case_check *k) {
+    tu_value y = tu_top_k(input(k, "x"), int_attr(k, "k"), (int)int_attr(k, "axis"));
     expect(k, "output", "y", y);
     expect(k, "output", "indices", tu_output_of(y, 1));
 }
@@ -241,13 +241,13 @@ static tu_value dense(tu_value x, tu_value weights, tu_value bias) {
     return tu_add(tu_matmul(x, weights, .transpose_b = true), bias);
 }
 
-static void build_network_dense(known *k) {
+static void build_network_dense(case_check *k) {
     tu_value hidden = tu_relu(dense(input(k, "x"), input(k, "w1"), input(k, "b1")));
     tu_value logits = dense(hidden, input(k, "w2"), input(k, "b2"));
     expect(k, "output", "y", tu_mean(tu_cross_entropy(logits, input(k, "labels"))));
 }
 
-static void build_network_conv(known *k) {
+static void build_network_conv(case_check *k) {
     tu_value h = tu_relu(tu_add(tu_convolve(input(k, "x"), input(k, "f1")), input(k, "b1")));
     h = tu_convolve(tu_max_pool(h), input(k, "f2"), .stride = {2, 2});
     h = tu_gelu(tu_batch_normalize(h, input(k, "gamma"), input(k, "beta")));
@@ -259,7 +259,7 @@ static void build_network_conv(known *k) {
     { #name, build_##name }
 static const struct kind {
     const char *name;
-    void (*build)(known *k);
+    void (*build)(case_check *k);
 } kinds[] = {
     KIND(conv2d),           KIND(convolve_transpose), KIND(max_pool), KIND(avg_pool), KIND(resize),
     KIND(batch_norm),       KIND(layer_norm),         KIND(lrn),      KIND(softmax),  KIND(log_softmax),
@@ -271,13 +271,13 @@ enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
 /* ---- Building, running, comparing ---- */
 
-/* Gradients of sum(y * weights) by all inputs that the file has one for. */
-static void differentiate(known *k) {
+/* Adds the gradients of sum(y * weights) with respect to all inputs for which the file has a gradient. */
+static void differentiate(case_check *k) {
     int y = find_tensor(k, "output", "y");
     if (y < 0 || k->problem[0]) return;
     int weights = find_tensor(k, "weights", "y");
     if (weights < 0) {
-        problem(k, "no weights");
+        report_problem(k, "no weights");
         return;
     }
     known_tensor *r = &k->file->tensors[weights];
@@ -291,20 +291,20 @@ static void differentiate(known *k) {
         names[count] = k->file->tensors[i].name;
         wrt[count++] = input(k, k->file->tensors[i].name);
     }
-    if (count == 0) problem(k, "no gradient");
-    if (tu_gradients(loss, count, wrt, gradients) != TU_OK) problem(k, "%s", tu_message());
+    if (count == 0) report_problem(k, "no gradient");
+    if (tu_gradients(loss, count, wrt, gradients) != TU_OK) report_problem(k, "%s", tu_message());
     for (size_t i = 0; i < count; i++) expect(k, "gradient", names[i], gradients[i]);
 }
 
-static void check_all_used(known *k) {
+static void check_all_used(case_check *k) {
     for (int i = 0; i < k->file->attr_count; i++)
-        if (!k->file->attrs[i].used) problem(k, "attribute '%s' was not looked at", k->file->attrs[i].name);
+        if (!k->file->attrs[i].used) report_problem(k, "attribute '%s' is not used", k->file->attrs[i].name);
     for (int i = 0; i < k->file->tensor_count; i++)
         if (!k->file->tensors[i].used)
-            problem(k, "%s '%s' was not looked at", k->file->tensors[i].role, k->file->tensors[i].name);
+            report_problem(k, "%s '%s' is not used", k->file->tensors[i].role, k->file->tensors[i].name);
 }
 
-static void compare(known *k, const known_tensor *expected, const void *data) {
+static void compare(case_check *k, const known_tensor *expected, const void *data) {
     int64_t count = tu_shape_elements(expected->type.shape);
     double largest = 1;
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(expected->data[i]));
@@ -314,14 +314,14 @@ static void compare(known *k, const known_tensor *expected, const void *data) {
         double got = exact ? (double)((const int64_t *)data)[i] : ((const double *)data)[i];
         double tolerance = exact ? 0 : 1e-10 * fabs(want) + 1e-13 * largest;
         if (fabs(got - want) <= tolerance) continue;
-        problem(k, "%s '%s' element %lld is %.17g, PyTorch has %.17g", expected->role, expected->name,
-                (long long)i, got, want);
+        report_problem(k, "%s '%s' element %lld is %.17g, expected %.17g", expected->role, expected->name,
+                       (long long)i, got, want);
         return;
     }
 }
 
-/* Numbers of an input in its element type; the caller frees them. */
-static void *typed(const known_tensor *t) {
+/* Returns the elements of an input in its dtype; the caller frees them. */
+static void *typed_elements(const known_tensor *t) {
     int64_t count = tu_shape_elements(t->type.shape);
     void *data = malloc((size_t)count * sizeof(double));
     if (!data || t->type.dtype == TU_F64)
@@ -330,7 +330,7 @@ static void *typed(const known_tensor *t) {
     return data;
 }
 
-static void run(known *k) {
+static void run(case_check *k) {
     tu_feed feeds[KNOWN_TENSORS];
     tu_value fetch[KNOWN_TENSORS];
     void *fetched[KNOWN_TENSORS], *fed[KNOWN_TENSORS];
@@ -339,7 +339,7 @@ static void run(known *k) {
     for (int i = 0; i < k->file->tensor_count; i++) {
         const known_tensor *t = &k->file->tensors[i];
         if (strcmp(t->role, "input") == 0) {
-            fed[feed_count] = typed(t);
+            fed[feed_count] = typed_elements(t);
             feeds[feed_count] = (tu_feed){k->value[i], fed[feed_count]};
             feed_count++;
         } else if (strcmp(t->role, "weights") != 0) {
@@ -354,7 +354,7 @@ static void run(known *k) {
             TU_OK ||
         tu_state_new(k->graph, &state) != TU_OK ||
         tu_run(program, state, feed_count, feeds, fetched) != TU_OK)
-        problem(k, "%s", tu_message());
+        report_problem(k, "%s", tu_message());
     else
         for (size_t i = 0; i < fetch_count; i++) compare(k, expected[i], fetched[i]);
     tu_program_free(program);
@@ -363,7 +363,7 @@ static void run(known *k) {
     for (size_t i = 0; i < fetch_count; i++) free(fetched[i]);
 }
 
-static void check_case(known *k, int *seen) {
+static void check_case(case_check *k, int *seen) {
     for (int i = 0; i < KIND_COUNT; i++) {
         if (strcmp(k->file->kind, kinds[i].name) != 0) continue;
         seen[i]++;
@@ -373,10 +373,10 @@ static void check_case(known *k, int *seen) {
         if (!k->problem[0]) run(k);
         return;
     }
-    problem(k, "no such kind of case is known to test_known_values.c");
+    report_problem(k, "unknown kind of case: expected one with a function build_KIND in test_known_values.c");
 }
 
-/* Checks all cases of a text; the number of problems, the first of them in `first`. */
+/* Checks all cases of a text. Returns the number of errors and copies the first to `first`. */
 static int check_text(const char *text, bool print, int seen[KIND_COUNT], char first[400]) {
     known_reader reader = {.at = text};
     static known_case file;
@@ -384,7 +384,7 @@ static int check_text(const char *text, bool print, int seen[KIND_COUNT], char f
     first[0] = '\0';
     memset(seen, 0, KIND_COUNT * sizeof *seen);
     for (; known_next(&reader, &file); cases++) {
-        known k = {.file = &file};
+        case_check k = {.file = &file};
         assert_int_equal(tu_graph_new(&k.graph), TU_OK);
         check_case(&k, seen);
         tu_graph_free(k.graph);
@@ -402,7 +402,7 @@ static int check_text(const char *text, bool print, int seen[KIND_COUNT], char f
 
 /* ---- The tests ---- */
 
-/* TUTTI_TEST_DATA, or the folder data beside this file's. The text must be freed. */
+/* Returns the text of a file in $TUTTI_TEST_DATA, or in ../data next to this file's folder. The caller frees it. */
 static char *read_data(const char *name) {
     const char *folder = getenv("TUTTI_TEST_DATA"), *here = strrchr(__FILE__, '/');
     char path[1024];
@@ -433,51 +433,51 @@ static void every_case_agrees_with_pytorch(void **state) {
         if (!seen[i]) fail_msg("the file has no case of kind %s", kinds[i].name);
 }
 
-/* The same text with one thing wrong with it is not accepted. */
+/* A valid case, for variants with one error each. */
 #define HEAD "case activation relu\nattr function relu\n"
 #define X "input x f64 3\n-1 2 3\n"
 #define Y "output y f64 3\n0 2 3\n"
 #define R "weights y f64 3\n1 10 100\n"
 #define DX "gradient x f64 3\n0 10 100\n"
 
-static void refuses(const char *text, const char *part) {
+static void expect_error(const char *text, const char *part) {
     char first[400];
     int seen[KIND_COUNT];
     if (check_text(text, false, seen, first) == 0) fail_msg("accepted:\n%s", text);
-    if (!strstr(first, part)) fail_msg("\"%s\" lacks \"%s\"", first, part);
+    if (!strstr(first, part)) fail_msg("\"%s\" does not contain \"%s\"", first, part);
 }
 
-static void a_file_with_something_wrong_fails(void **state) {
+static void invalid_case_files_are_rejected(void **state) {
     (void)state;
     char first[400];
     int seen[KIND_COUNT];
     assert_int_equal(check_text(HEAD X Y R DX, false, seen, first), 0);
-    refuses("", "no cases");
-    refuses("# nothing\n\n", "no cases");
-    refuses("case unknown x\n", "no such kind");
-    refuses(HEAD X Y R DX "case unknown x\n", "no such kind");
-    refuses("hello\n", "a case was expected");
-    refuses(HEAD Y R DX, "no input 'x'");
-    refuses(HEAD X R DX, "no output 'y'");
-    refuses(HEAD X Y DX, "no weights");
-    refuses(HEAD X Y R, "no gradient");
-    refuses("case activation relu\n" X Y R DX, "no attribute 'function'");
-    refuses(HEAD "attr more 1\n" X Y R DX, "attribute 'more' was not looked at");
-    refuses(HEAD X Y R DX "output z f64 1\n0\n", "output 'z' was not looked at");
-    refuses(HEAD X "output y f64 3\n0 2 3.000000001\n" R DX, "element 2 is 3, PyTorch has 3.000000001");
-    refuses(HEAD X Y R "gradient x f64 3\n0 10 nan\n", "element 2 is 100");
-    refuses(HEAD X "output y f64 3x1\n0 2 3\n" R DX, "another type or shape");
-    refuses(HEAD X Y R "gradient x f64 3\n0 10\n", "cannot read");
-    refuses(HEAD X Y R "gradient x f64 3\n0 10 1x\n", "cannot read");
-    refuses(HEAD X Y R "gradient x f32 3\n0 10 100\n", "cannot read");
-    refuses(HEAD X Y R "gradient x f64 3x0\n0 10 100\n", "cannot read");
-    refuses(HEAD X Y R "gradient x f64 3 0 10 100\n0", "cannot read");
+    expect_error("", "no cases");
+    expect_error("# nothing\n\n", "no cases");
+    expect_error("case unknown x\n", "unknown kind");
+    expect_error(HEAD X Y R DX "case unknown x\n", "unknown kind");
+    expect_error("hello\n", "a case was expected");
+    expect_error(HEAD Y R DX, "no input 'x'");
+    expect_error(HEAD X R DX, "no output 'y'");
+    expect_error(HEAD X Y DX, "no weights");
+    expect_error(HEAD X Y R, "no gradient");
+    expect_error("case activation relu\n" X Y R DX, "no attribute 'function'");
+    expect_error(HEAD "attr more 1\n" X Y R DX, "attribute 'more' is not used");
+    expect_error(HEAD X Y R DX "output z f64 1\n0\n", "output 'z' is not used");
+    expect_error(HEAD X "output y f64 3\n0 2 3.000000001\n" R DX, "element 2 is 3, expected 3.000000001");
+    expect_error(HEAD X Y R "gradient x f64 3\n0 10 nan\n", "element 2 is 100");
+    expect_error(HEAD X "output y f64 3x1\n0 2 3\n" R DX, "a different dtype or shape");
+    expect_error(HEAD X Y R "gradient x f64 3\n0 10\n", "cannot read");
+    expect_error(HEAD X Y R "gradient x f64 3\n0 10 1x\n", "cannot read");
+    expect_error(HEAD X Y R "gradient x f32 3\n0 10 100\n", "cannot read");
+    expect_error(HEAD X Y R "gradient x f64 3x0\n0 10 100\n", "cannot read");
+    expect_error(HEAD X Y R "gradient x f64 3 0 10 100\n0", "cannot read");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_case_agrees_with_pytorch),
-        cmocka_unit_test(a_file_with_something_wrong_fails),
+        cmocka_unit_test(invalid_case_files_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Layers: two strides and dilations, activations, and weights that are given. */
+/* Layers: strides and dilations per axis, activations, and .given_weights. */
 #include "unit/evaluate.h"
 #include "unit/refusal.h"
 
@@ -10,7 +10,7 @@ static size_t variables_of(const tu_graph *g) {
     return count;
 }
 
-static void strides_and_dilations_may_differ(void **state) {
+static void strides_and_dilations_may_differ_per_axis(void **state) {
     (void)state;
     tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(1, 9, 12, 1));
     tu_value y = tu_conv2d(x, .filters = 2, .size = 2, .padding = TU_VALID, .strides = {3, 2}, .name = "a");
@@ -23,7 +23,7 @@ static void strides_and_dilations_may_differ(void **state) {
     assert_true(tu_shape_equal(tu_value_shape(y), TU_SHAPE(1, 3, 4, 2)));
 }
 
-static void a_stride_is_given_one_way(void **state) {
+static void stride_and_strides_exclude_each_other(void **state) {
     (void)state;
 #define IMAGES first_input(TU_F32, TU_SHAPE(2, 7, 6, 4))
     assert_refused(tu_conv2d(IMAGES, .filters = 8, .size = 3, .stride = 2, .strides = {2, 1}),
@@ -33,8 +33,8 @@ static void a_stride_is_given_one_way(void **state) {
     assert_refused(tu_conv2d(IMAGES, .filters = 8, .size = 3, .strides = {1, -1}), "stride[1] is -1");
 }
 
-/* An older program's options end before the new fields, whatever lies there in memory. */
-static void older_options_have_no_strides(void **state) {
+/* Options of an older header end before the new fields; the memory behind them is not read. */
+static void options_of_an_older_header_have_no_strides(void **state) {
     (void)state;
     tu_conv2d_options options = {.struct_size = offsetof(tu_conv2d_options, strides),
                                  .filters = 2,
@@ -46,14 +46,14 @@ static void older_options_have_no_strides(void **state) {
     assert_true(tu_shape_equal(tu_value_shape(tu_conv2d_with(x, &options)), TU_SHAPE(1, 3, 4, 2)));
 }
 
-static void activations_by_name(void **state) {
+static void activations_are_applied(void **state) {
     (void)state;
     tu_value x = numbers(new_graph(), TU_F64, TU_SHAPE(3), (double[]){-2, 0, 3});
     assert_computes_within(1e-15, tu_activate(x, TU_ELU), TU_SHAPE(3), expm1(-2.0), 0, 3);
     assert_computes_within(1e-15, tu_activate(x, TU_LEAKY_RELU), TU_SHAPE(3), -0.02, 0, 3);
 }
 
-static void layers_take_given_weights(void **state) {
+static void layers_use_given_weights(void **state) {
     (void)state;
     tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2, 2)); /* 0 1 / 2 3 */
     tu_value w = counting(x.graph, TU_F32, TU_SHAPE(3, 2));     /* 0 1 / 2 3 / 4 5 */
@@ -71,8 +71,9 @@ static void layers_take_given_weights(void **state) {
     assert_int_equal(variables_of(x.graph), 0);
 }
 
-/* The table of an embedding as the weights of the last layer: one variable, whose gradient is the sum of both uses. */
-static void weights_are_tied(void **state) {
+/* An embedding's table is also the weights of the last layer: the gradient of the variable is the sum of both
+ * uses. */
+static void tied_weights_get_both_gradients(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value words = numbers(g, TU_I64, TU_SHAPE(2), (double[]){1, 2}), dw;
@@ -82,11 +83,11 @@ static void weights_are_tied(void **state) {
     tu_value logits = tu_dense(x, .given_weights = w, .no_bias = true);
     assert_int_equal(variables_of(g), 1);
     assert_int_equal(tu_gradients(tu_sum(logits), 1, &w, &dw), TU_OK);
-    /* 2 rows of ones flow to every entry; 3 more come back to each of the two words. */
+    /* Every entry gets a gradient of 2 from the dense layer, and the two words 3 more from the embedding. */
     assert_computes(dw, TU_SHAPE(3, 2), 2, 2, 5, 5, 5, 5);
 }
 
-static void given_weights_must_fit(void **state) {
+static void given_weights_of_another_type_are_rejected(void **state) {
     (void)state;
     tu_value x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(3, 5));
     assert_refused(tu_dense(x, .given_weights = w), "dense of 'in0' f32[5,4]",
@@ -111,7 +112,7 @@ static void given_weights_must_fit(void **state) {
     assert_refused(tu_embedding(x, .given_weights = w), "embedding of 'in0' i32[5]", "f32[3,2,2]",
                    "expected f32[3,2]");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = tu_reshape(x, TU_SHAPE(7));
-    assert_refused(tu_dense(x, .units = 3, .given_weights = w), "reshape"); /* the first mistake */
+    assert_refused(tu_dense(x, .units = 3, .given_weights = w), "reshape"); /* the first error is kept */
 #undef IMAGES
 }
 
@@ -123,10 +124,13 @@ static int free_both(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strides_and_dilations_may_differ), cmocka_unit_test(a_stride_is_given_one_way),
-        cmocka_unit_test(older_options_have_no_strides),    cmocka_unit_test(activations_by_name),
-        cmocka_unit_test(layers_take_given_weights),        cmocka_unit_test(weights_are_tied),
-        cmocka_unit_test(given_weights_must_fit),
+        cmocka_unit_test(strides_and_dilations_may_differ_per_axis),
+        cmocka_unit_test(stride_and_strides_exclude_each_other),
+        cmocka_unit_test(options_of_an_older_header_have_no_strides),
+        cmocka_unit_test(activations_are_applied),
+        cmocka_unit_test(layers_use_given_weights),
+        cmocka_unit_test(tied_weights_get_both_gradients),
+        cmocka_unit_test(given_weights_of_another_type_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, free_both);
 }

@@ -1,5 +1,4 @@
-/* Mistakes with linear algebra are refused while building; matrices that cannot be used fail while
- * running. */
+/* Invalid arguments of linear algebra fail while the graph is built; singular matrices fail while it runs. */
 #include "unit/refusal.h"
 
 #include <math.h>
@@ -8,21 +7,21 @@
 
 /* ---- While building ---- */
 
-static void matrices_are_square(void **state) {
+static void non_square_matrices_are_rejected(void **state) {
     (void)state;
-    assert_refused(tu_inverse(first_input(TU_F32, TU_SHAPE(2, 3))), "inverse 'inverse' of f32[2,3]",
+    assert_refused(tu_inverse(first_input(TU_F32, TU_SHAPE(2, 3))), "inverse node 'inverse' (input f32[2,3]",
                    "square");
     assert_refused(tu_inverse(first_input(TU_F32, TU_SHAPE(3))), "inverse", "f32[3]", "[..., n, n]");
     assert_refused(tu_inverse(first_input(TU_F32, TU_SCALAR)), "inverse", "f32[]", "[..., n, n]");
     assert_refused(tu_cholesky(first_input(TU_F64, TU_SHAPE(4, 2, 3))), "cholesky", "f64[4,2,3]", "square");
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 3));
-    assert_refused(tu_solve(a, a), "solve", "f32[2,3] and f32[2,3]", "square");
+    assert_refused(tu_solve(a, a), "solve", "f32[2,3], f32[2,3]", "square");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
-    assert_refused(tu_triangular_solve(a, a), "triangular_solve", "f32[2,3] and f32[2,3]", "square");
+    assert_refused(tu_triangular_solve(a, a), "triangular_solve", "f32[2,3], f32[2,3]", "square");
     assert_refused(tu_band(first_input(TU_F32, TU_SHAPE(3)), 0, 0), "band", "f32[3]", "[..., rows, columns]");
 }
 
-static void elements_are_f32_or_f64(void **state) {
+static void elements_must_be_f32_or_f64(void **state) {
     (void)state;
     assert_refused(tu_inverse(first_input(TU_F16, TU_SHAPE(2, 2))), "inverse", "f16[2,2]",
                    "expected f32 or f64");
@@ -32,29 +31,28 @@ static void elements_are_f32_or_f64(void **state) {
     a = first_input(TU_BOOL, TU_SHAPE(2, 2));
     assert_refused(tu_triangular_solve(a, a), "triangular_solve", "bool", "expected f32 or f64");
     a = first_input(TU_F32, TU_SHAPE(2, 2));
-    assert_refused(tu_solve(a, next_input(TU_F64, TU_SHAPE(2, 1))), "solve", "f32[2,2] and f64[2,1]",
-                   "one element type");
+    assert_refused(tu_solve(a, next_input(TU_F64, TU_SHAPE(2, 1))), "solve", "f32[2,2], f64[2,1]",
+                   "the element types differ");
 }
 
-static void right_sides_fit(void **state) {
+static void right_hand_sides_must_match_the_matrices(void **state) {
     (void)state;
     static const tu_shape wrong[] = {{2, {3, 1}}, {1, {2}}, {3, {1, 2, 1}}, {0, {0}}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         tu_value a = first_input(TU_F32, TU_SHAPE(2, 2));
-        assert_refused(tu_solve(a, next_input(TU_F32, wrong[i])), "solve", "f32[2,2] and f32[",
-                       "[..., n, k]");
+        assert_refused(tu_solve(a, next_input(TU_F32, wrong[i])), "solve", "f32[2,2], f32[", "[..., n, k]");
         a = first_input(TU_F32, TU_SHAPE(2, 2));
         assert_refused(tu_triangular_solve(a, next_input(TU_F32, wrong[i])), "triangular_solve",
                        "[..., n, k]");
     }
     tu_value a = first_input(TU_F32, TU_SHAPE(4, 2, 2));
-    assert_refused(tu_solve(a, next_input(TU_F32, TU_SHAPE(3, 2, 1))), "solve", "f32[4,2,2] and f32[3,2,1]",
-                   "equal axes before them");
+    assert_refused(tu_solve(a, next_input(TU_F32, TU_SHAPE(3, 2, 1))), "solve", "f32[4,2,2], f32[3,2,1]",
+                   "equal batch axes");
     a = first_input(TU_F32, TU_SHAPE(4, 2, 2));
-    assert_refused(tu_solve(a, next_input(TU_F32, TU_SHAPE(1, 2, 1))), "solve", "equal axes before them");
+    assert_refused(tu_solve(a, next_input(TU_F32, TU_SHAPE(1, 2, 1))), "solve", "equal batch axes");
 }
 
-static void invalid_values_stay_invalid(void **state) {
+static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 2)), bad = tu_inverse(tu_reshape(a, TU_SHAPE(4)));
     assert_false(tu_ok(tu_inverse(bad)));
@@ -65,14 +63,14 @@ static void invalid_values_stay_invalid(void **state) {
     assert_refused(bad, "inverse");
     assert_false(tu_ok(tu_inverse((tu_value){0})));
     a = first_input(TU_F32, TU_SHAPE(2, 2));
-    assert_refused(tu_solve(a, (tu_value){0}), "solve", "input 1 is not a value");
+    assert_refused(tu_solve(a, (tu_value){0}), "solve", "input 1 is an uninitialised tu_value");
 }
 
 /* ---- While running ---- */
 
 enum { KIND_INVERSE, KIND_SOLVE, KIND_CHOLESKY, KIND_LOWER, KIND_UPPER };
 
-/* Runs the operation on two 2x2 matrices, of which the second is bad. */
+/* Runs the operation on two 2x2 matrices, the second of which is invalid. */
 static tu_status run_pair(int kind, const double second[4], int64_t *live) {
     double matrices[8] = {2, 0, 0, 2, second[0], second[1], second[2], second[3]};
     tu_graph *g;
@@ -91,7 +89,7 @@ static tu_status run_pair(int kind, const double second[4], int64_t *live) {
     assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &held), TU_OK);
     double out[8];
-    tu_run(program, held, 0, NULL, (void *[]){out}); /* takes the device's memory, once */
+    tu_run(program, held, 0, NULL, (void *[]){out}); /* the first run allocates the device's memory */
     *live = tu__alloc_live();
     tu_status status = tu_run(program, held, 0, NULL, (void *[]){out});
     *live = tu__alloc_live() - *live;
@@ -107,11 +105,12 @@ static void assert_fails(int kind, const double second[4], const char *operation
     assert_int_equal(run_pair(kind, second, &leaked), TU_NUMERIC);
     const char *parts[] = {operation, "'bad/one'", "f64[2,2,2]", "matrix 1 of the batch", what, pivot};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (!strstr(tu_message(), parts[i])) fail_msg("\"%s\" does not say \"%s\"", tu_message(), parts[i]);
+        if (!strstr(tu_message(), parts[i]))
+            fail_msg("\"%s\" does not contain \"%s\"", tu_message(), parts[i]);
     assert_true(leaked <= 0);
 }
 
-static void singular_matrices_are_named(void **state) {
+static void the_error_contains_the_index_of_a_singular_matrix(void **state) {
     (void)state;
     const double rank_one[] = {1, 2, 2, 4}, zero[] = {0, 0, 0, 0}, not_a_number[] = {1, (double)NAN, 1, 1};
     assert_fails(KIND_INVERSE, rank_one, "inverse", "singular", "pivot 1 is 0");
@@ -120,7 +119,7 @@ static void singular_matrices_are_named(void **state) {
     assert_fails(KIND_SOLVE, not_a_number, "solve", "singular", "nan");
 }
 
-static void indefinite_matrices_are_named(void **state) {
+static void the_error_contains_the_index_of_an_indefinite_matrix(void **state) {
     (void)state;
     const double indefinite[] = {1, 2, 2, 1}, negative[] = {-1, 0, 0, 1},
                  not_a_number[] = {1, 0, (double)NAN, 1};
@@ -129,7 +128,7 @@ static void indefinite_matrices_are_named(void **state) {
     assert_fails(KIND_CHOLESKY, not_a_number, "cholesky", "not positive definite", "nan");
 }
 
-static void zero_diagonals_are_named(void **state) {
+static void the_error_contains_the_index_of_a_triangular_matrix_with_zero_diagonal(void **state) {
     (void)state;
     const double first[] = {0, 1, 1, 1}, last[] = {1, 1, 1, 0};
     assert_fails(KIND_LOWER, first, "triangular_solve", "singular", "pivot 0 is 0");
@@ -138,7 +137,7 @@ static void zero_diagonals_are_named(void **state) {
     assert_fails(KIND_UPPER, first, "triangular_solve", "singular", "pivot 0 is 0");
 }
 
-static void a_zero_pivot_is_exchanged_for_a_better_one(void **state) {
+static void rows_are_exchanged_at_a_zero_pivot(void **state) {
     (void)state;
     const double swap[] = {0, 1, 1, 0};
     int64_t leaked;
@@ -148,14 +147,14 @@ static void a_zero_pivot_is_exchanged_for_a_better_one(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_are_square),
-        cmocka_unit_test(elements_are_f32_or_f64),
-        cmocka_unit_test(right_sides_fit),
-        cmocka_unit_test(invalid_values_stay_invalid),
-        cmocka_unit_test(singular_matrices_are_named),
-        cmocka_unit_test(indefinite_matrices_are_named),
-        cmocka_unit_test(zero_diagonals_are_named),
-        cmocka_unit_test(a_zero_pivot_is_exchanged_for_a_better_one),
+        cmocka_unit_test(non_square_matrices_are_rejected),
+        cmocka_unit_test(elements_must_be_f32_or_f64),
+        cmocka_unit_test(right_hand_sides_must_match_the_matrices),
+        cmocka_unit_test(operations_on_invalid_values_keep_the_first_error),
+        cmocka_unit_test(the_error_contains_the_index_of_a_singular_matrix),
+        cmocka_unit_test(the_error_contains_the_index_of_an_indefinite_matrix),
+        cmocka_unit_test(the_error_contains_the_index_of_a_triangular_matrix_with_zero_diagonal),
+        cmocka_unit_test(rows_are_exchanged_at_a_zero_pivot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,68 +1,73 @@
-/* Mistakes with the matrix product are refused with a message that helps. */
+/* Invalid arguments of matmul fail with a message that contains the operation, the input types and the expected
+ * value. */
 #include "unit/refusal.h"
 
-static void both_have_two_axes(void **state) {
+static void operands_must_have_at_least_two_axes(void **state) {
     (void)state;
     tu_value a = first_input(TU_F32, TU_SHAPE(3));
-    assert_refused(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 2))), "matmul 'matmul' of f32[3] and f32[3,2]",
-                   "at least 2 axes");
+    assert_refused(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 2))),
+                   "matmul node 'matmul' (inputs f32[3], f32[3,2]", "at least 2 axes");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
-    assert_refused(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3))), "matmul", "f32[2,3] and f32[3]",
+    assert_refused(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3))), "matmul", "f32[2,3], f32[3]",
                    "at least 2 axes");
     a = first_input(TU_F32, TU_SCALAR);
-    assert_refused(tu_matmul(a, a), "matmul", "f32[] and f32[]", "at least 2 axes");
+    assert_refused(tu_matmul(a, a), "matmul", "f32[], f32[]", "at least 2 axes");
 }
 
-static void inner_sizes_meet(void **state) {
+static void inner_sizes_must_be_equal(void **state) {
     (void)state;
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 3));
-    assert_refused(tu_matmul(a, a), "matmul", "f32[2,3] and f32[2,3]", "3 columns of the first meet 2 rows");
+    assert_refused(tu_matmul(a, a), "matmul", "f32[2,3], f32[2,3]",
+                   "operand 0 has 3 columns and operand 1 2 rows");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_refused(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 2)), .transpose_a = true), "matmul",
-                   "2 columns of the first (transposed) meet 3 rows of the second");
+                   "operand 0 (transposed) has 2 columns and operand 1 3 rows");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_refused(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 2)), .transpose_b = true), "matmul",
-                   "3 columns of the first meet 2 rows of the second (transposed)");
+                   "operand 0 has 3 columns and operand 1 (transposed) 2 rows");
 }
 
-static void batches_broadcast(void **state) {
+static void batch_axes_must_broadcast(void **state) {
     (void)state;
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 4, 2, 3));
-    assert_refused(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 3, 2))), "matmul",
-                   "f32[2,4,2,3] and f32[3,3,2]", "[2,4] and [3] do not broadcast");
+    assert_refused(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 3, 2))), "matmul", "f32[2,4,2,3], f32[3,3,2]",
+                   "[2,4] and [3] do not broadcast");
 }
 
-static void types_agree_and_are_numbers(void **state) {
+static void operands_must_have_the_same_numeric_type(void **state) {
     (void)state;
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 2));
-    assert_refused(tu_matmul(a, next_input(TU_F64, TU_SHAPE(2, 2))), "matmul", "f32[2,2] and f64[2,2]",
+    assert_refused(tu_matmul(a, next_input(TU_F64, TU_SHAPE(2, 2))), "matmul", "f32[2,2], f64[2,2]",
                    "tu_cast");
     a = first_input(TU_BOOL, TU_SHAPE(2, 2));
-    assert_refused(tu_matmul(a, a), "matmul", "bool[2,2]", "numeric element type");
+    assert_refused(tu_matmul(a, a), "matmul", "bool[2,2]", "numeric type");
 }
 
-static void results_are_bounded(void **state) {
+static void results_that_are_too_large_are_rejected(void **state) {
     (void)state;
     tu_value a = first_input(TU_U8, TU_SHAPE(INT64_C(1) << 30, 1));
     assert_refused(tu_matmul(a, a, .transpose_b = true), "matmul", "[1073741824,1073741824] is too large");
 }
 
-static void invalid_values_stay_invalid(void **state) {
+static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 3)), bad = tu_matmul(a, a);
     assert_false(tu_ok(tu_matmul(a, bad)));
     assert_false(tu_ok(tu_matmul(bad, a)));
     assert_refused(bad, "3 columns");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
-    assert_refused(tu_matmul(a, (tu_value){0}), "matmul", "input 1 is not a value");
+    assert_refused(tu_matmul(a, (tu_value){0}), "matmul", "input 1 is an uninitialised tu_value");
     assert_false(tu_ok(tu_matmul((tu_value){0}, (tu_value){0})));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_have_two_axes),  cmocka_unit_test(inner_sizes_meet),
-        cmocka_unit_test(batches_broadcast),   cmocka_unit_test(types_agree_and_are_numbers),
-        cmocka_unit_test(results_are_bounded), cmocka_unit_test(invalid_values_stay_invalid),
+        cmocka_unit_test(operands_must_have_at_least_two_axes),
+        cmocka_unit_test(inner_sizes_must_be_equal),
+        cmocka_unit_test(batch_axes_must_broadcast),
+        cmocka_unit_test(operands_must_have_the_same_numeric_type),
+        cmocka_unit_test(results_that_are_too_large_are_rejected),
+        cmocka_unit_test(operations_on_invalid_values_keep_the_first_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

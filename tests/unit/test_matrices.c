@@ -1,4 +1,4 @@
-/* The matrix product and linear algebra (ops/matmul.c, ops/linalg.c) compute what they say. */
+/* The matrix product and linear algebra (ops/matmul.c, ops/linalg.c) compute the right values. */
 #include "unit/evaluate.h"
 
 #include "base/alloc.h"
@@ -35,14 +35,14 @@ static void batches_of_products_broadcast(void **state) {
     assert_computes(tu_matmul(a, b), TU_SHAPE(2, 3, 1, 1), 1, 3, 5, 3, 13, 23);
 }
 
-static void whole_numbers_saturate(void **state) {
+static void integers_saturate(void **state) {
     (void)state;
     tu_value a = tu_fill(new_graph(), TU_U8, TU_SHAPE(1, 2), 20);
     assert_computes(tu_matmul(a, a, .transpose_b = true), TU_SHAPE(1, 1), 255);
 }
 
-/* Each element is the sum in the order of p, to the bit, however the loops are blocked. */
-static void sums_have_one_order(void **state) {
+/* Each element is summed in the order of p, bit for bit, for any block size. */
+static void sums_do_not_depend_on_the_block_size(void **state) {
     (void)state;
     enum { M = 5, K = 131, N = 37 };
     for (int form = 0; form < 4; form++) {
@@ -64,7 +64,7 @@ static void sums_have_one_order(void **state) {
     }
 }
 
-static void work_is_counted(void **state) {
+static void flops_are_counted(void **state) {
     (void)state;
     tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(4, 2, 3)),
              b = counting(a.graph, TU_F32, TU_SHAPE(5, 3));
@@ -112,7 +112,7 @@ static void cholesky_factors_of_the_lower_triangle(void **state) {
     assert_computes_within(tolerance, tu_cholesky(a), TU_SHAPE(3, 3), 2, 0, 0, 1, 2, 0, -3, 4, 1);
 }
 
-static void triangles_read_their_own_half(void **state) {
+static void triangular_solve_reads_only_its_triangle(void **state) {
     (void)state;
     tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(2, 2), (double[]){2, 3, 5, 4});
     tu_value b = numbers(a.graph, TU_F64, TU_SHAPE(2, 1), (double[]){2, 8});
@@ -132,12 +132,10 @@ static void band_keeps_diagonals(void **state) {
     assert_computes(tu_band(x, INT64_MAX, INT64_MAX), TU_SHAPE(3, 4), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);
 }
 
-/* Fails the 1st, 2nd, … allocation of a run until one goes through: each failure is reported and leaves
- * nothing. */
-static void scratch_memory_may_run_out(void **state) {
+/* Makes the 1st, 2nd, … allocation of a run fail until a run succeeds. Each failure is reported without a leak. */
+static void running_out_of_scratch_memory_is_reported(void **state) {
     (void)state;
-    const double data[9] = {2, 1, 0, -1, 3,
-                            1, 0, 1, 4}; /* fed, so that nothing is worked out when compiling */
+    const double data[9] = {2, 1, 0, -1, 3, 1, 0, 1, 4}; /* inputs, so that the compiler cannot fold them */
     tu_value a = tu_input(new_graph(), "a", TU_F64, TU_SHAPE(3, 3));
     const tu_feed feed = {a, data};
     tu_value y = tu_solve(a, tu_inverse(tu_matmul(a, a, .transpose_a = true, .transpose_b = true)));
@@ -166,15 +164,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_small_matrices),
         cmocka_unit_test(batches_of_products_broadcast),
-        cmocka_unit_test(whole_numbers_saturate),
-        cmocka_unit_test(sums_have_one_order),
-        cmocka_unit_test(work_is_counted),
+        cmocka_unit_test(integers_saturate),
+        cmocka_unit_test(sums_do_not_depend_on_the_block_size),
+        cmocka_unit_test(flops_are_counted),
         cmocka_unit_test(inverses),
         cmocka_unit_test(solutions),
         cmocka_unit_test(cholesky_factors_of_the_lower_triangle),
-        cmocka_unit_test(triangles_read_their_own_half),
+        cmocka_unit_test(triangular_solve_reads_only_its_triangle),
         cmocka_unit_test(band_keeps_diagonals),
-        cmocka_unit_test(scratch_memory_may_run_out),
+        cmocka_unit_test(running_out_of_scratch_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, free_last_graph);
 }

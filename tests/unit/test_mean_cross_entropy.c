@@ -1,4 +1,4 @@
-/* The mean of cross entropies: rows whose label is ignored count for nothing, and a label outside the classes is noticed. */
+/* tu_mean_cross_entropy: rows with the ignored label do not count, and a label out of range gives NaN. */
 #include "unit/evaluate.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static double number(tu_value value) {
     return first;
 }
 
-static void all_rows_count_where_none_is_ignored(void **state) {
+static void without_ignore_all_rows_count(void **state) {
     (void)state;
     tu_graph *graph = new_graph();
     tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, 1, 2, 1});
@@ -40,7 +40,7 @@ static void ignored_rows_do_not_count_in_the_mean(void **state) {
     assert_float_equal(
         number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1)), expected,
         1e-12);
-    graph = new_graph(); /* a label may also be one of the classes' */
+    graph = new_graph(); /* the ignored label may also be a valid class */
     labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), inside);
     assert_float_equal(
         number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 1)), expected,
@@ -51,7 +51,7 @@ static void ignored_rows_do_not_count_in_the_mean(void **state) {
                 0);
 }
 
-static void another_label_outside_the_classes_makes_it_not_a_number(void **state) {
+static void other_labels_out_of_range_give_nan(void **state) {
     (void)state;
     const double labels_list[] = {0, -1, 3, 1};
     tu_graph *graph = new_graph();
@@ -63,7 +63,7 @@ static void another_label_outside_the_classes_makes_it_not_a_number(void **state
         isnan(number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1))));
 }
 
-static void gradients_of_ignored_rows_are_zero_and_of_others_by_their_number(void **state) {
+static void gradients_of_ignored_rows_are_zero_and_of_others_divided_by_their_count(void **state) {
     (void)state;
     tu_graph *graph = new_graph();
     tu_value logits = logits_in(graph), gradient;
@@ -80,7 +80,7 @@ static void gradients_of_ignored_rows_are_zero_and_of_others_by_their_number(voi
     free(got);
 }
 
-/* 70,000 losses of log 3 come to 76,900: f16 ends at 65,504. */
+/* The sum of 70,000 losses of log 3 is 76,900; the largest f16 is 65,504. */
 static void many_rows_of_half_precision_do_not_overflow(void **state) {
     (void)state;
     enum { MANY = 70000 };
@@ -98,39 +98,39 @@ static void many_rows_of_half_precision_do_not_overflow(void **state) {
     assert_int_equal(tu_compile(graph, &program, .devices = "ref", .fetch = &mean, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(graph, &none), TU_OK);
     assert_int_equal(tu_run(program, none, 1, &(tu_feed){x, logits}, (void *[]){&result}), TU_OK);
-    assert_true(fabs(tu__load(TU_F16, &result, 0) - log(3)) <
-                1e-3); /* assert_float_equal takes infinity for anything */
+    assert_true(fabs(tu__load(TU_F16, &result, 0) - log(3)) < 1e-3); /* assert_float_equal accepts infinity */
     tu_program_free(program);
     tu_state_free(none);
     free(labels);
     free(logits);
 }
 
-static void a_label_to_ignore_needs_ignore(void **state) {
+static void ignore_label_without_ignore_is_rejected(void **state) {
     (void)state;
     tu_graph *graph = new_graph();
     tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, 1, 2, 1});
     assert_false(tu_ok(tu_mean_cross_entropy(logits_in(graph), labels, .ignore_label = 3)));
-    assert_non_null(strstr(tu_message(), "ignore_label 3 alone: expected .ignore = true beside it"));
+    assert_non_null(
+        strstr(tu_message(), ".ignore_label is 3, but .ignore is not set: expected .ignore = true"));
 }
 
-static void labels_that_are_probabilities_are_refused(void **state) {
+static void probabilities_as_labels_are_rejected(void **state) {
     (void)state;
     tu_graph *graph = new_graph();
     tu_value logits = logits_in(graph);
     assert_false(tu_ok(tu_mean_cross_entropy(logits, logits)));
-    assert_non_null(strstr(tu_message(), "expected class numbers, i32 or i64"));
+    assert_non_null(strstr(tu_message(), "expected class indices, i32 or i64"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_rows_count_where_none_is_ignored),
+        cmocka_unit_test(without_ignore_all_rows_count),
         cmocka_unit_test(ignored_rows_do_not_count_in_the_mean),
-        cmocka_unit_test(another_label_outside_the_classes_makes_it_not_a_number),
-        cmocka_unit_test(gradients_of_ignored_rows_are_zero_and_of_others_by_their_number),
+        cmocka_unit_test(other_labels_out_of_range_give_nan),
+        cmocka_unit_test(gradients_of_ignored_rows_are_zero_and_of_others_divided_by_their_count),
         cmocka_unit_test(many_rows_of_half_precision_do_not_overflow),
-        cmocka_unit_test(a_label_to_ignore_needs_ignore),
-        cmocka_unit_test(labels_that_are_probabilities_are_refused),
+        cmocka_unit_test(ignore_label_without_ignore_is_rejected),
+        cmocka_unit_test(probabilities_as_labels_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, free_last_graph);
 }

@@ -1,5 +1,5 @@
-/* Statements about planned memory: the items of the peak add up to what is needed, a program that does not fit is
- * refused with the heaviest of them, and what is said to help does. */
+/* Tests of planned memory: the items of the peak add up to the total, the error message for a program that does not
+ * fit lists the largest items, and the advice is correct. */
 #include "test.h"
 
 #include <stdio.h>
@@ -73,13 +73,13 @@ static void the_items_of_the_peak_add_up_to_the_planned_need(void **unused) {
         }
 }
 
-/* A device whose libraries take four megabytes for themselves. */
+/* The overhead of a device whose libraries need four megabytes. */
 static uint64_t four_megabytes(tu_device_instance *device) {
     (void)device;
     return 4 << 20;
 }
 
-static void what_a_device_takes_for_itself_is_an_item_and_counts(void **unused) {
+static void device_overhead_is_an_item_and_counts(void **unused) {
     (void)unused;
     static tu_device_api heavy;
     static tu_memory_item items[MAX_ITEMS];
@@ -117,46 +117,46 @@ static void what_a_device_takes_for_itself_is_an_item_and_counts(void **unused) 
     tu_graph_free(n.graph);
 }
 
-static void the_heaviest_items_are_the_first_of_all(void **unused) {
+static void a_short_list_has_the_largest_items(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    tu_memory_item all[MAX_ITEMS] = {TU_SIZED(tu_memory_item)}, few[3] = {TU_SIZED(tu_memory_item)};
+    tu_memory_item all[MAX_ITEMS] = {TU_SIZED(tu_memory_item)}, largest[3] = {TU_SIZED(tu_memory_item)};
     begin(&n, "resnet20");
     assert_int_equal(compile(&n, &program, "cpu", NULL, 0, false), TU_OK);
     size_t count;
     assert_int_equal(tu_program_peak(program, 0, MAX_ITEMS, all, &count), TU_OK);
     assert_int_equal(tu_program_peak_count(program, 0), count);
-    assert_int_equal(tu_program_peak(program, 0, 3, few, &count), TU_OK);
+    assert_int_equal(tu_program_peak(program, 0, 3, largest, &count), TU_OK);
     assert_int_equal(count, 3);
     assert_int_equal(tu_program_peak(program, 0, 0, NULL, &count), TU_OK);
     assert_int_equal(count, 0);
-    for (int i = 0; i < 3; i++) assert_ptr_equal(few[i].name, all[i].name);
+    for (int i = 0; i < 3; i++) assert_ptr_equal(largest[i].name, all[i].name);
     assert_int_equal(tu_program_peak_count(program, 1), 0);
-    assert_int_equal(tu_program_peak(program, 1, 3, few, &count), TU_NOT_FOUND);
+    assert_int_equal(tu_program_peak(program, 1, 3, largest, &count), TU_NOT_FOUND);
     tu_program_free(program);
     tu_graph_free(n.graph);
 }
 
-static void a_refusal_names_need_limit_and_the_heaviest(void **unused) {
+static void the_message_names_need_limit_and_largest_item(void **unused) {
     (void)unused;
     for (int m = 0; m < 3; m++) {
         network n;
         tu_program *program;
-        tu_memory_item heaviest = TU_SIZED(tu_memory_item);
+        tu_memory_item largest = TU_SIZED(tu_memory_item);
         size_t count;
         char words[4][160];
         begin(&n, models[m]);
         assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, true), TU_OK);
-        assert_int_equal(tu_program_peak(program, 0, 1, &heaviest, &count), TU_OK);
-        uint64_t need = need_of(program), half = planned_need(&n, "bf16");
+        assert_int_equal(tu_program_peak(program, 0, 1, &largest, &count), TU_OK);
+        uint64_t need = need_of(program), bf16_need = planned_need(&n, "bf16");
         snprintf(words[0], sizeof words[0], "would need %.4g MiB", (double)need / 1048576);
         snprintf(words[1], sizeof words[1], "the limit is 1 MiB");
-        snprintf(words[2], sizeof words[2], "'%s' %.4g MiB", heaviest.name, (double)heaviest.bytes / 1048576);
-        if (half <
-            need) /* without a library that computes in bf16 its kernels may need more than they save */
+        snprintf(words[2], sizeof words[2], "'%s' %.4g MiB", largest.name, (double)largest.bytes / 1048576);
+        /* Without a library for bf16, the CPU's kernels may need more memory than they save. */
+        if (bf16_need < need)
             snprintf(words[3], sizeof words[3], "bf16, which saves %.4g MiB",
-                     (double)(need - half) / 1048576);
+                     (double)(need - bf16_need) / 1048576);
         else
             snprintf(words[3], sizeof words[3], "more memory");
         tu_program_free(program);
@@ -169,41 +169,41 @@ static void a_refusal_names_need_limit_and_the_heaviest(void **unused) {
     }
 }
 
-/* The number behind `words` in the message; -1: they are not there. */
-static double number_behind(const char *words) {
+/* Returns the number after `words` in the message; -1 if the message does not contain them. */
+static double number_after(const char *words) {
     const char *at = strstr(tu_message(), words);
     double number = -1;
     return at && sscanf(at + strlen(words), "%lf", &number) == 1 ? number : -1;
 }
 
-static void what_saves_nothing_is_not_offered(void **unused) {
+static void advice_that_saves_nothing_is_omitted(void **unused) {
     (void)unused;
-    static const char pieces[] = "(tu_add_accumulation), which saves about ",
-                      again[] = "tu_recompute around layers, which saves up to ";
+    static const char microbatches[] = "(tu_add_accumulation), which saves about ",
+                      recompute_text[] = "tu_recompute around layers, which saves up to ";
     network n;
     tu_program *program;
-    begin(&n, "resnet20"); /* activations weigh most */
+    begin(&n, "resnet20"); /* mostly activations */
     assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
-    double batched = number_behind("a smaller batch, with which ");
-    assert_true(number_behind(pieces) > 0 && number_behind(pieces) < batched / 2);
-    assert_true(number_behind(again) > 0 && number_behind(again) < batched);
+    double batched = number_after("a smaller batch, to which ");
+    assert_true(number_after(microbatches) > 0 && number_after(microbatches) < batched / 2);
+    assert_true(number_after(recompute_text) > 0 && number_after(recompute_text) < batched);
     assert_int_equal(compile(&n, &program, "cpu", "bf16", 1 << 20, false), TU_NO_MEMORY);
-    assert_true(number_behind("bf16, which saves ") < 0);
+    assert_true(number_after("bf16, which saves ") < 0);
     assert_int_equal(tu_compile(n.graph, &program, .devices = "cpu", .memory_limit = 1 << 20,
                                 .fetch = &n.model.loss, .fetch_count = 1, .no_updates = true),
                      TU_NO_MEMORY); /* nothing is trained */
-    assert_true(number_behind(pieces) < 0 && number_behind(again) < 0);
+    assert_true(number_after(microbatches) < 0 && number_after(recompute_text) < 0);
     tu_graph_free(n.graph);
-    begin(&n, "mlp"); /* sums of its gradients weigh more than half of its activations */
+    begin(&n, "mlp"); /* accumulated gradients are larger than half of the activations */
     assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
-    assert_true(number_behind(pieces) < 0);
+    assert_true(number_after(microbatches) < 0);
     tu_graph_free(n.graph);
 }
 
-/* What was said to be saved at most: layers that are computed again keep less. */
-static void recomputed_layers_have_nothing_left_to_save(void **unused) {
+/* The reported saving is an upper bound: recomputed layers keep less. */
+static void recomputed_layers_save_less(void **unused) {
     (void)unused;
-    static const char again[] = "tu_recompute around layers, which saves up to ";
+    static const char recompute_text[] = "tu_recompute around layers, which saves up to ";
     static const char *const names[] = {"a", "b", "c", "d"};
     double saved[2];
     for (int recompute = 0; recompute < 2; recompute++) {
@@ -223,14 +223,14 @@ static void recomputed_layers_have_nothing_left_to_save(void **unused) {
         assert_int_equal(tu_compile(g, &program, .devices = "null", .memory_limit = 1 << 16, .fetch = &loss,
                                     .fetch_count = 1, .updates = true),
                          TU_NO_MEMORY);
-        saved[recompute] = number_behind(again);
+        saved[recompute] = number_after(recompute_text);
         tu_graph_free(g);
     }
     assert_true(saved[0] > 0.5);
     assert_true(saved[1] < saved[0] / 2);
 }
 
-static void what_just_fits_is_taken(void **unused) {
+static void a_program_that_just_fits_compiles(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
@@ -245,7 +245,7 @@ static void what_just_fits_is_taken(void **unused) {
     tu_graph_free(n.graph);
 }
 
-static void a_plan_is_looked_at_and_not_run(void **unused) {
+static void a_planned_program_cannot_run(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
@@ -260,8 +260,8 @@ static void a_plan_is_looked_at_and_not_run(void **unused) {
     tu_graph_free(n.graph);
 }
 
-/* Matrices of 144 terabytes each, whose operations are more than 64 bits count. */
-static void products_beyond_all_measure_are_refused_too(void **state) {
+/* Matrices of 144 terabytes each; the number of operations overflows 64 bits. */
+static void products_that_overflow_64_bits_are_rejected(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -276,14 +276,14 @@ static void products_beyond_all_measure_are_refused_too(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_items_of_the_peak_add_up_to_the_planned_need),
-        cmocka_unit_test(what_a_device_takes_for_itself_is_an_item_and_counts),
-        cmocka_unit_test(the_heaviest_items_are_the_first_of_all),
-        cmocka_unit_test(a_refusal_names_need_limit_and_the_heaviest),
-        cmocka_unit_test(what_saves_nothing_is_not_offered),
-        cmocka_unit_test(recomputed_layers_have_nothing_left_to_save),
-        cmocka_unit_test(what_just_fits_is_taken),
-        cmocka_unit_test(a_plan_is_looked_at_and_not_run),
-        cmocka_unit_test(products_beyond_all_measure_are_refused_too),
+        cmocka_unit_test(device_overhead_is_an_item_and_counts),
+        cmocka_unit_test(a_short_list_has_the_largest_items),
+        cmocka_unit_test(the_message_names_need_limit_and_largest_item),
+        cmocka_unit_test(advice_that_saves_nothing_is_omitted),
+        cmocka_unit_test(recomputed_layers_save_less),
+        cmocka_unit_test(a_program_that_just_fits_compiles),
+        cmocka_unit_test(a_planned_program_cannot_run),
+        cmocka_unit_test(products_that_overflow_64_bits_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The built-in networks have the shapes and the numbers of parameters that their papers and tutorials give them, and
- * train: a few steps of gradient descent on one batch lower its loss. */
+/* The built-in models have the shapes and parameter counts of their papers and tutorials, and a few steps of gradient
+ * descent on one batch lower its loss. */
 #include "test.h"
 
 #include <stdio.h>
@@ -52,7 +52,7 @@ static void mlp_is_784_512_512_10(void **state) {
     tu_graph_free(b.graph);
 }
 
-static void tutorial_cnn_is_tensorflows(void **state) {
+static void tutorial_cnn_has_the_shapes_of_tensorflows_tutorial(void **state) {
     (void)state;
     built b = build("tutorial-cnn", NULL);
     assert_shape(b.model.images, TU_SHAPE(128, 24, 24, 3));
@@ -71,7 +71,7 @@ static void tutorial_cnn_is_tensorflows(void **state) {
     tu_graph_free(b.graph);
 }
 
-static void tutorial_cnn_starts_as_tensorflows(void **state) {
+static void tutorial_cnn_has_the_initialisers_of_tensorflows_tutorial(void **state) {
     (void)state;
     static const struct {
         const char *variable;
@@ -103,7 +103,7 @@ static void tutorial_cnn_starts_as_tensorflows(void **state) {
     tu_graph_free(b.graph);
 }
 
-static void resnet20_is_hes(void **state) {
+static void resnet20_has_the_shapes_of_its_paper(void **state) {
     (void)state;
     built b = build("resnet20", NULL);
     assert_shape(b.model.images, TU_SHAPE(128, 32, 32, 3));
@@ -112,7 +112,7 @@ static void resnet20_is_hes(void **state) {
     assert_shape(tu_find(b.graph, "stage3/block3/relu"), TU_SHAPE(128, 8, 8, 64));
     assert_shape(tu_find(b.graph, "stage2/block1/shortcut/weights"), TU_SHAPE(32, 1, 1, 16));
     assert_null(tu__find_node(b.graph, "stage1/block1/shortcut/weights"));
-    /* Convolutions without bias, each followed by a normalisation with 2 numbers a channel:
+    /* Convolutions without bias, each followed by a normalisation with 2 parameters per channel:
      *   conv1                     3*3*3*16 + 32                                        =     464
      *   stage1  3 blocks of       2 * (3*3*16*16 + 32)                        = 4,672  =  14,016
      *   stage2  block 1           3*3*16*32 + 3*3*32*32 + 128, shortcut 16*32 + 64     =  14,528
@@ -124,7 +124,7 @@ static void resnet20_is_hes(void **state) {
     tu_graph_free(b.graph);
 }
 
-/* ---- Networks of the literature: their parameters as others count them ---- */
+/* ---- Parameter counts of other models, from torchvision and the papers ---- */
 
 static int64_t parameters_of(const char *name, int64_t size, int64_t classes) {
     built b = build(name, &(tu_model_options){.struct_size = sizeof(tu_model_options),
@@ -137,7 +137,7 @@ static int64_t parameters_of(const char *name, int64_t size, int64_t classes) {
     return count;
 }
 
-static void parameters_are_those_of_the_literature(void **state) {
+static void parameter_counts_agree_with_the_literature(void **state) {
     (void)state;
     assert_int_equal(parameters_of("resnet18", 224, 1000), 11689512);     /* torchvision */
     assert_int_equal(parameters_of("resnet50", 224, 1000), 25557032);     /* torchvision */
@@ -146,7 +146,7 @@ static void parameters_are_those_of_the_literature(void **state) {
     assert_int_equal(parameters_of("resnet18", 32, 10), 11689512 - (9408 - 1728) - 990 * 513);
 }
 
-static void photographs_are_quartered_before_the_first_stage(void **state) {
+static void large_images_are_reduced_by_4_before_the_first_stage(void **state) {
     (void)state;
     static const struct { int64_t size, first, last; } of[] = {{224, 56, 7}, {64, 16, 2}, {32, 32, 4}};
     for (int i = 0; i < 3; i++) {
@@ -161,8 +161,8 @@ static void photographs_are_quartered_before_the_first_stage(void **state) {
     }
 }
 
-/* Version 1.5: the 3x3 convolution strides, not the first 1x1. */
-static void resnet50_strides_in_its_3x3(void **state) {
+/* Version 1.5: the 3x3 convolution has the stride, not the first 1x1. */
+static void resnet50_has_the_stride_in_the_3x3_convolution(void **state) {
     (void)state;
     built b = build("resnet50", &(tu_model_options){.struct_size = sizeof(tu_model_options), .batch = 1});
     assert_shape(tu_find(b.graph, "stage2/block1/conv1/conv2d"), TU_SHAPE(1, 56, 56, 128));
@@ -171,9 +171,9 @@ static void resnet50_strides_in_its_3x3(void **state) {
     tu_graph_free(b.graph);
 }
 
-/* ---- All of them ---- */
+/* ---- All models ---- */
 
-static void a_network_is_built_over_images_of_any_origin(void **state) {
+static void a_model_can_be_built_on_any_images_value(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -191,7 +191,7 @@ static void a_network_is_built_over_images_of_any_origin(void **state) {
     tu_graph_free(g);
 }
 
-static void a_network_tells_its_own_settings(void **state) {
+static void tu_model_own_returns_the_default_options(void **state) {
     (void)state;
     tu_model_options own = TU_SIZED(tu_model_options);
     assert_int_equal(tu_model_defaults("tutorial-cnn", &own), TU_OK);
@@ -214,10 +214,10 @@ static void every_model_can_be_listed_and_built(void **state) {
     }
     assert_int_equal(count, 6);
     assert_int_equal(tu_model(count, &name, &summary), TU_NOT_FOUND);
-    assert_non_null(strstr(tu_message(), "there is no model number 6"));
+    assert_non_null(strstr(tu_message(), "model index 6: expected 0 to 5"));
 }
 
-static void settings_change_what_they_say(void **state) {
+static void options_change_the_model(void **state) {
     (void)state;
     static const char *const names[] = {"mlp",      "tutorial-cnn", "resnet20",
                                         "resnet18", "resnet50",     "wide-resnet-16-4"};
@@ -245,13 +245,13 @@ static void assert_build_fails(const char *name, tu_model_options options, tu_st
     assert_int_equal(tu_graph_new(&g), TU_OK);
     options.struct_size = sizeof options;
     assert_int_equal(tu_model_build_with(g, name, &model, &options), status);
-    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
+    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), part);
     assert_false(tu_ok(model.images) || tu_ok(model.labels) || tu_ok(model.logits) || tu_ok(model.loss));
     assert_int_equal(g->node_count, 0);
     tu_graph_free(g);
 }
 
-static void bad_names_and_settings_are_refused(void **state) {
+static void invalid_names_and_options_are_rejected(void **state) {
     (void)state;
     assert_build_fails(
         "tutorial_cnn", (tu_model_options){0}, TU_NOT_FOUND,
@@ -265,7 +265,7 @@ static void bad_names_and_settings_are_refused(void **state) {
 
 /* ---- Training ---- */
 
-/* Loss of the same batch before each of `steps` steps. */
+/* Records the loss of one batch before each of `steps` steps. */
 static void train(const char *name, int64_t size, int64_t base, double rate, int steps, float *losses) {
     built b = build(name, &(tu_model_options){.struct_size = sizeof(tu_model_options),
                                               .batch = 6,
@@ -298,7 +298,7 @@ static void train(const char *name, int64_t size, int64_t base, double rate, int
     tu_graph_free(b.graph);
 }
 
-static void every_model_learns_a_batch(void **state) {
+static void training_lowers_the_loss_of_every_model(void **state) {
     (void)state;
     static const struct {
         const char *name;
@@ -347,43 +347,43 @@ static void sgd_follows_its_formula(void **state) {
 
 static void assert_sgd_fails(tu_value loss, double rate, double momentum, const char *part) {
     assert_int_equal(tu_add_sgd(loss, rate, momentum), TU_INVALID);
-    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
+    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), part);
 }
 
-static void sgd_refuses_what_cannot_be(void **state) {
+static void sgd_rejects_invalid_arguments(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2));
-    assert_sgd_fails((tu_value){0}, 0.1, 0, "the loss was never set");
+    assert_sgd_fails((tu_value){0}, 0.1, 0, "the loss is an uninitialised tu_value");
     assert_sgd_fails(tu_sum(x), 0.1, 0, "no trainable variable");
     tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(2));
-    assert_sgd_fails(tu_sum(w), -1, 0, "rate -1: expected a number of at least 0");
-    assert_sgd_fails(tu_sum(w), 1.0 / 0.0, 0, "rate inf");
-    assert_sgd_fails(tu_sum(w), 0.1, 1, "momentum 1: expected a number in [0, 1)");
+    assert_sgd_fails(tu_sum(w), -1, 0, "rate is -1, expected a number of at least 0");
+    assert_sgd_fails(tu_sum(w), 1.0 / 0.0, 0, "rate is inf");
+    assert_sgd_fails(tu_sum(w), 0.1, 1, "momentum is 1, expected a number in [0, 1)");
     assert_sgd_fails(tu_sum(w), 0.1, 0.0 / 0.0, "momentum");
     assert_int_equal(tu_graph_status(g), TU_OK);
-    assert_sgd_fails(w, 0.1, 0, "expected a scalar");
+    assert_sgd_fails(w, 0.1, 0, "expected a floating-point scalar");
     tu_graph_free(g);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mlp_is_784_512_512_10),
-        cmocka_unit_test(tutorial_cnn_is_tensorflows),
-        cmocka_unit_test(tutorial_cnn_starts_as_tensorflows),
-        cmocka_unit_test(resnet20_is_hes),
-        cmocka_unit_test(parameters_are_those_of_the_literature),
-        cmocka_unit_test(photographs_are_quartered_before_the_first_stage),
-        cmocka_unit_test(resnet50_strides_in_its_3x3),
-        cmocka_unit_test(a_network_is_built_over_images_of_any_origin),
-        cmocka_unit_test(a_network_tells_its_own_settings),
+        cmocka_unit_test(tutorial_cnn_has_the_shapes_of_tensorflows_tutorial),
+        cmocka_unit_test(tutorial_cnn_has_the_initialisers_of_tensorflows_tutorial),
+        cmocka_unit_test(resnet20_has_the_shapes_of_its_paper),
+        cmocka_unit_test(parameter_counts_agree_with_the_literature),
+        cmocka_unit_test(large_images_are_reduced_by_4_before_the_first_stage),
+        cmocka_unit_test(resnet50_has_the_stride_in_the_3x3_convolution),
+        cmocka_unit_test(a_model_can_be_built_on_any_images_value),
+        cmocka_unit_test(tu_model_own_returns_the_default_options),
         cmocka_unit_test(every_model_can_be_listed_and_built),
-        cmocka_unit_test(settings_change_what_they_say),
-        cmocka_unit_test(bad_names_and_settings_are_refused),
-        cmocka_unit_test(every_model_learns_a_batch),
+        cmocka_unit_test(options_change_the_model),
+        cmocka_unit_test(invalid_names_and_options_are_rejected),
+        cmocka_unit_test(training_lowers_the_loss_of_every_model),
         cmocka_unit_test(sgd_follows_its_formula),
-        cmocka_unit_test(sgd_refuses_what_cannot_be),
+        cmocka_unit_test(sgd_rejects_invalid_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Operations of ops/shape.c and ops/index.c put every element where they say. */
+/* The operations of ops/shape.c and ops/index.c move every element to the right position. */
 #include "unit/evaluate.h"
 
 #include "graph/graph.h"
@@ -19,7 +19,7 @@ static void reshape_keeps_the_order(void **state) {
     assert_computes(tu_squeeze_axis(tu_expand_axis(two_by_three(), 0), -3), TU_SHAPE(2, 3), 0, 1, 2, 3, 4, 5);
 }
 
-static void broadcast_repeats(void **state) {
+static void broadcast_repeats_elements(void **state) {
     (void)state;
     tu_value column = counting(new_graph(), TU_F32, TU_SHAPE(2, 1));
     assert_computes(tu_broadcast(column, TU_SHAPE(2, 2, 3)), TU_SHAPE(2, 2, 3), 0, 0, 0, 1, 1, 1, 0, 0, 0, 1,
@@ -28,7 +28,7 @@ static void broadcast_repeats(void **state) {
     assert_computes(tu_broadcast(one, TU_SHAPE(3)), TU_SHAPE(3), 7, 7, 7);
 }
 
-static void transpose_permutes(void **state) {
+static void transpose_permutes_axes(void **state) {
     (void)state;
     assert_computes(tu_transpose(two_by_three(), 1, 0), TU_SHAPE(3, 2), 0, 3, 1, 4, 2, 5);
     assert_computes(tu_transpose_with(two_by_three(), (tu_axes){0}), TU_SHAPE(3, 2), 0, 3, 1, 4, 2, 5);
@@ -38,7 +38,7 @@ static void transpose_permutes(void **state) {
     assert_computes(tu_transpose(x, -1, -3, -2), TU_SHAPE(2, 2, 3), 0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11);
 }
 
-static void slice_picks(void **state) {
+static void slice_selects_elements(void **state) {
     (void)state;
     assert_computes(tu_slice(two_by_three(), 1, 0, TU_END, 2), TU_SHAPE(2, 2), 0, 2, 3, 5);
     assert_computes(tu_slice(two_by_three(), -1, -2, -1, 1), TU_SHAPE(2, 1), 1, 4);
@@ -48,18 +48,18 @@ static void slice_picks(void **state) {
                     TU_SHAPE(1), 1);
 }
 
-static void pad_surrounds(void **state) {
+static void pad_adds_elements_around_and_between(void **state) {
     (void)state;
     assert_computes(tu_pad(two_by_three(), 1, 1, 2, 9), TU_SHAPE(2, 6), 9, 0, 1, 2, 9, 9, 9, 3, 4, 5, 9, 9);
     assert_computes(tu_pad(two_by_three(), -2, 0, 1, -1), TU_SHAPE(3, 3), 0, 1, 2, 3, 4, 5, -1, -1, -1);
     struct tu__pad_attrs apart = {.between = {0, 2}, .before = {1, 0}};
     assert_computes(tu__apply(PAD, &apart, two_by_three()), TU_SHAPE(3, 7), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
                     0, 0, 2, 3, 0, 0, 4, 0, 0, 5);
-    struct tu__pad_attrs single = {.between = {INT64_MAX - 3}}; /* one element has no gaps, however wide */
+    struct tu__pad_attrs single = {.between = {INT64_MAX - 3}}; /* one element has no gaps, however large */
     assert_computes(tu__apply(PAD, &single, tu_fill(new_graph(), TU_F32, TU_SHAPE(1), 4)), TU_SHAPE(1), 4);
 }
 
-static void concat_joins(void **state) {
+static void concat_joins_along_an_axis(void **state) {
     (void)state;
     tu_value x = two_by_three(), y = tu_fill(x.graph, TU_F32, TU_SHAPE(2, 1), 8);
     assert_computes(tu_concat((tu_value[]){x, y, x}, 3, 1), TU_SHAPE(2, 7), 0, 1, 2, 8, 0, 1, 2, 3, 4, 5, 8,
@@ -67,81 +67,81 @@ static void concat_joins(void **state) {
     assert_computes(tu_concat((tu_value[]){x, x}, 2, -2), TU_SHAPE(4, 3), 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5);
 }
 
-static void flip_reverses(void **state) {
+static void flip_reverses_axes(void **state) {
     (void)state;
     assert_computes(tu_flip(two_by_three(), 1), TU_SHAPE(2, 3), 2, 1, 0, 5, 4, 3);
     assert_computes(tu_flip(two_by_three(), 0), TU_SHAPE(2, 3), 3, 4, 5, 0, 1, 2);
     assert_computes(tu_flip_with(two_by_three(), (tu_axes){0}), TU_SHAPE(2, 3), 5, 4, 3, 2, 1, 0);
 }
 
-static tu_value places(tu_graph *g, tu_shape shape, const double *list) {
+static tu_value indices(tu_graph *g, tu_shape shape, const double *list) {
     return numbers(g, TU_I64, shape, list);
 }
 
 static void gather_reads_rows(void **state) {
     (void)state;
-    tu_value x = two_by_three(), at = places(x.graph, TU_SHAPE(2, 2), (double[]){1, 0, -1, 2});
-    assert_computes(tu_gather(x, at, 0), TU_SHAPE(2, 2, 3), 3, 4, 5, 0, 1, 2, 0, 0, 0, 0, 0, 0);
-    assert_computes(tu_gather(x, at, 1), TU_SHAPE(2, 2, 2), 1, 0, 0, 2, 4, 3, 0, 5);
+    tu_value x = two_by_three(), positions = indices(x.graph, TU_SHAPE(2, 2), (double[]){1, 0, -1, 2});
+    assert_computes(tu_gather(x, positions, 0), TU_SHAPE(2, 2, 3), 3, 4, 5, 0, 1, 2, 0, 0, 0, 0, 0, 0);
+    assert_computes(tu_gather(x, positions, 1), TU_SHAPE(2, 2, 2), 1, 0, 0, 2, 4, 3, 0, 5);
     assert_computes(tu_gather(x, tu_fill(x.graph, TU_I32, TU_SCALAR, 1), -1), TU_SHAPE(2), 1, 4);
 }
 
 static void scatter_add_adds_rows(void **state) {
     (void)state;
-    tu_value x = two_by_three(), at = places(x.graph, TU_SHAPE(4), (double[]){1, 1, 7, -1});
+    tu_value x = two_by_three(), positions = indices(x.graph, TU_SHAPE(4), (double[]){1, 1, 7, -1});
     tu_value updates = tu_fill(x.graph, TU_F32, TU_SHAPE(4, 3), 10);
-    assert_computes(tu_scatter_add(x, at, updates, 0), TU_SHAPE(2, 3), 0, 1, 2, 23, 24, 25);
+    assert_computes(tu_scatter_add(x, positions, updates, 0), TU_SHAPE(2, 3), 0, 1, 2, 23, 24, 25);
     tu_value across = tu_fill(x.graph, TU_F32, TU_SHAPE(2, 4), 10);
-    assert_computes(tu_scatter_add(x, at, across, 1), TU_SHAPE(2, 3), 0, 21, 2, 3, 24, 5);
+    assert_computes(tu_scatter_add(x, positions, across, 1), TU_SHAPE(2, 3), 0, 21, 2, 3, 24, 5);
 }
 
 static void take_along_reads_elements(void **state) {
     (void)state;
-    tu_value x = two_by_three(), at = places(x.graph, TU_SHAPE(2, 2), (double[]){2, 0, 3, 1});
-    assert_computes(tu_take_along(x, at, 1), TU_SHAPE(2, 2), 2, 0, 0, 4);
-    tu_value down = places(x.graph, TU_SHAPE(1, 3), (double[]){1, -5, 0});
+    tu_value x = two_by_three(), positions = indices(x.graph, TU_SHAPE(2, 2), (double[]){2, 0, 3, 1});
+    assert_computes(tu_take_along(x, positions, 1), TU_SHAPE(2, 2), 2, 0, 0, 4);
+    tu_value down = indices(x.graph, TU_SHAPE(1, 3), (double[]){1, -5, 0});
     assert_computes(tu_take_along(x, down, 0), TU_SHAPE(1, 3), 3, 0, 2);
 }
 
 static void put_along_writes_elements(void **state) {
     (void)state;
-    tu_value x = two_by_three(), at = places(x.graph, TU_SHAPE(2, 3), (double[]){3, 3, -1, 0, 4, 1});
-    assert_computes(tu_put_along(at, x, 1, 4), TU_SHAPE(2, 4), 0, 0, 0, 1, 3, 5, 0, 0);
-    assert_computes(tu_put_along(at, x, 0, 1), TU_SHAPE(1, 3), 3, 0, 0);
+    tu_value x = two_by_three(), positions = indices(x.graph, TU_SHAPE(2, 3), (double[]){3, 3, -1, 0, 4, 1});
+    assert_computes(tu_put_along(positions, x, 1, 4), TU_SHAPE(2, 4), 0, 0, 0, 1, 3, 5, 0, 0);
+    assert_computes(tu_put_along(positions, x, 0, 1), TU_SHAPE(1, 3), 3, 0, 0);
 }
 
-static void one_hot_marks(void **state) {
+static void one_hot_sets_one_element(void **state) {
     (void)state;
-    tu_value at = places(new_graph(), TU_SHAPE(3), (double[]){2, -1, 0});
-    assert_computes(tu_one_hot(at, 3, TU_F32), TU_SHAPE(3, 3), 0, 0, 1, 0, 0, 0, 1, 0, 0);
-    assert_computes(tu_one_hot(at, 2, TU_BOOL), TU_SHAPE(3, 2), 0, 0, 0, 0, 1, 0);
+    tu_value positions = indices(new_graph(), TU_SHAPE(3), (double[]){2, -1, 0});
+    assert_computes(tu_one_hot(positions, 3, TU_F32), TU_SHAPE(3, 3), 0, 0, 1, 0, 0, 0, 1, 0, 0);
+    assert_computes(tu_one_hot(positions, 2, TU_BOOL), TU_SHAPE(3, 2), 0, 0, 0, 0, 1, 0);
 }
 
-static void indices_far_outside_are_harmless(void **state) {
+static void indices_far_out_of_range_are_ignored(void **state) {
     (void)state;
     tu_value x = two_by_three();
     int64_t far_away[] = {INT64_MIN, INT64_MAX, INT64_C(1) << 62, -(INT64_C(1) << 53)};
-    tu_value at = tu_constant(x.graph, TU_I64, TU_SHAPE(4), far_away);
-    assert_computes(tu_gather(x, at, 1), TU_SHAPE(2, 4), 0, 0, 0, 0, 0, 0, 0, 0);
-    assert_computes(tu_scatter_add(x, at, tu_fill(x.graph, TU_F32, TU_SHAPE(2, 4), 9), 1), TU_SHAPE(2, 3), 0,
-                    1, 2, 3, 4, 5);
+    tu_value positions = tu_constant(x.graph, TU_I64, TU_SHAPE(4), far_away);
+    assert_computes(tu_gather(x, positions, 1), TU_SHAPE(2, 4), 0, 0, 0, 0, 0, 0, 0, 0);
+    assert_computes(tu_scatter_add(x, positions, tu_fill(x.graph, TU_F32, TU_SHAPE(2, 4), 9), 1),
+                    TU_SHAPE(2, 3), 0, 1, 2, 3, 4, 5);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reshape_keeps_the_order),
-        cmocka_unit_test(broadcast_repeats),
-        cmocka_unit_test(transpose_permutes),
-        cmocka_unit_test(slice_picks),
-        cmocka_unit_test(pad_surrounds),
-        cmocka_unit_test(concat_joins),
-        cmocka_unit_test(flip_reverses),
+        cmocka_unit_test(broadcast_repeats_elements),
+        cmocka_unit_test(transpose_permutes_axes),
+        cmocka_unit_test(slice_selects_elements),
+        cmocka_unit_test(pad_adds_elements_around_and_between),
+        cmocka_unit_test(concat_joins_along_an_axis),
+        cmocka_unit_test(flip_reverses_axes),
         cmocka_unit_test(gather_reads_rows),
         cmocka_unit_test(scatter_add_adds_rows),
         cmocka_unit_test(take_along_reads_elements),
         cmocka_unit_test(put_along_writes_elements),
-        cmocka_unit_test(one_hot_marks),
-        cmocka_unit_test(indices_far_outside_are_harmless),
+        cmocka_unit_test(one_hot_sets_one_element),
+        cmocka_unit_test(indices_far_out_of_range_are_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, free_last_graph);
 }

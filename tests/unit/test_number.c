@@ -1,4 +1,4 @@
-/* Numbers keep their value in every element type, and are rounded once, to nearest, halves to even. */
+/* Conversions between doubles and element types round once, to nearest, ties to even. */
 #include "test.h"
 
 #include <math.h>
@@ -6,12 +6,11 @@
 
 #include "base/number.h"
 
-/* The two 16-bit formats, as the standards define them, for a decoder that shares nothing with the one
- * tested. */
+/* The two 16-bit formats, for a decoder that is independent of the tested one. */
 typedef struct narrow {
     tu_dtype dtype;
     int fraction_bits, bias;
-    uint32_t infinity; /* the pattern; the largest finite number is the one before */
+    uint32_t infinity; /* bit pattern of infinity; the largest finite number precedes it */
 } narrow;
 
 static const narrow formats[] = {{TU_BF16, 7, 127, 0x7f80}, {TU_F16, 10, 15, 0x7c00}};
@@ -36,12 +35,12 @@ static uint32_t store_pattern(tu_dtype dtype, double x) {
     return stored;
 }
 
-/* Equal, with the sign of zero. */
+/* Asserts equality, including the sign of zero. */
 static void assert_same(double a, double b) {
     if (memcmp(&a, &b, sizeof a) != 0) fail_msg("%a is not %a", a, b);
 }
 
-static void every_narrow_pattern_survives(void **state) {
+static void every_16_bit_pattern_survives_a_round_trip(void **state) {
     (void)state;
     for (size_t f = 0; f < 2; f++)
         for (uint32_t pattern = 0; pattern <= 0xffff; pattern++) {
@@ -71,9 +70,9 @@ static void assert_rounds_to(const narrow *format, double x, uint32_t pattern) {
     assert_same(tu__round_to(format->dtype, x), load_pattern(format->dtype, pattern));
 }
 
-/* The point halfway between two neighbours is exact in a double, and so are the numbers just beside it.
- * "Infinity" as a neighbour stands for the first power of two past the largest number. */
-static void halves_go_to_even(void **state) {
+/* The midpoint of two neighbours and the doubles next to it are exact. The upper neighbour of the largest number is
+ * the first power of two that overflows. */
+static void ties_round_to_even(void **state) {
     (void)state;
     for (size_t f = 0; f < 2; f++)
         for (uint32_t low = 0; low < formats[f].infinity; low++) {
@@ -85,7 +84,7 @@ static void halves_go_to_even(void **state) {
         }
 }
 
-static void past_the_largest_is_infinity(void **state) {
+static void too_large_numbers_become_infinity(void **state) {
     (void)state;
     static const double large[] = {0x1p128, 0x1.fffffep127, 1e300, 1.7976931348623157e308, (double)INFINITY};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
@@ -109,7 +108,7 @@ static void tiny_numbers_keep_their_sign(void **state) {
     }
 }
 
-/* Two roundings, by way of f32, would give the even neighbour here. */
+/* Rounding first to f32 would give the even neighbour here. */
 static void rounding_happens_once(void **state) {
     (void)state;
     assert_same(tu__round_to(TU_F16, 1 + 0x1p-11 + 0x1p-30), 1 + 0x1p-10);
@@ -188,7 +187,7 @@ static void integers_truncate_and_saturate(void **state) {
     }
 }
 
-static void i64_saturates_to_its_own_ends(void **state) {
+static void i64_saturates(void **state) {
     (void)state;
     int64_t stored;
     tu__store(TU_I64, &stored, 0, 0x1p63);
@@ -210,7 +209,7 @@ static void any_nonzero_byte_is_true(void **state) {
     assert_same(tu__load(TU_BOOL, &stored, 0), 1);
 }
 
-/* The bulk functions do what the single ones do, at any alignment, and touch nothing beyond. */
+/* Array functions agree with the functions for one element at any alignment, and write nothing beyond the array. */
 static void arrays_agree_with_elements(void **state) {
     (void)state;
     enum { COUNT = 37 };
@@ -250,7 +249,8 @@ static void floats_convert_to_halves_and_back(void **state) {
             assert_int_equal(again[i], nan ? i | 1u << (format->fraction_bits - 1) : i);
             if ((i & 0x7fff) < format->infinity) assert_same((double)floats[i], defined_value(format, i));
         }
-        /* Half of the way from each positive value to the next: to the even one of both; a little more: to the next. */
+        /* The midpoint of a positive value and the next rounds to the even one; a larger number rounds to the
+         * next. */
         for (uint32_t i = 0; i + 1 < format->infinity; i++) {
             float middle = (float)((defined_value(format, i) + defined_value(format, i + 1)) / 2);
             float two[] = {middle, nextafterf(middle, INFINITY)};
@@ -273,12 +273,18 @@ static void floats_convert_to_halves_and_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_narrow_pattern_survives), cmocka_unit_test(halves_go_to_even),
-        cmocka_unit_test(past_the_largest_is_infinity),  cmocka_unit_test(tiny_numbers_keep_their_sign),
-        cmocka_unit_test(rounding_happens_once),         cmocka_unit_test(nan_stays_nan_in_floats),
-        cmocka_unit_test(f32_is_the_c_conversion),       cmocka_unit_test(integers_truncate_and_saturate),
-        cmocka_unit_test(i64_saturates_to_its_own_ends), cmocka_unit_test(any_nonzero_byte_is_true),
-        cmocka_unit_test(arrays_agree_with_elements),    cmocka_unit_test(floats_convert_to_halves_and_back),
+        cmocka_unit_test(every_16_bit_pattern_survives_a_round_trip),
+        cmocka_unit_test(ties_round_to_even),
+        cmocka_unit_test(too_large_numbers_become_infinity),
+        cmocka_unit_test(tiny_numbers_keep_their_sign),
+        cmocka_unit_test(rounding_happens_once),
+        cmocka_unit_test(nan_stays_nan_in_floats),
+        cmocka_unit_test(f32_is_the_c_conversion),
+        cmocka_unit_test(integers_truncate_and_saturate),
+        cmocka_unit_test(i64_saturates),
+        cmocka_unit_test(any_nonzero_byte_is_true),
+        cmocka_unit_test(arrays_agree_with_elements),
+        cmocka_unit_test(floats_convert_to_halves_and_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

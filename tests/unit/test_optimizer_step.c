@@ -1,6 +1,6 @@
-/* Statements about whole steps: one that is not finite leaves every bit of the state alone, running statistics included;
- * a batch in pieces is updated as one; all parameters are updated in one kernel, in place; half precision keeps f32
- * weights. */
+/* Training steps: a non-finite step leaves the state bit-identical, including running statistics; accumulated
+ * micro-batches give the update of the whole batch; all parameters are updated in place by one kernel; half precision
+ * keeps f32 weights. */
 #include "test.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ typedef struct net {
 
 enum { BATCH = 4, SIDE = 6, PIXELS = BATCH * SIDE * SIDE * 2 };
 
-/* Convolution, (normalisation,) dense layer. */
+/* Builds a convolution, a normalisation if `normalized`, and a dense layer. */
 static net build_net(tu_dtype dtype, int64_t batch, bool normalized) {
     net n;
     assert_int_equal(tu_graph_new(&n.graph), TU_OK);
@@ -39,7 +39,7 @@ static void draw(float *images) {
 
 static const int32_t labels[BATCH] = {0, 2, 1, 0};
 
-/* All bytes of all variables, one after the other; must be freed. */
+/* Returns the bytes of all variables; the caller frees them. */
 static unsigned char *snapshot(const tu_state *state, size_t *size) {
     unsigned char *bytes = malloc(2 << 20);
     assert_non_null(bytes);
@@ -79,7 +79,7 @@ static void assert_bad_step_changes_nothing(const char *devices, float poison, b
         assert_int_equal(tu_run(program, state, 2, feeds, (void *[]){&loss, &finite}), TU_OK);
     assert_true(finite && isfinite(loss));
     assert_int_equal(tu_state_get(state, "norm/moving_mean", mean, sizeof mean), TU_OK);
-    assert_true(mean[0] != 0); /* good steps do move it */
+    assert_true(mean[0] != 0); /* good steps change it */
 
     size_t before_size, after_size;
     unsigned char *before = snapshot(state, &before_size);
@@ -102,14 +102,14 @@ static void assert_bad_step_changes_nothing(const char *devices, float poison, b
     tu_graph_free(n.graph);
 }
 
-static void a_step_that_is_not_finite_changes_nothing(void **state) {
+static void a_non_finite_step_changes_nothing(void **state) {
     (void)state;
     assert_bad_step_changes_nothing("ref", INFINITY, true);
     assert_bad_step_changes_nothing("cpu", INFINITY, true);
     assert_bad_step_changes_nothing("cpu", NAN, false);
 }
 
-/* ---- The first bad step stops all, and the loss scale ---- */
+/* ---- stop_at_bad and loss_scale ---- */
 
 typedef struct guarded {
     net n;
@@ -118,7 +118,7 @@ typedef struct guarded {
     float images[PIXELS];
 } guarded;
 
-static void begin_guarded(guarded *g, const char *precision, bool stop_at_bad, double loss_scale) {
+static void start_guarded(guarded *g, const char *precision, bool stop_at_bad, double loss_scale) {
     tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     g->n = build_net(TU_F32, BATCH, true);
     assert_int_equal(tu_add_optimizer(g->n.loss, &values, .constant_rate = 0.01, .clip_norm = 1,
@@ -133,13 +133,13 @@ static void begin_guarded(guarded *g, const char *precision, bool stop_at_bad, d
     draw(g->images);
 }
 
-static void end_guarded(guarded *g) {
+static void free_guarded(guarded *g) {
     tu_program_free(g->program);
     tu_state_free(g->state);
     tu_graph_free(g->n.graph);
 }
 
-/* One step, with an infinite pixel where `poisoned`; whether it was good. */
+/* Runs one step, with an infinite pixel if `poisoned`. Returns true if the step was good. */
 static bool step_guarded(guarded *g, bool poisoned) {
     float loss, norm, pixel = g->images[17];
     bool finite;
@@ -154,11 +154,11 @@ static void set_healthy(tu_state *state, bool healthy) {
     assert_int_equal(tu_state_set(state, "optimizer/healthy", &healthy, sizeof healthy), TU_OK);
 }
 
-static void after_the_first_bad_step_nothing_changes_any_more(void **unused) {
+static void with_stop_at_bad_nothing_changes_after_a_bad_step(void **unused) {
     (void)unused;
     guarded g;
     size_t size;
-    begin_guarded(&g, NULL, true, 0);
+    start_guarded(&g, NULL, true, 0);
     assert_true(step_guarded(&g, false) && step_guarded(&g, false));
     set_healthy(g.state, false);
     unsigned char *before = snapshot(g.state, &size);
@@ -174,31 +174,31 @@ static void after_the_first_bad_step_nothing_changes_any_more(void **unused) {
     assert_true(step_guarded(&g, false));
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
     assert_int_equal(step, 3);
-    end_guarded(&g);
+    free_guarded(&g);
 }
 
-/* What lets a device take many steps at once. */
+/* In-place updates are required for multi-step calls. */
 static void every_update_of_a_guarded_step_is_in_place(void **unused) {
     (void)unused;
     static const char *const precisions[] = {"f32", "bf16", "f16"};
     for (int i = 0; i < 3; i++) {
         guarded g;
-        begin_guarded(&g, precisions[i], true, i == 2 ? 65536 : 0);
-        const tu__partition *part = &g.program->parts[0];
+        start_guarded(&g, precisions[i], true, i == 2 ? 65536 : 0);
+        const tu__partition *part = &g.program->partitions[0];
         for (uint32_t k = 0; k < part->update_count; k++)
             if (!part->updates[k].in_place)
                 fail_msg("%s: '%s' is not", precisions[i],
                          g.program->unit.graph->nodes[part->updates[k].variable]->name);
-        end_guarded(&g);
+        free_guarded(&g);
     }
 }
 
-/* A power of two moves exponents alone. */
-static void a_loss_scale_changes_no_bit_in_f32(void **unused) {
+/* A scale that is a power of two changes only exponents. */
+static void f32_results_with_a_loss_scale_are_bit_identical(void **unused) {
     (void)unused;
     guarded plain, scaled;
-    begin_guarded(&plain, NULL, false, 0);
-    begin_guarded(&scaled, NULL, false, 1024);
+    start_guarded(&plain, NULL, false, 0);
+    start_guarded(&scaled, NULL, false, 1024);
     for (int i = 0; i < 3; i++) assert_true(step_guarded(&plain, false) && step_guarded(&scaled, false));
     for (size_t i = 0; i < tu_state_variable_count(plain.state); i++) {
         const char *name;
@@ -212,8 +212,8 @@ static void a_loss_scale_changes_no_bit_in_f32(void **unused) {
         test_free(a);
         test_free(b);
     }
-    end_guarded(&plain);
-    end_guarded(&scaled);
+    free_guarded(&plain);
+    free_guarded(&scaled);
 }
 
 static float scale_of(const guarded *g) {
@@ -227,10 +227,10 @@ static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **
     guarded g;
     int64_t step;
     float good = 2000;
-    begin_guarded(&g, "f16", true, 4);
+    start_guarded(&g, "f16", true, 4);
     assert_true(step_guarded(&g, false));
     assert_true(scale_of(&g) == 4);
-    assert_true(step_guarded(&g, true)); /* left out, and that is all */
+    assert_true(step_guarded(&g, true)); /* skipped, but not a bad step */
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
     assert_int_equal(step, 1);
     assert_true(scale_of(&g) == 2);
@@ -241,15 +241,15 @@ static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **
     assert_true(good == 1);
     assert_true(step_guarded(&g, true) && step_guarded(&g, true));
     assert_true(scale_of(&g) == 1);
-    assert_false(step_guarded(&g, true)); /* it is not the scale's fault */
+    assert_false(step_guarded(&g, true)); /* at a scale of 1 it is a bad step */
     assert_false(step_guarded(&g, false));
     assert_true(scale_of(&g) == 1);
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
     assert_int_equal(step, 2);
-    end_guarded(&g);
+    free_guarded(&g);
 }
 
-static void impossible_guards_are_refused(void **unused) {
+static void contradictory_guard_options_are_rejected(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, false);
     assert_int_equal(tu_add_optimizer(n.loss, NULL, .constant_rate = 1, .loss_scale = 0.5), TU_INVALID);
@@ -261,7 +261,7 @@ static void impossible_guards_are_refused(void **unused) {
     tu_graph_free(n.graph);
 }
 
-/* What is frozen by name is so with its running statistics; the others go on. */
+/* Freezing a layer by name also freezes its running statistics; other layers are trained. */
 static void frozen_layers_keep_their_statistics(void **state) {
     (void)state;
     net n = build_net(TU_F32, BATCH, true);
@@ -290,14 +290,14 @@ static void frozen_layers_keep_their_statistics(void **state) {
     tu_graph_free(n.graph);
 }
 
-/* ---- Pieces ---- */
+/* ---- Micro-batches ---- */
 
-static const tu_optimizer_options piecewise = {.struct_size = sizeof(tu_optimizer_options),
-                                               .name = "adamw",
-                                               .constant_rate = 0.02,
-                                               .weight_decay = 0.1,
-                                               .clip_norm = 0.7,
-                                               .average = 0.9};
+static const tu_optimizer_options accumulation_options = {.struct_size = sizeof(tu_optimizer_options),
+                                                          .name = "adamw",
+                                                          .constant_rate = 0.02,
+                                                          .weight_decay = 0.1,
+                                                          .clip_norm = 0.7,
+                                                          .average = 0.9};
 
 static const void *converted(tu_dtype dtype, const float *numbers) {
     static double wide[PIXELS];
@@ -305,19 +305,20 @@ static const void *converted(tu_dtype dtype, const float *numbers) {
     return dtype == TU_F64 ? (const void *)wide : numbers;
 }
 
-/* The state after three batches of BATCH, each in `pieces`. */
-static tu_state *train_in_pieces(tu_dtype dtype, const char *devices, int64_t pieces) {
-    int64_t batch = BATCH / pieces;
+/* Returns the state after three batches of BATCH samples, each in `micro_batches` micro-batches. */
+static tu_state *train_in_micro_batches(tu_dtype dtype, const char *devices, int64_t micro_batches) {
+    int64_t batch = BATCH / micro_batches;
     net n = build_net(dtype, batch, false);
     tu_graph *apply = NULL;
     tu_program *gather, *update = NULL;
     tu_state *state;
-    if (pieces == 1) {
-        assert_int_equal(tu_add_optimizer_with(n.loss, NULL, &piecewise), TU_OK);
+    if (micro_batches == 1) {
+        assert_int_equal(tu_add_optimizer_with(n.loss, NULL, &accumulation_options), TU_OK);
     } else {
-        assert_int_equal(tu_add_accumulation(n.loss, 1.0 / (double)pieces, NULL, NULL), TU_OK);
+        assert_int_equal(tu_add_accumulation(n.loss, 1.0 / (double)micro_batches, NULL, NULL), TU_OK);
         assert_int_equal(tu_graph_new(&apply), TU_OK);
-        if (tu_add_apply_with(apply, n.graph, NULL, &piecewise) != TU_OK) fail_msg("%s", tu_message());
+        if (tu_add_apply_with(apply, n.graph, NULL, &accumulation_options) != TU_OK)
+            fail_msg("%s", tu_message());
         assert_int_equal(tu_graph_verify(apply), TU_OK);
         assert_int_equal(tu_compile(apply, &update, .devices = devices, .threads = 1, .updates = true),
                          TU_OK);
@@ -330,7 +331,7 @@ static tu_state *train_in_pieces(tu_dtype dtype, const char *devices, int64_t pi
     const char *data = converted(dtype, images);
     size_t piece_bytes = tu_type_bytes(tu_value_type(n.images));
     for (int step = 0; step < 3; step++) {
-        for (int64_t i = 0; i < pieces; i++) {
+        for (int64_t i = 0; i < micro_batches; i++) {
             tu_feed feeds[] = {{n.images, data + (size_t)i * piece_bytes}, {n.labels, labels + i * batch}};
             assert_int_equal(tu_run(gather, state, 2, feeds, NULL), TU_OK);
         }
@@ -355,7 +356,7 @@ static double largest_difference(const tu_state *a, const tu_state *b, tu_dtype 
     return largest;
 }
 
-static void a_batch_in_pieces_is_updated_as_one(void **unused) {
+static void micro_batches_give_the_update_of_the_batch(void **unused) {
     (void)unused;
     static const struct {
         tu_dtype dtype;
@@ -372,22 +373,22 @@ static void a_batch_in_pieces_is_updated_as_one(void **unused) {
                      {"average/logits/weights", 432},
                      {"optimizer/mean/conv/weights", 72}};
     for (int r = 0; r < 2; r++)
-        for (int64_t pieces = 2; pieces <= 4; pieces += 2) {
-            tu_state *whole = train_in_pieces(runs[r].dtype, runs[r].devices, 1);
-            tu_state *parts = train_in_pieces(runs[r].dtype, runs[r].devices, pieces);
+        for (int64_t micro_batches = 2; micro_batches <= 4; micro_batches += 2) {
+            tu_state *whole = train_in_micro_batches(runs[r].dtype, runs[r].devices, 1);
+            tu_state *parts = train_in_micro_batches(runs[r].dtype, runs[r].devices, micro_batches);
             for (size_t v = 0; v < sizeof variables / sizeof *variables; v++) {
                 double apart =
                     largest_difference(whole, parts, runs[r].dtype, variables[v].name, variables[v].count);
                 if (apart > runs[r].tolerance)
-                    fail_msg("%s in %d pieces on %s: %g apart", variables[v].name, (int)pieces,
-                             runs[r].devices, apart);
+                    fail_msg("%s with %d micro-batches on %s: difference %g", variables[v].name,
+                             (int)micro_batches, runs[r].devices, apart);
             }
             tu_state_free(whole);
             tu_state_free(parts);
         }
 }
 
-static void a_bad_piece_adds_nothing_and_sums_are_cleared(void **unused) {
+static void a_non_finite_micro_batch_adds_nothing_and_sums_are_cleared(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, true);
     tu_graph *apply;
@@ -431,17 +432,18 @@ static void a_bad_piece_adds_nothing_and_sums_are_cleared(void **unused) {
     tu_graph_free(apply);
 }
 
-static void shares_must_be_parts(void **unused) {
+static void the_micro_batch_fraction_must_be_positive(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, false);
     assert_int_equal(tu_add_accumulation(n.loss, 0, NULL, NULL), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "accumulation: share 0: expected a part of the batch, above 0"));
+    assert_non_null(strstr(
+        tu_message(), "accumulation: share is 0, expected the micro-batch's fraction of the batch, above 0"));
     tu_graph_free(n.graph);
 }
 
-/* ---- Cost ---- */
+/* ---- Kernels ---- */
 
-/* Every variable, slot and average is written by one and the same kernel. */
+/* One kernel writes all variables, slots and averages. */
 static void all_parameters_are_updated_in_one_kernel(void **unused) {
     (void)unused;
     static const char *const names[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
@@ -470,9 +472,8 @@ static void all_parameters_are_updated_in_one_kernel(void **unused) {
     }
 }
 
-/* What a loop fetches beside the update (loss, rate, norm, whether the step counts) must not send the update through
- * memory twice: every next value is written over the one before, with no copy behind the step. */
-static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
+/* Fetching loss, rate, norm and the finite flag must not add copies of the variables: all are updated in place. */
+static void updates_are_in_place_for_any_fetches(void **unused) {
     (void)unused;
     for (size_t i = 0; i < RULES; i++) {
         net n = build_net(TU_F32, BATCH, true);
@@ -485,7 +486,7 @@ static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
         if (tu_compile(n.graph, &program, .devices = "cpu", .threads = 1, .fetch = fetch, .fetch_count = 4,
                        .updates = true) != TU_OK)
             fail_msg("%s", tu_message());
-        const tu__partition *part = &program->parts[0];
+        const tu__partition *part = &program->partitions[0];
         assert_true(part->update_count > 0);
         for (uint32_t u = 0; u < part->update_count; u++)
             if (!part->updates[u].in_place)
@@ -496,9 +497,9 @@ static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
     }
 }
 
-/* ---- What a guard costs in bits ---- */
+/* ---- Guarded and unguarded results ---- */
 
-/* The state, as bytes, after three steps of a network whose parameters are enough work for several threads. */
+/* Returns the bytes of the state after three steps of a network large enough for several threads. */
 static unsigned char *trained_bytes(const char *rule, bool unguarded, double clip, int threads,
                                     size_t *size) {
     enum { SAMPLES = 2 };
@@ -526,7 +527,7 @@ static unsigned char *trained_bytes(const char *rule, bool unguarded, double cli
     return bytes;
 }
 
-static void a_guard_that_holds_changes_no_bit(void **unused) {
+static void guarded_and_unguarded_steps_are_bit_identical(void **unused) {
     (void)unused;
     for (size_t i = 0; i < RULES; i++)
         for (int threads = 1; threads <= 3; threads++) {
@@ -536,7 +537,7 @@ static void a_guard_that_holds_changes_no_bit(void **unused) {
             unsigned char *behind = trained_bytes(all_rules[i], false, clip, threads, &sizes[1]);
             assert_int_equal(sizes[0], sizes[1]);
             if (memcmp(bare, behind, sizes[0]) != 0)
-                fail_msg("%s on %d threads: other bits behind a guard", all_rules[i], threads);
+                fail_msg("%s on %d threads: guarded and unguarded results differ", all_rules[i], threads);
             free(bare);
             free(behind);
         }
@@ -544,7 +545,7 @@ static void a_guard_that_holds_changes_no_bit(void **unused) {
 
 /* ---- Half precision ---- */
 
-/* A step of a millionth: in bf16 a weight of about 1 could not move by it at all. */
+/* The updates are about 1e-6; in bf16 they could not change a weight of about 1. */
 static void bf16_keeps_f32_master_weights(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, false);
@@ -571,7 +572,7 @@ static void bf16_keeps_f32_master_weights(void **unused) {
     int moved = 0;
     for (int i = 0; i < 432; i++) {
         float step = fabsf(after[i] - before[i]);
-        assert_true(step < 1e-3f); /* one bf16 step beside 1 is 0.0078 */
+        assert_true(step < 1e-3f); /* the spacing of bf16 at 1 is 0.0078 */
         moved += step > 0;
     }
     assert_true(moved > 300);
@@ -582,19 +583,19 @@ static void bf16_keeps_f32_master_weights(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
-        cmocka_unit_test(after_the_first_bad_step_nothing_changes_any_more),
+        cmocka_unit_test(a_non_finite_step_changes_nothing),
+        cmocka_unit_test(with_stop_at_bad_nothing_changes_after_a_bad_step),
         cmocka_unit_test(every_update_of_a_guarded_step_is_in_place),
-        cmocka_unit_test(a_loss_scale_changes_no_bit_in_f32),
+        cmocka_unit_test(f32_results_with_a_loss_scale_are_bit_identical),
         cmocka_unit_test(a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones),
-        cmocka_unit_test(impossible_guards_are_refused),
+        cmocka_unit_test(contradictory_guard_options_are_rejected),
         cmocka_unit_test(frozen_layers_keep_their_statistics),
-        cmocka_unit_test(a_batch_in_pieces_is_updated_as_one),
-        cmocka_unit_test(a_bad_piece_adds_nothing_and_sums_are_cleared),
-        cmocka_unit_test(shares_must_be_parts),
+        cmocka_unit_test(micro_batches_give_the_update_of_the_batch),
+        cmocka_unit_test(a_non_finite_micro_batch_adds_nothing_and_sums_are_cleared),
+        cmocka_unit_test(the_micro_batch_fraction_must_be_positive),
         cmocka_unit_test(all_parameters_are_updated_in_one_kernel),
-        cmocka_unit_test(updates_are_made_in_place_whatever_is_fetched),
-        cmocka_unit_test(a_guard_that_holds_changes_no_bit),
+        cmocka_unit_test(updates_are_in_place_for_any_fetches),
+        cmocka_unit_test(guarded_and_unguarded_steps_are_bit_identical),
         cmocka_unit_test(bf16_keeps_f32_master_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Running out of memory is an error, never a crash or a leak: the Nth allocation fails, for every N, while a
- * network is built, differentiated, compiled, initialised, run, printed, written and read. */
+/* Running out of memory is an error, never a crash or a leak: the Nth allocation fails, for every N, while a network
+ * is built, differentiated, compiled, initialized, run, printed, written and read. */
 #include "test.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static tu_status run(work *w, const tu_model_graph *model, const char *device) {
                   (void *[]){&loss});
 }
 
-static tu_status look(work *w, FILE *sink) {
+static tu_status print_and_write(work *w, FILE *sink) {
     char digest[TU_DIGEST_TEXT];
     size_t size;
     TU_TRY(tu_graph_verify(w->graph));
@@ -53,7 +53,7 @@ static tu_status everything(const char *device, FILE *sink) {
     tu_model_graph model = TU_SIZED(tu_model_graph);
     tu_status status = build(&w, &model);
     if (status == TU_OK) status = run(&w, &model, device);
-    if (status == TU_OK) status = look(&w, sink);
+    if (status == TU_OK) status = print_and_write(&w, sink);
     tu_bytes_free(w.bytes);
     tu_graph_free(w.copy);
     tu_program_free(w.program);
@@ -65,7 +65,7 @@ static tu_status everything(const char *device, FILE *sink) {
 static void fail_every_allocation(const char *device) {
     FILE *sink = fopen("/dev/null", "w");
     assert_non_null(sink);
-    assert_int_equal(everything(device, sink), TU_OK); /* what libraries keep for good is taken here */
+    assert_int_equal(everything(device, sink), TU_OK); /* libraries make their permanent allocations here */
     int64_t live = tu__alloc_live();
     uint64_t before = tu__alloc_count();
     assert_int_equal(everything(device, sink), TU_OK);
@@ -98,21 +98,21 @@ static void every_allocation_may_fail_on_the_cpu(void **unused) {
 
 /* ---- A backward pass ---- */
 
-/* A value whose gradient needs a second forward pass, rules and, being a gradient itself, the expansion of an operation
- * without a rule. */
-static tu_value slope(tu_graph *g, tu_value x) {
+/* Returns a value whose gradient needs a recomputed forward pass, gradient rules, and, since it is a gradient itself,
+ * the decomposition of an operation without a rule. */
+static tu_value gradient_norm(tu_graph *g, tu_value x) {
     tu_value h = x, dx;
     tu_recompute(g) h = tu_layer_norm(tu_dense(x, .units = 3, .act = TU_TANH));
     assert_int_equal(tu_gradients(tu_mean(tu_exp(h)), 1, &x, &dx), TU_OK);
     return tu_mean(tu_square(dx));
 }
 
-/* Differentiates with the Nth allocation failing (0: none) in the middle of a scope, a recompute block and a device
- * block; the state around must be the same afterwards, and a failure must stick. */
+/* Differentiates with the Nth allocation failing (0: none) inside a scope, a recompute block and a device block.
+ * These must be unchanged afterwards, and the graph must keep the error. */
 static tu_status differentiate(uint64_t nth, const char *scope) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 4)), loss = slope(g, x), dx;
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 4)), loss = gradient_norm(g, x), dx;
     assert_int_equal(tu_graph_status(g), TU_OK);
     tu_status status = TU_OK;
     if (scope) tu_scope_begin(g, scope);
@@ -131,7 +131,7 @@ static tu_status differentiate(uint64_t nth, const char *scope) {
     return status;
 }
 
-static void a_backward_pass_that_fails_leaves_the_scopes_around_it(void **unused) {
+static void a_failed_backward_pass_restores_the_scopes(void **unused) {
     (void)unused;
     for (int scoped = 0; scoped < 2; scoped++) {
         const char *scope = scoped ? "around" : NULL;
@@ -142,7 +142,7 @@ static void a_backward_pass_that_fails_leaves_the_scopes_around_it(void **unused
             status = differentiate(++n, scope);
             assert_int_equal(tu__alloc_live(), live);
         }
-        assert_int_equal(status, TU_OK); /* more allocations were allowed than are made */
+        assert_int_equal(status, TU_OK); /* n is larger than the number of allocations */
         assert_true(n > 10);
     }
 }
@@ -151,7 +151,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_may_fail_on_the_reference),
         cmocka_unit_test(every_allocation_may_fail_on_the_cpu),
-        cmocka_unit_test(a_backward_pass_that_fails_leaves_the_scopes_around_it),
+        cmocka_unit_test(a_failed_backward_pass_restores_the_scopes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Statements about parallel loops: every unit is done once, by a worker whose number the caller knows of. */
+/* Parallel loops process every item once, with worker numbers below tu__parallel_ranges. */
 #include <float.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -7,10 +7,10 @@
 #include "base/parallel.h"
 #include "test.h"
 
-enum { MOST = 1000 };
+enum { MAX_COUNT = 1000 };
 
 typedef struct tally {
-    atomic_int times[MOST];
+    atomic_int times[MAX_COUNT];
     atomic_int highest_worker;
 } tally;
 
@@ -24,7 +24,7 @@ static void count_range(void *context, int64_t first, int64_t last, int worker) 
 typedef void (*loop)(int64_t count, int64_t grain, tu__parallel_body body, void *context);
 
 static void check_loop(loop run) {
-    static const int64_t counts[] = {0, 1, 2, 7, 64, 999, MOST}, grains[] = {0, 1, 3, 100};
+    static const int64_t counts[] = {0, 1, 2, 7, 64, 999, MAX_COUNT}, grains[] = {0, 1, 3, 100};
     static tally t;
     for (int width = 1; width <= 5; width++)
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
@@ -34,24 +34,25 @@ static void check_loop(loop run) {
                 int ranges = tu__parallel_ranges(counts[c], grains[g]);
                 run(counts[c], grains[g], count_range, &t);
                 tu__parallel_set_width(1);
-                for (int64_t i = 0; i < MOST; i++)
+                for (int64_t i = 0; i < MAX_COUNT; i++)
                     assert_int_equal(atomic_load(&t.times[i]), i < counts[c] ? 1 : 0);
                 assert_true(ranges <= width);
                 assert_true(atomic_load(&t.highest_worker) < (ranges > 0 ? ranges : 1));
             }
 }
 
-static void a_loop_does_every_unit_once(void **state) {
+static void a_loop_processes_every_item_once(void **state) {
     (void)state;
     check_loop(tu__parallel_for);
 }
 
-static void dealt_work_is_done_once_too(void **state) {
+static void a_work_stealing_loop_processes_every_item_once(void **state) {
     (void)state;
     check_loop(tu__parallel_deal);
 }
 
-/* The first worker waits until all units but its own are done: others must have taken what lay behind it. */
+/* The worker of the first chunk waits until all other items are done, so another worker must steal the rest of its
+ * range. */
 typedef struct held {
     atomic_int done;
     int64_t count;
@@ -65,7 +66,7 @@ static void hold_first(void *context, int64_t first, int64_t last, int worker) {
     atomic_fetch_add(&h->done, (int)(last - first));
 }
 
-static void a_late_worker_is_relieved_of_its_range(void **state) {
+static void the_range_of_a_slow_worker_is_stolen(void **state) {
     (void)state;
     held h = {.count = 640};
     tu__parallel_set_width(2);
@@ -74,11 +75,11 @@ static void a_late_worker_is_relieved_of_its_range(void **state) {
     assert_int_equal(atomic_load(&h.done), h.count);
 }
 
-/* OpenMP's, where the loops run on it: with no active level every team has one thread. */
+/* OpenMP functions, if the loops use OpenMP. With 0 active levels every team has one thread. */
 __attribute__((weak)) extern void omp_set_max_active_levels(int levels);
 __attribute__((weak)) extern int omp_get_max_active_levels(void);
 
-static void a_team_smaller_than_asked_for_does_all_the_work(void **state) {
+static void a_team_smaller_than_requested_does_all_the_work(void **state) {
     (void)state;
     if (!omp_set_max_active_levels || !omp_get_max_active_levels) skip();
     int levels = omp_get_max_active_levels();
@@ -88,8 +89,8 @@ static void a_team_smaller_than_asked_for_does_all_the_work(void **state) {
     omp_set_max_active_levels(levels);
 }
 
-/* Half of the least normal number, as the calling thread's processor sees it. */
-static float half_of_least(void) {
+/* Returns half of FLT_MIN: 0 if the calling thread flushes subnormal numbers. */
+static float half_of_flt_min(void) {
     volatile float least = FLT_MIN;
     return least * 0.5f;
 }
@@ -97,23 +98,24 @@ static float half_of_least(void) {
 static void halve(void *context, int64_t first, int64_t last, int worker) {
     float *results = context;
     (void)worker;
-    for (int64_t i = first; i < last; i++) results[i] = half_of_least();
+    for (int64_t i = first; i < last; i++) results[i] = half_of_flt_min();
 }
 
-static void numbers_too_small_to_be_normal_are_zeros_while_a_device_computes(void **state) {
+static void subnormal_numbers_are_flushed_between_begin_and_end(void **state) {
     (void)state;
 #ifndef __SSE2__
     skip();
 #endif
     enum { COUNT = 64 };
     float within[COUNT], outside[COUNT];
-    for (int width = 3; width < 6; width += 2) { /* the team is born within, and grows outside */
+    for (int width = 3; width < 6;
+         width += 2) { /* threads are created both inside and outside of begin and end */
         tu__parallel_setting before = tu__parallel_begin(width);
         tu__parallel_end(tu__parallel_begin(width));
         tu__parallel_for(COUNT, 1, halve, within);
-        assert_true(half_of_least() == 0);
+        assert_true(half_of_flt_min() == 0);
         tu__parallel_end(before);
-        assert_true(half_of_least() > 0);
+        assert_true(half_of_flt_min() > 0);
         tu__parallel_set_width(width + 1);
         tu__parallel_for(COUNT, 1, halve, outside);
         tu__parallel_set_width(1);
@@ -122,7 +124,7 @@ static void numbers_too_small_to_be_normal_are_zeros_while_a_device_computes(voi
 }
 
 #ifdef __SSE2__
-static void half_a_setting_comes_back(void **state) {
+static void a_partial_flushing_mode_is_restored(void **state) {
     (void)state;
     for (unsigned bit = 0x40; bit <= 0x8000; bit <<= 9) {
         tu__set_flushing(bit);
@@ -135,13 +137,13 @@ static void half_a_setting_comes_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_loop_does_every_unit_once),
-        cmocka_unit_test(dealt_work_is_done_once_too),
-        cmocka_unit_test(a_late_worker_is_relieved_of_its_range),
-        cmocka_unit_test(a_team_smaller_than_asked_for_does_all_the_work),
-        cmocka_unit_test(numbers_too_small_to_be_normal_are_zeros_while_a_device_computes),
+        cmocka_unit_test(a_loop_processes_every_item_once),
+        cmocka_unit_test(a_work_stealing_loop_processes_every_item_once),
+        cmocka_unit_test(the_range_of_a_slow_worker_is_stolen),
+        cmocka_unit_test(a_team_smaller_than_requested_does_all_the_work),
+        cmocka_unit_test(subnormal_numbers_are_flushed_between_begin_and_end),
 #ifdef __SSE2__
-        cmocka_unit_test(half_a_setting_comes_back),
+        cmocka_unit_test(a_partial_flushing_mode_is_restored),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

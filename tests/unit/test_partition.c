@@ -1,4 +1,4 @@
-/* place and partition: a device for every node, and copies where edges cross. */
+/* Tests of the passes place and partition: every node has a device, and edges between devices have copies. */
 #include "interpret.h"
 
 #include "base/alloc.h"
@@ -22,8 +22,8 @@ static const char *device_of(const tu__unit *unit, const char *name) {
     return node->device;
 }
 
-/* No node but a copy reads from another device, and every one has a device of the list. */
-static void assert_cut_clean(const tu__unit *unit) {
+/* Asserts that every node has a device of the list, and that only copies read from another device. */
+static void assert_only_copies_cross_devices(const tu__unit *unit) {
     for (uint32_t i = 0; i < unit->graph->node_count; i++) {
         const tu__node *node = unit->graph->nodes[i];
         bool known = false;
@@ -76,13 +76,13 @@ static void assignments_go_with_their_variable(void **state) {
     tu__unit unit = partitioned(g, 1, &y);
     assert_string_equal(device_of(&unit, "assign"), "cpu:0.1");
     assert_string_equal(device_of(&unit, "tanh@cpu:0.1"), "cpu:0.1");
-    assert_cut_clean(&unit);
+    assert_only_copies_cross_devices(&unit);
     assert_same_results(g, &y, &unit, 0);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-static void gradients_are_computed_beside_their_operation(void **state) {
+static void gradients_are_computed_on_the_device_of_their_operation(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), h = x, dx;
@@ -93,7 +93,7 @@ static void gradients_are_computed_beside_their_operation(void **state) {
     tu_graph_free(g);
 }
 
-static void a_device_named_by_kind_is_its_first(void **state) {
+static void a_kind_means_its_first_device(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
@@ -104,7 +104,7 @@ static void a_device_named_by_kind_is_its_first(void **state) {
     tu_graph_free(g);
 }
 
-static void unknown_devices_are_refused_with_the_list(void **state) {
+static void unknown_devices_fail_with_the_list(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value y = tu_input(g, "x", TU_F32, TU_SHAPE(3));
@@ -115,13 +115,13 @@ static void unknown_devices_are_refused_with_the_list(void **state) {
     unit.device_count = 4;
     assert_int_equal(tu__run_passes(&unit, NULL), TU_NOT_FOUND);
     assert_string_equal(tu_message(),
-                        "tanh 'tanh' is for the device 'gpu:7', which is none of the program's: "
-                        "it has ref:0, cpu:0.0, cpu:0.1 and null:2");
+                        "tanh 'tanh' is placed on 'gpu:7', which is not a device of the program: "
+                        "its devices are ref:0, cpu:0.0, cpu:0.1 and null:2");
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-static void scopes_of_devices_nest(void **state) {
+static void device_scopes_nest(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3));
@@ -139,23 +139,23 @@ static void scopes_of_devices_nest(void **state) {
 
 /* ---- Copies ---- */
 
-static void a_value_crosses_once(void **state) {
+static void a_value_is_copied_once(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), a = tu_tanh(x), b = a;
     tu_with_device(g, "cpu:0.1") b = tu_mul(tu_exp(a), tu_add(a, a));
     tu_value fetch[] = {a, tu_add(b, a)};
     tu__unit unit = partitioned(g, 2, fetch);
-    assert_int_equal(count_nodes(unit.graph, TU__OP_COPY), 2); /* a there, b back */
+    assert_int_equal(count_nodes(unit.graph, TU__OP_COPY), 2); /* a to cpu:0.1, b back */
     assert_string_equal(device_of(&unit, "tanh@cpu:0.1"), "cpu:0.1");
     assert_string_equal(device_of(&unit, "mul@cpu:0.0"), "cpu:0.0");
-    assert_cut_clean(&unit);
+    assert_only_copies_cross_devices(&unit);
     assert_same_results(g, fetch, &unit, 0);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-static void numbers_are_made_where_they_are_read(void **state) {
+static void small_constants_are_duplicated_not_copied(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     float list[3] = {1, 2, 3}, large[2000];
@@ -169,28 +169,28 @@ static void numbers_are_made_where_they_are_read(void **state) {
     tu_value fetch[] = {a, b};
     tu__unit unit = partitioned(g, 2, fetch);
     assert_int_equal(count_nodes(unit.graph, TU__OP_FILL), 2);
-    assert_int_equal(count_nodes(unit.graph, TU__OP_CONSTANT), 3); /* the small one twice */
+    assert_int_equal(count_nodes(unit.graph, TU__OP_CONSTANT), 3); /* the small one on both devices */
     assert_int_equal(count_nodes(unit.graph, TU__OP_COPY), 2);     /* x and the large one */
-    assert_cut_clean(&unit);
+    assert_only_copies_cross_devices(&unit);
     assert_same_results(g, fetch, &unit, 0);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-static void every_output_crosses_by_itself(void **state) {
+static void every_output_is_copied_separately(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(6)), top = tu_top_k(x, 2, 0), y = x;
     tu_with_device(g, "cpu:0.1") y = tu_mul(tu_cast(tu_output_of(top, 1), TU_F32), top);
     tu__unit unit = partitioned(g, 1, &y);
     assert_int_equal(count_nodes(unit.graph, TU__OP_COPY), 2);
-    assert_cut_clean(&unit);
+    assert_only_copies_cross_devices(&unit);
     assert_same_results(g, &y, &unit, 0);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-static void fetched_and_named_numbers_survive(void **state) {
+static void fetched_and_named_constants_are_kept(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), one = tu_fill(g, TU_F32, TU_SHAPE(3), 1), y = x;
@@ -199,14 +199,14 @@ static void fetched_and_named_numbers_survive(void **state) {
     tu_value fetch[] = {one, tu_add(y, x)};
     tu__unit unit = partitioned(g, 2, fetch);
     assert_int_equal(unit.graph->result_count, 1);
-    assert_cut_clean(&unit);
+    assert_only_copies_cross_devices(&unit);
     assert_same_results(g, fetch, &unit, 0);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-/* Names that copies would like may be taken, by variables too, which must keep theirs. */
-static void taken_names_are_avoided(void **state) {
+/* The names that copies would get may be in use. Variables must keep theirs. */
+static void copies_get_unused_names(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), a = tu_tanh(x), y = x;
@@ -214,15 +214,15 @@ static void taken_names_are_avoided(void **state) {
     tu_value w = tu_variable(g, "tanh@cpu:0.1", TU_F32, TU_SHAPE(3)), z = tu_add(tu_add(w, a), y);
     tu__unit unit = partitioned(g, 1, &z);
     assert_int_equal(tu__find_node(unit.graph, "tanh@cpu:0.1")->op->code, TU__OP_VARIABLE);
-    assert_cut_clean(&unit);
+    assert_only_copies_cross_devices(&unit);
     assert_same_results(g, &z, &unit, 0);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-/* ---- Whole networks, every node on a random device ---- */
+/* ---- Networks with every node on a random device ---- */
 
-static void networks_in_pieces_compute_the_same_bits(void **state) {
+static void partitioned_networks_are_bit_identical(void **state) {
     (void)state;
     static const char *const names[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -240,7 +240,7 @@ static void networks_in_pieces_compute_the_same_bits(void **state) {
         }
         tu_value fetch[] = {model.loss, model.logits};
         tu__unit unit = unit_after("partition", g, 2, fetch, TU__PRECISION_AS_BUILT, 4, four);
-        assert_cut_clean(&unit);
+        assert_only_copies_cross_devices(&unit);
         assert_true(count_nodes(unit.graph, TU__OP_COPY) > 10);
         assert_same_results(g, fetch, &unit, 0);
         tu__unit_end(&unit);
@@ -248,29 +248,28 @@ static void networks_in_pieces_compute_the_same_bits(void **state) {
     }
 }
 
-/* A graph that went through the passes can be stored and go through them again. */
-/* A value that changes devices hundreds of times, with something of every stage fetched from both sides. */
-static void hundreds_of_seams_carry_a_value(void **state) {
+/* A value changes devices hundreds of times; some of the values between are fetched from both devices. */
+static void a_value_may_change_devices_hundreds_of_times(void **state) {
     (void)state;
-    enum { STAGES = 400, LOOKS = 8 };
+    enum { STAGES = 400, FETCHES = 8 };
     static const char *const lists[] = {"cpu:0", "cpu:0/2"};
     static const float start[3] = {0.5F, -1, 2};
-    float got[2][LOOKS][3];
-    for (int many = 0; many < 2; many++) {
+    float got[2][FETCHES][3];
+    for (int several = 0; several < 2; several++) {
         tu_graph *g = new_graph();
         tu_program *program;
         tu_state *none;
-        void *results[LOOKS];
-        tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), h = x, looks[LOOKS];
+        void *results[FETCHES];
+        tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), h = x, fetched[FETCHES];
         for (int i = 0; i < STAGES; i++) {
-            tu_with_device(g, many ? two[i % 2] : NULL) h = tu_sub(tu_tanh(h), tu_scale(h, 0.25));
-            if (i % (STAGES / LOOKS) == STAGES / LOOKS - 1) looks[i / (STAGES / LOOKS)] = h;
+            tu_with_device(g, several ? two[i % 2] : NULL) h = tu_sub(tu_tanh(h), tu_scale(h, 0.25));
+            if (i % (STAGES / FETCHES) == STAGES / FETCHES - 1) fetched[i / (STAGES / FETCHES)] = h;
         }
-        assert_int_equal(tu_compile(g, &program, .devices = lists[many], .threads = 1, .fetch = looks,
-                                    .fetch_count = LOOKS),
+        assert_int_equal(tu_compile(g, &program, .devices = lists[several], .threads = 1, .fetch = fetched,
+                                    .fetch_count = FETCHES),
                          TU_OK);
         assert_int_equal(tu_state_new(g, &none), TU_OK);
-        for (int i = 0; i < LOOKS; i++) results[i] = got[many][i];
+        for (int i = 0; i < FETCHES; i++) results[i] = got[several][i];
         for (int run = 0; run < 3; run++)
             assert_int_equal(tu_run(program, none, 1, (tu_feed[]){{x, start}}, results), TU_OK);
         tu_program_free(program);
@@ -316,7 +315,7 @@ static tu_status all_passes(tu_graph *graph, const tu_value *fetch) {
     return status;
 }
 
-/* The Nth allocation fails, for every N: an error, no leak, and the user's graph as it was. */
+/* The Nth allocation fails, for every N: an error, no leak, and the user's graph is unchanged. */
 static void running_out_of_memory_is_an_error(void **state) {
     (void)state;
     tu_graph *g = new_graph();
@@ -345,17 +344,17 @@ int main(void) {
         cmocka_unit_test(the_first_device_is_the_default),
         cmocka_unit_test(inputs_go_with_their_first_reader),
         cmocka_unit_test(assignments_go_with_their_variable),
-        cmocka_unit_test(gradients_are_computed_beside_their_operation),
-        cmocka_unit_test(a_device_named_by_kind_is_its_first),
-        cmocka_unit_test(unknown_devices_are_refused_with_the_list),
-        cmocka_unit_test(scopes_of_devices_nest),
-        cmocka_unit_test(a_value_crosses_once),
-        cmocka_unit_test(numbers_are_made_where_they_are_read),
-        cmocka_unit_test(every_output_crosses_by_itself),
-        cmocka_unit_test(fetched_and_named_numbers_survive),
-        cmocka_unit_test(taken_names_are_avoided),
-        cmocka_unit_test(networks_in_pieces_compute_the_same_bits),
-        cmocka_unit_test(hundreds_of_seams_carry_a_value),
+        cmocka_unit_test(gradients_are_computed_on_the_device_of_their_operation),
+        cmocka_unit_test(a_kind_means_its_first_device),
+        cmocka_unit_test(unknown_devices_fail_with_the_list),
+        cmocka_unit_test(device_scopes_nest),
+        cmocka_unit_test(a_value_is_copied_once),
+        cmocka_unit_test(small_constants_are_duplicated_not_copied),
+        cmocka_unit_test(every_output_is_copied_separately),
+        cmocka_unit_test(fetched_and_named_constants_are_kept),
+        cmocka_unit_test(copies_get_unused_names),
+        cmocka_unit_test(partitioned_networks_are_bit_identical),
+        cmocka_unit_test(a_value_may_change_devices_hundreds_of_times),
         cmocka_unit_test(a_partitioned_graph_can_be_partitioned),
         cmocka_unit_test(running_out_of_memory_is_an_error),
     };

@@ -1,11 +1,11 @@
-/* Patterns fit whole names; a star stands for anything, commas separate alternatives. */
+/* Patterns match whole names; a star matches any characters, commas separate alternatives. */
 #include "test.h"
 
 #include <string.h>
 
 #include "base/pattern.h"
 
-static void fits_as_expected(void **state) {
+static void patterns_match_as_expected(void **state) {
     (void)state;
     static const struct {
         const char *pattern, *name;
@@ -39,8 +39,8 @@ static void fits_as_expected(void **state) {
                      cases[i].name, cases[i].fits);
 }
 
-/* Backtracking into every star would not end before the sun does. */
-static void many_stars_cost_little(void **state) {
+/* Backtracking into every star would take exponential time. */
+static void many_stars_take_little_time(void **state) {
     (void)state;
     char pattern[201], name[2001];
     for (int i = 0; i < 200; i += 2) memcpy(pattern + i, "*a", 2);
@@ -53,7 +53,7 @@ static void many_stars_cost_little(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fits_as_expected),
-                                       cmocka_unit_test(many_stars_cost_little)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(patterns_match_as_expected),
+                                       cmocka_unit_test(many_stars_take_little_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,20 +9,20 @@ static void assert_draw(const uint32_t counter[4], const uint32_t key[2], const 
     for (int i = 0; i < 4; i++) assert_int_equal(out[i], expected[i]);
 }
 
-static void zeros(void **state) {
+static void zero_counter_and_key(void **state) {
     (void)state;
     assert_draw((const uint32_t[4]){0}, (const uint32_t[2]){0},
                 (const uint32_t[4]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
 }
 
-static void ones(void **state) {
+static void counter_and_key_of_all_ones(void **state) {
     (void)state;
     assert_draw((const uint32_t[4]){UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX},
                 (const uint32_t[2]){UINT32_MAX, UINT32_MAX},
                 (const uint32_t[4]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
 }
 
-static void digits_of_pi(void **state) {
+static void counter_and_key_from_digits_of_pi(void **state) {
     (void)state;
     assert_draw((const uint32_t[4]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
                 (const uint32_t[2]){0xa4093822, 0x299f31d0},
@@ -39,9 +39,9 @@ static void output_may_overwrite_the_counter(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(zeros),
-        cmocka_unit_test(ones),
-        cmocka_unit_test(digits_of_pi),
+        cmocka_unit_test(zero_counter_and_key),
+        cmocka_unit_test(counter_and_key_of_all_ones),
+        cmocka_unit_test(counter_and_key_from_digits_of_pi),
         cmocka_unit_test(output_may_overwrite_the_counter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

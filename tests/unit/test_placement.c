@@ -1,6 +1,6 @@
-/* Placement as programs meet it: who may say where an operation goes, what devices take, what waits for what, and what is
- * told of it all. The device "shy" is the CPU's, but takes no tanh and no custom operation; "far" is one whose memory is
- * said not to be the host's. */
+/* Tests of placement in programs: how the device of an operation is chosen, what devices support, control
+ * dependencies, and reports. The device "shy" is a CPU that does not support tanh and custom operations; "far" is a
+ * CPU that claims not to use host memory. */
 #include "test.h"
 
 #include <stdatomic.h>
@@ -35,8 +35,8 @@ static void add_devices(void) {
     assert_int_equal(tu__device_kind_add(&far), TU_OK);
 }
 
-/* Custom operations that note when they ran. */
-static atomic_int clock_hand, early_at, late_at;
+/* Custom operations that record when they ran. */
+static atomic_int event_count, early_at, late_at;
 
 static tu_status same_shape(const tu_custom_call *call, tu_type *outputs) {
     outputs[0] = call->inputs[0];
@@ -44,15 +44,15 @@ static tu_status same_shape(const tu_custom_call *call, tu_type *outputs) {
 }
 
 static tu_status run_early(const tu_custom_call *call, const void *const *in, void *const *out) {
-    usleep(2000); /* so that whoever does not wait is done before */
+    usleep(2000); /* long enough for an operation that does not wait to finish first */
     memcpy(out[0], in[0], tu_type_bytes(call->inputs[0]));
-    early_at = ++clock_hand;
+    early_at = ++event_count;
     return TU_OK;
 }
 
 static tu_status run_late(const tu_custom_call *call, const void *const *in, void *const *out) {
     memcpy(out[0], in[0], tu_type_bytes(call->inputs[0]));
-    late_at = ++clock_hand;
+    late_at = ++event_count;
     return TU_OK;
 }
 
@@ -70,7 +70,7 @@ static tu_value begin(void) {
     return x = tu_input(graph, "x", TU_F32, TU_SHAPE(64, 64));
 }
 
-static int finish(void **state) {
+static int free_graph(void **state) {
     (void)state;
     tu_graph_free(graph);
     graph = NULL;
@@ -97,8 +97,8 @@ static tu_program *compile(tu_value fetch, const tu_compile_options *o) {
     return program;
 }
 
-static void assert_refused(tu_value fetch, const tu_compile_options *o, tu_status status,
-                           const char *message) {
+static void expect_compile_error(tu_value fetch, const tu_compile_options *o, tu_status status,
+                                 const char *message) {
     tu_compile_options all = *o;
     all.struct_size = sizeof all;
     all.fetch = &fetch;
@@ -108,13 +108,13 @@ static void assert_refused(tu_value fetch, const tu_compile_options *o, tu_statu
     assert_string_equal(tu_message(), message);
 }
 
-/* ---- Who says where ---- */
+/* ---- Rules ---- */
 
 static const char *tanh_to_second(const tu_graph *g, uint32_t node, void *context) {
     return strcmp(tu_node_operation(g, node), "tanh") == 0 ? context : NULL;
 }
 
-static void patterns_overrule_functions_and_functions_scopes(void **state) {
+static void patterns_override_functions_and_functions_scopes(void **state) {
     (void)state;
     tu_value a, b, c, y;
     begin();
@@ -130,10 +130,10 @@ static void patterns_overrule_functions_and_functions_scopes(void **state) {
                                                            .place_context = "cpu:0.1"});
     tu_placement p = placement_of(program, "one/tanh");
     assert_string_equal(p.device, "cpu:0.1");
-    assert_string_equal(p.reason, "told by the placement function");
+    assert_string_equal(p.reason, "placed by the placement function");
     p = placement_of(program, "two/tanh");
     assert_string_equal(p.device, "cpu:0.2");
-    assert_string_equal(p.reason, "told by the pattern two/*=cpu:0.2");
+    assert_string_equal(p.reason, "placed by pattern two/*=cpu:0.2");
     assert_string_equal(placement_of(program, "three/exp").device, "cpu:0.1");
     assert_string_equal(placement_of(program, "sum").device, "cpu:0.1");
     tu_program_free(program);
@@ -169,27 +169,27 @@ static void patterns_place_gradients_and_updates_follow(void **state) {
     tu_program_free(program);
 }
 
-static void wrong_rules_are_refused(void **state) {
+static void invalid_rules_are_rejected(void **state) {
     (void)state;
     begin();
     tu_value y = tu_tanh(x);
-    assert_refused(y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh"}, TU_INVALID,
-                   "placement 'tanh': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
-    assert_refused(y, &(tu_compile_options){.devices = "cpu:0", .place = "nobody=cpu:0,=cpu:0"}, TU_INVALID,
-                   "placement '=cpu:0': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
-    assert_refused(
+    expect_compile_error(y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh"}, TU_INVALID,
+                         "placement 'tanh': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
+    expect_compile_error(y, &(tu_compile_options){.devices = "cpu:0", .place = "nobody=cpu:0,=cpu:0"},
+                         TU_INVALID, "placement '=cpu:0': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
+    expect_compile_error(
         y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh=cpu:1"}, TU_NOT_FOUND,
-        "tanh 'tanh' is for the device 'cpu:1' by a pattern, which is none of the program's: it has cpu:0");
-    assert_refused(
+        "tanh 'tanh' is placed on 'cpu:1' by a pattern, which is not a device of the program: its devices are cpu:0");
+    expect_compile_error(
         y, &(tu_compile_options){.devices = "cpu:0", .place_by = tanh_to_second, .place_context = "moon"},
         TU_NOT_FOUND,
-        "tanh 'tanh' is for the device 'moon' by the placement function, which is none of the program's: it has "
+        "tanh 'tanh' is placed on 'moon' by the placement function, which is not a device of the program: its devices are "
         "cpu:0");
 }
 
-/* ---- What devices take ---- */
+/* ---- Unsupported operations ---- */
 
-static void what_a_device_does_not_take_is_moved_and_said(void **state) {
+static void unsupported_operations_are_moved_and_reported(void **state) {
     (void)state;
     begin();
     tu_value y = x;
@@ -197,8 +197,9 @@ static void what_a_device_does_not_take_is_moved_and_said(void **state) {
     tu_program *program = compile(y, &(tu_compile_options){.devices = "shy:0,cpu:0"});
     tu_placement p = placement_of(program, "tanh");
     assert_string_equal(p.device, "cpu:0");
-    assert_string_equal(p.reason,
-                        "told by tu_with_device, but shy:0 does not take it: the nearest that does");
+    assert_string_equal(
+        p.reason,
+        "placed by tu_with_device, but shy:0 does not support it: moved to the nearest device that does");
     assert_string_equal(p.refused, "shy:0: it is shy of tanh");
     assert_true(p.moved);
     assert_int_equal(p.bytes_in, 64 * 64 * 4);
@@ -209,16 +210,16 @@ static void what_a_device_does_not_take_is_moved_and_said(void **state) {
     assert_int_equal(totals.moved, 1);
     assert_string_equal(
         totals.notice,
-        "tanh 'tanh' is computed on cpu:0: told by tu_with_device, but shy:0 does not take it: the "
-        "nearest that does (shy:0: it is shy of tanh)");
+        "tanh 'tanh' is computed on cpu:0: placed by tu_with_device, but shy:0 does not support it: moved to the "
+        "nearest device that does (shy:0: it is shy of tanh)");
     tu_program_free(program);
-    assert_refused(
+    expect_compile_error(
         y, &(tu_compile_options){.devices = "shy:0,cpu:0", .strict_placement = true}, TU_UNSUPPORTED,
-        "tanh 'tanh' cannot be on shy:0: it is shy of tanh (it is told by tu_with_device, and placement is "
+        "tanh 'tanh' cannot run on shy:0: it is shy of tanh (it was placed by tu_with_device, and placement is "
         "strict)");
 }
 
-static void a_pattern_that_fits_nothing_is_said(void **state) {
+static void a_pattern_that_matches_nothing_has_a_notice(void **state) {
     (void)state;
     begin();
     tu_value y = tu_exp(tu_tanh(x));
@@ -227,9 +228,8 @@ static void a_pattern_that_fits_nothing_is_said(void **state) {
     assert_string_equal(placement_of(program, "tanh").device, "cpu:0.1");
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     assert_int_equal(tu_program_placed(program, &totals), TU_OK);
-    assert_string_equal(totals.notice,
-                        "the placement's pattern 'tank*' fits the name of no operation ('tutti "
-                        "explain --all' lists them)");
+    assert_string_equal(totals.notice, "the placement pattern 'tank*' matches no operation ('tutti "
+                                       "explain --all' lists them)");
     tu_program_free(program);
     program = compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tan*=cpu:0.1,*=cpu:0.0"});
     assert_int_equal(tu_program_placed(program, &totals), TU_OK);
@@ -237,13 +237,13 @@ static void a_pattern_that_fits_nothing_is_said(void **state) {
     tu_program_free(program);
 }
 
-static void what_no_device_takes_is_refused(void **state) {
+static void operations_that_no_device_supports_are_rejected(void **state) {
     (void)state;
     begin();
     tu_value y = tu_tanh(x);
-    assert_refused(
+    expect_compile_error(
         y, &(tu_compile_options){.devices = "shy:0"}, TU_UNSUPPORTED,
-        "no device of the program takes tanh 'tanh' (shy:0: it is shy of tanh): it has shy:0; add one that "
+        "no device of the program supports tanh 'tanh' (shy:0: it is shy of tanh): its devices are shy:0; add one that "
         "does, as in \"shy:0,cpu:0\"");
 }
 
@@ -257,13 +257,13 @@ static void custom_operations_stay_in_host_memory(void **state) {
     assert_string_equal(placement_of(program, "tanh").device, "far:0");
     tu_placement p = placement_of(program, "early");
     assert_string_equal(p.device, "cpu:0");
-    assert_string_equal(p.reason, "the nearest device that takes it");
-    assert_string_equal(p.refused, "far:0: a custom operation is a function on host memory");
-    assert_false(p.moved); /* nobody had told it anything */
+    assert_string_equal(p.reason, "the nearest device that supports it");
+    assert_string_equal(p.refused, "far:0: a custom operation needs host memory");
+    assert_false(p.moved); /* no rule placed it elsewhere */
     tu_program_free(program);
 }
 
-static void small_work_of_the_hosts_stays_there(void **state) {
+static void small_host_work_stays_on_the_host(void **state) {
     (void)state;
     begin();
     tu_value n = tu_input(graph, "n", TU_F32, TU_SHAPE(4)), big = tu_exp(x);
@@ -271,13 +271,13 @@ static void small_work_of_the_hosts_stays_there(void **state) {
     tu_value y = tu_add(tu_sum(tu_custom("late", 1, inputs)), tu_sum(big));
     tu_program *program = compile(y, &(tu_compile_options){.devices = "far:0,cpu:0"});
     assert_string_equal(placement_of(program, "square").device, "cpu:0");
-    assert_string_equal(placement_of(program, "square").reason, "a few bytes, which only cpu:0 reads");
+    assert_string_equal(placement_of(program, "square").reason, "small, and only cpu:0 reads it");
     assert_string_equal(placement_of(program, "n").device, "cpu:0");
     assert_string_equal(placement_of(program, "exp").device, "far:0");
     tu_program_free(program);
 }
 
-/* ---- Together ---- */
+/* ---- Colocation ---- */
 
 static void colocated_values_share_a_device(void **state) {
     (void)state;
@@ -294,7 +294,7 @@ static void colocated_values_share_a_device(void **state) {
     tu_program_free(program);
 }
 
-static void a_group_goes_where_all_of_it_is_taken(void **state) {
+static void a_group_is_placed_where_all_of_it_is_supported(void **state) {
     (void)state;
     begin();
     tu_value a = tu_exp(x), b = tu_tanh(a);
@@ -302,30 +302,32 @@ static void a_group_goes_where_all_of_it_is_taken(void **state) {
     tu_program *program = compile(b, &(tu_compile_options){.devices = "shy:0,cpu:0"});
     assert_string_equal(placement_of(program, "exp").device, "cpu:0");
     assert_string_equal(placement_of(program, "exp").refused,
-                        "shy:0: for tanh 'tanh', colocated with it: it is shy of tanh");
+                        "shy:0: colocated tanh 'tanh': it is shy of tanh");
     assert_string_equal(placement_of(program, "tanh").device, "cpu:0");
     tu_program_free(program);
 }
 
-static void a_group_with_two_wishes_is_refused(void **state) {
+static void a_group_with_two_devices_is_rejected(void **state) {
     (void)state;
     begin();
     tu_value a = x, b = x;
     tu_with_device(graph, "cpu:0.0") a = tu_exp(x);
     tu_with_device(graph, "cpu:0.1") b = tu_tanh(a);
     tu_colocate(a, b);
-    assert_refused(
+    expect_compile_error(
         b, &(tu_compile_options){.devices = "cpu:0/2"}, TU_INVALID,
-        "'exp' and 'tanh' are colocated, but the first is for cpu:0.0 (told by tu_with_device) and the second "
-        "for cpu:0.1 (told by tu_with_device): expected one device for both");
+        "'exp' and 'tanh' are colocated, but the first is on cpu:0.0 (placed by tu_with_device) and the second "
+        "on cpu:0.1 (placed by tu_with_device): place both on one device");
     begin();
     tu_value w = tu_variable(graph, "w", TU_F32, TU_SHAPE(64, 64)), assigned = tu_assign(w, x);
     assert_false(tu_ok(tu_colocate(assigned, x)));
     assert_int_equal(tu_graph_status(graph), TU_INVALID);
-    assert_string_equal(tu_message(), "assignment 'assign' is where its variable is: colocate that instead");
+    assert_string_equal(
+        tu_message(),
+        "assignment 'assign' is always on its variable's device: colocate the variable instead");
 }
 
-/* ---- One after another ---- */
+/* ---- Control dependencies ---- */
 
 static void assert_in_order(const char *devices, const char *of_early, const char *of_late, bool read_early) {
     begin();
@@ -351,7 +353,7 @@ static void assert_in_order(const char *devices, const char *of_early, const cha
     tu_state_free(run);
 }
 
-static void what_waits_comes_after(void **state) {
+static void control_dependencies_order_operations(void **state) {
     (void)state;
     assert_in_order("cpu:0", "cpu:0", "cpu:0", true);
     assert_in_order("cpu:0/2", "cpu:0.0", "cpu:0.1", true);
@@ -359,13 +361,13 @@ static void what_waits_comes_after(void **state) {
     assert_in_order("cpu:0,ref", "cpu:0", "ref:0", true);
 }
 
-static void what_is_waited_for_is_computed_unread(void **state) {
+static void control_dependencies_are_computed_even_if_not_read(void **state) {
     (void)state;
     assert_in_order("cpu:0", "cpu:0", "cpu:0", false);
     assert_in_order("cpu:0/2", "cpu:0.0", "cpu:0.1", false);
 }
 
-static void waiting_across_devices_copies_one_element(void **state) {
+static void a_control_dependency_between_devices_copies_one_element(void **state) {
     (void)state;
     begin();
     tu_value a = x, b = x;
@@ -380,29 +382,29 @@ static void waiting_across_devices_copies_one_element(void **state) {
     tu_program_free(program);
 }
 
-static void waiting_in_a_circle_is_refused(void **state) {
+static void cyclic_control_dependencies_are_rejected(void **state) {
     (void)state;
     begin();
     tu_value a = tu_exp(x), b = tu_tanh(a);
     assert_false(tu_ok(tu_after(a, b)));
     assert_int_equal(tu_graph_status(graph), TU_INVALID);
-    assert_string_equal(tu_message(),
-                        "exp 'exp' cannot wait for tanh 'tanh', which was made after it: the two might wait "
-                        "for each other; expected a value made before");
+    assert_string_equal(
+        tu_message(),
+        "exp 'exp' cannot be computed after tanh 'tanh', which was created later: expected a value created before it");
     begin();
     assert_false(tu_ok(tu_after(x, tu_exp(x))));
     assert_int_equal(tu_graph_status(graph), TU_INVALID);
     assert_string_equal(tu_message(),
-                        "input 'x' cannot wait for 'exp': it is there before a run computes anything");
+                        "input 'x' cannot be computed after 'exp': it is available before the run starts");
     begin();
     tu_value w = tu_variable(graph, "w", TU_F32, TU_SHAPE(64, 64)), assigned = tu_assign(w, x);
     assert_false(tu_ok(tu_after(tu_exp(x), assigned)));
     assert_int_equal(tu_graph_status(graph), TU_INVALID);
 }
 
-/* ---- Bonds go where the graph goes ---- */
+/* ---- Control dependencies and colocation in files ---- */
 
-static void bonds_are_kept_by_files_and_told_by_printers(void **state) {
+static void control_dependencies_are_stored_and_printed(void **state) {
     (void)state;
     begin();
     tu_value a = tu_exp(x), b = tu_tanh(x);
@@ -411,7 +413,7 @@ static void bonds_are_kept_by_files_and_told_by_printers(void **state) {
     assert_int_equal(tu_graph_digest(graph, plain), TU_OK);
     tu_colocate(b, a);
     assert_int_equal(tu_graph_digest(graph, bound), TU_OK);
-    assert_string_equal(plain, bound); /* where is not what */
+    assert_string_equal(plain, bound); /* the digest does not depend on placement */
     tu_after(b, a);
     assert_int_equal(tu_graph_digest(graph, bound), TU_OK);
     assert_string_not_equal(plain, bound);
@@ -438,7 +440,7 @@ static void bonds_are_kept_by_files_and_told_by_printers(void **state) {
 
 /* ---- Locks ---- */
 
-static void a_lock_tells_what_has_moved(void **state) {
+static void a_lock_reports_moved_operations(void **state) {
     (void)state;
     char path[] = "/tmp/tutti-lock-XXXXXX";
     int fd = mkstemp(path);
@@ -449,8 +451,8 @@ static void a_lock_tells_what_has_moved(void **state) {
     tu_value a = tu_exp(x), y = tu_tanh(a);
     char *diff;
     tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0/2"});
-    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* writes it */
-    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* holds it */
+    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* writes the file */
+    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* compares with it */
     assert_null(diff);
     tu_program_free(program);
     program = compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tanh=cpu:0.1"});
@@ -468,23 +470,23 @@ int main(void) {
     tu_custom_register(&early_op);
     tu_custom_register(&late_op);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_overrule_functions_and_functions_scopes),
+        cmocka_unit_test(patterns_override_functions_and_functions_scopes),
         cmocka_unit_test(patterns_place_gradients_and_updates_follow),
-        cmocka_unit_test(wrong_rules_are_refused),
-        cmocka_unit_test(what_a_device_does_not_take_is_moved_and_said),
-        cmocka_unit_test(a_pattern_that_fits_nothing_is_said),
-        cmocka_unit_test(what_no_device_takes_is_refused),
+        cmocka_unit_test(invalid_rules_are_rejected),
+        cmocka_unit_test(unsupported_operations_are_moved_and_reported),
+        cmocka_unit_test(a_pattern_that_matches_nothing_has_a_notice),
+        cmocka_unit_test(operations_that_no_device_supports_are_rejected),
         cmocka_unit_test(custom_operations_stay_in_host_memory),
-        cmocka_unit_test(small_work_of_the_hosts_stays_there),
+        cmocka_unit_test(small_host_work_stays_on_the_host),
         cmocka_unit_test(colocated_values_share_a_device),
-        cmocka_unit_test(a_group_goes_where_all_of_it_is_taken),
-        cmocka_unit_test(a_group_with_two_wishes_is_refused),
-        cmocka_unit_test(what_waits_comes_after),
-        cmocka_unit_test(what_is_waited_for_is_computed_unread),
-        cmocka_unit_test(waiting_across_devices_copies_one_element),
-        cmocka_unit_test(waiting_in_a_circle_is_refused),
-        cmocka_unit_test(bonds_are_kept_by_files_and_told_by_printers),
-        cmocka_unit_test(a_lock_tells_what_has_moved),
+        cmocka_unit_test(a_group_is_placed_where_all_of_it_is_supported),
+        cmocka_unit_test(a_group_with_two_devices_is_rejected),
+        cmocka_unit_test(control_dependencies_order_operations),
+        cmocka_unit_test(control_dependencies_are_computed_even_if_not_read),
+        cmocka_unit_test(a_control_dependency_between_devices_copies_one_element),
+        cmocka_unit_test(cyclic_control_dependencies_are_rejected),
+        cmocka_unit_test(control_dependencies_are_stored_and_printed),
+        cmocka_unit_test(a_lock_reports_moved_operations),
     };
-    return cmocka_run_group_tests(tests, NULL, finish);
+    return cmocka_run_group_tests(tests, NULL, free_graph);
 }

@@ -1,5 +1,5 @@
-/* Statements about plans: what a device answers to select is looked through, and a wrong answer is refused with the
- * device, the kernel and what is wrong; nothing is run and nothing is read where there is nothing. */
+/* The engine validates the plans that devices return. An invalid plan is rejected with a message that names the
+ * device, the kernel and the error; nothing runs, and nothing is read out of bounds. */
 #include "test.h"
 
 #include <string.h>
@@ -10,22 +10,22 @@
 #include "device/host_memory.h"
 #include "device/node_plan.h"
 
-/* ---- A device that makes one mistake ---- */
+/* ---- A device that returns invalid plans ---- */
 
-/* It plans like the reference, into copies that may be spoiled. The graph it is given is y = relu(x + w), fetched. */
+/* It plans like the device ref, into copies that a test may damage. The graph is y = relu(x + w), fetched. */
 typedef struct draft {
     tu_plan plan;
     tu_buffer buffers[8];
     tu_kernel kernels[4];
-    uint32_t numbers[4][8]; /* of each kernel: its node, reads and writes */
+    uint32_t indices[4][8]; /* per kernel: its node, reads and writes */
     int32_t in_place[4];
 } draft;
 
-static void (*spoil)(draft *d);
+static void (*current_damage)(draft *d);
 
 static void copy_kernel(draft *d, uint32_t k) {
     tu_kernel *kernel = &d->kernels[k];
-    uint32_t *list = d->numbers[k];
+    uint32_t *list = d->indices[k];
     list[0] = kernel->nodes[0];
     memcpy(list + 1, kernel->reads, kernel->read_count * sizeof *list);
     memcpy(list + 1 + kernel->read_count, kernel->writes, kernel->write_count * sizeof *list);
@@ -36,26 +36,26 @@ static void copy_kernel(draft *d, uint32_t k) {
     kernel->in_place = &d->in_place[k];
 }
 
-static tu_status select_wrongly(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
+static tu_status select_damaged(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     static draft d;
-    tu_plan *right;
-    TU_TRY(tu__node_plan_select(device, part, &right));
-    assert_true(right->buffer_count <= 8 && right->kernel_count <= 4);
+    tu_plan *valid;
+    TU_TRY(tu__node_plan_select(device, partition, &valid));
+    assert_true(valid->buffer_count <= 8 && valid->kernel_count <= 4);
     memset(&d, 0, sizeof d);
-    d.plan = *right;
-    memcpy(d.buffers, right->buffers, right->buffer_count * sizeof *d.buffers);
-    memcpy(d.kernels, right->kernels, right->kernel_count * sizeof *d.kernels);
-    for (uint32_t k = 0; k < right->kernel_count; k++) copy_kernel(&d, k);
-    tu__node_plan_free(device, right);
+    d.plan = *valid;
+    memcpy(d.buffers, valid->buffers, valid->buffer_count * sizeof *d.buffers);
+    memcpy(d.kernels, valid->kernels, valid->kernel_count * sizeof *d.kernels);
+    for (uint32_t k = 0; k < valid->kernel_count; k++) copy_kernel(&d, k);
+    tu__node_plan_free(device, valid);
     d.plan.buffers = d.buffers;
     d.plan.kernels = d.kernels;
     *plan = &d.plan;
-    if (spoil) spoil(&d);
+    if (current_damage) current_damage(&d);
     if (d.plan.struct_size == 0) *plan = NULL;
     return TU_OK;
 }
 
-static void keep(tu_device_instance *device, tu_plan *plan) {
+static void ignore_plan_free(tu_device_instance *device, tu_plan *plan) {
     (void)device, (void)plan;
 }
 
@@ -84,9 +84,9 @@ static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t firs
     return TU_OK;
 }
 
-static const tu_device_api wrong_api = {
+static const tu_device_api damaged_api = {
     .abi = TU_DEVICE_ABI,
-    .struct_size = sizeof wrong_api,
+    .struct_size = sizeof damaged_api,
     .kind = "wrong",
     .host_memory = true,
     .describe = describe,
@@ -96,161 +96,161 @@ static const tu_device_api wrong_api = {
     .release = tu__host_release,
     .upload = tu__host_move,
     .download = tu__host_move,
-    .select = select_wrongly,
+    .select = select_damaged,
     .build = build,
-    .plan_free = keep,
+    .plan_free = ignore_plan_free,
     .launch = launch,
 };
 
-/* Compiles y = relu(x + w) for the device that spoils its plan so; the status. */
-static tu_status compile(void (*how)(draft *d)) {
+/* Compiles y = relu(x + w) for the device, which damages its plan by `damage`; returns the status. */
+static tu_status compile(void (*damage)(draft *d)) {
     tu_graph *g;
     tu_program *program = NULL;
-    assert_int_equal(tu__device_kind_add(&wrong_api), TU_OK);
+    assert_int_equal(tu__device_kind_add(&damaged_api), TU_OK);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(5));
     tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(5));
     tu_value y = tu_name(tu_relu(tu_name(tu_add(x, w), "sum")), "y");
-    spoil = how;
+    current_damage = damage;
     tu_status status = tu_compile(g, &program, .devices = "wrong", .fetch = &y, .fetch_count = 1);
     tu_program_free(program);
     tu_graph_free(g);
     return status;
 }
 
-/* ---- The mistakes: kernel 0 is add, reading buffers 0 and 1 and writing 2; kernel 1 is relu, from 2 to 3 ---- */
+/* ---- Damages. Kernel 0 is add, reads buffers 0 and 1, writes 2; kernel 1 is relu, reads 2, writes 3 ---- */
 
-static void give_none(draft *d) {
+static void return_no_plan(draft *d) {
     d->plan.struct_size = 0;
 }
-static void be_short(draft *d) {
+static void return_a_short_struct(draft *d) {
     d->plan.struct_size = 8;
 }
-static void lose_the_kernels(draft *d) {
+static void return_no_kernel_list(draft *d) {
     d->plan.kernels = NULL;
 }
-static void hold_an_unknown_node(draft *d) {
+static void buffer_of_an_unknown_node(draft *d) {
     d->buffers[2].value.node = 77;
 }
-static void hold_an_unknown_output(draft *d) {
+static void buffer_of_an_unknown_output(draft *d) {
     d->buffers[2].value.output = 3;
 }
-static void hold_too_little(draft *d) {
+static void buffer_too_small(draft *d) {
     d->buffers[3].bytes = 4;
 }
-static void hold_too_much(draft *d) {
+static void buffer_too_large(draft *d) {
     d->buffers[2].value.node = TU_NO_NODE;
     d->buffers[2].bytes = SIZE_MAX - 5;
 }
-static void hold_twice(draft *d) {
+static void two_buffers_of_one_value(draft *d) {
     d->buffers[2].value = d->buffers[3].value;
 }
-static void block_a_leaf(draft *d) {
+static void leaf_not_dense(draft *d) {
     d->buffers[0].dense = false;
 }
-static void lose_the_name(draft *d) {
+static void kernel_without_a_name(draft *d) {
     d->kernels[1].name = NULL;
 }
 static void compute_nothing(draft *d) {
     d->kernels[1].node_count = 0;
 }
 static void compute_an_unknown_node(draft *d) {
-    d->numbers[1][0] = 1000;
+    d->indices[1][0] = 1000;
 }
 static void compute_a_leaf(draft *d) {
-    d->numbers[1][0] = d->buffers[0].value.node;
+    d->indices[1][0] = d->buffers[0].value.node;
 }
-static void compute_another(draft *d) {
-    d->numbers[1][0] = d->numbers[0][0];
+static void compute_a_node_twice(draft *d) {
+    d->indices[1][0] = d->indices[0][0];
 }
 static void leave_out_a_kernel(draft *d) {
     d->plan.kernel_count = 1;
 }
 static void read_out_of_range(draft *d) {
-    d->numbers[1][1] = 4;
+    d->indices[1][1] = 4;
 }
 static void read_its_own_result(draft *d) {
-    d->numbers[1][1] = 3;
+    d->indices[1][1] = 3;
 }
 static void read_no_list(draft *d) {
     d->kernels[1].reads = NULL;
 }
 static void write_out_of_range(draft *d) {
-    d->numbers[1][2] = 4;
+    d->indices[1][2] = 4;
 }
 static void write_twice(draft *d) {
-    d->numbers[1][2] = 2;
+    d->indices[1][2] = 2;
 }
 static void write_a_leaf(draft *d) {
-    d->numbers[0][3] = 1;
+    d->indices[0][3] = 1;
 }
-static void read_what_nobody_writes(draft *d) {
+static void read_an_unwritten_buffer(draft *d) {
     d->kernels[0].write_count = 0;
 }
-static void export_what_nobody_writes(draft *d) {
+static void export_an_unwritten_buffer(draft *d) {
     d->kernels[1].write_count = 0;
 }
-static void block_an_export(draft *d) {
+static void export_not_dense(draft *d) {
     d->buffers[3].dense = false;
 }
-static void take_over_too_far(draft *d) {
+static void in_place_out_of_range(draft *d) {
     d->in_place[0] = 2;
 }
-static void take_over_below(draft *d) {
+static void in_place_below_range(draft *d) {
     d->in_place[0] = -2;
 }
-static void work_in_everything(draft *d) {
+static void workspace_too_large(draft *d) {
     d->kernels[1].workspace = SIZE_MAX / 2;
 }
 
-static void wrong_plans_are_refused_by_name(void **unused) {
+static void invalid_plans_are_rejected_with_a_reason(void **unused) {
     (void)unused;
     static const struct {
-        void (*how)(draft *d);
-        const char *words[2];
+        void (*damage)(draft *d);
+        const char *expected_text[2];
     } rows[] = {
-        {give_none, {"gave none", ""}},
-        {be_short, {"8 bytes", "expected"}},
-        {lose_the_kernels, {"4 buffers and 2 kernels", "missing"}},
-        {hold_an_unknown_node, {"buffer 2", "node 77"}},
-        {hold_an_unknown_output, {"buffer 2", "output 3"}},
-        {hold_too_little, {"buffer 3 for 'y' has 4 bytes", "20"}},
-        {hold_too_much, {"buffer 2", "bytes"}},
-        {hold_twice, {"buffers 2 and 3", "'y'"}},
-        {block_a_leaf, {"buffer 0", "not dense"}},
-        {lose_the_name, {"kernel 1", "no name"}},
+        {return_no_plan, {"returned no plan", ""}},
+        {return_a_short_struct, {"struct_size is 8", "expected"}},
+        {return_no_kernel_list, {"4 buffers and 2 kernels", "NULL"}},
+        {buffer_of_an_unknown_node, {"buffer 2", "node 77"}},
+        {buffer_of_an_unknown_output, {"buffer 2", "output 3"}},
+        {buffer_too_small, {"buffer 3 for 'y' has 4 bytes", "20"}},
+        {buffer_too_large, {"buffer 2", "bytes"}},
+        {two_buffers_of_one_value, {"buffers 2 and 3", "'y'"}},
+        {leaf_not_dense, {"buffer 0", "not dense"}},
+        {kernel_without_a_name, {"kernel 1", "no name"}},
         {compute_nothing, {"kernel 'relu'", "no node"}},
         {compute_an_unknown_node, {"kernel 'relu'", "1000"}},
-        {compute_a_leaf, {"kernel 'relu'", "not for this device"}},
-        {compute_another, {"no kernel computes relu", "'y'"}},
+        {compute_a_leaf, {"kernel 'relu'", "not in the device's partition"}},
+        {compute_a_node_twice, {"no kernel computes relu", "'y'"}},
         {leave_out_a_kernel, {"no kernel computes relu", "'y'"}},
         {read_out_of_range, {"kernel 'relu'", "reads"}},
         {read_its_own_result, {"kernel 'relu'", "writes itself"}},
         {read_no_list, {"kernel 'relu'", "no list"}},
         {write_out_of_range, {"kernel 'relu'", "writes"}},
         {write_twice, {"kernels 'add' and 'relu'", "buffer 2"}},
-        {write_a_leaf, {"kernel 'add'", "engine's"}},
-        {read_what_nobody_writes, {"kernel 'relu' reads buffer 2", "sum"}},
-        {export_what_nobody_writes, {"buffer 3", "'y'"}},
-        {block_an_export, {"no dense buffer", "'y'"}},
-        {take_over_too_far, {"kernel 'add'", "read 2"}},
-        {take_over_below, {"kernel 'add'", "read -2"}},
-        {work_in_everything, {"kernel 'relu'", "bytes to work in"}},
+        {write_a_leaf, {"kernel 'add'", "which only the engine may write"}},
+        {read_an_unwritten_buffer, {"kernel 'relu' reads buffer 2", "sum"}},
+        {export_an_unwritten_buffer, {"buffer 3", "'y'"}},
+        {export_not_dense, {"no dense buffer", "'y'"}},
+        {in_place_out_of_range, {"kernel 'add'", "read 2"}},
+        {in_place_below_range, {"kernel 'add'", "read -2"}},
+        {workspace_too_large, {"kernel 'relu'", "workspace"}},
     };
     assert_int_equal(compile(NULL), TU_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(compile(rows[i].how), TU_INTERNAL);
+        assert_int_equal(compile(rows[i].damage), TU_INTERNAL);
         const char *message = tu_message();
-        if (!strstr(message, "device 'wrong:0'") || !strstr(message, rows[i].words[0]) ||
-            !strstr(message, rows[i].words[1]))
+        if (!strstr(message, "device 'wrong:0'") || !strstr(message, rows[i].expected_text[0]) ||
+            !strstr(message, rows[i].expected_text[1]))
             fail_msg("row %zu gives: %s", i, message);
     }
 }
 
-/* ---- Levels ---- */
+/* A kernel that computes values of level 0 and of level 1 could make another device wait for ever. */
 
 /* One kernel that makes a value of level 0 and one of level 1 could keep another device waiting for ever. */
-static void a_kernel_that_mixes_levels_is_refused(void **unused) {
+static void a_kernel_that_mixes_levels_is_rejected(void **unused) {
     (void)unused;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -258,13 +258,13 @@ static void a_kernel_that_mixes_levels_is_refused(void **unused) {
     const uint32_t nodes[] = {low.node, high.node}, reads[] = {0}, writes[] = {1, 2};
     const tu_edge exports[] = {{low.node, 0}, {high.node, 0}};
     uint32_t levels[] = {0, 0, 0};
-    tu_partition part = {.struct_size = sizeof part,
-                         .graph = g,
-                         .node_count = 2,
-                         .nodes = nodes,
-                         .export_count = 2,
-                         .exports = exports,
-                         .levels = levels};
+    tu_partition partition = {.struct_size = sizeof partition,
+                              .graph = g,
+                              .node_count = 2,
+                              .nodes = nodes,
+                              .export_count = 2,
+                              .exports = exports,
+                              .levels = levels};
     const tu_buffer buffers[] = {{8, {x.node, 0}, true}, {8, {low.node, 0}, true}, {8, {high.node, 0}, true}};
     const tu_kernel kernel = {.name = "both",
                               .node_count = 2,
@@ -274,17 +274,17 @@ static void a_kernel_that_mixes_levels_is_refused(void **unused) {
                               .write_count = 2,
                               .writes = writes};
     tu_plan plan = {sizeof plan, 3, 1, buffers, &kernel};
-    assert_int_equal(tu__plan_check("here", &part, &plan), TU_OK);
+    assert_int_equal(tu__plan_check("here", &partition, &plan), TU_OK);
     levels[high.node] = 1;
-    assert_int_equal(tu__plan_check("here", &part, &plan), TU_INTERNAL);
+    assert_int_equal(tu__plan_check("here", &partition, &plan), TU_INTERNAL);
     assert_non_null(strstr(tu_message(), "kernel 'both' writes 'exp' of level 0 and 'log' of level 1"));
     tu_graph_free(g);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_plans_are_refused_by_name),
-        cmocka_unit_test(a_kernel_that_mixes_levels_is_refused),
+        cmocka_unit_test(invalid_plans_are_rejected_with_a_reason),
+        cmocka_unit_test(a_kernel_that_mixes_levels_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Statements about order and memory, over random plans: every buffer is written before it is read, nothing alive
- * overlaps, what works in place does, and updates come last and land in their variables. */
+/* Tests of kernel order and memory plans, with random plans: every buffer is written before it is read, no two live
+ * buffers overlap, kernels work in place if they can, and updates come last and write their variables. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -8,19 +8,22 @@
 #include "compile/plan_memory.h"
 #include "compile/schedule.h"
 
-enum { MOST = 64, MAX_SUMS = 4 };
+enum { MAX_KERNELS = 64, MAX_REDUCED = 4 };
 
 typedef struct random_plan {
     tu_plan plan;
-    tu_buffer buffers[2 * MOST];
-    tu_kernel kernels[MOST];
-    uint32_t nodes[MOST], reads[MOST][3 + MAX_SUMS], writes[MOST][1];
-    int32_t in_place[MOST][1];
-    bool outside[2 * MOST], from_start[2 * MOST], to_end[2 * MOST], last[MOST], sends[MOST];
-    uint32_t becomes[2 * MOST], made[2 * MOST], order[MOST], level[MOST], update_kernels;
-    uint32_t leaves; /* buffers that no kernel writes, before those that one does; sums come behind */
-    tu__sum sums[MAX_SUMS];
-    uint32_t sum_count;
+    tu_buffer buffers[2 * MAX_KERNELS];
+    tu_kernel kernels[MAX_KERNELS];
+    uint32_t nodes[MAX_KERNELS], reads[MAX_KERNELS][3 + MAX_REDUCED], writes[MAX_KERNELS][1];
+    int32_t in_place[MAX_KERNELS][1];
+    bool outside[2 * MAX_KERNELS], from_start[2 * MAX_KERNELS], to_end[2 * MAX_KERNELS],
+        runs_last[MAX_KERNELS], sends[MAX_KERNELS];
+    uint32_t assigned_to[2 * MAX_KERNELS], arrival_rank[2 * MAX_KERNELS], order[MAX_KERNELS],
+        level[MAX_KERNELS], update_kernel_count;
+    /* Number of buffers that no kernel writes; those that a kernel writes come next, then outputs of collectives. */
+    uint32_t leaves;
+    tu__reduced_value reduced[MAX_REDUCED];
+    uint32_t reduced_count;
 } random_plan;
 
 static uint64_t draw(uint64_t *state, uint64_t below) {
@@ -28,11 +31,11 @@ static uint64_t draw(uint64_t *state, uint64_t below) {
     return (*state >> 33) % below;
 }
 
-/* Leaves first (inputs, and a variable or two), then kernels that each write a buffer from up to three before. Node
- * numbers are shuffled, so that the schedule has work to do. */
-static void make_plan(random_plan *p, uint64_t seed) {
+/* Creates inputs and variables first, then kernels that each write a buffer from up to three earlier ones. Node ids
+ * are random, so that the order of kernels differs from that of nodes. */
+static void create_plan(random_plan *p, uint64_t seed) {
     memset(p, 0, sizeof *p);
-    uint32_t leaves = 1 + (uint32_t)draw(&seed, 4), kernels = 1 + (uint32_t)draw(&seed, MOST - 1);
+    uint32_t leaves = 1 + (uint32_t)draw(&seed, 4), kernels = 1 + (uint32_t)draw(&seed, MAX_KERNELS - 1);
     p->leaves = leaves;
     p->plan = (tu_plan){.struct_size = sizeof p->plan,
                         .buffer_count = leaves + kernels,
@@ -42,11 +45,11 @@ static void make_plan(random_plan *p, uint64_t seed) {
     for (uint32_t b = 0; b < p->plan.buffer_count; b++) {
         p->buffers[b] = (tu_buffer){
             .bytes = 64 * (1 + draw(&seed, 40)) - draw(&seed, 64), .value = {b, 0}, .dense = true};
-        p->becomes[b] = TU_NO_NODE;
+        p->assigned_to[b] = TU_NO_NODE;
         if (b < leaves) {
             p->outside[b] = draw(&seed, 2);
             p->from_start[b] = !p->outside[b];
-            if (p->from_start[b]) p->made[b] = b % 3; /* some arrive */
+            if (p->from_start[b]) p->arrival_rank[b] = b % 3; /* some are received from another device */
         }
         p->to_end[b] = draw(&seed, 6) == 0;
     }
@@ -69,11 +72,14 @@ static void make_plan(random_plan *p, uint64_t seed) {
     }
 }
 
-/* How many kernels come at the end. */
+/* Returns the number of kernels at the end. */
 static uint32_t schedule(random_plan *p) {
     uint32_t last;
-    tu__schedule_request request = {
-        .plan = &p->plan, .level = p->level, .sends = p->sends, .last = p->last, .made = p->made};
+    tu__schedule_request request = {.plan = &p->plan,
+                                    .level = p->level,
+                                    .sends = p->sends,
+                                    .runs_last = p->runs_last,
+                                    .arrival_rank = p->arrival_rank};
     assert_int_equal(tu__schedule(&request, p->order, &last), TU_OK);
     return last;
 }
@@ -89,7 +95,7 @@ static void every_buffer_is_written_before_it_is_read(void **unused) {
     (void)unused;
     for (uint64_t seed = 0; seed < 2000; seed++) {
         random_plan p;
-        make_plan(&p, seed);
+        create_plan(&p, seed);
         uint32_t leaves = p.plan.buffer_count - p.plan.kernel_count;
         assert_int_equal(schedule(&p), 0);
         for (uint32_t k = 0; k < p.plan.kernel_count; k++)
@@ -99,12 +105,12 @@ static void every_buffer_is_written_before_it_is_read(void **unused) {
     }
 }
 
-/* Of kernels that read nothing but leaves, those come first that another device waits for. */
-static void what_others_wait_for_comes_first(void **unused) {
+/* Of kernels that depend on nothing, those whose output another device waits for come first. */
+static void kernels_that_others_wait_for_come_first(void **unused) {
     (void)unused;
     for (uint64_t seed = 0; seed < 2000; seed++) {
         random_plan p;
-        make_plan(&p, seed);
+        create_plan(&p, seed);
         for (uint32_t k = 0; k < p.plan.kernel_count; k++) {
             p.kernels[k].read_count = 1;
             p.reads[k][0] = 0;
@@ -115,24 +121,25 @@ static void what_others_wait_for_comes_first(void **unused) {
     }
 }
 
-/* The last made of the receives that a kernel hangs on; kernels read what comes before them in the plan. */
+/* Returns the highest arrival rank of the receives that a kernel depends on. */
 static uint32_t awaited(const random_plan *p, uint32_t kernel) {
     uint32_t latest = 0;
     for (uint32_t r = 0; r < p->kernels[kernel].read_count; r++) {
-        uint32_t b = p->reads[kernel][r], made = b < p->leaves ? p->made[b] : awaited(p, b - p->leaves);
-        if (made > latest) latest = made;
+        uint32_t b = p->reads[kernel][r],
+                 arrival_rank = b < p->leaves ? p->arrival_rank[b] : awaited(p, b - p->leaves);
+        if (arrival_rank > latest) latest = arrival_rank;
     }
     return latest;
 }
 
-static void what_hangs_on_late_receives_comes_late(void **unused) {
+static void kernels_that_depend_on_late_receives_come_late(void **unused) {
     (void)unused;
     for (uint64_t seed = 0; seed < 300; seed++) {
         random_plan p;
-        make_plan(&p, seed);
-        if (p.plan.kernel_count > 12) continue; /* ways through a plan double with every kernel */
+        create_plan(&p, seed);
+        if (p.plan.kernel_count > 12) continue; /* `awaited` takes exponential time */
         memset(p.sends, 0, sizeof p.sends);
-        for (uint32_t b = 0; b < p.leaves; b++) p.made[b] = (uint32_t)(seed >> b) % 5;
+        for (uint32_t b = 0; b < p.leaves; b++) p.arrival_rank[b] = (uint32_t)(seed >> b) % 5;
         schedule(&p);
         for (uint32_t i = 1; i < p.plan.kernel_count; i++)
             assert_true(awaited(&p, p.order[i - 1]) <= awaited(&p, p.order[i]));
@@ -144,27 +151,27 @@ static void assert_stamped(const random_plan *p, unsigned char *const *at, uint3
     assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
 }
 
-/* Others write a sum as early as they may, and read the share as late. */
-static void add_up(const random_plan *p, unsigned char *const *at, uint32_t place) {
-    for (uint32_t i = 0; i < p->sum_count; i++) {
-        const tu__sum *s = &p->sums[i];
+/* Other ranks write outputs as early, and read inputs as late as possible. */
+static void check_reduced(const random_plan *p, unsigned char *const *at, uint32_t at_position) {
+    for (uint32_t i = 0; i < p->reduced_count; i++) {
+        const tu__reduced_value *s = &p->reduced[i];
         bool same = at[s->in] == at[s->out];
         assert_true(!same || s->in_place);
-        if (s->ready == place) {
+        if (s->post_position == at_position) {
             assert_stamped(p, at, s->in);
             memset(at[s->out], (int)s->out, p->buffers[s->out].bytes);
         }
-        if (s->held != place) continue;
+        if (s->run_position != at_position) continue;
         if (!same) assert_stamped(p, at, s->in);
         assert_stamped(p, at, s->out);
     }
 }
 
-/* Simulates the run: whoever writes stamps the bytes, whoever reads must find the stamp of what it reads. */
+/* Simulates the run: a write stamps the bytes, and a read must find the stamp of its buffer. */
 static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
-    static unsigned char memory[1 << 20], variables[2 * MOST][4096];
+    static unsigned char memory[1 << 20], variables[2 * MAX_KERNELS][4096];
     uint32_t count = p->plan.buffer_count, leaves = p->leaves;
-    unsigned char *at[2 * MOST] = {0};
+    unsigned char *at[2 * MAX_KERNELS] = {0};
     assert_true(m->scratch_bytes <= sizeof memory);
     for (uint32_t b = 0; b < count; b++) {
         if (m->same_as[b] != TU_NO_NODE)
@@ -180,7 +187,7 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
         if (at[b]) memset(at[b], (int)b, p->buffers[b].bytes);
     for (uint32_t i = 0; i < p->plan.kernel_count; i++) {
         uint32_t k = p->order[i];
-        add_up(p, at, i);
+        check_reduced(p, at, i);
         for (uint32_t r = 0; r < p->kernels[k].read_count; r++) {
             uint32_t b = p->reads[k][r];
             assert_non_null(at[b]);
@@ -189,13 +196,13 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
         if (p->kernels[k].workspace) {
             assert_true(m->workspace[k] + p->kernels[k].workspace <= m->scratch_bytes);
             memset(memory + m->workspace[k], 0xff, p->kernels[k].workspace);
-            for (uint32_t r = 0; r < p->kernels[k].read_count;
-                 r++) /* a workspace lies on nothing that is read */
+            /* A workspace overlaps no input of its kernel. */
+            for (uint32_t r = 0; r < p->kernels[k].read_count; r++)
                 assert_true(at[p->reads[k][r]][0] == p->reads[k][r]);
         }
         if (at[leaves + k]) memset(at[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);
     }
-    add_up(p, at, p->plan.kernel_count);
+    check_reduced(p, at, p->plan.kernel_count);
     for (uint32_t b = 0; b < count; b++)
         if (p->to_end[b] && at[b]) assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
 }
@@ -207,19 +214,19 @@ static tu_status plan(random_plan *p, tu__memory_plan *m) {
                                   .outside = p->outside,
                                   .from_start = p->from_start,
                                   .to_end = p->to_end,
-                                  .becomes = p->becomes,
-                                  .update_kernels = p->update_kernels,
-                                  .sum_count = p->sum_count,
-                                  .sums = p->sums};
+                                  .assigned_to = p->assigned_to,
+                                  .update_kernel_count = p->update_kernel_count,
+                                  .reduced_count = p->reduced_count,
+                                  .reduced = p->reduced};
     return tu__plan_memory(&request, m);
 }
 
-static void nothing_alive_overlaps(void **unused) {
+static void live_buffers_do_not_overlap(void **unused) {
     (void)unused;
     for (uint64_t seed = 0; seed < 3000; seed++) {
         random_plan p;
         tu__memory_plan m;
-        make_plan(&p, seed);
+        create_plan(&p, seed);
         assert_int_equal(plan(&p, &m), TU_OK);
         check_by_running(&p, &m);
         tu__memory_plan_free(&m);
@@ -230,25 +237,27 @@ static bool is_read(const random_plan *p, uint32_t buffer) {
     for (uint32_t k = 0; k < p->plan.kernel_count; k++)
         for (uint32_t r = 0; r < p->kernels[k].read_count; r++)
             if (p->reads[k][r] == buffer) return true;
-    for (uint32_t i = 0; i < p->sum_count; i++)
-        if (p->sums[i].in == buffer) return true;
+    for (uint32_t i = 0; i < p->reduced_count; i++)
+        if (p->reduced[i].in == buffer) return true;
     return p->to_end[buffer];
 }
 
-/* One more value that is added up, of a buffer that there is, read by some kernels behind where the collective is held. */
-static void add_sum(random_plan *p, uint64_t *seed) {
+/* Adds an all-reduce of an existing buffer; some kernels after it read its output. */
+static void add_reduced(random_plan *p, uint64_t *seed) {
     uint32_t kernels = p->plan.kernel_count, in = (uint32_t)draw(seed, p->leaves + kernels);
-    uint32_t ready = in < p->leaves ? 0 : position(p, in - p->leaves) + 1;
-    uint32_t behind = ready < kernels ? kernels - ready : 0;
-    uint32_t held = ready + (uint32_t)draw(seed, behind + 1), out = p->plan.buffer_count++;
+    uint32_t post_position = in < p->leaves ? 0 : position(p, in - p->leaves) + 1;
+    uint32_t kernels_after = post_position < kernels ? kernels - post_position : 0;
+    uint32_t run_position = post_position + (uint32_t)draw(seed, kernels_after + 1),
+             out = p->plan.buffer_count++;
     p->buffers[out] = p->buffers[in];
-    p->becomes[out] = TU_NO_NODE;
+    p->assigned_to[out] = TU_NO_NODE;
     p->to_end[out] = draw(seed, 4) == 0;
-    p->sums[p->sum_count] = (tu__sum){in, out, ready, held, in >= p->leaves && !is_read(p, in)};
-    for (uint32_t i = 0; i < p->sum_count; i++) /* brought twice, it must stay */
-        if (p->sums[i].in == in) p->sums[i].in_place = false;
-    p->sum_count++;
-    for (uint32_t i = held; i < kernels; i++) {
+    p->reduced[p->reduced_count] =
+        (tu__reduced_value){in, out, post_position, run_position, in >= p->leaves && !is_read(p, in)};
+    for (uint32_t i = 0; i < p->reduced_count; i++) /* a value that is reduced twice cannot be in place */
+        if (p->reduced[i].in == in) p->reduced[i].in_place = false;
+    p->reduced_count++;
+    for (uint32_t i = run_position; i < kernels; i++) {
         tu_kernel *k = &p->kernels[p->order[i]];
         if (draw(seed, 3)) continue;
         p->reads[p->order[i]][k->read_count++] = out;
@@ -256,29 +265,30 @@ static void add_sum(random_plan *p, uint64_t *seed) {
     }
 }
 
-static void sums_overlap_nothing_while_others_use_them(void **unused) {
+static void reduced_values_overlap_nothing_while_in_use(void **unused) {
     (void)unused;
     int in_place = 0;
     for (uint64_t seed = 0; seed < 3000; seed++) {
         random_plan p;
         tu__memory_plan m;
-        make_plan(&p, seed);
+        create_plan(&p, seed);
         schedule(&p);
         uint64_t random = seed;
-        for (uint64_t i = 0; i < 1 + seed % MAX_SUMS; i++) add_sum(&p, &random);
+        for (uint64_t i = 0; i < 1 + seed % MAX_REDUCED; i++) add_reduced(&p, &random);
         assert_int_equal(plan(&p, &m), TU_OK);
         check_by_running(&p, &m);
-        for (uint32_t i = 0; i < p.sum_count; i++)
-            in_place += m.storage[p.sums[i].in] == TU__STORAGE_SCRATCH && p.sums[i].in_place &&
-                        m.offset[p.sums[i].in] == m.offset[p.sums[i].out];
+        for (uint32_t i = 0; i < p.reduced_count; i++)
+            in_place += m.storage[p.reduced[i].in] == TU__STORAGE_SCRATCH && p.reduced[i].in_place &&
+                        m.offset[p.reduced[i].in] == m.offset[p.reduced[i].out];
         tu__memory_plan_free(&m);
     }
-    assert_true(in_place > 100); /* some of them are */
+    assert_true(in_place > 100); /* not all of them can */
 }
 
-/* A chain in place of a random plan: kernel k reads buffer k and writes the next, the first `in_place` of them over it. */
-static void make_chain(random_plan *p, uint32_t kernels, uint32_t in_place) {
-    make_plan(p, 1);
+/* Creates a chain instead of a random plan: kernel k reads buffer k and writes the next one; the first `in_place`
+ * kernels can write in place. */
+static void create_chain(random_plan *p, uint32_t kernels, uint32_t in_place) {
+    create_plan(p, 1);
     p->plan.kernel_count = kernels;
     p->plan.buffer_count = kernels + 1;
     for (uint32_t b = 0; b <= kernels; b++) {
@@ -296,23 +306,23 @@ static void make_chain(random_plan *p, uint32_t kernels, uint32_t in_place) {
     }
 }
 
-/* A chain of kernels that may all work in place needs one buffer's memory. */
-static void a_chain_in_place_takes_one_buffer(void **unused) {
+/* A chain of in-place kernels needs the memory of one buffer. */
+static void an_in_place_chain_needs_one_buffer(void **unused) {
     (void)unused;
     random_plan p;
-    make_chain(&p, 10, 10);
+    create_chain(&p, 10, 10);
     tu__memory_plan m;
     assert_int_equal(plan(&p, &m), TU_OK);
     assert_int_equal(m.scratch_bytes, 4096);
     tu__memory_plan_free(&m);
 }
 
-static void what_is_alive_at_the_peak_is_listed(void **unused) {
+static void the_peak_lists_live_buffers(void **unused) {
     (void)unused;
     for (uint64_t seed = 0; seed < 2000; seed++) {
         random_plan p;
         tu__memory_plan m;
-        make_plan(&p, seed);
+        create_plan(&p, seed);
         assert_int_equal(plan(&p, &m), TU_OK);
         size_t sum = 0;
         for (uint32_t i = 0; i < m.resident_count; i++) {
@@ -329,34 +339,34 @@ static void what_is_alive_at_the_peak_is_listed(void **unused) {
     }
 }
 
-/* Kernel 0 overwrites the input, whose memory is free again when that chain ends: the last buffer lies there. */
-static void an_input_taken_by_the_first_kernel_is_not_kept_to_the_end(void **unused) {
+/* Kernel 0 overwrites the input. The memory is free after kernel 1 has read it, so the last buffer reuses it. */
+static void an_overwritten_input_is_freed(void **unused) {
     (void)unused;
     random_plan p;
-    make_chain(&p, 3, 1);
+    create_chain(&p, 3, 1);
     tu__memory_plan m;
     assert_int_equal(plan(&p, &m), TU_OK);
     assert_int_equal(m.scratch_bytes, 2 * 4096);
     tu__memory_plan_free(&m);
 }
 
-/* w' = f(w, g) in place: no scratch for w', and its memory is the variable's; unless w is still wanted afterwards, or
- * the kernel runs before the barrier, where the run may still fail. */
-static void an_update_lands_in_its_variable(void **unused) {
+/* w' = f(w, g) in place needs no scratch memory, and its memory is the variable's; except if w is read later, or if
+ * the kernel runs before the barrier, when the run may still fail. */
+static void an_update_is_written_into_its_variable(void **unused) {
     (void)unused;
     for (int round = 0; round < 3; round++) {
-        bool still_wanted = round == 1, computing = round == 2;
+        bool is_read_later = round == 1, computing = round == 2;
         random_plan p;
-        make_plan(&p, 1);
-        p.update_kernels = computing ? 0 : 1;
+        create_plan(&p, 1);
+        p.update_kernel_count = computing ? 0 : 1;
         p.plan.kernel_count = 1;
         p.plan.buffer_count = 3; /* 0: the variable, 1: the gradient, 2: the next value */
         for (uint32_t b = 0; b < 3; b++) {
             p.buffers[b].bytes = 256;
             p.outside[b] = b == 0;
             p.from_start[b] = b == 1;
-            p.to_end[b] = b == 2 || (b == 0 && still_wanted);
-            p.becomes[b] = b == 2 ? 0 : TU_NO_NODE;
+            p.to_end[b] = b == 2 || (b == 0 && is_read_later);
+            p.assigned_to[b] = b == 2 ? 0 : TU_NO_NODE;
         }
         p.reads[0][0] = 0;
         p.reads[0][1] = 1;
@@ -366,9 +376,9 @@ static void an_update_lands_in_its_variable(void **unused) {
         p.kernels[0].workspace = 0;
         tu__memory_plan m;
         assert_int_equal(plan(&p, &m), TU_OK);
-        bool granted = !still_wanted && !computing;
-        assert_int_equal(m.same_as[2], granted ? 0 : TU_NO_NODE);
-        assert_int_equal(m.scratch_bytes, granted ? 256 : 512);
+        bool is_in_place = !is_read_later && !computing;
+        assert_int_equal(m.same_as[2], is_in_place ? 0 : TU_NO_NODE);
+        assert_int_equal(m.scratch_bytes, is_in_place ? 256 : 512);
         tu__memory_plan_free(&m);
     }
 }
@@ -376,14 +386,14 @@ static void an_update_lands_in_its_variable(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_buffer_is_written_before_it_is_read),
-        cmocka_unit_test(what_others_wait_for_comes_first),
-        cmocka_unit_test(what_hangs_on_late_receives_comes_late),
-        cmocka_unit_test(nothing_alive_overlaps),
-        cmocka_unit_test(sums_overlap_nothing_while_others_use_them),
-        cmocka_unit_test(a_chain_in_place_takes_one_buffer),
-        cmocka_unit_test(what_is_alive_at_the_peak_is_listed),
-        cmocka_unit_test(an_input_taken_by_the_first_kernel_is_not_kept_to_the_end),
-        cmocka_unit_test(an_update_lands_in_its_variable),
+        cmocka_unit_test(kernels_that_others_wait_for_come_first),
+        cmocka_unit_test(kernels_that_depend_on_late_receives_come_late),
+        cmocka_unit_test(live_buffers_do_not_overlap),
+        cmocka_unit_test(reduced_values_overlap_nothing_while_in_use),
+        cmocka_unit_test(an_in_place_chain_needs_one_buffer),
+        cmocka_unit_test(the_peak_lists_live_buffers),
+        cmocka_unit_test(an_overwritten_input_is_freed),
+        cmocka_unit_test(an_update_is_written_into_its_variable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,13 @@
-/* Mistakes in pooling are refused by name, type and expectation. */
+/* Invalid arguments of pooling fail with a message that contains the operation, the input types and the expected
+ * value. */
 #include "unit/refused_call.h"
 
 #include "graph/graph.h"
 
+/* `g` is declared by REFUSED. */
 #define IMAGES TENSOR(TU_F32, 2, 7, 6, 4)
 
-static void operands_of_the_wrong_rank_are_refused(void **state) {
+static void operands_of_the_wrong_rank_are_rejected(void **state) {
     (void)state;
     REFUSED(tu_max_pool(TENSOR(TU_F32, 7, 6, 4)), "max_pool", "f32[7,6,4]", "rank 3, expected 4",
             "[n,h,w,c]");
@@ -15,7 +17,7 @@ static void operands_of_the_wrong_rank_are_refused(void **state) {
             "rank is 2, expected 4");
 }
 
-static void operands_of_the_wrong_type_are_refused(void **state) {
+static void operands_of_the_wrong_type_are_rejected(void **state) {
     (void)state;
     REFUSED(tu_avg_pool(TENSOR(TU_U8, 2, 7, 6, 4)), "avg_pool", "u8[2,7,6,4]", "expected a float type",
             "tu_cast");
@@ -29,23 +31,24 @@ static void windows_and_strides_must_be_positive(void **state) {
     REFUSED(tu_avg_pool(IMAGES, .window = {INT64_MIN, 2}), "window size[0] is -9223372036854775808");
 }
 
-static void windows_must_fit_and_hold_a_real_place(void **state) {
+static void windows_must_fit_and_not_contain_only_padding(void **state) {
     (void)state;
-    REFUSED(tu_max_pool(IMAGES, .window = {8, 2}, .padding = TU_VALID), "8 places in height does not fit");
+    REFUSED(tu_max_pool(IMAGES, .window = {8, 2}, .padding = TU_VALID),
+            "the window's height of 8 is larger than the input's 7");
     REFUSED(tu_max_pool(IMAGES, .window = {2, 2}, .padding = TU_EXPLICIT, .pad = {0, 0, 2, 0}),
-            "pad[2] is 2, expected less than the window, 2", "wholly in padding");
+            "pad[2] is 2, expected less than the window size 2", "only padding");
     REFUSED(tu_avg_pool(IMAGES, .window = {2, 2}, .padding = TU_EXPLICIT, .pad = {0, 3, 0, 0}),
             "pad[1] is 3");
     REFUSED(tu_avg_pool(IMAGES, .padding = TU_EXPLICIT, .pad = {-1, 0, 0, 0}), "pad[0] is -1");
 }
 
-static void padding_must_be_one_of_three_kinds(void **state) {
+static void unknown_or_contradictory_padding_is_rejected(void **state) {
     (void)state;
     REFUSED(tu_max_pool(IMAGES, .padding = (tu_padding)3), "max_pool of 'x' f32[2,7,6,4]", "padding is 3");
     REFUSED(tu_avg_pool(IMAGES, .pad = {1, 1, 1, 1}), "avg_pool of 'x'", "pad[0] is 1", "TU_EXPLICIT");
 }
 
-/* What no builder makes but a file may hold. */
+/* Attribute values that builders never set but a graph file may contain. */
 #define TWOS .window = {2, 2}, .stride = {2, 2}
 #define BIG INT64_MAX
 
@@ -68,19 +71,19 @@ static void attributes_of_gradient_operations_are_checked(void **state) {
     (void)state;
     REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){0}), "avg_pool_grad", "window size[0] is 0");
     REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS}), "height is 0");
-    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {8, 6}}), "gives 4 x 3 windows",
-            "3 x 3");
+    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {8, 6}}), "has 4 x 3 windows",
+            "expected 3 x 3");
     REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {BIG, 6}, .pad = {1, 1, 1, 1}}),
-            "overflows");
+            "too large");
     REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {2, 6}, .pad = {2, 2, 0, 0}}),
             "pad[0] is 2");
-    REFUSED(raw_max_grad(g, (tu_type){TU_F32, TU_SHAPE(2, 3, 4, 4)}), "max_pool_grad", "second operand",
-            "expected f32[2,3,3,4]");
+    REFUSED(raw_max_grad(g, (tu_type){TU_F32, TU_SHAPE(2, 3, 4, 4)}), "max_pool_grad",
+            "operand 1 is f32[2,3,4,4]", "expected f32[2,3,3,4]");
     REFUSED(raw_max_grad(g, (tu_type){TU_F64, TU_SHAPE(2, 3, 3, 4)}), "f64", "expected f32[2,3,3,4]");
     REFUSED(raw_max_pick(g, (tu_type){TU_F32, TU_SHAPE(2, 6)}), "max_pool_pick", "expected f32[2,6,6,4]");
 }
 
-static void an_invalid_operand_stays_silent(void **state) {
+static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -97,13 +100,13 @@ static void an_invalid_operand_stays_silent(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operands_of_the_wrong_rank_are_refused),
-        cmocka_unit_test(operands_of_the_wrong_type_are_refused),
+        cmocka_unit_test(operands_of_the_wrong_rank_are_rejected),
+        cmocka_unit_test(operands_of_the_wrong_type_are_rejected),
         cmocka_unit_test(windows_and_strides_must_be_positive),
-        cmocka_unit_test(windows_must_fit_and_hold_a_real_place),
-        cmocka_unit_test(padding_must_be_one_of_three_kinds),
+        cmocka_unit_test(windows_must_fit_and_not_contain_only_padding),
+        cmocka_unit_test(unknown_or_contradictory_padding_is_rejected),
         cmocka_unit_test(attributes_of_gradient_operations_are_checked),
-        cmocka_unit_test(an_invalid_operand_stays_silent),
+        cmocka_unit_test(operations_on_invalid_values_keep_the_first_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* precision: half where it pays, f32 where it would hurt, and one cast a value. */
+/* The pass `precision`: half precision where it is faster, f32 where it is needed, and at most one cast per value. */
 #include "interpret.h"
 
 static tu__unit network(const char *name, tu_graph **graph, tu_value *loss, tu__precision precision) {
@@ -18,7 +18,7 @@ static tu_dtype input_type(const tu_graph *graph, const tu__node *node, uint32_t
 
 /* ---- Classes ---- */
 
-static void products_are_half_and_state_is_not(void **state) {
+static void products_are_half_and_variables_are_f32(void **state) {
     (void)state;
     static const char *const names[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (size_t k = 0; k < 3; k++) {
@@ -56,13 +56,13 @@ static void products_are_half_and_state_is_not(void **state) {
     }
 }
 
-/* Going back from an assignment, all arithmetic on tensors of its shape is f32. */
+/* All arithmetic that leads to an assignment, on tensors of its shape, is f32. */
 static void updates_are_f32(void **state) {
     (void)state;
     tu_graph *g;
     tu_value loss;
     tu__unit unit = network("tutorial-cnn", &g, &loss, TU__PRECISION_F16);
-    size_t seen = 0;
+    size_t checked_nodes = 0;
     for (uint32_t i = 0; i < unit.graph->node_count; i++) {
         const tu__node *node = unit.graph->nodes[i];
         if (strncmp(node->name, "optimizer/", 10) != 0) continue;
@@ -70,14 +70,14 @@ static void updates_are_f32(void **state) {
             assert_int_not_equal(node->outputs[k].dtype, TU_F16);
         for (uint32_t k = 0; k < node->input_count; k++)
             assert_int_not_equal(input_type(unit.graph, node, k), TU_F16);
-        seen++;
+        checked_nodes++;
     }
-    assert_true(seen > 20);
+    assert_true(checked_nodes > 20);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-/* Without momentum the rate multiplies the gradient itself, which must be f32 by then. */
+/* Without momentum the learning rate multiplies the gradient itself, which must be f32 then. */
 static void gradients_are_cast_before_the_update(void **state) {
     (void)state;
     tu_graph *g;
@@ -95,7 +95,7 @@ static void gradients_are_cast_before_the_update(void **state) {
     tu_graph_free(g);
 }
 
-static void losses_between_exact_operations_are_f32(void **state) {
+static void pointwise_operations_before_exact_ones_are_f32(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -105,12 +105,13 @@ static void losses_between_exact_operations_are_f32(void **state) {
     tu_value loss = tu_mean(tu_square(difference));
     tu__unit unit = unit_after("precision", g, 1, &loss, TU__PRECISION_F16, 0, NULL);
     assert_int_equal(tu__find_node(unit.graph, "difference")->outputs[0].dtype, TU_F32);
-    assert_int_equal(count_nodes(unit.graph, TU__OP_CAST), 3); /* x, the weights, and back what they give */
+    /* Casts of x, of the weights, and of their product. */
+    assert_int_equal(count_nodes(unit.graph, TU__OP_CAST), 3);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-static void other_types_are_left_alone(void **state) {
+static void other_types_are_not_changed(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -125,7 +126,7 @@ static void other_types_are_left_alone(void **state) {
 
 /* ---- Casts ---- */
 
-static void a_value_is_cast_once_each_way(void **state) {
+static void a_value_is_cast_at_most_once_per_direction(void **state) {
     (void)state;
     tu_graph *g;
     tu_value loss;
@@ -134,7 +135,7 @@ static void a_value_is_cast_once_each_way(void **state) {
         const tu__node *a = unit.graph->nodes[i];
         if (a->op->code != TU__OP_CAST) continue;
         const tu__node *source = unit.graph->nodes[a->inputs[0].node];
-        assert_true(source->op->code != TU__OP_CAST); /* nor there and back again */
+        assert_true(source->op->code != TU__OP_CAST); /* and no cast is undone by another */
         assert_true(source->op->code != TU__OP_FILL);
         for (uint32_t k = i + 1; k < unit.graph->node_count; k++) {
             const tu__node *b = unit.graph->nodes[k];
@@ -147,20 +148,20 @@ static void a_value_is_cast_once_each_way(void **state) {
     tu_graph_free(g);
 }
 
-static void results_stay_near(void **state) {
+static void results_change_only_by_rounding(void **state) {
     (void)state;
     static const char *const names[] = {"mlp", "tutorial-cnn"};
     for (size_t k = 0; k < 2; k++) {
         tu_graph *g;
         tu_value loss;
         tu__unit unit = network(names[k], &g, &loss, TU__PRECISION_BF16);
-        assert_same_results(g, &loss, &unit, 0.08); /* roundings of 2^-9 in some twenty layers */
+        assert_same_results(g, &loss, &unit, 0.08); /* rounding errors of 2^-9 in about twenty layers */
         tu__unit_end(&unit);
         tu_graph_free(g);
     }
 }
 
-static void as_built_changes_nothing(void **state) {
+static void f32_and_tf32_change_nothing(void **state) {
     (void)state;
     tu_graph *g;
     tu_value loss;
@@ -174,7 +175,7 @@ static void as_built_changes_nothing(void **state) {
     }
 }
 
-static void precisions_have_names(void **state) {
+static void precisions_are_parsed_by_name(void **state) {
     (void)state;
     tu__precision precision;
     assert_int_equal(tu__precision_parse("f16", &precision), TU_OK);
@@ -189,15 +190,15 @@ static void precisions_have_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_half_and_state_is_not),
+        cmocka_unit_test(products_are_half_and_variables_are_f32),
         cmocka_unit_test(updates_are_f32),
         cmocka_unit_test(gradients_are_cast_before_the_update),
-        cmocka_unit_test(losses_between_exact_operations_are_f32),
-        cmocka_unit_test(other_types_are_left_alone),
-        cmocka_unit_test(a_value_is_cast_once_each_way),
-        cmocka_unit_test(results_stay_near),
-        cmocka_unit_test(as_built_changes_nothing),
-        cmocka_unit_test(precisions_have_names),
+        cmocka_unit_test(pointwise_operations_before_exact_ones_are_f32),
+        cmocka_unit_test(other_types_are_not_changed),
+        cmocka_unit_test(a_value_is_cast_at_most_once_per_direction),
+        cmocka_unit_test(results_change_only_by_rounding),
+        cmocka_unit_test(f32_and_tf32_change_nothing),
+        cmocka_unit_test(precisions_are_parsed_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

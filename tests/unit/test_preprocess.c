@@ -1,5 +1,6 @@
-/* Preprocessing: inference is the centre crop or a resize and draws nothing; training draws belong to the sample,
- * however the batch is divided; every option does what it says; the CPU computes the reference's numbers. */
+/* Preprocessing: inference uses the centre crop or a resize and no random numbers; training draws depend on the
+ * sample, not on how the batch is split; every option works as documented; the CPU agrees with the reference
+ * device. */
 #include "test.h"
 
 #include <math.h>
@@ -16,19 +17,19 @@ enum { N = 6, SIDE = 8, C = 3, IMAGE = SIDE * SIDE * C };
 typedef struct setting {
     bool training;
     tu_dtype dtype;
-    int64_t height, width, channels; /* of the images; 0: SIDE, SIDE, C */
-    int64_t first, count;            /* samples; 0: all N */
+    int64_t height, width, channels; /* size of the images; 0: SIDE, SIDE, C */
+    int64_t first, count;            /* range of samples; 0: all N */
     const char *devices;
     const tu_preprocess_options *options;
 } setting;
 
-/* Byte i of the stored images, whatever their size. */
-static unsigned char stored(int64_t i) {
+/* Returns byte i of the stored images. */
+static unsigned char stored_byte(int64_t i) {
     return (unsigned char)(i * 2654435761u >> 13);
 }
 
-/* What comes out, in f32; must be freed. `*shape` is its shape. */
-static float *preprocessed(setting s, tu_shape *shape) {
+/* Returns the preprocessed images in f32, to be freed by the caller, and their shape. */
+static float *run_preprocess(setting s, tu_shape *shape) {
     int64_t height = s.height ? s.height : SIDE, width = s.width ? s.width : SIDE,
             channels = s.channels ? s.channels : C;
     int64_t count = s.count ? s.count : N, size = height * width * channels;
@@ -51,7 +52,7 @@ static float *preprocessed(setting s, tu_shape *shape) {
     float *out = malloc(tu_type_bytes(tu_value_type(x)));
     assert_true(numbers && bytes && out);
     for (int64_t i = 0; i < count * size; i++) {
-        bytes[i] = stored(s.first * size + i);
+        bytes[i] = stored_byte(s.first * size + i);
         numbers[i] = (float)bytes[i] / 255;
     }
     tu_feed feed = {images, s.dtype == TU_U8 ? (void *)bytes : (void *)numbers};
@@ -65,7 +66,7 @@ static float *preprocessed(setting s, tu_shape *shape) {
 }
 
 static float pixel(int64_t image, int64_t row, int64_t column, int64_t channel) {
-    return (float)stored(image * IMAGE + (row * SIDE + column) * C + channel) / 255;
+    return (float)stored_byte(image * IMAGE + (row * SIDE + column) * C + channel) / 255;
 }
 
 static void assert_close(float got, double expected) {
@@ -74,7 +75,7 @@ static void assert_close(float got, double expected) {
 
 static void assert_same(setting a, setting b, double tolerance) {
     tu_shape shape, other;
-    float *x = preprocessed(a, &shape), *y = preprocessed(b, &other);
+    float *x = run_preprocess(a, &shape), *y = run_preprocess(b, &other);
     assert_true(tu_shape_equal(shape, other));
     for (int64_t i = 0; i < tu_shape_elements(shape); i++)
         if (!(fabs((double)(x[i] - y[i])) <= tolerance))
@@ -85,14 +86,14 @@ static void assert_same(setting a, setting b, double tolerance) {
 
 /* ---- Inference ---- */
 
-static void inference_takes_the_centre(void **state) {
+static void inference_crops_the_centre(void **state) {
     (void)state;
     tu_shape shape;
-    float *x =
-        preprocessed((setting){.dtype = TU_U8,
-                               .options = PREPROCESS(.height = 4, .width = 6, .flip = true, .pad = 2,
-                                                     .cutout = 3, .brightness = 0.3, .contrast = {0.2, 1.8})},
-                     &shape);
+    float *x = run_preprocess(
+        (setting){.dtype = TU_U8,
+                  .options = PREPROCESS(.height = 4, .width = 6, .flip = true, .pad = 2, .cutout = 3,
+                                        .brightness = 0.3, .contrast = {0.2, 1.8})},
+        &shape);
     assert_true(tu_shape_equal(shape, TU_SHAPE(N, 4, 6, C)));
     for (int64_t i = 0; i < N; i++)
         for (int64_t row = 0; row < 4; row++)
@@ -102,12 +103,12 @@ static void inference_takes_the_centre(void **state) {
     free(x);
 }
 
-/* Twice the size, bilinear: pixel centres at half, as PyTorch's align_corners=False. */
+/* Twice the size, bilinear, with half-pixel centres like PyTorch's align_corners=False. */
 static void small_images_are_resized(void **state) {
     (void)state;
     tu_shape shape;
     float *x =
-        preprocessed((setting){.dtype = TU_U8, .options = PREPROCESS(.height = 16, .width = 16)}, &shape);
+        run_preprocess((setting){.dtype = TU_U8, .options = PREPROCESS(.height = 16, .width = 16)}, &shape);
     assert_true(tu_shape_equal(shape, TU_SHAPE(N, 16, 16, C)));
     assert_close(x[0], pixel(0, 0, 0, 0));
     double between = 0.75 * 0.75 * pixel(0, 0, 0, 0) + 0.75 * 0.25 * (pixel(0, 0, 1, 0) + pixel(0, 1, 0, 0)) +
@@ -116,43 +117,43 @@ static void small_images_are_resized(void **state) {
     free(x);
 }
 
-static void resizing_is_there_for_large_images_too(void **state) {
+static void large_images_can_be_resized(void **state) {
     (void)state;
     tu_shape shape;
-    float *x = preprocessed(
+    float *x = run_preprocess(
         (setting){.dtype = TU_U8, .options = PREPROCESS(.height = 4, .width = 4, .resize = true)}, &shape);
     double mean = (pixel(0, 0, 0, 0) + pixel(0, 0, 1, 0) + pixel(0, 1, 0, 0) + pixel(0, 1, 1, 0)) / 4;
     assert_close(x[0], mean);
     free(x);
 }
 
-static void without_options_pixels_only_become_numbers(void **state) {
+static void without_options_pixels_are_only_converted(void **state) {
     (void)state;
     tu_shape shape;
     float *x =
-        preprocessed((setting){.dtype = TU_U8, .training = true, .options = PREPROCESS(.pad = 0)}, &shape);
-    for (int64_t i = 0; i < N * IMAGE; i++) assert_close(x[i], (double)stored(i) / 255);
+        run_preprocess((setting){.dtype = TU_U8, .training = true, .options = PREPROCESS(.pad = 0)}, &shape);
+    for (int64_t i = 0; i < N * IMAGE; i++) assert_close(x[i], (double)stored_byte(i) / 255);
     free(x);
 }
 
 /* ---- Numbers ---- */
 
-static void images_are_normalised_by_the_sets_statistics(void **state) {
+static void images_are_normalised_with_the_given_statistics(void **state) {
     (void)state;
     tu_shape shape;
-    float *x = preprocessed(
+    float *x = run_preprocess(
         (setting){.dtype = TU_U8, .options = PREPROCESS(.mean = {0.4, 0.5, 0.1}, .deviation = {0.25, 0, 2})},
         &shape);
     static const double mean[] = {0.4, 0.5, 0.1}, deviation[] = {0.25, 1, 2};
     for (int64_t i = 0; i < N * IMAGE; i++)
-        assert_close(x[i], ((double)stored(i) / 255 - mean[i % C]) / deviation[i % C]);
+        assert_close(x[i], ((double)stored_byte(i) / 255 - mean[i % C]) / deviation[i % C]);
     free(x);
 }
 
-static void images_are_standardised_by_their_own(void **state) {
+static void images_are_standardised_with_their_own_statistics(void **state) {
     (void)state;
     tu_shape shape;
-    float *x = preprocessed((setting){.dtype = TU_F32, .options = PREPROCESS(.standardize = true)}, &shape);
+    float *x = run_preprocess((setting){.dtype = TU_F32, .options = PREPROCESS(.standardize = true)}, &shape);
     for (int64_t i = 0; i < N; i++) {
         double sum = 0, squares = 0;
         for (int64_t k = 0; k < IMAGE; k++) {
@@ -164,17 +165,17 @@ static void images_are_standardised_by_their_own(void **state) {
     free(x);
 }
 
-static void grey_becomes_colour(void **state) {
+static void grey_is_converted_to_colour(void **state) {
     (void)state;
     tu_shape shape;
-    float *x = preprocessed(
+    float *x = run_preprocess(
         (setting){.dtype = TU_U8,
                   .channels = 1,
                   .options = PREPROCESS(.channels = 3, .mean = {0, 0.5, 0}, .deviation = {1, 1, 2})},
         &shape);
     assert_true(tu_shape_equal(shape, TU_SHAPE(N, SIDE, SIDE, 3)));
     for (int64_t i = 0; i < N * SIDE * SIDE; i++) {
-        double grey = (double)stored(i) / 255;
+        double grey = (double)stored_byte(i) / 255;
         assert_close(x[3 * i], grey);
         assert_close(x[3 * i + 1], grey - 0.5);
         assert_close(x[3 * i + 2], grey / 2);
@@ -182,7 +183,7 @@ static void grey_becomes_colour(void **state) {
     free(x);
 }
 
-static void bytes_and_numbers_give_the_same(void **state) {
+static void u8_and_f32_images_give_the_same_result(void **state) {
     (void)state;
     const tu_preprocess_options *all =
         PREPROCESS(.height = 6, .width = 6, .pad = 1, .flip = true, .brightness = 0.2, .contrast = {0.5, 1.5},
@@ -191,24 +192,24 @@ static void bytes_and_numbers_give_the_same(void **state) {
                 (setting){.training = true, .dtype = TU_F32, .options = all}, 1e-5);
 }
 
-/* ---- Draws ---- */
+/* ---- Random operations ---- */
 
-static void draws_belong_to_the_sample(void **state) {
+static void random_draws_depend_on_the_sample(void **state) {
     (void)state;
     const tu_preprocess_options *all =
         PREPROCESS(.height = 6, .width = 5, .pad = 2, .flip = true, .brightness = 0.2, .contrast = {0.5, 1.5},
                    .cutout = 3, .mean = {0.5, 0.5, 0.5});
     tu_shape shape, part;
-    float *whole = preprocessed((setting){.training = true, .dtype = TU_U8, .options = all}, &shape);
+    float *whole = run_preprocess((setting){.training = true, .dtype = TU_U8, .options = all}, &shape);
     int64_t each = 6 * 5 * C;
     static const struct { int64_t first, count; } parts[] = {{0, 1}, {0, 4}, {2, 3}, {4, 2}};
     for (int i = 0; i < 4; i++) {
-        float *some = preprocessed((setting){.training = true,
-                                             .dtype = TU_U8,
-                                             .first = parts[i].first,
-                                             .count = parts[i].count,
-                                             .options = all},
-                                   &part);
+        float *some = run_preprocess((setting){.training = true,
+                                               .dtype = TU_U8,
+                                               .first = parts[i].first,
+                                               .count = parts[i].count,
+                                               .options = all},
+                                     &part);
         assert_memory_equal(some, whole + parts[i].first * each,
                             (size_t)(parts[i].count * each) * sizeof *some);
         free(some);
@@ -216,7 +217,7 @@ static void draws_belong_to_the_sample(void **state) {
     free(whole);
 }
 
-/* Every window of the padded image, flipped or not: each result is one of them. */
+/* True if the result is one of the windows of the padded image, flipped or not. */
 static bool is_window(const float *x, int64_t image, int64_t pad) {
     for (int64_t top = -pad; top <= pad; top++)
         for (int64_t left = -pad; left <= pad; left++)
@@ -236,40 +237,40 @@ static bool is_window(const float *x, int64_t image, int64_t pad) {
 static void training_crops_from_the_padded_image_and_flips(void **state) {
     (void)state;
     tu_shape shape;
-    float *x = preprocessed(
+    float *x = run_preprocess(
         (setting){.training = true, .dtype = TU_U8, .options = PREPROCESS(.pad = 2, .flip = true)}, &shape);
     assert_true(tu_shape_equal(shape, TU_SHAPE(N, SIDE, SIDE, C)));
     for (int64_t i = 0; i < N; i++) assert_true(is_window(x + i * IMAGE, i, 2));
     free(x);
 }
 
-static void brightness_moves_an_image_as_a_whole(void **state) {
+static void brightness_shifts_all_pixels_equally(void **state) {
     (void)state;
     tu_shape shape;
     bool differ = false;
-    float *x = preprocessed(
+    float *x = run_preprocess(
         (setting){.training = true, .dtype = TU_U8, .options = PREPROCESS(.brightness = 0.25)}, &shape);
     for (int64_t i = 0; i < N; i++) {
         float shift = x[i * IMAGE] - pixel(i, 0, 0, 0);
         assert_true(fabsf(shift) <= 0.25f);
         differ = differ || fabsf(shift - (x[0] - pixel(0, 0, 0, 0))) > 0.01f;
         for (int64_t k = 0; k < IMAGE; k++)
-            assert_close(x[i * IMAGE + k], (double)stored(i * IMAGE + k) / 255 + (double)shift);
+            assert_close(x[i * IMAGE + k], (double)stored_byte(i * IMAGE + k) / 255 + (double)shift);
     }
     assert_true(differ);
     free(x);
 }
 
-static void contrast_keeps_each_channels_mean(void **state) {
+static void contrast_preserves_the_mean_of_each_channel(void **state) {
     (void)state;
     tu_shape shape;
-    float *x = preprocessed(
+    float *x = run_preprocess(
         (setting){.training = true, .dtype = TU_U8, .options = PREPROCESS(.contrast = {0.2, 1.8})}, &shape);
     for (int64_t i = 0; i < N; i++)
         for (int64_t c = 0; c < C; c++) {
             double before = 0, after = 0;
             for (int64_t k = c; k < IMAGE; k += C) {
-                before += (double)stored(i * IMAGE + k) / 255;
+                before += (double)stored_byte(i * IMAGE + k) / 255;
                 after += (double)x[i * IMAGE + k];
             }
             assert_true(fabs(before - after) < 1e-3);
@@ -277,11 +278,12 @@ static void contrast_keeps_each_channels_mean(void **state) {
     free(x);
 }
 
-/* A square of side 4 around a place in the image: at least 2 x 2 of it inside, at most 4 x 4; the rest is as it was. */
+/* A square of side 4 with its centre in the image: between 2 x 2 and 4 x 4 pixels of it are inside; the others are
+ * unchanged. */
 static void cutout_zeroes_a_square(void **state) {
     (void)state;
     tu_shape shape;
-    float *x = preprocessed(
+    float *x = run_preprocess(
         (setting){.training = true, .dtype = TU_U8, .options = PREPROCESS(.mean = {5, 5, 5}, .cutout = 4)},
         &shape);
     for (int64_t i = 0; i < N; i++) {
@@ -305,7 +307,7 @@ static void cutout_zeroes_a_square(void **state) {
 
 /* ---- Devices ---- */
 
-static void the_cpu_computes_what_the_reference_does(void **state) {
+static void the_cpu_agrees_with_the_reference_device(void **state) {
     (void)state;
     static const tu_preprocess_options all[] = {
         {.struct_size = sizeof(tu_preprocess_options),
@@ -336,10 +338,10 @@ static void the_cpu_computes_what_the_reference_does(void **state) {
                     1e-5);
 }
 
-/* ---- Refusals ---- */
+/* ---- Errors ---- */
 
-static void assert_refused(tu_dtype dtype, tu_shape shape, const tu_preprocess_options *options,
-                           const char *part) {
+static void assert_fails(tu_dtype dtype, tu_shape shape, const tu_preprocess_options *options,
+                         const char *part) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     assert_false(tu_ok(tu_preprocess_with(tu_input(g, "images", dtype, shape), options)));
@@ -348,41 +350,41 @@ static void assert_refused(tu_dtype dtype, tu_shape shape, const tu_preprocess_o
     tu_graph_free(g);
 }
 
-static void what_cannot_be_is_refused(void **state) {
+static void invalid_options_fail(void **state) {
     (void)state;
     tu_shape colour = TU_SHAPE(2, 8, 8, 3);
-    assert_refused(TU_U8, TU_SHAPE(8, 8), PREPROCESS(.pad = 1),
-                   "preprocess of 'images' u8[8,8]: expected images u8 or f32 [n,h,w,c]");
-    assert_refused(TU_I32, colour, PREPROCESS(.pad = 1), "expected images u8 or f32");
-    assert_refused(TU_U8, colour, PREPROCESS(.pad = -1), "pad -1");
-    assert_refused(TU_U8, colour, PREPROCESS(.height = -4), "height -4");
-    assert_refused(TU_U8, colour, PREPROCESS(.channels = 1),
-                   "1 channels are wanted, expected 3: only grey images become colour");
-    assert_refused(TU_U8, TU_SHAPE(2, 8, 8, 5), PREPROCESS(.pad = 1), "5 channels, expected at most 4");
-    assert_refused(TU_U8, colour, PREPROCESS(.brightness = -1), "brightness is -1");
-    assert_refused(TU_U8, colour, PREPROCESS(.contrast = {2, 1}), "contrast is [2, 1)");
-    assert_refused(TU_U8, colour, PREPROCESS(.deviation = {1, -1}), "channel 1 has mean 0 and deviation -1");
-    assert_refused(TU_U8, colour, PREPROCESS(.mean = {NAN}), "channel 0 has mean ");
-    assert_refused(TU_U8, colour, PREPROCESS(.cutout = (int64_t)1 << 40), "expected at most 2^20");
+    assert_fails(TU_U8, TU_SHAPE(8, 8), PREPROCESS(.pad = 1),
+                 "preprocess of 'images' u8[8,8]: expected images u8 or f32 [n,h,w,c]");
+    assert_fails(TU_I32, colour, PREPROCESS(.pad = 1), "expected images u8 or f32");
+    assert_fails(TU_U8, colour, PREPROCESS(.pad = -1), "pad -1");
+    assert_fails(TU_U8, colour, PREPROCESS(.height = -4), "height -4");
+    assert_fails(TU_U8, colour, PREPROCESS(.channels = 1),
+                 "channels is 1: expected 3, because only grey images can be converted to colour");
+    assert_fails(TU_U8, TU_SHAPE(2, 8, 8, 5), PREPROCESS(.pad = 1), "channels is 5: expected at most 4");
+    assert_fails(TU_U8, colour, PREPROCESS(.brightness = -1), "brightness is -1");
+    assert_fails(TU_U8, colour, PREPROCESS(.contrast = {2, 1}), "contrast is [2, 1)");
+    assert_fails(TU_U8, colour, PREPROCESS(.deviation = {1, -1}), "channel 1 has mean 0 and deviation -1");
+    assert_fails(TU_U8, colour, PREPROCESS(.mean = {NAN}), "channel 0 has mean ");
+    assert_fails(TU_U8, colour, PREPROCESS(.cutout = (int64_t)1 << 40), "expected at most 2^20");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(inference_takes_the_centre),
+        cmocka_unit_test(inference_crops_the_centre),
         cmocka_unit_test(small_images_are_resized),
-        cmocka_unit_test(resizing_is_there_for_large_images_too),
-        cmocka_unit_test(without_options_pixels_only_become_numbers),
-        cmocka_unit_test(images_are_normalised_by_the_sets_statistics),
-        cmocka_unit_test(images_are_standardised_by_their_own),
-        cmocka_unit_test(grey_becomes_colour),
-        cmocka_unit_test(bytes_and_numbers_give_the_same),
-        cmocka_unit_test(draws_belong_to_the_sample),
+        cmocka_unit_test(large_images_can_be_resized),
+        cmocka_unit_test(without_options_pixels_are_only_converted),
+        cmocka_unit_test(images_are_normalised_with_the_given_statistics),
+        cmocka_unit_test(images_are_standardised_with_their_own_statistics),
+        cmocka_unit_test(grey_is_converted_to_colour),
+        cmocka_unit_test(u8_and_f32_images_give_the_same_result),
+        cmocka_unit_test(random_draws_depend_on_the_sample),
         cmocka_unit_test(training_crops_from_the_padded_image_and_flips),
-        cmocka_unit_test(brightness_moves_an_image_as_a_whole),
-        cmocka_unit_test(contrast_keeps_each_channels_mean),
+        cmocka_unit_test(brightness_shifts_all_pixels_equally),
+        cmocka_unit_test(contrast_preserves_the_mean_of_each_channel),
         cmocka_unit_test(cutout_zeroes_a_square),
-        cmocka_unit_test(the_cpu_computes_what_the_reference_does),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(the_cpu_agrees_with_the_reference_device),
+        cmocka_unit_test(invalid_options_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Graphs in print: text, picture, JSON and the summary, compared letter by letter on small graphs. */
+/* Printed graphs (text, DOT, JSON) and the summary, compared with expected output for small graphs. */
 #include "test.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "graph/graph.h"
 #include "graph/summary.h"
 
-static char *printed; /* the latest text; freed by the next */
+static char *printed; /* the latest output; freed by the next capture() */
 
 static const char *capture(const tu_graph *graph, int format) {
     size_t size;
@@ -25,7 +25,7 @@ static const char *capture(const tu_graph *graph, int format) {
 }
 
 static void assert_has(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("this does not have \"%s\":\n%s", part, text);
+    if (!strstr(text, part)) fail_msg("the output does not contain \"%s\":\n%s", part, text);
 }
 
 static tu_graph *new_graph(void) {
@@ -49,7 +49,7 @@ static tu_graph *small_graph(void) {
 
 /* ---- Text ---- */
 
-static void text_is_one_node_a_line(void **state) {
+static void text_has_one_node_per_line(void **state) {
     (void)state;
     tu_graph *g = small_graph();
     assert_string_equal(
@@ -99,7 +99,7 @@ static void constants_show_their_first_numbers(void **state) {
     tu_graph_free(g);
 }
 
-static void a_mistake_is_printed_after_what_was_built(void **state) {
+static void an_error_is_printed_after_the_nodes(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2)), y = tu_input(g, "y", TU_F32, TU_SHAPE(3));
@@ -111,7 +111,7 @@ static void a_mistake_is_printed_after_what_was_built(void **state) {
     tu_graph_free(g);
 }
 
-/* ---- Pictures ---- */
+/* ---- DOT ---- */
 
 /* Braces outside of quotes are balanced, quotes are closed. */
 static void assert_well_formed(const char *dot) {
@@ -131,7 +131,7 @@ static void assert_well_formed(const char *dot) {
     assert_false(quoted);
 }
 
-static void pictures_have_scopes_shapes_and_types(void **state) {
+static void dot_has_scopes_shapes_and_types(void **state) {
     (void)state;
     tu_graph *g = small_graph();
     const char *dot = capture(g, TU_GRAPH_DOT);
@@ -147,7 +147,7 @@ static void pictures_have_scopes_shapes_and_types(void **state) {
     tu_graph_free(g);
 }
 
-static void pictures_nest_scopes_and_close_them(void **state) {
+static void dot_opens_and_closes_nested_scopes(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "a-x", TU_F32, TU_SCALAR); /* sorts between "a" and "a/" */
@@ -166,7 +166,7 @@ static void pictures_nest_scopes_and_close_them(void **state) {
     tu_graph_free(g);
 }
 
-static void pictures_bear_any_name(void **state) {
+static void dot_escapes_names(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "quote\"back\\slash{}", TU_F32, TU_SCALAR);
@@ -183,7 +183,7 @@ static void pictures_bear_any_name(void **state) {
 
 /* ---- JSON ---- */
 
-static void json_holds_everything(void **state) {
+static void json_contains_all_fields(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2));
@@ -214,7 +214,7 @@ static void an_empty_graph_prints(void **state) {
     tu_graph_free(g);
 }
 
-static void a_full_disk_is_told(void **state) {
+static void a_full_disk_is_reported(void **state) {
     (void)state;
     tu_graph *g = small_graph();
     FILE *full = fopen("/dev/full", "w");
@@ -265,12 +265,12 @@ static void totals_are_counted(void **state) {
     assert_int_equal(t.variables, 2);
     assert_int_equal(t.parameters, 50);
     assert_int_equal(t.variable_bytes, 50 * 4 + 8);
-    assert_int_equal(t.activation_bytes, (40 + 20 + 50) * 4); /* x, y, -w; a view costs nothing */
+    assert_int_equal(t.activation_bytes, (40 + 20 + 50) * 4); /* x, y, -w; views need no memory */
     assert_int_equal(t.flops, 2 * 4 * 10 * 5 + 50);
     tu_graph_free(g);
 }
 
-static void totals_stop_at_the_largest_number(void **state) {
+static void totals_saturate(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(1 << 20, 1 << 20, 1 << 7));
@@ -290,19 +290,19 @@ static int free_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_one_node_a_line),
+        cmocka_unit_test(text_has_one_node_per_line),
         cmocka_unit_test(attributes_of_every_kind_are_readable),
         cmocka_unit_test(constants_show_their_first_numbers),
-        cmocka_unit_test(a_mistake_is_printed_after_what_was_built),
-        cmocka_unit_test(pictures_have_scopes_shapes_and_types),
-        cmocka_unit_test(pictures_nest_scopes_and_close_them),
-        cmocka_unit_test(pictures_bear_any_name),
-        cmocka_unit_test(json_holds_everything),
+        cmocka_unit_test(an_error_is_printed_after_the_nodes),
+        cmocka_unit_test(dot_has_scopes_shapes_and_types),
+        cmocka_unit_test(dot_opens_and_closes_nested_scopes),
+        cmocka_unit_test(dot_escapes_names),
+        cmocka_unit_test(json_contains_all_fields),
         cmocka_unit_test(an_empty_graph_prints),
-        cmocka_unit_test(a_full_disk_is_told),
+        cmocka_unit_test(a_full_disk_is_reported),
         cmocka_unit_test(the_summary_is_a_table_of_layers),
         cmocka_unit_test(totals_are_counted),
-        cmocka_unit_test(totals_stop_at_the_largest_number),
+        cmocka_unit_test(totals_saturate),
     };
     return cmocka_run_group_tests(tests, NULL, free_text);
 }

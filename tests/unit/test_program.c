@@ -1,5 +1,5 @@
-/* Statements about compiled programs on the CPU: memory is what was planned, nothing is allocated from the second
- * step on, the same bits come out of every run, many programs share a state, limits are refused with a remedy. */
+/* Tests of compiled programs on the CPU: memory use equals the plan, steps after the first allocate nothing, runs are
+ * reproducible, several programs share a state, and exceeding a memory limit is an error with advice. */
 #include "test.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ static void end(trainer *t) {
 
 static const char *const models[] = {"mlp", "tutorial-cnn", "resnet20"};
 
-static void the_cpu_learns_what_the_reference_learns(void **unused) {
+static void the_cpu_trains_like_the_reference(void **unused) {
     (void)unused;
     for (int m = 0; m < 3; m++) {
         trainer cpu, ref;
@@ -70,7 +70,7 @@ static void the_cpu_learns_what_the_reference_learns(void **unused) {
     }
 }
 
-static void nothing_is_allocated_from_the_second_step_on(void **unused) {
+static void later_steps_allocate_nothing(void **unused) {
     (void)unused;
     for (int m = 0; m < 3; m++) {
         trainer t;
@@ -85,24 +85,24 @@ static void nothing_is_allocated_from_the_second_step_on(void **unused) {
     }
 }
 
-static void memory_taken_is_memory_planned(void **unused) {
+static void allocated_memory_equals_planned_memory(void **unused) {
     (void)unused;
     for (int m = 0; m < 3; m++) {
         trainer t;
-        tu_memory_report planned = TU_SIZED(tu_memory_report), taken = TU_SIZED(tu_memory_report);
+        tu_memory_report planned = TU_SIZED(tu_memory_report), allocated = TU_SIZED(tu_memory_report);
         begin(&t, models[m], "cpu", 2);
         assert_int_equal(tu_program_memory(t.step, 0, &planned), TU_OK);
         assert_int_equal(planned.taken_bytes, 0);
         run(&t);
-        assert_int_equal(tu_program_memory(t.step, 0, &taken), TU_OK);
-        assert_int_equal(taken.taken_bytes, planned.scratch_bytes + planned.constant_bytes);
-        assert_int_equal(taken.scratch_bytes, planned.scratch_bytes);
-        assert_int_equal(tu_program_memory(t.step, 1, &taken), TU_NOT_FOUND);
+        assert_int_equal(tu_program_memory(t.step, 0, &allocated), TU_OK);
+        assert_int_equal(allocated.taken_bytes, planned.scratch_bytes + planned.constant_bytes);
+        assert_int_equal(allocated.scratch_bytes, planned.scratch_bytes);
+        assert_int_equal(tu_program_memory(t.step, 1, &allocated), TU_NOT_FOUND);
         end(&t);
     }
 }
 
-/* The weights of one layer after three steps. */
+/* Returns the weights of one layer after three steps. */
 static void weights_after(const char *model, const char *name, size_t bytes, int threads, void *out) {
     trainer t;
     begin(&t, model, "cpu", threads);
@@ -111,13 +111,13 @@ static void weights_after(const char *model, const char *name, size_t bytes, int
     end(&t);
 }
 
-/* Often enough to see a race now and then; TUTTI_REPEATS for a long look. */
+/* Returns the number of repetitions; set TUTTI_REPEATS to a larger number to look for races. */
 static int repeats(void) {
     const char *text = getenv("TUTTI_REPEATS");
     return text ? (int)strtol(text, NULL, 10) : 3;
 }
 
-static void every_run_gives_the_same_bits(void **unused) {
+static void runs_are_bit_identical(void **unused) {
     (void)unused;
     static float first[64 * 75], again[64 * 75];
     for (int threads = 1; threads <= 2; threads++) {
@@ -129,21 +129,21 @@ static void every_run_gives_the_same_bits(void **unused) {
     }
 }
 
-/* Training, gradients alone, evaluation of a smaller batch: all over one state, sharing scratch. */
-static void many_programs_share_a_state(void **unused) {
+/* Training, a forward pass and evaluation of a smaller batch use one state and share scratch memory. */
+static void several_programs_share_a_state(void **unused) {
     (void)unused;
     trainer t;
     begin(&t, "mlp", "cpu", 1);
     tu_graph *small;
     tu_model_graph eval = TU_SIZED(tu_model_graph);
-    tu_program *evaluate, *look;
+    tu_program *evaluate, *forward;
     assert_int_equal(tu_graph_new(&small), TU_OK);
     tu_set_training(small, false);
     assert_int_equal(tu_model_build(small, "mlp", &eval, .batch = 2), TU_OK);
     assert_int_equal(
         tu_compile(small, &evaluate, .devices = "cpu", .threads = 1, .fetch = &eval.loss, .fetch_count = 1),
         TU_OK);
-    assert_int_equal(tu_compile(t.graph, &look, .devices = "ref", .fetch = &t.model.loss, .fetch_count = 1,
+    assert_int_equal(tu_compile(t.graph, &forward, .devices = "ref", .fetch = &t.model.loss, .fetch_count = 1,
                                 .no_updates = true),
                      TU_OK);
     float before, small_before, small_after, reference;
@@ -152,16 +152,16 @@ static void many_programs_share_a_state(void **unused) {
     assert_int_equal(tu_run(evaluate, t.state, 2, small_feeds, (void *[]){&small_before}), TU_OK);
     before = run(&t);
     assert_int_equal(tu_run(evaluate, t.state, 2, small_feeds, (void *[]){&small_after}), TU_OK);
-    assert_int_equal(tu_run(look, t.state, 2, feeds, (void *[]){&reference}), TU_OK);
+    assert_int_equal(tu_run(forward, t.state, 2, feeds, (void *[]){&reference}), TU_OK);
     assert_true(small_after < small_before && reference < before);
     assert_true(fabsf(run(&t) - reference) < 1e-4f);
     tu_program_free(evaluate);
-    tu_program_free(look);
+    tu_program_free(forward);
     tu_graph_free(small);
     end(&t);
 }
 
-static void what_does_not_fit_is_refused_before_step_0(void **unused) {
+static void a_program_that_does_not_fit_is_rejected(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_model_graph model = TU_SIZED(tu_model_graph);
@@ -172,7 +172,7 @@ static void what_does_not_fit_is_refused_before_step_0(void **unused) {
     assert_int_equal(tu_compile(g, &p, .devices = "cpu", .fetch = &model.loss, .fetch_count = 1,
                                 .updates = true, .memory_limit = 1 << 20),
                      TU_NO_MEMORY);
-    static const char *const words[] = {"cpu:0", "limit is 1 MiB",  "Heaviest",
+    static const char *const words[] = {"cpu:0", "limit is 1 MiB",  "Largest",
                                         "conv",  "a smaller batch", "tu_recompute"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(tu_message(), words[i])) fail_msg("'%s' is not in: %s", words[i], tu_message());
@@ -185,12 +185,12 @@ static void what_does_not_fit_is_refused_before_step_0(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cpu_learns_what_the_reference_learns),
-        cmocka_unit_test(nothing_is_allocated_from_the_second_step_on),
-        cmocka_unit_test(memory_taken_is_memory_planned),
-        cmocka_unit_test(every_run_gives_the_same_bits),
-        cmocka_unit_test(many_programs_share_a_state),
-        cmocka_unit_test(what_does_not_fit_is_refused_before_step_0),
+        cmocka_unit_test(the_cpu_trains_like_the_reference),
+        cmocka_unit_test(later_steps_allocate_nothing),
+        cmocka_unit_test(allocated_memory_equals_planned_memory),
+        cmocka_unit_test(runs_are_bit_identical),
+        cmocka_unit_test(several_programs_share_a_state),
+        cmocka_unit_test(a_program_that_does_not_fit_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

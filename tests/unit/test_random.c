@@ -1,4 +1,4 @@
-/* Statements about random numbers: they belong to the sample, not to the batch, the order or the device. */
+/* Random numbers depend on the sample, not on the batch, the order or the device. */
 #include "test.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 
 enum { SAMPLES = 8, WIDTH = 37 };
 
-/* An augmentation and a dropout over `count` samples starting at ordinal `first`; rows of the result. */
-static void draw_part(int64_t first, int64_t count, double *rows) {
+/* Applies an augmentation and dropout to `count` samples from index `first` on. */
+static void draw_samples(int64_t first, int64_t count, double *rows) {
     tu_graph *g;
     tu_program *program;
     tu_state *state;
@@ -31,21 +31,21 @@ static void draw_part(int64_t first, int64_t count, double *rows) {
     tu_graph_free(g);
 }
 
-static void a_batch_in_parts_draws_the_same_numbers(void **unused) {
+static void a_split_batch_draws_the_same_numbers(void **unused) {
     (void)unused;
     double whole[SAMPLES * WIDTH], parts[SAMPLES * WIDTH];
-    draw_part(100, SAMPLES, whole);
+    draw_samples(100, SAMPLES, whole);
     for (int64_t pieces = 2; pieces <= SAMPLES; pieces *= 2) {
         int64_t each = SAMPLES / pieces;
-        for (int64_t k = 0; k < pieces; k++) draw_part(100 + k * each, each, parts + k * each * WIDTH);
+        for (int64_t k = 0; k < pieces; k++) draw_samples(100 + k * each, each, parts + k * each * WIDTH);
         assert_memory_equal(whole, parts, sizeof whole);
     }
-    draw_part(101, SAMPLES, parts);
+    draw_samples(101, SAMPLES, parts);
     assert_memory_equal(whole + WIDTH, parts, sizeof whole - WIDTH * sizeof(double));
     assert_memory_not_equal(whole, parts, WIDTH * sizeof(double));
 }
 
-static void the_state_counts_samples_on_by_itself(void **unused) {
+static void the_state_advances_the_sample_index(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
@@ -109,7 +109,7 @@ static void distributions_have_their_moments(void **unused) {
     }
 }
 
-static void seed_and_scoped_name_make_the_key(void **unused) {
+static void the_key_depends_on_seed_and_scoped_name(void **unused) {
     (void)unused;
     double a[16], b[16];
     draw_many(1, "a", 11, 16, a);
@@ -121,8 +121,8 @@ static void seed_and_scoped_name_make_the_key(void **unused) {
     assert_memory_not_equal(a, b, sizeof a);
 }
 
-/* What was drawn once is drawn for ever: were the definition to drift, no run could be resumed. */
-static void the_definition_of_a_draw_is_fixed(void **unused) {
+/* The numbers must never change between versions; otherwise runs could not be resumed. */
+static void known_seeds_give_known_numbers(void **unused) {
     (void)unused;
     double u[8], n[4];
     draw_many(0, "fixed", 1, 8, u);
@@ -136,7 +136,7 @@ static void the_definition_of_a_draw_is_fixed(void **unused) {
     for (int i = 0; i < 4; i++) assert_true(fabs(n[i] - normal[i]) < 1e-14);
 }
 
-static void wrong_requests_are_refused(void **unused) {
+static void invalid_arguments_are_rejected(void **unused) {
     (void)unused;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -164,12 +164,12 @@ static void wrong_requests_are_refused(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_in_parts_draws_the_same_numbers),
-        cmocka_unit_test(the_state_counts_samples_on_by_itself),
+        cmocka_unit_test(a_split_batch_draws_the_same_numbers),
+        cmocka_unit_test(the_state_advances_the_sample_index),
         cmocka_unit_test(distributions_have_their_moments),
-        cmocka_unit_test(seed_and_scoped_name_make_the_key),
-        cmocka_unit_test(the_definition_of_a_draw_is_fixed),
-        cmocka_unit_test(wrong_requests_are_refused),
+        cmocka_unit_test(the_key_depends_on_seed_and_scoped_name),
+        cmocka_unit_test(known_seeds_give_known_numbers),
+        cmocka_unit_test(invalid_arguments_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

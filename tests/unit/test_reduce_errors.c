@@ -1,12 +1,14 @@
-/* Mistakes in reductions are refused by name, type and expectation. */
+/* Invalid arguments of reductions fail with a message that contains the operation, the input types and the expected
+ * value. */
 #include "unit/refused_call.h"
 
 #include "graph/graph.h"
 
+/* `g` is declared by REFUSED. */
 #define MATRIX TENSOR(TU_F32, 2, 3)
 #define SCALAR tu_input(g, "x", TU_F32, TU_SCALAR)
 
-/* tu_sum and its kin, by the name that messages give them. */
+/* The reductions, with their names in messages. */
 static const struct reduction {
     const char *name;
     tu_value (*build)(tu_value x, const tu_reduce_options *options);
@@ -20,83 +22,85 @@ static const struct reduction {
 
 static const struct reduction *const reductions_end = reductions + sizeof reductions / sizeof *reductions;
 
-/* The beginning of each one's message about the input "x" of type `type`, when its builder refuses. */
+/* Returns the beginning of the message if the builder rejects its input "x" of type `type`. */
 static const char *builder_prefix(const struct reduction *r, const char *type) {
     static char prefix[64];
     snprintf(prefix, sizeof prefix, "%s of 'x' %s: ", r->name, type);
     return prefix;
 }
 
-static void axes_must_exist(void **state) {
+static void out_of_range_axes_are_rejected(void **state) {
     (void)state;
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
         const char *prefix = builder_prefix(r, "f32[2,3]");
         REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(2))), prefix,
-                "axis 2 does not exist", "expected one in [-2, 2)");
+                "axis 2 is out of range", "expected -2 to 1");
         REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(0, -3))), prefix,
-                "axis -3 does not exist", "expected one in [-2, 2)");
+                "axis -3 is out of range", "expected -2 to 1");
         REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(INT32_MIN), .keep = true)),
-                prefix, "axis -2147483648 does not exist");
+                prefix, "axis -2147483648 is out of range");
         REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(INT32_MAX))), prefix,
-                "axis 2147483647 does not exist");
+                "axis 2147483647 is out of range");
         REFUSED(r->build(SCALAR, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(0))),
-                builder_prefix(r, "f32[]"), "axis 0 does not exist", "expected one in [0, 0)");
+                builder_prefix(r, "f32[]"), "axis 0 is out of range", "a scalar has no axes");
     }
 }
 
-static void an_axis_is_listed_once(void **state) {
+static void axes_listed_twice_are_rejected(void **state) {
     (void)state;
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
         const char *prefix = builder_prefix(r, "f32[2,3]");
         REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(1, 0, 1))), prefix,
-                "axis 1 is listed twice", "expected each once");
+                "axis 1 is listed twice");
         REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(1, -1))), prefix,
                 "axis -1 is listed twice");
     }
 }
 
-static void a_list_of_axes_ends(void **state) {
+static void too_many_axes_are_rejected(void **state) {
     (void)state;
     for (const struct reduction *r = reductions; r < reductions_end; r++)
         REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = {.count = TU_MAX_RANK + 1})),
                 builder_prefix(r, "f32[2,3]"), "9 axes are listed", "expected at most 8");
 }
 
-static void elements_of_the_wrong_type_are_refused(void **state) {
+static void elements_of_the_wrong_type_are_rejected(void **state) {
     (void)state;
-    static const tu_dtype whole[] = {TU_I32, TU_I64, TU_U8};
+    static const tu_dtype integers[] = {TU_I32, TU_I64, TU_U8};
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
         REFUSED(r->build(TENSOR(TU_BOOL, 2, 3), NULL), r->name, "bool[2,3]", "expected", "tu_cast");
-        for (size_t i = 0; i < sizeof whole / sizeof *whole && r->floats_only; i++)
-            REFUSED(r->build(TENSOR(whole[i], 2, 3), NULL), r->name, tu_dtype_name(whole[i]),
+        for (size_t i = 0; i < sizeof integers / sizeof *integers && r->floats_only; i++)
+            REFUSED(r->build(TENSOR(integers[i], 2, 3), NULL), r->name, tu_dtype_name(integers[i]),
                     "expected floats (f32, f64, bf16, f16)", "tu_cast");
     }
-    REFUSED(tu_sum(TENSOR(TU_BOOL, 4)), "sum 'sum' of bool[4]",
+    REFUSED(tu_sum(TENSOR(TU_BOOL, 4)), "sum node 'sum' (input bool[4]",
             "the elements are bool, expected numbers: convert with tu_cast");
-    REFUSED(tu_mean(TENSOR(TU_I32, 4)), "mean 'mean' of i32[4]", "the elements are i32, expected floats");
+    REFUSED(tu_mean(TENSOR(TU_I32, 4)), "mean node 'mean' (input i32[4]",
+            "the elements are i32, expected floats");
     REFUSED(tu_variance(TENSOR(TU_U8, 4)), "variance of 'x' u8[4]: expected floats");
 }
 
-/* Attributes that no builder gives but a file may hold. */
-static void a_mask_of_axes_fits_the_rank(void **state) {
+/* Attribute values that builders never set but a graph file may contain. */
+static void invalid_axes_attributes_are_rejected(void **state) {
     (void)state;
     static const tu__opcode codes[] = {TU__OP_SUM,        TU__OP_MEAN, TU__OP_REDUCE_MAX,
                                        TU__OP_REDUCE_MIN, TU__OP_PROD, TU__OP_LOGSUMEXP};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         const char *name = tu__op_get(codes[i])->name;
 #define RAW(x, axes, keep) tu__apply_list(codes[i], &(struct tu__sum_attrs){axes, keep}, 1, (tu_value[]){x})
-        REFUSED(RAW(MATRIX, 4, 0), name, "of f32[2,3]", "bit mask 0x4", "no bit beyond those of rank 2");
+        REFUSED(RAW(MATRIX, 4, 0), name, "(input f32[2,3])", "bit mask 0x4",
+                "expected only bits below the rank 2");
         REFUSED(RAW(MATRIX, INT64_MIN, 0), name, "bit mask 0x8000000000000000", "rank 2");
         REFUSED(RAW(MATRIX, -1, 0), name, "bit mask 0xffffffffffffffff", "rank 2");
-        REFUSED(RAW(SCALAR, 1, 0), name, "of f32[]", "bit mask 0x1", "rank 0");
-        REFUSED(RAW(MATRIX, 0, 0), name, "no axis is reduced, expected at least one of 2");
+        REFUSED(RAW(SCALAR, 1, 0), name, "(input f32[])", "bit mask 0x1", "rank 0");
+        REFUSED(RAW(MATRIX, 0, 0), name, "the set of axes is empty, expected at least one of the 2 axes");
         REFUSED(RAW(MATRIX, 1, 2), name, "keep is 2, expected 0 or 1");
         REFUSED(RAW(MATRIX, 1, INT64_MIN), name, "keep is -9223372036854775808");
 #undef RAW
     }
 }
 
-static void an_invalid_operand_stays_silent(void **state) {
+static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
         tu_graph *g;
@@ -112,12 +116,12 @@ static void an_invalid_operand_stays_silent(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(axes_must_exist),
-        cmocka_unit_test(an_axis_is_listed_once),
-        cmocka_unit_test(a_list_of_axes_ends),
-        cmocka_unit_test(elements_of_the_wrong_type_are_refused),
-        cmocka_unit_test(a_mask_of_axes_fits_the_rank),
-        cmocka_unit_test(an_invalid_operand_stays_silent),
+        cmocka_unit_test(out_of_range_axes_are_rejected),
+        cmocka_unit_test(axes_listed_twice_are_rejected),
+        cmocka_unit_test(too_many_axes_are_rejected),
+        cmocka_unit_test(elements_of_the_wrong_type_are_rejected),
+        cmocka_unit_test(invalid_axes_attributes_are_rejected),
+        cmocka_unit_test(operations_on_invalid_values_keep_the_first_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

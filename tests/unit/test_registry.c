@@ -1,4 +1,4 @@
-/* Statements about which devices a list names, and about the thread that a program runs on. */
+/* Device lists, options for opening devices, and the calling thread's settings. */
 #include "test.h"
 
 #include <stdio.h>
@@ -13,29 +13,29 @@
 
 /* ---- "all" ---- */
 
-/* Three GPUs that are none: the reference under another name. The second cannot be used. */
-static bool gpus_are_there = true, gpus_are_usable = true;
+/* Three fake GPUs: the device ref with another name. The second cannot be used. */
+static bool gpus_exist = true, gpus_are_usable = true;
 
 static tu_status describe_gpu(int index, tu_device_info *info) {
     static const char *const names[] = {"gpu:0", "gpu:1", "gpu:2"};
-    if (!gpus_are_there || index > 2) return tu_fail(TU_NOT_FOUND, "there is no GPU %d", index);
+    if (!gpus_exist || index > 2) return tu_fail(TU_NOT_FOUND, "there is no GPU %d", index);
     bool usable = gpus_are_usable && index != 1;
     *info = (tu_device_info){
-        .name = names[index], .kind = "gpu", .unusable = usable ? NULL : "it is held by somebody else"};
+        .name = names[index], .kind = "gpu", .unusable = usable ? NULL : "it is used by another process"};
     return TU_OK;
 }
 
 static tu_device_api gpu_api;
 
-static void plug_in_gpus(void) {
+static void register_fake_gpus(void) {
     if (!gpu_api.kind) gpu_api = tu__ref_api;
     gpu_api.kind = "gpu";
     gpu_api.describe = describe_gpu;
     assert_int_equal(tu__device_kind_add(&gpu_api), TU_OK);
 }
 
-/* The names of the devices that a list opens, with commas between. */
-static const char *opened(const char *list) {
+/* Opens a list and returns the names of its devices, separated by commas; or the error message. */
+static const char *open_and_list_names(const char *list) {
     static char names[256];
     tu__device *devices[TU__MAX_DEVICES];
     size_t count;
@@ -48,55 +48,55 @@ static const char *opened(const char *list) {
     return names;
 }
 
-static void all_means_the_processor_where_there_is_no_gpu(void **unused) {
+static void all_means_the_cpu_if_there_is_no_gpu(void **unused) {
     (void)unused;
-    assert_string_equal(opened("all"), "cpu:0");
-    assert_string_equal(opened(NULL), "cpu:0");
-    assert_string_equal(opened("ref,all"), "ref:0,cpu:0");
-    assert_non_null(strstr(opened("cpu,all"), "device 'cpu:0' is in the list twice"));
-    assert_non_null(strstr(opened("all:0"), "there is no device 'all:0'"));
+    assert_string_equal(open_and_list_names("all"), "cpu:0");
+    assert_string_equal(open_and_list_names(NULL), "cpu:0");
+    assert_string_equal(open_and_list_names("ref,all"), "ref:0,cpu:0");
+    assert_non_null(strstr(open_and_list_names("cpu,all"), "device 'cpu:0' is in the list twice"));
+    assert_non_null(strstr(open_and_list_names("all:0"), "there is no device 'all:0'"));
 }
 
 static void all_means_the_gpus_that_can_be_used(void **unused) {
     (void)unused;
-    plug_in_gpus();
-    assert_string_equal(opened("all"), "gpu:0,gpu:2");
-    assert_string_equal(opened(NULL), "gpu:0,gpu:2");
-    assert_string_equal(opened("all,cpu"), "gpu:0,gpu:2,cpu:0");
+    register_fake_gpus();
+    assert_string_equal(open_and_list_names("all"), "gpu:0,gpu:2");
+    assert_string_equal(open_and_list_names(NULL), "gpu:0,gpu:2");
+    assert_string_equal(open_and_list_names("all,cpu"), "gpu:0,gpu:2,cpu:0");
     gpus_are_usable = false;
-    assert_string_equal(opened("all"), "cpu:0");
-    gpus_are_there = gpus_are_usable = false;
-    assert_string_equal(opened("all"), "cpu:0");
-    gpus_are_there = gpus_are_usable = true;
+    assert_string_equal(open_and_list_names("all"), "cpu:0");
+    gpus_exist = gpus_are_usable = false;
+    assert_string_equal(open_and_list_names("all"), "cpu:0");
+    gpus_exist = gpus_are_usable = true;
 }
 
-static void what_cannot_be_used_is_not_offered(void **unused) {
+static void unusable_devices_are_listed_separately(void **unused) {
     (void)unused;
-    plug_in_gpus();
-    const char *message = opened("tpu");
+    register_fake_gpus();
+    const char *message = open_and_list_names("tpu");
     assert_non_null(strstr(message, "there is no device 'tpu': the devices are cpu:0, ref:0"));
     assert_non_null(strstr(message, ", gpu:0, gpu:2 ("));
-    assert_non_null(strstr(message, "; gpu:1 cannot be used: 'tutti devices' says why"));
-    gpus_are_there = false;
-    assert_null(strstr(opened("tpu"), "cannot be used"));
-    gpus_are_there = true;
+    assert_non_null(strstr(message, "; gpu:1 cannot be used: 'tutti devices' shows the reason"));
+    gpus_exist = false;
+    assert_null(strstr(open_and_list_names("tpu"), "cannot be used"));
+    gpus_exist = true;
 }
 
-/* What nobody placed goes to the first of them. */
-static void a_program_that_names_no_device_runs_on_the_first_of_all(void **unused) {
+/* Nodes without a placement go to the first of these devices. */
+static void programs_without_a_device_list_use_the_first_of_all(void **unused) {
     (void)unused;
-    plug_in_gpus();
+    register_fake_gpus();
     tu_graph *g, *placed;
     tu_program *program;
     tu_kernel_report kernel = TU_SIZED(tu_kernel_report);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value y = tu_output(tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3))), "y");
-    gpus_are_there = false;
+    gpus_exist = false;
     assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_program_kernel(program, 0, &kernel), TU_OK);
     assert_string_equal(kernel.device, "cpu:0");
     tu_program_free(program);
-    gpus_are_there = true;
+    gpus_exist = true;
     assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_program_kernel(program, 0, &kernel), TU_OK);
     assert_string_equal(kernel.device, "gpu:0");
@@ -111,42 +111,43 @@ static void a_program_that_names_no_device_runs_on_the_first_of_all(void **unuse
 /* ---- Options ---- */
 
 static tu_open_options opened_with[8];
-static int openings;
+static int open_count;
 
-static tu_status open_noting(const tu_open_options *options, tu_device_instance **device) {
-    opened_with[openings++] = *options;
+static tu_status open_and_record(const tu_open_options *options, tu_device_instance **device) {
+    opened_with[open_count++] = *options;
     return tu__ref_api.open(options, device);
 }
 
-static bool part_had_tf32;
+static bool partition_had_tf32;
 
-static tu_status select_noting(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
-    part_had_tf32 = part->tf32;
-    return tu__ref_api.select(device, part, plan);
+static tu_status select_and_record(tu_device_instance *device, const tu_partition *partition,
+                                   tu_plan **plan) {
+    partition_had_tf32 = partition->tf32;
+    return tu__ref_api.select(device, partition, plan);
 }
 
-static void plug_in_noting(void) {
-    static tu_device_api noting;
-    noting = tu__ref_api;
-    noting.kind = "noting";
-    noting.open = open_noting;
-    noting.select = select_noting;
-    assert_int_equal(tu__device_kind_add(&noting), TU_OK);
-    openings = 0;
+static void register_recording_device(void) {
+    static tu_device_api recorder;
+    recorder = tu__ref_api;
+    recorder.kind = "recorder";
+    recorder.open = open_and_record;
+    recorder.select = select_and_record;
+    assert_int_equal(tu__device_kind_add(&recorder), TU_OK);
+    open_count = 0;
 }
 
-/* Programs that want the same of a device share it; those that want it tuned, or in any order, have another. */
-static void a_device_is_opened_once_for_each_way_it_is_wanted(void **unused) {
+/* Programs with the same options share a device; programs with tuning, or with any order, get another one. */
+static void a_device_is_opened_once_per_set_of_options(void **unused) {
     (void)unused;
-    static const tu_compile_options rows[] = {{.devices = "noting"},
-                                              {.devices = "noting", .tune_kernels = true},
-                                              {.devices = "noting", .any_order = true},
-                                              {.devices = "noting", .tune_kernels = true},
-                                              {.devices = "noting"}};
+    static const tu_compile_options rows[] = {{.devices = "recorder"},
+                                              {.devices = "recorder", .tune_kernels = true},
+                                              {.devices = "recorder", .any_order = true},
+                                              {.devices = "recorder", .tune_kernels = true},
+                                              {.devices = "recorder"}};
     enum { ROWS = sizeof rows / sizeof *rows };
     tu_program *programs[ROWS];
     tu_graph *g;
-    plug_in_noting();
+    register_recording_device();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value y = tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3)));
     for (int i = 0; i < ROWS; i++) {
@@ -156,7 +157,7 @@ static void a_device_is_opened_once_for_each_way_it_is_wanted(void **unused) {
         o.fetch_count = 1;
         assert_int_equal(tu_compile_with(g, &programs[i], &o), TU_OK);
     }
-    assert_int_equal(openings, 3);
+    assert_int_equal(open_count, 3);
     assert_true(!opened_with[0].tune && !opened_with[0].any_order);
     assert_true(opened_with[1].tune && !opened_with[1].any_order);
     assert_true(!opened_with[2].tune && opened_with[2].any_order);
@@ -164,7 +165,7 @@ static void a_device_is_opened_once_for_each_way_it_is_wanted(void **unused) {
     tu_graph_free(g);
 }
 
-static void a_device_hears_that_products_may_be_tf32(void **unused) {
+static void devices_receive_the_tf32_option(void **unused) {
     (void)unused;
     static const struct {
         const char *precision;
@@ -172,39 +173,39 @@ static void a_device_hears_that_products_may_be_tf32(void **unused) {
     } rows[] = {{"tf32", true}, {"f32", false}, {NULL, false}, {"bf16", false}};
     tu_graph *g;
     tu_program *program;
-    plug_in_noting();
+    register_recording_device();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value y = tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3)));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(tu_compile(g, &program, .devices = "noting", .precision = rows[i].precision,
+        assert_int_equal(tu_compile(g, &program, .devices = "recorder", .precision = rows[i].precision,
                                     .fetch = &y, .fetch_count = 1),
                          TU_OK);
-        assert_int_equal(part_had_tf32, rows[i].tf32);
+        assert_int_equal(partition_had_tf32, rows[i].tf32);
         tu_program_free(program);
     }
     tu_graph_free(g);
 }
 
-static tu_status no_reserve(tu_device_instance *device, uint64_t bytes) {
+static tu_status fail_to_reserve(tu_device_instance *device, uint64_t bytes) {
     (void)device;
-    return tu_fail(TU_NO_MEMORY, "%d bytes are not there", (int)bytes);
+    return tu_fail(TU_NO_MEMORY, "%d bytes are not available", (int)bytes);
 }
 
-/* Other devices do not hear of it. */
-static void a_gpu_that_cannot_reserve_memory_says_so(void **unused) {
+/* Devices other than GPUs ignore the option. */
+static void failure_to_reserve_gpu_memory_is_reported(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
-    plug_in_gpus();
+    register_fake_gpus();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value y = tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3)));
     for (int i = 0; i < 2; i++) {
-        gpu_api.reserve = i ? no_reserve : NULL;
+        gpu_api.reserve = i ? fail_to_reserve : NULL;
         assert_int_equal(tu_compile(g, &program, .devices = "cpu,gpu:2", .fetch = &y, .fetch_count = 1,
                                     .gpu_memory_reserve = 64),
                          i ? TU_NO_MEMORY : TU_UNSUPPORTED);
         assert_string_equal(tu_message(),
-                            i ? "64 bytes are not there" : "device 'gpu:2' cannot reserve memory");
+                            i ? "64 bytes are not available" : "device 'gpu:2' cannot reserve memory");
     }
     gpu_api.reserve = NULL;
     assert_int_equal(
@@ -214,9 +215,9 @@ static void a_gpu_that_cannot_reserve_memory_says_so(void **unused) {
     tu_graph_free(g);
 }
 
-/* ---- Plug-ins that come with the engine ---- */
+/* ---- Bundled plug-ins ---- */
 
-static void a_bundled_plugin_lies_beside_the_program_or_one_folder_up(void **unused) {
+static void bundled_plugins_are_found_next_to_the_program_or_one_folder_up(void **unused) {
     (void)unused;
     char path[1024];
     assert_true(tu__bundled_plugin("test_registry", sizeof path, path));
@@ -237,8 +238,8 @@ static tu__parallel_setting settings_of_this_thread(void) {
     return now;
 }
 
-/* A program on one whole device runs on the thread that called; OpenMP loops of the user's own are as wide as before. */
-static void a_run_leaves_the_callers_thread_as_it_was(void **unused) {
+/* A program on one device runs on the calling thread; the thread count of the user's OpenMP loops does not change. */
+static void a_run_restores_the_calling_threads_settings(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
@@ -263,17 +264,17 @@ static void a_run_leaves_the_callers_thread_as_it_was(void **unused) {
 }
 
 int main(void) {
-    setenv("TUTTI_CUDA", "off", 1); /* the GPUs of these statements are not the machine's */
+    setenv("TUTTI_CUDA", "off", 1); /* ignore the GPUs of this machine */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_means_the_processor_where_there_is_no_gpu),
+        cmocka_unit_test(all_means_the_cpu_if_there_is_no_gpu),
         cmocka_unit_test(all_means_the_gpus_that_can_be_used),
-        cmocka_unit_test(what_cannot_be_used_is_not_offered),
-        cmocka_unit_test(a_program_that_names_no_device_runs_on_the_first_of_all),
-        cmocka_unit_test(a_device_is_opened_once_for_each_way_it_is_wanted),
-        cmocka_unit_test(a_device_hears_that_products_may_be_tf32),
-        cmocka_unit_test(a_gpu_that_cannot_reserve_memory_says_so),
-        cmocka_unit_test(a_bundled_plugin_lies_beside_the_program_or_one_folder_up),
-        cmocka_unit_test(a_run_leaves_the_callers_thread_as_it_was),
+        cmocka_unit_test(unusable_devices_are_listed_separately),
+        cmocka_unit_test(programs_without_a_device_list_use_the_first_of_all),
+        cmocka_unit_test(a_device_is_opened_once_per_set_of_options),
+        cmocka_unit_test(devices_receive_the_tf32_option),
+        cmocka_unit_test(failure_to_reserve_gpu_memory_is_reported),
+        cmocka_unit_test(bundled_plugins_are_found_next_to_the_program_or_one_folder_up),
+        cmocka_unit_test(a_run_restores_the_calling_threads_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

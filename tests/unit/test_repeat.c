@@ -1,13 +1,13 @@
-/* Statements about many steps in one call: the same bits as step by step, whoever takes the steps; what cannot be is
- * refused; a failure says which steps took effect. */
+/* Tests of tu_run_many: results are bit-identical to single steps on every device; invalid feeds fail; an error
+ * message says which steps took effect. */
 #include "base/alloc.h"
 #include "many_steps.h"
 #include "state_checks.h"
 
-/* ---- The same bits ---- */
+/* ---- Bit-identical results ---- */
 
 typedef struct setting {
-    const char *model, *by_hand, *many; /* devices */
+    const char *model, *single, *multi_step; /* device lists */
 } setting;
 
 static const setting settings[] = {
@@ -15,23 +15,23 @@ static const setting settings[] = {
     {"mlp", "cpu", "far"},          {"mlp", "cpu:0.0/2", "far:0.0/2"}, {"mlp", "null", "null"},
     {"tutorial-cnn", "cpu", "cpu"}, {"tutorial-cnn", "cpu", "far"},    {"mlp", "cpu", "far,null"}};
 
-static void many_steps_give_the_bits_of_one_after_another(void **unused) {
+static void multi_step_calls_are_bit_identical_to_single_steps(void **unused) {
     (void)unused;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        trainer one, many;
+        trainer one, multi_step;
         float expected[STEPS], got[STEPS];
-        begin(&one, settings[i].model, settings[i].by_hand);
-        begin(&many, settings[i].model, settings[i].many);
-        take_by_hand(&one, expected);
-        if (take_from_table(&many, 0, STEPS, got) != TU_OK) fail_msg("%s", tu_message());
+        begin(&one, settings[i].model, settings[i].single);
+        begin(&multi_step, settings[i].model, settings[i].multi_step);
+        run_step_by_step(&one, expected);
+        if (run_many_from_table(&multi_step, 0, STEPS, got) != TU_OK) fail_msg("%s", tu_message());
         assert_memory_equal(expected, got, sizeof expected);
-        assert_same_state(one.state, many.state);
+        assert_same_state(one.state, multi_step.state);
         end(&one);
-        end(&many);
+        end(&multi_step);
     }
 }
 
-static void batches_in_a_row_are_as_good_as_a_table(void **unused) {
+static void consecutive_batches_equal_a_table(void **unused) {
     (void)unused;
     static const char *const devices[] = {"cpu", "far"};
     for (int i = 0; i < 2; i++) {
@@ -39,7 +39,7 @@ static void batches_in_a_row_are_as_good_as_a_table(void **unused) {
         float expected[STEPS], got[STEPS];
         begin(&a, "mlp", devices[i]);
         begin(&b, "mlp", devices[i]);
-        assert_int_equal(take_from_table(&a, 0, STEPS, expected), TU_OK);
+        assert_int_equal(run_many_from_table(&a, 0, STEPS, expected), TU_OK);
         float *all = batches(&b);
         tu_feed_many feeds[] = {{.input = b.model.images, .data = all},
                                 {.input = b.model.labels, .data = labels}};
@@ -80,8 +80,9 @@ static void one_batch_can_serve_all_steps(void **unused) {
     }
 }
 
-/* Noise drawn by sample: the ordinals that nobody fed go on from step to step, and stand still where nothing is updated. */
-static void ordinals_are_made_for_every_step(void **unused) {
+/* Random numbers per sample: the engine generates the sample ordinals, which advance with every step, or stay the
+ * same in a program without updates. */
+static void sample_ordinals_advance_with_every_step(void **unused) {
     (void)unused;
     static const char *const devices[] = {"ref", "far"};
     for (int updates = 0; updates < 2; updates++)
@@ -123,24 +124,24 @@ static void later_calls_allocate_nothing(void **unused) {
         trainer t;
         float losses[STEPS];
         begin(&t, "mlp", devices[i]);
-        assert_int_equal(take_from_table(&t, 0, STEPS, losses), TU_OK);
+        assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_OK);
         uint64_t before = tu__alloc_count();
-        assert_int_equal(take_from_table(&t, 0, STEPS, losses), TU_OK);
+        assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_OK);
         assert_int_equal(tu__alloc_count(), before);
         end(&t);
     }
 }
 
-/* ---- What cannot be ---- */
+/* ---- Invalid feeds ---- */
 
-static void expect_refusal(trainer *t, tu_feed_many images, const char *words) {
+static void expect_error(trainer *t, tu_feed_many images, const char *words) {
     tu_feed_many feeds[] = {images, {.input = t->model.labels, .data = labels}};
     float losses[STEPS];
     assert_int_equal(tu_run_many(t->step, t->state, STEPS, 2, feeds, (void *[]){losses}), TU_INVALID);
     if (!strstr(tu_message(), words)) fail_msg("'%s' is not in: %s", words, tu_message());
 }
 
-static void what_cannot_be_fed_is_refused(void **unused) {
+static void invalid_feeds_are_rejected(void **unused) {
     (void)unused;
     static const char *const devices[] = {"cpu", "far"};
     for (int i = 0; i < 2; i++) {
@@ -149,24 +150,25 @@ static void what_cannot_be_fed_is_refused(void **unused) {
         tu_value x = t.model.images;
         int64_t wrong[STEPS * BATCH] = {0};
         wrong[5] = ROWS;
-        expect_refusal(&t, (tu_feed_many){.input = x, .table = t.table, .rows = wrong},
-                       "asks for row 7 (number 5 of its list): the table's rows are 0 to 6");
+        expect_error(&t, (tu_feed_many){.input = x, .table = t.table, .rows = wrong},
+                     "has row index 7 at position 5 of .rows: expected 0 to 6");
         wrong[5] = -1;
-        expect_refusal(&t, (tu_feed_many){.input = x, .table = t.table, .rows = wrong}, "asks for row -1");
-        expect_refusal(&t, (tu_feed_many){.input = x, .table = t.table}, "no numbers of rows");
-        expect_refusal(&t, (tu_feed_many){.input = x}, "neither data nor a table");
-        expect_refusal(&t, (tu_feed_many){.input = x, .data = t.images, .table = t.table, .rows = rows},
-                       "both data and a table");
-        expect_refusal(&t, (tu_feed_many){.input = t.model.loss, .data = t.images}, "only inputs are fed");
-        const tu_feed_many labels_alone = {.input = t.model.labels, .data = labels};
-        expect_refusal(&t, labels_alone, "feeds 0 and 1 are both for input 'labels'");
+        expect_error(&t, (tu_feed_many){.input = x, .table = t.table, .rows = wrong}, "has row index -1");
+        expect_error(&t, (tu_feed_many){.input = x, .table = t.table}, "no row indices (.rows)");
+        expect_error(&t, (tu_feed_many){.input = x}, "neither data nor a table");
+        expect_error(&t, (tu_feed_many){.input = x, .data = t.images, .table = t.table, .rows = rows},
+                     "both data and a table");
+        expect_error(&t, (tu_feed_many){.input = t.model.loss, .data = t.images}, "only inputs are fed");
+        const tu_feed_many only_labels = {.input = t.model.labels, .data = labels};
+        expect_error(&t, only_labels, "feeds 0 and 1 are both for input 'labels'");
         float losses[STEPS];
-        assert_int_equal(tu_run_many(t.step, t.state, STEPS, 1, &labels_alone, (void *[]){losses}),
+        assert_int_equal(tu_run_many(t.step, t.state, STEPS, 1, &only_labels, (void *[]){losses}),
                          TU_INVALID);
         assert_non_null(strstr(tu_message(), "was not fed"));
         tu_table *odd;
         assert_int_equal(tu_table_new(t.images, 1000, 3, &odd), TU_OK);
-        expect_refusal(&t, (tu_feed_many){.input = x, .table = odd, .rows = rows}, "no whole rows");
+        expect_error(&t, (tu_feed_many){.input = x, .table = odd, .rows = rows},
+                     "not a multiple of its table's row size, 1000 bytes");
         tu_table_free(odd);
         end(&t);
     }
@@ -174,50 +176,50 @@ static void what_cannot_be_fed_is_refused(void **unused) {
 
 /* ---- Failing ---- */
 
-static void a_failing_step_leaves_those_before_it(void **unused) {
+static void steps_before_a_failing_step_take_effect(void **unused) {
     (void)unused;
     trainer one, t;
     float expected[STEPS], losses[STEPS];
     begin(&one, "mlp", "cpu");
-    take_by_hand(&one, expected);
+    run_step_by_step(&one, expected);
     end(&one);
-    far_takes_one_step = true;
+    far_has_no_repeat = true;
     begin(&t, "mlp", "far");
     far.fails_in_launch = 2 + 1;
-    assert_int_equal(take_from_table(&t, 0, STEPS, losses), TU_DEVICE);
+    assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_DEVICE);
     assert_non_null(strstr(tu_message(), "step 3 of 4 failed, the 2 before it took effect: "));
     assert_non_null(strstr(tu_message(), "device 'far:0' failed at its "));
     assert_non_null(strstr(tu_message(), ": the far device has gone away"));
-    if (take_from_table(&t, 2, 2, losses) != TU_OK) fail_msg("%s", tu_message());
+    if (run_many_from_table(&t, 2, 2, losses) != TU_OK) fail_msg("%s", tu_message());
     assert_memory_equal(expected, losses, sizeof losses);
     end(&t);
 }
 
-static void steps_taken_at_once_fail_together(void **unused) {
+static void a_failing_call_reports_all_its_steps(void **unused) {
     (void)unused;
     trainer t;
     float losses[STEPS];
     begin(&t, "mlp", "far");
     far.fails_in_call = 1;
-    assert_int_equal(take_from_table(&t, 0, STEPS, losses), TU_INTERNAL);
+    assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_INTERNAL);
     assert_string_equal(
-        tu_message(), "steps 1 to 4 of 4, which device 'far:0' took at once, failed; the 0 before them took "
-                      "effect, of these some may have: the far device has gone away");
+        tu_message(), "steps 1 to 4 of 4, one call of device 'far:0', failed; the 0 before them took effect, "
+                      "some of these may have: the far device has gone away");
     end(&t);
 }
 
-static void without_memory_nothing_is_lost(void **unused) {
+static void running_out_of_memory_loses_no_step(void **unused) {
     (void)unused;
     trainer one, t;
     float expected[STEPS], got[STEPS];
     begin(&one, "mlp", "cpu");
     begin(&t, "mlp", "far");
-    take_by_hand(&one, expected);
+    run_step_by_step(&one, expected);
     int failures = 0;
     tu_status status;
     do {
         tu__alloc_fail_at(1 + (uint64_t)failures);
-        status = take_from_table(&t, 0, STEPS, got);
+        status = run_many_from_table(&t, 0, STEPS, got);
         tu__alloc_fail_at(0);
         assert_true(status == TU_OK || status == TU_NO_MEMORY);
         failures += status != TU_OK;
@@ -231,15 +233,15 @@ static void without_memory_nothing_is_lost(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_steps_give_the_bits_of_one_after_another),
-        cmocka_unit_test(batches_in_a_row_are_as_good_as_a_table),
+        cmocka_unit_test(multi_step_calls_are_bit_identical_to_single_steps),
+        cmocka_unit_test(consecutive_batches_equal_a_table),
         cmocka_unit_test(one_batch_can_serve_all_steps),
-        cmocka_unit_test(ordinals_are_made_for_every_step),
+        cmocka_unit_test(sample_ordinals_advance_with_every_step),
         cmocka_unit_test(later_calls_allocate_nothing),
-        cmocka_unit_test(what_cannot_be_fed_is_refused),
-        cmocka_unit_test(a_failing_step_leaves_those_before_it),
-        cmocka_unit_test(steps_taken_at_once_fail_together),
-        cmocka_unit_test(without_memory_nothing_is_lost),
+        cmocka_unit_test(invalid_feeds_are_rejected),
+        cmocka_unit_test(steps_before_a_failing_step_take_effect),
+        cmocka_unit_test(a_failing_call_reports_all_its_steps),
+        cmocka_unit_test(running_out_of_memory_loses_no_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

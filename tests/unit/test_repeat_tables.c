@@ -1,9 +1,10 @@
-/* Statements about tables that many steps are fed from: where their rows go, and what becomes of one that does not fit. */
+/* Tests of tables as feeds of tu_run_many: where their rows are gathered, and tables that do not fit the device. */
 #include "many_steps.h"
 #include "state_checks.h"
 
-/* A processor copies rows into its inputs with its own threads; its parts, and devices elsewhere, get them from a block. */
-static void rows_go_straight_into_the_inputs_of_a_whole_processor(void **unused) {
+/* A whole CPU gathers rows directly into its inputs with its own threads. Logical devices and devices with their own
+ * memory get them through a block of host memory. */
+static void rows_are_gathered_directly_into_the_inputs_of_a_whole_cpu(void **unused) {
     (void)unused;
     static const struct {
         const char *devices;
@@ -14,7 +15,7 @@ static void rows_go_straight_into_the_inputs_of_a_whole_processor(void **unused)
         float losses[STEPS];
         tu_many_report report = TU_SIZED(tu_many_report);
         begin(&t, "mlp", cases[i].devices);
-        if (take_from_table(&t, 0, STEPS, losses) != TU_OK) fail_msg("%s", tu_message());
+        if (run_many_from_table(&t, 0, STEPS, losses) != TU_OK) fail_msg("%s", tu_message());
         assert_int_equal(tu_program_many(t.step, &report), TU_OK);
         assert_int_equal(report.straight, cases[i].straight);
         if (cases[i].straight) {
@@ -25,7 +26,7 @@ static void rows_go_straight_into_the_inputs_of_a_whole_processor(void **unused)
     }
 }
 
-static void impossible_tables_are_refused(void **unused) {
+static void invalid_tables_are_rejected(void **unused) {
     (void)unused;
     tu_table *table;
     assert_int_equal(tu_table_new(NULL, 4, 4, &table), TU_INVALID);
@@ -38,29 +39,29 @@ static void impossible_tables_are_refused(void **unused) {
 
 /* ---- Tables that do not fit ---- */
 
-/* Trains from a table on a far device and expects it to have stayed on the host, with the same results. */
-static void expect_streaming(trainer *t) {
+/* Trains from a table on the far device, and expects that the table stays on the host, with the same results. */
+static void expect_table_on_host(trainer *t) {
     trainer one;
     float expected[STEPS], got[STEPS];
     tu_many_report report = TU_SIZED(tu_many_report);
-    if (take_from_table(t, 0, 1, got) != TU_OK) fail_msg("%s", tu_message());
+    if (run_many_from_table(t, 0, 1, got) != TU_OK) fail_msg("%s", tu_message());
     far.has_no_room = false;
-    if (take_from_table(t, 1, STEPS - 1, got) != TU_OK) fail_msg("%s", tu_message());
+    if (run_many_from_table(t, 1, STEPS - 1, got) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(far.rows_read, 0);
     assert_int_equal(tu_program_many(t->step, &report), TU_OK);
     assert_true(report.at_once);
     assert_int_equal(report.table_bytes, 0);
     assert_int_equal(report.gathered_bytes, (STEPS - 1) * BATCH * t->pixels * sizeof(float));
     assert_non_null(report.notice);
-    if (!strstr(report.notice, "does not fit into device 'far:0'")) fail_msg("%s", report.notice);
+    if (!strstr(report.notice, "does not fit on device 'far:0'")) fail_msg("%s", report.notice);
     begin(&one, "mlp", "cpu");
-    take_by_hand(&one, expected);
+    run_step_by_step(&one, expected);
     assert_memory_equal(expected, got, sizeof expected);
     assert_same_state(one.state, t->state);
     end(&one);
 }
 
-static void a_table_beyond_the_limit_stays_on_the_host(void **unused) {
+static void a_table_that_exceeds_the_limit_stays_on_the_host(void **unused) {
     (void)unused;
     trainer t;
     tu_memory_report memory = TU_SIZED(tu_memory_report);
@@ -69,17 +70,17 @@ static void a_table_beyond_the_limit_stays_on_the_host(void **unused) {
     uint64_t need = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes;
     size_t bytes = ROWS * t.pixels * sizeof(float);
     end(&t);
-    begin_with(&t, "mlp", "far", need + bytes - 1);
-    expect_streaming(&t);
+    begin_with_limit(&t, "mlp", "far", need + bytes - 1);
+    expect_table_on_host(&t);
     end(&t);
-    begin_with(&t, "mlp", "far", need + bytes);
+    begin_with_limit(&t, "mlp", "far", need + bytes);
     float losses[STEPS];
-    assert_int_equal(take_from_table(&t, 0, STEPS, losses), TU_OK);
+    assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_OK);
     assert_int_equal(far.rows_read, STEPS * BATCH);
     end(&t);
 }
 
-static void a_table_takes_at_most_half_of_what_the_program_leaves(void **unused) {
+static void a_table_uses_at_most_half_of_the_remaining_memory(void **unused) {
     (void)unused;
     trainer t;
     tu_memory_report memory = TU_SIZED(tu_memory_report);
@@ -87,11 +88,11 @@ static void a_table_takes_at_most_half_of_what_the_program_leaves(void **unused)
     assert_int_equal(tu_program_memory(t.step, 0, &memory), TU_OK);
     far.memory = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes +
                  2 * ROWS * t.pixels * sizeof(float) - 2;
-    expect_streaming(&t);
+    expect_table_on_host(&t);
     end(&t);
 }
 
-static void a_table_that_the_device_has_no_room_for_is_not_tried_again(void **unused) {
+static void a_table_that_does_not_fit_is_not_tried_again(void **unused) {
     (void)unused;
     trainer t;
     begin(&t, "mlp", "far");
@@ -100,10 +101,11 @@ static void a_table_that_the_device_has_no_room_for_is_not_tried_again(void **un
     float loss;
     tu_state *other;
     assert_int_equal(tu_state_new(t.graph, &other, .seed = 6), TU_OK);
-    assert_int_equal(tu_run(t.step, t.state, 2, feeds, (void *[]){&loss}), TU_OK); /* memory is taken now */
+    /* Allocates the device's memory. */
+    assert_int_equal(tu_run(t.step, t.state, 2, feeds, (void *[]){&loss}), TU_OK);
     const char *name;
     tu_type type;
-    for (size_t i = 0; i < tu_state_variable_count(other); i++) { /* and the step taken back */
+    for (size_t i = 0; i < tu_state_variable_count(other); i++) { /* undoes the step */
         assert_int_equal(tu_state_variable(other, i, &name, &type), TU_OK);
         void *value = test_malloc(tu_type_bytes(type));
         assert_int_equal(tu_state_get(other, name, value, tu_type_bytes(type)), TU_OK);
@@ -112,14 +114,14 @@ static void a_table_that_the_device_has_no_room_for_is_not_tried_again(void **un
     }
     tu_state_set_sample(t.state, tu_state_sample(other));
     far.has_no_room = true;
-    expect_streaming(&t);
+    expect_table_on_host(&t);
     tu_state_free(other);
     test_free(all);
     end(&t);
 }
 
-/* Rows of 16 MiB that must be gathered: six steps are taken four and two at a time. */
-static void rows_are_gathered_for_as_many_steps_as_there_is_room_for(void **unused) {
+/* Rows of 16 MiB are gathered on the host: six steps run in two calls, of four and two. */
+static void rows_are_gathered_for_as_many_steps_as_fit(void **unused) {
     (void)unused;
     enum { WIDTH = 4 << 20 };
     static const int64_t order[6] = {0, 1, 1, 0, 1, 0};
@@ -156,12 +158,12 @@ static void rows_are_gathered_for_as_many_steps_as_there_is_room_for(void **unus
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_go_straight_into_the_inputs_of_a_whole_processor),
-        cmocka_unit_test(a_table_beyond_the_limit_stays_on_the_host),
-        cmocka_unit_test(a_table_takes_at_most_half_of_what_the_program_leaves),
-        cmocka_unit_test(a_table_that_the_device_has_no_room_for_is_not_tried_again),
-        cmocka_unit_test(rows_are_gathered_for_as_many_steps_as_there_is_room_for),
-        cmocka_unit_test(impossible_tables_are_refused),
+        cmocka_unit_test(rows_are_gathered_directly_into_the_inputs_of_a_whole_cpu),
+        cmocka_unit_test(a_table_that_exceeds_the_limit_stays_on_the_host),
+        cmocka_unit_test(a_table_uses_at_most_half_of_the_remaining_memory),
+        cmocka_unit_test(a_table_that_does_not_fit_is_not_tried_again),
+        cmocka_unit_test(rows_are_gathered_for_as_many_steps_as_fit),
+        cmocka_unit_test(invalid_tables_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
-/* Statements about who takes many steps at once: a device that can, several together, and who says why it does not. */
+/* Tests of which programs run many steps in one device call: on one device, on several devices jointly, and the
+ * notice if neither is possible. */
 #include "many_steps.h"
 #include "state_checks.h"
 
-/* ---- Who takes the steps ---- */
+/* ---- One device ---- */
 
-static void a_device_that_can_takes_all_steps_in_one_call(void **unused) {
+static void a_device_with_repeat_runs_all_steps_in_one_call(void **unused) {
     (void)unused;
     trainer t;
     float losses[STEPS];
@@ -12,7 +13,7 @@ static void a_device_that_can_takes_all_steps_in_one_call(void **unused) {
     begin(&t, "mlp", "far");
     assert_int_equal(tu_program_many(t.step, &report), TU_OK);
     assert_true(report.at_once && !report.notice);
-    assert_int_equal(take_from_table(&t, 0, STEPS, losses), TU_OK);
+    assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_OK);
     assert_int_equal(far.calls, 1);
     assert_int_equal(far.launches, 0);
     assert_int_equal(far.rows_read, STEPS * BATCH);
@@ -23,28 +24,28 @@ static void a_device_that_can_takes_all_steps_in_one_call(void **unused) {
     assert_int_equal(far.held, 0);
 }
 
-static void a_program_of_one_device_is_launched_in_one_piece(void **unused) {
+static void a_program_of_one_device_is_one_launch(void **unused) {
     (void)unused;
     trainer t;
     float losses[STEPS];
     begin(&t, "mlp", "far");
-    take_by_hand(&t, losses);
+    run_step_by_step(&t, losses);
     assert_int_equal(far.launches, STEPS);
     end(&t);
 }
 
-static void who_takes_one_step_at_a_time_says_why(void **unused) {
+static void a_device_without_repeat_has_a_notice(void **unused) {
     (void)unused;
     trainer t;
     tu_many_report report = TU_SIZED(tu_many_report);
     begin(&t, "mlp", "cpu");
     assert_int_equal(tu_program_many(t.step, &report), TU_OK);
     assert_false(report.at_once);
-    assert_string_equal(report.notice, "device 'cpu:0' takes one step at a time");
+    assert_string_equal(report.notice, "device 'cpu:0' runs one step per call");
     end(&t);
 }
 
-static void a_device_that_meets_itself_says_so_too(void **unused) {
+static void a_device_with_collectives_has_a_notice(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
@@ -54,12 +55,12 @@ static void a_device_that_meets_itself_says_so_too(void **unused) {
     assert_int_equal(tu_compile(g, &program, .devices = "cpu", .invariant = 2, .fetch = &y, .fetch_count = 1),
                      TU_OK);
     assert_int_equal(tu_program_many(program, &report), TU_OK);
-    assert_string_equal(report.notice, "device 'cpu:0' takes one step at a time");
+    assert_string_equal(report.notice, "device 'cpu:0' runs one step per call");
     tu_program_free(program);
     tu_graph_free(g);
 }
 
-/* y = exp(tanh(x)), the second half where `second` says. */
+/* Compiles y = exp(tanh(x)) with exp on the device `second`. */
 static void expect_at_once(const char *second, bool at_once, const char *notice) {
     tu_graph *g;
     tu_program *program;
@@ -77,14 +78,14 @@ static void expect_at_once(const char *second, bool at_once, const char *notice)
     tu_graph_free(g);
 }
 
-static void a_device_with_nothing_to_do_is_not_in_the_way(void **unused) {
+static void idle_devices_are_ignored(void **unused) {
     (void)unused;
     expect_at_once("far:0", true, NULL);
-    expect_at_once("cpu:0", false, "the program has 2 devices, which meet in every step");
+    expect_at_once("cpu:0", false, "the program has 2 devices, which exchange values in every step");
 }
 
-/* Two variables exchange their values: neither can be written before the other was read. */
-static void an_update_out_of_place_keeps_to_one_step_at_a_time(void **unused) {
+/* Two variables swap their values: neither can be written before the other has been read. */
+static void an_update_that_is_not_in_place_prevents_multi_step_calls(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
@@ -99,7 +100,7 @@ static void an_update_out_of_place_keeps_to_one_step_at_a_time(void **unused) {
     assert_int_equal(tu_compile(g, &program, .devices = "far", .updates = true), TU_OK);
     assert_int_equal(tu_program_many(program, &report), TU_OK);
     assert_false(report.at_once);
-    assert_non_null(strstr(report.notice, "is not updated in its own memory"));
+    assert_non_null(strstr(report.notice, "is not updated in place"));
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     assert_int_equal(tu_run_many(program, state, 3, 0, NULL, NULL), TU_OK);
     float value;
@@ -110,48 +111,49 @@ static void an_update_out_of_place_keeps_to_one_step_at_a_time(void **unused) {
     tu_graph_free(g);
 }
 
-/* ---- Several devices together ---- */
+/* ---- Several devices ---- */
 
 enum { MAX_MOVES = 256 };
 static struct {
     uint32_t count;
     tu_joint_move list[MAX_MOVES];
-} noted;
+} recorded;
 
-static tu_status note_moves(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
-                            const tu_joint_move *moves, uint32_t steps) {
+static tu_status record_moves(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
+                              const tu_joint_move *moves, uint32_t steps) {
     (void)part_count, (void)parts, (void)steps;
     assert_true(move_count <= MAX_MOVES);
-    memcpy(noted.list, moves, move_count * sizeof *moves);
-    noted.count = move_count;
+    memcpy(recorded.list, moves, move_count * sizeof *moves);
+    recorded.count = move_count;
     return TU_OK;
 }
 
-static tu_status add_nothing(tu_device_instance *device, const tu_combination *what) {
+static tu_status combine_nothing(tu_device_instance *device, const tu_combination *what) {
     (void)device, (void)what;
     return TU_OK;
 }
 
-/* Replicas have as many launches each in front of a collective: what one of them could compute meanwhile stands behind it. */
-static void nothing_is_put_in_front_of_a_collective_that_need_not_be(void **unused) {
+/* Both replicas have the same number of launches before a collective: what one could compute meanwhile comes after
+ * it. */
+static void collectives_come_as_early_as_possible(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
     uint32_t collectives = 0, launches[2] = {0};
     plug_in_far();
-    far_api.combine = add_nothing;
-    far_api.repeat_joint = note_moves;
+    far_api.combine = combine_nothing;
+    far_api.repeat_joint = record_moves;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 8));
-    x = tu_dense(x, .units = 1100,
-                 .act = TU_TANH); /* of the next one's weights the gradient fills a bucket */
+    /* 1100 units: the gradient of the next layer's weights fills a bucket. */
+    x = tu_dense(x, .units = 1100, .act = TU_TANH);
     tu_value loss = tu_mean(tu_dense(x, .units = 1100, .name = "second"));
     assert_int_equal(tu_add_sgd(loss, 0.1, 0.9), TU_OK);
     assert_int_equal(tu_compile(g, &program, .devices = "far:0/2", .strategy = "mirrored", .updates = true,
                                 .fetch = &loss, .fetch_count = 1, .plan_only = true),
                      TU_OK);
-    for (uint32_t i = 0; i < noted.count; i++) {
-        const tu_joint_move *m = &noted.list[i];
+    for (uint32_t i = 0; i < recorded.count; i++) {
+        const tu_joint_move *m = &recorded.list[i];
         if (m->kind == TU_JOINT_LAUNCH) launches[m->part]++;
         if (m->kind != TU_JOINT_COLLECTIVE) continue;
         assert_int_equal(launches[0], launches[1]);
@@ -163,17 +165,17 @@ static void nothing_is_put_in_front_of_a_collective_that_need_not_be(void **unus
     far_api.combine = NULL;
 }
 
-enum { TOGETHER = 7 };
+enum { PAIR_STEPS = 7 };
 
-/* A network whose halves are on two far devices, and variables that one reads of the other. */
-typedef struct couple {
+/* A network whose halves are on two far devices; one reads a variable of the other. */
+typedef struct device_pair {
     tu_graph *graph;
     tu_program *program;
     tu_state *state;
     tu_value x, fetches[2];
-} couple;
+} device_pair;
 
-static void begin_couple(couple *c) {
+static void begin_pair(device_pair *c) {
     assert_int_equal(tu_graph_new(&c->graph), TU_OK);
     tu_value y = {0}, rate = {0};
     tu_with_device(c->graph, "far:0.0") {
@@ -194,93 +196,93 @@ static void begin_couple(couple *c) {
     assert_int_equal(tu_state_new(c->graph, &c->state, .seed = 9), TU_OK);
 }
 
-static void end_couple(couple *c) {
+static void end_pair(device_pair *c) {
     tu_program_free(c->program);
     tu_state_free(c->state);
     tu_graph_free(c->graph);
 }
 
-typedef struct couple_results {
-    float loss[TOGETHER];
-    double rate[TOGETHER];
-} couple_results;
+typedef struct pair_results {
+    float loss[PAIR_STEPS];
+    double rate[PAIR_STEPS];
+} pair_results;
 
-static const float couple_data[TOGETHER][12] = {{1, 2, 3}, {-1}, {0.5f}, {0, 0, 4}, {3}, {2, -2}, {7}};
+static const float pair_data[PAIR_STEPS][12] = {{1, 2, 3}, {-1}, {0.5f}, {0, 0, 4}, {3}, {2, -2}, {7}};
 
-static void run_couple(const couple *c, bool one_by_one, couple_results *r) {
+static void run_pair(const device_pair *c, bool one_by_one, pair_results *r) {
     memset(r, 0, sizeof *r);
     if (!one_by_one) {
-        tu_feed_many feed = {.input = c->x, .data = couple_data};
-        if (tu_run_many(c->program, c->state, TOGETHER, 1, &feed, (void *[]){r->loss, r->rate}) != TU_OK)
+        tu_feed_many feed = {.input = c->x, .data = pair_data};
+        if (tu_run_many(c->program, c->state, PAIR_STEPS, 1, &feed, (void *[]){r->loss, r->rate}) != TU_OK)
             fail_msg("%s", tu_message());
         return;
     }
-    for (int s = 0; s < TOGETHER; s++)
-        assert_int_equal(tu_run(c->program, c->state, 1, (tu_feed[]){{c->x, couple_data[s]}},
+    for (int s = 0; s < PAIR_STEPS; s++)
+        assert_int_equal(tu_run(c->program, c->state, 1, (tu_feed[]){{c->x, pair_data[s]}},
                                 (void *[]){&r->loss[s], &r->rate[s]}),
                          TU_OK);
 }
 
-static void expect_couple(const char *refusal, const char *notice) {
-    couple one, many;
-    couple_results expected, got;
+static void expect_pair(const char *reason, const char *notice) {
+    device_pair one, multi_step;
+    pair_results expected, got;
     tu_many_report report = TU_SIZED(tu_many_report);
     plug_in_far();
-    far.refuses_to_join = refusal;
-    begin_couple(&one);
-    begin_couple(&many);
-    assert_int_equal(tu_program_many(many.program, &report), TU_OK);
-    assert_int_equal(report.at_once, !refusal);
+    far.refuses_to_join = reason;
+    begin_pair(&one);
+    begin_pair(&multi_step);
+    assert_int_equal(tu_program_many(multi_step.program, &report), TU_OK);
+    assert_int_equal(report.at_once, !reason);
     if (notice) assert_string_equal(report.notice, notice);
-    run_couple(&one, true, &expected);
+    run_pair(&one, true, &expected);
     int launches = far.launches;
-    run_couple(&many, false, &got);
-    assert_int_equal(far.calls, refusal ? 0 : 1);
-    assert_int_equal(far.launches == launches, !refusal);
+    run_pair(&multi_step, false, &got);
+    assert_int_equal(far.calls, reason ? 0 : 1);
+    assert_int_equal(far.launches == launches, !reason);
     assert_memory_equal(&expected, &got, sizeof got);
-    assert_same_state(one.state, many.state);
-    end_couple(&one);
-    end_couple(&many);
+    assert_same_state(one.state, multi_step.state);
+    end_pair(&one);
+    end_pair(&multi_step);
     assert_int_equal(far.held, 0);
 }
 
-static void devices_that_can_be_joined_take_all_steps_together(void **unused) {
+static void joint_devices_run_all_steps_in_one_call(void **unused) {
     (void)unused;
-    expect_couple(NULL, NULL);
+    expect_pair(NULL, NULL);
 }
 
-static void devices_that_refuse_to_be_joined_say_why(void **unused) {
+static void devices_that_cannot_be_joined_have_a_notice(void **unused) {
     (void)unused;
-    expect_couple("one of them is asleep",
-                  "the program's devices take one step at a time: one of them is asleep");
+    expect_pair("one of them is asleep",
+                "the program's devices run one step per call: one of them is asleep");
 }
 
-static void a_failure_together_says_which_steps_may_have_taken_effect(void **unused) {
+static void a_failing_joint_call_reports_its_steps(void **unused) {
     (void)unused;
-    couple c;
+    device_pair c;
     plug_in_far();
     far.fails_in_call = 1;
-    begin_couple(&c);
-    tu_feed_many feed = {.input = c.x, .data = couple_data};
-    assert_int_equal(tu_run_many(c.program, c.state, TOGETHER, 1, &feed, NULL), TU_INTERNAL);
+    begin_pair(&c);
+    tu_feed_many feed = {.input = c.x, .data = pair_data};
+    assert_int_equal(tu_run_many(c.program, c.state, PAIR_STEPS, 1, &feed, NULL), TU_INTERNAL);
     assert_string_equal(tu_message(),
-                        "steps 1 to 7 of 7, which all devices took at once, failed; the 0 before them took "
-                        "effect, of these some may have: the far devices have gone away");
-    end_couple(&c);
+                        "steps 1 to 7 of 7, one call of all devices, failed; the 0 before them took effect, "
+                        "some of these may have: the far devices have gone away");
+    end_pair(&c);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_that_can_takes_all_steps_in_one_call),
-        cmocka_unit_test(a_program_of_one_device_is_launched_in_one_piece),
-        cmocka_unit_test(who_takes_one_step_at_a_time_says_why),
-        cmocka_unit_test(a_device_that_meets_itself_says_so_too),
-        cmocka_unit_test(a_device_with_nothing_to_do_is_not_in_the_way),
-        cmocka_unit_test(an_update_out_of_place_keeps_to_one_step_at_a_time),
-        cmocka_unit_test(nothing_is_put_in_front_of_a_collective_that_need_not_be),
-        cmocka_unit_test(devices_that_can_be_joined_take_all_steps_together),
-        cmocka_unit_test(devices_that_refuse_to_be_joined_say_why),
-        cmocka_unit_test(a_failure_together_says_which_steps_may_have_taken_effect),
+        cmocka_unit_test(a_device_with_repeat_runs_all_steps_in_one_call),
+        cmocka_unit_test(a_program_of_one_device_is_one_launch),
+        cmocka_unit_test(a_device_without_repeat_has_a_notice),
+        cmocka_unit_test(a_device_with_collectives_has_a_notice),
+        cmocka_unit_test(idle_devices_are_ignored),
+        cmocka_unit_test(an_update_that_is_not_in_place_prevents_multi_step_calls),
+        cmocka_unit_test(collectives_come_as_early_as_possible),
+        cmocka_unit_test(joint_devices_run_all_steps_in_one_call),
+        cmocka_unit_test(devices_that_cannot_be_joined_have_a_notice),
+        cmocka_unit_test(a_failing_joint_call_reports_its_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What replicas hang on besides collectives: parts of inputs, mirrors of variables; a whole step of them, its trace, and what
- * happens without memory. replica_graphs.h says how it is called. */
+/* Tests of replicas: shards of inputs, mirrors of variables, a training step, its trace, and running out of memory.
+ * replica_graphs.h describes the command line. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -9,20 +9,20 @@
 
 static tu_value mirror_of(tu_value variable, int rank) {
     const tu__node *node = variable.graph->nodes[variable.node];
-    char own[64];
-    snprintf(own, sizeof own, "%s/mirror%d", node->name, rank);
+    char mirror_name[64];
+    snprintf(mirror_name, sizeof mirror_name, "%s/mirror%d", node->name, rank);
     return tu__make(variable.graph, &(tu__node_request){.op = TU__OP_VARIABLE,
-                                                        .name = own,
+                                                        .name = mirror_name,
                                                         .exact_name = true,
                                                         .attrs = node->attrs,
                                                         .device = device_name(rank),
                                                         .stands_for = node->name});
 }
 
-/* ---- Parts of inputs ---- */
+/* ---- Shards of inputs ---- */
 
-/* Uneven parts, by tu_run and by many steps; rows of tables; ordinals of samples. */
-static void parts_get_their_rows(void **unused) {
+/* Uneven shards, with tu_run and tu_run_many; rows of tables; sample ordinals. */
+static void shards_get_their_rows(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(5, 2)), fetch[4];
@@ -74,7 +74,7 @@ static void parts_get_their_rows(void **unused) {
 
 /* ---- Mirrors ---- */
 
-/* One step of w -= mean over the ranks of (w - x) / 2, each with a row of x, on replicas. */
+/* One step of w -= mean over the ranks of (w - x) / 2 on replicas, each with one row of x. */
 typedef struct replicas {
     tu_graph *g;
     tu_value x, w, mirrors[MAX_RANKS], next[MAX_RANKS];
@@ -93,8 +93,8 @@ static replicas build_replicas(int ranks) {
     tu_with_device(t.g, device_name(0)) t.w = tu_variable(t.g, "w", TU_F32, TU_SHAPE(3));
     for (int r = 0; r < ranks; r++) tu_with_device(t.g, device_name(r)) {
             tu_value w = t.mirrors[r] = r ? mirror_of(t.w, r) : t.w;
-            tu_value part = tu_reshape(rows_of(t.g, "x", r, r, TU_F32, TU_SHAPE(1, 3)), TU_SHAPE(3));
-            tu_value sum = meet(tu_sub(w, part), 7, r, ranks);
+            tu_value shard = tu_reshape(rows_of(t.g, "x", r, r, TU_F32, TU_SHAPE(1, 3)), TU_SHAPE(3));
+            tu_value sum = all_reduce_of(tu_sub(w, shard), 7, r, ranks);
             tu_assign(w, tu_sub(w, tu_mul(sum, tu_fill(t.g, TU_F32, TU_SCALAR, 0.5 / ranks))));
         }
     assert_ok(compile_replicas(&t, ranks));
@@ -108,27 +108,27 @@ static void free_replicas(replicas *t) {
     tu_graph_free(t->g);
 }
 
-/* Runs a step; what every replica had before it. */
+/* Runs a step; returns the weights of every replica before it. */
 static void step(replicas *t, int ranks, const float *x, float w[][3]) {
     void *out[MAX_RANKS];
     for (int r = 0; r < ranks; r++) out[r] = w[r];
     assert_ok(tu_run(t->program, t->state, 1, &(tu_feed){t->x, x}, out));
 }
 
-static void replicas_update_alike(void **unused) {
+static void replicas_update_identically(void **unused) {
     (void)unused;
     static const float left[] = {1, 0.5f, 0.25f, 0.125f};
     const float x[12] = {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3};
     replicas t = build_replicas(4);
-    float w[4][3], own[3];
+    float w[4][3], final[3];
     assert_int_equal(tu_state_variable_count(t.state), 1);
     for (int n = 0; n < 3; n++) {
         step(&t, 4, x, w);
         for (int r = 0; r < 4; r++)
             for (int i = 0; i < 3; i++) assert_true(w[r][i] == (float)(i + 1) * (1 - left[n]));
     }
-    assert_ok(tu_state_get(t.state, "w", own, sizeof own));
-    for (int i = 0; i < 3; i++) assert_true(own[i] == (float)(i + 1) * (1 - left[3]));
+    assert_ok(tu_state_get(t.state, "w", final, sizeof final));
+    for (int i = 0; i < 3; i++) assert_true(final[i] == (float)(i + 1) * (1 - left[3]));
     free_replicas(&t);
 }
 
@@ -138,7 +138,7 @@ static void expect_all(float w[][3], int ranks, float value) {
             if (w[r][i] != value) fail_msg("w of replica %d is %g, expected %g", r, w[r][i], value);
 }
 
-static void mirrors_follow_a_variable_that_was_set(void **unused) {
+static void mirrors_are_refreshed_after_the_variable_is_set(void **unused) {
     (void)unused;
     const float x[6] = {0}, eight[3] = {8, 8, 8};
     replicas t = build_replicas(2);
@@ -152,8 +152,8 @@ static void mirrors_follow_a_variable_that_was_set(void **unused) {
     free_replicas(&t);
 }
 
-/* w *= 3, on one device alone. */
-static void mirrors_follow_another_program(void **unused) {
+/* w *= 3, on only one device. */
+static void mirrors_are_refreshed_after_another_program(void **unused) {
     (void)unused;
     const float x[6] = {0}, eight[3] = {8, 8, 8};
     replicas t = build_replicas(2);
@@ -175,8 +175,8 @@ static void mirrors_follow_another_program(void **unused) {
     free_replicas(&t);
 }
 
-/* Programs that read mirrors leave them as they are; one that changes a mirror alone has it filled anew. */
-static void a_mirror_changed_alone_is_not_the_variable(void **unused) {
+/* A program that changes only a mirror: it is refreshed from the variable before every run. */
+static void a_mirror_does_not_change_its_variable(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
     tu_value w = {0}, mirror = {0}, fetch[2];
@@ -212,7 +212,7 @@ static void memory_reports_count_mirrors(void **unused) {
 }
 /* ---- Traces ---- */
 
-static void assert_summary_tells(tu_program *program, const char *what) {
+static void assert_summary_contains(tu_program *program, const char *what) {
     char *text = NULL;
     size_t length;
     FILE *file = open_memstream(&text, &length);
@@ -222,9 +222,9 @@ static void assert_summary_tells(tu_program *program, const char *what) {
     free(text);
 }
 
-static void traces_tell_of_collectives(void **unused) {
+static void traces_contain_collectives(void **unused) {
     (void)unused;
-    enum { RUNS = 3, CLOCKS = 100 }; /* microseconds that a card's clock may be off by */
+    enum { RUNS = 3, CLOCKS = 100 }; /* microseconds that a GPU's clock may be off by */
     const float x[6] = {1, 2, 3, 4, 5, 6};
     float w[2][3];
     replicas t = build_replicas(2);
@@ -251,13 +251,13 @@ static void traces_tell_of_collectives(void **unused) {
         assert_true(r.collective > 0 && r.gathering >= 0 && r.collective + r.gathering <= r.runs);
         assert_int_equal(r.met_bytes, RUNS * sizeof *w);
     }
-    assert_summary_tells(t.program, "gathering ms");
-    assert_summary_tells(t.program, "1 collectives: 12 bytes of every device summed up");
+    assert_summary_contains(t.program, "rank wait ms");
+    assert_summary_contains(t.program, "1 collectives: 12 bytes per device are reduced");
     free_replicas(&t);
 }
 
-/* The end of a run hangs on the collective: everything before and after it is less work than waiting for one another. */
-static void critical_paths_go_through_collectives(void **unused) {
+/* The critical path includes the collective: the rest of the run is shorter than waiting for the other rank. */
+static void critical_paths_include_collectives(void **unused) {
     (void)unused;
     const float x[6] = {1, 2, 3, 4, 5, 6};
     float w[2][3];
@@ -265,28 +265,28 @@ static void critical_paths_go_through_collectives(void **unused) {
     assert_ok(tu_program_trace_begin(t.program));
     step(&t, 2, x, w);
     tu_program_trace_end(t.program);
-    tu__path path;
-    assert_ok(tu__trace_path(t.program, &path));
+    tu__critical_path path;
+    assert_ok(tu__trace_critical_path(t.program, &path));
     int collectives = 0, kernels = 0;
     for (size_t i = 0; i < path.count; i++) {
-        collectives += path.items[i].span.kind == TU__SPAN_MEETING;
+        collectives += path.items[i].span.kind == TU__SPAN_COLLECTIVE;
         kernels += path.items[i].span.kind == TU__SPAN_KERNEL;
     }
     assert_int_equal(collectives, 1);
-    assert_true(kernels >= 2); /* one that brings, one that updates */
-    tu__path_free(&path);
+    assert_true(kernels >= 2); /* one before the post, one that updates */
+    tu__critical_path_free(&path);
     free_replicas(&t);
 }
-/* ---- Without memory ---- */
+/* ---- Out of memory ---- */
 
-/* Every allocation of compiling and of a first run fails once: an error, nothing lost, and the next try succeeds. */
+/* Every allocation of compiling and of a first run fails once: an error, no leak, and the next attempt succeeds. */
 static void running_out_of_memory_is_an_error(void **unused) {
     (void)unused;
     const float x[6] = {1, 2, 3, 1, 2, 3};
     float w[2][3];
     void *out[] = {w[0], w[1]};
     replicas t = build_replicas(2);
-    step(&t, 2, x, w); /* threads and scratch are there from now on */
+    step(&t, 2, x, w); /* allocates threads and scratch memory */
     tu_program_free(t.program);
     for (uint64_t nth = 1;; nth++) {
         tu_state *state = NULL;
@@ -313,14 +313,14 @@ static void running_out_of_memory_is_an_error(void **unused) {
 int main(int argc, char **argv) {
     choose_devices(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_get_their_rows),
-        cmocka_unit_test(replicas_update_alike),
-        cmocka_unit_test(mirrors_follow_a_variable_that_was_set),
-        cmocka_unit_test(mirrors_follow_another_program),
-        cmocka_unit_test(a_mirror_changed_alone_is_not_the_variable),
+        cmocka_unit_test(shards_get_their_rows),
+        cmocka_unit_test(replicas_update_identically),
+        cmocka_unit_test(mirrors_are_refreshed_after_the_variable_is_set),
+        cmocka_unit_test(mirrors_are_refreshed_after_another_program),
+        cmocka_unit_test(a_mirror_does_not_change_its_variable),
         cmocka_unit_test(memory_reports_count_mirrors),
-        cmocka_unit_test(traces_tell_of_collectives),
-        cmocka_unit_test(critical_paths_go_through_collectives),
+        cmocka_unit_test(traces_contain_collectives),
+        cmocka_unit_test(critical_paths_include_collectives),
         cmocka_unit_test(running_out_of_memory_is_an_error),
     };
     return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);

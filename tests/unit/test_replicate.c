@@ -1,4 +1,4 @@
-/* replicate: a batch shared by several devices gives what one device would have given. */
+/* The pass `replicate`: a batch divided among several devices gives the same results as on one device. */
 #include "replicated.h"
 
 #include "base/alloc.h"
@@ -9,11 +9,11 @@ static tu_graph *new_graph(void) {
     return graph;
 }
 
-/* ---- Networks, with a step of an optimizer ---- */
+/* ---- Networks with an optimizer step ---- */
 
 typedef struct network {
     tu_graph *graph;
-    tu_value fetch[2]; /* logits, which are cut, and the loss, which is whole */
+    tu_value fetch[2]; /* logits, which are sharded, and the loss, which is replicated */
 } network;
 
 static network make_network(const char *name, int64_t batch, tu_dtype dtype) {
@@ -43,14 +43,14 @@ static void assert_replicates(const char *name, tu__strategy strategy, size_t re
     tu_graph_free(n.graph);
 }
 
-static void networks_are_mirrored(void **state) {
+static void networks_work_mirrored(void **state) {
     (void)state;
     assert_replicates("mlp", TU__MIRRORED, 2, 6);
     assert_replicates("tutorial-cnn", TU__MIRRORED, 2, 4);
     assert_replicates("resnet20", TU__MIRRORED, 2, 4);
 }
 
-static void networks_have_a_central_device(void **state) {
+static void networks_work_with_a_central_device(void **state) {
     (void)state;
     assert_replicates("mlp", TU__CENTRAL, 2, 6);
     assert_replicates("tutorial-cnn", TU__CENTRAL, 2, 4);
@@ -64,7 +64,7 @@ static void networks_train_in_half_precision(void **state) {
     unit.precision = TU__PRECISION_BF16;
     run_all_passes(&unit);
     size_t statistics = 0;
-    for (uint32_t i = 0; i < unit.graph->node_count; i++) { /* sums of gradients and of statistics */
+    for (uint32_t i = 0; i < unit.graph->node_count; i++) { /* all sums of gradients and statistics are f32 */
         const tu__node *node = unit.graph->nodes[i];
         bool statistic = node->op->code == TU__OP_SUM && strstr(node->name, "/global/");
         if (statistic) assert_int_equal(tu_edge_type(unit.graph, node->inputs[0]).dtype, TU_F32);
@@ -81,15 +81,15 @@ static void networks_train_in_half_precision(void **state) {
     tu_graph_free(n.graph);
 }
 
-/* ---- Parts ---- */
+/* ---- Shards ---- */
 
-static const tu__node *find(const tu__unit *unit, const char *name) {
+static const tu__node *find_node(const tu__unit *unit, const char *name) {
     const tu__node *node = tu__find_node(unit->graph, name);
     if (!node) fail_msg("there is no '%s'", name);
     return node;
 }
 
-static void parts_know_what_they_stand_for(void **state) {
+static void shards_refer_to_the_original_nodes(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(8, 2)),
@@ -102,16 +102,16 @@ static void parts_know_what_they_stand_for(void **state) {
     for (int i = 0; i < 3; i++) {
         char name[24];
         snprintf(name, sizeof name, "x@%d", i);
-        const tu__node *part = find(&unit, name);
-        assert_string_equal(part->stands_for, "x");
-        assert_int_equal(part->first_row, first[i]);
-        assert_int_equal(part->outputs[0].shape.dim[0], rows[i]);
-        assert_string_equal(part->device, replica_names[i]);
+        const tu__node *shard = find_node(&unit, name);
+        assert_string_equal(shard->stands_for, "x");
+        assert_int_equal(shard->first_row, first[i]);
+        assert_int_equal(shard->outputs[0].shape.dim[0], rows[i]);
+        assert_string_equal(shard->device, replica_names[i]);
     }
-    assert_null(find(&unit, "w")->stands_for);
-    assert_string_equal(find(&unit, "w@2")->stands_for, "w");
-    assert_string_equal(find(&unit, "w@2")->device, "cpu:0.2");
-    assert_string_equal(find(&unit, "rate@1")->stands_for, "rate");
+    assert_null(find_node(&unit, "w")->stands_for);
+    assert_string_equal(find_node(&unit, "w@2")->stands_for, "w");
+    assert_string_equal(find_node(&unit, "w@2")->device, "cpu:0.2");
+    assert_string_equal(find_node(&unit, "rate@1")->stands_for, "rate");
     assert_int_equal(count_nodes(unit.graph, TU__OP_ASSIGN), 3);
     assert_int_equal(count_nodes(unit.graph, TU__OP_COPY), 0);
     tu__unit_end(&unit);
@@ -126,8 +126,8 @@ static void the_central_device_has_the_variables(void **state) {
     assert_int_equal(count_nodes(unit.graph, TU__OP_ALL_REDUCE), 0);
     for (uint32_t i = 0; i < unit.graph->node_count; i++) {
         const tu__node *node = unit.graph->nodes[i];
-        bool held = node->op->code == TU__OP_VARIABLE || node->op->code == TU__OP_ASSIGN;
-        if (held) assert_string_equal(node->device, central_name);
+        bool is_variable = node->op->code == TU__OP_VARIABLE || node->op->code == TU__OP_ASSIGN;
+        if (is_variable) assert_string_equal(node->device, central_name);
         if (node->op->code == TU__OP_MATMUL) assert_string_not_equal(node->device, central_name);
         assert_true(node->op->code != TU__OP_VARIABLE || !node->stands_for);
     }
@@ -135,8 +135,8 @@ static void the_central_device_has_the_variables(void **state) {
     tu_graph_free(n.graph);
 }
 
-/* Nothing is divided: every replica does the same. */
-static void a_graph_without_samples_is_mirrored_as_it_is(void **state) {
+/* Nothing is sharded: every replica computes the same. */
+static void a_graph_without_samples_is_replicated_unchanged(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(3)), next = tu_tanh(w);
@@ -150,7 +150,7 @@ static void a_graph_without_samples_is_mirrored_as_it_is(void **state) {
     tu_graph_free(g);
 }
 
-static void one_device_is_left_as_it_is(void **state) {
+static void a_graph_for_one_device_is_not_changed(void **state) {
     (void)state;
     network n = make_network("mlp", 4, TU_F32);
     tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 1);
@@ -161,8 +161,8 @@ static void one_device_is_left_as_it_is(void **state) {
     tu_graph_free(n.graph);
 }
 
-/* A fill of the batch's size is made with the part's, and what was repeated over it is repeated less often. */
-static void whole_values_are_made_smaller_where_they_can_be(void **state) {
+/* A fill of the batch's size is built with the shard's size, and so is a broadcast over the samples. */
+static void fills_and_broadcasts_are_built_with_the_shards_size(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2, 3));
@@ -173,8 +173,8 @@ static void whole_values_are_made_smaller_where_they_can_be(void **state) {
     tu__unit unit = unit_to_replicate(g, 1, &fetch, TU__MIRRORED, 2);
     run_all_passes(&unit);
     assert_same_results(g, &fetch, &unit, 0);
-    assert_int_equal(count_nodes(unit.graph, TU__OP_SLICE),
-                     2); /* of the draw by the step, which is one for all */
+    /* Slices of the random numbers, which are drawn once per step for all replicas. */
+    assert_int_equal(count_nodes(unit.graph, TU__OP_SLICE), 2);
     for (uint32_t i = 0; i < unit.graph->node_count; i++) {
         const tu__node *node = unit.graph->nodes[i];
         if (node->op->code == TU__OP_BROADCAST) assert_true(tu_shape_elements(node->outputs[0].shape) == 12);
@@ -183,9 +183,9 @@ static void whole_values_are_made_smaller_where_they_can_be(void **state) {
     tu_graph_free(g);
 }
 
-/* ---- Waiting and belonging together ---- */
+/* ---- Control dependencies and colocation ---- */
 
-static void parts_wait_for_parts(void **state) {
+static void control_dependencies_connect_shards_of_one_replica(void **state) {
     (void)state;
     for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
         tu_graph *g = new_graph();
@@ -199,17 +199,17 @@ static void parts_wait_for_parts(void **state) {
         tu__unit unit = unit_to_replicate(g, 3, fetch, strategy, 2);
         run_all_passes(&unit);
         assert_same_results(g, fetch, &unit, 1e-6);
-        const tu__node *second = find(&unit, "b@1");
+        const tu__node *second = find_node(&unit, "b@1");
         assert_int_equal(second->after_count, 1);
-        assert_int_equal(second->after[0], find(&unit, "a@1")->id);
-        assert_int_equal(find(&unit, "late@1")->after_count, 1);
+        assert_int_equal(second->after[0], find_node(&unit, "a@1")->id);
+        assert_int_equal(find_node(&unit, "late@1")->after_count, 1);
         tu__unit_end(&unit);
         tu_graph_free(g);
     }
 }
 
-/* What is waited for is computed, though nobody wants it added up. */
-static void parts_wait_for_shares_that_nobody_reads(void **state) {
+/* A control dependency is computed even if nothing reads it, but its partial sums are not added. */
+static void control_dependencies_on_unread_partial_sums_are_kept(void **state) {
     (void)state;
     for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
         tu_graph *g = new_graph();
@@ -218,9 +218,9 @@ static void parts_wait_for_shares_that_nobody_reads(void **state) {
         tu_after(late, total);
         tu__unit unit = unit_to_replicate(g, 1, &late, strategy, 2);
         run_all_passes(&unit);
-        const tu__node *second = find(&unit, "late@1");
+        const tu__node *second = find_node(&unit, "late@1");
         assert_int_equal(second->after_count, 1);
-        assert_int_equal(second->after[0], find(&unit, "total@1")->id);
+        assert_int_equal(second->after[0], find_node(&unit, "total@1")->id);
         assert_int_equal(count_nodes(unit.graph, TU__OP_ALL_REDUCE), 0);
         tu__unit_end(&unit);
         tu_graph_free(g);
@@ -229,8 +229,8 @@ static void parts_wait_for_shares_that_nobody_reads(void **state) {
 
 /* ---- Batch-norm ---- */
 
-/* y, and what the moving mean and variance become, of images whose parts are normalised by themselves. */
-static void parts_are_normalized_by_themselves(tu_batch_scope scope, int invariant) {
+/* Checks y, and the new moving mean, for images whose shards are normalised separately. */
+static void check_separate_normalisation(tu_batch_scope scope, int invariant) {
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F64, TU_SHAPE(5, 3, 2)), y = x;
     tu_scope(g, "norm") y = tu_batch_norm(x, .name = "one", .scope = scope);
@@ -242,31 +242,31 @@ static void parts_are_normalized_by_themselves(tu_batch_scope scope, int invaria
     run_all_passes(&unit);
     assert_int_equal(count_nodes(unit.graph, TU__OP_BATCH_NORM), 2);
     interpretation it = interpret(unit.graph);
-    const tu__tensor *in[] = {value_in(&it, (tu__edge){find(&unit, "x@0")->id, 0}),
-                              value_in(&it, (tu__edge){find(&unit, "x@1")->id, 0})};
-    double mean[2] = {0}; /* of a channel, weighted by samples, which is that of all rows */
-    for (int part = 0; part < 2; part++)
-        for (int64_t i = 0; i < tu_shape_elements(in[part]->type.shape); i++)
-            mean[i % 2] += in[part]->data[i] / 15;
+    const tu__tensor *in[] = {value_in(&it, (tu__edge){find_node(&unit, "x@0")->id, 0}),
+                              value_in(&it, (tu__edge){find_node(&unit, "x@1")->id, 0})};
+    double mean[2] = {0}; /* per channel, weighted by samples: the mean of all rows */
+    for (int shard = 0; shard < 2; shard++)
+        for (int64_t i = 0; i < tu_shape_elements(in[shard]->type.shape); i++)
+            mean[i % 2] += in[shard]->data[i] / 15;
     const tu__tensor *moved = assigned_in(&it, "norm/one/moving_mean"),
-                     *before = value_in(&it, (tu__edge){find(&unit, "norm/one/moving_mean")->id, 0});
+                     *before = value_in(&it, (tu__edge){find_node(&unit, "norm/one/moving_mean")->id, 0});
     for (int c = 0; c < 2; c++)
         assert_true(fabs(moved->data[c] - (0.9 * before->data[c] + 0.1 * mean[c])) < 1e-14);
-    const tu__tensor *last = value_in(&it, unit.fetch[0]); /* the last part has rows 3 and 4 of the batch */
+    const tu__tensor *last = value_in(&it, unit.fetch[0]); /* the last shard has rows 3 and 4 of the batch */
     double sum = 0;
     for (int64_t i = 18; i < 30; i += 2) sum += last->data[i];
-    const tu__tensor *beta = value_in(&it, (tu__edge){find(&unit, "norm/one/beta")->id, 0});
+    const tu__tensor *beta = value_in(&it, (tu__edge){find_node(&unit, "norm/one/beta")->id, 0});
     assert_true(fabs(sum - 6 * beta->data[0]) < 1e-13);
     interpretation_free(&it);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-static void batch_norm_can_keep_to_a_part(void **state) {
+static void batch_norm_can_be_per_shard(void **state) {
     (void)state;
-    parts_are_normalized_by_themselves(TU_SCOPE_REPLICA, 0);
-    parts_are_normalized_by_themselves(TU_SCOPE_SHARD, 0);
-    parts_are_normalized_by_themselves(TU_SCOPE_GLOBAL, 2);
+    check_separate_normalisation(TU_SCOPE_REPLICA, 0);
+    check_separate_normalisation(TU_SCOPE_SHARD, 0);
+    check_separate_normalisation(TU_SCOPE_GLOBAL, 2);
 }
 
 static size_t count_collectives(const tu_graph *g) {
@@ -278,8 +278,8 @@ static size_t count_collectives(const tu_graph *g) {
     return (size_t)(last + 1);
 }
 
-/* Two collectives forward, mean and then variance; one backward, for both gradients that the input's hangs on. */
-static void global_batch_norm_meets_three_times(void **state) {
+/* Two collectives forward, for mean and variance; one backward, for the two gradients that dx depends on. */
+static void global_batch_norm_needs_three_collectives(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 3));
@@ -288,7 +288,7 @@ static void global_batch_norm_meets_three_times(void **state) {
     assert_int_equal(tu_gradients(tu_sum(tu_square(y)), 1, &w, &dw), TU_OK);
     tu__unit unit = unit_to_replicate(g, 1, &dw, TU__MIRRORED, 2);
     run_all_passes(&unit);
-    assert_int_equal(count_collectives(unit.graph), 4); /* and that of the gradient by w */
+    assert_int_equal(count_collectives(unit.graph), 4); /* and one for the gradient of w */
     assert_same_results(g, &dw, &unit, 1e-4);
     tu__unit_end(&unit);
     tu_graph_free(g);
@@ -296,8 +296,8 @@ static void global_batch_norm_meets_three_times(void **state) {
 
 /* ---- Collectives ---- */
 
-/* Where parts are normalised by themselves nothing waits for the sums of their statistics. */
-static void statistics_of_parts_share_the_gradients_collective(void **state) {
+/* If shards are normalised separately, nothing depends on the sums of their statistics. */
+static void statistics_per_shard_share_the_gradients_collective(void **state) {
     (void)state;
     network n = make_network("resnet20", 4, TU_F32);
     tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 2);
@@ -308,47 +308,47 @@ static void statistics_of_parts_share_the_gradients_collective(void **state) {
     tu_graph_free(n.graph);
 }
 
-/* Of each node, the highest collective that it hangs on; -1: none. Freed by the caller. */
-static int64_t *collectives_below(const tu_graph *g) {
-    int64_t *below = calloc(g->node_count, sizeof *below);
-    assert_non_null(below);
+/* Returns, per node, the highest collective that it depends on; -1: none. The caller must free it. */
+static int64_t *highest_collectives(const tu_graph *g) {
+    int64_t *highest = calloc(g->node_count, sizeof *highest);
+    assert_non_null(highest);
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
-        below[id] = -1;
+        highest[id] = -1;
         for (uint32_t i = 0; i < node->input_count; i++)
-            if (below[node->inputs[i].node] > below[id]) below[id] = below[node->inputs[i].node];
+            if (highest[node->inputs[i].node] > highest[id]) highest[id] = highest[node->inputs[i].node];
         if (node->op->code != TU__OP_ALL_REDUCE) continue;
         int64_t collective = tu__attrs(node, all_reduce)->collective;
-        if (below[id] >= collective)
-            fail_msg("'%s' of collective %d hangs on collective %d", node->name, (int)collective,
-                     (int)below[id]);
-        below[id] = collective;
+        if (highest[id] >= collective)
+            fail_msg("'%s' of collective %d depends on collective %d", node->name, (int)collective,
+                     (int)highest[id]);
+        highest[id] = collective;
     }
-    return below;
+    return highest;
 }
 
-static void assert_collectives_can_be_held(const char *name) {
+static void check_collective_order(const char *name) {
     network n = make_network(name, 6, TU_F32);
     tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 3);
     run_all_passes(&unit);
-    free(collectives_below(unit.graph));
-    for (uint32_t i = 0; i < unit.graph->node_count; i++) /* every rank brings the same to each */
+    free(highest_collectives(unit.graph));
+    for (uint32_t i = 0; i < unit.graph->node_count; i++) /* all ranks contribute the same shapes */
         if (unit.graph->nodes[i]->op->code == TU__OP_ALL_REDUCE)
             for (int64_t rank = 0; rank < 3; rank++) {
-                const tu__node *other = met_by(unit.graph, unit.graph->nodes[i], rank);
+                const tu__node *other = all_reduce_of_rank(unit.graph, unit.graph->nodes[i], rank);
                 assert_true(tu_shape_equal(other->outputs[0].shape, unit.graph->nodes[i]->outputs[0].shape));
             }
     tu__unit_end(&unit);
     tu_graph_free(n.graph);
 }
 
-static void collectives_hang_on_earlier_ones_alone(void **state) {
+static void collectives_depend_only_on_earlier_ones(void **state) {
     (void)state;
-    assert_collectives_can_be_held("mlp");
-    assert_collectives_can_be_held("resnet20");
+    check_collective_order("mlp");
+    check_collective_order("resnet20");
 }
 
-static void gradients_share_collectives_until_these_are_full(void **state) {
+static void gradients_share_collectives_up_to_the_bucket_size(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 1024)), w[5], dw[5];
@@ -361,7 +361,7 @@ static void gradients_share_collectives_until_these_are_full(void **state) {
     assert_int_equal(tu_gradients(tu_sum(tu_square(x)), 5, w, dw), TU_OK);
     tu__unit unit = unit_to_replicate(g, 5, dw, TU__MIRRORED, 2);
     run_all_passes(&unit);
-    static const int64_t collective[] = {3, 3, 2, 1, 0}; /* the backward pass begins at the end */
+    static const int64_t collective[] = {3, 3, 2, 1, 0}; /* the backward pass starts at the last layer */
     for (int i = 0; i < 5; i++) {
         const tu__node *sum = unit.graph->nodes[unit.fetch[i].node];
         if (sum->op->code == TU__OP_RESHAPE) sum = unit.graph->nodes[sum->inputs[0].node];
@@ -372,8 +372,8 @@ static void gradients_share_collectives_until_these_are_full(void **state) {
     tu_graph_free(g);
 }
 
-/* Of as many channels as a gradient that is rounded has elements. */
-static void statistics_do_not_travel_as_bf16(void **state) {
+/* Statistics with enough channels to be sent as bf16, if they were gradients. */
+static void statistics_are_not_sent_as_bf16(void **state) {
     (void)state;
     for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
         tu_graph *g = new_graph();
@@ -391,7 +391,7 @@ static void statistics_do_not_travel_as_bf16(void **state) {
     }
 }
 
-static void gradients_travel_as_bf16_where_asked(void **state) {
+static void gradients_are_sent_as_bf16_if_requested(void **state) {
     (void)state;
     for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
         tu_graph *g = new_graph();
@@ -405,8 +405,8 @@ static void gradients_travel_as_bf16_where_asked(void **state) {
         size_t rounded = 0;
         for (uint32_t i = 0; i < unit.graph->node_count; i++) {
             const tu__node *node = unit.graph->nodes[i];
-            bool travels = node->op->code == TU__OP_ALL_REDUCE || node->op->code == TU__OP_COPY;
-            rounded += travels && node->outputs[0].dtype == TU_BF16;
+            bool is_transfer = node->op->code == TU__OP_ALL_REDUCE || node->op->code == TU__OP_COPY;
+            rounded += is_transfer && node->outputs[0].dtype == TU_BF16;
         }
         assert_int_equal(rounded, 2);
         assert_same_results(g, dw, &unit, 0.01);
@@ -417,121 +417,120 @@ static void gradients_travel_as_bf16_where_asked(void **state) {
 
 /* ---- The same bits ---- */
 
-static void invariant_sums_have_one_order(void **state) {
+static void invariant_sums_do_not_depend_on_the_number_of_devices(void **state) {
     (void)state;
     network n = make_network("resnet20", 9, TU_F32);
     tu__unit one = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 1);
     one.replication.invariant = 8;
     run_all_passes(&one);
-    interpretation alone = interpret(one.graph);
+    interpretation single = interpret(one.graph);
     for (size_t replicas = 2; replicas <= 8; replicas *= 2)
         for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
             tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, strategy, replicas);
             unit.replication.invariant = 8;
             run_all_passes(&unit);
-            interpretation many = interpret(unit.graph);
+            interpretation replicated = interpret(unit.graph);
             for (uint32_t i = 0; i < n.graph->node_count; i++) {
-                const tu__tensor *a = assigned_in(&alone, n.graph->nodes[i]->name);
-                if (a && !same_numbers(a, assigned_in(&many, n.graph->nodes[i]->name)))
-                    fail_msg("'%s' has other bits on %zu devices", n.graph->nodes[i]->name, replicas);
+                const tu__tensor *a = assigned_in(&single, n.graph->nodes[i]->name);
+                if (a && !same_numbers(a, assigned_in(&replicated, n.graph->nodes[i]->name)))
+                    fail_msg("'%s' has different bits on %zu devices", n.graph->nodes[i]->name, replicas);
             }
-            interpretation_free(&many);
+            interpretation_free(&replicated);
             tu__unit_end(&unit);
         }
-    interpretation_free(&alone);
+    interpretation_free(&single);
     tu__unit_end(&one);
     tu_graph_free(n.graph);
 }
 
-/* ---- Refusals ---- */
+/* ---- Invalid requests ---- */
 
-static void assert_refused(tu__unit *unit, tu_status status, const char *says) {
+static void assert_rejected(tu__unit *unit, tu_status status, const char *text) {
     assert_int_equal(tu__run_passes(unit, NULL), status);
-    if (!strstr(tu_message(), says)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), says);
+    if (!strstr(tu_message(), text)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), text);
     tu__unit_end(unit);
 }
 
-static const char *anywhere(const tu_graph *graph, uint32_t node, void *context) {
+static const char *no_placement(const tu_graph *graph, uint32_t node, void *context) {
     (void)graph, (void)node, (void)context;
     return NULL;
 }
 
-static void placements_of_the_users_are_refused(void **state) {
+static void placement_options_are_rejected(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2)), y = tu_tanh(x), told = x;
-    tu__placing patterns = {.patterns = "tanh=cpu:0.1"}, function = {.by = anywhere};
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2)), y = tu_tanh(x), pinned = x;
+    tu__placing patterns = {.patterns = "tanh=cpu:0.1"}, function = {.by = no_placement};
     tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
     unit.placing = &patterns;
-    assert_refused(
-        &unit, TU_INVALID,
-        "strategy 'mirrored' gives every operation its device, and so does a placement by patterns");
+    assert_rejected(&unit, TU_INVALID,
+                    "strategy 'mirrored' assigns all devices and cannot be combined with placement patterns");
     unit = unit_to_replicate(g, 1, &y, TU__CENTRAL, 2);
     unit.placing = &function;
-    assert_refused(&unit, TU_INVALID, "and so does a placement function");
-    tu_with_device(g, "cpu:0.1") told = tu_exp(x);
-    unit = unit_to_replicate(g, 1, &told, TU__MIRRORED, 2);
-    assert_refused(&unit, TU_INVALID, "but exp 'exp' is for 'cpu:0.1' by tu_with_device");
+    assert_rejected(&unit, TU_INVALID, "cannot be combined with a placement function");
+    tu_with_device(g, "cpu:0.1") pinned = tu_exp(x);
+    unit = unit_to_replicate(g, 1, &pinned, TU__MIRRORED, 2);
+    assert_rejected(&unit, TU_INVALID, "but exp 'exp' is placed on 'cpu:0.1' by tu_with_device");
     tu_graph_free(g);
 }
 
-static void batches_that_cannot_be_divided_are_refused(void **state) {
+static void batches_that_cannot_be_divided_are_rejected(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(3, 2)),
              y = tu_batch_input(g, "y", TU_F32, TU_SHAPE(4));
     tu_value z = tu_tanh(x), both[] = {z, tu_tanh(y)};
     tu__unit unit = unit_to_replicate(g, 1, &z, TU__MIRRORED, 4);
-    assert_refused(&unit, TU_INVALID, "a batch of 3 cannot be divided into 4 parts, one a device");
+    assert_rejected(&unit, TU_INVALID, "a batch of 3 cannot be divided into 4 shards, one per device");
     unit = unit_to_replicate(g, 1, &z, TU__MIRRORED, 2);
     unit.replication.invariant = 8;
-    assert_refused(&unit, TU_INVALID, "a batch of 3 cannot be divided into 8 parts (invariant)");
+    assert_rejected(&unit, TU_INVALID, "a batch of 3 cannot be divided into 8 shards (invariant)");
     unit = unit_to_replicate(g, 2, both, TU__MIRRORED, 2);
-    assert_refused(&unit, TU_UNSUPPORTED,
-                   "'x' is f32[3,2] and 'y' is f32[4]: expected as many samples in both");
+    assert_rejected(&unit, TU_UNSUPPORTED,
+                    "'x' is f32[3,2] and 'y' is f32[4]: expected the same number of samples in both");
     tu_graph_free(g);
 }
 
-/* On one device, too, the parts of a batch do not see each other. */
-static void what_mixes_parts_is_refused_as_such(void **state) {
+/* Even on one device an operation cannot read the samples of another shard. */
+static void operations_across_shards_are_rejected(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value y = tu_max(tu_batch_input(g, "x", TU_F32, TU_SHAPE(8, 2)), .axes = TU_AXES(0));
     tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 1);
     unit.replication.invariant = 4;
-    assert_refused(
+    assert_rejected(
         &unit, TU_UNSUPPORTED,
-        "takes the maximum over samples (axis 0 of its input 0, f32[8,2]), and these are in different "
-        "parts; use strategy 'single' without invariant");
+        "takes the maximum over samples (axis 0 of input 0, f32[8,2]), and the samples are in different "
+        "shards; use strategy 'single' without invariant");
     tu_graph_free(g);
 }
 
-static void invariance_that_cannot_be_is_refused(void **state) {
+static void invalid_invariant_options_are_rejected(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value y = tu_tanh(tu_batch_input(g, "x", TU_F32, TU_SHAPE(24, 2)));
     static const struct {
-        int parts;
+        int shards;
         size_t replicas;
     } bad[] = {{8, 3}, {12, 3}, {2, 4}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, bad[i].replicas);
-        unit.replication.invariant = bad[i].parts;
-        assert_refused(&unit, TU_INVALID, "expected 1, 2, 4, … devices that divide the");
+        unit.replication.invariant = bad[i].shards;
+        assert_rejected(&unit, TU_INVALID, "expected 1, 2, 4, … devices, a divisor of");
     }
     tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
     unit.replication.invariant = -1;
-    assert_refused(&unit, TU_INVALID, "invariant is -1");
+    assert_rejected(&unit, TU_INVALID, "invariant = -1");
     unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
     unit.replication.invariant = 4;
     unit.replication.bf16_gradients = true;
-    assert_refused(&unit, TU_INVALID, "invariant 4 with gradients as bf16");
+    assert_rejected(&unit, TU_INVALID, "invariant 4 cannot be combined with bf16 gradients");
     tu_graph_free(g);
 }
 
-/* ---- Memory ---- */
+/* ---- Out of memory ---- */
 
-static void running_out_of_memory_is_told(void **state) {
+static void running_out_of_memory_fails_without_leaks(void **state) {
     (void)state;
     network n = make_network("mlp", 4, TU_F32);
     int64_t live = tu__alloc_live();
@@ -551,29 +550,29 @@ static void running_out_of_memory_is_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks_are_mirrored),
-        cmocka_unit_test(networks_have_a_central_device),
+        cmocka_unit_test(networks_work_mirrored),
+        cmocka_unit_test(networks_work_with_a_central_device),
         cmocka_unit_test(networks_train_in_half_precision),
-        cmocka_unit_test(parts_know_what_they_stand_for),
+        cmocka_unit_test(shards_refer_to_the_original_nodes),
         cmocka_unit_test(the_central_device_has_the_variables),
-        cmocka_unit_test(a_graph_without_samples_is_mirrored_as_it_is),
-        cmocka_unit_test(one_device_is_left_as_it_is),
-        cmocka_unit_test(whole_values_are_made_smaller_where_they_can_be),
-        cmocka_unit_test(parts_wait_for_parts),
-        cmocka_unit_test(parts_wait_for_shares_that_nobody_reads),
-        cmocka_unit_test(batch_norm_can_keep_to_a_part),
-        cmocka_unit_test(global_batch_norm_meets_three_times),
-        cmocka_unit_test(collectives_hang_on_earlier_ones_alone),
-        cmocka_unit_test(gradients_share_collectives_until_these_are_full),
-        cmocka_unit_test(statistics_of_parts_share_the_gradients_collective),
-        cmocka_unit_test(gradients_travel_as_bf16_where_asked),
-        cmocka_unit_test(statistics_do_not_travel_as_bf16),
-        cmocka_unit_test(invariant_sums_have_one_order),
-        cmocka_unit_test(placements_of_the_users_are_refused),
-        cmocka_unit_test(batches_that_cannot_be_divided_are_refused),
-        cmocka_unit_test(what_mixes_parts_is_refused_as_such),
-        cmocka_unit_test(invariance_that_cannot_be_is_refused),
-        cmocka_unit_test(running_out_of_memory_is_told),
+        cmocka_unit_test(a_graph_without_samples_is_replicated_unchanged),
+        cmocka_unit_test(a_graph_for_one_device_is_not_changed),
+        cmocka_unit_test(fills_and_broadcasts_are_built_with_the_shards_size),
+        cmocka_unit_test(control_dependencies_connect_shards_of_one_replica),
+        cmocka_unit_test(control_dependencies_on_unread_partial_sums_are_kept),
+        cmocka_unit_test(batch_norm_can_be_per_shard),
+        cmocka_unit_test(global_batch_norm_needs_three_collectives),
+        cmocka_unit_test(collectives_depend_only_on_earlier_ones),
+        cmocka_unit_test(gradients_share_collectives_up_to_the_bucket_size),
+        cmocka_unit_test(statistics_per_shard_share_the_gradients_collective),
+        cmocka_unit_test(gradients_are_sent_as_bf16_if_requested),
+        cmocka_unit_test(statistics_are_not_sent_as_bf16),
+        cmocka_unit_test(invariant_sums_do_not_depend_on_the_number_of_devices),
+        cmocka_unit_test(placement_options_are_rejected),
+        cmocka_unit_test(batches_that_cannot_be_divided_are_rejected),
+        cmocka_unit_test(operations_across_shards_are_rejected),
+        cmocka_unit_test(invalid_invariant_options_are_rejected),
+        cmocka_unit_test(running_out_of_memory_fails_without_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

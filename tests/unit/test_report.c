@@ -1,4 +1,4 @@
-/* The command's messages: which exit status a failure of the library becomes, and how a user's words are quoted. */
+/* Messages of the CLI: the exit status of library errors, and how arguments are quoted. */
 #include "test.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static void bad_input_and_failed_work_have_different_statuses(void **state) {
     assert_int_equal(cli_fail("failed"), CLI_FAILED);
 }
 
-static void words_are_quoted_without_what_could_harm_a_terminal(void **state) {
+static void quoted_arguments_contain_no_control_characters(void **state) {
     (void)state;
     assert_string_equal(cli_quote("graph").text, "'graph'");
     assert_string_equal(cli_quote("").text, "''");
@@ -26,17 +26,17 @@ static void words_are_quoted_without_what_could_harm_a_terminal(void **state) {
     assert_string_equal(cli_quote("Gef\xC3\xA4\xC3\x9F").text, "'Gef\xC3\xA4\xC3\x9F'");
 }
 
-static void long_words_are_cut_between_characters(void **state) {
+static void long_arguments_are_truncated_between_characters(void **state) {
     (void)state;
     char word[1000];
     memset(word, 'a', sizeof word - 1);
     word[sizeof word - 1] = '\0';
     assert_int_equal(strlen(cli_quote(word).text), 60 + strlen("'...'"));
-    memcpy(word + 59, "\xC3\xA4", 2); /* bytes 59 and 60: the cut at 60 would part them */
+    memcpy(word + 59, "\xC3\xA4", 2); /* bytes 59 and 60: cutting at 60 would split the character */
     assert_int_equal(strlen(cli_quote(word).text), 59 + strlen("'...'"));
 }
 
-static void the_nearest_name_ends_a_refusal(void **state) {
+static void the_nearest_name_is_suggested(void **state) {
     (void)state;
     static const char *const names[] = {"lenet", "tutorial-cnn"};
     assert_string_equal(cli_did_you_mean("lennet", names, 2).text, "; did you mean 'lenet'?");
@@ -47,9 +47,9 @@ static void the_nearest_name_ends_a_refusal(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_input_and_failed_work_have_different_statuses),
-        cmocka_unit_test(words_are_quoted_without_what_could_harm_a_terminal),
-        cmocka_unit_test(long_words_are_cut_between_characters),
-        cmocka_unit_test(the_nearest_name_ends_a_refusal),
+        cmocka_unit_test(quoted_arguments_contain_no_control_characters),
+        cmocka_unit_test(long_arguments_are_truncated_between_characters),
+        cmocka_unit_test(the_nearest_name_is_suggested),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* Statements about programs and states: feeds, fetches, updates, failure without effect, many programs over one
- * state. */
+/* Tests of programs and states: feeds, fetches, updates, failed runs, and several programs with one state. */
 #include "test.h"
 
 #include <math.h>
@@ -9,7 +8,7 @@
 
 #include "base/alloc.h"
 
-static tu_graph *fresh(void) {
+static tu_graph *new_graph(void) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     return g;
@@ -17,29 +16,30 @@ static tu_graph *fresh(void) {
 
 static void assignments_take_effect_together_at_the_end(void **unused) {
     (void)unused;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value a = tu_variable(g, "a", TU_F64, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 1});
     tu_value b = tu_variable(g, "b", TU_F64, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 2});
-    tu_assign(a, b); /* a swap: both read what was there before */
+    tu_assign(a, b); /* a swap: both read the old values */
     tu_assign(b, a);
-    tu_program *look, *step;
+    tu_program *forward, *step;
     tu_state *state;
     tu_value fetch[] = {a, b};
     assert_int_equal(
         tu_compile(g, &step, .devices = "ref", .fetch = fetch, .fetch_count = 2, .updates = true), TU_OK);
     assert_int_equal(
-        tu_compile(g, &look, .devices = "ref", .fetch = fetch, .fetch_count = 2, .no_updates = true), TU_OK);
+        tu_compile(g, &forward, .devices = "ref", .fetch = fetch, .fetch_count = 2, .no_updates = true),
+        TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     double x, y;
     assert_int_equal(tu_run(step, state, 0, NULL, (void *[]){&x, &y}), TU_OK);
     assert_true(x == 1 && y == 2);
-    assert_int_equal(tu_run(look, state, 0, NULL, (void *[]){&x, &y}), TU_OK);
+    assert_int_equal(tu_run(forward, state, 0, NULL, (void *[]){&x, &y}), TU_OK);
     assert_true(x == 2 && y == 1);
-    assert_int_equal(tu_run(look, state, 0, NULL, (void *[]){&x, NULL}),
-                     TU_OK); /* no updates, one result dropped */
+    assert_int_equal(tu_run(forward, state, 0, NULL, (void *[]){&x, NULL}),
+                     TU_OK); /* no updates, one result not fetched */
     assert_true(x == 2);
     tu_program_free(step);
-    tu_program_free(look);
+    tu_program_free(forward);
     tu_state_free(state);
     tu_graph_free(g);
 }
@@ -48,7 +48,7 @@ static void one_value_may_be_assigned_to_several_variables(void **unused) {
     (void)unused;
     const char *const devices[] = {"ref", "cpu:0"};
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        tu_graph *g = fresh();
+        tu_graph *g = new_graph();
         tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3));
         tu_value doubled = tu_scale(x, 2);
         const char *const names[] = {"a", "b", "c"};
@@ -72,7 +72,7 @@ static void one_value_may_be_assigned_to_several_variables(void **unused) {
 
 static void a_run_that_fails_changes_nothing(void **unused) {
     (void)unused;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value m = tu_input(g, "m", TU_F64, TU_SHAPE(2, 2));
     tu_value a = tu_variable(g, "a", TU_F64, TU_SCALAR);
     tu_assign(a, tu_shift(a, 1));
@@ -101,8 +101,8 @@ static tu_status stubborn_run(const tu_custom_call *call, const void *const *in,
     return tu_fail(TU_NUMERIC, "it will not");
 }
 
-/* The next value of a variable is read by something that then fails: the variable must still hold the old one. */
-static void a_value_read_before_the_failure_is_not_yet_the_variables(void **unused) {
+/* A variable's next value is read by an operation that fails: the variable must keep its old value. */
+static void a_failure_after_reading_the_next_value_keeps_the_old_one(void **unused) {
     (void)unused;
     static const tu_custom_op stubborn = {.struct_size = sizeof stubborn,
                                           .name = "stubborn",
@@ -111,7 +111,7 @@ static void a_value_read_before_the_failure_is_not_yet_the_variables(void **unus
                                           .run = stubborn_run};
     assert_int_equal(tu_custom_register(&stubborn), TU_OK);
     for (int device = 0; device < 2; device++) {
-        tu_graph *g = fresh();
+        tu_graph *g = new_graph();
         tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(3)), next = tu_shift(w, 1);
         tu_assign(w, next);
         tu_value bad = tu_custom("stubborn", 1, &next);
@@ -131,10 +131,10 @@ static void a_value_read_before_the_failure_is_not_yet_the_variables(void **unus
     }
 }
 
-/* A state freed and another made, likely at the same address: the program must notice. */
-static void a_program_meets_one_state_after_another(void **unused) {
+/* A state is freed and another one created, probably at the same address: the program must bind again. */
+static void a_program_runs_with_several_states(void **unused) {
     (void)unused;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(1000), .init = {.kind = TU_INIT_CONSTANT, .a = 1});
     tu_assign(w, tu_shift(w, 1));
     tu_program *step;
@@ -152,9 +152,9 @@ static void a_program_meets_one_state_after_another(void **unused) {
     tu_graph_free(g);
 }
 
-static void wrong_feeds_and_fetches_are_refused(void **unused) {
+static void invalid_feeds_and_fetches_are_rejected(void **unused) {
     (void)unused;
-    tu_graph *g = fresh(), *other = fresh();
+    tu_graph *g = new_graph(), *other = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2)), y = tu_neg(x),
              foreign = tu_input(other, "z", TU_F32, TU_SHAPE(2));
     tu_program *p;
@@ -185,7 +185,7 @@ static void wrong_feeds_and_fetches_are_refused(void **unused) {
 
 static void two_graphs_share_a_state_by_name(void **unused) {
     (void)unused;
-    tu_graph *small = fresh(), *large = fresh(), *odd = fresh();
+    tu_graph *small = new_graph(), *large = new_graph(), *odd = new_graph();
     tu_dense(tu_input(small, "x", TU_F32, TU_SHAPE(2, 3)), .units = 4);
     tu_dense(tu_input(large, "x", TU_F32, TU_SHAPE(8, 3)), .units = 4);
     tu_variable(large, "more", TU_F32, TU_SHAPE(5), .init = {TU_INIT_CONSTANT, .a = 3});
@@ -214,7 +214,7 @@ static void two_graphs_share_a_state_by_name(void **unused) {
     tu_graph_free(odd);
 }
 
-/* Mean and deviation of a variable's elements. */
+/* Computes mean and standard deviation of a variable's elements. */
 static void moments(tu_state *state, const char *name, int count, double *mean, double *deviation) {
     static double data[20000];
     assert_int_equal(tu_state_get(state, name, data, (size_t)count * sizeof *data), TU_OK);
@@ -224,7 +224,7 @@ static void moments(tu_state *state, const char *name, int count, double *mean, 
     *deviation = sqrt(squares / count - *mean * *mean);
 }
 
-static void initialisers_have_their_moments(void **unused) {
+static void initializers_have_the_expected_moments(void **unused) {
     (void)unused;
     static const struct {
         tu_init init;
@@ -236,14 +236,15 @@ static void initialisers_have_their_moments(void **unused) {
         {{.kind = TU_INIT_NORMAL, .a = 1, .b = 2}, 1, 2},
         {{.kind = TU_INIT_TRUNCATED_NORMAL, .a = 1, .b = 2},
          1,
-         2 * 0.8796},                                    /* the deviation of a normal cut at two */
+         /* A normal distribution truncated at two standard deviations. */
+         2 * 0.8796},
         {{.kind = TU_INIT_XAVIER_UNIFORM}, 0, 0.081650}, /* sqrt(2 / (100 + 200)) */
         {{.kind = TU_INIT_XAVIER_NORMAL}, 0, 0.081650},
         {{.kind = TU_INIT_HE_UNIFORM}, 0, 0.141421}, /* sqrt(2 / 100) */
         {{.kind = TU_INIT_HE_NORMAL}, 0, 0.141421},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tu_graph *g = fresh();
+        tu_graph *g = new_graph();
         tu_state *state;
         tu_variable(g, "w", TU_F64, TU_SHAPE(200, 100), .init = rows[i].init);
         assert_int_equal(tu_state_new(g, &state, .seed = 3), TU_OK);
@@ -257,15 +258,15 @@ static void initialisers_have_their_moments(void **unused) {
     }
 }
 
-static void initial_values_depend_on_seed_and_name_alone(void **unused) {
+static void initial_values_depend_only_on_seed_and_name(void **unused) {
     (void)unused;
     float first[3][6];
     for (int k = 0; k < 3; k++) {
-        tu_graph *g = fresh();
+        tu_graph *g = new_graph();
         tu_state *state;
         const tu_init init = {TU_INIT_NORMAL, .b = 1};
         if (k == 1)
-            tu_variable(g, "before", TU_F32, TU_SHAPE(3), .init = init); /* another order of building */
+            tu_variable(g, "before", TU_F32, TU_SHAPE(3), .init = init); /* another order of creation */
         tu_variable(g, "w", TU_F32, TU_SHAPE(6), .init = init);
         assert_int_equal(tu_state_new(g, &state, .seed = k == 2 ? 8 : 7), TU_OK);
         assert_int_equal(tu_state_get(state, "w", first[k], sizeof first[k]), TU_OK);
@@ -278,7 +279,7 @@ static void initial_values_depend_on_seed_and_name_alone(void **unused) {
 
 static void batch_norm_keeps_running_statistics(void **unused) {
     (void)unused;
-    tu_graph *g = fresh(), *inference = fresh();
+    tu_graph *g = new_graph(), *inference = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F64, TU_SHAPE(4, 1));
     tu_batch_norm(x, .momentum = 0.75, .name = "bn");
     tu_set_training(inference, false);
@@ -304,10 +305,10 @@ static void batch_norm_keeps_running_statistics(void **unused) {
     tu_graph_free(inference);
 }
 
-static void everything_taken_is_given_back(void **unused) {
+static void everything_allocated_is_freed(void **unused) {
     (void)unused;
     int64_t before = tu__alloc_live();
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_model_graph model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_build(g, "mlp", &model, .batch = 2), TU_OK);
     assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
@@ -334,14 +335,14 @@ int main(void) {
         cmocka_unit_test(assignments_take_effect_together_at_the_end),
         cmocka_unit_test(one_value_may_be_assigned_to_several_variables),
         cmocka_unit_test(a_run_that_fails_changes_nothing),
-        cmocka_unit_test(a_value_read_before_the_failure_is_not_yet_the_variables),
-        cmocka_unit_test(a_program_meets_one_state_after_another),
-        cmocka_unit_test(wrong_feeds_and_fetches_are_refused),
+        cmocka_unit_test(a_failure_after_reading_the_next_value_keeps_the_old_one),
+        cmocka_unit_test(a_program_runs_with_several_states),
+        cmocka_unit_test(invalid_feeds_and_fetches_are_rejected),
         cmocka_unit_test(two_graphs_share_a_state_by_name),
-        cmocka_unit_test(initialisers_have_their_moments),
-        cmocka_unit_test(initial_values_depend_on_seed_and_name_alone),
+        cmocka_unit_test(initializers_have_the_expected_moments),
+        cmocka_unit_test(initial_values_depend_only_on_seed_and_name),
         cmocka_unit_test(batch_norm_keeps_running_statistics),
-        cmocka_unit_test(everything_taken_is_given_back),
+        cmocka_unit_test(everything_allocated_is_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* safetensors files: the bytes that are written, what is read back, and everything that is refused. */
+/* safetensors files: exact bytes, reading back, and errors. */
 #include "fake_disk.h"
 
 #include "base/alloc.h"
@@ -35,7 +35,7 @@ static tu_status save_known(const char *path) {
     return tu__safetensors_save(path, 4, tensors, 2, metadata);
 }
 
-static void the_bytes_of_a_small_file_are_known(void **state) {
+static void a_small_file_has_known_bytes(void **state) {
     (void)state;
     static const char header[] = "{\"__metadata__\":{\"format\":\"pt\",\"made by\":\"Tutti\"},"
                                  "\"step\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
@@ -82,7 +82,7 @@ static void a_file_is_read_back(void **state) {
     remove_folder(&f);
 }
 
-static void every_element_type_goes_through_a_file(void **state) {
+static void every_element_type_is_read_back(void **state) {
     (void)state;
     folder f = new_folder("a.safetensors");
     static const unsigned char bytes[8 * 8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -106,7 +106,7 @@ static void every_element_type_goes_through_a_file(void **state) {
     remove_folder(&f);
 }
 
-static void a_file_without_tensors_is_a_file(void **state) {
+static void a_file_without_tensors_is_valid(void **state) {
     (void)state;
     folder f = new_folder("a.safetensors");
     tu__safetensors file;
@@ -120,14 +120,14 @@ static void a_file_without_tensors_is_a_file(void **state) {
     remove_folder(&f);
 }
 
-static void what_cannot_be_written_is_refused(void **state) {
+static void invalid_tensors_and_metadata_fail_to_save(void **state) {
     (void)state;
     folder f = new_folder("a.safetensors");
     tu_type type = type_of(TU_U8, TU_SHAPE(1));
     const tu__named_tensor twice[] = {
         {"a", type, mask}, {"b", type, mask}, {"a", type_of(TU_BOOL, TU_SHAPE(1)), mask}};
     assert_int_equal(tu__safetensors_save(f.file, 3, twice, 0, NULL), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "two tensors are called 'a'"));
+    assert_non_null(strstr(tu_message(), "two tensors have the name 'a'"));
     assert_int_equal(
         tu__safetensors_save(f.file, 1, &(tu__named_tensor){"__metadata__", type, mask}, 0, NULL),
         TU_INVALID);
@@ -135,13 +135,13 @@ static void what_cannot_be_written_is_refused(void **state) {
                      TU_INVALID);
     const tu__metadata same[] = {{"k", "1"}, {"k", "2"}};
     assert_int_equal(tu__safetensors_save(f.file, 0, NULL, 2, same), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "the metadata have 'k' twice"));
+    assert_non_null(strstr(tu_message(), "the metadata has the key 'k' twice"));
     assert_int_equal(access(f.file, F_OK), -1);
     assert_int_equal(tu__safetensors_save("/no-such-folder/x", 0, NULL, 0, NULL), TU_IO);
     remove_folder(&f);
 }
 
-/* The old file or the new one, whichever call fails. */
+/* After any failed call, either the old or the new file is complete. */
 static void a_full_disk_leaves_the_old_file(void **state) {
     (void)state;
     folder f = new_folder("a.safetensors");
@@ -161,20 +161,21 @@ static void a_full_disk_leaves_the_old_file(void **state) {
     remove_folder(&f);
 }
 
-/* Removes what a crash left in the folder, but for the folder itself. */
+/* Removes all files from the folder. */
 static void empty_folder(const char *path) {
     DIR *dir = opendir(path);
     assert_non_null(dir);
     for (struct dirent *entry; (entry = readdir(dir));) {
         char name[512];
         snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
-        unlink(name); /* fails for the folder and its parent */
+        unlink(name); /* fails for "." and ".." */
     }
     closedir(dir);
 }
 
-/* Whenever the power goes and whatever the disk kept: the old file or the new one, and the new one once saved. */
-static void a_power_cut_leaves_the_old_file_or_the_new(void **state) {
+/* After a power failure at any call, either the old or the new file is complete; after the save has returned, the new
+ * one. */
+static void a_power_failure_leaves_the_old_or_the_new_file(void **state) {
     (void)state;
     folder f = new_folder("a.safetensors"), after = new_folder("a.safetensors");
     assert_int_equal(tu__safetensors_save(f.file, 0, NULL, 0, NULL), TU_OK);
@@ -220,9 +221,9 @@ static void running_out_of_memory_is_reported(void **state) {
     remove_folder(&f);
 }
 
-/* ---- Reading what others wrote ---- */
+/* ---- Reading foreign files ---- */
 
-/* A file of the header and so many bytes of data, in a block of exactly that size. */
+/* Parses a file with this header and `data` bytes, in a block of exactly that size. */
 static tu_status parse(const char *header, size_t data, tu__safetensors *file, unsigned char **block) {
     size_t length = strlen(header);
     *block = calloc(1, 8 + length + data);
@@ -232,7 +233,7 @@ static tu_status parse(const char *header, size_t data, tu__safetensors *file, u
     return tu__safetensors_parse("x.safetensors", *block, 8 + length + data, file);
 }
 
-static void assert_refused(const char *header, size_t data, const char *expected) {
+static void assert_parse_fails(const char *header, size_t data, const char *expected) {
     tu__safetensors file;
     unsigned char *block;
     tu_status status = parse(header, data, &file, &block);
@@ -243,7 +244,7 @@ static void assert_refused(const char *header, size_t data, const char *expected
     free(block);
 }
 
-static void files_too_short_are_refused(void **state) {
+static void too_short_files_fail(void **state) {
     (void)state;
     static const unsigned char zeros[16] = {0};
     tu__safetensors file;
@@ -252,63 +253,65 @@ static void files_too_short_are_refused(void **state) {
         assert_non_null(strstr(tu_message(), "bytes, expected at least 8"));
     }
     assert_int_equal(tu__safetensors_parse("x", zeros, 8, &file), TU_CORRUPT);
-    assert_non_null(strstr(tu_message(), "does not begin with '{'"));
+    assert_non_null(strstr(tu_message(), "does not start with '{'"));
     static const unsigned char large[16] = {1, 0xE1, 0xF5, 5};
     assert_int_equal(tu__safetensors_parse("x", large, 16, &file), TU_CORRUPT);
-    assert_non_null(strstr(tu_message(), "claims a header of 100000001 bytes, the most is 100000000"));
+    assert_non_null(strstr(tu_message(), "header size is 100000001 bytes: expected at most 100000000"));
     static const unsigned char largest[16] = {255, 255, 255, 255, 255, 255, 255, 255};
     assert_int_equal(tu__safetensors_parse("x", largest, 16, &file), TU_CORRUPT);
     static const unsigned char beyond[16] = {9};
     assert_int_equal(tu__safetensors_parse("x", beyond, 16, &file), TU_CORRUPT);
-    assert_non_null(strstr(tu_message(), "a header of 9 bytes and has 8 after the first 8"));
+    assert_non_null(strstr(tu_message(), "header size is 9 bytes, but only 8 bytes follow"));
 }
 
 #define TENSOR(dtype, shape, offsets)                                                                        \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-static void unsound_headers_are_refused(void **state) {
+static void invalid_headers_fail(void **state) {
     (void)state;
     static const struct {
         const char *header;
         size_t data;
         const char *says;
     } cases[] = {
-        {" {}", 0, "does not begin with '{'"},
-        {"[]", 0, "does not begin with '{'"},
+        {" {}", 0, "does not start with '{'"},
+        {"[]", 0, "does not start with '{'"},
         {"{", 0, "line 1: the text ends"},
         {"{}x", 0, "expected the end"},
         {"{\"a\":1}", 0, "tensor 'a' has no \"dtype\""},
         {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") ",\"a\":" TENSOR("F32", "[1]", "[4,8]") "}", 8,
          "occurs twice"},
-        {"{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no \"dtype\", a string"},
-        {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "no \"shape\", a list of numbers"},
+        {"{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no \"dtype\" string"},
+        {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "no \"shape\" (a list of integers)"},
         {"{\"a\":" TENSOR("F32", "[-1]", "[0,4]") "}", 4, "no \"shape\""},
         {"{\"a\":" TENSOR("F32", "[1.0]", "[0,4]") "}", 4, "no \"shape\""},
-        {"{\"a\":" TENSOR("F32", "[1]", "[0]") "}", 4, "no \"data_offsets\", a list of two numbers"},
+        {"{\"a\":" TENSOR("F32", "[1]", "[0]") "}", 4, "no \"data_offsets\" (a list of two integers)"},
         {"{\"a\":" TENSOR("F32", "[1]", "[0,4,8]") "}", 4, "no \"data_offsets\""},
         {"{\"a\":" TENSOR("F32", "[1]", "[0,99999999999999999999]") "}", 4, "no \"data_offsets\""},
-        {"{\"a\":" TENSOR("F33", "[1]", "[0,4]") "}", 4, "unknown type 'F33'"},
-        {"{\"a\":" TENSOR("f32", "[1]", "[0,4]") "}", 4, "unknown type 'f32'"},
-        {"{\"a\":" TENSOR("F32", "[1]", "[4,8]") "}", 8, "has bytes 4 to 8, expected to begin at 0"},
-        {"{\"a\":" TENSOR("F32", "[1]", "[4,0]") "}", 4, "expected to begin at 0"},
+        {"{\"a\":" TENSOR("F33", "[1]", "[0,4]") "}", 4, "unknown dtype 'F33'"},
+        {"{\"a\":" TENSOR("f32", "[1]", "[0,4]") "}", 4, "unknown dtype 'f32'"},
+        {"{\"a\":" TENSOR("F32", "[1]", "[4,8]") "}", 8, "has bytes 4 to 8, expected to start at 0"},
+        {"{\"a\":" TENSOR("F32", "[1]", "[4,0]") "}", 4, "expected to start at 0"},
         {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") ",\"b\":" TENSOR("F32", "[1]", "[8,12]") "}", 12,
-         "'b' has bytes 8 to 12, expected to begin at 4"},
+         "'b' has bytes 8 to 12, expected to start at 4"},
         {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") ",\"b\":" TENSOR("F32", "[1]", "[0,4]") "}", 4,
-         "expected to begin at 4"},
-        {"{\"a\":" TENSOR("F32", "[2]", "[0,4]") "}", 4, "has 4 bytes, which its type and shape do not give"},
-        {"{\"a\":" TENSOR("F32", "[4294967296,4294967296]", "[0,0]") "}", 0, "do not give"},
-        {"{\"a\":" TENSOR("F4", "[3]", "[0,1]") "}", 1, "do not give"},
+         "expected to start at 4"},
+        {"{\"a\":" TENSOR("F32", "[2]", "[0,4]") "}", 4,
+         "has 4 bytes, which does not match its dtype and shape"},
+        {"{\"a\":" TENSOR("F32", "[4294967296,4294967296]", "[0,0]") "}", 0,
+         "does not match its dtype and shape"},
+        {"{\"a\":" TENSOR("F4", "[3]", "[0,1]") "}", 1, "does not match its dtype and shape"},
         {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") "}", 5, "its tensors have 4 bytes, but 5 follow"},
         {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") "}", 3, "its tensors have 4 bytes, but 3 follow"},
         {"{}", 1, "its tensors have 0 bytes, but 1 follow"},
-        {"{\"__metadata__\":[]}", 0, "its \"__metadata__\" is no object"},
-        {"{\"__metadata__\":{\"a\":1}}", 0, "the metadata 'a' are no string"},
+        {"{\"__metadata__\":[]}", 0, "its \"__metadata__\" is not an object"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, "the metadata entry 'a' is not a string"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_refused(cases[i].header, cases[i].data, cases[i].says);
+        assert_parse_fails(cases[i].header, cases[i].data, cases[i].says);
 }
 
-static void tensors_tutti_cannot_hold_are_refused_when_wanted(void **state) {
+static void unsupported_tensors_fail_only_when_requested(void **state) {
     (void)state;
     static const char header[] = "{\"eight\":" TENSOR("F8_E4M3", "[2]", "[0,2]") //
         ",\"none\":" TENSOR("F32", "[3,0]", "[2,2]")                             //
@@ -317,9 +320,9 @@ static void tensors_tutti_cannot_hold_are_refused_when_wanted(void **state) {
     static const struct {
         const char *name, *says;
     } wanted[] = {
-        {"eight", "x.safetensors: tensor 'eight' is of type F8_E4M3, which Tutti does not have"},
+        {"eight", "x.safetensors: tensor 'eight' has dtype F8_E4M3, which Tutti does not support"},
         {"none", "tensor 'none' is empty"},
-        {"nine", "tensor 'nine' has 9 dimensions; the most is 8"},
+        {"nine", "tensor 'nine' has 9 dimensions: expected at most 8"},
     };
     tu__safetensors file;
     unsigned char *block;
@@ -348,13 +351,13 @@ static void tensors_may_be_listed_in_any_order(void **state) {
     free(block);
 }
 
-static void places_that_cannot_be_read_are_named(void **state) {
+static void unreadable_paths_are_reported(void **state) {
     (void)state;
     tu__safetensors file;
     assert_int_equal(tu__safetensors_open("/no-such-folder/x", &file), TU_NOT_FOUND);
     assert_non_null(strstr(tu_message(), "cannot read '/no-such-folder/x': No such file"));
     assert_int_equal(tu__safetensors_open("/tmp", &file), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "cannot read '/tmp': it is no ordinary file"));
+    assert_non_null(strstr(tu_message(), "cannot read '/tmp': it is not a regular file"));
     folder f = new_folder("a.safetensors");
     fclose(fopen(f.file, "w"));
     assert_int_equal(tu__safetensors_open(f.file, &file), TU_CORRUPT);
@@ -364,19 +367,19 @@ static void places_that_cannot_be_read_are_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bytes_of_a_small_file_are_known),
+        cmocka_unit_test(a_small_file_has_known_bytes),
         cmocka_unit_test(a_file_is_read_back),
-        cmocka_unit_test(every_element_type_goes_through_a_file),
-        cmocka_unit_test(a_file_without_tensors_is_a_file),
-        cmocka_unit_test(what_cannot_be_written_is_refused),
+        cmocka_unit_test(every_element_type_is_read_back),
+        cmocka_unit_test(a_file_without_tensors_is_valid),
+        cmocka_unit_test(invalid_tensors_and_metadata_fail_to_save),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
-        cmocka_unit_test(a_power_cut_leaves_the_old_file_or_the_new),
+        cmocka_unit_test(a_power_failure_leaves_the_old_or_the_new_file),
         cmocka_unit_test(running_out_of_memory_is_reported),
-        cmocka_unit_test(files_too_short_are_refused),
-        cmocka_unit_test(unsound_headers_are_refused),
-        cmocka_unit_test(tensors_tutti_cannot_hold_are_refused_when_wanted),
+        cmocka_unit_test(too_short_files_fail),
+        cmocka_unit_test(invalid_headers_fail),
+        cmocka_unit_test(unsupported_tensors_fail_only_when_requested),
         cmocka_unit_test(tensors_may_be_listed_in_any_order),
-        cmocka_unit_test(places_that_cannot_be_read_are_named),
+        cmocka_unit_test(unreadable_paths_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Saving a file: whatever fails and whenever the power goes, the old file or the new one is there, whole. */
+/* Atomic saves: after any failure or power loss, either the complete old or the complete new file exists. */
 #include "fake_disk.h"
 
 #include "base/save.h"
@@ -17,7 +17,7 @@ static folder new_folder(void) {
     return f;
 }
 
-/* Removes all files; returns how many there were. */
+/* Removes all files and returns their number. */
 static int empty_folder(const char *path) {
     int count = 0;
     DIR *dir = opendir(path);
@@ -40,7 +40,7 @@ static void remove_folder(const folder *f) {
     assert_int_equal(rmdir(f->after), 0);
 }
 
-/* Its bytes as a string; "" where there is no such file. */
+/* Returns the contents of the folder's file as a string; "" if there is none. */
 static const char *contents(const char *folder_path) {
     static char bytes[4096];
     char path[512];
@@ -51,13 +51,13 @@ static const char *contents(const char *folder_path) {
     fclose(file);
     bytes[size] = '\0';
     for (size_t i = 0; i < size; i++)
-        if (!bytes[i]) bytes[i] = '0'; /* zeros must not look like an end */
+        if (!bytes[i]) bytes[i] = '0'; /* make NUL bytes visible */
     return bytes;
 }
 
 static const char old_bytes[] = "the old contents", new_bytes[] = "the new contents, longer than the old";
 
-static tu_status save_in_pieces(const char *path) {
+static tu_status save_in_chunks(const char *path) {
     tu__save save;
     TU_TRY(tu__save_begin(&save, path));
     for (size_t i = 0; i < sizeof new_bytes - 1; i += 8) {
@@ -68,16 +68,16 @@ static tu_status save_in_pieces(const char *path) {
 }
 
 static tu_status save_at_once(const char *path) {
-    return tu__save_file(path, new_bytes, sizeof new_bytes - 1);
+    return tu_file_save(path, new_bytes, sizeof new_bytes - 1);
 }
 
-static tu_status (*const ways[])(const char *path) = {save_at_once, save_in_pieces};
+static tu_status (*const ways[])(const char *path) = {save_at_once, save_in_chunks};
 
 static void a_saved_file_holds_the_bytes(void **state) {
     (void)state;
     folder f = new_folder();
     for (size_t way = 0; way < 2; way++) {
-        assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+        assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
         assert_string_equal(contents(f.path), old_bytes);
         assert_int_equal(ways[way](f.file), TU_OK);
         assert_string_equal(contents(f.path), new_bytes);
@@ -89,26 +89,26 @@ static void a_saved_file_holds_the_bytes(void **state) {
 static void an_empty_file_can_be_saved(void **state) {
     (void)state;
     folder f = new_folder();
-    assert_int_equal(tu__save_file(f.file, NULL, 0), TU_OK);
+    assert_int_equal(tu_file_save(f.file, NULL, 0), TU_OK);
     assert_string_equal(contents(f.path), "");
     assert_int_equal(empty_folder(f.path), 1);
     remove_folder(&f);
 }
 
-static void a_disk_that_takes_little_at_a_time_gets_it_all(void **state) {
+static void short_writes_are_continued(void **state) {
     (void)state;
     folder f = new_folder();
     fake_disk_short_writes(3);
-    assert_int_equal(tu__save_file(f.file, new_bytes, sizeof new_bytes - 1), TU_OK);
+    assert_int_equal(tu_file_save(f.file, new_bytes, sizeof new_bytes - 1), TU_OK);
     fake_disk_remove();
     assert_string_equal(contents(f.path), new_bytes);
     assert_true(fake_disk_calls > 10);
     remove_folder(&f);
 }
 
-/* For every call of every kind of save: the failure is reported with its reason, the old bytes or the new ones are
- * there, and nothing lies beside them. */
-static void a_save_that_fails_leaves_a_whole_file(void **state) {
+/* For a failure of every system call of every kind of save: the error contains the reason, the file has the old or
+ * the new bytes, and no temporary file is left. */
+static void a_failed_save_leaves_a_complete_file(void **state) {
     (void)state;
     static const int errors[] = {ENOSPC, EIO};
     folder f = new_folder();
@@ -116,7 +116,7 @@ static void a_save_that_fails_leaves_a_whole_file(void **state) {
         for (int error = 0; error < 2; error++)
             for (int forever = 0; forever < 2; forever++)
                 for (unsigned nth = 1;; nth++) {
-                    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+                    assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
                     (forever ? fake_disk_fail_from : fake_disk_fail_at)(nth, errors[error]);
                     tu_status status = ways[way](f.file);
                     bool reached = fake_disk_calls >= nth;
@@ -138,13 +138,13 @@ static void a_save_that_fails_leaves_a_whole_file(void **state) {
     remove_folder(&f);
 }
 
-/* For every moment at which the power can go and everything the disk may have kept. */
-static void a_power_cut_leaves_the_old_file_or_the_new(void **state) {
+/* For power loss after every system call, and every state in which it may leave the disk. */
+static void power_loss_leaves_the_old_or_the_new_file(void **state) {
     (void)state;
     for (size_t way = 0; way < 2; way++)
         for (int with_old = 0; with_old < 2; with_old++) {
             folder f = new_folder();
-            if (with_old) assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+            if (with_old) assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
             fake_disk_record(f.path);
             assert_int_equal(ways[way](f.file), TU_OK);
             fake_disk_remove();
@@ -156,7 +156,7 @@ static void a_power_cut_leaves_the_old_file_or_the_new(void **state) {
                     bool is_new = strcmp(contents(f.after), new_bytes) == 0;
                     if (!is_old && !is_new)
                         fail_msg("after call %u, choice %d: '%s'", n, choice, contents(f.after));
-                    if (n == fake_disk_calls) assert_true(is_new); /* it had returned */
+                    if (n == fake_disk_calls) assert_true(is_new); /* the save had returned */
                     seen_old += is_old;
                     seen_new += is_new;
                     empty_folder(f.after);
@@ -167,13 +167,13 @@ static void a_power_cut_leaves_the_old_file_or_the_new(void **state) {
         }
 }
 
-/* The model itself must be able to tell a wrong save from a right one. */
-static void the_model_of_a_power_cut_finds_a_missing_flush(void **state) {
+/* The simulation must detect a save without a flush. */
+static void the_power_loss_simulation_detects_a_missing_flush(void **state) {
     (void)state;
     folder f = new_folder();
     char beside[96];
     snprintf(beside, sizeof beside, "%s/beside", f.path);
-    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
     fake_disk_record(f.path);
     int fd = tu__disk_in_use()->open(beside, O_WRONLY | O_CREAT | O_EXCL, 0666);
     assert_int_equal(tu__disk_in_use()->write(fd, new_bytes, sizeof new_bytes - 1), sizeof new_bytes - 1);
@@ -198,7 +198,7 @@ static void an_abandoned_save_leaves_nothing(void **state) {
     (void)state;
     folder f = new_folder();
     tu__save save;
-    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
     assert_int_equal(tu__save_begin(&save, f.file), TU_OK);
     assert_int_equal(tu__save_append(&save, new_bytes, 5), TU_OK);
     tu__save_abandon(&save);
@@ -209,7 +209,7 @@ static void an_abandoned_save_leaves_nothing(void **state) {
     remove_folder(&f);
 }
 
-static void a_failure_sticks_until_the_commit(void **state) {
+static void the_commit_reports_the_first_failure(void **state) {
     (void)state;
     folder f = new_folder();
     tu__save save;
@@ -228,9 +228,9 @@ static void a_file_marked_read_only_is_not_replaced(void **state) {
     (void)state;
     if (geteuid() == 0) skip(); /* root may write anything */
     folder f = new_folder();
-    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
     assert_int_equal(chmod(f.file, 0444), 0);
-    assert_int_equal(tu__save_file(f.file, new_bytes, sizeof new_bytes - 1), TU_IO);
+    assert_int_equal(tu_file_save(f.file, new_bytes, sizeof new_bytes - 1), TU_IO);
     assert_string_equal(contents(f.path), old_bytes);
     remove_folder(&f);
 }
@@ -239,12 +239,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_file_holds_the_bytes),
         cmocka_unit_test(an_empty_file_can_be_saved),
-        cmocka_unit_test(a_disk_that_takes_little_at_a_time_gets_it_all),
-        cmocka_unit_test(a_save_that_fails_leaves_a_whole_file),
-        cmocka_unit_test(a_power_cut_leaves_the_old_file_or_the_new),
-        cmocka_unit_test(the_model_of_a_power_cut_finds_a_missing_flush),
+        cmocka_unit_test(short_writes_are_continued),
+        cmocka_unit_test(a_failed_save_leaves_a_complete_file),
+        cmocka_unit_test(power_loss_leaves_the_old_or_the_new_file),
+        cmocka_unit_test(the_power_loss_simulation_detects_a_missing_flush),
         cmocka_unit_test(an_abandoned_save_leaves_nothing),
-        cmocka_unit_test(a_failure_sticks_until_the_commit),
+        cmocka_unit_test(the_commit_reports_the_first_failure),
         cmocka_unit_test(a_file_marked_read_only_is_not_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Images of a set as PNG files: the same pixels come back, numbers are stretched, what is no picture is refused. */
+/* Saving images of a data set as PNG: u8 pixels are unchanged, f32 pixels are rescaled, other channel counts fail. */
 #include "test.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static tu_status read_numbers(void *context, tu_split split, int64_t index, void
     return TU_OK;
 }
 
-/* 2x2 images of f32 with so many channels; all of them -1, 0, 3 and, for the test, no number. */
+/* Creates a data set of four f32 pixels per image: -1, 0, 3 and, in the test split, NaN. */
 static tu_dataset *numbers_of(int64_t width, int64_t channels) {
     tu_dataset *set = NULL;
     tu_source source = {.struct_size = sizeof source,
@@ -32,7 +32,7 @@ static tu_dataset *numbers_of(int64_t width, int64_t channels) {
     return set;
 }
 
-static void bytes_come_back_as_they_were(void **state) {
+static void u8_pixels_are_unchanged(void **state) {
     (void)state;
     tu_dataset *set = NULL;
     uint8_t stored[32 * 32 * 3];
@@ -50,7 +50,7 @@ static void bytes_come_back_as_they_were(void **state) {
     tu_dataset_free(set);
 }
 
-static void numbers_reach_from_black_to_white(void **state) {
+static void f32_pixels_are_rescaled(void **state) {
     (void)state;
     tu_dataset *set = numbers_of(2, 1);
     tu__image image;
@@ -62,19 +62,19 @@ static void numbers_reach_from_black_to_white(void **state) {
     tu_dataset_free(set);
 }
 
-static void expect_refusal(const tu_dataset *set, int64_t index, const char *path, tu_status status,
-                           const char *part) {
+static void expect_error(const tu_dataset *set, int64_t index, const char *path, tu_status status,
+                         const char *part) {
     assert_int_equal(tu_dataset_save_image(set, TU_TEST, index, path), status);
     if (!strstr(tu_message(), part)) fail_msg("'%s' is not in: %s", part, tu_message());
 }
 
-static void what_cannot_be_saved_is_refused_and_leaves_nothing(void **state) {
+static void a_failed_save_leaves_no_file(void **state) {
     (void)state;
     tu_dataset *grey = numbers_of(2, 1), *pairs = numbers_of(1, 2);
     make_folder("empty");
-    expect_refusal(pairs, 0, in_folder("empty/a.png"), TU_UNSUPPORTED, "2 channels are no pictures");
-    expect_refusal(grey, 1, in_folder("empty/a.png"), TU_INVALID, "image 1 of the test split");
-    expect_refusal(grey, 0, in_folder("none/a.png"), TU_IO, "none/a.png");
+    expect_error(pairs, 0, in_folder("empty/a.png"), TU_UNSUPPORTED, "cannot save images with 2 channels");
+    expect_error(grey, 1, in_folder("empty/a.png"), TU_INVALID, "image 1 of the test split");
+    expect_error(grey, 0, in_folder("none/a.png"), TU_IO, "none/a.png");
     assert_int_equal(count_entries("empty"), 0);
     tu_dataset_free(grey);
     tu_dataset_free(pairs);
@@ -82,9 +82,9 @@ static void what_cannot_be_saved_is_refused_and_leaves_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_come_back_as_they_were),
-        cmocka_unit_test(numbers_reach_from_black_to_white),
-        cmocka_unit_test(what_cannot_be_saved_is_refused_and_leaves_nothing),
+        cmocka_unit_test(u8_pixels_are_unchanged),
+        cmocka_unit_test(f32_pixels_are_rescaled),
+        cmocka_unit_test(a_failed_save_leaves_no_file),
     };
     return cmocka_run_group_tests(tests, make_data_folder, remove_data_folder);
 }

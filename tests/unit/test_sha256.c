@@ -1,4 +1,4 @@
-/* SHA-256 gives the digests that FIPS 180-4 and NIST's example values publish, however the message is cut. */
+/* SHA-256 gives the digests that FIPS 180-4 and NIST's example values publish, for any split into chunks. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void assert_digest(const void *bytes, size_t count, const char *expected)
     assert_string_equal(hex, expected);
 }
 
-static void digest_of_nothing_is_known(void **state) {
+static void digest_of_an_empty_message_is_known(void **state) {
     (void)state;
     assert_digest("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_digest(NULL, 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -47,7 +47,7 @@ static void digest_of_a_million_letters_is_known(void **state) {
     free(letters);
 }
 
-/* NIST's additional vectors: lengths around the place where the padding needs a block of its own. */
+/* NIST's additional vectors: lengths at which the padding needs another block. */
 static void padding_is_right_at_every_block_boundary(void **state) {
     (void)state;
     static const unsigned char zeros[1000];
@@ -58,7 +58,7 @@ static void padding_is_right_at_every_block_boundary(void **state) {
     assert_digest(zeros, 1000, "541b3e9daa09b20bf85fa273e5cbd3e80185aa4ec298e765db87742b70138a53");
 }
 
-static void pieces_of_any_size_give_the_digest_of_the_whole(void **state) {
+static void chunks_of_any_size_give_the_same_digest(void **state) {
     (void)state;
     unsigned char message[300], whole[TU__SHA256_BYTES], pieced[TU__SHA256_BYTES];
     for (size_t i = 0; i < sizeof message; i++) message[i] = (unsigned char)(i * 7 + 3);
@@ -75,7 +75,7 @@ static void pieces_of_any_size_give_the_digest_of_the_whole(void **state) {
     }
 }
 
-/* On processors that have instructions for it, these are compared with plain C; elsewhere it is compared with itself. */
+/* Compares the SHA instructions with plain C on processors that have them. */
 static void instructions_agree_with_plain_c(void **state) {
     (void)state;
     unsigned char bytes[64 * 64];
@@ -95,11 +95,11 @@ static void instructions_agree_with_plain_c(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digest_of_nothing_is_known),
+        cmocka_unit_test(digest_of_an_empty_message_is_known),
         cmocka_unit_test(published_digests_are_reproduced),
         cmocka_unit_test(digest_of_a_million_letters_is_known),
         cmocka_unit_test(padding_is_right_at_every_block_boundary),
-        cmocka_unit_test(pieces_of_any_size_give_the_digest_of_the_whole),
+        cmocka_unit_test(chunks_of_any_size_give_the_same_digest),
         cmocka_unit_test(instructions_agree_with_plain_c),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,22 +1,22 @@
-/* Shard rules: every operation over samples in parts gives what it gives over all of them, or is refused.
+/* Shard rules: every operation on sharded samples gives the same result as on the whole batch, or is rejected.
  *
- * A case is a value over batched inputs, cut into three parts of 8 samples: 3, 3 and 2. Its result, and the gradients of
- * its sum where it has any, are compared with the graph run as it was built. A test holds the cases to the table: an
- * operation without one fails. */
+ * A case is a value computed from batched inputs of 8 samples, in three shards of 3, 3 and 2. Its result, and the
+ * gradients of its sum if it is differentiable, are compared with the original graph. The test fails if an operation
+ * has no case. */
 #include "replicated.h"
 
-enum { SAMPLES = 8, PARTS = 3 };
+enum { SAMPLES = 8, SHARDS = 3 };
 
-/* ---- What cases are made of; a leaf of one name is made once ---- */
+/* ---- Inputs of the cases; one with a given name is made once ---- */
 
 static tu_value batched(tu_graph *g, const char *name, tu_dtype dtype, tu_shape shape) {
-    const tu__node *there = tu__find_node(g, name);
-    return there ? tu__value(g, there->id, 0) : tu_batch_input(g, name, dtype, shape);
+    const tu__node *existing = tu__find_node(g, name);
+    return existing ? tu__value(g, existing->id, 0) : tu_batch_input(g, name, dtype, shape);
 }
 static tu_value samples(tu_graph *g) {
     return batched(g, "samples", TU_F64, TU_SHAPE(SAMPLES, 6));
 }
-static tu_value others(tu_graph *g) {
+static tu_value other_samples(tu_graph *g) {
     return batched(g, "others", TU_F64, TU_SHAPE(SAMPLES, 6));
 }
 static tu_value images(tu_graph *g) {
@@ -25,7 +25,7 @@ static tu_value images(tu_graph *g) {
 static tu_value classes(tu_graph *g) {
     return batched(g, "classes", TU_I32, TU_SHAPE(SAMPLES));
 }
-/* One [4,4] matrix a sample, well away from a singular one. */
+/* One [4,4] matrix per sample, not close to singular. */
 static tu_value matrices(tu_graph *g) {
     double identity[16] = {0};
     for (int i = 0; i < 4; i++) identity[5 * i] = 2;
@@ -35,7 +35,7 @@ static tu_value matrices(tu_graph *g) {
 static tu_value weights(tu_graph *g, tu_shape shape) {
     return tu_variable(g, "weights", TU_F64, shape, .init = {.kind = TU_INIT_NORMAL, .b = 1});
 }
-static tu_value whole(tu_graph *g, tu_shape shape) {
+static tu_value replicated(tu_graph *g, tu_shape shape) {
     return tu_input(g, "whole", TU_F64, shape);
 }
 
@@ -47,10 +47,10 @@ static tu_value whole(tu_graph *g, tu_shape shape) {
     }
 
 CASE(broadcast_row, return tu_mul(samples(g), weights(g, TU_SHAPE(6)));)
-CASE(broadcast_column, return tu_add(samples(g), whole(g, TU_SHAPE(SAMPLES, 1)));)
-CASE(whole_samples, return tu_sub(samples(g), whole(g, TU_SHAPE(SAMPLES, 6)));)
-CASE(whole_scalar, return tu_add(samples(g), weights(g, TU_SCALAR));)
-CASE(rank_above, return tu_add(samples(g), whole(g, TU_SHAPE(2, SAMPLES, 6)));)
+CASE(broadcast_column, return tu_add(samples(g), replicated(g, TU_SHAPE(SAMPLES, 1)));)
+CASE(replicated_samples, return tu_sub(samples(g), replicated(g, TU_SHAPE(SAMPLES, 6)));)
+CASE(replicated_scalar, return tu_add(samples(g), weights(g, TU_SCALAR));)
+CASE(rank_above, return tu_add(samples(g), replicated(g, TU_SHAPE(2, SAMPLES, 6)));)
 CASE(number_of_samples, return tu_mul(samples(g), tu_fill(g, TU_F64, TU_SHAPE(SAMPLES, 6), 3));)
 CASE(repeated_number,
      return tu_mul(samples(g), tu_broadcast(weights(g, TU_SHAPE(1, 6)), TU_SHAPE(SAMPLES, 6)));)
@@ -60,42 +60,43 @@ CASE(reshaped_rows, tu_value w = tu_reshape(weights(g, TU_SHAPE(SAMPLES * 3, 2))
      return tu_mul(samples(g), w);)
 CASE(rows_across, tu_value w = tu_reshape(weights(g, TU_SHAPE(6, SAMPLES)), TU_SHAPE(SAMPLES, 6));
      return tu_mul(samples(g), tu_stop_gradient(w));)
-CASE(select_between, return tu_select(tu_greater(samples(g), others(g)), samples(g), whole(g, TU_SHAPE(6)));)
+CASE(select_between,
+     return tu_select(tu_greater(samples(g), other_samples(g)), samples(g), replicated(g, TU_SHAPE(6)));)
 
 CASE(sum_all, return tu_sum(samples(g));)
 CASE(sum_over, return tu_sum(images(g), .axes = TU_AXES(0, 2));)
 CASE(sum_kept, return tu_sum(images(g), .axes = TU_AXES(0, 2), .keep = true);)
-CASE(sum_beside, return tu_sum(images(g), .axes = TU_AXES(1, 3));)
+CASE(sum_other_axis, return tu_sum(images(g), .axes = TU_AXES(1, 3));)
 CASE(sum_renumbered, return tu_sum(tu_transpose(images(g), 1, 2, 0, 3), .axes = TU_AXES(0, 3));)
-CASE(count_true, return tu_sum(tu_cast(tu_greater(samples(g), others(g)), TU_I64));)
+CASE(count_true, return tu_sum(tu_cast(tu_greater(samples(g), other_samples(g)), TU_I64));)
 CASE(mean_over, return tu_mean(images(g), .axes = TU_AXES(0, 1));)
-CASE(mean_beside, return tu_mean(images(g), .axes = TU_AXES(1, 2), .keep = true);)
-CASE(max_beside, return tu_max(images(g), .axes = TU_AXES(1, 2));)
-CASE(min_beside, return tu_min(samples(g), .axes = TU_AXES(1), .keep = true);)
-CASE(prod_beside, return tu_prod(samples(g), .axes = TU_AXES(1));)
-CASE(logsumexp_beside, return tu_logsumexp(samples(g), .axes = TU_AXES(1));)
-CASE(argmax_beside, return tu_argmax(images(g), 2);)
+CASE(mean_other_axis, return tu_mean(images(g), .axes = TU_AXES(1, 2), .keep = true);)
+CASE(max_other_axis, return tu_max(images(g), .axes = TU_AXES(1, 2));)
+CASE(min_other_axis, return tu_min(samples(g), .axes = TU_AXES(1), .keep = true);)
+CASE(prod_other_axis, return tu_prod(samples(g), .axes = TU_AXES(1));)
+CASE(logsumexp_other_axis, return tu_logsumexp(samples(g), .axes = TU_AXES(1));)
+CASE(argmax_other_axis, return tu_argmax(images(g), 2);)
 CASE(argmin_before, return tu_argmin(tu_transpose(samples(g), 1, 0), 0);)
-CASE(cumsum_beside, return tu_cumsum(samples(g), 1);)
-CASE(top_k_beside, return tu_top_k(samples(g), 2, 1);)
-CASE(top_k_places, return tu_output_of(tu_top_k(samples(g), 2, 1), 1);)
+CASE(cumsum_other_axis, return tu_cumsum(samples(g), 1);)
+CASE(top_k_other_axis, return tu_top_k(samples(g), 2, 1);)
+CASE(top_k_indices, return tu_output_of(tu_top_k(samples(g), 2, 1), 1);)
 
 CASE(gather_by_samples, return tu_gather(weights(g, TU_SHAPE(5, 3)), classes(g), 0);)
 CASE(gather_columns, return tu_gather(weights(g, TU_SHAPE(2, 5, 3)), classes(g), 1);)
 CASE(gather_of_samples, int32_t picked[] = {1, 4};
      return tu_gather(samples(g), tu_constant(g, TU_I32, TU_SHAPE(2), picked), 1);)
-CASE(gather_behind, int32_t picked[] = {1, 0, 1, 1};
+CASE(gather_after, int32_t picked[] = {1, 0, 1, 1};
      return tu_gather(tu_transpose(samples(g), 1, 0), tu_constant(g, TU_I32, TU_SHAPE(2, 2), picked), 0);)
 CASE(scatter_by_samples, return tu_scatter_add(weights(g, TU_SHAPE(3, 6)), classes(g), samples(g), 0);)
-CASE(scatter_whole_updates, tu_value updates = whole(g, TU_SHAPE(SAMPLES, 6));
+CASE(scatter_replicated_updates, tu_value updates = replicated(g, TU_SHAPE(SAMPLES, 6));
      return tu_scatter_add(weights(g, TU_SHAPE(3, 6)), classes(g), updates, 0);)
 CASE(scatter_to_samples, int32_t places[] = {1, 0, 1, 3, 2, 1};
      tu_value indices = tu_constant(g, TU_I32, TU_SHAPE(6), places);
      return tu_scatter_add(tu_fill(g, TU_F64, TU_SHAPE(SAMPLES, 4), 0), indices, samples(g), 1);)
 CASE(take_along_samples, tu_value places = tu_argmax(samples(g), 1);
-     return tu_take_along(others(g), tu_expand_axis(places, 1), 1);)
+     return tu_take_along(other_samples(g), tu_expand_axis(places, 1), 1);)
 CASE(take_by_samples, return tu_take_along(weights(g, TU_SHAPE(5)), classes(g), 0);)
-CASE(put_along_samples, tu_value places = tu_output_of(tu_top_k(others(g), 2, 1), 1);
+CASE(put_along_samples, tu_value places = tu_output_of(tu_top_k(other_samples(g), 2, 1), 1);
      return tu_put_along(places, tu_slice(samples(g), 1, 0, 2, 1), 1, 6);)
 CASE(put_by_samples, return tu_put_along(classes(g), tu_sum(samples(g), .axes = TU_AXES(1)), 0, 4);)
 CASE(one_hot_samples, return tu_one_hot(classes(g), 4, TU_F64);)
@@ -103,17 +104,18 @@ CASE(one_hot_samples, return tu_one_hot(classes(g), 4, TU_F64);)
 CASE(rows_by_weights, return tu_matmul(samples(g), weights(g, TU_SHAPE(6, 3)));)
 CASE(rows_by_transposed, return tu_matmul(samples(g), weights(g, TU_SHAPE(3, 6)), .transpose_b = true);)
 CASE(weights_by_columns, return tu_matmul(weights(g, TU_SHAPE(3, 6)), samples(g), .transpose_b = true);)
-CASE(over_samples, return tu_matmul(samples(g), others(g), .transpose_a = true);)
-CASE(over_whole_samples, return tu_matmul(samples(g), whole(g, TU_SHAPE(SAMPLES, 4)), .transpose_a = true);)
+CASE(over_samples, return tu_matmul(samples(g), other_samples(g), .transpose_a = true);)
+CASE(over_replicated_samples,
+     return tu_matmul(samples(g), replicated(g, TU_SHAPE(SAMPLES, 4)), .transpose_a = true);)
 CASE(batch_of_products, return tu_matmul(matrices(g), tu_tanh(matrices(g)));)
 CASE(batch_by_one,
      return tu_matmul(tu_reshape(images(g), TU_SHAPE(SAMPLES, 30, 4)), weights(g, TU_SHAPE(4, 2)));)
-CASE(batch_by_whole, tu_value x = tu_reshape(images(g), TU_SHAPE(SAMPLES, 30, 4));
-     return tu_matmul(x, whole(g, TU_SHAPE(SAMPLES, 4, 2)));)
+CASE(batch_by_replicated, tu_value x = tu_reshape(images(g), TU_SHAPE(SAMPLES, 30, 4));
+     return tu_matmul(x, replicated(g, TU_SHAPE(SAMPLES, 4, 2)));)
 CASE(inverse_each, return tu_inverse(matrices(g));)
-CASE(solve_each, return tu_solve(matrices(g), whole(g, TU_SHAPE(SAMPLES, 4, 2)));)
+CASE(solve_each, return tu_solve(matrices(g), replicated(g, TU_SHAPE(SAMPLES, 4, 2)));)
 CASE(cholesky_each, tu_value m = matrices(g); return tu_cholesky(tu_matmul(m, m, .transpose_b = true));)
-CASE(triangular_each, return tu_triangular_solve(matrices(g), whole(g, TU_SHAPE(SAMPLES, 4, 2)));)
+CASE(triangular_each, return tu_triangular_solve(matrices(g), replicated(g, TU_SHAPE(SAMPLES, 4, 2)));)
 CASE(band_each, return tu_band(matrices(g), 1, 0);)
 
 CASE(convolution, return tu_convolve(images(g), weights(g, TU_SHAPE(2, 3, 3, 4)));)
@@ -128,49 +130,49 @@ CASE(noise,
      return tu_mul(samples(g), tu_random_normal(g, TU_F64, TU_SHAPE(SAMPLES, 6), 0, 1, .per_sample = true));)
 CASE(noise_of_step, return tu_mul(samples(g), tu_random_normal(g, TU_F64, TU_SHAPE(SAMPLES, 6), 0, 1));)
 
-CASE(normalized, tu_value gamma = weights(g, TU_SHAPE(4)), beta = whole(g, TU_SHAPE(4));
+CASE(normalized, tu_value gamma = weights(g, TU_SHAPE(4)), beta = replicated(g, TU_SHAPE(4));
      return tu_batch_normalize(images(g), gamma, beta);)
-CASE(normalized_rows, tu_value gamma = weights(g, TU_SHAPE(6)), beta = whole(g, TU_SHAPE(6));
+CASE(normalized_rows, tu_value gamma = weights(g, TU_SHAPE(6)), beta = replicated(g, TU_SHAPE(6));
      return tu_layer_normalize(samples(g), gamma, beta);)
-CASE(normalized_mean, tu_value gamma = weights(g, TU_SHAPE(5, 4)), beta = whole(g, TU_SHAPE(5, 4));
+CASE(normalized_mean, tu_value gamma = weights(g, TU_SHAPE(5, 4)), beta = replicated(g, TU_SHAPE(5, 4));
      return tu_output_of(tu_layer_normalize(images(g), gamma, beta, .axes = 2), 1);)
 CASE(local_response, return tu_lrn(images(g), .radius = 1, .bias = 1, .alpha = 0.5, .beta = 0.75);)
 CASE(probabilities, return tu_softmax(samples(g), 1);)
 CASE(log_probabilities, return tu_log_softmax(samples(g), 1);)
 CASE(entropy, return tu_cross_entropy(samples(g), classes(g), .smoothing = 0.1);)
-CASE(entropy_of_both, return tu_cross_entropy(samples(g), tu_softmax(others(g), 1));)
+CASE(entropy_of_both, return tu_cross_entropy(samples(g), tu_softmax(other_samples(g), 1));)
 
-CASE(joined_behind, return tu_reshape(images(g), TU_SHAPE(SAMPLES * 6 * 5, 4));)
-CASE(joined_and_split, tu_value rows = tu_tanh(tu_reshape(images(g), TU_SHAPE(SAMPLES * 30, 4)));
+CASE(merged_with_later_axes, return tu_reshape(images(g), TU_SHAPE(SAMPLES * 6 * 5, 4));)
+CASE(merged_and_split, tu_value rows = tu_tanh(tu_reshape(images(g), TU_SHAPE(SAMPLES * 30, 4)));
      return tu_reshape(rows, TU_SHAPE(SAMPLES, 3, 2, 20));)
-CASE(sum_of_joined, return tu_sum(tu_reshape(images(g), TU_SHAPE(SAMPLES * 30, 4)), .axes = TU_AXES(0));)
-CASE(joined_with_whole, tu_value rows = tu_reshape(images(g), TU_SHAPE(SAMPLES * 30, 4));
-     return tu_mul(rows, whole(g, TU_SHAPE(SAMPLES * 30, 4)));)
-CASE(a_new_axis_before, return tu_add(tu_expand_axis(samples(g), 0), whole(g, TU_SHAPE(3, 1, 1)));)
+CASE(sum_of_merged, return tu_sum(tu_reshape(images(g), TU_SHAPE(SAMPLES * 30, 4)), .axes = TU_AXES(0));)
+CASE(merged_axes_with_replicated, tu_value rows = tu_reshape(images(g), TU_SHAPE(SAMPLES * 30, 4));
+     return tu_mul(rows, replicated(g, TU_SHAPE(SAMPLES * 30, 4)));)
+CASE(a_new_axis_before, return tu_add(tu_expand_axis(samples(g), 0), replicated(g, TU_SHAPE(3, 1, 1)));)
 CASE(repeated, return tu_broadcast(samples(g), TU_SHAPE(3, SAMPLES, 6));)
-CASE(turned, return tu_transpose(images(g), 2, 0, 3, 1);)
-CASE(sliced_beside, return tu_slice(samples(g), 1, 1, 5, 2);)
-CASE(padded_beside, return tu_pad(samples(g), 1, 1, 2, 0.5);)
-CASE(joined_beside, tu_value both[] = {samples(g), whole(g, TU_SHAPE(SAMPLES, 3))};
+CASE(transposed, return tu_transpose(images(g), 2, 0, 3, 1);)
+CASE(sliced_other_axis, return tu_slice(samples(g), 1, 1, 5, 2);)
+CASE(padded_other_axis, return tu_pad(samples(g), 1, 1, 2, 0.5);)
+CASE(joined_other_axis, tu_value both[] = {samples(g), replicated(g, TU_SHAPE(SAMPLES, 3))};
      return tu_concat(both, 2, 1);)
-CASE(flipped_beside, return tu_flip(images(g), 1, 3);)
-CASE(rolled_beside, return tu_roll(samples(g), 1, 2);)
+CASE(flipped_other_axis, return tu_flip(images(g), 1, 3);)
+CASE(rolled_other_axis, return tu_roll(samples(g), 1, 2);)
 CASE(stopped, return tu_stop_gradient(samples(g));)
 CASE(copied, return tu_copy(samples(g));)
-CASE(only_whole, return tu_tanh(whole(g, TU_SHAPE(SAMPLES, 6)));)
+CASE(only_replicated, return tu_tanh(replicated(g, TU_SHAPE(SAMPLES, 6)));)
 
 typedef tu_value (*builder)(tu_graph *g);
 
-static const struct served {
+static const struct supported {
     const char *name;
     builder build;
-} served[] = {
+} supported[] = {
 #define ROW(name)                                                                                            \
     { #name, name }
     ROW(broadcast_row),
     ROW(broadcast_column),
-    ROW(whole_samples),
-    ROW(whole_scalar),
+    ROW(replicated_samples),
+    ROW(replicated_scalar),
     ROW(rank_above),
     ROW(number_of_samples),
     ROW(repeated_number),
@@ -181,26 +183,26 @@ static const struct served {
     ROW(sum_all),
     ROW(sum_over),
     ROW(sum_kept),
-    ROW(sum_beside),
+    ROW(sum_other_axis),
     ROW(sum_renumbered),
     ROW(count_true),
     ROW(mean_over),
-    ROW(mean_beside),
-    ROW(max_beside),
-    ROW(min_beside),
-    ROW(prod_beside),
-    ROW(logsumexp_beside),
-    ROW(argmax_beside),
+    ROW(mean_other_axis),
+    ROW(max_other_axis),
+    ROW(min_other_axis),
+    ROW(prod_other_axis),
+    ROW(logsumexp_other_axis),
+    ROW(argmax_other_axis),
     ROW(argmin_before),
-    ROW(cumsum_beside),
-    ROW(top_k_beside),
-    ROW(top_k_places),
+    ROW(cumsum_other_axis),
+    ROW(top_k_other_axis),
+    ROW(top_k_indices),
     ROW(gather_by_samples),
     ROW(gather_columns),
     ROW(gather_of_samples),
-    ROW(gather_behind),
+    ROW(gather_after),
     ROW(scatter_by_samples),
-    ROW(scatter_whole_updates),
+    ROW(scatter_replicated_updates),
     ROW(scatter_to_samples),
     ROW(take_along_samples),
     ROW(take_by_samples),
@@ -211,10 +213,10 @@ static const struct served {
     ROW(rows_by_transposed),
     ROW(weights_by_columns),
     ROW(over_samples),
-    ROW(over_whole_samples),
+    ROW(over_replicated_samples),
     ROW(batch_of_products),
     ROW(batch_by_one),
-    ROW(batch_by_whole),
+    ROW(batch_by_replicated),
     ROW(inverse_each),
     ROW(solve_each),
     ROW(cholesky_each),
@@ -236,30 +238,30 @@ static const struct served {
     ROW(log_probabilities),
     ROW(entropy),
     ROW(entropy_of_both),
-    ROW(joined_behind),
-    ROW(joined_and_split),
-    ROW(sum_of_joined),
-    ROW(joined_with_whole),
+    ROW(merged_with_later_axes),
+    ROW(merged_and_split),
+    ROW(sum_of_merged),
+    ROW(merged_axes_with_replicated),
     ROW(a_new_axis_before),
     ROW(repeated),
-    ROW(turned),
-    ROW(sliced_beside),
-    ROW(padded_beside),
-    ROW(joined_beside),
-    ROW(flipped_beside),
-    ROW(rolled_beside),
+    ROW(transposed),
+    ROW(sliced_other_axis),
+    ROW(padded_other_axis),
+    ROW(joined_other_axis),
+    ROW(flipped_other_axis),
+    ROW(rolled_other_axis),
     ROW(stopped),
     ROW(copied),
-    ROW(only_whole),
+    ROW(only_replicated),
     ROW(picked_of_windows),
 #undef ROW
 };
 
-/* ---- Served ---- */
+/* ---- Supported operations ---- */
 
 enum { MAX_FETCHES = 16 };
 
-/* Gradients of the sum of squares by every float leaf. */
+/* Adds the gradients of the sum of squares with respect to every float leaf. */
 static size_t add_gradients(tu_value value, tu_value *gradients) {
     tu_graph *g = value.graph;
     tu_value leaves[MAX_FETCHES];
@@ -275,94 +277,95 @@ static size_t add_gradients(tu_value value, tu_value *gradients) {
     return count;
 }
 
-static void note_operations(const tu_graph *g, bool *seen) {
+static void record_operations(const tu_graph *g, bool *seen) {
     for (uint32_t i = 0; seen && i < g->node_count; i++) seen[g->nodes[i]->op->code] = true;
 }
 
-static void assert_served(const char *name, tu_value value, tu__strategy strategy, bool *seen) {
+static void assert_supported(const char *name, tu_value value, tu__strategy strategy, bool *seen) {
     tu_graph *g = value.graph;
     tu_value fetch[MAX_FETCHES] = {value};
     if (tu_graph_status(g) != TU_OK) fail_msg("%s: %s", name, tu_message());
     size_t count = 1 + add_gradients(value, fetch + 1);
-    note_operations(g, seen);
-    tu__unit unit = unit_to_replicate(g, count, fetch, strategy, PARTS);
+    record_operations(g, seen);
+    tu__unit unit = unit_to_replicate(g, count, fetch, strategy, SHARDS);
     if (tu__run_passes(&unit, NULL) != TU_OK) fail_msg("%s: %s", name, tu_message());
     if (tu_graph_verify(unit.graph) != TU_OK) fail_msg("%s: %s", name, tu_message());
     interpretation before = interpret(g), after = interpret(unit.graph);
     for (size_t i = 0; i < count; i++) {
-        double far = distance(value_in(&before, (tu__edge){fetch[i].node, fetch[i].output}),
-                              value_in(&after, unit.fetch[i]));
-        if (!(far <= 1e-10))
-            fail_msg("%s: fetch %zu, '%s', is off by %g", name, i, tu_value_name(fetch[i]), far);
+        double error = distance(value_in(&before, (tu__edge){fetch[i].node, fetch[i].output}),
+                                value_in(&after, unit.fetch[i]));
+        if (!(error <= 1e-10))
+            fail_msg("%s: fetch %zu, '%s', is off by %g", name, i, tu_value_name(fetch[i]), error);
     }
     interpretation_free(&before);
     interpretation_free(&after);
     tu__unit_end(&unit);
 }
 
-static void serve_case(const struct served *c, tu__strategy strategy, bool *seen) {
+static void check_case(const struct supported *c, tu__strategy strategy, bool *seen) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    assert_served(c->name, c->build(g), strategy, seen);
+    assert_supported(c->name, c->build(g), strategy, seen);
     tu_graph_free(g);
 }
 
-/* x > y as the truth that some want first. */
-static tu_value pointwise(tu_graph *g, tu__opcode op, int truths) {
-    tu_value numbers[] = {samples(g), whole(g, TU_SHAPE(SAMPLES, 6)), others(g)}, in[3];
+/* Applies a pointwise operation to `booleans` booleans and then numbers. */
+static tu_value pointwise(tu_graph *g, tu__opcode op, int booleans) {
+    tu_value numbers[] = {samples(g), replicated(g, TU_SHAPE(SAMPLES, 6)), other_samples(g)}, in[3];
     for (int i = 0; i < 3; i++)
-        in[i] = i < truths ? tu_greater(numbers[i], tu_number(numbers[i], 0)) : numbers[i];
+        in[i] = i < booleans ? tu_greater(numbers[i], tu_number(numbers[i], 0)) : numbers[i];
     double parameters[2] = {0.25, 0.5};
     struct tu__cast_attrs to = {.dtype = TU_F32};
     return tu__apply_list(op, op == TU__OP_CAST ? (const void *)&to : parameters, tu__op_get(op)->inputs, in);
 }
 
-/* Whether the operation takes so many truths; if so, its bits are the same in parts. */
-static bool serve_pointwise(tu__opcode op, int truths) {
+/* Returns false if the operation does not accept so many booleans; else checks that the results are bit-identical. */
+static bool check_pointwise(tu__opcode op, int booleans) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value fetch = pointwise(g, op, truths);
-    bool fits = tu_graph_status(g) == TU_OK;
-    if (fits) {
-        tu__unit unit = unit_to_replicate(g, 1, &fetch, TU__MIRRORED, PARTS);
+    tu_value fetch = pointwise(g, op, booleans);
+    bool is_accepted = tu_graph_status(g) == TU_OK;
+    if (is_accepted) {
+        tu__unit unit = unit_to_replicate(g, 1, &fetch, TU__MIRRORED, SHARDS);
         run_all_passes(&unit);
         assert_same_results(g, &fetch, &unit, 0);
         tu__unit_end(&unit);
     }
     tu_graph_free(g);
-    return fits;
+    return is_accepted;
 }
 
-static void pointwise_operations_are_served(void **state) {
+static void pointwise_operations_are_supported(void **state) {
     (void)state;
     for (int op = 0; op < TU__OP_COUNT; op++) {
         const tu__op *row = tu__op_get((tu__opcode)op);
         if (!(row->traits & TU__POINTWISE)) continue;
         bool done = false;
-        for (int truths = 0; truths <= 2 && !done; truths++) done = serve_pointwise(row->code, truths);
+        for (int booleans = 0; booleans <= 2 && !done; booleans++)
+            done = check_pointwise(row->code, booleans);
         if (!done) fail_msg("%s: no operands found for it", row->name);
     }
 }
 
-/* What is no work over samples, or refused whatever it is given: cases below. */
-static bool is_beside_the_rules(const tu__op *op) {
+/* True for operations that do not work on samples, or that are always rejected (cases below). */
+static bool needs_no_case(const tu__op *op) {
     return (op->traits & (TU__POINTWISE | TU__LEAF | TU__EFFECT)) || op->code == TU__OP_FILL ||
            op->code == TU__OP_CUSTOM || op->code == TU__OP_ALL_REDUCE;
 }
 
-static void every_operation_is_served(void **state) {
+static void every_operation_is_supported(void **state) {
     (void)state;
     bool seen[TU__OP_COUNT] = {false};
-    for (size_t i = 0; i < sizeof served / sizeof *served; i++) {
-        serve_case(&served[i], TU__MIRRORED, seen);
-        serve_case(&served[i], TU__CENTRAL, NULL);
+    for (size_t i = 0; i < sizeof supported / sizeof *supported; i++) {
+        check_case(&supported[i], TU__MIRRORED, seen);
+        check_case(&supported[i], TU__CENTRAL, NULL);
     }
     for (int op = 0; op < TU__OP_COUNT; op++)
-        if (!seen[op] && !is_beside_the_rules(tu__op_get((tu__opcode)op)))
+        if (!seen[op] && !needs_no_case(tu__op_get((tu__opcode)op)))
             fail_msg("%s: no case has it", tu__op_get((tu__opcode)op)->name);
 }
 
-/* ---- Refused ---- */
+/* ---- Rejected operations ---- */
 
 static tu_status double_shape(const tu_custom_call *call, tu_type *outputs) {
     outputs[0] = call->inputs[0];
@@ -388,61 +391,62 @@ CASE(cumsum_over, return tu_cumsum(samples(g), 0);)
 CASE(top_k_over, return tu_top_k(samples(g), 2, 0);)
 CASE(picks_samples, int32_t picked[] = {1, 4};
      return tu_gather(samples(g), tu_constant(g, TU_I32, TU_SHAPE(2), picked), 0);)
-CASE(takes_samples, return tu_take_along(samples(g), tu_cast(others(g), TU_I64), 0);)
-CASE(between_samples, return tu_matmul(samples(g), others(g), .transpose_b = true);)
+CASE(takes_samples, return tu_take_along(samples(g), tu_cast(other_samples(g), TU_I64), 0);)
+CASE(between_samples, return tu_matmul(samples(g), other_samples(g), .transpose_b = true);)
 CASE(one_matrix, return tu_cholesky(tu_slice(tu_pad(samples(g), 1, 0, 2, 1), 1, 0, 8, 1));)
 CASE(softmax_over, return tu_softmax(samples(g), 0);)
 CASE(turns_around, return tu_flip(samples(g), 0);)
 CASE(rolls_samples, return tu_roll(samples(g), 0, 1);)
 CASE(slices_samples, return tu_slice(samples(g), 0, 1, 5, 1);)
 CASE(pads_samples, return tu_pad(samples(g), 0, 1, 0, 0);)
-CASE(joins_samples, tu_value both[] = {samples(g), others(g)}; return tu_concat(both, 2, 0);)
+CASE(joins_samples, tu_value both[] = {samples(g), other_samples(g)}; return tu_concat(both, 2, 0);)
 CASE(joins_before, return tu_reshape(tu_transpose(images(g), 1, 0, 2, 3), TU_SHAPE(6 * SAMPLES, 5, 4));)
 CASE(two_axes, tu_value square = batched(g, "square", TU_F64, TU_SHAPE(SAMPLES, SAMPLES));
      return tu_add(square, tu_transpose(square));)
 CASE(keeps_samples, tu_value v = weights(g, TU_SHAPE(SAMPLES, 6)); return tu_assign(v, samples(g));)
 
-static const struct refused {
+static const struct rejected {
     builder build;
-    const char *says;
-} refused[] = {
-    {custom, "custom 'doubled' is a function of the user's over all samples"},
-    {max_over, "reduce_max 'reduce_max' takes the maximum over samples (axis 0 of its input 0, f64[8,6])"},
+    const char *text;
+} rejected[] = {
+    {custom, "custom 'doubled' is a custom operation over all samples"},
+    {max_over, "reduce_max 'reduce_max' takes the maximum over samples (axis 0 of input 0, f64[8,6])"},
     {min_over, "takes the minimum over samples"},
     {prod_over, "takes the product over samples"},
     {logsumexp_over, "takes logsumexp over samples"},
-    {argmax_over, "finds the largest of the samples"},
-    {argmin_over, "finds the smallest of the samples"},
-    {cumsum_over, "adds up sample after sample"},
-    {top_k_over, "orders samples"},
-    {picks_samples, "gather 'gather' picks samples"},
-    {takes_samples, "take_along 'take_along' picks samples"},
-    {between_samples, "meets samples along two axes"},
-    {one_matrix, "takes samples as rows of a matrix"},
+    {argmax_over, "takes the argmax over samples"},
+    {argmin_over, "takes the argmin over samples"},
+    {cumsum_over, "takes the cumulative sum over samples"},
+    {top_k_over, "sorts samples"},
+    {picks_samples, "gather 'gather' selects samples"},
+    {takes_samples, "take_along 'take_along' selects samples"},
+    {between_samples, "has samples along two different axes"},
+    {one_matrix, "uses samples as rows of a matrix"},
     {softmax_over, "normalises over samples"},
-    {turns_around, "turns the order of samples around"},
-    {rolls_samples, "moves samples"},
-    {slices_samples, "slice 'slice' picks samples"},
-    {pads_samples, "adds samples"},
-    {joins_samples, "joins samples with others"},
-    {joins_before, "puts samples together with what stood before them"},
-    {two_axes, "meets samples along two axes"},
-    {keeps_samples, "keeps samples in a variable"},
+    {turns_around, "reverses the samples"},
+    {rolls_samples, "rolls the sample axis"},
+    {slices_samples, "slice 'slice' selects samples"},
+    {pads_samples, "pads the sample axis"},
+    {joins_samples, "concatenates samples"},
+    {joins_before, "merges the sample axis with an axis before it"},
+    {two_axes, "has samples along two different axes"},
+    {keeps_samples, "stores samples in a variable"},
 };
 
-static void what_mixes_samples_is_refused(void **state) {
+static void operations_across_samples_are_rejected(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
         tu_graph *g;
         assert_int_equal(tu_graph_new(&g), TU_OK);
-        tu_value value = refused[i].build(g);
+        tu_value value = rejected[i].build(g);
         if (tu_graph_status(g) != TU_OK) fail_msg("%s", tu_message());
-        tu__unit unit = unit_to_replicate(g, 1, &value, TU__MIRRORED, PARTS);
-        if (tu__run_passes(&unit, NULL) != TU_UNSUPPORTED) fail_msg("%s: it was served", refused[i].says);
-        bool told = strstr(tu_message(), refused[i].says) &&
-                    strstr(tu_message(), "strategy 'mirrored' cannot serve this network: ") &&
-                    strstr(tu_message(), "use strategy 'single'");
-        if (!told) fail_msg("\"%s\" does not say \"%s\"", tu_message(), refused[i].says);
+        tu__unit unit = unit_to_replicate(g, 1, &value, TU__MIRRORED, SHARDS);
+        if (tu__run_passes(&unit, NULL) != TU_UNSUPPORTED)
+            fail_msg("%s: it was not rejected", rejected[i].text);
+        bool is_expected = strstr(tu_message(), rejected[i].text) &&
+                           strstr(tu_message(), "strategy 'mirrored' does not support this network: ") &&
+                           strstr(tu_message(), "use strategy 'single'");
+        if (!is_expected) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), rejected[i].text);
         tu__unit_end(&unit);
         tu_graph_free(g);
     }
@@ -450,9 +454,9 @@ static void what_mixes_samples_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pointwise_operations_are_served),
-        cmocka_unit_test(every_operation_is_served),
-        cmocka_unit_test(what_mixes_samples_is_refused),
+        cmocka_unit_test(pointwise_operations_are_supported),
+        cmocka_unit_test(every_operation_is_supported),
+        cmocka_unit_test(operations_across_samples_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* State files: what is saved is loaded, to the bit; what does not fit is refused by name and changes nothing. */
+/* Tests of state files: loading restores what was saved, bit for bit; mismatches fail with the variable's name and
+ * change nothing. */
 #include "fake_disk.h"
 #include "own_folder.h"
 
@@ -46,11 +47,11 @@ static void assert_same_values(const tu_state *state, const values *expected) {
     assert_memory_equal(&v, expected, sizeof v);
 }
 
-static void assert_message(const char *part) {
-    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
+static void assert_message(const char *text) {
+    if (!strstr(tu_message(), text)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), text);
 }
 
-static void a_state_comes_back(void **unused) {
+static void a_saved_state_can_be_loaded(void **unused) {
     (void)unused;
     folder f = new_folder("net.st");
     tu_state *saved = new_state(7), *loaded = new_state(8);
@@ -62,7 +63,7 @@ static void a_state_comes_back(void **unused) {
     assert_int_equal(tu_state_load(loaded, f.file), TU_OK);
     assert_same_values(loaded, &expected);
     assert_int_equal(tu_state_sample(loaded), 12345);
-    /* The seed came along: both save the same bytes. */
+    /* The seed was loaded, too: both states save the same bytes. */
     folder other = new_folder("again.st");
     assert_int_equal(tu_state_save(loaded, other.file), TU_OK);
     char command[256];
@@ -74,7 +75,7 @@ static void a_state_comes_back(void **unused) {
     remove_folder(&other);
 }
 
-/* Writes a file as another program would: tensors w of this type, and "extra". */
+/* Writes a file as another program would: without digests, with net/w of the given type, and a tensor "extra". */
 static void write_foreign(const char *path, tu_type w) {
     static const double zeros[64] = {0};
     static const float b[] = {1, 2, 3};
@@ -85,7 +86,7 @@ static void write_foreign(const char *path, tu_type w) {
     assert_int_equal(tu__safetensors_save(path, 4, tensors, 0, NULL), TU_OK);
 }
 
-static void what_does_not_fit_is_refused_by_name(void **unused) {
+static void mismatches_fail_with_the_variables_names(void **unused) {
     (void)unused;
     folder f = new_folder("foreign.st");
     tu_state *state = new_state(1);
@@ -93,11 +94,11 @@ static void what_does_not_fit_is_refused_by_name(void **unused) {
     write_foreign(f.file, (tu_type){TU_F32, TU_SHAPE(3, 2)});
     tu_load_report *report;
     assert_int_equal(tu_state_load(state, f.file, .report = &report), TU_INVALID);
-    assert_message("does not fit the state: 1 variable of '");
+    assert_message("does not match the state: 1 variable of '");
     assert_message("missing in the file: step");
     assert_message("net/w (f32[3,2] in the file, f32[2,3] in the state)");
     assert_message("net/half (f32[2] in the file, bf16[2] in the state)");
-    assert_message("in the file alone: extra");
+    assert_message("only in the file: extra");
     assert_message(".partial");
     assert_int_equal(tu_load_report_entry_count(report, TU_LOAD_MATCHED), 1);
     assert_int_equal(tu_load_report_entry_count(report, TU_LOAD_MISMATCHED), 2);
@@ -107,7 +108,7 @@ static void what_does_not_fit_is_refused_by_name(void **unused) {
     remove_folder(&f);
 }
 
-static void what_matches_is_loaded_and_reported(void **unused) {
+static void partial_loads_what_matches_and_reports_it(void **unused) {
     (void)unused;
     folder f = new_folder("foreign.st");
     tu_state *state = new_state(1);
@@ -136,7 +137,7 @@ static void what_matches_is_loaded_and_reported(void **unused) {
     assert_int_equal(tu_load_report_entry(report, TU_LOAD_MISSING, 1, &name, NULL, NULL), TU_NOT_FOUND);
     assert_non_null(strstr(tu_load_report_text(report), "1 variable of '"));
     tu_load_report_free(report);
-    /* Converted, the halves match too. */
+    /* With conversion, net/half matches, too. */
     assert_int_equal(tu_state_load(state, f.file, .partial = true, .convert = true), TU_OK);
     tu_bf16_from_f32((float[]){1, 2}, 2, expected.half);
     assert_same_values(state, &expected);
@@ -144,7 +145,7 @@ static void what_matches_is_loaded_and_reported(void **unused) {
     remove_folder(&f);
 }
 
-static void patterns_choose_variables(void **unused) {
+static void patterns_select_variables(void **unused) {
     (void)unused;
     folder f = new_folder("part.st");
     tu_state *one = new_state(1), *two = new_state(2);
@@ -162,17 +163,17 @@ static void patterns_choose_variables(void **unused) {
     tu_load_report_free(report);
     assert_int_equal(tu_state_load(two, f.file, .except = "step,*half"), TU_OK);
     assert_int_equal(tu_state_load(two, f.file, .only = "nett/*"), TU_INVALID);
-    assert_message("no variable is chosen by .only 'nett/*'");
+    assert_message("no variable is selected (.only 'nett/*'");
     assert_int_equal(tu_state_save(one, f.file, .only = "nett/*"), TU_INVALID);
-    assert_message("no variable is chosen by .only 'nett/*'");
+    assert_message("no variable is selected (.only 'nett/*'");
     assert_int_equal(tu_state_load(two, f.file, .only = "step", .partial = true), TU_INVALID);
-    assert_message("nothing in '");
+    assert_message("matches no variable of the state: ");
     tu_state_free(one);
     tu_state_free(two);
     remove_folder(&f);
 }
 
-static void types_that_tutti_lacks_are_mismatches(void **unused) {
+static void unsupported_types_are_mismatches(void **unused) {
     (void)unused;
     folder f = new_folder("foreign.st");
     static const char header[] = "{\"net/b\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[0,3]},"
@@ -189,13 +190,13 @@ static void types_that_tutti_lacks_are_mismatches(void **unused) {
     assert_int_equal(tu_state_load(state, f.file, .partial = true, .report = &report), TU_OK);
     assert_int_equal(values_of(state).step, 7);
     assert_int_equal(tu_load_report_entry_count(report, TU_LOAD_MISMATCHED), 1);
-    assert_non_null(strstr(tu_load_report_text(report), "net/b (in the file it is of type I8"));
+    assert_non_null(strstr(tu_load_report_text(report), "net/b (in the file it has dtype I8"));
     tu_load_report_free(report);
     tu_state_free(state);
     remove_folder(&f);
 }
 
-static void damage_is_noticed(void **unused) {
+static void corruption_is_detected(void **unused) {
     (void)unused;
     folder f = new_folder("net.st");
     tu_state *state = new_state(3), *other = new_state(4);
@@ -217,7 +218,7 @@ static void damage_is_noticed(void **unused) {
     const tu__metadata newer = {"format", "tutti state 9"};
     assert_int_equal(tu__safetensors_save(f.file, 0, NULL, 1, &newer), TU_OK);
     assert_int_equal(tu_state_load(other, f.file), TU_UNSUPPORTED);
-    assert_message("'tutti state 9', expected 'tutti state 1'");
+    assert_message("'tutti state 9': expected 'tutti state 1'");
     assert_int_equal(tu_state_load(other, "/nowhere/net.safetensors"), TU_NOT_FOUND);
     assert_message("/nowhere/net.safetensors");
     assert_int_equal(tu_state_load(other, ""), TU_INVALID);
@@ -227,7 +228,7 @@ static void damage_is_noticed(void **unused) {
     remove_folder(&f);
 }
 
-static void a_save_that_fails_leaves_the_old_file(void **unused) {
+static void a_failed_save_keeps_the_old_file(void **unused) {
     (void)unused;
     folder f = new_folder("net.st");
     tu_state *old = new_state(3), *new = new_state(4), *read = new_state(5);
@@ -243,7 +244,7 @@ static void a_save_that_fails_leaves_the_old_file(void **unused) {
         assert_int_equal(status, TU_IO);
         assert_int_equal(tu_state_load(read, f.file), TU_OK);
         values now = values_of(read), renamed = values_of(new);
-        /* The last call flushes the folder's names: by then the new file stands there. */
+        /* The last call flushes the folder: by then the new file has its name. */
         assert_true(memcmp(&now, &expected, sizeof now) == 0 || memcmp(&now, &renamed, sizeof now) == 0);
         assert_int_equal(count_files(&f), 1);
     }
@@ -254,7 +255,7 @@ static void a_save_that_fails_leaves_the_old_file(void **unused) {
     remove_folder(&f);
 }
 
-static void memory_that_runs_out_changes_nothing(void **unused) {
+static void running_out_of_memory_changes_nothing(void **unused) {
     (void)unused;
     folder f = new_folder("net.st");
     tu_state *saved = new_state(3), *state = new_state(4);
@@ -282,7 +283,7 @@ static void memory_that_runs_out_changes_nothing(void **unused) {
     }
     values expected = values_of(saved);
     assert_same_values(state, &expected);
-    /* Nor where some were converted already. */
+    /* Also if some tensors were converted already. */
     write_foreign(f.file, (tu_type){TU_F64, TU_SHAPE(2, 3)});
     before = values_of(state);
     status = TU_NO_MEMORY;
@@ -303,14 +304,14 @@ static void memory_that_runs_out_changes_nothing(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_state_comes_back),
-        cmocka_unit_test(what_does_not_fit_is_refused_by_name),
-        cmocka_unit_test(what_matches_is_loaded_and_reported),
-        cmocka_unit_test(patterns_choose_variables),
-        cmocka_unit_test(types_that_tutti_lacks_are_mismatches),
-        cmocka_unit_test(damage_is_noticed),
-        cmocka_unit_test(a_save_that_fails_leaves_the_old_file),
-        cmocka_unit_test(memory_that_runs_out_changes_nothing),
+        cmocka_unit_test(a_saved_state_can_be_loaded),
+        cmocka_unit_test(mismatches_fail_with_the_variables_names),
+        cmocka_unit_test(partial_loads_what_matches_and_reports_it),
+        cmocka_unit_test(patterns_select_variables),
+        cmocka_unit_test(unsupported_types_are_mismatches),
+        cmocka_unit_test(corruption_is_detected),
+        cmocka_unit_test(a_failed_save_keeps_the_old_file),
+        cmocka_unit_test(running_out_of_memory_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

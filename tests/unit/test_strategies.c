@@ -1,10 +1,10 @@
-/* Strategies: training on several devices goes where training on one goes.
+/* Tests of strategies: training on several devices gives the results of training on one.
  *
- *     test_strategies [DEVICE]     the device whose parts are shown in f32: cpu:0, or a card
+ *     test_strategies [DEVICE]     the device whose logical devices are tested in f32: cpu:0, or a GPU
  *
- * The reference device in f64 shows the mathematics: what is left are roundings of sums in another order. DEVICE in f32 shows
- * its kernels. A batch that does not divide, draws that belong to samples, statistics of batch-norm and uneven parts all
- * are part of the networks here. */
+ * The device `ref` in f64 tests the mathematics: the only differences are roundings of sums in another order. DEVICE
+ * in f32 tests its kernels. The networks have a batch that does not divide evenly, random numbers per sample, and
+ * batch-norm statistics. */
 #include "test.h"
 
 #include <math.h>
@@ -21,23 +21,23 @@ enum { BATCH = 10, MAX_VARIABLES = 1 << 18 };
 
 static const char *device = "cpu:0";
 
-/* "cpu:0/4" */
-static const char *in_parts(int parts) {
+/* Returns a list of logical devices: "cpu:0/4". */
+static const char *logical_devices(int count) {
     static char names[9][24];
-    snprintf(names[parts], sizeof names[parts], "%s/%d", device, parts);
-    return names[parts];
+    snprintf(names[count], sizeof names[count], "%s/%d", device, count);
+    return names[count];
 }
 
 static void assert_ok(tu_status status) {
     if (status != TU_OK) fail_msg("%s", tu_message());
 }
 
-/* How a network is trained, and what it comes to. */
+/* Settings and results of a training. */
 typedef struct training {
     const char *network, *devices, *strategy, *central;
     tu_dtype dtype;
     int invariant, steps;
-    double *variables; /* all of the state, one behind the other */
+    double *variables; /* all variables of the state, one after another */
     size_t count;
     double first_loss, loss;
 } training;
@@ -59,7 +59,7 @@ static void read_variables(tu_state *state, training *t) {
     free(data);
 }
 
-/* The network behind flips and noise that are drawn for each sample, with a momentum step. */
+/* Builds the network after random flips and noise per sample, with a momentum optimizer. */
 static tu_value build(const training *t, tu_graph *g, tu_value *images, tu_value *labels) {
     int64_t side = strcmp(t->network, "tutorial-cnn") == 0 ? 12 : 8;
     int64_t channels = strcmp(t->network, "mlp") == 0 ? 1 : 3;
@@ -109,7 +109,7 @@ static void train(training *t) {
         tu__load_array(t->dtype, &fetched, 1, &t->loss);
         if (step == 0) t->first_loss = t->loss;
     }
-    assert_true(fabs(t->loss - t->first_loss) > 1e-4); /* it has moved */
+    assert_true(fabs(t->loss - t->first_loss) > 1e-4); /* it has learned something */
     read_variables(state, t);
     tu_program_free(program);
     tu_state_free(state);
@@ -117,88 +117,88 @@ static void train(training *t) {
     free(data);
 }
 
-/* The largest difference between two trainings' variables. */
-static double apart(const training *a, const training *b) {
-    double most = fabs(a->loss - b->loss);
+/* Returns the largest difference between two trainings' variables and losses. */
+static double difference(const training *a, const training *b) {
+    double max_difference = fabs(a->loss - b->loss);
     assert_int_equal(a->count, b->count);
     for (size_t i = 0; i < a->count; i++) {
         assert_true(isfinite(a->variables[i]));
-        most = fmax(most, fabs(a->variables[i] - b->variables[i]));
+        max_difference = fmax(max_difference, fabs(a->variables[i] - b->variables[i]));
     }
-    return most;
+    return max_difference;
 }
 
-static void assert_same_training(training one, training many, double tolerance) {
+static void assert_same_training(training one, training several, double tolerance) {
     train(&one);
-    train(&many);
-    double most = apart(&one, &many);
-    print_message("%s, %s on %s: %.1e from one device after %d steps\n", many.network, many.strategy,
-                  many.devices, most, many.steps);
-    if (!(most <= tolerance))
-        fail_msg("%s, %s on %s: %g from one device after %d steps, at most %g expected", many.network,
-                 many.strategy, many.devices, most, many.steps, tolerance);
+    train(&several);
+    double max_difference = difference(&one, &several);
+    print_message("%s, %s on %s: %.1e from one device after %d steps\n", several.network, several.strategy,
+                  several.devices, max_difference, several.steps);
+    if (!(max_difference <= tolerance))
+        fail_msg("%s, %s on %s: %g from one device after %d steps, at most %g expected", several.network,
+                 several.strategy, several.devices, max_difference, several.steps, tolerance);
     free(one.variables);
-    free(many.variables);
+    free(several.variables);
 }
 
-/* On `devices`, by a strategy, against one device alone. */
-static void assert_goes_along(training one, const char *devices, const char *strategy, const char *central,
-                              double tolerance) {
-    training many = one;
-    many.devices = devices;
-    many.strategy = strategy;
-    many.central = central;
-    assert_same_training(one, many, tolerance);
+/* Compares a training on `devices` with a strategy to one on a single device. */
+static void assert_same_as_one_device(training one, const char *devices, const char *strategy,
+                                      const char *central, double tolerance) {
+    training several = one;
+    several.devices = devices;
+    several.strategy = strategy;
+    several.central = central;
+    assert_same_training(one, several, tolerance);
 }
 
-static void strategies_are_one_mathematics(void **state) {
+static void strategies_give_the_same_results(void **state) {
     (void)state;
     static const char *const networks[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (int i = 0; i < 3; i++) {
         training one = {.network = networks[i], .devices = "ref", .dtype = TU_F64, .steps = 50};
-        assert_goes_along(one, "ref:0/2", "mirrored", NULL, 1e-9);
-        assert_goes_along(one, "ref:0/2", "central", NULL, 1e-9);
+        assert_same_as_one_device(one, "ref:0/2", "mirrored", NULL, 1e-9);
+        assert_same_as_one_device(one, "ref:0/2", "central", NULL, 1e-9);
     }
 }
 
 /* Ten samples on four devices: three, three, two and two. */
-static void parts_may_be_uneven(void **state) {
+static void shards_may_be_uneven(void **state) {
     (void)state;
     training one = {.network = "resnet20", .devices = "ref", .dtype = TU_F64, .steps = 8};
-    assert_goes_along(one, "ref:0/4", "mirrored", NULL, 1e-11);
-    assert_goes_along(one, "ref:0/3", "central", NULL, 1e-11);
+    assert_same_as_one_device(one, "ref:0/4", "mirrored", NULL, 1e-11);
+    assert_same_as_one_device(one, "ref:0/3", "central", NULL, 1e-11);
 }
 
-static void a_device_apart_holds_the_variables(void **state) {
+static void a_separate_central_device_may_own_the_variables(void **state) {
     (void)state;
     training one = {.network = "tutorial-cnn", .devices = "ref", .dtype = TU_F64, .steps = 8};
-    assert_goes_along(one, "ref:0/2", "central", "cpu:0", 1e-11);
+    assert_same_as_one_device(one, "ref:0/2", "central", "cpu:0", 1e-11);
 }
 
-static void a_device_goes_along_in_f32(void **state) {
+static void strategies_give_the_same_results_in_f32(void **state) {
     (void)state;
     static const char *const networks[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (int i = 0; i < 3; i++) {
         training one = {.network = networks[i], .devices = device, .steps = 5};
-        assert_goes_along(one, in_parts(2), "mirrored", NULL, 2e-4);
-        assert_goes_along(one, in_parts(2), "central", NULL, 2e-4);
+        assert_same_as_one_device(one, logical_devices(2), "mirrored", NULL, 2e-4);
+        assert_same_as_one_device(one, logical_devices(2), "central", NULL, 2e-4);
     }
 }
 
-/* ---- The same bits ---- */
+/* ---- Bit-identical results ---- */
 
 static void assert_same_bits(const char *network, const char *strategy) {
     training one = {0};
-    for (int parts = 1; parts <= 8; parts *= 2) {
+    for (int devices = 1; devices <= 8; devices *= 2) {
         training t = {.network = network,
-                      .devices = in_parts(parts),
-                      .strategy = parts > 1 ? strategy : NULL,
+                      .devices = logical_devices(devices),
+                      .strategy = devices > 1 ? strategy : NULL,
                       .invariant = 8,
                       .steps = 6};
         train(&t);
-        if (parts > 1 && apart(&one, &t) != 0)
+        if (devices > 1 && difference(&one, &t) != 0)
             fail_msg("%s %s on %s: other bits than on one device", network, strategy, t.devices);
-        if (parts > 1)
+        if (devices > 1)
             free(t.variables);
         else
             one = t;
@@ -206,21 +206,21 @@ static void assert_same_bits(const char *network, const char *strategy) {
     free(one.variables);
 }
 
-static void invariant_bits_do_not_depend_on_devices(void **state) {
+static void invariant_results_are_bit_identical_on_any_devices(void **state) {
     (void)state;
     assert_same_bits("tutorial-cnn", "mirrored");
     assert_same_bits("resnet20", "mirrored");
     assert_same_bits("resnet20", "central");
 }
 
-/* ---- Options that do not fit ---- */
+/* ---- Invalid options ---- */
 
-static void options_that_do_not_fit_are_refused(void **state) {
+static void invalid_options_are_rejected(void **state) {
     (void)state;
     static const struct {
         tu_compile_options options;
         tu_status status;
-        const char *says;
+        const char *message;
     } bad[] = {
         {{.devices = "ref:0/2", .strategy = "vertical"},
          TU_INVALID,
@@ -239,22 +239,22 @@ static void options_that_do_not_fit_are_refused(void **state) {
          "invariant 3 on 2 devices"},
         {{.devices = "cpu:0", .invariant = 2, .threads = 2},
          TU_INVALID,
-         "invariant 2 with 2 threads a device"},
+         "invariant 2 with 2 threads per device"},
         {{.devices = "ref:0/2", .strategy = "central", .central = "abacus"},
          TU_NOT_FOUND,
          "there is no device 'abacus'"},
         {{.devices = "ref:0/2", .strategy = "central", .central = "cpu:0/2"},
          TU_INVALID,
-         "'cpu:0/2' is 2 devices: expected the name of one"},
+         "'cpu:0/2' names 2 devices: expected one"},
         {{.devices = "ref:0,cpu:0", .strategy = "mirrored", .invariant = 2},
          TU_INVALID,
          "invariant 2 on 'ref:0' and 'cpu:0': expected devices of one kind"},
         {{.devices = "ref:0/3", .strategy = "mirrored"},
          TU_INVALID,
-         "a batch of 2 cannot be divided into 3 parts"},
+         "a batch of 2 cannot be divided into 3 shards"},
         {{.devices = "ref:0/2", .strategy = "mirrored", .place = "tanh=ref:0.1"},
          TU_INVALID,
-         "and so does a placement by patterns"},
+         "cannot be combined with placement patterns"},
     };
     tu_graph *g;
     assert_ok(tu_graph_new(&g));
@@ -267,16 +267,16 @@ static void options_that_do_not_fit_are_refused(void **state) {
         options.fetch_count = 1;
         int64_t live = tu__alloc_live();
         if (tu_compile_with(g, &program, &options) != bad[i].status)
-            fail_msg("\"%s\" was expected", bad[i].says);
-        if (!strstr(tu_message(), bad[i].says))
-            fail_msg("\"%s\" does not say \"%s\"", tu_message(), bad[i].says);
+            fail_msg("\"%s\" was expected", bad[i].message);
+        if (!strstr(tu_message(), bad[i].message))
+            fail_msg("\"%s\" does not say \"%s\"", tu_message(), bad[i].message);
         assert_int_equal(tu__alloc_live(), live);
         assert_null(program);
     }
     tu_graph_free(g);
 }
 
-/* A central device is a replica too only where the list has it. */
+/* The central device is a replica only if it is in the device list. */
 static void the_central_device_is_the_first_on_the_host(void **state) {
     (void)state;
     static const struct {
@@ -301,12 +301,12 @@ static void the_central_device_is_the_first_on_the_host(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) device = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strategies_are_one_mathematics),
-        cmocka_unit_test(parts_may_be_uneven),
-        cmocka_unit_test(a_device_apart_holds_the_variables),
-        cmocka_unit_test(a_device_goes_along_in_f32),
-        cmocka_unit_test(invariant_bits_do_not_depend_on_devices),
-        cmocka_unit_test(options_that_do_not_fit_are_refused),
+        cmocka_unit_test(strategies_give_the_same_results),
+        cmocka_unit_test(shards_may_be_uneven),
+        cmocka_unit_test(a_separate_central_device_may_own_the_variables),
+        cmocka_unit_test(strategies_give_the_same_results_in_f32),
+        cmocka_unit_test(invariant_results_are_bit_identical_on_any_devices),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(the_central_device_is_the_first_on_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

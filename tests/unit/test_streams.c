@@ -1,5 +1,5 @@
-/* Kernels dealt out to streams: whatever is in another's way comes behind it, independent chains run beside each other, and
- * where that gains nothing all stay in line. */
+/* Tests the assignment of kernels to CUDA streams: a kernel waits for all earlier kernels that access the same
+ * memory, independent chains run in parallel, and if that saves no time all kernels stay in one stream. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -7,26 +7,27 @@
 
 #include "device/cuda/runtime/streams.c" /* NOLINT(bugprone-suspicious-include): the plug-in is not linked here */
 
-enum { MOST = 200, EXTENTS = 3 };
+enum { TEST_KERNELS = 200, MAX_EXTENTS = 3 };
 
-static cuda_work work[MOST];
-static cuda_extent extents[MOST][EXTENTS];
-static cuda_place places[MOST];
-static bool comes_after[MOST][MOST]; /* [b][a]: b starts when a is done */
+static cuda_work work[TEST_KERNELS];
+static cuda_extent extents[TEST_KERNELS][MAX_EXTENTS];
+static cuda_stream_assignment places[TEST_KERNELS];
+static bool comes_after[TEST_KERNELS][TEST_KERNELS]; /* [b][a]: b starts after a has finished */
 
-static void add(uint32_t index, double seconds, uint32_t count, const cuda_extent *given) {
+static void add_kernel(uint32_t index, double seconds, uint32_t count, const cuda_extent *given) {
     memcpy(extents[index], given, count * sizeof *given);
     work[index] = (cuda_work){.extents = extents[index], .extent_count = count, .seconds = seconds};
 }
 
+/* Notes that kernel `index` starts after kernel `before`, and so after all kernels before that. */
 static void follow(uint32_t index, uint32_t before) {
     comes_after[index][before] = true;
     for (uint32_t i = 0; i < before; i++)
         comes_after[index][i] = comes_after[index][i] || comes_after[before][i];
 }
 
-/* What streams and waits imply. */
-static void close_order(uint32_t count) {
+/* Computes comes_after from streams and waits. */
+static void compute_order(uint32_t count) {
     memset(comes_after, 0, sizeof comes_after);
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t k = i; k-- > 0;)
@@ -44,67 +45,70 @@ static void close_order(uint32_t count) {
 }
 
 static void expect_conflicts_in_order(uint32_t count) {
-    close_order(count);
+    compute_order(count);
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t k = 0; k < i; k++)
             if (conflict(&work[k], &work[i]) && !comes_after[i][k])
                 fail_msg("kernel %u does not wait for %u", i, k);
 }
 
-static void whatever_is_in_the_way_comes_first(void **state) {
+static void kernels_wait_for_conflicting_earlier_kernels(void **state) {
     (void)state;
-    int beside = 0;
+    int parallel_rounds = 0;
     srand(7);
     for (int round = 0; round < 200; round++) {
-        uint32_t count = 2 + (uint32_t)rand() % (MOST - 2);
+        uint32_t count = 2 + (uint32_t)rand() % (TEST_KERNELS - 2);
         for (uint32_t i = 0; i < count; i++) {
-            cuda_extent e[EXTENTS];
-            for (int k = 0; k < EXTENTS; k++) {
+            cuda_extent e[MAX_EXTENTS];
+            for (int k = 0; k < MAX_EXTENTS; k++) {
                 uintptr_t from = (uintptr_t)(rand() % 3000);
                 e[k] = (cuda_extent){from, from + 1 + (uintptr_t)(rand() % 20), k == 0};
             }
-            add(i, 1e-6 * (1 + rand() % 20), EXTENTS, e);
+            add_kernel(i, 1e-6 * (1 + rand() % 20), MAX_EXTENTS, e);
         }
-        beside += cuda_deal(count, work, places);
+        parallel_rounds += cuda_assign_streams(count, work, places);
         expect_conflicts_in_order(count);
     }
-    assert_true(beside > 20); /* else this has shown nothing */
+    assert_true(parallel_rounds > 20); /* otherwise the test has checked nothing */
 }
 
-/* `chains` chains of `length` kernels, in turn; each reads what the one before it in its chain wrote. */
+/* Adds `chains` chains of `length` kernels, interleaved. Each kernel reads the output of its predecessor in the
+ * chain. */
 static uint32_t add_chains(uint32_t chains, uint32_t length, double seconds) {
     for (uint32_t i = 0; i < length; i++)
         for (uint32_t c = 0; c < chains; c++) {
             uintptr_t at = 1000 * c + i;
-            add(i * chains + c, seconds, 2, (cuda_extent[]){{at, at + 1, false}, {at + 1, at + 2, true}});
+            add_kernel(i * chains + c, seconds, 2,
+                       (cuda_extent[]){{at, at + 1, false}, {at + 1, at + 2, true}});
         }
     return chains * length;
 }
 
-static void independent_chains_run_beside_each_other(void **state) {
+static void independent_chains_run_in_parallel(void **state) {
     (void)state;
     uint32_t count = add_chains(4, 10, 3e-6);
-    assert_true(cuda_deal(count, work, places));
+    assert_true(cuda_assign_streams(count, work, places));
     expect_conflicts_in_order(count);
-    for (uint32_t i = 0; i < count; i++) { /* each chain keeps to a stream, and none waits for another */
+    for (uint32_t i = 0; i < count;
+         i++) { /* each chain stays in one stream, and no chain waits for another */
         assert_int_equal(places[i].stream, places[i % 4].stream);
         for (int s = 0; s < CUDA_STREAMS; s++) assert_int_equal(places[i].waits[s], CUDA_NO_KERNEL);
     }
 }
 
-static void one_chain_and_large_kernels_stay_in_line(void **state) {
+static void one_chain_and_large_kernels_use_one_stream(void **state) {
     (void)state;
-    assert_false(cuda_deal(add_chains(1, 40, 3e-6), work, places));
+    assert_false(cuda_assign_streams(add_chains(1, 40, 3e-6), work, places));
     for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
-    assert_false(cuda_deal(add_chains(4, 10, 100e-6), work, places));
+    assert_false(cuda_assign_streams(add_chains(4, 10, 100e-6), work, places));
     for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_is_in_the_way_comes_first),
-        cmocka_unit_test(independent_chains_run_beside_each_other),
-        cmocka_unit_test(one_chain_and_large_kernels_stay_in_line),
+        cmocka_unit_test(kernels_wait_for_conflicting_earlier_kernels),
+        cmocka_unit_test(independent_chains_run_in_parallel),
+        cmocka_unit_test(one_chain_and_large_kernels_use_one_stream),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Traces: everything a program planned is in them, once a run; rows are in order and what is in a run lies within it;
- * bytes copied are those predicted; a program that is not traced notes nothing. */
+/* Tests of traces: they contain everything that the program planned, once per run; rows are sorted and spans are
+ * within their run; copied bytes are as predicted; a program that is not traced records nothing. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { RUNS = 3, SIZE = 64 };
 
-/* Two branches on two devices, joined on the first; a variable counts. */
+/* Two branches on two devices, joined on the first; an accumulating variable. */
 typedef struct pair {
     tu_graph *graph;
     tu_value x, y;
@@ -53,7 +53,7 @@ static void run(pair *p, int times) {
             fail_msg("%s", tu_message());
 }
 
-static void expect_whole_trace(const char *devices, const char *one, const char *other) {
+static void expect_complete_trace(const char *devices, const char *one, const char *other) {
     pair p;
     begin(&p, devices, one, other);
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
@@ -67,41 +67,41 @@ static void expect_whole_trace(const char *devices, const char *one, const char 
     end(&p);
 }
 
-static void a_trace_holds_all_that_was_planned(void **unused) {
+static void a_trace_contains_everything_planned(void **unused) {
     (void)unused;
-    expect_whole_trace("cpu:0/2", "cpu:0.0", "cpu:0.1");
-    expect_whole_trace("cpu:0,ref", "cpu:0", "ref:0"); /* which does not say how long its kernels take */
+    expect_complete_trace("cpu:0/2", "cpu:0.0", "cpu:0.1");
+    expect_complete_trace("cpu:0,ref", "cpu:0", "ref:0"); /* ref cannot measure its kernels */
 }
 
-/* ---- Summing up ---- */
+/* ---- Summaries ---- */
 
-static void the_critical_path_is_no_longer_than_the_runs(void **unused) {
+static void the_critical_path_is_not_longer_than_the_runs(void **unused) {
     (void)unused;
     pair p;
     begin(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
     run(&p, RUNS);
     tu_program_trace_end(p.program);
-    tu__path path;
+    tu__critical_path path;
     tu_trace_report r = TU_SIZED(tu_trace_report);
-    assert_int_equal(tu__trace_path(p.program, &path), TU_OK);
+    assert_int_equal(tu__trace_critical_path(p.program, &path), TU_OK);
     assert_int_equal(tu_trace_device(p.program, 0, &r), TU_OK);
-    assert_true(path.seconds > 0 && path.seconds + path.between <= r.runs);
-    bool seen[2] = {false}; /* b needs a from the other device: the path goes through both, and back */
+    assert_true(path.seconds > 0 && path.seconds + path.gap_seconds <= r.runs);
+    bool seen[2] = {false}; /* b needs a from the other device: the path includes both devices */
     int copies = 0;
     for (size_t i = 0; i < path.count; i++) {
-        const tu__path_item *item = &path.items[i];
+        const tu__critical_path_item *item = &path.items[i];
         assert_true(i == 0 || item->seconds <= path.items[i - 1].seconds);
-        if (item->span.kind == TU__SPAN_KERNEL) seen[item->span.part] = true;
+        if (item->span.kind == TU__SPAN_KERNEL) seen[item->span.partition] = true;
         if (item->span.kind == TU__SPAN_COPY) copies++;
     }
     assert_true(seen[0] && seen[1]);
     assert_true(copies >= 2);
-    tu__path_free(&path);
+    tu__critical_path_free(&path);
     end(&p);
 }
 
-static void a_device_waits_for_what_another_computes(void **unused) {
+static void the_summary_reports_computing_and_waiting(void **unused) {
     (void)unused;
     pair p;
     begin(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
@@ -121,14 +121,14 @@ static void a_device_waits_for_what_another_computes(void **unused) {
     fclose(file);
     assert_non_null(strstr(text, "3 runs traced"));
     assert_non_null(strstr(text, "cpu:0.0 to cpu:0.1: "));
-    assert_non_null(strstr(text, "The end of a run hangs on"));
+    assert_non_null(strstr(text, "Critical path of a run: "));
     free(text);
     end(&p);
 }
 
-/* ---- Off and on ---- */
+/* ---- Starting and stopping ---- */
 
-static void a_program_that_is_not_traced_notes_nothing(void **unused) {
+static void a_program_that_is_not_traced_records_nothing(void **unused) {
     (void)unused;
     pair p;
     begin(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
@@ -140,11 +140,11 @@ static void a_program_that_is_not_traced_notes_nothing(void **unused) {
     assert_int_equal(tu_trace_summary(p.program, stdout), TU_INVALID);
     assert_int_equal(tu_trace_write(1, &p.program, stdout), TU_INVALID);
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
-    assert_int_equal(tu_trace_summary(p.program, stdout), TU_INVALID); /* no run was made */
+    assert_int_equal(tu_trace_summary(p.program, stdout), TU_INVALID); /* the program did not run */
     end(&p);
 }
 
-static void tracing_ends_and_begins_anew(void **unused) {
+static void tracing_can_end_and_begin_again(void **unused) {
     (void)unused;
     pair p;
     begin(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
@@ -165,11 +165,11 @@ static void tracing_ends_and_begins_anew(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trace_holds_all_that_was_planned),
-        cmocka_unit_test(the_critical_path_is_no_longer_than_the_runs),
-        cmocka_unit_test(a_device_waits_for_what_another_computes),
-        cmocka_unit_test(a_program_that_is_not_traced_notes_nothing),
-        cmocka_unit_test(tracing_ends_and_begins_anew),
+        cmocka_unit_test(a_trace_contains_everything_planned),
+        cmocka_unit_test(the_critical_path_is_not_longer_than_the_runs),
+        cmocka_unit_test(the_summary_reports_computing_and_waiting),
+        cmocka_unit_test(a_program_that_is_not_traced_records_nothing),
+        cmocka_unit_test(tracing_can_end_and_begin_again),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
 }

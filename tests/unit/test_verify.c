@@ -1,5 +1,5 @@
-/* The verifier finds every way to break a graph: one is built, broken by hand inside, and the message must name the
- * node and what is wrong with it. */
+/* The verifier finds every violated invariant. Each test builds a valid graph, corrupts one field, and checks that
+ * the message contains the node and the problem. */
 #include "test.h"
 
 #include <string.h>
@@ -39,70 +39,70 @@ static tu__node *node_of(tu_value value) {
     return value.graph->nodes[value.node];
 }
 
-static void assert_broken(const net *n, const char *node, const char *problem) {
+static void assert_verify_fails(const net *n, const char *node, const char *problem) {
     assert_int_equal(tu_graph_verify(n->graph), TU_INTERNAL);
-    if (!strstr(tu_message(), node)) fail_msg("\"%s\" does not name \"%s\"", tu_message(), node);
-    if (!strstr(tu_message(), problem)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), problem);
+    if (!strstr(tu_message(), node)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), node);
+    if (!strstr(tu_message(), problem)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), problem);
 }
 
 /* ---- Identity ---- */
 
-static void a_wrong_number_is_found(void **state) {
+static void a_wrong_id_is_found(void **state) {
     net *n = *state;
     node_of(n->product)->id = 77;
-    assert_broken(n, "'layer/matmul' (matmul)", "numbered 77");
+    assert_verify_fails(n, "'layer/matmul' (matmul)", "its id is 77");
 }
 
 static void a_missing_node_is_found(void **state) {
     net *n = *state;
     tu__node *kept = node_of(n->product);
     n->graph->nodes[n->product.node] = NULL;
-    assert_broken(n, "node 3", "no node at its place");
+    assert_verify_fails(n, "node 3", "the node pointer is NULL");
     n->graph->nodes[n->product.node] = kept;
 }
 
 static void a_missing_operation_is_found(void **state) {
     net *n = *state;
     node_of(n->product)->op = NULL;
-    assert_broken(n, "node 3", "operation is not in the table");
+    assert_verify_fails(n, "node 3", "operation is not in the operation table");
 }
 
-static void an_operation_from_elsewhere_is_found(void **state) {
+static void an_operation_outside_the_table_is_found(void **state) {
     net *n = *state;
     static tu__op copy;
     copy = *node_of(n->product)->op;
     node_of(n->product)->op = &copy;
-    assert_broken(n, "node 3", "operation is not in the table");
+    assert_verify_fails(n, "node 3", "operation is not in the operation table");
 }
 
 static void a_missing_name_is_found(void **state) {
     net *n = *state;
     node_of(n->product)->name = "";
-    assert_broken(n, "node 3", "has no name");
+    assert_verify_fails(n, "node 3", "the name is empty");
 }
 
 static void a_name_used_twice_is_found(void **state) {
     net *n = *state;
     node_of(n->sum)->name = node_of(n->product)->name;
-    assert_broken(n, "node 4", "name leads to node 3");
+    assert_verify_fails(n, "node 4", "maps its name to node 3");
 }
 
 static void a_name_missing_in_the_table_is_found(void **state) {
     net *n = *state;
     node_of(n->sum)->name = "nowhere";
-    assert_broken(n, "'nowhere'", "not in the table of names");
+    assert_verify_fails(n, "'nowhere'", "not in the name table");
 }
 
 static void unknown_flags_are_found(void **state) {
     net *n = *state;
     node_of(n->sum)->flags = 0x40;
-    assert_broken(n, "'layer/add'", "unknown flags 0x40");
+    assert_verify_fails(n, "'layer/add'", "unknown flags 0x40");
 }
 
-static void a_device_that_is_no_name_is_found(void **state) {
+static void an_invalid_device_name_is_found(void **state) {
     net *n = *state;
     node_of(n->sum)->device = "cpu 0";
-    assert_broken(n, "'layer/add'", "its device 'cpu 0' is no name of a device");
+    assert_verify_fails(n, "'layer/add'", "its device 'cpu 0' is not a valid device name");
 }
 
 /* ---- Edges ---- */
@@ -110,31 +110,31 @@ static void a_device_that_is_no_name_is_found(void **state) {
 static void an_edge_to_a_later_node_is_found(void **state) {
     net *n = *state;
     ((tu__edge *)node_of(n->product)->inputs)[1].node = n->sum.node;
-    assert_broken(n, "'layer/matmul'", "input 1 leads to node 4, which does not come before it");
+    assert_verify_fails(n, "'layer/matmul'", "input 1 is node 4, expected an earlier node");
 }
 
 static void an_edge_to_itself_is_found(void **state) {
     net *n = *state;
     ((tu__edge *)node_of(n->product)->inputs)[0].node = n->product.node;
-    assert_broken(n, "'layer/matmul'", "input 0 leads to node 3");
+    assert_verify_fails(n, "'layer/matmul'", "input 0 is node 3, expected an earlier node");
 }
 
 static void an_edge_to_a_missing_output_is_found(void **state) {
     net *n = *state;
     ((tu__edge *)node_of(n->product)->inputs)[0].output = 1;
-    assert_broken(n, "'layer/matmul'", "input 0 leads to output 1 of 'x', which has 1");
+    assert_verify_fails(n, "'layer/matmul'", "input 0 is output 1 of 'x', which has 1 outputs");
 }
 
 static void a_wrong_number_of_inputs_is_found(void **state) {
     net *n = *state;
     node_of(n->product)->input_count = 1;
-    assert_broken(n, "'layer/matmul'", "has 1 inputs: expected 2");
+    assert_verify_fails(n, "'layer/matmul'", "has 1 inputs: expected 2");
 }
 
-static void missing_edges_are_found(void **state) {
+static void a_missing_array_of_inputs_is_found(void **state) {
     net *n = *state;
     node_of(n->product)->inputs = NULL;
-    assert_broken(n, "'layer/matmul'", "edges are missing");
+    assert_verify_fails(n, "'layer/matmul'", "the array of inputs is missing");
 }
 
 /* ---- Attributes ---- */
@@ -142,101 +142,101 @@ static void missing_edges_are_found(void **state) {
 static void missing_attributes_are_found(void **state) {
     net *n = *state;
     node_of(n->product)->attrs = NULL;
-    assert_broken(n, "'layer/matmul'", "attributes are missing");
+    assert_verify_fails(n, "'layer/matmul'", "attributes are missing");
 }
 
-static void a_truth_that_is_none_is_found(void **state) {
+static void an_invalid_bool_attribute_is_found(void **state) {
     net *n = *state;
     ((struct tu__matmul_attrs *)node_of(n->product)->attrs)->transpose_b = 2;
-    assert_broken(n, "'layer/matmul'", "'transpose_b' is 2: expected 0 or 1");
+    assert_verify_fails(n, "'layer/matmul'", "'transpose_b' is 2: expected 0 or 1");
 }
 
 static void an_unknown_element_type_is_found(void **state) {
     net *n = *state;
     ((struct tu__input_attrs *)node_of(n->x)->attrs)->dtype = 99;
-    assert_broken(n, "'x' (input)", "'dtype' is 99");
+    assert_verify_fails(n, "'x' (input)", "'dtype' is 99");
 }
 
 static void a_shape_of_too_many_axes_is_found(void **state) {
     net *n = *state;
     ((struct tu__input_attrs *)node_of(n->x)->attrs)->shape.rank = 9;
-    assert_broken(n, "'x' (input)", "'shape' is a shape of rank 9");
+    assert_verify_fails(n, "'x' (input)", "'shape' is a shape of rank 9");
 }
 
-static void a_dimension_past_the_rank_is_found(void **state) {
+static void a_dimension_beyond_the_rank_is_found(void **state) {
     net *n = *state;
     ((struct tu__input_attrs *)node_of(n->x)->attrs)->shape.dim[7] = 1;
-    assert_broken(n, "'x' (input)", "'shape' holds a dimension past its rank of 2");
+    assert_verify_fails(n, "'x' (input)", "'shape' has a non-zero dimension beyond its rank of 2");
 }
 
 static void a_shape_without_elements_is_found(void **state) {
     net *n = *state;
     ((struct tu__input_attrs *)node_of(n->x)->attrs)->shape.dim[1] = 0;
-    assert_broken(n, "'x' (input)", "'shape' is [2,0]");
+    assert_verify_fails(n, "'x' (input)", "'shape' is [2,0]");
 }
 
 /* ---- Types ---- */
 
-static void a_type_other_than_the_rule_says_is_found(void **state) {
+static void a_shape_that_differs_from_the_shape_rule_is_found(void **state) {
     net *n = *state;
     ((tu_type *)node_of(n->product)->outputs)[0].shape.dim[1] = 5;
-    assert_broken(n, "'layer/matmul'", "type f32[2,5], but its shape rule says f32[2,4]");
+    assert_verify_fails(n, "'layer/matmul'", "type f32[2,5], but the shape rule returns f32[2,4]");
 }
 
-static void an_element_type_other_than_the_rule_says_is_found(void **state) {
+static void an_element_type_that_differs_from_the_shape_rule_is_found(void **state) {
     net *n = *state;
     ((tu_type *)node_of(n->product)->outputs)[0].dtype = TU_F64;
-    assert_broken(n, "'layer/matmul'", "type f64[2,4], but its shape rule says f32[2,4]");
+    assert_verify_fails(n, "'layer/matmul'", "type f64[2,4], but the shape rule returns f32[2,4]");
 }
 
-static void a_type_that_is_none_is_found(void **state) {
+static void an_invalid_type_is_found(void **state) {
     net *n = *state;
     ((tu_type *)node_of(n->product)->outputs)[0].dtype = (tu_dtype)42;
-    assert_broken(n, "'layer/matmul'", "which is none");
+    assert_verify_fails(n, "'layer/matmul'", "has the invalid type");
 }
 
-static void inputs_that_the_rule_refuses_are_found(void **state) {
+static void inputs_that_fail_the_shape_rule_are_found(void **state) {
     net *n = *state;
     ((struct tu__matmul_attrs *)node_of(n->product)->attrs)->transpose_b = 0;
-    assert_broken(n, "'layer/matmul'", "its shape rule refuses it: matmul");
+    assert_verify_fails(n, "'layer/matmul'", "the shape rule fails: matmul");
 }
 
 static void a_wrong_number_of_outputs_is_found(void **state) {
     net *n = *state;
     node_of(n->product)->output_count = 2;
-    assert_broken(n, "'layer/matmul'", "has 2 outputs: expected 1");
+    assert_verify_fails(n, "'layer/matmul'", "has 2 outputs: expected 1");
 }
 
-/* ---- Belongings ---- */
+/* ---- Data and functions ---- */
 
 static void a_constant_without_data_is_found(void **state) {
     net *n = *state;
     node_of(n->constant)->data = NULL;
-    assert_broken(n, "'layer/constant'", "has no data");
+    assert_verify_fails(n, "'layer/constant'", "a constant needs data");
 }
 
-static void data_of_another_operation_is_found(void **state) {
+static void data_of_a_non_constant_is_found(void **state) {
     net *n = *state;
     node_of(n->sum)->data = n;
-    assert_broken(n, "'layer/add'", "data, which only a constant has");
+    assert_verify_fails(n, "'layer/add'", "only a constant may have data");
 }
 
-static void functions_of_another_operation_are_found(void **state) {
+static void functions_of_a_built_in_operation_are_found(void **state) {
     net *n = *state;
     static const tu_custom_op custom = {.name = "custom"};
     node_of(n->sum)->custom = &custom;
-    assert_broken(n, "'layer/add'", "functions, which only a custom operation has");
+    assert_verify_fails(n, "'layer/add'", "only a custom operation may have a tu_custom_op");
 }
 
-static void a_truth_that_is_neither_0_nor_1_is_found(void **state) {
+static void a_bool_that_is_neither_0_nor_1_is_found(void **state) {
     net *n = *state;
     tu_value c = tu_constant(n->graph, TU_BOOL, TU_SHAPE(3), (const unsigned char[]){0, 1, 1});
     assert_int_equal(tu_graph_verify(n->graph), TU_OK);
     ((unsigned char *)node_of(c)->data)[2] = 7;
-    assert_broken(n, "'constant'", "element 2 of its data is 7");
+    assert_verify_fails(n, "'constant'", "element 2 of its data is 7");
 }
 
-static void such_a_truth_is_not_taken(void **state) {
+static void tu_constant_rejects_such_a_bool(void **state) {
     net *n = *state;
     assert_false(tu_ok(tu_constant(n->graph, TU_BOOL, TU_SHAPE(3), (const unsigned char[]){0, 1, 7})));
     assert_int_equal(tu_graph_verify(n->graph), TU_INVALID);
@@ -245,17 +245,17 @@ static void such_a_truth_is_not_taken(void **state) {
 
 /* ---- Assignments ---- */
 
-static void an_assignment_to_no_variable_is_found(void **state) {
+static void an_assignment_to_a_non_variable_is_found(void **state) {
     net *n = *state;
     tu_value z = tu_input(n->graph, "z", TU_F32, TU_SHAPE(4, 3));
     tu__apply(ASSIGN, NULL, z, n->w);
-    assert_broken(n, "'assign'", "assigns to input 'z': expected a variable");
+    assert_verify_fails(n, "'assign'", "the target is input 'z': expected a variable");
 }
 
 static void a_second_assignment_is_found(void **state) {
     net *n = *state;
     tu__apply(ASSIGN, NULL, n->w, n->w);
-    assert_broken(n, "'assign'", "assigns to 'layer/w' a second time");
+    assert_verify_fails(n, "'assign'", "variable 'layer/w' is assigned twice");
 }
 
 /* ---- Results ---- */
@@ -263,43 +263,43 @@ static void a_second_assignment_is_found(void **state) {
 static void a_result_of_a_missing_node_is_found(void **state) {
     net *n = *state;
     n->graph->results[0].value.node = 1000;
-    assert_broken(n, "result 'y'", "node 1000, which does not exist");
+    assert_verify_fails(n, "result 'y'", "node 1000, which does not exist");
 }
 
 static void a_result_of_a_missing_output_is_found(void **state) {
     net *n = *state;
     n->graph->results[0].value.output = 3;
-    assert_broken(n, "result 'y'", "output 3 of 'layer/add', which has 1");
+    assert_verify_fails(n, "result 'y'", "output 3 of 'layer/add', which has 1 outputs");
 }
 
 static void two_results_of_one_name_are_found(void **state) {
     net *n = *state;
     tu_output(n->product, "z");
     n->graph->results[1].name = "y";
-    assert_broken(n, "graph", "two results are named 'y'");
+    assert_verify_fails(n, "graph", "two results are named 'y'");
 }
 
 static void a_result_without_a_name_is_found(void **state) {
     net *n = *state;
     n->graph->results[0].name = NULL;
-    assert_broken(n, "result 0", "has no name");
+    assert_verify_fails(n, "result 0", "has no name");
 }
 
 /* ---- Whole graphs ---- */
 
-static void the_first_mistake_is_reported(void **state) {
+static void an_error_while_building_is_reported(void **state) {
     net *n = *state;
     tu_add(n->x, n->w);
     assert_int_equal(tu_graph_verify(n->graph), TU_INVALID);
     assert_non_null(strstr(tu_message(), "add"));
 }
 
-static void no_graph_is_no_crash(void **state) {
+static void a_null_graph_is_rejected(void **state) {
     (void)state;
     assert_int_equal(tu_graph_verify(NULL), TU_INVALID);
 }
 
-static void an_empty_graph_is_sound(void **state) {
+static void an_empty_graph_is_valid(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -307,49 +307,49 @@ static void an_empty_graph_is_sound(void **state) {
     tu_graph_free(g);
 }
 
-#define BROKEN(test) cmocka_unit_test_setup_teardown(test, build, destroy)
+#define CORRUPTED(test) cmocka_unit_test_setup_teardown(test, build, destroy)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        BROKEN(a_wrong_number_is_found),
-        BROKEN(a_missing_node_is_found),
-        BROKEN(a_missing_operation_is_found),
-        BROKEN(an_operation_from_elsewhere_is_found),
-        BROKEN(a_missing_name_is_found),
-        BROKEN(a_name_used_twice_is_found),
-        BROKEN(a_name_missing_in_the_table_is_found),
-        BROKEN(unknown_flags_are_found),
-        BROKEN(a_device_that_is_no_name_is_found),
-        BROKEN(an_edge_to_a_later_node_is_found),
-        BROKEN(an_edge_to_itself_is_found),
-        BROKEN(an_edge_to_a_missing_output_is_found),
-        BROKEN(a_wrong_number_of_inputs_is_found),
-        BROKEN(missing_edges_are_found),
-        BROKEN(missing_attributes_are_found),
-        BROKEN(a_truth_that_is_none_is_found),
-        BROKEN(an_unknown_element_type_is_found),
-        BROKEN(a_shape_of_too_many_axes_is_found),
-        BROKEN(a_dimension_past_the_rank_is_found),
-        BROKEN(a_shape_without_elements_is_found),
-        BROKEN(a_type_other_than_the_rule_says_is_found),
-        BROKEN(an_element_type_other_than_the_rule_says_is_found),
-        BROKEN(a_type_that_is_none_is_found),
-        BROKEN(inputs_that_the_rule_refuses_are_found),
-        BROKEN(a_wrong_number_of_outputs_is_found),
-        BROKEN(a_constant_without_data_is_found),
-        BROKEN(data_of_another_operation_is_found),
-        BROKEN(functions_of_another_operation_are_found),
-        BROKEN(a_truth_that_is_neither_0_nor_1_is_found),
-        BROKEN(such_a_truth_is_not_taken),
-        BROKEN(an_assignment_to_no_variable_is_found),
-        BROKEN(a_second_assignment_is_found),
-        BROKEN(a_result_of_a_missing_node_is_found),
-        BROKEN(a_result_of_a_missing_output_is_found),
-        BROKEN(two_results_of_one_name_are_found),
-        BROKEN(a_result_without_a_name_is_found),
-        BROKEN(the_first_mistake_is_reported),
-        cmocka_unit_test(no_graph_is_no_crash),
-        cmocka_unit_test(an_empty_graph_is_sound),
+        CORRUPTED(a_wrong_id_is_found),
+        CORRUPTED(a_missing_node_is_found),
+        CORRUPTED(a_missing_operation_is_found),
+        CORRUPTED(an_operation_outside_the_table_is_found),
+        CORRUPTED(a_missing_name_is_found),
+        CORRUPTED(a_name_used_twice_is_found),
+        CORRUPTED(a_name_missing_in_the_table_is_found),
+        CORRUPTED(unknown_flags_are_found),
+        CORRUPTED(an_invalid_device_name_is_found),
+        CORRUPTED(an_edge_to_a_later_node_is_found),
+        CORRUPTED(an_edge_to_itself_is_found),
+        CORRUPTED(an_edge_to_a_missing_output_is_found),
+        CORRUPTED(a_wrong_number_of_inputs_is_found),
+        CORRUPTED(a_missing_array_of_inputs_is_found),
+        CORRUPTED(missing_attributes_are_found),
+        CORRUPTED(an_invalid_bool_attribute_is_found),
+        CORRUPTED(an_unknown_element_type_is_found),
+        CORRUPTED(a_shape_of_too_many_axes_is_found),
+        CORRUPTED(a_dimension_beyond_the_rank_is_found),
+        CORRUPTED(a_shape_without_elements_is_found),
+        CORRUPTED(a_shape_that_differs_from_the_shape_rule_is_found),
+        CORRUPTED(an_element_type_that_differs_from_the_shape_rule_is_found),
+        CORRUPTED(an_invalid_type_is_found),
+        CORRUPTED(inputs_that_fail_the_shape_rule_are_found),
+        CORRUPTED(a_wrong_number_of_outputs_is_found),
+        CORRUPTED(a_constant_without_data_is_found),
+        CORRUPTED(data_of_a_non_constant_is_found),
+        CORRUPTED(functions_of_a_built_in_operation_are_found),
+        CORRUPTED(a_bool_that_is_neither_0_nor_1_is_found),
+        CORRUPTED(tu_constant_rejects_such_a_bool),
+        CORRUPTED(an_assignment_to_a_non_variable_is_found),
+        CORRUPTED(a_second_assignment_is_found),
+        CORRUPTED(a_result_of_a_missing_node_is_found),
+        CORRUPTED(a_result_of_a_missing_output_is_found),
+        CORRUPTED(two_results_of_one_name_are_found),
+        CORRUPTED(a_result_without_a_name_is_found),
+        CORRUPTED(an_error_while_building_is_reported),
+        cmocka_unit_test(a_null_graph_is_rejected),
+        cmocka_unit_test(an_empty_graph_is_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What the files of conv_blocks share: a plan from inside. */
+/* Shared by the files of conv_blocks: the contents of a plan. */
 #ifndef TU__DEVICE_CPU_CONV_BLOCKS_PLAN_H
 #define TU__DEVICE_CPU_CONV_BLOCKS_PLAN_H
 
@@ -8,51 +8,51 @@
 struct cpu_conv_blocks {
     const cpu_blocks *blocks;
     const cpu_loops *loops;
-    cpu_convolution_side side;
+    cpu_conv_result computes;
     cpu_convolution shape;
     int threads;
     int64_t size[2]; /* of the filter */
-    /* Work comes in slices, bands of `band_rows` rows of the result (filter: of y) of an image. A slice's source is
-     * copied with its padding, rows `pitch` pixels long; seen as one long row, pixel m of the result stands above
-     * pixel m of that source, and a tile is a number of them. */
+    /* A work item is a slice: a band of `band_rows` rows of an image of the result (filter gradient: of y). Its
+     * source is copied with padding, in rows of `pitch` pixels. If the rows of the result are numbered with the same
+     * pitch, pixel m of the result reads the source from pixel m on; a tile is a range of such pixels. */
     int64_t out_size[2], band_rows, bands, pitch;
-    int64_t flat; /* pixels that are multiplied, some of no use */
+    int64_t flat; /* pixels that are multiplied, including the unused ones between rows */
     padded source;
-    int64_t source_elements; /* of a slice, with what tiles read past its end */
-    int64_t width;           /* columns of b and c: result channels in whole tiles */
-    int64_t chunks;          /* of k: of a row of the filter; filter: of a slice's pixels */
-    int64_t *groups;         /* where they begin in a */
+    int64_t source_elements; /* of a slice, including what tiles read past its end */
+    int64_t width;           /* columns of b and c: result channels rounded up to tiles */
+    int64_t chunks;  /* of k per group: in a row of the filter; filter gradient: in the pixels of a slice */
+    int64_t *groups; /* offsets of the groups in a */
     int64_t group_count;
-    /* y and x */
-    int64_t tile_rows, tiles,
-        row_tiles; /* of a slice; of a row, or 0: tiles follow each other through the rows */
-    bool widened;  /* a is windows over two rows of the filter */
-    /* filter */
+    /* y and dx */
+    int64_t tile_rows, tiles; /* per tile; per slice */
+    int64_t row_tiles;        /* tiles per row; 0: tiles continue from row to row */
+    bool windowed;            /* a consists of windows over two rows of the filter */
+    /* filter gradient */
     padded y;
-    int64_t runs, run_columns; /* neighbouring taps and channels of x: a column each */
-    int64_t y_rows;            /* channels of y in whole tiles */
-    int64_t plane;             /* from a channel of the transposed y to the next */
-    int64_t pair_width, pairs; /* of a pixel of x in pairs; of a slice */
-    int64_t together;          /* slices whose products are added up in registers */
-    int64_t parts;             /* of the slices, each added up in a matrix of its own */
-    /* workspace, in bytes: b or sums, once; the rest for each worker */
+    int64_t runs, run_columns; /* a run: adjacent taps and channels of x, one column each */
+    int64_t y_rows;            /* channels of y rounded up to tiles */
+    int64_t plane;             /* stride between channels of the transposed y */
+    int64_t pair_width, pairs; /* pairs per pixel of x; per slice */
+    int64_t slices_at_once;    /* slices whose products are added in registers */
+    int64_t partial_count;     /* chunks of the slices, each summed into a matrix of its own */
+    /* workspace, in bytes: the packed filter or the sums, once; the rest per worker */
     size_t shared_bytes, source_bytes, planes_bytes, y_bytes, pairs_bytes;
 };
 
-/* The first row of the result that slice `slice` has. */
-static inline int64_t cpu_conv_blocks_band(const cpu_conv_blocks *d, int64_t slice) {
-    return slice % d->bands * d->band_rows;
+/* Returns the first row of the result in a slice. */
+static inline int64_t cpu_conv_blocks_band(const cpu_conv_blocks *plan, int64_t slice) {
+    return slice % plan->bands * plan->band_rows;
 }
 
-/* `before`: padding above and left of the source; `whole`: what `flat` is a multiple of. */
-void cpu_conv_blocks_plan_slices(cpu_conv_blocks *d, const int64_t source_size[2], int64_t channels,
-                                 const int64_t before[2], const int64_t out_size[2], int64_t whole);
-size_t cpu_conv_blocks_worker_bytes(const cpu_conv_blocks *d);
-char *cpu_conv_blocks_worker(const cpu_conv_blocks *d, const cpu_direct_operands *o, int worker);
-/* The padded source of a slice, in scratch. */
-void cpu_conv_blocks_pad(const cpu_conv_blocks *d, const void *images, int64_t slice, uint16_t *scratch);
+/* `before`: padding above and left of the source; `multiple`: `flat` is rounded up to a multiple of it. */
+void cpu_conv_blocks_plan_slices(cpu_conv_blocks *plan, const int64_t source_size[2], int64_t channels,
+                                 const int64_t before[2], const int64_t out_size[2], int64_t multiple);
+size_t cpu_conv_blocks_worker_bytes(const cpu_conv_blocks *plan);
+char *cpu_conv_blocks_worker(const cpu_conv_blocks *plan, const cpu_direct_operands *operands, int worker);
+/* Copies the source of a slice, with padding, to `scratch`. */
+void cpu_conv_blocks_pad(const cpu_conv_blocks *plan, const void *images, int64_t slice, uint16_t *scratch);
 
-tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *d);
-void cpu_conv_blocks_filter(const cpu_conv_blocks *d, const cpu_direct_operands *o);
+tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *plan);
+void cpu_conv_blocks_filter(const cpu_conv_blocks *plan, const cpu_direct_operands *operands);
 
 #endif

@@ -1,9 +1,9 @@
-/* The CPU device: cores, memory and the launching of kernels. What becomes a kernel is select.c's affair.
+/* The CPU device: cores, memory and launching kernels. select.c decides what becomes a kernel.
  *
- * "cpu:0" is the process's cores, those of its affinity mask. A logical device, part p of n in "cpu:0/n", is the
- * p-th of n contiguous groups of them; its host thread is pinned to the group before it starts any parallel loop, so
- * that the threads of its loops, which inherit the mask, stay there too. With more parts than cores, parts share
- * cores in turn: that works and is slow, so the device has a notice ready for whoever inspects it. */
+ * "cpu:0" has the process's cores, those of its affinity mask. Logical device p of "cpu:0/n" has the p-th of n
+ * contiguous groups of them. Its host thread is pinned to the group before it starts any parallel loop, so that the
+ * loop's threads, which inherit the mask, stay there too. With more logical devices than cores, devices share cores:
+ * that works but is slow, and inspect() returns a notice about it. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,16 +19,17 @@
 #include "device/host_memory.h"
 #include "device/norm_fusion.h"
 
-/* More than a machine has cores: a higher number is a mistake, and OpenMP ends the process where threads run out. */
+/* More than a machine has cores. A higher number is a mistake, and OpenMP aborts the process if it runs out of
+ * threads. */
 enum { MAX_THREADS = 1024 };
 
 struct tu_device_instance {
     cpu_device device;
-    cpu_set_t cores;  /* of the part */
-    char notice[160]; /* what its user should know; "": nothing */
+    cpu_set_t cores;  /* of the logical device */
+    char notice[160]; /* for inspect(); "": none */
 };
 
-/* ---- What there is ---- */
+/* ---- Description ---- */
 
 static int cores_of_process(cpu_set_t *mask) {
     CPU_ZERO(mask);
@@ -37,7 +38,7 @@ static int cores_of_process(cpu_set_t *mask) {
     return 1;
 }
 
-/* "AMD EPYC 9654" from /proc/cpuinfo, or "processor" where it does not say. */
+/* Reads "AMD EPYC 9654" from /proc/cpuinfo, or returns "processor" if that has no model name. */
 static void read_model_name(char *name, size_t capacity) {
     snprintf(name, capacity, "processor");
     FILE *file = fopen("/proc/cpuinfo", "r");
@@ -81,32 +82,33 @@ static tu_status describe(int index, tu_device_info *info) {
     return TU_OK;
 }
 
-/* ---- Opening: which cores ---- */
+/* ---- Opening ---- */
 
-/* The cores of group `part` of `parts`; how many. `first` becomes its place in the mask. */
+/* Finds the cores of logical device `part` of `parts`; returns their number. `*first` is the first one's index in
+ * the mask. */
 static int split_cores(int part, int parts, cpu_set_t *group, int *first) {
     cpu_set_t mask;
-    int count = cores_of_process(&mask), seen = 0, taken = 0;
+    int count = cores_of_process(&mask), index = 0, group_count = 0;
     int from = parts <= count ? (int)((int64_t)count * part / parts) : part % count;
     int to = parts <= count ? (int)((int64_t)count * (part + 1) / parts) : from + 1;
     CPU_ZERO(group);
     for (int core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &mask)) continue;
-        if (seen >= from && seen < to) {
+        if (index >= from && index < to) {
             CPU_SET(core, group);
-            taken++;
+            group_count++;
         }
-        seen++;
+        index++;
     }
     *first = from;
-    return taken;
+    return group_count;
 }
 
 static const char *plural(int count) {
     return count == 1 ? "" : "s";
 }
 
-/* Cores that are shared are no mistake, but seldom what was meant. All parts of a device say the same. */
+/* Writes a notice if cores are shared, which is allowed but rarely intended. All logical devices write the same. */
 static void write_notice(tu_device_instance *device, int part_cores) {
     const cpu_device *d = &device->device;
     cpu_set_t mask;
@@ -115,18 +117,17 @@ static void write_notice(tu_device_instance *device, int part_cores) {
     snprintf(name, sizeof name, d->parts > 1 ? "cpu:%d/%d" : "cpu:%d", d->index, d->parts);
     if (d->parts > cores)
         snprintf(device->notice, sizeof device->notice,
-                 "%s: %d devices share %d core%s and take turns; at most %d would have a core each", name,
-                 d->parts, cores, plural(cores), cores);
+                 "%s: %d devices share %d core%s; at most %d could have a core each", name, d->parts, cores,
+                 plural(cores), cores);
     else if (d->threads > part_cores && d->parts == 1)
-        snprintf(device->notice, sizeof device->notice, "%s: %d threads share %d core%s and take turns", name,
-                 d->threads, part_cores, plural(part_cores));
+        snprintf(device->notice, sizeof device->notice, "%s: %d threads share %d core%s", name, d->threads,
+                 part_cores, plural(part_cores));
     else if (d->threads > (cores + d->parts - 1) / d->parts)
-        snprintf(device->notice, sizeof device->notice,
-                 "%s: %d threads of each device share its %d core%s and take turns", name, d->threads,
-                 cores / d->parts, plural(cores / d->parts));
+        snprintf(device->notice, sizeof device->notice, "%s: each device has %d threads but only %d core%s",
+                 name, d->threads, cores / d->parts, plural(cores / d->parts));
     else if (cpu_dnnl_version() && !cpu_dnnl_usable())
         snprintf(device->notice, sizeof device->notice,
-                 "%s: oneDNN cannot be held to %s, because the program used it before: it is not used", name,
+                 "%s: oneDNN is disabled: the process initialised it before it could be limited to %s", name,
                  cpu_isa_name(cpu_isa_in_use()));
 }
 
@@ -134,10 +135,11 @@ static tu_status check_options(const tu_open_options *options, int parts) {
     if (options->index != 0)
         return tu_fail(TU_NOT_FOUND, "there is no device cpu:%d: expected cpu:0", options->index);
     if (options->part < 0 || options->part >= parts)
-        return tu_fail(TU_INVALID, "part %d of cpu:0/%d: expected 0 to %d", options->part, parts, parts - 1);
+        return tu_fail(TU_INVALID, "logical device %d of cpu:0/%d: expected 0 to %d", options->part, parts,
+                       parts - 1);
     if (options->threads < 0 || options->threads > MAX_THREADS)
-        return tu_fail(TU_INVALID, "%d threads: expected 1 to %d, or 0 for as many as the device has cores",
-                       options->threads, MAX_THREADS);
+        return tu_fail(TU_INVALID, "threads = %d: expected 1 to %d, or 0 (one per core)", options->threads,
+                       MAX_THREADS);
     return TU_OK;
 }
 
@@ -169,7 +171,7 @@ static void close_device(tu_device_instance *device) {
     tu__free(device);
 }
 
-/* Only a logical device changes anything for good, and it has a thread of its own. */
+/* Pins the calling thread, for a logical device: it has a host thread of its own. */
 static tu_status attach(tu_device_instance *device) {
     const cpu_device *d = &device->device;
     if (d->parts > 1 && sched_setaffinity(0, sizeof device->cores, &device->cores) != 0)
@@ -190,10 +192,10 @@ static const tu__selector selector = {
     .otherwise = cpu_lower_reference,
     .make_copy = cpu_lower_copy,
     .read_by_rule = tu__norm_reads,
-    .piece_bytes = sizeof(cpu_piece),
+    .subkernel_bytes = sizeof(cpu_subkernel),
     .run_pointwise = cpu_run_pointwise,
-    .make_piece = cpu_piece_make,
-    .finish_pieces = cpu_pointwise_finish,
+    .make_subkernel = cpu_make_subkernel,
+    .finish_subkernels = cpu_pointwise_finish,
     .sum_kind_of = cpu_sum_kind_of,
 };
 
@@ -212,7 +214,7 @@ static void plan_free(tu_device_instance *device, tu_plan *plan) {
     tu__kernel_plan_free((tu__kernel_plan *)plan);
 }
 
-/* The end of a kernel is the start of the next: one look at the clock each. */
+/* Reads the clock once per kernel: the end of a kernel is the start of the next. */
 static tu_status run_kernels(tu__kernel_plan *p, uint32_t first, uint32_t count) {
     double start = tu__now();
     for (uint32_t i = first; i < first + count; i++) {
@@ -226,7 +228,7 @@ static tu_status run_kernels(tu__kernel_plan *p, uint32_t first, uint32_t count)
     return TU_OK;
 }
 
-/* The thread may be the user's: it gets its settings back. */
+/* The calling thread may be the user's, so its OpenMP settings are restored. */
 static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
     tu__parallel_setting before = tu__parallel_begin(device->device.threads);
     tu_status status = run_kernels((tu__kernel_plan *)plan, first, count);
@@ -234,14 +236,14 @@ static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t firs
     return status;
 }
 
-static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
+static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t index_in_order, double *start,
                        double *seconds) {
     (void)device;
     const tu__kernel_plan *p = (const tu__kernel_plan *)plan;
-    if (place >= p->kernel_count)
-        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", place, p->kernel_count);
-    *start = p->times[place].start;
-    *seconds = p->times[place].seconds;
+    if (index_in_order >= p->kernel_count)
+        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", index_in_order, p->kernel_count);
+    *start = p->times[index_in_order].start;
+    *seconds = p->times[index_in_order].seconds;
     return TU_OK;
 }
 

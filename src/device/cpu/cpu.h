@@ -1,6 +1,6 @@
-/* The CPU device from inside. Its part of a graph becomes kernels by device/select.h; what no lowering rule takes runs by its
- * reference kernel (reference.c), so every operation and type works, and the common ones are fast. What oneDNN wants
- * in another layout (filters) it reorders in its own workspace. */
+/* The CPU device. device/select.h turns its partition of a graph into kernels. Operations that no lowering rule
+ * supports run by their reference kernels (reference.c), so every operation and type works, and the common ones are
+ * fast. Filters that oneDNN needs in another layout are reordered in the kernel's workspace. */
 #ifndef TU__DEVICE_CPU_CPU_H
 #define TU__DEVICE_CPU_CPU_H
 
@@ -10,20 +10,20 @@
 typedef struct cpu_device {
     int index, part, parts;
     int threads;
-    int first_core; /* of the part, in the process's affinity mask */
+    int first_core; /* of the logical device, as an index into the process's affinity mask */
     uint64_t memory_limit;
     const struct cpu_loops *loops; /* inner loops for this machine's instruction set: isa/loops.h */
 } cpu_device;
 
-/* The device of a kernel or a selection. */
+/* Returns the device of a kernel or a selection. */
 #define cpu_of(holder) ((const cpu_device *)(holder)->device)
 
-/* Makers, from lowering.def. */
+/* Lowering rules, from lowering.def. */
 #define LOWERING_RULE(op, rule) tu_status rule(tu__selection *s, const tu__node *node);
 #include "device/cpu/lowering.def"
 tu_status cpu_lower_reference(tu__selection *s, const tu__node *node);
 
-/* move.c: copies a dense value into the buffer of an export. */
+/* rearrange.c: adds a kernel that copies a dense value into the buffer of an export. */
 tu_status cpu_lower_copy(tu__selection *s, tu__edge from, tu__edge to);
 
 #endif

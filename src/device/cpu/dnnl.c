@@ -1,15 +1,14 @@
 /* The adapter to oneDNN: convolution and matrix product over dense tensors, for its versions 2.x and 3.x.
  *
- * What is chosen. Activations stay NHWC at both ends of a primitive: measured on a Xeon with AMX and on Zen 4
- * (docs/performance.md), oneDNN's kernels for blocked activations are no faster than those for NHWC, and every other
- * kernel of ours reads NHWC. Filters are left open (`any`), since the layouts that its kernels want cost one small
- * reorder each step; the reorder belongs to the operation and works in its workspace. So no blocked tensor is ever
- * seen outside this file.
+ * Layouts. Activations are NHWC at both ends of a primitive: as measured on a Xeon with AMX and on Zen 4
+ * (docs/performance.md), oneDNN's kernels for blocked activations are no faster than those for NHWC, and all our
+ * kernels read NHWC. Filters may have any layout, since a small reorder per step is cheap; the reorder is part of
+ * the operation and uses its workspace. So blocked tensors exist only inside this file.
  *
- * An implementation called "ref" is oneDNN's plain C, a hundred times slower than it should be: not offered.
+ * An implementation named "ref" is oneDNN's plain C, a hundred times slower: it is not used.
  *
- * Memory. Scratchpads are the caller's (k->workspace), planned like any other buffer. An operation is made under the
- * number of threads that will run it: oneDNN fixes how it splits its work then. */
+ * Memory. Scratchpads are in the caller's workspace (k->workspace), planned like any other buffer. An operation must
+ * be created with the number of threads that will run it, because oneDNN then decides how to divide the work. */
 #include "device/cpu/dnnl.h"
 
 #include "device/cpu/cpu.h"
@@ -24,9 +23,9 @@ bool cpu_dnnl_usable(void) {
     return false;
 }
 
-tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
+tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_conv_result result, tu_dtype dtype,
                                int threads, cpu_dnnl **op) {
-    (void)convolution, (void)side, (void)dtype, (void)threads;
+    (void)convolution, (void)result, (void)dtype, (void)threads;
     *op = NULL;
     return TU_OK;
 }
@@ -44,7 +43,7 @@ size_t cpu_dnnl_workspace(const cpu_dnnl *op) {
 
 tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *operands) {
     (void)op, (void)operands;
-    return tu_fail(TU_INTERNAL, "an operation of oneDNN in a build without it");
+    return tu_fail(TU_INTERNAL, "oneDNN operation in a build without oneDNN");
 }
 
 void cpu_dnnl_free(cpu_dnnl *op) {
@@ -63,7 +62,7 @@ void cpu_dnnl_free(cpu_dnnl *op) {
 #include "base/parallel.h"
 #include "device/cpu/isa/instruction_sets.h"
 
-/* ---- Where the two versions differ ---- */
+/* ---- Differences between the two versions ---- */
 
 #if DNNL_VERSION_MAJOR >= 3
 
@@ -98,22 +97,22 @@ static void description_free(description *d) {
 #endif
 }
 
-/* Without strides: in whatever layout the primitive likes. */
+/* Initialises a description. Without strides, the primitive chooses the layout. */
 static bool describe(description *d, int rank, const int64_t *dims, dnnl_data_type_t type,
                      const int64_t *strides) {
-    dnnl_dims_t all_dims = {0}, all_strides = {0}; /* oneDNN's arrays are of full length */
+    dnnl_dims_t all_dims = {0}, all_strides = {0}; /* oneDNN's arrays have their maximum length */
     memcpy(all_dims, dims, (size_t)rank * sizeof *dims);
     if (!strides) return INIT_BY_TAG(&d->md, rank, all_dims, type, dnnl_format_tag_any) == dnnl_success;
     memcpy(all_strides, strides, (size_t)rank * sizeof *strides);
     return INIT_BY_STRIDES(&d->md, rank, all_dims, type, all_strides) == dnnl_success;
 }
 
-/* ---- The engine: one for the process ---- */
+/* ---- The engine: one per process ---- */
 
 static dnnl_engine_t engine;
 
-/* Holds oneDNN to the instruction set in use: it has a probe of its own, which believes virtual machines that report AMX
- * and then dies of its first tile. False where it cannot be held, because the program has used oneDNN before us. */
+/* Limits oneDNN to the instruction set in use. Its own detection trusts virtual machines that report AMX, and
+ * crashes at the first tile. Returns false if it cannot be limited because the process used oneDNN before. */
 static bool limit_instructions(void) {
     static const dnnl_cpu_isa_t sets[CPU_ISA_COUNT] = {
         [CPU_BASELINE] = dnnl_cpu_isa_sse41,
@@ -155,7 +154,7 @@ const char *cpu_dnnl_version(void) {
 
 /* ---- Operations ---- */
 
-enum { FIRST, SECOND, OUT, OPERANDS }; /* what callers hand in */
+enum { FIRST, SECOND, OUT, OPERANDS }; /* the caller's operands */
 
 typedef struct step { /* a primitive and its arguments */
     dnnl_primitive_t primitive;
@@ -163,14 +162,15 @@ typedef struct step { /* a primitive and its arguments */
     dnnl_exec_arg_t arguments[OPERANDS + 1];
 } step;
 
-enum { MAX_STEPS = 4, MAX_OWN = 4 };
+enum { MAX_STEPS = 4, MAX_WORKSPACE_MEMORIES = 4 };
 
 struct cpu_dnnl {
     dnnl_stream_t stream;
-    dnnl_memory_t given[OPERANDS]; /* the operands as callers keep them */
-    dnnl_memory_t own[MAX_OWN];    /* in the workspace: reordered operands and the scratchpad */
-    size_t own_offset[MAX_OWN];
-    int own_count, step_count;
+    dnnl_memory_t user_memory[OPERANDS]; /* the caller's operands */
+    dnnl_memory_t workspace_memory
+        [MAX_WORKSPACE_MEMORIES]; /* in the workspace: reordered operands and the scratchpad */
+    size_t workspace_offset[MAX_WORKSPACE_MEMORIES];
+    int workspace_count, step_count;
     step steps[MAX_STEPS];
     size_t workspace;
 };
@@ -179,8 +179,8 @@ void cpu_dnnl_free(cpu_dnnl *op) {
     if (!op) return;
     for (int i = 0; i < op->step_count; i++) dnnl_primitive_destroy(op->steps[i].primitive);
     for (int i = 0; i < OPERANDS; i++)
-        if (op->given[i]) dnnl_memory_destroy(op->given[i]);
-    for (int i = 0; i < op->own_count; i++) dnnl_memory_destroy(op->own[i]);
+        if (op->user_memory[i]) dnnl_memory_destroy(op->user_memory[i]);
+    for (int i = 0; i < op->workspace_count; i++) dnnl_memory_destroy(op->workspace_memory[i]);
     if (op->stream) dnnl_stream_destroy(op->stream);
     tu__free(op);
 }
@@ -189,38 +189,38 @@ size_t cpu_dnnl_workspace(const cpu_dnnl *op) {
     return op->workspace;
 }
 
-static tu_status failed(const char *what, dnnl_status_t status) {
+static tu_status fail_dnnl(const char *what, dnnl_status_t status) {
     return tu_fail(status == dnnl_out_of_memory ? TU_NO_MEMORY : TU_INTERNAL,
                    "oneDNN %s: %s failed with status %d", cpu_dnnl_version(), what, (int)status);
 }
 
 tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *o) {
     void *const addresses[OPERANDS] = {(void *)o->first, (void *)o->second, o->out};
-    for (int i = 0; i < OPERANDS; i++) dnnl_memory_set_data_handle(op->given[i], addresses[i]);
-    for (int i = 0; i < op->own_count; i++)
-        dnnl_memory_set_data_handle(op->own[i], (char *)o->workspace + op->own_offset[i]);
+    for (int i = 0; i < OPERANDS; i++) dnnl_memory_set_data_handle(op->user_memory[i], addresses[i]);
+    for (int i = 0; i < op->workspace_count; i++)
+        dnnl_memory_set_data_handle(op->workspace_memory[i], (char *)o->workspace + op->workspace_offset[i]);
     for (int i = 0; i < op->step_count; i++) {
         const step *s = &op->steps[i];
         dnnl_status_t status = dnnl_primitive_execute(s->primitive, op->stream, s->count, s->arguments);
-        if (status != dnnl_success) return failed("running a primitive", status);
+        if (status != dnnl_success) return fail_dnnl("running a primitive", status);
     }
     dnnl_status_t status = dnnl_stream_wait(op->stream);
-    return status == dnnl_success ? TU_OK : failed("waiting for a stream", status);
+    return status == dnnl_success ? TU_OK : fail_dnnl("waiting for a stream", status);
 }
 
-/* ---- Making them ---- */
+/* ---- Creating operations ---- */
 
-typedef struct recipe { /* what a primitive is made from */
+typedef struct op_spec { /* description of an operation */
     dnnl_primitive_desc_t primitive;
-    description dense[OPERANDS]; /* how callers keep each operand */
+    description dense[OPERANDS]; /* layout of the caller's operands */
     int argument[OPERANDS];      /* DNNL_ARG_… */
-} recipe;
+} op_spec;
 
-static dnnl_memory_t add_own(cpu_dnnl *op, description_view d) {
+static dnnl_memory_t add_workspace_memory(cpu_dnnl *op, description_view d) {
     dnnl_memory_t memory;
     if (dnnl_memory_create(&memory, d, engine, DNNL_MEMORY_NONE) != dnnl_success) return NULL;
-    op->own_offset[op->own_count] = op->workspace;
-    op->own[op->own_count++] = memory;
+    op->workspace_offset[op->workspace_count] = op->workspace;
+    op->workspace_memory[op->workspace_count++] = memory;
     op->workspace += (dnnl_memory_desc_get_size(d) + 63) / 64 * 64;
     return memory;
 }
@@ -245,22 +245,22 @@ static bool add_reorder(cpu_dnnl *op, description_view from_view, dnnl_memory_t 
     return added;
 }
 
-static description_view wanted(const recipe *r, int operand) {
+static description_view primitive_layout(const op_spec *r, int operand) {
     return dnnl_primitive_desc_query_md(r->primitive, dnnl_query_exec_arg_md, r->argument[operand]);
 }
 
-/* The memory by which the primitive sees an operand: the caller's, or a reordered one. */
-static bool bind_operand(cpu_dnnl *op, const recipe *r, int operand, dnnl_memory_t *bound) {
-    description_view dense = view(&r->dense[operand]), own = wanted(r, operand);
-    if (dnnl_memory_create(&op->given[operand], dense, engine, DNNL_MEMORY_NONE) != dnnl_success)
+/* Sets `*bound` to the memory of an operand for the primitive: the caller's, or a reordered copy. */
+static bool bind_operand(cpu_dnnl *op, const op_spec *r, int operand, dnnl_memory_t *bound) {
+    description_view dense = view(&r->dense[operand]), needed = primitive_layout(r, operand);
+    if (dnnl_memory_create(&op->user_memory[operand], dense, engine, DNNL_MEMORY_NONE) != dnnl_success)
         return false;
-    *bound = op->given[operand];
-    if (dnnl_memory_desc_equal(dense, own)) return true;
-    *bound = add_own(op, own);
-    return *bound && (operand == OUT || add_reorder(op, dense, op->given[operand], own, *bound));
+    *bound = op->user_memory[operand];
+    if (dnnl_memory_desc_equal(dense, needed)) return true;
+    *bound = add_workspace_memory(op, needed);
+    return *bound && (operand == OUT || add_reorder(op, dense, op->user_memory[operand], needed, *bound));
 }
 
-static bool assemble(cpu_dnnl *op, const recipe *r) {
+static bool assemble(cpu_dnnl *op, const op_spec *r) {
     dnnl_exec_arg_t arguments[OPERANDS + 1];
     int count = 0;
     dnnl_memory_t bound[OPERANDS] = {0};
@@ -271,23 +271,23 @@ static bool assemble(cpu_dnnl *op, const recipe *r) {
     }
     description_view scratch = dnnl_primitive_desc_query_md(r->primitive, dnnl_query_scratchpad_md, 0);
     if (scratch && dnnl_memory_desc_get_size(scratch) > 0) {
-        dnnl_memory_t memory = add_own(op, scratch);
+        dnnl_memory_t memory = add_workspace_memory(op, scratch);
         if (!memory) return false;
         arguments[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, memory};
     }
     if (!add_step(op, r->primitive, count, arguments)) return false;
-    return bound[OUT] == op->given[OUT] ||
-           add_reorder(op, wanted(r, OUT), bound[OUT], view(&r->dense[OUT]), op->given[OUT]);
+    return bound[OUT] == op->user_memory[OUT] ||
+           add_reorder(op, primitive_layout(r, OUT), bound[OUT], view(&r->dense[OUT]), op->user_memory[OUT]);
 }
 
-static bool is_reference(const recipe *r) {
+static bool is_reference(const op_spec *r) {
     const char *name = NULL;
     dnnl_status_t status =
         dnnl_primitive_desc_query(r->primitive, dnnl_query_impl_info_str, 0, (void *)&name);
     return status != dnnl_success || !name || strstr(name, "ref");
 }
 
-static tu_status finish(recipe *r, cpu_dnnl **op) {
+static tu_status create_op(op_spec *r, cpu_dnnl **op) {
     tu_status status = TU_OK;
     *op = NULL;
     if (r->primitive && !is_reference(r)) {
@@ -303,7 +303,7 @@ static tu_status finish(recipe *r, cpu_dnnl **op) {
     return status;
 }
 
-/* ---- What all of them share ---- */
+/* ---- Shared by both operations ---- */
 
 static dnnl_primitive_attr_t new_attributes(void) {
     dnnl_primitive_attr_t attributes;
@@ -319,7 +319,7 @@ static bool type_of(tu_dtype dtype, dnnl_data_type_t *type) {
 
 /* ---- Convolution ---- */
 
-typedef struct conv_descriptions { /* as the primitive is asked for: filters in any layout */
+typedef struct conv_descriptions { /* as requested from oneDNN: filters in any layout */
     description x, filter, y;
     dnnl_dims_t strides, dilations, before, after;
 } conv_descriptions;
@@ -331,11 +331,11 @@ static bool describe_images(description *d, const cpu_convolution *c, const int6
     return describe(d, 4, dims, type, strides);
 }
 
-/* OHWI, or with groups [g, o, h, w, i]; `any`: as oneDNN likes it. */
+/* OHWI, or with groups [g, o, h, w, i]; `any`: oneDNN chooses the layout. */
 static bool describe_filter(description *d, const cpu_convolution *c, dnnl_data_type_t type, bool any) {
     int64_t h = c->windows.size[0], w = c->windows.size[1], i = c->x_channels, o = c->y_channels;
     int64_t dims[5] = {c->groups, o, i, h, w}, strides[5] = {o * h * w * i, h * w * i, 1, w * i, i};
-    int skip = c->groups == 1 ? 1 : 0; /* without groups there is no axis for them */
+    int skip = c->groups == 1 ? 1 : 0; /* without groups the filter has no group axis */
     return describe(d, 5 - skip, dims + skip, type, any ? NULL : strides + skip);
 }
 
@@ -359,17 +359,17 @@ static void free_convolution(conv_descriptions *d) {
 
 #if DNNL_VERSION_MAJOR >= 3
 
-static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_convolution_side side,
-                                             dnnl_primitive_attr_t attributes) {
+static dnnl_primitive_desc_t create_convolution_desc(const conv_descriptions *d, cpu_conv_result result,
+                                                     dnnl_primitive_attr_t attributes) {
     dnnl_primitive_desc_t forward = NULL, backward = NULL;
-    dnnl_prop_kind_t kind = side == CPU_CONV_Y ? dnnl_forward_inference : dnnl_forward_training;
+    dnnl_prop_kind_t kind = result == CPU_CONV_Y ? dnnl_forward_inference : dnnl_forward_training;
     if (dnnl_convolution_forward_primitive_desc_create(
             &forward, engine, kind, dnnl_convolution_direct, view(&d->x), view(&d->filter), NULL, view(&d->y),
             d->strides, d->dilations, d->before, d->after, attributes) != dnnl_success)
         return NULL;
-    if (side == CPU_CONV_Y) return forward;
+    if (result == CPU_CONV_Y) return forward;
     dnnl_status_t status =
-        side == CPU_CONV_X
+        result == CPU_CONV_DX
             ? dnnl_convolution_backward_data_primitive_desc_create(
                   &backward, engine, dnnl_convolution_direct, view(&d->x), view(&d->filter), view(&d->y),
                   d->strides, d->dilations, d->before, d->after, forward, attributes)
@@ -382,68 +382,70 @@ static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_con
 
 #else
 
-static dnnl_primitive_desc_t ask(const void *operation, dnnl_primitive_attr_t attributes,
-                                 const_dnnl_primitive_desc_t hint) {
+static dnnl_primitive_desc_t create_primitive_desc(const void *operation, dnnl_primitive_attr_t attributes,
+                                                   const_dnnl_primitive_desc_t hint) {
     dnnl_primitive_desc_t d = NULL;
     return dnnl_primitive_desc_create(&d, operation, attributes, engine, hint) == dnnl_success ? d : NULL;
 }
 
-static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_convolution_side side,
-                                             dnnl_primitive_attr_t attributes) {
+static dnnl_primitive_desc_t create_convolution_desc(const conv_descriptions *d, cpu_conv_result result,
+                                                     dnnl_primitive_attr_t attributes) {
     dnnl_convolution_desc_t forward, backward;
-    dnnl_prop_kind_t kind = side == CPU_CONV_Y ? dnnl_forward_inference : dnnl_forward_training;
+    dnnl_prop_kind_t kind = result == CPU_CONV_Y ? dnnl_forward_inference : dnnl_forward_training;
     if (dnnl_dilated_convolution_forward_desc_init(&forward, kind, dnnl_convolution_direct, &d->x.md,
                                                    &d->filter.md, NULL, &d->y.md, d->strides, d->dilations,
                                                    d->before, d->after) != dnnl_success)
         return NULL;
-    dnnl_primitive_desc_t hint = ask(&forward, attributes, NULL);
-    if (side == CPU_CONV_Y || !hint) return hint;
-    dnnl_status_t status = side == CPU_CONV_X
+    dnnl_primitive_desc_t hint = create_primitive_desc(&forward, attributes, NULL);
+    if (result == CPU_CONV_Y || !hint) return hint;
+    dnnl_status_t status = result == CPU_CONV_DX
                                ? dnnl_dilated_convolution_backward_data_desc_init(
                                      &backward, dnnl_convolution_direct, &d->x.md, &d->filter.md, &d->y.md,
                                      d->strides, d->dilations, d->before, d->after)
                                : dnnl_dilated_convolution_backward_weights_desc_init(
                                      &backward, dnnl_convolution_direct, &d->x.md, &d->filter.md, NULL,
                                      &d->y.md, d->strides, d->dilations, d->before, d->after);
-    dnnl_primitive_desc_t found = status == dnnl_success ? ask(&backward, attributes, hint) : NULL;
+    dnnl_primitive_desc_t found =
+        status == dnnl_success ? create_primitive_desc(&backward, attributes, hint) : NULL;
     dnnl_primitive_desc_destroy(hint);
     return found;
 }
 
 #endif
 
-static bool plan_convolution(recipe *r, const cpu_convolution *c, cpu_convolution_side side,
+static bool plan_convolution(op_spec *r, const cpu_convolution *c, cpu_conv_result result,
                              dnnl_data_type_t type) {
     static const int arguments[3][OPERANDS] = {
         [CPU_CONV_Y] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
-        [CPU_CONV_X] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
-        [CPU_CONV_FILTER] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS},
+        [CPU_CONV_DX] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
+        [CPU_CONV_DW] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS},
     };
     static const int x_at[3] = {FIRST, OUT, FIRST}, filter_at[3] = {SECOND, SECOND, OUT},
                      y_at[3] = {OUT, FIRST, SECOND};
     conv_descriptions d = {0};
     dnnl_primitive_attr_t attributes = new_attributes();
-    memcpy(r->argument, arguments[side], sizeof r->argument);
-    if (attributes && describe_convolution(&d, c, type)) r->primitive = ask_convolution(&d, side, attributes);
+    memcpy(r->argument, arguments[result], sizeof r->argument);
+    if (attributes && describe_convolution(&d, c, type))
+        r->primitive = create_convolution_desc(&d, result, attributes);
     free_convolution(&d);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
-    return r->primitive && describe_images(&r->dense[x_at[side]], c, c->x_size, c->x_channels, type) &&
-           describe_images(&r->dense[y_at[side]], c, c->y_size, c->y_channels, type) &&
-           describe_filter(&r->dense[filter_at[side]], c, type, false);
+    return r->primitive && describe_images(&r->dense[x_at[result]], c, c->x_size, c->x_channels, type) &&
+           describe_images(&r->dense[y_at[result]], c, c->y_size, c->y_channels, type) &&
+           describe_filter(&r->dense[filter_at[result]], c, type, false);
 }
 
-tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
+tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_conv_result result, tu_dtype dtype,
                                int threads, cpu_dnnl **op) {
-    recipe r = {0};
+    op_spec r = {0};
     dnnl_data_type_t type;
     *op = NULL;
     if (!type_of(dtype, &type) || !cpu_dnnl_usable()) return TU_OK;
     tu__parallel_setting before = tu__parallel_begin(threads);
-    if (!plan_convolution(&r, convolution, side, type) && r.primitive) {
+    if (!plan_convolution(&r, convolution, result, type) && r.primitive) {
         dnnl_primitive_desc_destroy(r.primitive);
         r.primitive = NULL;
     }
-    tu_status status = finish(&r, op);
+    tu_status status = create_op(&r, op);
     tu__parallel_end(before);
     return status;
 }
@@ -459,7 +461,7 @@ static bool describe_matrices(description *d, const cpu_dnnl_product *p, int64_t
     return describe(d, 3 - skip, dims + skip, type, all + skip);
 }
 
-static dnnl_primitive_desc_t ask_product(const recipe *r, dnnl_primitive_attr_t attributes) {
+static dnnl_primitive_desc_t create_matmul_desc(const op_spec *r, dnnl_primitive_attr_t attributes) {
 #if DNNL_VERSION_MAJOR >= 3
     dnnl_primitive_desc_t d = NULL;
     return dnnl_matmul_primitive_desc_create(&d, engine, view(&r->dense[FIRST]), view(&r->dense[SECOND]),
@@ -471,11 +473,11 @@ static dnnl_primitive_desc_t ask_product(const recipe *r, dnnl_primitive_attr_t 
     if (dnnl_matmul_desc_init(&d, view(&r->dense[FIRST]), view(&r->dense[SECOND]), NULL,
                               view(&r->dense[OUT])) != dnnl_success)
         return NULL;
-    return ask(&d, attributes, NULL);
+    return create_primitive_desc(&d, attributes, NULL);
 #endif
 }
 
-static void plan_product(recipe *r, const cpu_dnnl_product *p, dnnl_data_type_t type) {
+static void plan_product(op_spec *r, const cpu_dnnl_product *p, dnnl_data_type_t type) {
     static const int arguments[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     const int64_t c_strides[3] = {p->m * p->n, p->n, 1};
     memcpy(r->argument, arguments, sizeof r->argument);
@@ -483,18 +485,18 @@ static void plan_product(recipe *r, const cpu_dnnl_product *p, dnnl_data_type_t 
     if (attributes && describe_matrices(&r->dense[FIRST], p, p->m, p->k, p->a_strides, type) &&
         describe_matrices(&r->dense[SECOND], p, p->k, p->n, p->b_strides, type) &&
         describe_matrices(&r->dense[OUT], p, p->m, p->n, c_strides, type))
-        r->primitive = ask_product(r, attributes);
+        r->primitive = create_matmul_desc(r, attributes);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
 }
 
 tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl **op) {
-    recipe r = {0};
+    op_spec r = {0};
     dnnl_data_type_t type;
     *op = NULL;
     if (!type_of(product->dtype, &type) || !cpu_dnnl_usable()) return TU_OK;
     tu__parallel_setting before = tu__parallel_begin(threads);
     plan_product(&r, product, type);
-    tu_status status = finish(&r, op);
+    tu_status status = create_op(&r, op);
     tu__parallel_end(before);
     return status;
 }

@@ -1,28 +1,28 @@
-/* oneDNN behind a few functions: convolution and matrix product over dense tensors.
+/* oneDNN: convolution and matrix product over dense tensors.
  *
- * dnnl.c serves oneDNN 2.x (Debian 12) and 3.x (Debian 13), whose interfaces differ; nobody else includes its header.
- * In a build without it nothing is offered, and callers use our own kernels. */
+ * dnnl.c supports oneDNN 2.x (Debian 12) and 3.x (Debian 13), whose interfaces differ; no other file includes its
+ * header. In a build without oneDNN these functions return no operation, and callers use our own kernels. */
 #ifndef TU__DEVICE_CPU_DNNL_H
 #define TU__DEVICE_CPU_DNNL_H
 
 #include "device/cpu/conv_direct.h"
 #include "graph/graph.h"
 
-/* "2.6.3", or NULL in a build without oneDNN. */
+/* Returns "2.6.3", or NULL in a build without oneDNN. */
 const char *cpu_dnnl_version(void);
 
-/* False where there is no oneDNN, or it cannot be held to the instruction set in use: then our own kernels compute. */
+/* False if there is no oneDNN, or it cannot be limited to the instruction set in use. */
 bool cpu_dnnl_usable(void);
 
-/* Something to run: a primitive, the reorders around it and their memory. NULL where it is wanted: oneDNN does not
- * offer it, or by nothing better than its reference code. */
+/* An operation: a primitive, the reorders around it and their memory. The functions below set it to NULL if oneDNN
+ * does not support it, or only by its reference code. */
 typedef struct cpu_dnnl cpu_dnnl;
 
-/* Activations NHWC, filters OHWI. */
-tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
+/* Activations are NHWC, filters OHWI. */
+tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_conv_result result, tu_dtype dtype,
                                int threads, cpu_dnnl **op);
 
-/* c [batch, m, n] = a b, with strides of the operands in elements; a batch stride of 0 repeats the matrix. */
+/* c [batch, m, n] = a b. Strides are in elements; a batch stride of 0 repeats the matrix. */
 typedef struct cpu_dnnl_product {
     int64_t batch, m, n, k;
     int64_t a_strides[3], b_strides[3]; /* batch, row, column: of a [m, k] and b [k, n] */

@@ -1,14 +1,14 @@
-/* Kernels with a bias and a rectifier at their end: binding them, and epilogue a result that lies in memory already. */
+/* Kernels with an epilogue: their reads and writes, and applying an epilogue to a result in memory. */
 #include "device/cpu/epilogue.h"
 
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/isa/loops_gemm.h"
 #include "device/cpu/ranges.h"
 
-enum { GRAIN = 1 << 14 /* elements worth another thread */ };
+enum { GRAIN = 1 << 14 /* minimum elements per thread */ };
 
 typedef struct task {
-    cpu_end_rows end;
+    cpu_epilogue_rows end;
     char *data;
     const void *bias;
     int64_t columns, row_bytes;
@@ -21,11 +21,11 @@ static void end_rows(void *context, int64_t first, int64_t last, int worker) {
     t->end(last - first, t->columns, t->data + first * t->row_bytes, t->bias, t->relu);
 }
 
-void cpu_end_in_place(const cpu_device *device, tu_type type, void *data, const void *bias, bool relu) {
+void cpu_apply_epilogue(const cpu_device *device, tu_type type, void *data, const void *bias, bool relu) {
     if (!bias && !relu) return;
     const struct cpu_loops_gemm *loops = device->loops->gemm;
     int64_t columns = type.shape.dim[type.shape.rank - 1];
-    task t = {type.dtype == TU_BF16 ? loops->end_bf16 : loops->end_f32,
+    task t = {type.dtype == TU_BF16 ? loops->epilogue_bf16 : loops->epilogue_f32,
               data,
               bias,
               columns,
@@ -34,8 +34,8 @@ void cpu_end_in_place(const cpu_device *device, tu_type type, void *data, const 
     tu__parallel_for(tu_shape_elements(type.shape) / columns, 1 + GRAIN / columns, end_rows, &t);
 }
 
-tu_status cpu_kernel_bind_to_end(tu__kernel *k, const tu__selection *s, const tu__node *node,
-                                 const tu__epilogue *epilogue) {
+tu_status cpu_kernel_bind_epilogue(tu__kernel *k, const tu__selection *s, const tu__node *node,
+                                   const tu__epilogue *epilogue) {
     cpu_kernel_count(k, s, node);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_end(k, epilogue));

@@ -1,30 +1,30 @@
-/* Our own matrix product, around the tile of isa/loops_gemm.h.
+/* Matrix products, built on the tile of isa/loops_gemm.h.
  *
- * c is cut into a grid of parts, a part a worker; a worker packs what it multiplies, so a product is one parallel
- * region, and what was packed is still in the worker's own cache when it is used. Within a part, from the outside in:
+ * c is divided into a grid of cells, one per worker. Each worker packs its own operands, so a product is one
+ * parallel region, and packed data is still in the worker's cache when it is used. The loops within a cell, from the
+ * outside in:
  *
- *     blocks of rows    all of them where a is read as it lies: its elements are broadcast one by one, at any stride.
- *                       Columns of a transposed a share their cache lines, and a power of two apart they push each
- *                       other out: such rows are packed, tile by tile, as many as half of a second-level cache holds
- *     chunks of k       so that a chunk of a panel stays in the second-level cache and a tile's rows in the first
- *     panels of b       a few vectors wide, packed so that a tile walks through memory straight
+ *     blocks of rows    one block if a is not transposed: its elements are broadcast one by one, at any stride.
+ *                       Columns of a transposed a share cache lines, and cause cache conflicts if they are a power of
+ *                       two apart: such rows are packed, tile by tile, as many as fit half of an L2 cache
+ *     chunks of k       so that a chunk of a panel stays in the L2 cache, and the rows of a tile in L1
+ *     panels of b       a few vectors wide, packed so that a tile reads memory sequentially
  *     tiles of rows
  *
- * The grid is the one with the least work for the busiest worker (cost_of_part): more parts side by side mean that more
- * workers read the same a, more below each other that more pack the same b. A sum is always added up in the same order,
- * whoever computes it: bits do not depend on the width.
- */
+ * The grid is the one with the least work for the busiest worker (cost_of_cell): with more columns of cells more
+ * workers read the same a, with more rows more workers pack the same b. A sum is always added in the same order, so
+ * the bits do not depend on the number of threads. */
 #include "device/cpu/gemm.h"
 
 #include "base/parallel.h"
 
 enum {
-    CHUNK = 512,                   /* of k, at most */
-    PACKED_ROWS_BYTES = 512 << 10, /* of a, at most */
-    LEAST_WORK = 1 << 14           /* of a worker: multiply-adds of a vector */
+    CHUNK = 512,                   /* maximum of k */
+    PACKED_ROWS_BYTES = 512 << 10, /* maximum bytes of packed rows of a */
+    MIN_WORK = 1 << 14             /* minimum vector multiply-adds per worker */
 };
 
-static int64_t smaller(int64_t a, int64_t b) {
+static int64_t min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
@@ -32,209 +32,214 @@ static int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Where part i of `parts` begins: the first count % parts of them are longer by one. */
-static int64_t part_start(int64_t count, int64_t parts, int64_t i) {
-    return i * (count / parts) + smaller(i, count % parts);
+/* Returns the first item of chunk i of `chunks` chunks, whose sizes differ by at most one. */
+static int64_t chunk_start(int64_t count, int64_t chunks, int64_t i) {
+    return i * (count / chunks) + min_i64(i, count % chunks);
 }
 
 static int64_t vectors_of(const cpu_gemm *g) {
-    return divide_up(g->n, g->loops->vector);
+    return divide_up(g->n, g->loops->vector_elements);
 }
 
 /* ---- Planning ---- */
 
-/* A worker must be worth waking: some microseconds of multiply-adds each. */
+/* Each worker must have some microseconds of work, to be worth waking. */
 static int64_t workers_of(const cpu_gemm *g) {
-    double work = (double)g->batch * (double)g->m * (double)vectors_of(g) * (double)g->k / LEAST_WORK;
+    double work = (double)g->batch * (double)g->m * (double)vectors_of(g) * (double)g->k / MIN_WORK;
     return work < (double)g->threads ? 1 + (int64_t)work : g->threads;
 }
 
-/* For one k, counted in multiply-adds of a vector. A vector of b takes as long to read and pack as 16 of them; an
- * element of a, which another core may have written, as long to read as one. */
-static int64_t cost_of_part(int64_t rows, int64_t vectors) {
+/* Returns the cost of a cell per k, in vector multiply-adds. Reading and packing a vector of b costs as much as 16
+ * of them; reading an element of a, which another core may have written, as much as one. */
+static int64_t cost_of_cell(int64_t rows, int64_t vectors) {
     return rows * vectors + 16 * vectors + rows;
 }
 
 static void choose_grid(cpu_gemm *g) {
-    int64_t least = INT64_MAX, vectors = vectors_of(g), workers = workers_of(g);
-    for (int64_t columns = 1; columns <= smaller(workers, vectors); columns++)
-        for (int64_t rows = 1; rows <= smaller(workers / columns, g->m); rows++) {
-            int64_t turns = divide_up(g->batch * rows * columns, workers);
-            int64_t cost = turns * cost_of_part(divide_up(g->m, rows), divide_up(vectors, columns));
-            if (cost >= least) continue;
-            least = cost;
-            g->split.row_parts = rows;
-            g->split.column_parts = columns;
+    int64_t min_cost = INT64_MAX, vectors = vectors_of(g), workers = workers_of(g);
+    for (int64_t columns = 1; columns <= min_i64(workers, vectors); columns++)
+        for (int64_t rows = 1; rows <= min_i64(workers / columns, g->m); rows++) {
+            int64_t rounds = divide_up(g->batch * rows * columns, workers);
+            int64_t cost = rounds * cost_of_cell(divide_up(g->m, rows), divide_up(vectors, columns));
+            if (cost >= min_cost) continue;
+            min_cost = cost;
+            g->split.grid_rows = rows;
+            g->split.grid_columns = columns;
         }
 }
 
-/* The longest chunk and block of rows, the widest part in vectors. */
+/* Return the longest chunk, the longest block of rows, and the widest cell in vectors. */
 static int64_t depth_of(const cpu_gemm *g) {
     return divide_up(g->k, g->split.chunks);
 }
 
 static int64_t rows_of(const cpu_gemm *g) {
-    return divide_up(divide_up(g->m, g->split.row_parts), g->split.row_blocks);
+    return divide_up(divide_up(g->m, g->split.grid_rows), g->split.row_blocks);
 }
 
 static int64_t width_of(const cpu_gemm *g) {
-    return divide_up(vectors_of(g), g->split.column_parts);
+    return divide_up(vectors_of(g), g->split.grid_columns);
 }
 
 void cpu_gemm_plan(cpu_gemm *g) {
     choose_grid(g);
     g->split.chunks = divide_up(g->k, CHUNK);
-    g->split.panels = divide_up(width_of(g), g->loops->most_vectors);
+    g->split.panels = divide_up(width_of(g), g->loops->max_vectors);
     g->split.row_blocks = 1;
     if (g->transpose_a)
-        g->split.row_blocks = divide_up(rows_of(g) * depth_of(g) * g->loops->bytes, PACKED_ROWS_BYTES);
+        g->split.row_blocks =
+            divide_up(rows_of(g) * depth_of(g) * g->loops->element_bytes, PACKED_ROWS_BYTES);
 }
 
-static size_t whole_lines(int64_t bytes) {
+static size_t round_to_cache_lines(int64_t bytes) {
     return ((size_t)bytes + 63) / 64 * 64;
 }
 
-/* Of one worker: a panel of b, then rows of a. */
+/* Bytes per worker: a panel of b, then rows of a. */
 static size_t panel_bytes(const cpu_gemm *g) {
-    return whole_lines(depth_of(g) * divide_up(width_of(g), g->split.panels) * g->loops->vector *
-                       g->loops->bytes);
+    return round_to_cache_lines(depth_of(g) * divide_up(width_of(g), g->split.panels) *
+                                g->loops->vector_elements * g->loops->element_bytes);
 }
 
 static size_t packed_bytes(const cpu_gemm *g) {
-    return panel_bytes(g) + (g->transpose_a ? whole_lines(depth_of(g) * rows_of(g) * g->loops->bytes) : 0);
+    return panel_bytes(g) +
+           (g->transpose_a ? round_to_cache_lines(depth_of(g) * rows_of(g) * g->loops->element_bytes) : 0);
 }
 
-static int64_t units_of(const cpu_gemm *g) {
-    return g->batch * g->split.row_parts * g->split.column_parts;
+static int64_t cells_of(const cpu_gemm *g) {
+    return g->batch * g->split.grid_rows * g->split.grid_columns;
 }
 
 size_t cpu_gemm_workspace(const cpu_gemm *g) {
-    return packed_bytes(g) * (size_t)smaller(units_of(g), g->threads);
+    return packed_bytes(g) * (size_t)min_i64(cells_of(g), g->threads);
 }
 
-/* ---- A part ---- */
+/* ---- A cell of the grid ---- */
 
-typedef struct part {
+typedef struct gemm_cell {
     const cpu_gemm *g;
     const cpu_gemm_operands *o;
-    int64_t item;            /* of the batch */
-    int64_t row, rows;       /* the block of c's rows */
-    int64_t tiles;           /* that it is cut into */
-    int64_t k, depth;        /* the chunk */
-    int64_t column, columns; /* the panel; columns past c's last are zeros */
+    int64_t item;            /* index in the batch */
+    int64_t row, rows;       /* the current block of rows of c */
+    int64_t tiles;           /* in that block */
+    int64_t k, depth;        /* the current chunk */
+    int64_t column, columns; /* the current panel; columns past the last of c are zeros */
     char *packed_a, *packed_b;
-} part;
+} gemm_cell;
 
-static void pack_panel(const part *p) {
-    const cpu_gemm *g = p->g;
+static void pack_panel(const gemm_cell *cell) {
+    const cpu_gemm *g = cell->g;
     int64_t k_step = g->transpose_b ? 1 : g->n, column_step = g->transpose_b ? g->k : 1;
-    int64_t source = g->b_at[p->item] + p->k * k_step + p->column * column_step;
-    g->loops->pack(p->depth, smaller(p->columns, g->n - p->column),
-                   (const char *)p->o->b + source * g->loops->bytes, k_step, column_step, p->packed_b,
-                   p->columns);
+    int64_t source = g->b_offsets[cell->item] + cell->k * k_step + cell->column * column_step;
+    g->loops->pack(cell->depth, min_i64(cell->columns, g->n - cell->column),
+                   (const char *)cell->o->b + source * g->loops->element_bytes, k_step, column_step,
+                   cell->packed_b, cell->columns);
 }
 
-/* Tile i of the block: its rows, and where they are in a. */
-static void place_tile(const part *p, int64_t i, cpu_gemm_tile *tile) {
-    const cpu_gemm *g = p->g;
-    int64_t first = part_start(p->rows, p->tiles, i);
-    tile->rows = part_start(p->rows, p->tiles, i + 1) - first;
+/* Sets the rows of tile i of the block, and their addresses in a and c. */
+static void set_tile_operands(const gemm_cell *cell, int64_t i, cpu_gemm_tile *tile) {
+    const cpu_gemm *g = cell->g;
+    int64_t first = chunk_start(cell->rows, cell->tiles, i);
+    tile->rows = chunk_start(cell->rows, cell->tiles, i + 1) - first;
     if (g->transpose_a) {
-        tile->a = p->packed_a + first * p->depth * g->loops->bytes;
+        tile->a = cell->packed_a + first * cell->depth * g->loops->element_bytes;
         tile->a_row = 1;
         tile->a_step = tile->rows;
     } else {
-        int64_t at = g->a_at[p->item] + (p->row + first) * g->k + p->k;
-        tile->a = (const char *)p->o->a + at * g->loops->bytes;
+        int64_t at = g->a_offsets[cell->item] + (cell->row + first) * g->k + cell->k;
+        tile->a = (const char *)cell->o->a + at * g->loops->element_bytes;
         tile->a_row = g->k;
         tile->a_step = 1;
     }
-    int64_t at = (p->item * g->m + p->row + first) * g->n + p->column;
-    tile->c = (char *)p->o->c + at * g->loops->bytes;
+    int64_t at = (cell->item * g->m + cell->row + first) * g->n + cell->column;
+    tile->c = (char *)cell->o->c + at * g->loops->element_bytes;
 }
 
-static void pack_rows(const part *p) {
-    const cpu_gemm *g = p->g;
-    for (int64_t i = 0; i < p->tiles; i++) {
-        int64_t first = part_start(p->rows, p->tiles, i), rows = part_start(p->rows, p->tiles, i + 1) - first;
-        int64_t source = g->a_at[p->item] + p->k * g->m + p->row + first;
-        g->loops->pack(p->depth, rows, (const char *)p->o->a + source * g->loops->bytes, g->m, 1,
-                       p->packed_a + first * p->depth * g->loops->bytes, rows);
+static void pack_rows(const gemm_cell *cell) {
+    const cpu_gemm *g = cell->g;
+    for (int64_t i = 0; i < cell->tiles; i++) {
+        int64_t first = chunk_start(cell->rows, cell->tiles, i),
+                rows = chunk_start(cell->rows, cell->tiles, i + 1) - first;
+        int64_t source = g->a_offsets[cell->item] + cell->k * g->m + cell->row + first;
+        g->loops->pack(cell->depth, rows, (const char *)cell->o->a + source * g->loops->element_bytes, g->m,
+                       1, cell->packed_a + first * cell->depth * g->loops->element_bytes, rows);
     }
 }
 
-static void multiply_panel(const part *p) {
+static void multiply_panel(const gemm_cell *cell) {
     static const int64_t no_offset[1] = {0};
-    const cpu_gemm *g = p->g;
-    bool finishes = p->k + p->depth == g->k;
-    cpu_gemm_tile tile = {.a_blocks = no_offset, .blocks = 1, .depth = p->depth};
-    tile.b = p->packed_b;
-    tile.b_step = p->columns;
+    const cpu_gemm *g = cell->g;
+    bool is_last_chunk = cell->k + cell->depth == g->k;
+    cpu_gemm_tile tile = {.a_blocks = no_offset, .blocks = 1, .depth = cell->depth};
+    tile.b = cell->packed_b;
+    tile.b_step = cell->columns;
     tile.c_row = g->n;
-    tile.columns = smaller(p->columns, g->n - p->column);
-    tile.add = p->k > 0;
-    tile.relu = finishes && p->o->relu;
-    if (finishes && p->o->bias) tile.bias = (const char *)p->o->bias + p->column * g->loops->bytes;
-    for (int64_t i = 0; i < p->tiles; i++) {
-        place_tile(p, i, &tile);
+    tile.columns = min_i64(cell->columns, g->n - cell->column);
+    tile.add = cell->k > 0;
+    tile.relu = is_last_chunk && cell->o->relu;
+    if (is_last_chunk && cell->o->bias)
+        tile.bias = (const char *)cell->o->bias + cell->column * g->loops->element_bytes;
+    for (int64_t i = 0; i < cell->tiles; i++) {
+        set_tile_operands(cell, i, &tile);
         g->loops->tile(&tile);
     }
 }
 
-/* All chunks of a block of rows, by the part's vectors first … last - 1. */
-static void multiply_rows(part *p, int64_t first, int64_t last) {
-    const cpu_gemm *g = p->g;
-    int64_t panels = smaller(g->split.panels, last - first), widest = divide_up(last - first, panels);
-    p->tiles = divide_up(p->rows, g->loops->most_rows[widest]);
+/* Multiplies all chunks of a block of rows with the vectors first … last - 1 of the cell. */
+static void multiply_rows(gemm_cell *cell, int64_t first, int64_t last) {
+    const cpu_gemm *g = cell->g;
+    int64_t panels = min_i64(g->split.panels, last - first), widest = divide_up(last - first, panels);
+    cell->tiles = divide_up(cell->rows, g->loops->max_rows[widest]);
     for (int64_t chunk = 0; chunk < g->split.chunks; chunk++) {
-        p->k = part_start(g->k, g->split.chunks, chunk);
-        p->depth = part_start(g->k, g->split.chunks, chunk + 1) - p->k;
-        if (g->transpose_a) pack_rows(p);
+        cell->k = chunk_start(g->k, g->split.chunks, chunk);
+        cell->depth = chunk_start(g->k, g->split.chunks, chunk + 1) - cell->k;
+        if (g->transpose_a) pack_rows(cell);
         for (int64_t i = 0; i < panels; i++) {
-            int64_t from = first + part_start(last - first, panels, i);
-            p->column = from * g->loops->vector;
-            p->columns = (first + part_start(last - first, panels, i + 1) - from) * g->loops->vector;
-            pack_panel(p);
-            multiply_panel(p);
+            int64_t from = first + chunk_start(last - first, panels, i);
+            cell->column = from * g->loops->vector_elements;
+            cell->columns =
+                (first + chunk_start(last - first, panels, i + 1) - from) * g->loops->vector_elements;
+            pack_panel(cell);
+            multiply_panel(cell);
         }
     }
 }
 
-/* Units are parts of products: (item of the batch, row of the grid, column of the grid). */
-typedef struct product {
+/* Work item: index = (item of the batch * rows of the grid + row) * columns of the grid + column. */
+typedef struct gemm_call {
     const cpu_gemm *g;
     const cpu_gemm_operands *o;
-} product;
+} gemm_call;
 
-static void multiply_unit(part *p, int64_t row_part, int64_t column_part) {
-    const cpu_gemm *g = p->g;
+static void multiply_cell(gemm_cell *cell, int64_t grid_row, int64_t grid_column) {
+    const cpu_gemm *g = cell->g;
     const cpu_gemm_split *split = &g->split;
-    int64_t from = part_start(g->m, split->row_parts, row_part), vectors = vectors_of(g);
-    int64_t rows = part_start(g->m, split->row_parts, row_part + 1) - from;
-    int64_t blocks = smaller(split->row_blocks, rows);
+    int64_t from = chunk_start(g->m, split->grid_rows, grid_row), vectors = vectors_of(g);
+    int64_t rows = chunk_start(g->m, split->grid_rows, grid_row + 1) - from;
+    int64_t blocks = min_i64(split->row_blocks, rows);
     for (int64_t i = 0; i < blocks; i++) {
-        int64_t first = part_start(rows, blocks, i);
-        p->row = from + first;
-        p->rows = part_start(rows, blocks, i + 1) - first;
-        multiply_rows(p, part_start(vectors, split->column_parts, column_part),
-                      part_start(vectors, split->column_parts, column_part + 1));
+        int64_t first = chunk_start(rows, blocks, i);
+        cell->row = from + first;
+        cell->rows = chunk_start(rows, blocks, i + 1) - first;
+        multiply_rows(cell, chunk_start(vectors, split->grid_columns, grid_column),
+                      chunk_start(vectors, split->grid_columns, grid_column + 1));
     }
 }
 
-static void multiply_units(void *context, int64_t first, int64_t last, int worker) {
-    const product *whole = context;
-    const cpu_gemm *g = whole->g;
-    int64_t rows = g->split.row_parts, columns = g->split.column_parts;
-    part p = {.g = g, .o = whole->o};
-    p.packed_b = (char *)whole->o->workspace + (size_t)worker * packed_bytes(g);
-    p.packed_a = p.packed_b + panel_bytes(g);
-    for (int64_t unit = first; unit < last; unit++) {
-        p.item = unit / (rows * columns);
-        multiply_unit(&p, unit / columns % rows, unit % columns);
+static void multiply_cells(void *context, int64_t first, int64_t last, int worker) {
+    const gemm_call *call = context;
+    const cpu_gemm *g = call->g;
+    int64_t rows = g->split.grid_rows, columns = g->split.grid_columns;
+    gemm_cell cell = {.g = g, .o = call->o};
+    cell.packed_b = (char *)call->o->workspace + (size_t)worker * packed_bytes(g);
+    cell.packed_a = cell.packed_b + panel_bytes(g);
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        cell.item = work_item / (rows * columns);
+        multiply_cell(&cell, work_item / columns % rows, work_item % columns);
     }
 }
 
 void cpu_gemm_run(const cpu_gemm *g, const cpu_gemm_operands *operands) {
-    product whole = {g, operands};
-    tu__parallel_for(units_of(g), divide_up(units_of(g), workers_of(g)), multiply_units, &whole);
+    gemm_call call = {g, operands};
+    tu__parallel_for(cells_of(g), divide_up(cells_of(g), workers_of(g)), multiply_cells, &call);
 }

@@ -1,4 +1,4 @@
-/* Our own matrix product: batches of c [m, n] = a [m, k] b [k, n], each operand as it lies or transposed. */
+/* Matrix products: batches of c [m, n] = a [m, k] b [k, n], each operand optionally stored transposed. */
 #ifndef TU__DEVICE_CPU_GEMM_H
 #define TU__DEVICE_CPU_GEMM_H
 
@@ -6,11 +6,11 @@
 
 #include "device/cpu/isa/loops_gemm.h"
 
-/* How a product is shared out: see gemm.c. */
+/* How a product is divided among workers and caches: see gemm.c. */
 typedef struct cpu_gemm_split {
-    int64_t row_parts, column_parts; /* of c, a part a worker */
+    int64_t grid_rows, grid_columns; /* the grid over c: one cell per worker */
     int64_t chunks;                  /* of k */
-    int64_t panels, row_blocks;      /* of a part: columns and rows that are packed at once */
+    int64_t panels, row_blocks;      /* per cell: groups of columns and rows that are packed together */
 } cpu_gemm_split;
 
 typedef struct cpu_gemm {
@@ -18,10 +18,10 @@ typedef struct cpu_gemm {
     int64_t m, n, k;
     bool transpose_a, transpose_b; /* a is stored [k, m], b [n, k] */
     int64_t batch;
-    const int64_t *a_at,
-        *b_at; /* where the matrices of the batch begin, in elements; c's follow each other */
+    const int64_t *a_offsets,
+        *b_offsets; /* offsets of the batch's matrices, in elements; those of c are contiguous */
     int threads;
-    cpu_gemm_split split; /* cpu_gemm_plan()'s to fill in, when all the rest is there */
+    cpu_gemm_split split; /* set by cpu_gemm_plan() from the other fields */
 } cpu_gemm;
 
 void cpu_gemm_plan(cpu_gemm *gemm);

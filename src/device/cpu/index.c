@@ -1,28 +1,27 @@
-/* Indexing: gather, scatter_add, one_hot and crop. No arithmetic but scatter_add's: rows are copied as bytes,
- * so that gather, one_hot and crop serve every element type; scatter_add adds f32.
+/* Indexing: gather, scatter_add, one_hot and crop. Rows are copied as bytes, so gather, one_hot and crop support
+ * every element type; scatter_add supports f32.
  *
- * An index outside [0, size) reads zeros and writes nothing (graph/ops/index.c). Updates to one row are added
- * in the order of the indices, whoever does it: a worker owns columns of the result, or whole rows of it, and
- * walks all indices in order. So sums have the same bits for every width, and no two workers write one
- * element.
- */
+ * An index outside [0, size) reads zeros and writes nothing (graph/ops/index.c). Updates to one row are added in the
+ * order of the indices: each worker of scatter_add is assigned columns or rows of the result and processes all
+ * indices in order. So sums have the same bits for every number of threads, and no two workers write the same
+ * element. */
 #include <string.h>
 
 #include "base/number.h"
 #include "device/cpu/ranges.h"
 
-enum { COLUMNS = 16 }; /* columns a worker of scatter_add owns at least: a cache line of f32 */
+enum { COLUMNS = 16 }; /* minimum columns per worker of scatter_add: a cache line of f32 */
 
 typedef struct index_data {
-    int64_t outer, size, inner; /* the indexed tensor around its axis */
+    int64_t outer, size, inner; /* the indexed tensor: sizes before, of and after its axis */
     int64_t count;              /* indices */
     tu_dtype index_dtype;
     size_t row_bytes, element_bytes;
     unsigned char one[8]; /* one_hot: the number 1 in the element type */
 } index_data;
 
-/* The place that index `j` names; -1 when it lies outside. */
-static int64_t place(const index_data *d, const void *indices, int64_t j) {
+/* Returns index `j`; -1 if it is out of range. */
+static int64_t read_index(const index_data *d, const void *indices, int64_t j) {
     int64_t index = d->index_dtype == TU_I32 ? ((const int32_t *)indices)[j] : ((const int64_t *)indices)[j];
     return index >= 0 && index < d->size ? index : -1;
 }
@@ -35,7 +34,7 @@ static index_data *new_kernel(tu__selection *s, const tu__node *node, tu_status 
     return tu__kernel_data(*k, sizeof(index_data));
 }
 
-static index_data around(tu_type x, int64_t axis, tu_type indices) {
+static index_data split_at_axis(tu_type x, int64_t axis, tu_type indices) {
     index_data d = {.outer = 1, .size = x.shape.dim[axis], .inner = 1, .index_dtype = indices.dtype};
     for (int64_t i = 0; i < axis; i++) d.outer *= x.shape.dim[i];
     for (int64_t i = axis + 1; i < x.shape.rank; i++) d.inner *= x.shape.dim[i];
@@ -45,7 +44,7 @@ static index_data around(tu_type x, int64_t axis, tu_type indices) {
     return d;
 }
 
-/* Rows that cost about as much as `bytes` of copying each. */
+/* Runs `body` over rows that each cost about as much as copying `bytes`. */
 static void run_rows(const tu__kernel *k, int64_t rows, size_t bytes, tu__parallel_body body) {
     tu__parallel_for(rows, cpu_grain(rows, (int64_t)(bytes / 4) + 1, cpu_of(k)->threads), body, (void *)k);
 }
@@ -57,7 +56,7 @@ static void gather_range(void *context, int64_t first, int64_t last, int worker)
     const index_data *d = k->data;
     (void)worker;
     for (int64_t row = first; row < last; row++) {
-        int64_t o = row / d->count, at = place(d, k->in[1], row % d->count);
+        int64_t o = row / d->count, at = read_index(d, k->in[1], row % d->count);
         char *to = (char *)k->out[0] + (size_t)row * d->row_bytes;
         if (at < 0)
             memset(to, 0, d->row_bytes);
@@ -76,25 +75,26 @@ tu_status cpu_lower_gather(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     index_data *d = new_kernel(s, node, run_gather, &k);
     if (!d) return TU_NO_MEMORY;
-    *d = around(cpu_input_type(s, node, 0), tu__attrs(node, gather)->axis, cpu_input_type(s, node, 1));
-    k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]); /* the table is not read as a whole */
+    *d = split_at_axis(cpu_input_type(s, node, 0), tu__attrs(node, gather)->axis, cpu_input_type(s, node, 1));
+    /* Only the selected rows of the table are read. */
+    k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]);
     return cpu_kernel_bind(k, node, -1);
 }
 
-/* ---- scatter_add: in base, indices, updates. The base is already in the result when loops start. ---- */
+/* ---- scatter_add: in base, indices, updates ---- */
 
-/* Columns [begin, end) of the rows [first, last) of slice `o`. */
-static void add_part(const tu__kernel *k, int64_t o, int64_t first, int64_t last, int64_t begin,
-                     int64_t end) {
+/* Computes columns [begin, end) of rows [first, last) of slice `o`: copies the base, then adds the updates. */
+static void scatter_block(const tu__kernel *k, int64_t o, int64_t first, int64_t last, int64_t begin,
+                          int64_t end) {
     const index_data *d = k->data;
     const float *base = k->in[0], *updates = (const float *)k->in[2] + o * d->count * d->inner;
     float *result = (float *)k->out[0] + o * d->size * d->inner;
-    size_t part = (size_t)(end - begin) * sizeof(float);
+    size_t block_bytes = (size_t)(end - begin) * sizeof(float);
     if (result != base + o * d->size * d->inner)
         for (int64_t i = first; i < last; i++)
-            memcpy(result + i * d->inner + begin, base + (o * d->size + i) * d->inner + begin, part);
+            memcpy(result + i * d->inner + begin, base + (o * d->size + i) * d->inner + begin, block_bytes);
     for (int64_t j = 0; j < d->count; j++) {
-        int64_t at = place(d, k->in[1], j);
+        int64_t at = read_index(d, k->in[1], j);
         if (at < first || at >= last) continue;
         float *to = result + at * d->inner;
         const float *from = updates + j * d->inner;
@@ -105,20 +105,20 @@ static void add_part(const tu__kernel *k, int64_t o, int64_t first, int64_t last
 static void scatter_slices(void *context, int64_t first, int64_t last, int worker) {
     const index_data *d = ((const tu__kernel *)context)->data;
     (void)worker;
-    for (int64_t o = first; o < last; o++) add_part(context, o, 0, d->size, 0, d->inner);
+    for (int64_t o = first; o < last; o++) scatter_block(context, o, 0, d->size, 0, d->inner);
 }
 
 static void scatter_rows(void *context, int64_t first, int64_t last, int worker) {
     const index_data *d = ((const tu__kernel *)context)->data;
     (void)worker;
-    add_part(context, 0, first, last, 0, d->inner);
+    scatter_block(context, 0, first, last, 0, d->inner);
 }
 
 static void scatter_columns(void *context, int64_t first, int64_t last, int worker) {
     const index_data *d = ((const tu__kernel *)context)->data;
     int64_t end = last * COLUMNS;
     (void)worker;
-    add_part(context, 0, 0, d->size, first * COLUMNS, end < d->inner ? end : d->inner);
+    scatter_block(context, 0, 0, d->size, first * COLUMNS, end < d->inner ? end : d->inner);
 }
 
 static tu_status run_scatter_add(const tu__kernel *k) {
@@ -138,7 +138,7 @@ tu_status cpu_lower_scatter_add(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     index_data *d = new_kernel(s, node, run_scatter_add, &k);
     if (!d) return TU_NO_MEMORY;
-    *d = around(node->outputs[0], tu__attrs(node, scatter_add)->axis, cpu_input_type(s, node, 1));
+    *d = split_at_axis(node->outputs[0], tu__attrs(node, scatter_add)->axis, cpu_input_type(s, node, 1));
     return cpu_kernel_bind(k, node, 0);
 }
 
@@ -150,7 +150,7 @@ static void one_hot_range(void *context, int64_t first, int64_t last, int worker
     (void)worker;
     memset((char *)k->out[0] + (size_t)first * d->row_bytes, 0, (size_t)(last - first) * d->row_bytes);
     for (int64_t row = first; row < last; row++) {
-        int64_t at = place(d, k->in[0], row);
+        int64_t at = read_index(d, k->in[0], row);
         if (at < 0) continue;
         char *to = (char *)k->out[0] + (size_t)row * d->row_bytes + (size_t)at * d->element_bytes;
         memcpy(to, d->one, d->element_bytes);
@@ -184,12 +184,12 @@ typedef struct crop_data {
     size_t pixel_bytes;
 } crop_data;
 
-/* The offset, or the nearest at which the window fits. */
-static int64_t corner(const crop_data *d, const void *offsets, int64_t image, int axis) {
-    int64_t at = 2 * image + axis, most = d->size[axis] - d->window[axis];
+/* Returns the offset, clamped so that the window is inside the image. */
+static int64_t clamp_offset(const crop_data *d, const void *offsets, int64_t image, int axis) {
+    int64_t at = 2 * image + axis, max_offset = d->size[axis] - d->window[axis];
     int64_t offset =
         d->offset_dtype == TU_I32 ? ((const int32_t *)offsets)[at] : ((const int64_t *)offsets)[at];
-    return offset < 0 ? 0 : offset > most ? most : offset;
+    return offset < 0 ? 0 : offset > max_offset ? max_offset : offset;
 }
 
 static void crop_range(void *context, int64_t first, int64_t last, int worker) {
@@ -198,7 +198,7 @@ static void crop_range(void *context, int64_t first, int64_t last, int worker) {
     size_t from_row = (size_t)d->size[1] * d->pixel_bytes, to_row = (size_t)d->window[1] * d->pixel_bytes;
     (void)worker;
     for (int64_t image = first; image < last; image++) {
-        int64_t top = corner(d, k->in[1], image, 0), left = corner(d, k->in[1], image, 1);
+        int64_t top = clamp_offset(d, k->in[1], image, 0), left = clamp_offset(d, k->in[1], image, 1);
         const char *from = (const char *)k->in[0] + (size_t)(image * d->size[0] + top) * from_row +
                            (size_t)left * d->pixel_bytes;
         char *to = (char *)k->out[0] + (size_t)(image * d->window[0]) * to_row;
@@ -225,7 +225,7 @@ tu_status cpu_lower_crop(tu__selection *s, const tu__node *node) {
                      .window = {window[1], window[2]},
                      .offset_dtype = offsets.dtype,
                      .pixel_bytes = (size_t)size[3] * tu_dtype_size(x.dtype)};
-    k->bytes_moved =
-        2 * (int64_t)tu_type_bytes(node->outputs[0]); /* of the images only the windows are read */
+    /* Only the windows of the images are read. */
+    k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]);
     return cpu_kernel_bind(k, node, -1);
 }

@@ -1,18 +1,18 @@
-/* Linear algebra by LAPACK: inverse, solve, cholesky, triangular_solve, f32 and f64. Built without LAPACK,
- * the lowering rules answer TU_UNSUPPORTED and the reference computes.
+/* Linear algebra by LAPACK: inverse, solve, cholesky, triangular_solve, f32 and f64. In a build without LAPACK the
+ * lowering rules return TU_UNSUPPORTED, and the reference kernels are used.
  *
- * LAPACK counts columns first: to it, our row-major A [n, n] is A^T, and our B [n, k] is the k x n matrix
- * B^T. Nothing is transposed in memory; the identities do it:
+ * LAPACK is column-major: it sees our row-major A [n, n] as A^T, and our B [n, k] as the k x n matrix B^T. Nothing
+ * is transposed in memory; these identities are used instead:
  *
- *     inverse           (A^T)^-1 = (A^-1)^T: what LAPACK leaves is A^-1 to us
- *     solve             A X = B is X^T A^T = B^T; with A^T = P L U, X^T = B^T U^-1 L^-1 P^-1: two
- *                       triangular systems from the right, and exchanges of columns of X^T, rows of X
- *     cholesky          the lower triangle of A is the upper one of A^T; A^T = U^T U, and U is L^T, to us L
+ *     inverse           (A^T)^-1 = (A^-1)^T, which is A^-1 in row-major order
+ *     solve             A X = B is X^T A^T = B^T; with A^T = P L U, X^T = B^T U^-1 L^-1 P^-1: two triangular systems
+ *                       from the right, and exchanges of columns of X^T, rows of X
+ *     cholesky          the lower triangle of A is the upper one of A^T; A^T = U^T U, and U is L^T, in row-major
+ *                       order L
  *     triangular_solve  T X = B is X^T T^T = B^T: from the right, upper and lower exchanged
  *
- * Matrices of a batch go to the workers in ranges; each worker factors in scratch of its own. The message
- * about a matrix that cannot be used is that of graph/ops/linalg.c, for the first such matrix of the batch.
- */
+ * The matrices of a batch are divided among the workers; each worker has scratch of its own. If matrices are
+ * unusable, the message of graph/ops/linalg.c is reported for the first of them. */
 #include "device/cpu/ranges.h"
 
 #ifdef TU_LAPACK
@@ -24,7 +24,7 @@
 
 #include "base/text.h"
 
-/* Fortran passes the lengths of strings behind all other arguments. */
+/* Fortran passes the lengths of strings after all other arguments. */
 void sgetrf_(const int *m, const int *n, float *a, const int *lda, int *pivots, int *info);
 void dgetrf_(const int *m, const int *n, double *a, const int *lda, int *pivots, int *info);
 void sgetri_(const int *n, float *a, const int *lda, const int *pivots, float *work, const int *lwork,
@@ -40,12 +40,11 @@ void dtrsm_(const char *side, const char *uplo, const char *trans, const char *d
             const int *n, const double *alpha, const double *a, const int *lda, double *b, const int *ldb,
             size_t, size_t, size_t, size_t);
 
-enum { BLOCK_COLUMNS = 64 }; /* of getri's work space: LAPACK's own block */
+enum { BLOCK_COLUMNS = 64 }; /* of getri's work space: LAPACK's block size */
 
 typedef struct linalg_data linalg_data;
 
-/* Why a matrix could not be used: its place in the batch (-1: there is none such), the pivot's place and
- * value. */
+/* Why a matrix is unusable: its index in the batch (-1: all are usable), and the pivot's index and value. */
 typedef struct bad_pivot {
     int64_t matrix, at;
     double value;
@@ -60,7 +59,7 @@ struct linalg_data {
     const char *operation, *name, *type, *complaint; /* for the message */
     int64_t workers;
     size_t worker_bytes;
-    /* One matrix: false at a pivot that cannot be used. */
+    /* Processes one matrix; false for a pivot of zero or NaN. */
     bool (*work)(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
                  bad_pivot *bad);
 };
@@ -91,7 +90,7 @@ static void invert_lu(const linalg_data *d, void *a, const int *pivots, void *wo
         sgetri_(&d->n, a, &d->n, pivots, work, &size, &info);
 }
 
-/* 0, or the number of the pivot that is not positive, counted from 1. */
+/* Returns 0, or the number of the pivot that is not positive, starting at 1. */
 static int factor_cholesky(const linalg_data *d, void *a) {
     int info;
     if (d->wide)
@@ -101,7 +100,7 @@ static int factor_cholesky(const linalg_data *d, void *a) {
     return info;
 }
 
-/* b op(a)^-1 -> b, b seen as k x n */
+/* Computes b op(a)^-1 in place, with b as a k x n matrix. */
 static void solve_from_right(const linalg_data *d, const char *uplo, const char *trans, const char *diag,
                              const void *a, void *b) {
     const double one = 1;
@@ -119,8 +118,8 @@ static double diagonal(const linalg_data *d, const void *a, int64_t i) {
     return d->wide ? ((const double *)a)[at] : (double)((const float *)a)[at];
 }
 
-/* Looks for a zero or NaN among the pivots; a NaN elsewhere spreads through the result, where it is seen. */
-static bool pivots_usable(const linalg_data *d, const void *a, bool from_last, bad_pivot *bad) {
+/* False if a pivot is zero or NaN. (A NaN elsewhere spreads into the result.) */
+static bool has_valid_pivots(const linalg_data *d, const void *a, bool from_last, bad_pivot *bad) {
     for (int64_t step = 0; step < d->n; step++) {
         int64_t i = from_last ? d->n - 1 - step : step;
         double pivot = diagonal(d, a, i);
@@ -141,7 +140,7 @@ static bool invert(const linalg_data *d, const void *a, const void *b, void *out
     (void)b;
     if (out != a) memcpy(out, a, matrix_bytes(d));
     factor_lu(d, out, scratch);
-    if (!pivots_usable(d, out, false, bad)) return false;
+    if (!has_valid_pivots(d, out, false, bad)) return false;
     invert_lu(d, out, scratch, (char *)scratch + pivot_bytes(d));
     return true;
 }
@@ -150,9 +149,9 @@ static void swap_rows(const linalg_data *d, void *x, int64_t i, int64_t j) {
     char *first = (char *)x + (size_t)i * (size_t)d->k * d->element;
     char *second = (char *)x + (size_t)j * (size_t)d->k * d->element;
     for (size_t at = 0; at < (size_t)d->k * d->element; at++) {
-        char held = first[at];
+        char saved = first[at];
         first[at] = second[at];
-        second[at] = held;
+        second[at] = saved;
     }
 }
 
@@ -162,7 +161,7 @@ static bool solve(const linalg_data *d, const void *a, const void *b, void *out,
     void *factors = (char *)scratch + pivot_bytes(d);
     memcpy(factors, a, matrix_bytes(d));
     factor_lu(d, factors, pivots);
-    if (!pivots_usable(d, factors, false, bad)) return false;
+    if (!has_valid_pivots(d, factors, false, bad)) return false;
     if (out != b) memcpy(out, b, sides_bytes(d));
     solve_from_right(d, "U", "N", "N", factors, out);
     solve_from_right(d, "L", "N", "U", factors, out);
@@ -190,7 +189,7 @@ static bool substitute(const linalg_data *d, const void *a, const void *b, void 
                        bad_pivot *bad) {
     (void)scratch;
     bool downwards = d->upper == d->transpose;
-    if (!pivots_usable(d, a, !downwards, bad)) return false;
+    if (!has_valid_pivots(d, a, !downwards, bad)) return false;
     if (out != b) memcpy(out, b, sides_bytes(d));
     solve_from_right(d, d->upper ? "L" : "U", d->transpose ? "T" : "N", "N", a, out);
     return true;
@@ -198,8 +197,8 @@ static bool substitute(const linalg_data *d, const void *a, const void *b, void 
 
 /* ---- The batch ---- */
 
-/* A worker's scratch: what went wrong in its range, then the matrix's. */
-static bad_pivot *bad_of(const tu__kernel *k, int64_t worker) {
+/* Returns a worker's scratch: the first unusable matrix of its range, followed by the scratch of `work`. */
+static bad_pivot *worker_result(const tu__kernel *k, int64_t worker) {
     const linalg_data *d = k->data;
     return (bad_pivot *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
 }
@@ -207,12 +206,12 @@ static bad_pivot *bad_of(const tu__kernel *k, int64_t worker) {
 static void matrix_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const linalg_data *d = k->data;
-    bad_pivot *bad = bad_of(k, worker);
-    bool beside = k->read_count > 1;
-    size_t out_bytes = beside ? sides_bytes(d) : matrix_bytes(d);
+    bad_pivot *bad = worker_result(k, worker);
+    bool has_sides = k->read_count > 1;
+    size_t out_bytes = has_sides ? sides_bytes(d) : matrix_bytes(d);
     for (int64_t i = first; i < last; i++) {
         const char *a = (const char *)k->in[0] + (size_t)i * matrix_bytes(d);
-        const char *b = beside ? (const char *)k->in[1] + (size_t)i * sides_bytes(d) : NULL;
+        const char *b = has_sides ? (const char *)k->in[1] + (size_t)i * sides_bytes(d) : NULL;
         if (d->work(d, a, b, (char *)k->out[0] + (size_t)i * out_bytes, (char *)bad + 64, bad)) continue;
         bad->matrix = i;
         return;
@@ -221,11 +220,11 @@ static void matrix_range(void *context, int64_t first, int64_t last, int worker)
 
 static tu_status run_matrices(const tu__kernel *k) {
     const linalg_data *d = k->data;
-    for (int64_t worker = 0; worker < d->workers; worker++) bad_of(k, worker)->matrix = -1;
+    for (int64_t worker = 0; worker < d->workers; worker++) worker_result(k, worker)->matrix = -1;
     tu__parallel_for(d->count, cpu_grain(d->count, (int64_t)d->n * d->n * d->n, d->workers), matrix_range,
                      (void *)k);
     for (int64_t worker = 0; worker < d->workers; worker++) {
-        const bad_pivot *bad = bad_of(k, worker);
+        const bad_pivot *bad = worker_result(k, worker);
         if (bad->matrix >= 0)
             return tu_fail(TU_NUMERIC,
                            "%s '%s' %s: matrix %" PRId64 " of the batch is %s (pivot %" PRId64 " is %g)",
@@ -234,9 +233,9 @@ static tu_status run_matrices(const tu__kernel *k) {
     return TU_OK;
 }
 
-/* ---- Making ---- */
+/* ---- Lowering rules ---- */
 
-/* Scratch of one matrix: pivots, and factors or getri's work space, whichever is asked for. */
+/* Returns the scratch per matrix: pivots, and factors or getri's work space, if the operation needs them. */
 static size_t scratch_bytes(const linalg_data *d) {
     size_t work = (size_t)d->n * BLOCK_COLUMNS * d->element;
     if (d->work == invert) return pivot_bytes(d) + cpu_lines(work);
@@ -244,8 +243,8 @@ static size_t scratch_bytes(const linalg_data *d) {
     return 0;
 }
 
-/* What fills the places marked here: the right sides, or the matrices themselves, can be taken over. */
-static tu_status make(tu__selection *s, const tu__node *node, linalg_data plan) {
+/* The result may reuse the memory of the last input: the right-hand sides, or the matrices. */
+static tu_status lower_linalg(tu__selection *s, const tu__node *node, linalg_data plan) {
     tu_type a = cpu_input_type(s, node, 0), x = node->outputs[0];
     int64_t n = a.shape.dim[a.shape.rank - 1], k_sides = x.shape.dim[x.shape.rank - 1];
     if (n > INT_MAX / BLOCK_COLUMNS || k_sides > INT_MAX) return TU_UNSUPPORTED; /* LAPACK's integers */
@@ -270,20 +269,20 @@ static tu_status make(tu__selection *s, const tu__node *node, linalg_data plan) 
 }
 
 tu_status cpu_lower_inverse(tu__selection *s, const tu__node *node) {
-    return make(s, node, (linalg_data){.work = invert, .complaint = "singular"});
+    return lower_linalg(s, node, (linalg_data){.work = invert, .complaint = "singular"});
 }
 
 tu_status cpu_lower_solve(tu__selection *s, const tu__node *node) {
-    return make(s, node, (linalg_data){.work = solve, .complaint = "singular"});
+    return lower_linalg(s, node, (linalg_data){.work = solve, .complaint = "singular"});
 }
 
 tu_status cpu_lower_cholesky(tu__selection *s, const tu__node *node) {
-    return make(s, node, (linalg_data){.work = cholesky, .complaint = "not positive definite"});
+    return lower_linalg(s, node, (linalg_data){.work = cholesky, .complaint = "not positive definite"});
 }
 
 tu_status cpu_lower_triangular_solve(tu__selection *s, const tu__node *node) {
     const struct tu__triangular_solve_attrs *a = tu__attrs(node, triangular_solve);
-    return make(
+    return lower_linalg(
         s, node,
         (linalg_data){
             .work = substitute, .complaint = "singular", .upper = a->upper, .transpose = a->transpose});

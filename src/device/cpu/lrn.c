@@ -1,11 +1,9 @@
-/* Local response normalisation across channels: rows dealt out, scratch laid out. The loops, and how they get
- * their speed, are in isa/loops_kernels_lrn.c; the mathematics is in graph/ops/lrn.c.
+/* Local response normalisation across channels: division of the rows among workers, and scratch. The loops are in
+ * isa/loops_kernels_lrn.c; the formulas are in graph/ops/lrn.c.
  *
- * Ours and not oneDNN's: for windows other than 5 channels that falls to its reference code (150 to 220 ms
- * backward for the tutorial network's 128 x 12 x 12 x 64). Bytes: forward reads x and writes y, backward
- * reads x and dy and writes dx, each once; s is computed again from x, which is in the cache, and never
- * stored.
- */
+ * oneDNN is not used: for windows other than 5 channels it runs its reference code (150 to 220 ms backward for the
+ * tutorial network's 128 x 12 x 12 x 64). Memory traffic: the forward pass reads x and writes y, the backward pass
+ * reads x and dy and writes dx, each once; s is recomputed from x, which is in the cache, and never stored. */
 #include <string.h>
 
 #include "device/cpu/isa/kernels.h"
@@ -18,7 +16,7 @@ typedef struct lrn_data {
     size_t worker_bytes;
 } lrn_data;
 
-/* The zeros around each row of scratch are what makes windows at the ends need no test. */
+/* Returns zeroed scratch. The zeros around each row make bounds checks of the windows unnecessary. */
 static float *cleared_scratch(const tu__kernel *k, int worker) {
     const lrn_data *d = k->data;
     float *scratch = (void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
@@ -57,20 +55,20 @@ static tu_status run_backward(const tu__kernel *k) {
 }
 
 static cpu_lrn lrn_of(const struct tu__lrn_attrs *a, int64_t channels, int64_t lanes) {
-    int64_t radius = a->radius < channels ? a->radius : channels - 1; /* farther there are no channels */
+    /* The maximum distance of two channels. */
+    int64_t radius = a->radius < channels ? a->radius : channels - 1;
     return (cpu_lrn){.channels = channels,
                      .radius = radius,
-                     /* the last register of a row reaches `lanes` past it, and its window 2 radius further */
+                     /* the last vector of a row extends `lanes` past it, and its window 2 radius further */
                      .stride = channels + 2 * radius + 2 * lanes,
                      .bias = (float)a->bias,
                      .alpha = (float)a->alpha,
                      .beta = (float)a->beta};
 }
 
-/* lrn_grad has the attributes of lrn. Row by row what is read is read before it is written: in place will do.
- */
-static tu_status make(tu__selection *s, const tu__node *node, int in_place,
-                      tu_status (*run)(const tu__kernel *k)) {
+/* lrn_grad has the attributes of lrn. Each row is read before it is written, so the kernels can work in place. */
+static tu_status lower_lrn(tu__selection *s, const tu__node *node, int in_place,
+                           tu_status (*run)(const tu__kernel *k)) {
     tu_type x = node->outputs[0];
     if (cpu_loop_type(x.dtype) < 0) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
@@ -88,9 +86,9 @@ static tu_status make(tu__selection *s, const tu__node *node, int in_place,
 }
 
 tu_status cpu_lower_lrn(tu__selection *s, const tu__node *node) {
-    return make(s, node, 0, run_forward);
+    return lower_lrn(s, node, 0, run_forward);
 }
 
 tu_status cpu_lower_lrn_grad(tu__selection *s, const tu__node *node) {
-    return make(s, node, 1, run_backward);
+    return lower_lrn(s, node, 1, run_backward);
 }

@@ -1,15 +1,13 @@
-/* Batch and layer normalisation: ranges of rows, and how their statistics become one. The mathematics is in
- * graph/ops/norm.c, the loops in isa/loops_kernels_norm.c.
+/* Batch and layer normalisation: ranges of rows, and merging their statistics. The formulas are in graph/ops/norm.c,
+ * the loops in isa/loops_kernels_norm.c.
  *
- * Batch-norm needs the statistics of all rows before it can write the first: two passes. Forward reads x
- * twice and writes y, 3 bytes moved for each byte of x; backward reads x and dy twice and writes dx, 5. What
- * stands around it, rectifiers and joins, rides along in the same passes (device/norm_fusion.c). Each worker takes
- * the statistics of its range of rows; they are joined in the order of the ranges, in f64, so that the same
- * width gives the same bits. Layer-norm takes a row at a time, which stays in the cache: 2 and 3.
+ * Batch-norm needs the statistics of all rows before it can write the first: two passes. Forward reads x twice and
+ * writes y, 3 bytes moved per byte of x; backward reads x and dy twice and writes dx, 5 bytes. Fused relus and
+ * additions (device/norm_fusion.c) are part of the same passes. Each worker computes the statistics of its range of
+ * rows; they are merged in the order of the ranges, in f64, so that the same number of threads gives the same bits.
+ * Layer-norm processes one row at a time, which stays in the cache: 2 and 3 bytes.
  *
- * Parameters and statistics are f32, also beside a bf16 x; the few graphs with bf16 parameters go to the
- * reference.
- */
+ * Parameters and statistics are f32, also if x is bf16; with bf16 parameters the reference kernel is used. */
 #include <math.h>
 #include <string.h>
 
@@ -24,10 +22,10 @@ typedef struct norm_data {
     int64_t workers;
     size_t worker_bytes; /* of statistics: a count, and three arrays [width] */
     /* batch normalisation */
-    bool joins;     /* a value is added to y: in[3] */
-    bool relu;      /* y is rectified */
-    bool rectified; /* its gradient: y was, with the factors of in[5] */
-    bool leaves;    /* y's factors, scale and shift, in out[3] */
+    bool adds;          /* another value is added to y: in[3] */
+    bool relu;          /* relu is applied to y */
+    bool after_relu;    /* gradient: relu was applied to y, whose factors are in[5] */
+    bool saves_factors; /* the factors of y, scale and shift, are saved in out[3] */
 } norm_data;
 
 typedef struct partial {
@@ -39,7 +37,7 @@ static const struct cpu_norm_loops *loops_of(const tu__kernel *k) {
     return cpu_of(k)->loops->kernels->norm;
 }
 
-/* A worker's statistics: 64 bytes with the count of rows, then the arrays. */
+/* A worker's statistics: 64 bytes with the number of rows, then the arrays. */
 static int64_t *rows_of(const tu__kernel *k, int worker) {
     const norm_data *d = k->data;
     return (int64_t *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
@@ -51,7 +49,7 @@ static partial partial_of(const tu__kernel *k, int worker) {
     return (partial){*rows_of(k, worker), first, first + d->width, first + 2 * d->width};
 }
 
-/* Arrays [width] that all workers read, after the partial statistics. */
+/* Returns an array [width] that all workers read; these follow the partial statistics. */
 static float *shared_array(const tu__kernel *k, int index) {
     const norm_data *d = k->data;
     return (float *)(void *)((char *)k->workspace + d->worker_bytes * (size_t)d->workers) + index * d->width;
@@ -62,14 +60,14 @@ static void run_rows(const tu__kernel *k, tu__parallel_body body) {
     tu__parallel_for(d->rows, cpu_grain(d->rows, d->width, d->workers), body, (void *)k);
 }
 
-/* As run_rows; how many of the partial statistics hold something is known from the counts. */
+/* Like run_rows; sets the counts of all workers to zero first, because fewer workers may run. */
 static void run_partial(const tu__kernel *k, tu__parallel_body body) {
     const norm_data *d = k->data;
     for (int worker = 0; worker < d->workers; worker++) *rows_of(k, worker) = 0;
     run_rows(k, body);
 }
 
-/* ---- Batch normalisation: in x, gamma, beta and what is joined; out y, mean, variance and what is left ---- */
+/* ---- Batch normalisation: in x, gamma, beta, the value to add; out y, mean, variance, the saved factors ---- */
 
 static void moments_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
@@ -80,8 +78,8 @@ static void moments_range(void *context, int64_t first, int64_t last, int worker
         last - first, d->width, cpu_at(k->in[0], d->dtype, first * d->width), p.pivot, p.first, p.second);
 }
 
-/* Mean and variance of channel `c` over all ranges. */
-static void join_moments(const tu__kernel *k, int64_t c, double *mean, double *variance) {
+/* Computes mean and variance of channel `c` over all ranges. */
+static void merge_moments(const tu__kernel *k, int64_t c, double *mean, double *variance) {
     const norm_data *d = k->data;
     double n = 0, m2 = 0;
     *mean = 0;
@@ -96,10 +94,10 @@ static void join_moments(const tu__kernel *k, int64_t c, double *mean, double *v
     *variance = m2 / n;
 }
 
-/* Arrays [width], in memory that outlives the kernel where another one wants them. */
+/* Return the factors of y, arrays [width]: in the saved buffer if another kernel needs them. */
 static float *scale_of(const tu__kernel *k) {
     const norm_data *d = k->data;
-    return d->leaves ? k->out[3] : shared_array(k, 0);
+    return d->saves_factors ? k->out[3] : shared_array(k, 0);
 }
 
 static float *shift_of(const tu__kernel *k) {
@@ -114,7 +112,7 @@ static void apply_range(void *context, int64_t first, int64_t last, int worker) 
     (void)worker;
     cpu_norm_columns columns = {k->out[1], scale_of(k), shift_of(k)};
     loops_of(k)->apply[cpu_loop_type(d->dtype)](last - first, d->width, cpu_at(k->in[0], d->dtype, at),
-                                                &columns, d->joins ? cpu_at(k->in[3], d->dtype, at) : NULL,
+                                                &columns, d->adds ? cpu_at(k->in[3], d->dtype, at) : NULL,
                                                 d->relu, cpu_at(k->out[0], d->dtype, at));
 }
 
@@ -125,22 +123,23 @@ static tu_status run_batch(const tu__kernel *k) {
     run_partial(k, moments_range);
     for (int64_t c = 0; c < d->width; c++) {
         double wide_mean, wide_variance;
-        join_moments(k, c, &wide_mean, &wide_variance);
+        merge_moments(k, c, &wide_mean, &wide_variance);
         mean[c] = (float)wide_mean;
         variance[c] = (float)wide_variance;
         scale[c] = (float)(gamma[c] / sqrt(wide_variance + d->epsilon));
-        shift[c] = (float)(beta[c] + (mean[c] - wide_mean) * scale[c]); /* what rounding the mean took */
+        /* Corrects the rounding of the mean. */
+        shift[c] = (float)(beta[c] + (mean[c] - wide_mean) * scale[c]);
     }
     run_rows(k, apply_range);
     return TU_OK;
 }
 
-/* ---- Its gradient: in x, gamma, mean, variance, dy and y's factors; out dx, dgamma, dbeta ---- */
+/* ---- Its gradient: in x, gamma, mean, variance, dy, the factors of y; out dx, dgamma, dbeta ---- */
 
-/* What y was made with, where it was rectified. */
-static const cpu_norm_columns *rectified_columns(const tu__kernel *k, cpu_norm_columns *columns) {
+/* Returns the factors of y if relu was applied to it, else NULL. */
+static const cpu_norm_columns *relu_columns(const tu__kernel *k, cpu_norm_columns *columns) {
     const norm_data *d = k->data;
-    if (!d->rectified) return NULL;
+    if (!d->after_relu) return NULL;
     const float *factors = k->in[5];
     *columns = (cpu_norm_columns){k->in[2], factors, factors + d->width};
     return columns;
@@ -155,7 +154,7 @@ static void gradient_sums_range(void *context, int64_t first, int64_t last, int 
     cpu_norm_columns columns;
     loops_of(k)->gradient_sums[cpu_loop_type(d->dtype)](
         last - first, d->width, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[4], d->dtype, at), k->in[2],
-        rectified_columns(k, &columns), p.first, p.second);
+        relu_columns(k, &columns), p.first, p.second);
 }
 
 static void gradient_range(void *context, int64_t first, int64_t last, int worker) {
@@ -166,12 +165,12 @@ static void gradient_range(void *context, int64_t first, int64_t last, int worke
     cpu_norm_columns columns;
     loops_of(k)->gradient[cpu_loop_type(d->dtype)](
         last - first, d->width, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[4], d->dtype, at), k->in[2],
-        rectified_columns(k, &columns), shared_array(k, 0), shared_array(k, 1), shared_array(k, 2),
+        relu_columns(k, &columns), shared_array(k, 0), shared_array(k, 1), shared_array(k, 2),
         cpu_at(k->out[0], d->dtype, at));
 }
 
-/* The sums of column `c` over all ranges. */
-static void join_sums(const tu__kernel *k, int64_t c, double *first, double *second) {
+/* Computes the sums of column `c` over all ranges. */
+static void merge_sums(const tu__kernel *k, int64_t c, double *first, double *second) {
     const norm_data *d = k->data;
     *first = *second = 0;
     for (int worker = 0; worker < d->workers; worker++) {
@@ -190,7 +189,7 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
     run_partial(k, gradient_sums_range);
     for (int64_t c = 0; c < d->width; c++) {
         double sum_dy, sum_dy_x, r = 1 / sqrt(variance[c] + d->epsilon);
-        join_sums(k, c, &sum_dy, &sum_dy_x);
+        merge_sums(k, c, &sum_dy, &sum_dy_x);
         dbeta[c] = (float)sum_dy;
         dgamma[c] = (float)(sum_dy_x * r);
         scale[c] = (float)(gamma[c] * r);
@@ -239,19 +238,19 @@ static tu_status run_layer_gradient(const tu__kernel *k) {
     run_partial(k, layer_gradient_range);
     for (int64_t i = 0; i < d->width; i++) {
         double first, second;
-        join_sums(k, i, &first, &second);
+        merge_sums(k, i, &first, &second);
         dgamma[i] = (float)first;
         dbeta[i] = (float)second;
     }
     return TU_OK;
 }
 
-/* ---- Making ---- */
+/* ---- Lowering rules ---- */
 
-/* A kernel that has its numbers and workspace, but reads and writes nothing yet. `shared`: arrays beside the partial
- * statistics. TU_UNSUPPORTED: the types are the reference's. */
-static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, int shared,
-                       tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
+/* Makes a kernel without reads and writes. `shared`: number of arrays that all workers read. Returns TU_UNSUPPORTED
+ * for types without loops. */
+static tu_status new_norm_kernel(tu__selection *s, const tu__node *node, double epsilon, int shared,
+                                 tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
     tu_type x = node->outputs[0], gamma = cpu_input_type(s, node, 1);
     if (cpu_loop_type(x.dtype) < 0 || gamma.dtype != TU_F32) return TU_UNSUPPORTED;
     tu__kernel *k = *kernel = tu__kernel_new(s, node, node->op->name, run);
@@ -272,29 +271,29 @@ static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, i
 
 tu_status cpu_lower_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch, &k));
+    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch, &k));
     norm_data *d = k->data;
     tu__epilogue epilogue = tu__norm_epilogue_of(s, node);
     k->name = tu__norm_epilogue_name(&epilogue);
-    d->joins = epilogue.add;
+    d->adds = epilogue.add;
     d->relu = epilogue.relu;
-    d->leaves = d->relu && !d->joins;
-    if (d->joins) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
+    d->saves_factors = d->relu && !d->adds;
+    if (d->adds) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_end(k, &epilogue));
     TU_TRY(tu__kernel_write(k, epilogue.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
-    return d->leaves ? tu__kernel_leave(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
+    return d->saves_factors ? tu__kernel_leave(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
 }
 
 tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(begin(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
+    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
     tu__rectified found;
     if (!tu__find_rectified(s, node, &found)) return cpu_kernel_bind(k, node, TU__NORM_DY);
     norm_data *d = k->data;
-    d->rectified = true;
+    d->after_relu = true;
     k->name = "relu_grad+batch_norm_grad";
     for (uint32_t i = 0; i < node->input_count; i++)
         TU_TRY(tu__kernel_read(k, i == TU__NORM_DY ? found.dy : node->inputs[i]));
@@ -306,12 +305,12 @@ tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
 
 tu_status cpu_lower_layer_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(begin(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer, &k));
+    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer, &k));
     return cpu_kernel_bind(k, node, 0);
 }
 
 tu_status cpu_lower_layer_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(begin(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_gradient, &k));
+    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_gradient, &k));
     return cpu_kernel_bind(k, node, 4);
 }

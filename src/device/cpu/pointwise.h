@@ -1,9 +1,9 @@
-/* Fused pointwise programs: what fusion.c makes of a cluster of nodes and pointwise.c runs.
+/* Fused pointwise kernels: pointwise_program.c compiles a cluster of nodes, pointwise.c runs the result.
  *
- * A piece is a small program over one space of elements, run tile by tile. Its values live in slots: a slot is an
- * address that a tile's data has, either in scratch memory (a register of the program, reused tile after tile), or
- * right in an operand's or result's buffer when that is dense and of the type computed in. A kernel has one piece, or
- * many that do not depend on each other (the update of all parameters). */
+ * A subkernel is a small program over the elements of one shape, run tile by tile. Its values are in slots. A slot
+ * is the address of a tile's data: in scratch memory (a register of the program, reused for every tile), or directly
+ * in the buffer of an operand or result, if that is dense and of the computing type. A kernel has one subkernel, or
+ * many that are independent of each other (the update of all parameters). */
 #ifndef TU__DEVICE_CPU_POINTWISE_H
 #define TU__DEVICE_CPU_POINTWISE_H
 
@@ -13,23 +13,23 @@
 
 enum {
     CPU_MAX_OPERANDS = 3 * TU__MAX_CLUSTER_NODES + 1,
-    CPU_SUM_BLOCK = 64, /* rows: as in isa/loops_kernels_reduce.c, for the same bits */
+    CPU_SUM_BLOCK = 64, /* rows; as in isa/loops_kernels_reduce.c, to get the same bits */
 };
 
-/* ---- Programs: pointwise_program.c makes them, pointwise.c runs them ---- */
+/* ---- Programs ---- */
 
 typedef enum cpu_access {
-    CPU_DIRECT,  /* dense, of the computing type: used where it lies */
+    CPU_DIRECT,  /* dense, of the computing type: read from the buffer */
     CPU_CONVERT, /* dense, of another type: converted tile by tile */
-    CPU_ONCE,    /* the same for every tile: scalars, and rows that repeat when a tile is whole rows */
-    CPU_ROW,     /* a row of the computing type that tiles lie within: used where it lies */
-    CPU_WALK,    /* broadcast otherwise: gathered row by row */
+    CPU_ONCE,    /* the same for every tile: scalars, and rows that repeat if a tile consists of whole rows */
+    CPU_ROW,     /* a row of the computing type, and tiles within rows: read from the buffer */
+    CPU_WALK,    /* any other broadcast: copied row by row */
 } cpu_access;
 
 typedef struct cpu_load {
     cpu_access access;
     uint16_t slot;
-    uint32_t in; /* place in the kernel's reads */
+    uint32_t in; /* index in the kernel's reads */
     tu_dtype dtype;
     int64_t stride[TU_MAX_RANK]; /* per axis of the space, in elements; the last is 0 or 1 */
 } cpu_load;
@@ -43,69 +43,69 @@ typedef struct cpu_step {
     tu__opcode op;
     uint16_t x, y, z, out; /* slots */
     double a, b;
-    tu_dtype rounded; /* the result is rounded to this type; TU_DTYPE_COUNT: it need not be */
-    /* A choice with one condition for all elements, whose first option the step before makes for it alone: while the
-     * condition holds, that step writes the result, and this one is left out. */
+    tu_dtype rounded; /* the result is rounded to this type; TU_DTYPE_COUNT: not rounded */
+    /* A select with a scalar condition whose first operand is computed by the step before, for this select only: if
+     * the condition is true, that step writes the select's result, and the select is skipped. */
     bool decided;
 } cpu_step;
 
 typedef struct cpu_store {
-    bool direct; /* the slot lies in the result's buffer */
+    bool direct; /* the slot is in the result's buffer */
     uint16_t slot;
-    uint32_t out; /* place in the kernel's writes; TU__NONE: into the worker's own block of rows */
+    uint32_t out; /* index in the kernel's writes; TU__NONE: stored in the worker's block of rows */
     tu_dtype dtype;
-    size_t block; /* then: where that is in scratch memory */
+    size_t block; /* offset of that block in scratch memory */
 } cpu_store;
 
 typedef struct cpu_sum {
-    uint32_t store; /* what is summed */
-    uint32_t out;   /* place in the kernel's writes */
+    uint32_t store; /* the store that is summed */
+    uint32_t out;   /* index in the kernel's writes */
     float divisor;
-    size_t partial; /* where a worker's sums lie in scratch memory */
+    size_t partial; /* offset of a worker's sums in scratch memory */
 } cpu_sum;
 
-typedef struct cpu_piece {
+typedef struct cpu_subkernel {
     bool wide;
-    int rank; /* of the space with axes merged; at least 1 */
+    int rank; /* of the shape after merging axes; at least 1 */
     int64_t dim[TU_MAX_RANK];
     int64_t count, row; /* elements; size of the last axis */
-    int64_t tile;       /* elements of a tile, at most */
+    int64_t tile;       /* maximum elements per tile */
     int64_t tiles;
-    int64_t row_tiles; /* tiles a row, when a tile lies within one; 0: a tile is whole rows */
+    int64_t row_tiles; /* tiles per row, if tiles are within rows; 0: a tile consists of whole rows */
     uint32_t load_count, number_count, step_count, store_count;
     cpu_load *loads;
     cpu_number *numbers;
     cpu_step *steps;
     cpu_store *stores;
-    uint16_t scratch_slots, slots; /* those below scratch_slots lie in scratch memory */
-    size_t register_bytes;         /* of one of them: whole cache lines */
+    uint16_t scratch_slots, slots; /* slots below scratch_slots are in scratch memory */
+    size_t register_bytes;         /* of one such slot: a multiple of cache lines */
     tu__sum_kind sum_kind;
     int64_t sum_row, sum_rows, sum_grain;
     int64_t block_rows; /* rows that are computed, then summed */
-    bool squares;       /* the sums are of squares of what the only load reads: nothing else is computed */
+    bool squares;       /* the sums are of squares of the only operand: nothing else is computed */
     uint32_t sum_count;
     cpu_sum sums[TU__MAX_SUMS];
-    size_t spare;         /* sum_row numbers in scratch memory */
-    size_t scratch_bytes; /* all of it, of one worker */
-} cpu_piece;
+    size_t spare;         /* offset in scratch memory of sum_row numbers */
+    size_t scratch_bytes; /* of one worker */
+} cpu_subkernel;
 
 typedef struct cpu_pointwise {
-    uint32_t piece_count;
-    cpu_piece *pieces;
-    int64_t *first_tile;  /* per piece, and the total */
+    uint32_t subkernel_count;
+    cpu_subkernel *subkernels;
+    int64_t *first_tile;  /* per subkernel, and the total */
     size_t scratch_bytes; /* of one worker */
     int64_t grain;        /* tiles */
 } cpu_pointwise;
 
-/* Turns a cluster into a cpu_piece that reads and writes through the kernel. */
-tu_status cpu_piece_make(tu__kernel *k, tu__cluster *c, void *piece);
-/* Sets the kernel's data and workspace from its cpu_pieces (kept). */
-tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t piece_count, void *pieces);
+/* Compiles a cluster into a cpu_subkernel; adds its reads and writes to the kernel. */
+tu_status cpu_make_subkernel(tu__kernel *k, tu__cluster *c, void *subkernel);
+/* Sets the kernel's data and workspace from its cpu_subkernels, which must stay valid. */
+tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t subkernel_count, void *subkernels);
 
 tu_status cpu_run_pointwise(const tu__kernel *k);
 tu_status cpu_run_with_sums(const tu__kernel *k);
 
-/* sums.c: which sums a cluster can take in. */
-tu__sum_kind cpu_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
+/* sums.c: returns how a sum can be fused at the end of a cluster. */
+tu__sum_kind cpu_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *splits_rows);
 
 #endif

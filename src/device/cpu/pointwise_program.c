@@ -1,16 +1,16 @@
-/* From a cluster of nodes to a program over tiles: how operands are reached, which slots values live in, how long a
- * tile is.
+/* Compiles a cluster of nodes into a program over tiles: how operands are accessed, which slots values use, how long
+ * a tile is.
  *
- * Axes are merged as far as all operands allow, so that the common spaces have one axis (nothing is broadcast) or two
- * (a row or a column is). Operands that are never broadcast are used where they lie, or converted; scalars, and rows
- * that every tile repeats, are spread out once a range.
+ * Axes are merged as far as all operands allow, so that common shapes have one axis (nothing is broadcast) or two (a
+ * row or a column is). Dense operands are read from their buffers, or converted; scalars, and rows that every tile
+ * repeats, are expanded once per range.
  *
- * Registers are given by a scan over the steps: a value holds its register from the step that makes it to the last
- * that uses it, and a result may take the register of an operand that ends there. The fewer registers, the longer a
- * tile may be within the first-level cache.
+ * Registers are allocated by a linear scan over the steps: a value has its register from the step that computes it
+ * to the last step that uses it, and a result may use the register of an operand that ends there. With fewer
+ * registers, longer tiles fit the L1 cache.
  *
- * A result may take over the memory of an operand of the same size that is read at the same places, provided that no
- * later step of the tile reads the operand. */
+ * A result may reuse the memory of an operand of the same size that is read at the same positions, if no later step
+ * of the tile reads the operand. */
 #include "device/cpu/pointwise.h"
 
 #include <string.h>
@@ -19,37 +19,38 @@
 #include "graph/walk.h"
 
 enum {
-    SCRATCH_BYTES = 24 << 10, /* registers of a worker: most of a first-level cache */
+    SCRATCH_BYTES = 24 << 10, /* registers per worker: most of an L1 cache */
     LONGEST_TILE = 2048,
     SHORTEST_TILE = 256,
-    REGISTER_STEP = 2048,         /* bytes; half a page */
-    GRAIN_WORK = 1 << 15,         /* element operations that are worth a second thread */
-    SUM_BLOCK_ELEMENTS = 1 << 12, /* rows summed along themselves: computed by blocks of about this */
+    REGISTER_STEP = 2048, /* bytes; half a page */
+    GRAIN_WORK = 1 << 15, /* minimum element operations per thread */
+    SUM_BLOCK_ELEMENTS =
+        1 << 12, /* approximate elements per block of rows that are summed along themselves */
     NO_USE = -1,
     FOREVER = 1 << 30,
 };
 
-/* A value of the program: operand, number or member. */
+/* A value of the program: an operand, a number or a member. */
 typedef struct value {
-    int32_t last_use; /* a step; the number of steps for a store at the end */
+    int32_t last_use; /* index of the step; the number of steps: it is stored at the end */
     uint16_t slot;
 } value;
 
 typedef struct program {
     tu__kernel *k;
     tu__cluster *c;
-    cpu_piece *piece;
-    tu_shape space; /* merged */
+    cpu_subkernel *subkernel;
+    tu_shape space; /* with merged axes */
     value values[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES];
     tu__operand operands[CPU_MAX_OPERANDS]; /* distinct loads and numbers */
-    cpu_load loads[CPU_MAX_OPERANDS];       /* per operand; access is set for loads alone */
+    cpu_load loads[CPU_MAX_OPERANDS];       /* per operand; access is set only for loads */
     uint32_t operand_count;
-    uint32_t inputs[TU__MAX_CLUSTER_NODES][3];           /* per member: values */
-    uint32_t alias[TU__MAX_CLUSTER_NODES];               /* the value a member is, when it needs no step */
-    bool busy[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES]; /* registers */
-    uint16_t registers,
-        others; /* slots so far: in scratch, and outside it (numbered after them in the end) */
-    bool outside[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES]; /* per value: its slot is one of the others */
+    uint32_t inputs[TU__MAX_CLUSTER_NODES][3]; /* per member: values */
+    uint32_t alias[TU__MAX_CLUSTER_NODES];     /* per member: the value that it equals, if it needs no step */
+    bool busy[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES]; /* registers in use */
+    /* Slots so far: registers, and slots in buffers (numbered after the registers). */
+    uint16_t registers, buffer_slots;
+    bool in_buffer[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES]; /* per value: its slot is in a buffer */
 } program;
 
 static tu_dtype computing_type(const tu__cluster *c) {
@@ -71,7 +72,7 @@ static uint32_t value_of_member(const program *p, tu__edge member) {
     return p->alias[i] != TU__NONE ? p->alias[i] : CPU_MAX_OPERANDS + i;
 }
 
-/* The number of the value that an input is; new operands are added. */
+/* Returns the index of the value that an input is; adds new operands. */
 static uint32_t find_value(program *p, tu__edge input) {
     tu__operand operand = tu__resolve(p->c, input);
     if (operand.kind == TU__MEMBER) return value_of_member(p, operand.value);
@@ -81,7 +82,7 @@ static uint32_t find_value(program *p, tu__edge input) {
     return p->operand_count++;
 }
 
-/* Results of these on numbers of a float type are such numbers again. */
+/* True if the result of this operation on numbers of a float type is exactly representable in that type. */
 static bool keeps_type(tu__opcode op) {
     switch (op) {
     case TU__OP_NEG:
@@ -98,25 +99,25 @@ static bool keeps_type(tu__opcode op) {
     }
 }
 
-/* Whether all values of one type are values of another. */
-static bool fits(tu_dtype from, tu_dtype to) {
+/* True if every value of one type is exactly representable in the other. */
+static bool is_exact_in(tu_dtype from, tu_dtype to) {
     if (from == to || from == TU_BOOL || to == TU_F64) return true;
     return to == TU_F32 && (from == TU_BF16 || from == TU_F16 || from == TU_U8);
 }
 
-/* The type that a member's result must be rounded to; TU_DTYPE_COUNT: none. */
+/* Returns the type that a member's result must be rounded to; TU_DTYPE_COUNT: none. */
 static tu_dtype rounding_of(const program *p, const tu__node *node) {
     tu_dtype dtype = node->outputs[0].dtype;
     bool is_cast = node->op->code == TU__OP_CAST;
     if (dtype == computing_type(p->c)) return TU_DTYPE_COUNT;
-    if (is_cast && fits(tu__type_of(p->c->s, node->inputs[0])->dtype, dtype)) return TU_DTYPE_COUNT;
+    if (is_cast && is_exact_in(tu__type_of(p->c->s, node->inputs[0])->dtype, dtype)) return TU_DTYPE_COUNT;
     if (!is_cast && (dtype == TU_BOOL || (keeps_type(node->op->code) && tu_dtype_is_float(dtype))))
         return TU_DTYPE_COUNT;
     return dtype;
 }
 
-/* Casts to a wider type change nothing: the member is its input. */
-static bool is_nothing(const program *p, const tu__node *node) {
+/* True for casts to a wider type, which change nothing: the member equals its input. */
+static bool is_no_op(const program *p, const tu__node *node) {
     return node->op->code == TU__OP_CAST && rounding_of(p, node) == TU_DTYPE_COUNT;
 }
 
@@ -129,11 +130,11 @@ static void find_operands(program *p) {
         const tu__node *node = p->c->members[i];
         p->alias[i] = TU__NONE;
         for (uint32_t k = 0; k < node->input_count; k++) p->inputs[i][k] = find_value(p, node->inputs[k]);
-        if (is_nothing(p, node) && !is_kept(p, i)) p->alias[i] = p->inputs[i][0];
+        if (is_no_op(p, node) && !is_kept(p, i)) p->alias[i] = p->inputs[i][0];
     }
 }
 
-/* ---- The space, with axes merged ---- */
+/* ---- Merging axes ---- */
 
 static bool axes_merge(const program *p, int64_t outer, int64_t inner, int64_t size) {
     for (uint32_t i = 0; i < p->operand_count; i++)
@@ -147,7 +148,7 @@ static void keep_axis(program *p, int64_t from, int64_t to) {
 
 static void merge_axes(program *p) {
     tu_shape space = p->c->space;
-    int64_t rank = 0, left = tu_shape_elements(space); /* elements of the axes from here on */
+    int64_t rank = 0, left = tu_shape_elements(space); /* elements of the remaining axes */
     for (uint32_t i = 0; i < p->operand_count; i++)
         if (p->operands[i].kind == TU__LOAD)
             tu__broadcast_strides(p->operands[i].type.shape, space, p->loads[i].stride);
@@ -167,7 +168,7 @@ static void merge_axes(program *p) {
     p->space.rank = rank;
 }
 
-/* ---- How operands are reached ---- */
+/* ---- Access of operands ---- */
 
 static bool is_dense(const program *p, const cpu_load *load) {
     int64_t dense[TU_MAX_RANK];
@@ -183,7 +184,7 @@ static bool repeats_rows(const program *p, const cpu_load *load) {
     return true;
 }
 
-/* `within`: tiles lie within a row. */
+/* `within`: tiles are within rows. */
 static cpu_access access_of(const program *p, const cpu_load *load, bool within) {
     bool computing = load->dtype == computing_type(p->c), steps = load->stride[p->space.rank - 1] != 0;
     if (is_dense(p, load)) return computing ? CPU_DIRECT : CPU_CONVERT;
@@ -219,7 +220,7 @@ static void find_last_uses(program *p) {
         if (is_kept(p, i)) p->values[CPU_MAX_OPERANDS + i].last_use = (int32_t)p->c->member_count;
 }
 
-static void take_register(program *p, uint32_t v) {
+static void allocate_register(program *p, uint32_t v) {
     uint16_t slot = 0;
     while (p->busy[slot]) slot++;
     p->busy[slot] = true;
@@ -227,63 +228,64 @@ static void take_register(program *p, uint32_t v) {
     if (slot >= p->registers) p->registers = (uint16_t)(slot + 1);
 }
 
-static void take_other(program *p, uint32_t v) {
-    p->outside[v] = true;
-    p->values[v].slot = p->others++;
+static void allocate_buffer_slot(program *p, uint32_t v) {
+    p->in_buffer[v] = true;
+    p->values[v].slot = p->buffer_slots++;
 }
 
-/* Values whose last use is this step leave their registers. */
+/* Frees the registers of values whose last use is this step. */
 static void release_after(program *p, int32_t step) {
     for (uint32_t v = 0; v < CPU_MAX_OPERANDS + p->c->member_count; v++)
-        if (p->values[v].last_use == step && !p->outside[v]) p->busy[p->values[v].slot] = false;
+        if (p->values[v].last_use == step && !p->in_buffer[v]) p->busy[p->values[v].slot] = false;
 }
 
 static void assign_slots(program *p) {
     memset(p->busy, 0, sizeof p->busy);
-    memset(p->outside, 0, sizeof p->outside);
-    p->registers = p->others = 0;
+    memset(p->in_buffer, 0, sizeof p->in_buffer);
+    p->registers = p->buffer_slots = 0;
     for (uint32_t i = 0; i < p->operand_count; i++) {
         bool number = p->operands[i].kind == TU__NUMBER;
         if (!number && (p->loads[i].access == CPU_DIRECT || p->loads[i].access == CPU_ROW))
-            take_other(p, i);
+            allocate_buffer_slot(p, i);
         else
-            take_register(p, i);
+            allocate_register(p, i);
     }
     for (uint32_t i = 0; i < p->c->member_count; i++) {
         if (p->alias[i] != TU__NONE) continue;
-        release_after(p, (int32_t)i); /* inputs that end here may be overwritten: steps allow it */
+        release_after(p, (int32_t)i); /* the result may overwrite inputs that end here */
         if (stored_directly(p, i))
-            take_other(p, CPU_MAX_OPERANDS + i);
+            allocate_buffer_slot(p, CPU_MAX_OPERANDS + i);
         else
-            take_register(p, CPU_MAX_OPERANDS + i);
+            allocate_register(p, CPU_MAX_OPERANDS + i);
     }
 }
 
 /* ---- The length of a tile ---- */
 
-/* A power of two: registers and operands then lie at the same places of their pages, or half a page apart. A load a
- * little ahead of an earlier store, counted within the page, would wait for it in vain. */
+/* Returns a power of two: registers and operands then have the same offset within their pages, or half a page apart.
+ * Otherwise a load slightly ahead of an earlier store, compared by the offset within a page, could stall (4K
+ * aliasing). */
 static int64_t tile_length(const program *p) {
     int64_t size = p->c->wide ? 8 : 4, length = LONGEST_TILE;
     while (length > SHORTEST_TILE && length * size * p->registers > SCRATCH_BYTES) length /= 2;
     return length;
 }
 
-/* Slots depend on whether tiles lie within rows, and that on the length, which depends on the slots: the first guess
- * is checked once. */
+/* Slots depend on whether tiles are within rows, which depends on the length of tiles, which depends on the slots:
+ * so the first guess is checked once. */
 static void choose_tiles(program *p) {
-    cpu_piece *piece = p->piece;
-    piece->rank = (int)p->space.rank;
-    memcpy(piece->dim, p->space.dim, sizeof piece->dim);
-    piece->count = tu_shape_elements(p->space);
-    piece->row = p->space.dim[p->space.rank - 1];
-    piece->sum_row = p->c->sum_row;
-    bool within = p->space.rank == 1 || piece->row >= LONGEST_TILE;
+    cpu_subkernel *subkernel = p->subkernel;
+    subkernel->rank = (int)p->space.rank;
+    memcpy(subkernel->dim, p->space.dim, sizeof subkernel->dim);
+    subkernel->count = tu_shape_elements(p->space);
+    subkernel->row = p->space.dim[p->space.rank - 1];
+    subkernel->sum_row = p->c->sum_row;
+    bool within = p->space.rank == 1 || subkernel->row >= LONGEST_TILE;
     find_accesses(p, within);
     find_last_uses(p);
     assign_slots(p);
     int64_t length = tile_length(p);
-    if (!within && piece->row > length / 2) { /* rows too long for several in a tile */
+    if (!within && subkernel->row > length / 2) { /* a tile would have only one row */
         within = true;
         find_accesses(p, within);
         find_last_uses(p);
@@ -291,29 +293,30 @@ static void choose_tiles(program *p) {
         length = tile_length(p);
     }
     if (within) {
-        piece->tile = piece->row < length ? piece->row : length;
-        piece->row_tiles = (piece->row + piece->tile - 1) / piece->tile;
-        piece->tiles = piece->count / piece->row * piece->row_tiles;
+        subkernel->tile = subkernel->row < length ? subkernel->row : length;
+        subkernel->row_tiles = (subkernel->row + subkernel->tile - 1) / subkernel->tile;
+        subkernel->tiles = subkernel->count / subkernel->row * subkernel->row_tiles;
     } else {
-        int64_t rows = piece->count / piece->row, at_once = length / piece->row;
+        int64_t rows = subkernel->count / subkernel->row, at_once = length / subkernel->row;
         if (at_once > rows) at_once = rows;
-        piece->tile = at_once * piece->row;
-        piece->row_tiles = 0;
-        piece->tiles = (rows + at_once - 1) / at_once;
+        subkernel->tile = at_once * subkernel->row;
+        subkernel->row_tiles = 0;
+        subkernel->tiles = (rows + at_once - 1) / at_once;
     }
 }
 
-/* ---- Writing it down ---- */
+/* ---- Generating the program ---- */
 
 static uint16_t slot_of(const program *p, uint32_t v) {
-    return (uint16_t)(p->values[v].slot + (p->outside[v] ? p->registers : 0));
+    return (uint16_t)(p->values[v].slot + (p->in_buffer[v] ? p->registers : 0));
 }
 
 static tu_status write_loads(program *p) {
-    cpu_piece *piece = p->piece;
+    cpu_subkernel *subkernel = p->subkernel;
     for (uint32_t i = 0; i < p->operand_count; i++) {
         if (p->operands[i].kind == TU__NUMBER) {
-            piece->numbers[piece->number_count++] = (cpu_number){slot_of(p, i), p->operands[i].number};
+            subkernel->numbers[subkernel->number_count++] =
+                (cpu_number){slot_of(p, i), p->operands[i].number};
             continue;
         }
         cpu_load *load = &p->loads[i];
@@ -321,12 +324,12 @@ static tu_status write_loads(program *p) {
         load->in = p->k->read_count;
         TU_TRY(tu__kernel_read(p->k, p->operands[i].value));
         p->k->bytes_moved += (int64_t)tu_type_bytes(p->operands[i].type);
-        piece->loads[piece->load_count++] = *load;
+        subkernel->loads[subkernel->load_count++] = *load;
     }
     return TU_OK;
 }
 
-static void parameters(const tu__node *node, cpu_step *step) {
+static void set_parameters(const tu__node *node, cpu_step *step) {
     const tu__op *op = node->op;
     const double *cells = node->attrs;
     bool numbers = op->attr_count && op->attrs[0].kind == TU__ATTR_F64;
@@ -334,7 +337,7 @@ static void parameters(const tu__node *node, cpu_step *step) {
     step->b = numbers && op->attr_count > 1 ? cells[1] : 0;
 }
 
-/* A result that is only stored is rounded by the store. */
+/* True if a later step reads the result. A result that is only stored is rounded by the store. */
 static bool used_by_steps(const program *p, uint32_t member) {
     for (uint32_t i = member + 1; i < p->c->member_count; i++)
         for (uint32_t k = 0; k < p->c->members[i]->input_count; k++)
@@ -342,16 +345,16 @@ static bool used_by_steps(const program *p, uint32_t member) {
     return false;
 }
 
-/* Whether a scalar chooses between what the step written last makes for this member alone and something else, as a guard
- * does between the next value of a variable and the one it has. */
+/* True if the member is a select with a scalar condition whose first operand the previous step computes for it only,
+ * like a guard between the next and the current value of a variable. */
 static bool is_decided(const program *p, uint32_t member, const cpu_step *step) {
-    const cpu_piece *piece = p->piece;
-    if (step->op != TU__OP_SELECT || !piece->step_count) return false;
+    const cpu_subkernel *subkernel = p->subkernel;
+    if (step->op != TU__OP_SELECT || !subkernel->step_count) return false;
     uint32_t condition = p->inputs[member][0], first = p->inputs[member][1];
     bool scalar = condition < CPU_MAX_OPERANDS && p->operands[condition].kind == TU__LOAD &&
                   tu_shape_elements(p->operands[condition].type.shape) == 1;
     return scalar && first >= CPU_MAX_OPERANDS && p->values[first].last_use == (int32_t)member &&
-           p->inputs[member][2] != first && piece->steps[piece->step_count - 1].out == step->y;
+           p->inputs[member][2] != first && subkernel->steps[subkernel->step_count - 1].out == step->y;
 }
 
 static void write_steps(program *p) {
@@ -365,45 +368,45 @@ static void write_steps(program *p) {
         step.out = slot_of(p, CPU_MAX_OPERANDS + i);
         if (!used_by_steps(p, i)) step.rounded = TU_DTYPE_COUNT;
         step.decided = is_decided(p, i, &step);
-        parameters(node, &step);
-        p->piece->steps[p->piece->step_count++] = step;
+        set_parameters(node, &step);
+        p->subkernel->steps[p->subkernel->step_count++] = step;
     }
 }
 
-/* The load whose memory the member's result may take over; -1: none. Each is given once. A new value of a variable
- * belongs in the variable's own memory. */
-static int find_place(program *p, uint32_t member, bool *taken) {
+/* Returns the load whose memory the member's result may reuse; -1: none. Each load is used once. The new value of a
+ * variable preferably reuses the variable's memory. */
+static int find_in_place_load(program *p, uint32_t member, bool *reused) {
     const tu__node *node = p->c->members[member];
     size_t size = tu_dtype_size(node->outputs[0].dtype);
     uint32_t variable = p->c->s->plan->assigned[node->id], load = 0, chosen = TU__NONE;
     int place = -1;
     for (uint32_t i = 0; i < p->operand_count; i++) {
         if (p->operands[i].kind != TU__LOAD) continue;
-        const cpu_load *l = &p->piece->loads[load++];
+        const cpu_load *l = &p->subkernel->loads[load++];
         bool dense = l->access == CPU_DIRECT || l->access == CPU_CONVERT,
-             own = p->operands[i].value.node == variable;
-        if (!dense || taken[i] || tu_dtype_size(l->dtype) != size || (place >= 0 && !own)) continue;
+             is_variable = p->operands[i].value.node == variable;
+        if (!dense || reused[i] || tu_dtype_size(l->dtype) != size || (place >= 0 && !is_variable)) continue;
         if (l->access == CPU_DIRECT && stored_directly(p, member) && p->values[i].last_use > (int32_t)member)
             continue;
         chosen = i;
         place = (int)l->in;
     }
-    if (place >= 0) taken[chosen] = true;
+    if (place >= 0) reused[chosen] = true;
     return place;
 }
 
 static tu_status write_stores(program *p) {
-    bool taken[CPU_MAX_OPERANDS] = {false};
+    bool reused[CPU_MAX_OPERANDS] = {false};
     for (uint32_t i = 0; i < p->c->member_count; i++) {
         if (!is_kept(p, i)) continue;
         tu_type type = p->c->members[i]->outputs[0];
-        cpu_store *store = &p->piece->stores[p->piece->store_count++];
+        cpu_store *store = &p->subkernel->stores[p->subkernel->store_count++];
         *store =
             (cpu_store){stored_directly(p, i), slot_of(p, CPU_MAX_OPERANDS + i), TU__NONE, type.dtype, 0};
         for (uint32_t n = 0; n < p->c->sum_count; n++)
-            if (p->c->sum_members[n] == i) p->piece->sums[n].store = p->piece->store_count - 1;
+            if (p->c->sum_members[n] == i) p->subkernel->sums[n].store = p->subkernel->store_count - 1;
         if (!p->c->stored[i]) continue;
-        int place = find_place(p, i, taken);
+        int place = find_in_place_load(p, i, reused);
         store->out = p->k->write_count;
         TU_TRY(tu__kernel_write(p->k, (tu__edge){p->c->members[i]->id, 0}, place));
         p->k->bytes_moved += (int64_t)tu_type_bytes(type);
@@ -411,97 +414,103 @@ static tu_status write_stores(program *p) {
     return TU_OK;
 }
 
-static tu_status make_room(program *p) {
+static tu_status allocate_lists(program *p) {
     tu__arena *arena = &p->c->s->arena;
-    cpu_piece *piece = p->piece;
+    cpu_subkernel *subkernel = p->subkernel;
     size_t operands = p->operand_count + 1, members = p->c->member_count;
-    piece->loads = tu__arena_alloc(arena, operands * sizeof *piece->loads);
-    piece->numbers = tu__arena_alloc(arena, operands * sizeof *piece->numbers);
-    piece->steps = tu__arena_alloc(arena, members * sizeof *piece->steps);
-    piece->stores = tu__arena_alloc(arena, members * sizeof *piece->stores);
-    return piece->loads && piece->numbers && piece->steps && piece->stores ? TU_OK : TU_NO_MEMORY;
+    subkernel->loads = tu__arena_alloc(arena, operands * sizeof *subkernel->loads);
+    subkernel->numbers = tu__arena_alloc(arena, operands * sizeof *subkernel->numbers);
+    subkernel->steps = tu__arena_alloc(arena, members * sizeof *subkernel->steps);
+    subkernel->stores = tu__arena_alloc(arena, members * sizeof *subkernel->stores);
+    return subkernel->loads && subkernel->numbers && subkernel->steps && subkernel->stores ? TU_OK
+                                                                                           : TU_NO_MEMORY;
 }
 
 /* ---- Sums ---- */
 
-/* A norm's sum: of the squares of an operand that lies as the loops of reductions read it, wanted by nobody else. */
-static bool sums_squares(const cpu_piece *piece) {
-    return piece->sum_kind == TU__ROW_SUMS && !piece->wide && piece->step_count == 1 &&
-           piece->steps[0].op == TU__OP_SQUARE && piece->load_count == 1 &&
-           piece->loads[0].access == CPU_DIRECT && piece->store_count == 1 &&
-           piece->stores[0].out == TU__NONE && piece->stores[0].direct;
+/* True for the sum of a norm: of the squares of a dense operand that is not stored, so that the loops of reductions
+ * apply. */
+static bool sums_squares(const cpu_subkernel *subkernel) {
+    return subkernel->sum_kind == TU__ROW_SUMS && !subkernel->wide && subkernel->step_count == 1 &&
+           subkernel->steps[0].op == TU__OP_SQUARE && subkernel->load_count == 1 &&
+           subkernel->loads[0].access == CPU_DIRECT && subkernel->store_count == 1 &&
+           subkernel->stores[0].out == TU__NONE && subkernel->stores[0].direct;
 }
 
 static tu_status write_sums(program *p) {
-    cpu_piece *piece = p->piece;
-    piece->sum_kind = p->c->sums;
-    if (piece->sum_kind == TU__NO_SUMS) return TU_OK;
-    bool columns = piece->sum_kind == TU__COLUMN_SUMS;
-    piece->squares = sums_squares(piece);
-    piece->sum_rows = piece->count / piece->sum_row;
-    bool whole = columns && !p->c->sum_cut;
-    piece->sum_grain =
-        whole ? piece->sum_rows : cpu_grain(piece->sum_rows, piece->sum_row, cpu_of(p->k)->threads);
-    int64_t fit = SUM_BLOCK_ELEMENTS / piece->sum_row;
-    piece->block_rows = columns ? CPU_SUM_BLOCK : fit < 1 ? 1 : fit > CPU_SUM_BLOCK ? CPU_SUM_BLOCK : fit;
-    piece->sum_count = p->c->sum_count;
-    for (uint32_t i = 0; i < piece->sum_count; i++) {
+    cpu_subkernel *subkernel = p->subkernel;
+    subkernel->sum_kind = p->c->sums;
+    if (subkernel->sum_kind == TU__NO_SUMS) return TU_OK;
+    bool columns = subkernel->sum_kind == TU__COLUMN_SUMS;
+    subkernel->squares = sums_squares(subkernel);
+    subkernel->sum_rows = subkernel->count / subkernel->sum_row;
+    bool all_rows = columns && !p->c->splits_rows;
+    subkernel->sum_grain = all_rows
+                               ? subkernel->sum_rows
+                               : cpu_grain(subkernel->sum_rows, subkernel->sum_row, cpu_of(p->k)->threads);
+    int64_t fit = SUM_BLOCK_ELEMENTS / subkernel->sum_row;
+    subkernel->block_rows = columns ? CPU_SUM_BLOCK : fit < 1 ? 1 : fit > CPU_SUM_BLOCK ? CPU_SUM_BLOCK : fit;
+    subkernel->sum_count = p->c->sum_count;
+    for (uint32_t i = 0; i < subkernel->sum_count; i++) {
         const tu__node *node = p->c->sum_nodes[i];
-        int64_t folded = columns ? piece->sum_rows : piece->sum_row;
-        piece->sums[i].divisor = node->op->code == TU__OP_MEAN ? (float)folded : 1;
-        piece->sums[i].out = p->k->write_count;
+        int64_t folded = columns ? subkernel->sum_rows : subkernel->sum_row;
+        subkernel->sums[i].divisor = node->op->code == TU__OP_MEAN ? (float)folded : 1;
+        subkernel->sums[i].out = p->k->write_count;
         TU_TRY(tu__kernel_write(p->k, (tu__edge){node->id, 0}, -1));
         p->k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     }
     return TU_OK;
 }
 
-static size_t take_scratch(cpu_piece *piece, size_t bytes) {
-    size_t at = piece->scratch_bytes;
-    piece->scratch_bytes += cpu_lines(bytes);
+static size_t reserve_scratch(cpu_subkernel *subkernel, size_t bytes) {
+    size_t at = subkernel->scratch_bytes;
+    subkernel->scratch_bytes += cpu_lines(bytes);
     return at;
 }
 
-/* Registers, then blocks of rows to be summed, then sums. */
-static void lay_out_scratch(cpu_piece *piece) {
-    take_scratch(piece, piece->scratch_slots * piece->register_bytes);
-    size_t block = (size_t)(piece->block_rows * piece->sum_row);
-    for (uint32_t i = 0; i < piece->store_count; i++)
-        if (piece->stores[i].out == TU__NONE)
-            piece->stores[i].block = take_scratch(piece, block * tu_dtype_size(piece->stores[i].dtype));
-    if (piece->sum_kind == TU__NO_SUMS) return;
+/* Scratch: registers, then blocks of rows to be summed, then sums. */
+static void lay_out_scratch(cpu_subkernel *subkernel) {
+    reserve_scratch(subkernel, subkernel->scratch_slots * subkernel->register_bytes);
+    size_t block = (size_t)(subkernel->block_rows * subkernel->sum_row);
+    for (uint32_t i = 0; i < subkernel->store_count; i++)
+        if (subkernel->stores[i].out == TU__NONE)
+            subkernel->stores[i].block =
+                reserve_scratch(subkernel, block * tu_dtype_size(subkernel->stores[i].dtype));
+    if (subkernel->sum_kind == TU__NO_SUMS) return;
     size_t sums =
-        (size_t)(piece->sum_kind == TU__COLUMN_SUMS ? piece->sum_row : piece->block_rows) * sizeof(float);
-    for (uint32_t i = 0; i < piece->sum_count; i++) piece->sums[i].partial = take_scratch(piece, sums);
-    piece->spare = take_scratch(piece, sums);
+        (size_t)(subkernel->sum_kind == TU__COLUMN_SUMS ? subkernel->sum_row : subkernel->block_rows) *
+        sizeof(float);
+    for (uint32_t i = 0; i < subkernel->sum_count; i++)
+        subkernel->sums[i].partial = reserve_scratch(subkernel, sums);
+    subkernel->spare = reserve_scratch(subkernel, sums);
 }
 
-tu_status cpu_piece_make(tu__kernel *k, tu__cluster *c, void *made) {
-    cpu_piece *piece = made;
-    program p = {.k = k, .c = c, .piece = piece};
-    *piece = (cpu_piece){.wide = c->wide};
+tu_status cpu_make_subkernel(tu__kernel *k, tu__cluster *c, void *memory) {
+    cpu_subkernel *subkernel = memory;
+    program p = {.k = k, .c = c, .subkernel = subkernel};
+    *subkernel = (cpu_subkernel){.wide = c->wide};
     find_operands(&p);
     merge_axes(&p);
     choose_tiles(&p);
-    TU_TRY(make_room(&p));
-    piece->scratch_slots = p.registers;
-    size_t bytes = (size_t)piece->tile * (c->wide ? 8 : 4);
-    piece->register_bytes = bytes > REGISTER_STEP / 2
-                                ? (bytes + REGISTER_STEP - 1) & ~(size_t)(REGISTER_STEP - 1)
-                                : cpu_lines(bytes);
-    piece->slots = (uint16_t)(p.registers + p.others);
+    TU_TRY(allocate_lists(&p));
+    subkernel->scratch_slots = p.registers;
+    size_t bytes = (size_t)subkernel->tile * (c->wide ? 8 : 4);
+    subkernel->register_bytes = bytes > REGISTER_STEP / 2
+                                    ? (bytes + REGISTER_STEP - 1) & ~(size_t)(REGISTER_STEP - 1)
+                                    : cpu_lines(bytes);
+    subkernel->slots = (uint16_t)(p.registers + p.buffer_slots);
     TU_TRY(write_loads(&p));
     write_steps(&p);
-    k->flops += (int64_t)(piece->step_count + c->sum_count) * piece->count;
+    k->flops += (int64_t)(subkernel->step_count + c->sum_count) * subkernel->count;
     TU_TRY(write_stores(&p));
     TU_TRY(write_sums(&p));
-    lay_out_scratch(piece);
+    lay_out_scratch(subkernel);
     return TU_OK;
 }
 
 /* ---- The kernel ---- */
 
-/* Operations by the time a vector of them takes, in additions. */
+/* Returns the time of an operation on a vector, in additions. */
 static int64_t weight_of(tu__opcode op) {
     switch (op) {
     case TU__OP_DIV:
@@ -528,32 +537,34 @@ static int64_t weight_of(tu__opcode op) {
     }
 }
 
-static int64_t work_of(const cpu_piece *piece) {
-    int64_t each = piece->load_count + piece->store_count;
-    for (uint32_t i = 0; i < piece->step_count; i++)
-        each += weight_of(piece->steps[i].op) * (piece->wide ? 4 : 1);
-    return each * piece->count;
+static int64_t work_of(const cpu_subkernel *subkernel) {
+    int64_t each = subkernel->load_count + subkernel->store_count;
+    for (uint32_t i = 0; i < subkernel->step_count; i++)
+        each += weight_of(subkernel->steps[i].op) * (subkernel->wide ? 4 : 1);
+    return each * subkernel->count;
 }
 
-tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t piece_count, void *made) {
-    cpu_piece *pieces = made;
+tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t subkernel_count, void *memory) {
+    cpu_subkernel *subkernels = memory;
     cpu_pointwise *d = tu__kernel_data(k, sizeof *d);
     if (!d) return TU_NO_MEMORY;
-    *d = (cpu_pointwise){.piece_count = piece_count, .pieces = pieces};
-    d->first_tile = tu__arena_alloc(&k->owner->arena, (piece_count + 1) * sizeof *d->first_tile);
+    *d = (cpu_pointwise){.subkernel_count = subkernel_count, .subkernels = subkernels};
+    d->first_tile = tu__arena_alloc(&k->owner->arena, (subkernel_count + 1) * sizeof *d->first_tile);
     if (!d->first_tile) return TU_NO_MEMORY;
     int64_t work = 0;
-    for (uint32_t i = 0; i < piece_count; i++) {
-        const cpu_piece *piece = &pieces[i];
-        size_t bytes = piece->scratch_bytes;
-        d->first_tile[i + 1] = d->first_tile[i] + piece->tiles;
+    for (uint32_t i = 0; i < subkernel_count; i++) {
+        const cpu_subkernel *subkernel = &subkernels[i];
+        size_t bytes = subkernel->scratch_bytes;
+        d->first_tile[i + 1] = d->first_tile[i] + subkernel->tiles;
         if (bytes > d->scratch_bytes) d->scratch_bytes = bytes;
-        work += work_of(piece);
+        work += work_of(subkernel);
     }
-    int64_t tiles = d->first_tile[piece_count], threads = cpu_of(k)->threads;
-    int64_t fair = (tiles + threads - 1) / threads, worth = GRAIN_WORK / (work / tiles + 1) + 1;
-    d->grain = fair > worth ? fair : worth; /* never more ranges than there is scratch memory for */
+    int64_t tiles = d->first_tile[subkernel_count], threads = cpu_of(k)->threads;
+    int64_t tiles_per_thread = (tiles + threads - 1) / threads,
+            min_tiles = GRAIN_WORK / (work / tiles + 1) + 1;
+    d->grain = tiles_per_thread > min_tiles ? tiles_per_thread
+                                            : min_tiles; /* at most one range per worker's scratch memory */
     k->workspace_bytes = d->scratch_bytes * (size_t)threads;
-    if (pieces->sum_kind != TU__NO_SUMS) k->run = cpu_run_with_sums;
+    if (subkernels->sum_kind != TU__NO_SUMS) k->run = cpu_run_with_sums;
     return TU_OK;
 }

@@ -1,14 +1,12 @@
-/* Pooling: which rows and images go to which worker. The loops are in isa/loops_kernels_pool.c.
+/* Pooling: division of rows and images among workers. The loops are in isa/loops_kernels_pool.c.
  *
- * Bytes: the forward pass reads x once from memory, since the windows of neighbouring rows share rows that
- * are still in the cache, and writes y; max_pool_grad reads x and dy and writes dx. Recomputing the winners
- * from x costs those reads of x; storing them in the forward pass would cost a write and a read of an index
- * of y's size instead, and a second output that no other device has.
+ * Memory traffic: the forward pass reads x once, since rows shared by neighbouring windows are still in the cache,
+ * and writes y; max_pool_grad reads x and dy and writes dx. It recomputes the positions of the maxima from x;
+ * storing them in the forward pass would cost a write and a read of an index of y's size instead, and a second
+ * output that no other device has.
  *
- * Forward work is dealt out by rows of windows. The gradient of the maximum needs the winners of all windows
- * around a place and is dealt out by images, so that every winner is found once, into a scratch image of the
- * worker's own.
- */
+ * The forward pass is divided by rows of windows. The gradient of the maximum needs the maxima of all windows around
+ * a pixel and is divided by images, so that every maximum is found once, into a scratch image per worker. */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
 
@@ -79,10 +77,10 @@ static void mean_gradient_range(void *context, int64_t first, int64_t last, int 
     }
 }
 
-/* Rows of `rows_an_image`, each of `row` elements of work. */
-static tu_status run_rows(const tu__kernel *k, int64_t rows_an_image, int64_t row, tu__parallel_body body) {
+/* Runs `body` over all rows, `rows_per_image` per image, each with `row` elements of work. */
+static tu_status run_rows(const tu__kernel *k, int64_t rows_per_image, int64_t row, tu__parallel_body body) {
     const pool_data *d = k->data;
-    int64_t rows = d->p.images * rows_an_image;
+    int64_t rows = d->p.images * rows_per_image;
     tu__parallel_deal(rows, cpu_grain(rows, row, d->workers), body, (void *)k);
     return TU_OK;
 }
@@ -111,7 +109,7 @@ static tu_status run_mean_gradient(const tu__kernel *k) {
     return run_rows(k, d->p.x_size[0], d->p.x_size[1] * d->p.channels, mean_gradient_range);
 }
 
-/* ---- Making ---- */
+/* ---- Lowering rules ---- */
 
 static cpu_pooling pooling_of(tu_shape x, tu_shape y, const int64_t window[2], const int64_t stride[2],
                               const int64_t pad[4]) {
@@ -124,9 +122,9 @@ static cpu_pooling pooling_of(tu_shape x, tu_shape y, const int64_t window[2], c
                          .pad = {pad[0], pad[2]}};
 }
 
-/* `scratch`: bytes each worker needs. */
-static tu_status make(tu__selection *s, const tu__node *node, cpu_pooling p, size_t scratch,
-                      tu_status (*run)(const tu__kernel *k)) {
+/* `scratch`: bytes per worker. */
+static tu_status lower_pooling(tu__selection *s, const tu__node *node, cpu_pooling p, size_t scratch,
+                               tu_status (*run)(const tu__kernel *k)) {
     tu_dtype dtype = node->outputs[0].dtype;
     if (cpu_loop_type(dtype) < 0) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
@@ -142,7 +140,8 @@ static tu_status make(tu__selection *s, const tu__node *node, cpu_pooling p, siz
 tu_status cpu_lower_max_pool(tu__selection *s, const tu__node *node) {
     const struct tu__max_pool_attrs *a = tu__attrs(node, max_pool);
     tu_shape x = cpu_input_type(s, node, 0).shape;
-    return make(s, node, pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad), 0, run_max);
+    return lower_pooling(s, node, pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad), 0,
+                         run_max);
 }
 
 tu_status cpu_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
@@ -150,7 +149,7 @@ tu_status cpu_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
     if (a->window[0] > UINT16_MAX || a->window[1] > UINT16_MAX / a->window[0]) return TU_UNSUPPORTED;
     tu_shape x = cpu_input_type(s, node, 0).shape, y = cpu_input_type(s, node, 1).shape;
     cpu_pooling p = pooling_of(x, y, a->window, a->stride, a->pad);
-    return make(s, node, p, (size_t)y_elements(&p) * sizeof(uint16_t), run_max_gradient);
+    return lower_pooling(s, node, p, (size_t)y_elements(&p) * sizeof(uint16_t), run_max_gradient);
 }
 
 tu_status cpu_lower_avg_pool(tu__selection *s, const tu__node *node) {
@@ -158,7 +157,7 @@ tu_status cpu_lower_avg_pool(tu__selection *s, const tu__node *node) {
     tu_shape x = cpu_input_type(s, node, 0).shape;
     cpu_pooling p = pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad);
     p.count_padding = a->count_padding;
-    return make(s, node, p, 0, run_mean);
+    return lower_pooling(s, node, p, 0, run_mean);
 }
 
 tu_status cpu_lower_avg_pool_grad(tu__selection *s, const tu__node *node) {
@@ -166,5 +165,5 @@ tu_status cpu_lower_avg_pool_grad(tu__selection *s, const tu__node *node) {
     tu_shape y = cpu_input_type(s, node, 0).shape;
     cpu_pooling p = pooling_of(node->outputs[0].shape, y, a->window, a->stride, a->pad);
     p.count_padding = a->count_padding;
-    return make(s, node, p, 0, run_mean_gradient);
+    return lower_pooling(s, node, p, 0, run_mean_gradient);
 }

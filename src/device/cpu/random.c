@@ -1,13 +1,12 @@
-/* Random draws: the functions of base/draw.h, bit for bit, many at a time.
+/* Random numbers: bit-identical to base/draw.h, but many at a time.
  *
- * A draw is computed in f64 and rounded once to the element type, as the definition says; so the fast path
- * changes how the words are had (a register of Philox blocks at a time, isa/loops_kernels_random.c) and
- * nothing after them. It serves uniform and Bernoulli draws, which dropout and augmentation make in every
- * step. Normals, drawn when variables are initialised, cost a logarithm, a root and a cosine each: they call
- * the definition itself, on all cores.
+ * A number is computed in f64 and rounded once to the element type, as base/draw.h defines; the fast path differs
+ * only in how the random words are generated (a vector of Philox blocks at a time, isa/loops_kernels_random.c). It
+ * supports uniform and Bernoulli numbers, which dropout and augmentation need in every step. Normal numbers, which
+ * initialise variables, need a logarithm, a root and a cosine each: they call base/draw.h, on all threads.
  *
- * Work is dealt out in chunks of one sample's draws; chunks begin with a block, so none is computed twice.
- */
+ * Work is divided into chunks of one sample's numbers; chunks start at a Philox block, so no block is computed
+ * twice. */
 #include <tutti/ops.h>
 
 #include "base/draw.h"
@@ -15,14 +14,14 @@
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
 
-enum { CHUNK = 1024 }; /* draws; a multiple of the four of a block */
+enum { CHUNK = 1024 }; /* numbers; a multiple of 4, the numbers per block */
 
 typedef struct random_data {
-    int64_t rows, count; /* samples, and draws of each */
+    int64_t rows, count; /* samples, and numbers per sample */
     struct tu__random_attrs attrs;
 } random_data;
 
-/* Words give numbers in [0, 1): base/draw.c's unit(). */
+/* Converts a word to a number in [0, 1), like unit() of base/draw.c. */
 static double unit(uint32_t word) {
     return (double)(word >> 8) * 0x1p-24;
 }
@@ -70,8 +69,8 @@ static void draw_range(void *context, int64_t first, int64_t last, int worker) {
     tu_dtype dtype = (tu_dtype)d->attrs.dtype;
     tu__draw_key key = tu__draw_key_of(*k->seed, (uint64_t)d->attrs.key);
     (void)worker;
-    for (int64_t unit_of_work = first; unit_of_work < last; unit_of_work++) {
-        int64_t row = unit_of_work / chunks_of(d), start = unit_of_work % chunks_of(d) * CHUNK;
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t row = work_item / chunks_of(d), start = work_item % chunks_of(d) * CHUNK;
         int64_t n = d->count - start < CHUNK ? d->count - start : CHUNK;
         double draws[CHUNK];
         draw(k, key, (uint64_t)((const int64_t *)k->in[0])[row], start, n, draws);
@@ -81,9 +80,9 @@ static void draw_range(void *context, int64_t first, int64_t last, int worker) {
 
 static tu_status run_random(const tu__kernel *k) {
     const random_data *d = k->data;
-    int64_t units = d->rows * chunks_of(d), each = d->count < CHUNK ? d->count : CHUNK;
-    /* a draw costs more than moving an element: ranges may be smaller */
-    tu__parallel_for(units, cpu_grain(units, 8 * each, cpu_of(k)->threads), draw_range, (void *)k);
+    int64_t work_items = d->rows * chunks_of(d), each = d->count < CHUNK ? d->count : CHUNK;
+    /* a random number costs more than moving an element: ranges may be smaller */
+    tu__parallel_for(work_items, cpu_grain(work_items, 8 * each, cpu_of(k)->threads), draw_range, (void *)k);
     return TU_OK;
 }
 

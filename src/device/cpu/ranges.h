@@ -1,46 +1,46 @@
-/* How the kernels of this folder cut their work: by rows, into ranges that are worth a thread's waking.
+/* Division of work among threads: by rows, into ranges that are large enough to be worth a thread.
  *
- * A kernel that needs scratch memory for each worker asks for it when it is made, when the width that will
- * hold at run time is known from the device alone; the grain returned by cpu_grain keeps the number of ranges
- * within that, whatever the width of the calling thread is. */
+ * A kernel that needs scratch memory per worker requests it when it is made, for the number of threads of the
+ * device. The grain returned by cpu_grain limits the number of ranges to that, whatever the number of threads at run
+ * time is. */
 #ifndef TU__DEVICE_CPU_RANGES_H
 #define TU__DEVICE_CPU_RANGES_H
 
 #include "device/cpu/cpu.h"
 
-/* Elements below which a second thread costs more than it saves: waking one takes a few microseconds, in
- * which a core streams some 64 KB. */
+/* Minimum number of elements per thread: waking a thread takes a few microseconds, in which a core streams about 64
+ * KB. */
 enum { CPU_GRAIN = 1 << 14 };
 
-/* Rows a range must have, when one has `row` elements and there are at most `workers` ranges. */
+/* Returns the minimum number of rows per range, for rows of `row` elements and at most `workers` ranges. */
 static inline int64_t cpu_grain(int64_t rows, int64_t row, int64_t workers) {
-    int64_t least = CPU_GRAIN / (row < 1 ? 1 : row), fair = (rows + workers - 1) / workers;
-    if (least < 1) least = 1;
-    return least > fair ? least : fair;
+    int64_t min_rows = CPU_GRAIN / (row < 1 ? 1 : row), rows_per_worker = (rows + workers - 1) / workers;
+    if (min_rows < 1) min_rows = 1;
+    return min_rows > rows_per_worker ? min_rows : rows_per_worker;
 }
 
-/* Bytes rounded up to whole cache lines: what one worker's share of a workspace takes. */
+/* Rounds bytes up to cache lines, so that workers do not share one. */
 static inline size_t cpu_lines(size_t bytes) {
     return (bytes + 63) & ~(size_t)63;
 }
 
-/* The type of a node's input. */
+/* Returns the type of a node's input. */
 static inline tu_type cpu_input_type(const tu__selection *s, const tu__node *node, uint32_t index) {
     return s->graph->nodes[node->inputs[index].node]->outputs[node->inputs[index].output];
 }
 
-/* The types of isa/kernels.h: 0 for f32, 1 for bf16, -1 for those without loops of their own. */
+/* Returns the index of the loops in isa/kernels.h: 0 for f32, 1 for bf16, -1 if there are none for the type. */
 static inline int cpu_loop_type(tu_dtype dtype) {
     return dtype == TU_F32 ? 0 : dtype == TU_BF16 ? 1 : -1;
 }
 
-/* Address of element `index`. */
+/* Returns the address of element `index`. */
 static inline void *cpu_at(const void *base, tu_dtype dtype, int64_t index) {
     return (char *)base + index * (int64_t)tu_dtype_size(dtype);
 }
 
-/* Reads all inputs of the node, and writes all its outputs, the first of them over input `in_place` (-1: over
- * none). */
+/* Adds reads of all inputs of the node, and writes of all outputs. The first output may reuse the memory of input
+ * `in_place` (-1: none). */
 static inline tu_status cpu_kernel_bind(tu__kernel *k, const tu__node *node, int in_place) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     for (uint32_t i = 0; i < node->output_count; i++)
@@ -48,7 +48,7 @@ static inline tu_status cpu_kernel_bind(tu__kernel *k, const tu__node *node, int
     return TU_OK;
 }
 
-/* What tables show of a kernel that reads and writes each of its values once. */
+/* Sets the flops and bytes of a kernel that reads and writes each of its values once, for reports. */
 static inline void cpu_kernel_count(tu__kernel *k, const tu__selection *s, const tu__node *node) {
     tu_type in[8];
     for (uint32_t i = 0; i < node->input_count && i < 8; i++) {

@@ -1,22 +1,22 @@
-/* Reductions: any set of axes that, with neighbours joined, leaves one run of reduced axes.
+/* Reductions over any set of axes that are adjacent after axes of size 1 are dropped.
  *
- * Axes of size 1 count for nothing, and neighbouring axes that are both reduced or both kept are one axis.
- * What then remains of all, of leading, of trailing and of middle axes is one form, x [outer, reduced, inner]
- * -> [outer, inner]:
+ * Adjacent axes that are both reduced or both kept are merged. Reductions over all, leading, trailing or middle axes
+ * then all have the form x [outer, reduced, inner] -> [outer, inner]:
  *
- *     a loss's mean                [1, n, 1]         a bias's gradient    [1, n h w, c]
- *     a global average pool        [n, h w, c]       a row's maximum      [rows, n, 1]
+ *     mean of a loss               [1, n, 1]         gradient of a bias    [1, n h w, c]
+ *     global average pool          [n, h w, c]       maximum of rows       [rows, n, 1]
  *
- * Sets that leave two runs, as axes 0 and 2 of three, go to the reference. Bytes: x once.
+ * Sets of axes that are not adjacent, such as 0 and 2 of three, use the reference kernel. Memory traffic: x is read
+ * once.
  *
- * Work is dealt out by results where there are enough of them to go round: by `outer`, and by strips of
- * `inner`. Where there are not (a bias's gradient has c results and a million rows) the reduced axis is cut,
- * each worker folds its rows, and the parts are folded in the order of the ranges: same width, same bits.
- */
+ * Work is divided by results if there are enough of them: by `outer`, and by strips of `inner`. Otherwise (the
+ * gradient of a bias has c results and a million rows) the reduced axis is divided: each worker reduces its rows,
+ * and the partial results are merged in the order of the ranges, so the same number of threads gives the same
+ * bits. */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
 
-enum { STRIP = 512 }; /* results of one unit of work, on the stack in f32 */
+enum { STRIP = 512 }; /* results per work item, on the stack in f32 */
 
 typedef struct reduce_data {
     int64_t outer, reduced, inner;
@@ -24,22 +24,22 @@ typedef struct reduce_data {
     float divisor;
     tu_dtype dtype;
     int64_t workers;
-    bool cut; /* along the reduced axis */
+    bool splits_rows; /* the reduced axis is divided among the workers */
     size_t worker_bytes;
 } reduce_data;
 
-typedef struct cut_run { /* which of `outer` is being folded */
+typedef struct split_run { /* the slice of `outer` being reduced */
     const tu__kernel *k;
     int64_t slice;
-} cut_run;
+} split_run;
 
 static const struct cpu_reduce_loops *loops_of(const tu__kernel *k) {
     return cpu_of(k)->loops->kernels->reduce;
 }
 
-/* Rows first … last of slice `o`, columns from `column` on, `width` of them: into out. */
-static void fold_part(const tu__kernel *k, int64_t o, int64_t first, int64_t last, int64_t column,
-                      int64_t width, float *out) {
+/* Reduces rows first … last - 1 of slice `o`, for `width` columns from `column` on. */
+static void reduce_block(const tu__kernel *k, int64_t o, int64_t first, int64_t last, int64_t column,
+                         int64_t width, float *out) {
     const reduce_data *d = k->data;
     int type = cpu_loop_type(d->dtype);
     const void *x = cpu_at(k->in[0], d->dtype, (o * d->reduced + first) * d->inner + column);
@@ -60,13 +60,13 @@ static int64_t strips_of(const reduce_data *d) {
     return (d->inner + STRIP - 1) / STRIP;
 }
 
-/* Results of neighbouring slices follow each other when a slice has one: they are stored together. */
-static void fold_slices(const tu__kernel *k, int64_t first, int64_t last) {
+/* If a slice has one result, the results of adjacent slices are contiguous: they are stored together. */
+static void reduce_slices(const tu__kernel *k, int64_t first, int64_t last) {
     const reduce_data *d = k->data;
     float results[STRIP];
     for (int64_t o = first; o < last; o += STRIP) {
         int64_t count = last - o < STRIP ? last - o : STRIP;
-        for (int64_t i = 0; i < count; i++) fold_part(k, o + i, 0, d->reduced, 0, 1, results + i);
+        for (int64_t i = 0; i < count; i++) reduce_block(k, o + i, 0, d->reduced, 0, 1, results + i);
         store(k, o, count, results);
     }
 }
@@ -78,21 +78,22 @@ static void result_range(void *context, int64_t first, int64_t last, int worker)
     float results[STRIP];
     (void)worker;
     if (d->inner == 1) {
-        fold_slices(k, first, last);
+        reduce_slices(k, first, last);
         return;
     }
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t o = unit / strips, column = unit % strips * STRIP;
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t o = work_item / strips, column = work_item % strips * STRIP;
         int64_t width = d->inner - column < STRIP ? d->inner - column : STRIP;
-        fold_part(k, o, 0, d->reduced, column, width, results);
+        reduce_block(k, o, 0, d->reduced, column, width, results);
         store(k, o * d->inner + column, width, results);
     }
 }
 
 static tu_status run_by_results(const tu__kernel *k) {
     const reduce_data *d = k->data;
-    int64_t units = d->outer * strips_of(d), strip = d->inner < STRIP ? d->inner : STRIP;
-    tu__parallel_for(units, cpu_grain(units, d->reduced * strip, d->workers), result_range, (void *)k);
+    int64_t work_items = d->outer * strips_of(d), strip = d->inner < STRIP ? d->inner : STRIP;
+    tu__parallel_for(work_items, cpu_grain(work_items, d->reduced * strip, d->workers), result_range,
+                     (void *)k);
     return TU_OK;
 }
 
@@ -104,9 +105,9 @@ static float *worker_results(const tu__kernel *k, int worker) {
 }
 
 static void row_range(void *context, int64_t first, int64_t last, int worker) {
-    const cut_run *run = context;
+    const split_run *run = context;
     const reduce_data *d = run->k->data;
-    fold_part(run->k, run->slice, first, last, 0, d->inner, worker_results(run->k, worker));
+    reduce_block(run->k, run->slice, first, last, 0, d->inner, worker_results(run->k, worker));
 }
 
 static tu_status run_by_rows(const tu__kernel *k) {
@@ -114,7 +115,7 @@ static tu_status run_by_rows(const tu__kernel *k) {
     int64_t grain = cpu_grain(d->reduced, d->inner, d->workers);
     int ranges = tu__parallel_ranges(d->reduced, grain);
     for (int64_t o = 0; o < d->outer; o++) {
-        cut_run run = {k, o};
+        split_run run = {k, o};
         tu__parallel_for(d->reduced, grain, row_range, &run);
         for (int worker = 1; worker < ranges; worker++)
             loops_of(k)->merge[d->folding](d->inner, worker_results(k, worker), worker_results(k, 0));
@@ -123,35 +124,35 @@ static tu_status run_by_rows(const tu__kernel *k) {
     return TU_OK;
 }
 
-/* ---- Making ---- */
+/* ---- Lowering rules ---- */
 
-/* The three sizes; false when the reduced axes are not one run. */
-static bool collapse(tu_shape shape, int64_t axes, reduce_data *d) {
+/* Computes the three sizes; false if the reduced axes are not adjacent. */
+static bool compute_sizes(tu_shape shape, int64_t axes, reduce_data *d) {
     d->outer = d->reduced = d->inner = 1;
-    bool inside = false, behind = false; /* the run */
+    bool inside = false, after = false; /* at or after the reduced axes */
     for (int64_t i = 0; i < shape.rank; i++) {
         if (shape.dim[i] == 1) continue;
         bool is_reduced = axes >> i & 1;
-        if (is_reduced && behind) return false;
+        if (is_reduced && after) return false;
         if (is_reduced) {
             inside = true;
             d->reduced *= shape.dim[i];
         } else if (inside) {
-            behind = true;
+            after = true;
             d->inner *= shape.dim[i];
         } else {
             d->outer *= shape.dim[i];
         }
     }
-    if (d->reduced == 1) { /* a copy: one long row, not many short ones */
+    if (d->reduced == 1) { /* a copy: treat it as one long row */
         d->inner *= d->outer;
         d->outer = 1;
     }
     return true;
 }
 
-/* Too few results for all workers, and rows enough to be worth more than one. */
-static bool should_cut(const reduce_data *d) {
+/* True if there are too few results for all workers, but enough rows for more than one. */
+static bool should_split_rows(const reduce_data *d) {
     return d->outer * strips_of(d) < d->workers && d->reduced > 1 &&
            d->reduced * d->inner >= 2 * (int64_t)CPU_GRAIN;
 }
@@ -165,37 +166,37 @@ tu_status cpu_lower_reduce(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     reduce_data plan = {
         .folding = folding_of(node->op->code), .dtype = x.dtype, .workers = cpu_of(s)->threads};
-    if (cpu_loop_type(x.dtype) < 0 || !collapse(x.shape, tu__attrs(node, sum)->axes, &plan))
+    if (cpu_loop_type(x.dtype) < 0 || !compute_sizes(x.shape, tu__attrs(node, sum)->axes, &plan))
         return TU_UNSUPPORTED;
     plan.divisor = node->op->code == TU__OP_MEAN ? (float)plan.reduced : 1;
-    plan.cut = should_cut(&plan);
+    plan.splits_rows = should_split_rows(&plan);
     plan.worker_bytes = cpu_lines((size_t)plan.inner * sizeof(float));
-    tu__kernel *k = tu__kernel_new(s, node, node->op->name, plan.cut ? run_by_rows : run_by_results);
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, plan.splits_rows ? run_by_rows : run_by_results);
     reduce_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     *d = plan;
-    k->workspace_bytes = plan.cut ? plan.worker_bytes * (size_t)plan.workers : 0;
+    k->workspace_bytes = plan.splits_rows ? plan.worker_bytes * (size_t)plan.workers : 0;
     cpu_kernel_count(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }
 
-/* ---- Places of extremes along the last axis ---- */
+/* ---- argmax and argmin along the last axis ---- */
 
 typedef struct arg_data {
     int64_t rows, n;
     tu_dtype dtype;
-    bool least;
+    bool is_min;
 } arg_data;
 
 static void arg_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const arg_data *d = k->data;
     int type = cpu_loop_type(d->dtype);
-    int64_t (*place_of)(int64_t n, const void *x) =
-        d->least ? loops_of(k)->place_of_min[type] : loops_of(k)->place_of_max[type];
+    int64_t (*index_of)(int64_t n, const void *x) =
+        d->is_min ? loops_of(k)->index_of_min[type] : loops_of(k)->index_of_max[type];
     (void)worker;
     for (int64_t row = first; row < last; row++)
-        ((int64_t *)k->out[0])[row] = place_of(d->n, cpu_at(k->in[0], d->dtype, row * d->n));
+        ((int64_t *)k->out[0])[row] = index_of(d->n, cpu_at(k->in[0], d->dtype, row * d->n));
 }
 
 static tu_status run_arg(const tu__kernel *k) {
@@ -215,7 +216,7 @@ tu_status cpu_lower_arg(tu__selection *s, const tu__node *node) {
     d->n = x.shape.dim[axis];
     d->rows = tu_shape_elements(x.shape) / d->n;
     d->dtype = x.dtype;
-    d->least = node->op->code == TU__OP_ARGMIN;
+    d->is_min = node->op->code == TU__OP_ARGMIN;
     cpu_kernel_count(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }

@@ -1,13 +1,13 @@
-/* Any operation by its reference kernel: what runs when no faster kernel takes the node.
+/* The fallback: runs any operation by its reference kernel, if no faster kernel supports the node.
  *
- * Inputs are widened to doubles in the kernel's workspace, the operation's own definition computes, and results are
- * rounded to their element types: the same numbers as on the reference device, on one core. */
+ * Inputs are converted to double in the kernel's workspace, the reference kernel computes, and results are rounded
+ * to their element types: the same numbers as on the device `ref`, on one core. */
 #include "base/number.h"
 #include "device/cpu/cpu.h"
 
 typedef struct reference {
     const tu__node *node;
-    tu__tensor *in, *out; /* data: offsets into the workspace, set at each run */
+    tu__tensor *in, *out; /* their data is in the workspace, set at each run */
 } reference;
 
 static size_t widened_bytes(const tu__tensor *t) {
@@ -28,9 +28,9 @@ static tu_status run_reference(const tu__kernel *k) {
         r->out[i].data = (double *)(void *)at;
         at += widened_bytes(&r->out[i]);
     }
-    tu__reference_call meaning = {
+    tu__reference_call call = {
         .node = node, .attrs = node->attrs, .in = r->in, .out = r->out, .seed = *k->seed};
-    TU_TRY(node->op->reference(&meaning));
+    TU_TRY(node->op->reference(&call));
     for (uint32_t i = 0; i < node->output_count; i++) {
         const tu__tensor *t = &r->out[i];
         tu__store_array(t->type.dtype, t->data, tu_shape_elements(t->type.shape), k->out[i]);
@@ -38,7 +38,7 @@ static tu_status run_reference(const tu__kernel *k) {
     return TU_OK;
 }
 
-/* Tensors of the given number, with room for one more so that none is asked for in vain. */
+/* Allocates `count` tensors, and one more so that the size is never zero. */
 static tu__tensor *tensors(tu__selection *s, uint32_t count) {
     return tu__arena_alloc(&s->arena, (count + 1) * sizeof(tu__tensor));
 }

@@ -1,8 +1,8 @@
-/* Resizing of f32 images: preprocessing does it in every step where a set's pictures are not of the network's size.
+/* Resizing of f32 images: a preprocessing operation of every step if the images do not have the network's size.
  *
- * Where the places of a row lie in the original, and with which shares, is the same for all rows and images: it is
- * worked out once. Shares and sums are doubles, taken in the definition's order: the numbers are the reference's. A
- * range of rows is one unit of work. */
+ * The source pixels of each column, and their weights, are the same for all rows and images: they are computed once.
+ * Weights and sums are doubles, added in the order of the reference kernel, so the results are the same. A work item
+ * is a row. */
 #include "graph/ops/resize.h"
 #include "device/cpu/ranges.h"
 
@@ -12,7 +12,7 @@ typedef struct resize_data {
     tu__neighbours *columns;         /* per column of the result */
 } resize_data;
 
-/* One pixel: up to four of the original, each with its share. */
+/* Computes one pixel from up to four source pixels and their weights. */
 static void resize_pixel(const resize_data *d, const float *image, const tu__neighbours *row,
                          const tu__neighbours *column, float *to) {
     const float *corner[4];
@@ -35,11 +35,11 @@ static void resize_range(void *context, int64_t first, int64_t last, int worker)
     const tu__kernel *k = context;
     const resize_data *d = k->data;
     (void)worker;
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t image = unit / d->resized[0], place = unit % d->resized[0];
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t image = work_item / d->resized[0], place = work_item % d->resized[0];
         tu__neighbours row = tu__neighbours_of(place, d->original[0], d->resized[0], d->method);
         const float *from = (const float *)k->in[0] + image * d->original[0] * d->original[1] * d->channels;
-        float *to = (float *)k->out[0] + unit * d->resized[1] * d->channels;
+        float *to = (float *)k->out[0] + work_item * d->resized[1] * d->channels;
         for (int64_t i = 0; i < d->resized[1]; i++)
             resize_pixel(d, from, &row, &d->columns[i], to + i * d->channels);
     }
@@ -48,7 +48,7 @@ static void resize_range(void *context, int64_t first, int64_t last, int worker)
 static tu_status run_resize(const tu__kernel *k) {
     const resize_data *d = k->data;
     int64_t rows = d->images * d->resized[0];
-    /* an element costs about as much as ten that are only moved */
+    /* an element costs about as much as moving ten */
     int64_t grain = cpu_grain(rows, 10 * d->resized[1] * d->channels, cpu_of(k)->threads);
     tu__parallel_for(rows, grain, resize_range, (void *)k);
     return TU_OK;

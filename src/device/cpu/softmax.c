@@ -1,12 +1,12 @@
-/* Softmax, log-softmax and cross-entropy along the last axis: rows dealt out. Other axes go to the reference.
+/* Softmax, log-softmax and cross-entropy along the last axis: division of the rows among workers. Other axes use the
+ * reference kernel.
  *
- * Bytes: x is read from memory once, for a row stays in the cache between the passes over it, and y written
- * once; cross-entropy writes one number a row. The loops are in isa/loops_kernels_softmax.c.
- */
+ * Memory traffic: x is read once, since a row stays in the cache between the passes over it, and y is written once;
+ * cross-entropy writes one number per row. The loops are in isa/loops_kernels_softmax.c. */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
 
-enum { CHUNK = 256 }; /* rows whose labels and losses stand on the stack at a time */
+enum { CHUNK = 256 }; /* rows whose labels and losses are on the stack at a time */
 
 typedef struct softmax_data {
     int64_t rows, k;
@@ -17,7 +17,7 @@ typedef struct softmax_data {
 
 static void run_rows(const tu__kernel *k, tu__parallel_body body) {
     const softmax_data *d = k->data;
-    /* An exponential costs as much as moving some ten elements: smaller ranges pay. */
+    /* An exponential costs as much as moving about ten elements, so ranges may be smaller. */
     tu__parallel_for(d->rows, cpu_grain(d->rows, 8 * d->k, cpu_of(k)->threads), body, (void *)k);
 }
 

@@ -1,31 +1,33 @@
-/* Sums at the end of a cluster: the gradient of a bias [rows, c] -> [c], a sum along the last axes, a mean of all.
+/* Sums fused at the end of a cluster: the gradient of a bias [rows, c] -> [c], a sum along the last axes, a mean of
+ * all.
  *
- * Where a member of a cluster is summed, the kernel computes a block of rows and sums it while it is in the cache: the
- * value is read from memory once less, and is not even written when nobody else wants it.
+ * The kernel computes a block of rows and sums it while it is in the cache: the value is read from memory once less,
+ * and is not even written if nothing else reads it.
  *
- * Bits must not depend on what is fused. So the sum here is the reductions' own (reduce.c): its loops, its blocks of
- * rows, and the ranges into which it would cut the rows for this many threads. A sum whose work would be dealt out
- * otherwise than by rows stays a kernel of its own. */
+ * Fusion must not change the bits of results. So the sum uses the loops, the blocks of rows and the ranges that a
+ * separate reduction (reduce.c) would use for this number of threads. A sum whose work reduce.c would not divide by
+ * rows is not fused. */
 #include "device/cpu/pointwise.h"
 #include "device/cpu/ranges.h"
 
 enum {
-    STRIP = 512,            /* reduce.c: results of one unit of work */
-    LONGEST_ROW = 1 << 14,  /* summed along itself */
-    LONGEST_SUMS = 1 << 12, /* columns: a block of rows must stay in the second-level cache */
+    STRIP = 512,            /* results per work item, as in reduce.c */
+    LONGEST_ROW = 1 << 14,  /* maximum elements of a row that is summed along itself */
+    LONGEST_SUMS = 1 << 12, /* maximum columns: a block of rows must fit the L2 cache */
 };
 
-/* How a reduction of this form would run, and whether a cluster can do the same. `cut`: by ranges of rows, not whole. */
-static tu__sum_kind kind_of(const tu__sum_form *f, int64_t workers, bool *cut) {
+/* Returns how a cluster can compute this sum like reduce.c. `*splits_rows`: reduce.c divides the rows among
+ * workers. */
+static tu__sum_kind kind_of(const tu__sum_form *f, int64_t workers, bool *splits_rows) {
     int64_t strips = (f->inner + STRIP - 1) / STRIP;
     bool large = f->reduced * f->inner >= 2 * (int64_t)CPU_GRAIN;
-    *cut = f->outer * strips < workers && large;
-    if (f->inner == 1) return !*cut && f->reduced <= LONGEST_ROW ? TU__ROW_SUMS : TU__NO_SUMS;
+    *splits_rows = f->outer * strips < workers && large;
+    if (f->inner == 1) return !*splits_rows && f->reduced <= LONGEST_ROW ? TU__ROW_SUMS : TU__NO_SUMS;
     if (f->outer > 1 || f->inner > LONGEST_SUMS) return TU__NO_SUMS;
-    return *cut || workers == 1 || !large ? TU__COLUMN_SUMS : TU__NO_SUMS;
+    return *splits_rows || workers == 1 || !large ? TU__COLUMN_SUMS : TU__NO_SUMS;
 }
 
-tu__sum_kind cpu_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *cut) {
+tu__sum_kind cpu_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *splits_rows) {
     if (cpu_loop_type(dtype) < 0 || c->wide) return TU__NO_SUMS;
-    return kind_of(&f, cpu_of(c->s)->threads, cut);
+    return kind_of(&f, cpu_of(c->s)->threads, splits_rows);
 }

@@ -1,9 +1,9 @@
-/* Copies between bf16 and f32 around a kernel: widened.h. */
+/* Conversion between bf16 and f32 around a kernel: see widened.h. */
 #include "device/cpu/widened.h"
 
 #include "base/parallel.h"
 
-enum { GRAIN = 1 << 14 }; /* elements worth a worker */
+enum { GRAIN = 1 << 14 }; /* minimum elements per worker */
 
 static size_t bytes_of(int64_t elements) {
     return ((size_t)elements * sizeof(float) + 63) / 64 * 64;

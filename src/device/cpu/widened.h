@@ -1,7 +1,7 @@
-/* bf16 by way of f32: operands are copied to f32 in the workspace, our own f32 kernel computes, the result is rounded
- * once. Products of bf16 numbers are exact in f32, so this is what a sum in f32 of such products means.
+/* bf16 computed in f32: operands are copied to f32 in the workspace, our f32 kernel computes, the result is rounded
+ * once. Products of bf16 numbers are exact in f32, so the result is that of an f32 accumulation.
  *
- * For processors without instructions for bf16, and for what oneDNN gets wrong (distrusted.h). */
+ * For processors without bf16 instructions, and for operations that oneDNN computes wrongly (dnnl_bugs.h). */
 #ifndef TU__DEVICE_CPU_WIDENED_H
 #define TU__DEVICE_CPU_WIDENED_H
 
@@ -13,10 +13,10 @@ typedef struct cpu_widened {
     const cpu_loops *loops;
 } cpu_widened;
 
-/* Bytes in front of the f32 kernel's own workspace, a multiple of 64. */
+/* Returns the bytes that are needed before the f32 kernel's workspace, a multiple of 64. */
 size_t cpu_widened_workspace(const cpu_widened *widened);
 
-/* `narrow` as the caller keeps them, in bf16; `wide` as the f32 kernel gets them. */
+/* `narrow`: the caller's operands in bf16; `wide`: the operands for the f32 kernel. */
 void cpu_widen(const cpu_widened *widened, const cpu_direct_operands *narrow, cpu_direct_operands *wide);
 void cpu_narrow(const cpu_widened *widened, const cpu_direct_operands *wide,
                 const cpu_direct_operands *narrow);

@@ -1,7 +1,7 @@
-/* The null device: plans, computes nothing.
+/* The null device: plans programs, but computes nothing.
  *
- * Everything up to the launch is real, so planning, placement and order can be tested without a device and for
- * devices that are not there. Its memory is address space alone: results are zeros. */
+ * Everything before the launch is real, so planning, placement and order can be tested without hardware. It has no
+ * memory, only addresses: results are zeros. */
 #include <string.h>
 
 #include <tutti/device.h>
@@ -10,7 +10,7 @@
 #include "device/node_plan.h"
 
 struct tu_device_instance {
-    uintptr_t next; /* the next address to hand out: nothing is there */
+    uintptr_t next; /* the next address to return; no memory is behind it */
 };
 
 static tu_status describe(int index, tu_device_info *info) {

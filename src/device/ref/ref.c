@@ -1,8 +1,8 @@
-/* The reference device: runs any graph, one node after another, by the operations' own meanings.
+/* The reference device: runs any graph, one node after another, with the operations' reference kernels.
  *
- * Each operation's inputs are widened to doubles, computed, and rounded to what the element type can hold: so
- * results are what an ideal device would store, and each fast device is tested against them. Nothing here is fast;
- * everything is meant to be obvious. */
+ * The inputs of each operation are converted to double, computed, and rounded to the element type. So the results
+ * are those of an ideal device, and the other devices are tested against them. The code is simple rather than
+ * fast. */
 #include <tutti/device.h>
 
 #include "base/alloc.h"
@@ -35,7 +35,7 @@ static void close_device(tu_device_instance *device) {
 
 enum { MAX_TENSORS = 64 };
 
-/* Addresses of a kernel's buffers; `few` serves but for very wide concatenations. */
+/* Returns the addresses of a kernel's buffers, in `few` if they fit (all but very wide concatenations). */
 static void **addresses(const tu__node_plan *p, const uint32_t *buffers, uint32_t count, void **few) {
     void **list = count <= MAX_TENSORS ? few : tu__alloc_array(count, sizeof *list, "an operation's tensors");
     for (uint32_t i = 0; list && i < count; i++) list[i] = p->buffers[buffers[i]];

@@ -1,23 +1,23 @@
-/* Convolution: conv2d and its two transposes.
+/* Convolution: conv2d and the gradients of its input and filter.
  *
- * All three are faces of one trilinear form. With NHWC activations x and y and an OHWI filter f,
+ * All three are partial derivatives of one trilinear form. With NHWC activations x and y and an OHWI filter f,
  *
  *     T(x, f, y) = sum over n, p, q, i, j, c, o of
  *                  x[n, p*s + i*d - pad, q*s + j*d - pad, c] * f[o, i, j, c] * y[n, p, q, o]
  *
- * where (p, q) is a pixel of y, (i, j) a tap of the filter, s the stride, d the dilation, and places of x
- * that lie in the padding are left out. With groups, channels come in blocks, and a block of o meets its
- * block of c only.
+ * where (p, q) is a pixel of y, (i, j) a tap (a pixel of the filter), s the stride and d the dilation. Terms whose
+ * element of x lies in the padding are omitted. With groups, the sum contains only pairs of c and o of the same
+ * group.
  *
- *     conv2d(x, f)     = dT/dy    the convolution (strictly, the cross-correlation all networks call so)
+ *     conv2d(x, f)     = dT/dy    the convolution (strictly speaking, a cross-correlation)
  *     conv2d_dx(y, f)  = dT/dx    the gradient of its input; also the transposed convolution
  *     conv2d_dw(x, y)  = dT/df    the gradient of its filter
  *
- * T is linear in each argument, so the gradient of each of the three is made of the other two, and
- * derivatives of any order stay inside this triangle. `size` says what the two given shapes do not
- * determine: height and width of x for conv2d_dx, of the filter for conv2d_dw.
+ * T is linear in each argument, so the gradients of each of the three are computed by the other two, for derivatives
+ * of any order. The attribute `size` contains what the two input shapes do not determine: height and width of x for
+ * conv2d_dx, of the filter for conv2d_dw.
  *
- * Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, draws all of these.
+ * Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, illustrates all of these.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -37,31 +37,32 @@ static tu_status check_operands(const tu__rule *r, const char *first, const char
     const char *const what[2] = {first, second};
     for (int i = 0; i < 2; i++) {
         if (!tu_dtype_is_float(r->in[i].dtype))
-            return tu__refuse(r, "the %s is of type %s, expected a float type (tu_cast converts)", what[i],
-                              tu_dtype_name(r->in[i].dtype));
+            return tu__rule_fail(r, "the %s has type %s, expected a float type (convert with tu_cast)",
+                                 what[i], tu_dtype_name(r->in[i].dtype));
         if (r->in[i].shape.rank != 4)
-            return tu__refuse(r,
-                              "the %s has rank %" PRId64 ", expected 4: [n,h,w,c] images, [o,h,w,c] filters",
-                              what[i], r->in[i].shape.rank);
+            return tu__rule_fail(
+                r, "the %s has rank %" PRId64 ", expected 4: [n,h,w,c] images, [o,h,w,c] filters", what[i],
+                r->in[i].shape.rank);
     }
     if (r->in[0].dtype != r->in[1].dtype)
-        return tu__refuse(r, "the %s is %s and the %s %s, expected one type (tu_cast converts)", first,
-                          tu_dtype_name(r->in[0].dtype), second, tu_dtype_name(r->in[1].dtype));
+        return tu__rule_fail(r,
+                             "the %s has type %s and the %s %s, expected equal types (convert with tu_cast)",
+                             first, tu_dtype_name(r->in[0].dtype), second, tu_dtype_name(r->in[1].dtype));
     return TU_OK;
 }
 
 static tu_status check_groups(const tu__rule *r, int64_t groups, const char *what, int64_t channels) {
-    if (groups < 1) return tu__refuse(r, "groups is %" PRId64 ", expected at least 1", groups);
+    if (groups < 1) return tu__rule_fail(r, "groups is %" PRId64 ", expected at least 1", groups);
     if (channels % groups != 0)
-        return tu__refuse(r, "%" PRId64 " %s cannot be divided into %" PRId64 " groups", channels, what,
-                          groups);
+        return tu__rule_fail(r, "%" PRId64 " %s are not divisible by %" PRId64 " groups", channels, what,
+                             groups);
     return TU_OK;
 }
 
-static tu_status set_result(tu__rule *r, int64_t a, int64_t b, int64_t c, int64_t d) {
+static tu_status set_output_shape(tu__rule *r, int64_t a, int64_t b, int64_t c, int64_t d) {
     r->out[0] = (tu_type){r->in[0].dtype, TU_SHAPE(a, b, c, d)};
     if (!tu__shape_valid(r->out[0].shape))
-        return tu__refuse(r, "the result %s is too large", tu__shape_string(r->out[0].shape));
+        return tu__rule_fail(r, "the result %s is too large", tu__shape_string(r->out[0].shape));
     return TU_OK;
 }
 
@@ -72,14 +73,14 @@ tu_status tu__conv2d_shape(tu__rule *r) {
     TU_TRY(check_groups(r, a->groups, "filters", f[0]));
     TU_TRY(check_groups(r, a->groups, "input channels", x[3]));
     if (f[3] != x[3] / a->groups)
-        return tu__refuse(r,
-                          "the filter reads %" PRId64 " channels, expected %" PRId64
-                          ": the input has %" PRId64 " in %" PRId64 " group%s",
-                          f[3], x[3] / a->groups, x[3], a->groups, a->groups == 1 ? "" : "s");
+        return tu__rule_fail(r,
+                             "the filter has %" PRId64 " input channels, expected %" PRId64
+                             ": the input has %" PRId64 " in %" PRId64 " group%s",
+                             f[3], x[3] / a->groups, x[3], a->groups, a->groups == 1 ? "" : "s");
     tu__windows windows = tu__windows_of(f + 1, a->stride, a->dilation, a->pad);
     int64_t output[2];
     TU_TRY(tu__window_outputs(r, &windows, x + 1, output));
-    return set_result(r, x[0], output[0], output[1], f[0]);
+    return set_output_shape(r, x[0], output[0], output[1], f[0]);
 }
 
 tu_status tu__conv2d_dx_shape(tu__rule *r) {
@@ -88,14 +89,16 @@ tu_status tu__conv2d_dx_shape(tu__rule *r) {
     const int64_t *y = r->in[0].shape.dim, *f = r->in[1].shape.dim;
     TU_TRY(check_groups(r, a->groups, "filters", f[0]));
     if (y[3] != f[0])
-        return tu__refuse(
+        return tu__rule_fail(
             r, "the input has %" PRId64 " channels, expected %" PRId64 ", the number of filters", y[3], f[0]);
     int64_t channels;
     if (__builtin_mul_overflow(f[3], a->groups, &channels))
-        return tu__refuse(r, "%" PRId64 " groups of %" PRId64 " channels overflow", a->groups, f[3]);
+        return tu__rule_fail(r,
+                             "%" PRId64 " groups of %" PRId64 " channels are too many: the product overflows",
+                             a->groups, f[3]);
     tu__windows windows = tu__windows_of(f + 1, a->stride, a->dilation, a->pad);
-    TU_TRY(tu__window_outputs_are(r, &windows, a->size, y + 1));
-    return set_result(r, y[0], a->size[0], a->size[1], channels);
+    TU_TRY(tu__check_window_outputs(r, &windows, a->size, y + 1));
+    return set_output_shape(r, y[0], a->size[0], a->size[1], channels);
 }
 
 tu_status tu__conv2d_dw_shape(tu__rule *r) {
@@ -105,53 +108,61 @@ tu_status tu__conv2d_dw_shape(tu__rule *r) {
     TU_TRY(check_groups(r, a->groups, "filters", y[3]));
     TU_TRY(check_groups(r, a->groups, "input channels", x[3]));
     if (x[0] != y[0])
-        return tu__refuse(r, "the input has %" PRId64 " images, the output gradient %" PRId64, x[0], y[0]);
+        return tu__rule_fail(
+            r, "the input has %" PRId64 " images and the output gradient %" PRId64 ", expected as many", x[0],
+            y[0]);
     tu__windows windows = tu__windows_of(a->size, a->stride, a->dilation, a->pad);
-    TU_TRY(tu__window_outputs_are(r, &windows, x + 1, y + 1));
-    return set_result(r, y[3], a->size[0], a->size[1], x[3] / a->groups);
+    TU_TRY(tu__check_window_outputs(r, &windows, x + 1, y + 1));
+    return set_output_shape(r, y[3], a->size[0], a->size[1], x[3] / a->groups);
 }
 
-/* ---- Gradients: the other two sides of the triangle ---- */
+/* ---- Gradients: each by the other two operations ---- */
 
 #define SAME_WINDOWS(a)                                                                                      \
     .stride = {(a)->stride[0], (a)->stride[1]}, .pad = {(a)->pad[0], (a)->pad[1], (a)->pad[2], (a)->pad[3]}, \
     .dilation = {(a)->dilation[0], (a)->dilation[1]}
 void tu__conv2d_gradient(tu__vjp *v) {
     const struct tu__conv2d_attrs *a = v->node->attrs;
-    const int64_t *x_size = tu__input_size(v, 0), *f_size = tu__input_size(v, 1);
+    const int64_t *x_size = tu__input_height_width(v, 0), *f_size = tu__input_height_width(v, 1);
     struct tu__conv2d_dx_attrs dx = {SAME_WINDOWS(a), .groups = a->groups, .size = {x_size[0], x_size[1]}};
     struct tu__conv2d_dw_attrs dw = {SAME_WINDOWS(a), .groups = a->groups, .size = {f_size[0], f_size[1]}};
     tu_value y = tu__vjp_gradient(v, 0);
-    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, tu__apply(CONV2D_DX, &dx, y, tu__vjp_input(v, 1)));
-    if (tu__vjp_wanted(v, 1)) tu__vjp_give(v, 1, tu__apply(CONV2D_DW, &dw, tu__vjp_input(v, 0), y));
+    if (tu__vjp_needs_gradient(v, 0))
+        tu__vjp_accumulate(v, 0, tu__apply(CONV2D_DX, &dx, y, tu__vjp_input(v, 1)));
+    if (tu__vjp_needs_gradient(v, 1))
+        tu__vjp_accumulate(v, 1, tu__apply(CONV2D_DW, &dw, tu__vjp_input(v, 0), y));
 }
 
 void tu__conv2d_dx_gradient(tu__vjp *v) {
     const struct tu__conv2d_dx_attrs *a = v->node->attrs;
-    const int64_t *f_size = tu__input_size(v, 1);
+    const int64_t *f_size = tu__input_height_width(v, 1);
     struct tu__conv2d_attrs dy = {SAME_WINDOWS(a), .groups = a->groups};
     struct tu__conv2d_dw_attrs dw = {SAME_WINDOWS(a), .groups = a->groups, .size = {f_size[0], f_size[1]}};
     tu_value x = tu__vjp_gradient(v, 0);
-    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, tu__apply(CONV2D, &dy, x, tu__vjp_input(v, 1)));
-    if (tu__vjp_wanted(v, 1)) tu__vjp_give(v, 1, tu__apply(CONV2D_DW, &dw, x, tu__vjp_input(v, 0)));
+    if (tu__vjp_needs_gradient(v, 0))
+        tu__vjp_accumulate(v, 0, tu__apply(CONV2D, &dy, x, tu__vjp_input(v, 1)));
+    if (tu__vjp_needs_gradient(v, 1))
+        tu__vjp_accumulate(v, 1, tu__apply(CONV2D_DW, &dw, x, tu__vjp_input(v, 0)));
 }
 
 void tu__conv2d_dw_gradient(tu__vjp *v) {
     const struct tu__conv2d_dw_attrs *a = v->node->attrs;
-    const int64_t *x_size = tu__input_size(v, 0);
+    const int64_t *x_size = tu__input_height_width(v, 0);
     struct tu__conv2d_dx_attrs dx = {SAME_WINDOWS(a), .groups = a->groups, .size = {x_size[0], x_size[1]}};
     struct tu__conv2d_attrs dy = {SAME_WINDOWS(a), .groups = a->groups};
     tu_value f = tu__vjp_gradient(v, 0);
-    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, tu__apply(CONV2D_DX, &dx, tu__vjp_input(v, 1), f));
-    if (tu__vjp_wanted(v, 1)) tu__vjp_give(v, 1, tu__apply(CONV2D, &dy, tu__vjp_input(v, 0), f));
+    if (tu__vjp_needs_gradient(v, 0))
+        tu__vjp_accumulate(v, 0, tu__apply(CONV2D_DX, &dx, tu__vjp_input(v, 1), f));
+    if (tu__vjp_needs_gradient(v, 1))
+        tu__vjp_accumulate(v, 1, tu__apply(CONV2D, &dy, tu__vjp_input(v, 0), f));
 }
 
-/* ---- Meaning ----
+/* ---- Reference kernels ----
  *
- * One loop nest serves all three: it meets a pixel of x, a tap of the filter and a pixel of y, and adds
- * the product of two of them to the third. The filter is held with its taps outermost and a matrix of
- * channels for each, so that the innermost loop runs over neighbours, and the loop over pixels is inside
- * the loop over taps, so that the matrix stays in the cache while the pixels of an image pass by. */
+ * All three use the same loop nest, which visits each combination of a pixel of x, a tap and a pixel of y, and adds
+ * the product of two of them to the third. The filter is reordered to one matrix of channels per tap, so that the
+ * innermost loop accesses memory contiguously. The loop over pixels is inside the loop over taps, so that the matrix
+ * stays in the cache. */
 
 typedef struct convolution {
     tu__windows windows;
@@ -175,21 +186,22 @@ static int64_t filter_elements(const convolution *c) {
 }
 
 /* to[k] += sum over i of from[i] * matrix[i, k] */
-static void through_matrix(int64_t rows, int64_t columns, const double *restrict from,
-                           const double *restrict matrix, double *restrict to) {
+static void add_matrix_product(int64_t rows, int64_t columns, const double *restrict from,
+                               const double *restrict matrix, double *restrict to) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < columns; k++) to[k] += from[i] * matrix[i * columns + k];
 }
 
-/* What to add where x, a tap's matrix and y meet; the three pointers are to one group's channels. */
-typedef void tap_visitor(const convolution *c, double *x, double *tap, double *y);
+/* Adds the product of two arguments to the third, for one pixel of x, one tap, one pixel of y and one group of
+ * channels. */
+typedef void tap_function(const convolution *c, double *x, double *tap, double *y);
 
 static void add_to_y(const convolution *c, double *x, double *tap, double *y) { /* tap [c, o] */
-    through_matrix(c->x_channels, c->y_channels, x, tap, y);
+    add_matrix_product(c->x_channels, c->y_channels, x, tap, y);
 }
 
 static void add_to_x(const convolution *c, double *x, double *tap, double *y) { /* tap [o, c] */
-    through_matrix(c->y_channels, c->x_channels, y, tap, x);
+    add_matrix_product(c->y_channels, c->x_channels, y, tap, x);
 }
 
 static void add_to_tap(const convolution *c, double *x, double *tap, double *y) { /* tap [c, o] */
@@ -200,9 +212,9 @@ static void add_to_tap(const convolution *c, double *x, double *tap, double *y) 
     }
 }
 
-/* One tap (i, j) of the filter meets one image; taps is [groups, h, w, …]. */
-static void meet_tap(const convolution *c, int64_t i, int64_t j, double *x, double *taps, double *y,
-                     tap_visitor *add) {
+/* Calls `add` for tap (i, j) and all pixels of one image. `taps` is [groups, h, w, …]. */
+static void apply_tap(const convolution *c, int64_t i, int64_t j, double *x, double *taps, double *y,
+                      tap_function *add) {
     const tu__windows *w = &c->windows;
     int64_t matrix = c->x_channels * c->y_channels, group_taps = w->size[0] * w->size[1];
     for (int64_t p = 0; p < c->y_size[0]; p++) {
@@ -220,17 +232,17 @@ static void meet_tap(const convolution *c, int64_t i, int64_t j, double *x, doub
     }
 }
 
-static void visit_taps(const convolution *c, double *x, double *taps, double *y, tap_visitor *add) {
+static void apply_all_taps(const convolution *c, double *x, double *taps, double *y, tap_function *add) {
     int64_t x_image = c->x_size[0] * c->x_size[1] * c->groups * c->x_channels;
     int64_t y_image = c->y_size[0] * c->y_size[1] * c->groups * c->y_channels;
     for (int64_t n = 0; n < c->images; n++)
         for (int64_t i = 0; i < c->windows.size[0]; i++)
             for (int64_t j = 0; j < c->windows.size[1]; j++)
-                meet_tap(c, i, j, x + n * x_image, taps, y + n * y_image, add);
+                apply_tap(c, i, j, x + n * x_image, taps, y + n * y_image, add);
 }
 
-/* Between the filter [groups * o, taps, c] and its taps-first form: [groups, taps, c, o], or with c and o
- * swapped. */
+/* Converts between the filter [groups * o, taps, c] and [groups, taps, c, o], or [groups, taps, o, c] if
+ * `outputs_first`. */
 enum { FILTER_TO_TAPS, TAPS_TO_FILTER };
 static void reorder_filter(const convolution *c, int direction, bool outputs_first, double *filter,
                            double *taps) {
@@ -249,7 +261,7 @@ static void reorder_filter(const convolution *c, int direction, bool outputs_fir
                 }
 }
 
-static double *new_taps(const convolution *c) {
+static double *alloc_taps(const convolution *c) {
     return tu__alloc_array((size_t)filter_elements(c), sizeof(double), "a reordered filter");
 }
 
@@ -258,11 +270,11 @@ tu_status tu__conv2d_reference(const tu__reference_call *m) {
     const tu__tensor *x = &m->in[0], *f = &m->in[1], *y = &m->out[0];
     tu__windows windows = tu__windows_of(f->type.shape.dim + 1, a->stride, a->dilation, a->pad);
     convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
-    double *taps = new_taps(&c);
+    double *taps = alloc_taps(&c);
     if (!taps) return TU_NO_MEMORY;
     reorder_filter(&c, FILTER_TO_TAPS, false, f->data, taps);
-    tu__clear(y);
-    visit_taps(&c, x->data, taps, y->data, add_to_y);
+    tu__fill_zero(y);
+    apply_all_taps(&c, x->data, taps, y->data, add_to_y);
     tu__free(taps);
     return TU_OK;
 }
@@ -272,11 +284,11 @@ tu_status tu__conv2d_dx_reference(const tu__reference_call *m) {
     const tu__tensor *y = &m->in[0], *f = &m->in[1], *x = &m->out[0];
     tu__windows windows = tu__windows_of(f->type.shape.dim + 1, a->stride, a->dilation, a->pad);
     convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
-    double *taps = new_taps(&c);
+    double *taps = alloc_taps(&c);
     if (!taps) return TU_NO_MEMORY;
     reorder_filter(&c, FILTER_TO_TAPS, true, f->data, taps);
-    tu__clear(x);
-    visit_taps(&c, x->data, taps, y->data, add_to_x);
+    tu__fill_zero(x);
+    apply_all_taps(&c, x->data, taps, y->data, add_to_x);
     tu__free(taps);
     return TU_OK;
 }
@@ -286,46 +298,46 @@ tu_status tu__conv2d_dw_reference(const tu__reference_call *m) {
     const tu__tensor *x = &m->in[0], *y = &m->in[1], *f = &m->out[0];
     tu__windows windows = tu__windows_of(a->size, a->stride, a->dilation, a->pad);
     convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
-    double *taps = new_taps(&c); /* zeros */
+    double *taps = alloc_taps(&c); /* zeros */
     if (!taps) return TU_NO_MEMORY;
-    visit_taps(&c, x->data, taps, y->data, add_to_tap);
+    apply_all_taps(&c, x->data, taps, y->data, add_to_tap);
     reorder_filter(&c, TAPS_TO_FILTER, false, f->data, taps);
     tu__free(taps);
     return TU_OK;
 }
 
-/* ---- Floating-point operations: a product and a sum where three elements meet; padding counts ---- */
+/* ---- Floating-point operations: a multiplication and an addition per term of T, including padding ---- */
 
-static int64_t flops(tu_type f, tu_type y) {
+static int64_t conv_flops(tu_type f, tu_type y) {
     const int64_t *k = f.shape.dim;
     return tu__saturating_product(5, (int64_t[]){2, tu_shape_elements(y.shape), k[1], k[2], k[3]});
 }
 
 int64_t tu__conv2d_flops(const tu__node *node, const tu_type *in) {
-    return flops(in[1], node->outputs[0]);
+    return conv_flops(in[1], node->outputs[0]);
 }
 
 int64_t tu__conv2d_dx_flops(const tu__node *node, const tu_type *in) {
     (void)node;
-    return flops(in[1], in[0]);
+    return conv_flops(in[1], in[0]);
 }
 
 int64_t tu__conv2d_dw_flops(const tu__node *node, const tu_type *in) {
-    return flops(node->outputs[0], in[1]);
+    return conv_flops(node->outputs[0], in[1]);
 }
 
 /* ---- Builders ---- */
 
-static int64_t or_one(int64_t number) {
+static int64_t default_to_one(int64_t number) {
     return number ? number : 1;
 }
 
-/* The windows of a convolution but for their padding; sizes are zero for a filter that the shape rule
- * refuses. */
+/* Returns the windows of a convolution without padding. Sizes are zero if the filter's rank is not 4, which the shape
+ * rule rejects. */
 static tu__windows filter_windows(tu_value filter, const int64_t stride[2], const int64_t dilation[2]) {
     tu_shape f = tu_value_shape(filter);
-    tu__windows windows = {.stride = {or_one(stride[0]), or_one(stride[1])},
-                           .dilation = {or_one(dilation[0]), or_one(dilation[1])}};
+    tu__windows windows = {.stride = {default_to_one(stride[0]), default_to_one(stride[1])},
+                           .dilation = {default_to_one(dilation[0]), default_to_one(dilation[1])}};
     if (f.rank == 4) memcpy(windows.size, f.dim + 1, sizeof windows.size);
     return windows;
 }
@@ -337,11 +349,11 @@ tu_value tu_convolve_with(tu_value x, tu_value filter, const tu_convolve_options
     tu_shape s = tu_value_shape(x);
     int64_t size[2] = {s.rank == 4 ? s.dim[1] : 0, s.rank == 4 ? s.dim[2] : 0};
     if (!tu__resolve_padding(x, "convolve", size, o.padding, o.pad, &w)) return tu__invalid(x.graph);
-    struct tu__conv2d_attrs attrs = {SAME_WINDOWS(&w), .groups = or_one(o.groups)};
+    struct tu__conv2d_attrs attrs = {SAME_WINDOWS(&w), .groups = default_to_one(o.groups)};
     return tu__apply(CONV2D, &attrs, x, filter);
 }
 
-/* The size of the result along one axis where the options leave it open. */
+/* Computes the default size of the result along one axis; false if it overflows. */
 static bool transposed_size(const tu__windows *w, tu_padding padding, int axis, int64_t count,
                             int64_t *size) {
     if (padding == TU_SAME) return !__builtin_mul_overflow(count, w->stride[axis], size);
@@ -356,18 +368,17 @@ tu_value tu_convolve_transpose_with(tu_value y, tu_value filter,
     tu_shape s = tu_value_shape(y);
     int64_t size[2] = {o.size[0], o.size[1]};
     if (o.padding == TU_EXPLICIT) memcpy(w.pad, o.pad, sizeof w.pad);
-    for (int axis = 0; axis < 2; axis++) /* a filter or input of another rank is left to the shape rule */
+    for (int axis = 0; axis < 2; axis++) /* the shape rule rejects a filter or input of another rank */
         if (size[axis] == 0 && s.rank == 4 && w.size[axis] != 0 &&
             !transposed_size(&w, o.padding, axis, s.dim[1 + axis], &size[axis]))
             return tu__graph_fail(
                 y.graph, TU_INVALID,
-                "convolve_transpose of '%s' %s: the size of the result cannot be worked out from "
-                "stride %" PRId64 " and dilation %" PRId64 ", expected numbers of at least 1 whose "
-                "product fits",
+                "convolve_transpose of '%s' %s: the result's size overflows with stride %" PRId64
+                " and dilation %" PRId64 ", expected small numbers of at least 1",
                 tu_value_name(y), tu__type_string(tu_value_type(y)), w.stride[axis], w.dilation[axis]);
     if (!tu__resolve_padding(y, "convolve_transpose", size, o.padding, o.pad, &w))
         return tu__invalid(y.graph);
-    struct tu__conv2d_dx_attrs attrs = {SAME_WINDOWS(&w), .groups = or_one(o.groups),
+    struct tu__conv2d_dx_attrs attrs = {SAME_WINDOWS(&w), .groups = default_to_one(o.groups),
                                         .size = {size[0], size[1]}};
     return tu__make(y.graph, &(tu__node_request){.op = TU__OP_CONV2D_DX,
                                                  .name = "convolve_transpose",

@@ -1,7 +1,7 @@
-/* Custom operations: the user's shape, run and gradient functions behind one row of the table.
+/* Custom operations, defined by the user's shape, run and gradient functions (tu_custom_op).
  *
- * The user's functions see dense tensors in their own element types, not the reference's doubles: the same
- * function serves every device that can hand it host memory. */
+ * The run function receives dense tensors of the declared element types in host memory, not the doubles of reference
+ * kernels, so that all devices can use it. */
 #include <pthread.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #include "graph/rules.h"
 #include "graph/walk.h"
 
-/* ---- The registry: a list that only grows ---- */
+/* ---- The registry ---- */
 
 typedef struct entry {
     const tu_custom_op *op;
@@ -34,15 +34,16 @@ const tu_custom_op *tu__custom_find(const char *name) {
 }
 
 static tu_status check_custom(const tu_custom_op *op) {
-    if (!op || !op->name || !*op->name) return tu_fail(TU_INVALID, "custom operation: it needs a name");
+    if (!op || !op->name || !*op->name)
+        return tu_fail(TU_INVALID, "custom operation: expected a tu_custom_op with a name");
     if (op->struct_size < TU__FIRST_SIZE(tu_custom_op, gradient))
         return tu_fail(TU_INVALID,
                        "custom operation '%s': struct_size is %zu, expected sizeof(tu_custom_op), %zu",
                        op->name, op->struct_size, sizeof *op);
     if (!op->shape || !op->run)
-        return tu_fail(TU_INVALID, "custom operation '%s': it needs a shape and a run function", op->name);
+        return tu_fail(TU_INVALID, "custom operation '%s': expected a shape and a run function", op->name);
     if (op->outputs < 1 || op->outputs > 64)
-        return tu_fail(TU_INVALID, "custom operation '%s': %u outputs, expected 1 to 64", op->name,
+        return tu_fail(TU_INVALID, "custom operation '%s': outputs is %u, expected 1 to 64", op->name,
                        op->outputs);
     return TU_OK;
 }
@@ -52,19 +53,19 @@ tu_status tu_custom_register(const tu_custom_op *op) {
     const tu_custom_op *known = tu__custom_find(op->name);
     if (known == op) return TU_OK;
     if (known)
-        return tu_fail(TU_INVALID, "custom operation '%s' is registered already, with other functions",
+        return tu_fail(TU_INVALID, "custom operation '%s' is already registered with another tu_custom_op",
                        op->name);
-    entry *fresh = tu__alloc(sizeof *fresh, "a custom operation");
-    if (!fresh) return TU_NO_MEMORY;
-    fresh->op = op;
+    entry *added = tu__alloc(sizeof *added, "a custom operation");
+    if (!added) return TU_NO_MEMORY;
+    added->op = op;
     pthread_mutex_lock(&registry_lock);
-    fresh->next = registry;
-    registry = fresh;
+    added->next = registry;
+    registry = added;
     pthread_mutex_unlock(&registry_lock);
     return TU_OK;
 }
 
-/* Registered operations live as long as the program; this gives the list back when it ends. */
+/* Frees the list when the process ends. Operations are never unregistered before. */
 __attribute__((destructor)) static void registry_free(void) {
     while (registry) {
         entry *e = registry;
@@ -77,25 +78,25 @@ __attribute__((destructor)) static void registry_free(void) {
 
 tu_status tu__custom_shape(tu__rule *rule) {
     const tu_custom_op *op = rule->custom;
-    if (!op) return tu__refuse(rule, "no functions are given");
+    if (!op) return tu__rule_fail(rule, "expected a tu_custom_op");
     tu_custom_call call = {
         .struct_size = sizeof call, .input_count = rule->input_count, .inputs = rule->in, .user = op->user};
     tu_status status = op->shape(&call, rule->out);
     if (status != TU_OK) {
-        tu__refuse(rule, "%s refuses: %s", op->name, tu_message());
+        tu__rule_fail(rule, "the shape function of %s failed: %s", op->name, tu_message());
         return status;
     }
     for (uint32_t i = 0; i < rule->output_count; i++) {
         tu_type out = rule->out[i];
         if ((unsigned)out.dtype >= TU_DTYPE_COUNT || !tu__shape_valid(out.shape))
-            return tu__refuse(rule, "%s gives output %u an invalid type %s", op->name, i,
-                              tu__type_string(out));
+            return tu__rule_fail(rule, "the shape function of %s returned the invalid type %s for output %u",
+                                 op->name, tu__type_string(out), i);
     }
     return TU_OK;
 }
 
-/* Tensors in their element types, all in one block: inputs filled in, outputs behind them. */
-static void *stage(const tu__reference_call *m, void **buffers) {
+/* Allocates one block for all inputs and outputs in their element types, sets `buffers` and converts the inputs. */
+static void *alloc_typed_tensors(const tu__reference_call *m, void **buffers) {
     const tu__node *node = m->node;
     size_t bytes = 0;
     for (uint32_t i = 0; i < node->input_count; i++)
@@ -128,7 +129,8 @@ static tu_status call_run(const tu__reference_call *m, void **buffers, tu_type *
                            .user = node->custom->user};
     tu_status status = node->custom->run(&call, (const void *const *)buffers, buffers + inputs);
     if (status != TU_OK)
-        return tu_fail(status, "custom '%s' (%s) failed: %s", node->name, node->custom->name, tu_message());
+        return tu_fail(status, "the run function of custom operation '%s' (%s) failed: %s", node->name,
+                       node->custom->name, tu_message());
     for (uint32_t i = 0; i < node->output_count; i++) {
         tu_type type = m->out[i].type;
         tu__load_array(type.dtype, buffers[inputs + i], tu_shape_elements(type.shape), m->out[i].data);
@@ -140,7 +142,7 @@ tu_status tu__custom_reference(const tu__reference_call *m) {
     size_t tensors = m->node->input_count + m->node->output_count;
     void **buffers = tu__alloc_array(tensors, sizeof *buffers, "a custom operation's tensors");
     tu_type *types = tu__alloc_array(tensors, sizeof *types, "a custom operation's types");
-    void *block = buffers && types ? stage(m, buffers) : NULL;
+    void *block = buffers && types ? alloc_typed_tensors(m, buffers) : NULL;
     tu_status status = block ? call_run(m, buffers, types) : TU_NO_MEMORY;
     tu__free(block);
     tu__free(types);
@@ -152,9 +154,10 @@ void tu__custom_gradient(tu__vjp *v) {
     const tu__node *node = v->node;
     const tu_custom_op *op = node->custom;
     if (!op->gradient) {
-        tu__graph_fail(v->graph, TU_UNSUPPORTED,
-                       "custom '%s': %s has no gradient function; stop the gradient with tu_stop_gradient",
-                       node->name, op->name);
+        tu__graph_fail(
+            v->graph, TU_UNSUPPORTED,
+            "custom operation '%s' (%s) has no gradient function: pass its value through tu_stop_gradient",
+            node->name, op->name);
         return;
     }
     uint32_t inputs = node->input_count, outputs = node->output_count;
@@ -179,10 +182,10 @@ void tu__custom_gradient(tu__vjp *v) {
                                .user = op->user};
         tu_status status = op->gradient(&call, in, out, out_gradient, in_gradient);
         if (status != TU_OK)
-            tu__graph_fail(v->graph, status, "custom '%s': the gradient of %s failed: %s", node->name,
-                           op->name, tu_message());
+            tu__graph_fail(v->graph, status, "the gradient function of custom operation '%s' (%s) failed: %s",
+                           node->name, op->name, tu_message());
         for (uint32_t i = 0; i < inputs && status == TU_OK; i++)
-            if (tu_ok(in_gradient[i])) tu__vjp_give(v, i, in_gradient[i]);
+            if (tu_ok(in_gradient[i])) tu__vjp_accumulate(v, i, in_gradient[i]);
     } else {
         tu__graph_fail(v->graph, TU_NO_MEMORY, "%s", tu_message());
     }
@@ -193,7 +196,7 @@ void tu__custom_gradient(tu__vjp *v) {
 tu_value tu_custom(const char *name, size_t count, const tu_value *inputs) {
     tu_graph *graph = count ? inputs[0].graph : NULL;
     if (!graph) {
-        tu_fail(TU_INVALID, "custom operation '%s': it needs at least one input", name);
+        tu_fail(TU_INVALID, "custom operation '%s': expected at least one input", name);
         return tu__invalid(NULL);
     }
     const tu_custom_op *op = tu__custom_find(name);

@@ -1,4 +1,4 @@
-/* Indexing: reading and writing at places that are themselves data.
+/* Indexing with indices that are tensors.
  *
  *     gather       out[o, j, k] = table[o, indices[j], k]                 j runs over all of `indices`
  *     scatter_add  out = base; out[o, indices[j], k] += updates[o, j, k]  gather's transpose
@@ -6,12 +6,11 @@
  *     put_along    out = 0; out[o, indices[o, i, k], k] += updates[o, i, k]   take_along's transpose
  *     one_hot      out[j, c] = (indices[j] == c)
  *
- * with o the axes before the indexed one, and k those after it. An index below 0 or past the end reads zeros
- * and writes nothing, in every operation: padding tokens and masked rows need no special case, and no index
- * can reach memory it should not. Sums go in row-major order of the updates, so repeated indices give the
- * same bits each time.
+ * where o are the axes before the indexed one, and k those after it. In every operation an index out of range reads
+ * zero and writes nothing, so padding tokens and masked rows need no special case, and no index accesses memory out
+ * of bounds. Updates are added in row-major order, so that repeated indices give bit-identical sums.
  *
- * Each pair is its own gradient: reading's is writing, writing's is reading. Indices have none.
+ * The gradient of gather is scatter_add and vice versa, likewise take_along and put_along. Indices have no gradient.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -22,48 +21,49 @@
 #include "graph/rules.h"
 #include "graph/walk.h"
 
-/* ---- What the rules share ---- */
+/* ---- Common checks ---- */
 
 static tu_status check_indices(const tu__rule *r, uint32_t input) {
     tu_dtype dtype = r->in[input].dtype;
     if (dtype == TU_I32 || dtype == TU_I64) return TU_OK;
-    return tu__refuse(r, "the indices (input %u) are %s, expected i32 or i64", input, tu_dtype_name(dtype));
+    return tu__rule_fail(r, "the indices (input %u) are %s, expected i32 or i64", input,
+                         tu_dtype_name(dtype));
 }
 
 static tu_status check_axis(const tu__rule *r, int64_t axis, int64_t rank) {
     if (axis >= 0 && axis < rank) return TU_OK;
-    return tu__refuse(r, "axis %" PRId64 " does not exist, expected one in [%" PRId64 ", %" PRId64 ")", axis,
-                      -rank, rank);
+    return tu__rule_fail_axis(r, axis);
 }
 
 static tu_status check_addable(const tu__rule *r, tu_dtype dtype) {
     if (dtype != TU_BOOL) return TU_OK;
-    return tu__refuse(r, "bool elements cannot be added: expected numbers, convert with tu_cast");
+    return tu__rule_fail(r, "the elements are bool, which cannot be added: convert with tu_cast");
 }
 
-static tu_status give_type(tu__rule *r, tu_dtype dtype, tu_shape shape) {
+static tu_status set_output_type(tu__rule *r, tu_dtype dtype, tu_shape shape) {
     if (!tu__shape_valid(shape))
-        return tu__refuse(
+        return tu__rule_fail(
             r, "the result %s is too large: expected at most 2^48 elements in at most %d dimensions",
             tu__shape_string(shape), TU_MAX_RANK);
     r->out[0] = (tu_type){dtype, shape};
     return TU_OK;
 }
 
-/* For builders: the axis counted from the front, or as it was given for the shape rule to refuse. */
-static int64_t axis_of(tu_value x, int axis) {
-    int64_t normal = tu_ok(x) ? tu__normal_axis(axis, tu_value_shape(x).rank) : -1;
+/* For builders: converts a negative axis. Returns one out of range unchanged; the shape rule reports it. */
+static int64_t normalize_axis_for_rule(tu_value x, int axis) {
+    int64_t normal = tu_ok(x) ? tu__normalize_axis(axis, tu_value_shape(x).rank) : -1;
     return normal < 0 ? axis : normal;
 }
 
-/* The place an index names; -1 when it lies outside [0, size). */
-static int64_t place(double index, int64_t size) {
+/* Returns the index as an integer; -1 if it is outside [0, size). */
+static int64_t checked_index(double index, int64_t size) {
     return index >= 0 && index < (double)size ? (int64_t)index : -1;
 }
 
 /* ---- gather, scatter_add ---- */
 
-/* `table` with `axis` replaced by all the axes of `indices`; rank -1 when these are too many. */
+/* Returns the shape of `table` with `axis` replaced by the axes of `indices`; rank -1 if that is more than
+ * TU_MAX_RANK. */
 static tu_shape gathered_shape(tu_shape table, tu_shape indices, int64_t axis) {
     tu_shape shape = {.rank = table.rank - 1 + indices.rank};
     if (shape.rank > TU_MAX_RANK) return (tu_shape){.rank = -1};
@@ -77,13 +77,13 @@ tu_status tu__gather_shape(tu__rule *r) {
     int64_t axis = ((const struct tu__gather_attrs *)r->attrs)->axis;
     TU_TRY(check_indices(r, 1));
     TU_TRY(check_axis(r, axis, r->in[0].shape.rank));
-    return give_type(r, r->in[0].dtype, gathered_shape(r->in[0].shape, r->in[1].shape, axis));
+    return set_output_type(r, r->in[0].dtype, gathered_shape(r->in[0].shape, r->in[1].shape, axis));
 }
 
 void tu__gather_gradient(tu__vjp *v) {
     tu_value zeros = tu__zeros_like(tu__input_of(v->graph, v->node, 0));
-    tu__vjp_give(v, 0,
-                 tu__apply(SCATTER_ADD, v->node->attrs, zeros, tu__vjp_input(v, 1), tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(
+        v, 0, tu__apply(SCATTER_ADD, v->node->attrs, zeros, tu__vjp_input(v, 1), tu__vjp_gradient(v, 0)));
 }
 
 tu_status tu__gather_reference(const tu__reference_call *m) {
@@ -93,7 +93,7 @@ tu_status tu__gather_reference(const tu__reference_call *m) {
     double *row = m->out[0].data;
     for (int64_t o = 0; o < table.outer; o++)
         for (int64_t j = 0; j < count; j++, row += table.inner) {
-            int64_t at = place(m->in[1].data[j], table.size);
+            int64_t at = checked_index(m->in[1].data[j], table.size);
             if (at < 0)
                 memset(row, 0, row_bytes);
             else
@@ -103,7 +103,7 @@ tu_status tu__gather_reference(const tu__reference_call *m) {
 }
 
 tu_value tu_gather(tu_value table, tu_value indices, int axis) {
-    struct tu__gather_attrs attrs = {axis_of(table, axis)};
+    struct tu__gather_attrs attrs = {normalize_axis_for_rule(table, axis)};
     return tu__apply(GATHER, &attrs, table, indices);
 }
 
@@ -114,15 +114,16 @@ tu_status tu__scatter_add_shape(tu__rule *r) {
     TU_TRY(check_axis(r, axis, r->in[0].shape.rank));
     tu_type expected = {r->in[0].dtype, gathered_shape(r->in[0].shape, r->in[1].shape, axis)};
     if (r->in[2].dtype != expected.dtype || !tu_shape_equal(r->in[2].shape, expected.shape))
-        return tu__refuse(r, "the updates (input 2) are %s, expected %s", tu__type_string(r->in[2]),
-                          tu__type_string(expected));
-    return give_type(r, r->in[0].dtype, r->in[0].shape);
+        return tu__rule_fail(r, "the updates (input 2) are %s, expected %s", tu__type_string(r->in[2]),
+                             tu__type_string(expected));
+    return set_output_type(r, r->in[0].dtype, r->in[0].shape);
 }
 
 void tu__scatter_add_gradient(tu__vjp *v) {
     tu_value g = tu__vjp_gradient(v, 0);
-    tu__vjp_give(v, 0, g);
-    if (tu__vjp_wanted(v, 2)) tu__vjp_give(v, 2, tu__apply(GATHER, v->node->attrs, g, tu__vjp_input(v, 1)));
+    tu__vjp_accumulate(v, 0, g);
+    if (tu__vjp_needs_gradient(v, 2))
+        tu__vjp_accumulate(v, 2, tu__apply(GATHER, v->node->attrs, g, tu__vjp_input(v, 1)));
 }
 
 tu_status tu__scatter_add_reference(const tu__reference_call *m) {
@@ -133,7 +134,7 @@ tu_status tu__scatter_add_reference(const tu__reference_call *m) {
     memcpy(m->out[0].data, m->in[0].data, (size_t)tu_shape_elements(m->in[0].type.shape) * sizeof(double));
     for (int64_t o = 0; o < base.outer; o++)
         for (int64_t j = 0; j < count; j++, row += base.inner) {
-            int64_t at = place(m->in[1].data[j], base.size);
+            int64_t at = checked_index(m->in[1].data[j], base.size);
             if (at < 0) continue;
             double *target = m->out[0].data + (o * base.size + at) * base.inner;
             for (int64_t k = 0; k < base.inner; k++) target[k] += row[k];
@@ -142,7 +143,7 @@ tu_status tu__scatter_add_reference(const tu__reference_call *m) {
 }
 
 tu_value tu_scatter_add(tu_value base, tu_value indices, tu_value updates, int axis) {
-    struct tu__scatter_add_attrs attrs = {axis_of(base, axis)};
+    struct tu__scatter_add_attrs attrs = {normalize_axis_for_rule(base, axis)};
     return tu__apply(SCATTER_ADD, &attrs, base, indices, updates);
 }
 
@@ -153,17 +154,17 @@ tu_status tu__take_along_shape(tu__rule *r) {
     tu_shape x = r->in[0].shape, indices = r->in[1].shape;
     TU_TRY(check_indices(r, 1));
     TU_TRY(check_axis(r, axis, x.rank));
-    x.dim[axis] = indices.dim[axis]; /* zero past the rank: then the ranks differ too */
+    x.dim[axis] = indices.dim[axis]; /* zero if beyond the rank of `indices`: then the shapes differ */
     if (!tu_shape_equal(x, indices))
-        return tu__refuse(r, "the indices are %s, expected the shape of x but at axis %" PRId64,
-                          tu__shape_string(indices), axis);
-    return give_type(r, r->in[0].dtype, indices);
+        return tu__rule_fail(r, "the indices have shape %s, expected the shape of x except at axis %" PRId64,
+                             tu__shape_string(indices), axis);
+    return set_output_type(r, r->in[0].dtype, indices);
 }
 
 void tu__take_along_gradient(tu__vjp *v) {
     int64_t axis = tu__attrs(v->node, take_along)->axis;
     int64_t size = tu_value_shape(tu__input_of(v->graph, v->node, 0)).dim[axis];
-    tu__vjp_give(v, 0, tu_put_along(tu__vjp_input(v, 1), tu__vjp_gradient(v, 0), (int)axis, size));
+    tu__vjp_accumulate(v, 0, tu_put_along(tu__vjp_input(v, 1), tu__vjp_gradient(v, 0), (int)axis, size));
 }
 
 tu_status tu__take_along_reference(const tu__reference_call *m) {
@@ -173,14 +174,14 @@ tu_status tu__take_along_reference(const tu__reference_call *m) {
         for (int64_t i = 0; i < out.size; i++)
             for (int64_t k = 0; k < out.inner; k++) {
                 int64_t here = (o * out.size + i) * out.inner + k;
-                int64_t at = place(m->in[1].data[here], x.size);
+                int64_t at = checked_index(m->in[1].data[here], x.size);
                 m->out[0].data[here] = at < 0 ? 0 : m->in[0].data[(o * x.size + at) * x.inner + k];
             }
     return TU_OK;
 }
 
 tu_value tu_take_along(tu_value x, tu_value indices, int axis) {
-    struct tu__take_along_attrs attrs = {axis_of(x, axis)};
+    struct tu__take_along_attrs attrs = {normalize_axis_for_rule(x, axis)};
     return tu__apply(TAKE_ALONG, &attrs, x, indices);
 }
 
@@ -191,18 +192,18 @@ tu_status tu__put_along_shape(tu__rule *r) {
     TU_TRY(check_addable(r, r->in[1].dtype));
     TU_TRY(check_axis(r, attrs->axis, shape.rank));
     if (!tu_shape_equal(r->in[1].shape, shape))
-        return tu__refuse(r, "the updates are %s, expected the shape of the indices %s",
-                          tu__shape_string(r->in[1].shape), tu__shape_string(shape));
+        return tu__rule_fail(r, "the updates have shape %s, expected %s, the shape of the indices",
+                             tu__shape_string(r->in[1].shape), tu__shape_string(shape));
     if (attrs->size < 1)
-        return tu__refuse(r, "a size of %" PRId64 " at axis %" PRId64 ": expected at least 1", attrs->size,
-                          attrs->axis);
+        return tu__rule_fail(r, "size is %" PRId64 " for axis %" PRId64 ", expected at least 1", attrs->size,
+                             attrs->axis);
     shape.dim[attrs->axis] = attrs->size;
-    return give_type(r, r->in[1].dtype, shape);
+    return set_output_type(r, r->in[1].dtype, shape);
 }
 
 void tu__put_along_gradient(tu__vjp *v) {
     int64_t axis = tu__attrs(v->node, put_along)->axis;
-    tu__vjp_give(v, 1, tu_take_along(tu__vjp_gradient(v, 0), tu__vjp_input(v, 0), (int)axis));
+    tu__vjp_accumulate(v, 1, tu_take_along(tu__vjp_gradient(v, 0), tu__vjp_input(v, 0), (int)axis));
 }
 
 tu_status tu__put_along_reference(const tu__reference_call *m) {
@@ -213,14 +214,14 @@ tu_status tu__put_along_reference(const tu__reference_call *m) {
         for (int64_t i = 0; i < in.size; i++)
             for (int64_t k = 0; k < in.inner; k++) {
                 int64_t here = (o * in.size + i) * in.inner + k;
-                int64_t at = place(m->in[0].data[here], out.size);
+                int64_t at = checked_index(m->in[0].data[here], out.size);
                 if (at >= 0) m->out[0].data[(o * out.size + at) * out.inner + k] += m->in[1].data[here];
             }
     return TU_OK;
 }
 
 tu_value tu_put_along(tu_value indices, tu_value updates, int axis, int64_t size) {
-    struct tu__put_along_attrs attrs = {axis_of(indices, axis), size};
+    struct tu__put_along_attrs attrs = {normalize_axis_for_rule(indices, axis), size};
     return tu__apply(PUT_ALONG, &attrs, indices, updates);
 }
 
@@ -230,15 +231,16 @@ tu_status tu__one_hot_shape(tu__rule *r) {
     const struct tu__one_hot_attrs *attrs = r->attrs;
     tu_shape shape = r->in[0].shape;
     TU_TRY(check_indices(r, 0));
-    if (attrs->classes < 1) return tu__refuse(r, "%" PRId64 " classes: expected at least 1", attrs->classes);
+    if (attrs->classes < 1)
+        return tu__rule_fail(r, "classes is %" PRId64 ", expected at least 1", attrs->classes);
     if (attrs->dtype < 0 || attrs->dtype >= TU_DTYPE_COUNT)
-        return tu__refuse(r, "element type number %" PRId64 " is unknown, expected one below %d",
-                          attrs->dtype, TU_DTYPE_COUNT);
+        return tu__rule_fail(r, "unknown element type %" PRId64 ", expected 0 to %d", attrs->dtype,
+                             TU_DTYPE_COUNT - 1);
     if (shape.rank == TU_MAX_RANK)
-        return tu__refuse(r, "there is no room for a new axis: expected indices of at most %d axes",
-                          TU_MAX_RANK - 1);
+        return tu__rule_fail(r, "the result would have too many axes: expected indices of at most %d axes",
+                             TU_MAX_RANK - 1);
     shape.dim[shape.rank++] = attrs->classes;
-    return give_type(r, (tu_dtype)attrs->dtype, shape);
+    return set_output_type(r, (tu_dtype)attrs->dtype, shape);
 }
 
 tu_status tu__one_hot_reference(const tu__reference_call *m) {
@@ -246,7 +248,7 @@ tu_status tu__one_hot_reference(const tu__reference_call *m) {
     int64_t count = tu_shape_elements(m->in[0].type.shape);
     memset(m->out[0].data, 0, (size_t)(count * classes) * sizeof(double));
     for (int64_t j = 0; j < count; j++) {
-        int64_t at = place(m->in[0].data[j], classes);
+        int64_t at = checked_index(m->in[0].data[j], classes);
         if (at >= 0) m->out[0].data[j * classes + at] = 1;
     }
     return TU_OK;

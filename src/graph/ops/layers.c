@@ -1,7 +1,7 @@
-/* Layers: operations together with the variables they own.
+/* Layers: functions that create variables and apply operations to them.
  *
- * Each opens a scope of its own name, makes its variables there and applies ordinary operations; nothing here is
- * known to the table, the gradients or the devices. */
+ * Each opens a scope of its name, creates its variables there and builds ordinary operations. The rest of the engine
+ * knows only these. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
@@ -12,19 +12,19 @@
 #include "base/text.h"
 #include "graph/graph.h"
 
-static tu_value refuse(tu_value x, const char *layer, const char *expected) {
+static tu_value fail_layer(tu_value x, const char *layer, const char *expected) {
     return tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: expected %s", layer, tu_value_name(x),
                           tu__type_string(tu_value_type(x)), expected);
 }
 
-/* An option's value, and what was expected of it. */
-static tu_value refuse_option(tu_value x, const char *layer, const char *option, int64_t given,
-                              const char *expected) {
+/* Records that an option has an invalid value. */
+static tu_value fail_option(tu_value x, const char *layer, const char *option, int64_t given,
+                            const char *expected) {
     return tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: %s is %" PRId64 ", expected %s", layer,
                           tu_value_name(x), tu__type_string(tu_value_type(x)), option, given, expected);
 }
 
-/* ReLU halves the variance that Xavier's scheme counts on (He et al. 2015). */
+/* Returns the initialiser of weights: He for rectifiers, which halve the variance (He et al. 2015), else Xavier. */
 static tu_init weights_or_default(tu_init given, tu_activation act, int64_t fan_in, int64_t fan_out) {
     bool rectifies = act == TU_RELU || act == TU_GELU || act == TU_GELU_TANH || act == TU_SILU ||
                      act == TU_ELU || act == TU_LEAKY_RELU;
@@ -34,21 +34,21 @@ static tu_init weights_or_default(tu_init given, tu_activation act, int64_t fan_
     return given;
 }
 
-/* ---- Parameters: variables of the layer's own, or values it is given ---- */
+/* ---- Parameters: new variables, or values passed as .given_weights and .given_bias ---- */
 
-/* Whether an option holds a value, be it an invalid one. */
+/* True if an option is set, even to an invalid value. */
 static bool is_given(tu_value value) {
     return value.graph || value.node;
 }
 
-/* A size of a layer: as the option says, else that of axis `axis` of what is given. */
-static int64_t size_or_given(int64_t size, tu_value given, int64_t axis) {
+/* Returns the option `size`; if it is 0, the size of axis `axis` of the given parameter. */
+static int64_t size_or_given_axis(int64_t size, tu_value given, int64_t axis) {
     if (size || !tu_ok(given)) return size;
     tu_shape shape = tu_value_shape(given);
     return axis < shape.rank ? shape.dim[axis] : size;
 }
 
-/* The parameter `name` of a layer over x: what is given, if it is of this type; else a variable. */
+/* Returns the given parameter, which must have this type, or creates the variable `name`. */
 static tu_value parameter(tu_value x, const char *layer, const char *name, tu_value given, tu_type type,
                           tu_init init) {
     if (!is_given(given)) return tu_variable(x.graph, name, type.dtype, type.shape, .init = init);
@@ -61,13 +61,13 @@ static tu_value parameter(tu_value x, const char *layer, const char *name, tu_va
     return given;
 }
 
-/* What a layer with weights and a bias is given, if it contradicts nothing else. */
-static bool consistent(tu_value x, const char *layer, tu_value weights, tu_init init, tu_value bias,
-                       tu_init bias_init, bool no_bias) {
+/* Checks that a parameter is not both given and initialised, and that no bias is given with .no_bias. */
+static bool check_given_parameters(tu_value x, const char *layer, tu_value weights, tu_init init,
+                                   tu_value bias, tu_init bias_init, bool no_bias) {
     if (is_given(weights) && init.kind != TU_INIT_DEFAULT)
-        refuse(x, layer, "either .weights, an initialiser, or .given_weights");
+        fail_layer(x, layer, "either .weights (an initialiser) or .given_weights, not both");
     else if (is_given(bias) && (no_bias || bias_init.kind != TU_INIT_DEFAULT))
-        refuse(x, layer, ".given_bias without .bias, an initialiser, and without .no_bias");
+        fail_layer(x, layer, ".given_bias without .bias (an initialiser) and without .no_bias");
     else
         return true;
     return false;
@@ -79,12 +79,13 @@ tu_value tu_dense_with(tu_value x, const tu_dense_options *options) {
     tu_graph *g = x.graph;
     tu_type type = tu_value_type(x);
     if (type.shape.rank < 2 || !tu_dtype_is_float(type.dtype))
-        return refuse(x, "dense", "floating-point rows [..., n] (tu_flatten makes them)");
-    if (!consistent(x, "dense", o.given_weights, o.weights, o.given_bias, o.bias, o.no_bias))
+        return fail_layer(x, "dense",
+                          "a floating-point matrix [..., n] of at least 2 axes (tu_flatten makes one)");
+    if (!check_given_parameters(x, "dense", o.given_weights, o.weights, o.given_bias, o.bias, o.no_bias))
         return tu__invalid(g);
-    int64_t n = type.shape.dim[type.shape.rank - 1], units = size_or_given(o.units, o.given_weights, 0);
+    int64_t n = type.shape.dim[type.shape.rank - 1], units = size_or_given_axis(o.units, o.given_weights, 0);
     if (is_given(o.given_weights) && !tu_ok(o.given_weights)) return tu__invalid(g);
-    if (units < 1) return refuse_option(x, "dense", ".units", units, "at least 1");
+    if (units < 1) return fail_option(x, "dense", ".units", units, "at least 1");
     tu_value y = x;
     tu_scope(g, o.name ? o.name : "dense") {
         tu_init init = weights_or_default(o.weights, o.act, n, units);
@@ -97,14 +98,14 @@ tu_value tu_dense_with(tu_value x, const tu_dense_options *options) {
     return y;
 }
 
-/* An option of both axes of a convolution that may be given for each: at most one of the two ways. */
-static bool one_way(tu_value x, int64_t both, const int64_t each[2], const char *expected) {
+/* Checks that an option is not set both for both axes and per axis. */
+static bool check_not_both(tu_value x, int64_t both, const int64_t each[2], const char *expected) {
     if (both == 0 || (each[0] == 0 && each[1] == 0)) return true;
-    refuse(x, "conv2d", expected);
+    fail_layer(x, "conv2d", expected);
     return false;
 }
 
-static int64_t either(int64_t both, int64_t one) {
+static int64_t per_axis_or_both(int64_t both, int64_t one) {
     return one ? one : both;
 }
 
@@ -114,38 +115,42 @@ tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options) {
     tu_graph *g = x.graph;
     tu_type type = tu_value_type(x);
     if (type.shape.rank != 4 || !tu_dtype_is_float(type.dtype))
-        return refuse(x, "conv2d", "floating-point images [n,h,w,c]");
-    if (!one_way(x, o.stride, o.strides, "either .stride, of both axes, or .strides") ||
-        !one_way(x, o.dilation, o.dilations, "either .dilation, of both axes, or .dilations") ||
-        !consistent(x, "conv2d", o.given_weights, o.weights, o.given_bias, o.bias, o.no_bias))
+        return fail_layer(x, "conv2d", "floating-point images [n,h,w,c]");
+    if (!check_not_both(x, o.stride, o.strides,
+                        "either .stride (both axes) or .strides (per axis), not both") ||
+        !check_not_both(x, o.dilation, o.dilations,
+                        "either .dilation (both axes) or .dilations (per axis), not both") ||
+        !check_given_parameters(x, "conv2d", o.given_weights, o.weights, o.given_bias, o.bias, o.no_bias))
         return tu__invalid(g);
     if (is_given(o.given_weights) && !tu_ok(o.given_weights)) return tu__invalid(g);
-    int64_t filters = size_or_given(o.filters, o.given_weights, 0);
-    int64_t kh = size_or_given(o.height ? o.height : o.size, o.given_weights, 1);
-    int64_t kw = size_or_given(o.width ? o.width : o.size, o.given_weights, 2);
+    int64_t filters = size_or_given_axis(o.filters, o.given_weights, 0);
+    int64_t kh = size_or_given_axis(o.height ? o.height : o.size, o.given_weights, 1);
+    int64_t kw = size_or_given_axis(o.width ? o.width : o.size, o.given_weights, 2);
     int64_t groups = o.groups ? o.groups : 1, channels = type.shape.dim[3];
-    const int64_t most = 1 << 20; /* products of any three stay far from overflow */
-    if (filters < 1 || kh < 1 || kw < 1 || filters > most || kh > most || kw > most)
-        return refuse(x, "conv2d", ".filters and .size (or .height and .width) from 1 to 2^20");
+    const int64_t max_size = 1 << 20; /* the product of any three does not overflow */
+    if (filters < 1 || kh < 1 || kw < 1 || filters > max_size || kh > max_size || kw > max_size)
+        return fail_layer(x, "conv2d", ".filters and .size (or .height and .width) from 1 to 2^20");
     if (groups < 1 || channels % groups || filters % groups)
-        return refuse(x, "conv2d", ".groups that divide the channels and the filters");
+        return fail_layer(x, "conv2d", ".groups that divide the channels and the filters");
     int64_t receptive = kh * kw, in = channels / groups;
     tu_value y = x;
     tu_scope(g, o.name ? o.name : "conv2d") {
         tu_init init = weights_or_default(o.weights, o.act, receptive * in, receptive * filters / groups);
         tu_type weights = {type.dtype, TU_SHAPE(filters, kh, kw, in)}, bias = {type.dtype, TU_SHAPE(filters)};
         tu_value w = parameter(x, "conv2d", "weights", o.given_weights, weights, init);
-        y = tu_convolve(x, w, .stride = {either(o.stride, o.strides[0]), either(o.stride, o.strides[1])},
-                        .dilation = {either(o.dilation, o.dilations[0]), either(o.dilation, o.dilations[1])},
-                        .padding = o.padding, .pad = {o.pad[0], o.pad[1], o.pad[2], o.pad[3]},
-                        .groups = o.groups);
+        y = tu_convolve(
+            x, w,
+            .stride = {per_axis_or_both(o.stride, o.strides[0]), per_axis_or_both(o.stride, o.strides[1])},
+            .dilation = {per_axis_or_both(o.dilation, o.dilations[0]),
+                         per_axis_or_both(o.dilation, o.dilations[1])},
+            .padding = o.padding, .pad = {o.pad[0], o.pad[1], o.pad[2], o.pad[3]}, .groups = o.groups);
         if (!o.no_bias) y = tu_add(y, parameter(x, "conv2d", "bias", o.given_bias, bias, o.bias));
         y = tu_activate(y, o.act);
     }
     return y;
 }
 
-/* running = momentum * running + (1 - momentum) * batch */
+/* Assigns running = momentum * running + (1 - momentum) * batch. */
 static void update_running(tu_value running, tu_value batch, double momentum) {
     tu_assign(running, tu_add(tu_scale(running, momentum), tu_scale(tu_stop_gradient(batch), 1 - momentum)));
 }
@@ -161,17 +166,18 @@ void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope) {
     if (graph) graph->batch_scope = (int)scope;
 }
 
-/* The running statistics' momentum as it is used: options cannot say zero by zero. */
+/* Returns the momentum of the running statistics. In options, 0 means the default and TU_ZERO means 0. */
+
 tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     TU__OPTIONS(tu_batch_norm_options, o, options);
     if (!tu_ok(x)) return tu__invalid(x.graph);
     tu_graph *g = x.graph;
     tu_type type = tu_value_type(x);
     if (type.shape.rank < 2 || !tu_dtype_is_float(type.dtype))
-        return refuse(x, "batch_norm", "floating-point activations [..., c]");
+        return fail_layer(x, "batch_norm", "floating-point activations [..., c]");
     double epsilon = o.epsilon != 0 ? o.epsilon : 1e-5, momentum = tu__given_or(o.momentum, 0.9);
     if (!(epsilon > 0) || !(momentum >= 0 && momentum <= 1))
-        return refuse(x, "batch_norm", ".epsilon above 0 and .momentum in [0, 1] (TU_ZERO for 0)");
+        return fail_layer(x, "batch_norm", ".epsilon above 0 and .momentum in [0, 1] (TU_ZERO for 0)");
     tu_shape c = TU_SHAPE(type.shape.dim[type.shape.rank - 1]);
     tu_dtype dtype = tu__statistics_dtype(type.dtype);
     tu_batch_scope scope = o.scope ? o.scope : (tu_batch_scope)g->batch_scope;
@@ -194,7 +200,7 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     return y;
 }
 
-/* Whether a call's options, as they were written, give the field ".momentum" a value. */
+/* True if the source text of a call's options sets the field .momentum. */
 static bool gives_momentum(const char *written) {
     static const char field[] = ".momentum";
     bool quoted = false;
@@ -210,9 +216,10 @@ static bool gives_momentum(const char *written) {
 tu_value tu_batch_norm_as_written(tu_value x, const char *written, const tu_batch_norm_options *options) {
     TU__OPTIONS(tu_batch_norm_options, o, options);
     if (tu_ok(x) && o.momentum == 0 && written && gives_momentum(written))
-        return refuse(x, "batch_norm",
-                      "a .momentum other than 0, which means the default of 0.9: leave it out for the "
-                      "default, or give TU_ZERO for none");
+        return fail_layer(
+            x, "batch_norm",
+            ".momentum other than 0, because 0 means the default of 0.9: omit .momentum for the "
+            "default, or set TU_ZERO for no momentum");
     return tu_batch_norm_with(x, options);
 }
 
@@ -223,7 +230,7 @@ tu_value tu_layer_norm_with(tu_value x, const tu_layer_norm_options *options) {
     tu_type type = tu_value_type(x);
     int64_t axes = o.axes ? o.axes : 1;
     if (axes < 1 || axes > type.shape.rank || !tu_dtype_is_float(type.dtype))
-        return refuse(x, "layer_norm", "floating-point activations with at least .axes axes");
+        return fail_layer(x, "layer_norm", "floating-point activations with at least .axes axes");
     tu_shape shape = tu_shape_of((size_t)axes, type.shape.dim + type.shape.rank - axes);
     tu_dtype dtype = tu__statistics_dtype(type.dtype);
     tu_value y = x;
@@ -240,11 +247,13 @@ tu_value tu_embedding_with(tu_value indices, const tu_embedding_options *options
     if (!tu_ok(indices)) return tu__invalid(indices.graph);
     tu_graph *g = indices.graph;
     if (is_given(o.given_weights) && !tu_ok(o.given_weights)) return tu__invalid(g);
-    if (!consistent(indices, "embedding", o.given_weights, o.weights, (tu_value){0}, (tu_init){0}, true))
+    if (!check_given_parameters(indices, "embedding", o.given_weights, o.weights, (tu_value){0}, (tu_init){0},
+                                true))
         return tu__invalid(g);
-    int64_t entries = size_or_given(o.entries, o.given_weights, 0);
-    int64_t width = size_or_given(o.width, o.given_weights, 1);
-    if (entries < 1 || width < 1) return refuse(indices, "embedding", ".entries and .width of at least 1");
+    int64_t entries = size_or_given_axis(o.entries, o.given_weights, 0);
+    int64_t width = size_or_given_axis(o.width, o.given_weights, 1);
+    if (entries < 1 || width < 1)
+        return fail_layer(indices, "embedding", ".entries and .width of at least 1");
     if (o.weights.kind == TU_INIT_DEFAULT) o.weights = (tu_init){.kind = TU_INIT_NORMAL, .b = 0.02};
     tu_value y = indices;
     tu_scope(g, o.name ? o.name : "embedding") {

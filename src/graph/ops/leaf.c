@@ -1,8 +1,7 @@
-/* Leaves and state: inputs, constants, variables, and the assignment that gives a variable its next value.
+/* Leaves and state: inputs, constants, variables and assignments.
  *
- * A variable's node yields what the variable held when the run began, wherever it is read; assignments take
- * effect together when the run ends. So the graph stays single-assignment, and no order between reads and writes
- * has to be kept. */
+ * A variable's node returns the value at the beginning of the run; all assignments take effect at its end. So reads
+ * and writes need no order. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,10 +19,11 @@
 /* ---- Rules ---- */
 
 static tu_status leaf_shape(tu__rule *rule, int64_t dtype, tu_shape shape) {
-    if (dtype < 0 || dtype >= TU_DTYPE_COUNT) return tu__refuse(rule, "unknown element type %d", (int)dtype);
+    if (dtype < 0 || dtype >= TU_DTYPE_COUNT)
+        return tu__rule_fail(rule, "unknown element type %d", (int)dtype);
     if (!tu__shape_valid(shape))
-        return tu__refuse(
-            rule, "shape %s: expected at most %d dimensions, each at least 1, fewer than 2^48 elements",
+        return tu__rule_fail(
+            rule, "shape %s: expected at most %d dimensions of at least 1 and at most 2^48 elements",
             tu__shape_string(shape), TU_MAX_RANK);
     rule->out[0] = (tu_type){.dtype = (tu_dtype)dtype, .shape = shape};
     return TU_OK;
@@ -32,11 +32,12 @@ static tu_status leaf_shape(tu__rule *rule, int64_t dtype, tu_shape shape) {
 tu_status tu__input_shape(tu__rule *rule) {
     const struct tu__input_attrs *a = rule->attrs;
     if (a->batched && a->shape.rank < 1)
-        return tu__refuse(rule, "a batched input needs a first axis that counts samples");
+        return tu__rule_fail(rule, "a batch input is a scalar, expected at least 1 axis, the samples");
     bool ordinals = strcmp(rule->name, "sample_ordinal") == 0;
     if (ordinals && (a->dtype != TU_I64 || a->shape.rank != 1 || !a->batched))
-        return tu__refuse(
-            rule, "the name is that of the samples' ordinals, i64[samples]: tu_sample_ordinals makes it");
+        return tu__rule_fail(
+            rule,
+            "the name is reserved for sample indices, a batch input i64[samples]: use tu_sample_ordinals");
     return leaf_shape(rule, a->dtype, a->shape);
 }
 
@@ -53,22 +54,23 @@ tu_status tu__fill_shape(tu__rule *rule) {
 tu_status tu__variable_shape(tu__rule *rule) {
     const struct tu__variable_attrs *a = rule->attrs;
     if (a->init < TU_INIT_DEFAULT || a->init > TU_INIT_HE_NORMAL)
-        return tu__refuse(rule, "unknown initialiser %d", (int)a->init);
+        return tu__rule_fail(rule, "unknown initialiser %d", (int)a->init);
     bool random = a->init >= TU_INIT_UNIFORM;
     if (random && !tu_dtype_is_float((tu_dtype)a->dtype))
-        return tu__refuse(rule,
-                          "a random initialiser needs a floating-point type; zeros or a constant fit any");
+        return tu__rule_fail(rule,
+                             "a random initialiser needs a floating-point type: use zeros or a constant");
     if (!isfinite(a->a) || !isfinite(a->b))
-        return tu__refuse(rule, "the initialiser's numbers must be finite");
+        return tu__rule_fail(rule, "the initialiser's numbers are %g and %g, expected finite numbers", a->a,
+                             a->b);
     if (a->fan_in < 0 || a->fan_out < 0)
-        return tu__refuse(rule, "fan in %" PRId64 " and fan out %" PRId64 ": expected at least 0", a->fan_in,
-                          a->fan_out);
+        return tu__rule_fail(rule, "fan_in is %" PRId64 " and fan_out is %" PRId64 ", expected at least 0",
+                             a->fan_in, a->fan_out);
     return leaf_shape(rule, a->dtype, a->shape);
 }
 
 tu_status tu__assign_shape(tu__rule *rule) {
     if (rule->in[0].dtype != rule->in[1].dtype || !tu_shape_equal(rule->in[0].shape, rule->in[1].shape))
-        return tu__refuse(rule, "the new value must have the variable's own type");
+        return tu__rule_fail(rule, "the types differ, expected a value of the variable's type");
     rule->out[0] = rule->in[0];
     return TU_OK;
 }
@@ -86,10 +88,11 @@ tu_status tu__stop_gradient_shape(tu__rule *rule) {
 /* ---- Gradients ---- */
 
 void tu__copy_gradient(tu__vjp *vjp) {
-    tu__vjp_give(vjp, 0, tu__vjp_gradient(vjp, 0));
+    tu__vjp_accumulate(vjp, 0, tu__vjp_gradient(vjp, 0));
 }
 
-/* ---- Meanings. Inputs and variables are set by whoever runs the graph, before any meaning is asked for. ---- */
+/* ---- Reference kernels. Inputs and variables are set before any kernel runs; these two report that it did not
+ * happen. ---- */
 
 tu_status tu__input_reference(const tu__reference_call *m) {
     return tu_fail(TU_INVALID, "input '%s' %s was not fed", m->node->name,
@@ -113,22 +116,22 @@ tu_status tu__fill_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-static tu_status copy_through(const tu__reference_call *m, int input) {
+static tu_status copy_input(const tu__reference_call *m, int input) {
     size_t count = (size_t)tu_shape_elements(m->out[0].type.shape);
     memcpy(m->out[0].data, m->in[input].data, count * sizeof(double));
     return TU_OK;
 }
 
 tu_status tu__assign_reference(const tu__reference_call *m) {
-    return copy_through(m, 1);
+    return copy_input(m, 1);
 }
 
 tu_status tu__copy_reference(const tu__reference_call *m) {
-    return copy_through(m, 0);
+    return copy_input(m, 0);
 }
 
 tu_status tu__stop_gradient_reference(const tu__reference_call *m) {
-    return copy_through(m, 0);
+    return copy_input(m, 0);
 }
 
 /* ---- Builders ---- */
@@ -147,8 +150,8 @@ tu_value tu_batch_input(tu_graph *graph, const char *name, tu_dtype dtype, tu_sh
     return make_input(graph, name, dtype, shape, true);
 }
 
-/* A node of one name for the whole graph, made on first use outside of any scope. */
-static tu_value shared_leaf(tu_graph *graph, const char *name, const tu__node_request *request) {
+/* Returns the graph's node `name`; adds it on first use, outside of any scope. */
+static tu_value find_or_add_leaf(tu_graph *graph, const char *name, const tu__node_request *request) {
     const tu__node *node = tu__find_node(graph, name);
     if (node) return tu__value(graph, node->id, 0);
     char *scope;
@@ -163,14 +166,15 @@ static tu_value shared_leaf(tu_graph *graph, const char *name, const tu__node_re
 tu_value tu_sample_ordinals(tu_graph *graph, int64_t samples) {
     if (!graph || graph->status != TU_OK) return tu__invalid(graph);
     struct tu__input_attrs a = {.dtype = TU_I64, .shape = TU_SHAPE(samples), .batched = true};
-    tu_value value = shared_leaf(
+    tu_value value = find_or_add_leaf(
         graph, "sample_ordinal",
         &(tu__node_request){.op = TU__OP_INPUT, .name = "sample_ordinal", .exact_name = true, .attrs = &a});
     if (tu_ok(value) && tu_value_shape(value).dim[0] != samples)
         return tu__graph_fail(
             graph, TU_INVALID,
             "%" PRId64
-            " samples asked of 'sample_ordinal' %s: all draws that belong to samples in one graph share one batch",
+            " samples requested, but 'sample_ordinal' is %s: all per-sample random numbers of a graph must have "
+            "the same number of samples",
             samples, tu__type_string(tu_value_type(value)));
     return value;
 }
@@ -178,13 +182,13 @@ tu_value tu_sample_ordinals(tu_graph *graph, int64_t samples) {
 tu_value tu_step(tu_graph *graph) {
     if (!graph || graph->status != TU_OK) return tu__invalid(graph);
     struct tu__variable_attrs a = {.dtype = TU_I64, .shape = TU_SCALAR, .frozen = true};
-    return shared_leaf(
+    return find_or_add_leaf(
         graph, "step",
         &(tu__node_request){.op = TU__OP_VARIABLE, .name = "step", .exact_name = true, .attrs = &a});
 }
 
-/* The first byte that is neither 0 nor 1; -1 when there is none. */
-static int64_t find_no_truth(const unsigned char *data, int64_t count) {
+/* Returns the index of the first byte that is neither 0 nor 1; -1 if there is none. */
+static int64_t find_invalid_bool(const unsigned char *data, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (data[i] > 1) return i;
     return -1;
@@ -192,12 +196,12 @@ static int64_t find_no_truth(const unsigned char *data, int64_t count) {
 
 tu_value tu_constant(tu_graph *graph, tu_dtype dtype, tu_shape shape, const void *data) {
     struct tu__constant_attrs a = {.dtype = dtype, .shape = shape};
-    if (!data && graph) return tu__graph_fail(graph, TU_INVALID, "constant: no data given");
+    if (!data && graph) return tu__graph_fail(graph, TU_INVALID, "constant: data is NULL");
     if (graph && dtype == TU_BOOL && tu__shape_valid(shape)) {
-        int64_t at = find_no_truth(data, tu_shape_elements(shape));
+        int64_t at = find_invalid_bool(data, tu_shape_elements(shape));
         if (at >= 0)
             return tu__graph_fail(graph, TU_INVALID,
-                                  "constant of bool%s: element %" PRId64 " is %u: a bool is 0 or 1",
+                                  "constant of bool%s: element %" PRId64 " is %u, expected 0 or 1",
                                   tu__shape_string(shape), at, ((const unsigned char *)data)[at]);
     }
     return tu__make(graph, &(tu__node_request){.op = TU__OP_CONSTANT, .attrs = &a, .data = data});
@@ -245,17 +249,19 @@ tu_value tu_assign(tu_value variable, tu_value value) {
     tu_graph *graph = variable.graph;
     const tu__node *target = tu__node_of(variable);
     if (target->op->code != TU__OP_VARIABLE)
-        return tu__graph_fail(graph, TU_INVALID, "assign to '%s': it is a %s, expected a variable",
+        return tu__graph_fail(graph, TU_INVALID, "assign to '%s': the node is a %s, expected a variable",
                               target->name, target->op->name);
     for (uint32_t i = target->id + 1; i < graph->node_count; i++)
         if (graph->nodes[i]->op->code == TU__OP_ASSIGN && graph->nodes[i]->inputs[0].node == target->id)
-            return tu__graph_fail(graph, TU_INVALID, "assign to '%s': it is assigned already, by '%s'",
-                                  target->name, graph->nodes[i]->name);
+            return tu__graph_fail(graph, TU_INVALID,
+                                  "assign to '%s': the variable is already assigned by '%s'", target->name,
+                                  graph->nodes[i]->name);
     return tu__apply(ASSIGN, NULL, variable, value);
 }
 
-/* A value without a gradient is what an assignment yields, and what stop_gradient does. The value is its last input. */
-void tu__unassign(tu_graph *graph, uint32_t id) {
+/* Replaces the assignment by stop_gradient, which also returns its input without a gradient. The value is the last
+ * input. */
+void tu__cancel_assign(tu_graph *graph, uint32_t id) {
     tu__node *node = graph->nodes[id];
     node->op = tu__op_get(TU__OP_STOP_GRADIENT);
     node->inputs++;

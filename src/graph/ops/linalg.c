@@ -1,27 +1,26 @@
 /* Linear algebra on small matrices: inverse, solve, cholesky, triangular_solve, band.
  *
- * The last two axes are matrices, the axes before them a batch. f32 and f64; band takes every type.
+ * The last two axes are the matrix, the axes before them a batch. Element types: f32 and f64; any for band.
  *
- * Gradients, with G for the gradient of the result (M. Giles, "Collected matrix derivative results for
- * forward and reverse mode algorithmic differentiation", 2008; I. Murray, "Differentiation of the Cholesky
- * decomposition", 2016):
+ * Gradients, with G for the gradient of the result (M. Giles, "Collected matrix derivative results for forward and
+ * reverse mode algorithmic differentiation", 2008; I. Murray, "Differentiation of the Cholesky decomposition", 2016):
  *
  *     Y = A^-1       gradient of A = -Y^T G Y^T
  *     A X = B        gradient of B = A^-T G =: H;  gradient of A = -H X^T
- *     T X = B        the same with A = T, kept to the triangle of T that is read
+ *     T X = B        the same with A = T, restricted to the triangle of T that is read
  *     L L^T = A      S = L^-T P(L^T G) L^-1;  gradient of A = P(S + S^T)
  *
  * where P keeps the lower triangle and halves its diagonal.
  *
- * cholesky reads the lower triangle of A alone, as if the upper one mirrored it. An element below the
- * diagonal thus stands for two of the symmetric matrix and gets both their gradients; an element above it
- * gets none. This is what finite differences of the operation show, and it is exact for second derivatives
- * too: each line above is made of operations of this file and of products. These products are marked exact: an
- * inverse multiplies the rounding of what it is given by its condition number, so where a graph is compiled for
- * bf16, f16 or tf32 its linear algebra, gradients included, stays in the type it was built with.
+ * cholesky reads only the lower triangle of A and assumes that A is symmetric. An element below the diagonal
+ * represents two elements of the symmetric matrix and gets the sum of their gradients; an element above it gets none.
+ * This agrees with finite differences, also for second derivatives: the gradients use only operations of this file
+ * and matrix products. These products are marked exact, because an inverse amplifies rounding errors by the condition
+ * number: if a graph is compiled for bf16, f16 or tf32, its linear algebra and its gradients keep the type they were
+ * built with.
  *
- * A matrix that cannot be inverted or factored is the data's mistake, found while running: TU_NUMERIC, naming
- * the node, the matrix within the batch and the pivot.
+ * A run fails with TU_NUMERIC if a matrix cannot be inverted or factored. The message contains the node, the index of
+ * the matrix in the batch, and the pivot.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -39,10 +38,10 @@
 static tu_status check_square(const tu__rule *r) {
     tu_type a = r->in[0];
     if (a.dtype != TU_F32 && a.dtype != TU_F64)
-        return tu__refuse(r, "the matrices are %s, expected f32 or f64: convert with tu_cast",
-                          tu_dtype_name(a.dtype));
+        return tu__rule_fail(r, "the matrices are %s, expected f32 or f64: convert with tu_cast",
+                             tu_dtype_name(a.dtype));
     if (a.shape.rank < 2 || a.shape.dim[a.shape.rank - 1] != a.shape.dim[a.shape.rank - 2])
-        return tu__refuse(r, "expected square matrices: [..., n, n]");
+        return tu__rule_fail(r, "expected square matrices: [..., n, n]");
     return TU_OK;
 }
 
@@ -52,17 +51,18 @@ static tu_status square_shape(tu__rule *r) {
     return TU_OK;
 }
 
-/* a [..., n, n] and b [..., n, k], with the same axes before. */
+/* Infers the type of x in a x = b, for a [..., n, n] and b [..., n, k] with equal batch axes. */
 static tu_status system_shape(tu__rule *r) {
     TU_TRY(check_square(r));
     tu_type a = r->in[0], b = r->in[1];
-    if (a.dtype != b.dtype) return tu__refuse(r, "expected both of one element type: convert with tu_cast");
+    if (a.dtype != b.dtype)
+        return tu__rule_fail(r, "the element types differ, expected equal ones: convert with tu_cast");
     tu_type expected = a;
     if (b.shape.rank == a.shape.rank) expected.shape.dim[a.shape.rank - 1] = b.shape.dim[a.shape.rank - 1];
     if (!tu_shape_equal(b.shape, expected.shape))
-        return tu__refuse(
-            r, "the right sides do not fit the matrices: expected [..., n, n] and [..., n, k] with equal "
-               "axes before them");
+        return tu__rule_fail(
+            r, "the shapes do not match: expected matrices [..., n, n] and right-hand sides [..., n, k] with "
+               "equal batch axes");
     r->out[0] = b;
     return TU_OK;
 }
@@ -84,14 +84,14 @@ tu_status tu__triangular_solve_shape(tu__rule *r) {
 }
 
 tu_status tu__band_shape(tu__rule *r) {
-    if (r->in[0].shape.rank < 2) return tu__refuse(r, "expected matrices: [..., rows, columns]");
+    if (r->in[0].shape.rank < 2) return tu__rule_fail(r, "expected matrices: [..., rows, columns]");
     r->out[0] = r->in[0];
     return TU_OK;
 }
 
-/* ---- Work ---- */
+/* ---- Floating-point operations ---- */
 
-/* A batch of n x n matrices beside k right sides each. */
+/* A batch of n x n matrices with k right-hand sides each. */
 typedef struct systems {
     int64_t count, n, k;
 } systems;
@@ -101,41 +101,41 @@ static systems systems_of(tu_shape a, tu_shape x) {
     return (systems){tu_shape_elements(a) / (n * n), n, x.dim[x.rank - 1]};
 }
 
-/* Counts may pass 2^63 for absurd shapes; a double does not mind. */
-static int64_t whole(double flops) {
+/* Converts a count to an integer, at most INT64_MAX. */
+static int64_t saturate_to_i64(double flops) {
     return flops < 0x1p62 ? (int64_t)flops : INT64_MAX;
 }
 
 int64_t tu__inverse_flops(const tu__node *node, const tu_type *in) {
     systems s = systems_of(in[0].shape, node->outputs[0].shape);
-    return whole((double)s.count * 2 * (double)s.n * (double)s.n * (double)s.n);
+    return saturate_to_i64((double)s.count * 2 * (double)s.n * (double)s.n * (double)s.n);
 }
 
 int64_t tu__solve_flops(const tu__node *node, const tu_type *in) {
     systems s = systems_of(in[0].shape, node->outputs[0].shape);
-    return whole((double)s.count * (double)s.n * (double)s.n * (2.0 / 3 * (double)s.n + 2 * (double)s.k));
+    return saturate_to_i64((double)s.count * (double)s.n * (double)s.n *
+                           (2.0 / 3 * (double)s.n + 2 * (double)s.k));
 }
 
 int64_t tu__cholesky_flops(const tu__node *node, const tu_type *in) {
     systems s = systems_of(in[0].shape, node->outputs[0].shape);
-    return whole((double)s.count * (double)s.n * (double)s.n * (double)s.n / 3);
+    return saturate_to_i64((double)s.count * (double)s.n * (double)s.n * (double)s.n / 3);
 }
 
 int64_t tu__triangular_solve_flops(const tu__node *node, const tu_type *in) {
     systems s = systems_of(in[0].shape, node->outputs[0].shape);
-    return whole((double)s.count * (double)s.n * (double)s.n * (double)s.k);
+    return saturate_to_i64((double)s.count * (double)s.n * (double)s.n * (double)s.k);
 }
 
-/* ---- LU factors: the meaning of inverse and solve ---- */
+/* ---- Gaussian elimination: the reference kernels of inverse and solve ---- */
 
-/* Why a matrix could not be used: the pivot's place and its value. */
+/* The index and value of a pivot at which factoring failed. */
 typedef struct bad_pivot {
     int64_t at;
     double value;
 } bad_pivot;
 
-static tu_status refuse_pivot(const tu__reference_call *m, const char *what, int64_t matrix,
-                              bad_pivot pivot) {
+static tu_status fail_pivot(const tu__reference_call *m, const char *what, int64_t matrix, bad_pivot pivot) {
     return tu_fail(TU_NUMERIC, "%s '%s' %s: matrix %" PRId64 " of the batch is %s (pivot %" PRId64 " is %g)",
                    m->node->op->name, m->node->name, tu__type_string(m->in[0].type), matrix, what, pivot.at,
                    pivot.value);
@@ -150,12 +150,12 @@ static void swap_rows(double *x, int64_t columns, int64_t i, int64_t j) {
 }
 
 /* row i of x -= factor * row j */
-static void subtract_row(double *x, int64_t columns, int64_t i, int64_t j, double factor) {
-    for (int64_t c = 0; c < columns; c++) x[i * columns + c] -= factor * x[j * columns + c];
+static void subtract_row(double *x, int64_t columns, int64_t i, int64_t j, double factor_cholesky) {
+    for (int64_t c = 0; c < columns; c++) x[i * columns + c] -= factor_cholesky * x[j * columns + c];
 }
 
-/* The row from p on with the largest element in column p. A NaN counts as largest, so that it is met as a
- * pivot. */
+/* Returns the row from p on with the largest element in column p. NaN is the largest, so that it becomes the pivot
+ * and the elimination fails. */
 static int64_t pivot_row(const double *a, int64_t n, int64_t p) {
     int64_t best = p;
     for (int64_t i = p + 1; i < n; i++)
@@ -163,8 +163,8 @@ static int64_t pivot_row(const double *a, int64_t n, int64_t p) {
     return best;
 }
 
-/* Solves a x = b for one matrix by elimination with row exchanges: a [n, n] is used up, x [n, k] holds b
- * and then the solution. False at a pivot of zero or NaN. */
+/* Solves a x = b for one matrix by Gaussian elimination with partial pivoting. Overwrites a [n, n]; x [n, k] contains
+ * b on entry and the solution on return. Returns false at a pivot of zero or NaN. */
 static bool eliminate(systems s, double *a, double *x, bad_pivot *bad) {
     for (int64_t p = 0; p < s.n; p++) {
         int64_t best = pivot_row(a, s.n, p);
@@ -178,9 +178,9 @@ static bool eliminate(systems s, double *a, double *x, bad_pivot *bad) {
             swap_rows(x, s.k, p, best);
         }
         for (int64_t i = p + 1; i < s.n; i++) {
-            double factor = a[i * s.n + p] / pivot;
-            subtract_row(a, s.n, i, p, factor);
-            subtract_row(x, s.k, i, p, factor);
+            double factor_cholesky = a[i * s.n + p] / pivot;
+            subtract_row(a, s.n, i, p, factor_cholesky);
+            subtract_row(x, s.k, i, p, factor_cholesky);
         }
     }
     for (int64_t p = s.n - 1; p >= 0; p--) {
@@ -190,7 +190,7 @@ static bool eliminate(systems s, double *a, double *x, bad_pivot *bad) {
     return true;
 }
 
-/* x holds the right sides of all systems, and then their solutions. */
+/* Solves all systems. `x` contains the right-hand sides on entry and the solutions on return. */
 static tu_status solve_batch(const tu__reference_call *m, systems s, double *x) {
     size_t matrix = (size_t)(s.n * s.n);
     double *a = tu__alloc_array(matrix, sizeof *a, "a matrix being factored");
@@ -199,7 +199,7 @@ static tu_status solve_batch(const tu__reference_call *m, systems s, double *x) 
     for (int64_t b = 0; b < s.count && status == TU_OK; b++) {
         memcpy(a, m->in[0].data + (size_t)b * matrix, matrix * sizeof *a);
         bad_pivot bad;
-        if (!eliminate(s, a, x + b * s.n * s.k, &bad)) status = refuse_pivot(m, "singular", b, bad);
+        if (!eliminate(s, a, x + b * s.n * s.k, &bad)) status = fail_pivot(m, "singular", b, bad);
     }
     tu__free(a);
     return status;
@@ -220,7 +220,7 @@ tu_status tu__solve_reference(const tu__reference_call *m) {
     return solve_batch(m, s, m->out[0].data);
 }
 
-/* A product inside a gradient: it is part of the linear algebra, which no precision narrows. */
+/* A matrix product inside a gradient, which compilation for a lower precision must not change. */
 static tu_value exact_product(tu_value a, tu_value b, bool transpose_a, bool transpose_b) {
     return tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b, .exact = true);
 }
@@ -228,21 +228,22 @@ static tu_value exact_product(tu_value a, tu_value b, bool transpose_a, bool tra
 void tu__inverse_gradient(tu__vjp *v) {
     tu_value y = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
     tu_value left = exact_product(y, g, true, false);
-    tu__vjp_give(v, 0, tu_neg(exact_product(left, y, false, true)));
+    tu__vjp_accumulate(v, 0, tu_neg(exact_product(left, y, false, true)));
 }
 
 void tu__solve_gradient(tu__vjp *v) {
     tu_value transposed = tu_transpose_with(tu__vjp_input(v, 0), (tu_axes){0});
     tu_value h = tu_solve(transposed, tu__vjp_gradient(v, 0));
-    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, tu_neg(exact_product(h, tu__vjp_output(v, 0), false, true)));
-    tu__vjp_give(v, 1, h);
+    if (tu__vjp_needs_gradient(v, 0))
+        tu__vjp_accumulate(v, 0, tu_neg(exact_product(h, tu__vjp_output(v, 0), false, true)));
+    tu__vjp_accumulate(v, 1, h);
 }
 
 /* ---- Cholesky ---- */
 
-/* l [n, n] with l l^T = a, row by row; reads and writes the lower triangle. False at a pivot that is not
- * positive. */
-static bool factor(int64_t n, const double *a, double *l, bad_pivot *bad) {
+/* Computes l [n, n] with l l^T = a, row by row. Reads and writes only the lower triangles. Returns false at a pivot
+ * that is not positive. */
+static bool factor_cholesky(int64_t n, const double *a, double *l, bad_pivot *bad) {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++) {
             double rest = a[i * n + j];
@@ -265,30 +266,29 @@ tu_status tu__cholesky_reference(const tu__reference_call *m) {
     memset(m->out[0].data, 0, (size_t)(s.count * matrix) * sizeof(double));
     for (int64_t b = 0; b < s.count; b++) {
         bad_pivot bad;
-        if (!factor(s.n, m->in[0].data + b * matrix, m->out[0].data + b * matrix, &bad))
-            return refuse_pivot(m, "not positive definite", b, bad);
+        if (!factor_cholesky(s.n, m->in[0].data + b * matrix, m->out[0].data + b * matrix, &bad))
+            return fail_pivot(m, "not positive definite", b, bad);
     }
     return TU_OK;
 }
 
-/* P of the essay: the lower triangle with its diagonal halved. */
-static tu_value lower_half(tu_value x) {
+/* The function P of the comment at the top: the lower triangle with its diagonal halved. */
+static tu_value lower_triangle_half_diagonal(tu_value x) {
     return tu_sub(tu_band(x, -1, 0), tu_scale(tu_band(x, 0, 0), 0.5));
 }
 
 void tu__cholesky_gradient(tu__vjp *v) {
     tu_value l = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
-    tu_value p = lower_half(exact_product(l, g, true, false));
+    tu_value p = lower_triangle_half_diagonal(exact_product(l, g, true, false));
     tu_value left = tu_triangular_solve(l, p, .transpose = true); /* L^-T P */
     tu_value s = tu_triangular_solve(l, tu_transpose_with(left, (tu_axes){0}), .transpose = true); /* S^T */
-    tu__vjp_give(v, 0, lower_half(tu_add(s, tu_transpose_with(s, (tu_axes){0}))));
+    tu__vjp_accumulate(v, 0, lower_triangle_half_diagonal(tu_add(s, tu_transpose_with(s, (tu_axes){0}))));
 }
 
 /* ---- Triangular systems ---- */
 
-/* Solves for one matrix: x [n, k] holds the right sides, then the solution. a, or a^T when that is asked
- * for, is lower triangular when `upper` and `transpose` are both set or both not: then rows are solved
- * downwards. */
+/* Solves a x = b, or a^T x = b, for one triangular matrix. x [n, k] contains b on entry and the solution on return.
+ * The matrix to solve is lower triangular if `upper` and `transpose` are equal; then rows are solved from the top. */
 static bool substitute(systems s, const struct tu__triangular_solve_attrs *attrs, const double *a, double *x,
                        bad_pivot *bad) {
     bool lower = !attrs->upper == !attrs->transpose;
@@ -316,7 +316,7 @@ tu_status tu__triangular_solve_reference(const tu__reference_call *m) {
     for (int64_t b = 0; b < s.count; b++) {
         bad_pivot bad;
         if (!substitute(s, m->attrs, m->in[0].data + b * s.n * s.n, x + b * s.n * s.k, &bad))
-            return refuse_pivot(m, "singular", b, bad);
+            return fail_pivot(m, "singular", b, bad);
     }
     return TU_OK;
 }
@@ -325,12 +325,12 @@ void tu__triangular_solve_gradient(tu__vjp *v) {
     const struct tu__triangular_solve_attrs *attrs = tu__attrs(v->node, triangular_solve);
     tu_value h = tu_triangular_solve(tu__vjp_input(v, 0), tu__vjp_gradient(v, 0), .upper = attrs->upper,
                                      .transpose = !attrs->transpose);
-    tu__vjp_give(v, 1, h);
-    if (!tu__vjp_wanted(v, 0)) return;
+    tu__vjp_accumulate(v, 1, h);
+    if (!tu__vjp_needs_gradient(v, 0)) return;
     tu_value x = tu__vjp_output(v, 0);
-    tu_value whole_gradient =
+    tu_value full_gradient =
         attrs->transpose ? exact_product(x, h, false, true) : exact_product(h, x, false, true);
-    tu__vjp_give(v, 0, tu_neg(tu_band(whole_gradient, attrs->upper ? 0 : -1, attrs->upper ? -1 : 0)));
+    tu__vjp_accumulate(v, 0, tu_neg(tu_band(full_gradient, attrs->upper ? 0 : -1, attrs->upper ? -1 : 0)));
 }
 
 /* ---- Band ---- */
@@ -342,7 +342,7 @@ tu_status tu__band_reference(const tu__reference_call *m) {
     int64_t all_rows = tu_shape_elements(shape) / columns;
     for (int64_t row = 0; row < all_rows; row++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t below = row % rows - j; /* diagonals under the main one; negative: over it */
+            int64_t below = row % rows - j; /* number of the diagonal below the main one; negative: above */
             bool kept =
                 (attrs->below < 0 || below <= attrs->below) && (attrs->above < 0 || -below <= attrs->above);
             m->out[0].data[row * columns + j] = kept ? m->in[0].data[row * columns + j] : 0;
@@ -351,7 +351,7 @@ tu_status tu__band_reference(const tu__reference_call *m) {
 }
 
 void tu__band_gradient(tu__vjp *v) {
-    tu__vjp_give(v, 0, tu__apply(BAND, v->node->attrs, tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(BAND, v->node->attrs, tu__vjp_gradient(v, 0)));
 }
 
 /* ---- Builders ---- */

@@ -1,9 +1,9 @@
-/* Local response normalisation across channels (Krizhevsky et al. 2012), as TensorFlow counts it:
+/* Local response normalisation across channels (Krizhevsky et al. 2012), with TensorFlow's parameters:
  *
- *     s = bias + alpha W(x^2)        W sums the channels c - radius … c + radius that exist
+ *     s = bias + alpha W(x^2)        W(x)[c] is the sum of x over the existing channels c - radius … c + radius
  *     y = x s^-beta
  *
- * With g the gradient of y, and W its own transpose because the window is symmetric:
+ * W is symmetric. With g the gradient of y:
  *
  *     dx = g s^-beta - 2 alpha beta x W(g x s^(-beta-1))
  */
@@ -20,28 +20,28 @@
 
 typedef struct tu__lrn_attrs attributes; /* lrn_grad has the same */
 
-#define LARGEST_RADIUS (1 << 20)
+#define MAX_RADIUS (1 << 20)
 
-/* s is positive for every x when bias is and alpha is not negative: its powers exist. */
+/* A positive bias and a non-negative alpha make s positive for every x, so that its powers exist. */
 static tu_status check_constants(const tu__rule *rule, const attributes *a) {
-    if (a->radius < 0 || a->radius > LARGEST_RADIUS)
-        return tu__refuse(rule, "radius is %" PRId64 ", expected 0 to %d channels on each side", a->radius,
-                          LARGEST_RADIUS);
+    if (a->radius < 0 || a->radius > MAX_RADIUS)
+        return tu__rule_fail(rule, "radius is %" PRId64 ", expected 0 to %d channels on each side", a->radius,
+                             MAX_RADIUS);
     if (!(a->bias > 0) || !isfinite(a->bias))
-        return tu__refuse(rule, "bias is %g, expected a finite number above 0", a->bias);
+        return tu__rule_fail(rule, "bias is %g, expected a finite number above 0", a->bias);
     if (!(a->alpha >= 0) || !isfinite(a->alpha))
-        return tu__refuse(rule, "alpha is %g, expected a finite number of at least 0", a->alpha);
-    if (!isfinite(a->beta)) return tu__refuse(rule, "beta is %g, expected a finite number", a->beta);
+        return tu__rule_fail(rule, "alpha is %g, expected a finite number of at least 0", a->alpha);
+    if (!isfinite(a->beta)) return tu__rule_fail(rule, "beta is %g, expected a finite number", a->beta);
     return TU_OK;
 }
 
 static tu_status lrn_shape(tu__rule *rule) {
     tu_type x = rule->in[0];
     if (!tu_dtype_is_float(x.dtype))
-        return tu__refuse(rule, "x (input 0) is of type %s, expected a float type (tu_cast converts)",
-                          tu_dtype_name(x.dtype));
+        return tu__rule_fail(rule, "x (input 0) has type %s, expected a float type (convert with tu_cast)",
+                             tu_dtype_name(x.dtype));
     if (x.shape.rank < 1)
-        return tu__refuse(rule, "x (input 0) is a scalar, expected at least 1 axis: [..., channels]");
+        return tu__rule_fail(rule, "x (input 0) is a scalar, expected at least 1 axis: [..., channels]");
     TU_TRY(check_constants(rule, rule->attrs));
     rule->out[0] = x;
     return TU_OK;
@@ -54,12 +54,12 @@ tu_status tu__lrn_shape(tu__rule *rule) {
 tu_status tu__lrn_grad_shape(tu__rule *rule) {
     tu_type x = rule->in[0], dy = rule->in[1];
     if (x.dtype != dy.dtype || !tu_shape_equal(x.shape, dy.shape))
-        return tu__refuse(rule, "the gradient (input 1) is %s, expected %s, the type of x",
-                          tu__type_string(dy), tu__type_string(x));
+        return tu__rule_fail(rule, "the gradient (input 1) is %s, expected %s, the type of x",
+                             tu__type_string(dy), tu__type_string(x));
     return lrn_shape(rule);
 }
 
-/* out[c] = the sum of x over the window around c. */
+/* Computes out = W(x). */
 static void window_sum(const double *x, int64_t channels, int64_t radius, double *out) {
     for (int64_t c = 0; c < channels; c++) {
         int64_t first = c > radius ? c - radius : 0, last = c + radius < channels ? c + radius : channels - 1;
@@ -68,8 +68,9 @@ static void window_sum(const double *x, int64_t channels, int64_t radius, double
     }
 }
 
-/* s for one row; `scratch` holds its squares. */
-static void scales(const attributes *a, const double *x, int64_t channels, double *scratch, double *s) {
+/* Computes s for one row. `scratch` receives the squares of x. */
+static void compute_scales(const attributes *a, const double *x, int64_t channels, double *scratch,
+                           double *s) {
     for (int64_t c = 0; c < channels; c++) scratch[c] = x[c] * x[c];
     window_sum(scratch, channels, a->radius, s);
     for (int64_t c = 0; c < channels; c++) s[c] = a->bias + a->alpha * s[c];
@@ -77,14 +78,14 @@ static void scales(const attributes *a, const double *x, int64_t channels, doubl
 
 static void forward_row(const attributes *a, const double *x, int64_t channels, double *scratch, double *y) {
     double *s = scratch + channels;
-    scales(a, x, channels, scratch, s);
+    compute_scales(a, x, channels, scratch, s);
     for (int64_t c = 0; c < channels; c++) y[c] = x[c] * pow(s[c], -a->beta);
 }
 
 static void backward_row(const attributes *a, const double *x, const double *g, int64_t channels,
                          double *scratch, double *dx) {
     double *s = scratch + channels, *t = scratch + 2 * channels;
-    scales(a, x, channels, scratch, s);
+    compute_scales(a, x, channels, scratch, s);
     for (int64_t c = 0; c < channels; c++) scratch[c] = g[c] * x[c] * pow(s[c], -a->beta - 1);
     window_sum(scratch, channels, a->radius, t);
     for (int64_t c = 0; c < channels; c++)
@@ -117,12 +118,13 @@ tu_status tu__lrn_grad_reference(const tu__reference_call *m) {
 }
 
 void tu__lrn_gradient(tu__vjp *v) {
-    tu__vjp_give(v, 0, tu__apply(LRN_GRAD, v->node->attrs, tu__vjp_input(v, 0), tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0,
+                       tu__apply(LRN_GRAD, v->node->attrs, tu__vjp_input(v, 0), tu__vjp_gradient(v, 0)));
 }
 
 /* ---- Expansions ---- */
 
-/* W as a sum of shifted slices of the padded channels. */
+/* Builds W as a sum of shifted slices of the padded channels. */
 static tu_value expand_window(tu_value x, int64_t radius) {
     tu_shape shape = tu_value_shape(x);
     int64_t channels = shape.dim[shape.rank - 1];
@@ -155,8 +157,8 @@ void tu__lrn_grad_expand(tu_graph *graph, const tu__node *node, const tu_value *
     out[0] = tu_sub(tu_mul(g, power(s, -a->beta)), tu_mul(tu_scale(x, 2 * a->alpha * a->beta), t));
 }
 
-/* A square, a window of additions, a power and a product for each element, `passes` times. A window has the channels
- * that exist; 2^48 of them under the largest radius are more than 64 bits count. */
+/* Per element and pass: a square, one addition per channel of the window, a power and a product. Saturates: the
+ * product can exceed 64 bits. */
 static int64_t flops(const attributes *a, tu_shape shape, int64_t passes) {
     int64_t channels = shape.dim[shape.rank - 1], window = 2 * a->radius + 1, total;
     if (window > channels) window = channels;

@@ -1,17 +1,18 @@
 /* The matrix product: out[…, i, j] = sum over p of a[…, i, p] b[…, p, j].
  *
- * a is [..., m, k], or [..., k, m] when transpose_a is set; b is [..., k, n], or [..., n, k]. The axes before
- * the last two are a batch and broadcast. With A and B for the operands as they enter the product,
+ * a is [..., m, k], or [..., k, m] if transpose_a is set; b is [..., k, n], or [..., n, k] if transpose_b is set. The
+ * axes before the last two are a batch and broadcast. With A and B the operands after transposition and G the
+ * gradient of the result,
  *
- *     gradient of A = G B^T,   gradient of B = A^T G,
+ *     gradient of A = G B^T,   gradient of B = A^T G.
  *
- * and the gradient of a transposed operand is the transpose of that, which the flags of the product absorb:
- * no transposed copy is ever made in the graph.
+ * The gradient of a transposed operand is the transpose of that. Gradients use the transpose flags, never transpose
+ * nodes.
  *
- * The meaning adds up each element in the order of p, as the formula reads, so its bits do not depend on the
- * block sizes. The inner loop runs along rows of b and out, which compilers vectorise; four values of p share
- * one pass over the row of out, and a block of rows of b stays in the cache for all rows of a. A transposed
- * operand is copied to that form first: m k + k n moves beside m k n products.
+ * The reference kernel sums each element in the order of p, so its bits do not depend on the block size. The inner
+ * loop runs along rows of b and out, which compilers vectorise; it adds four values of p per pass over a row of out,
+ * and a block of rows of b stays in the cache for all rows of a. Transposed operands are first copied to the
+ * untransposed layout.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -27,7 +28,7 @@ typedef struct product {
     int64_t m, k, n;
 } product;
 
-/* Sizes of the product; the operands' two k may differ until the shape rule has compared them. */
+/* Returns the sizes of the product. `*k_of_b` is k of operand b; the shape rule checks that it equals k of a. */
 static product product_of(const struct tu__matmul_attrs *attrs, tu_shape a, tu_shape b, int64_t *k_of_b) {
     int64_t a_rows = a.dim[a.rank - 2], a_columns = a.dim[a.rank - 1];
     int64_t b_rows = b.dim[b.rank - 2], b_columns = b.dim[b.rank - 1];
@@ -47,24 +48,24 @@ tu_status tu__matmul_shape(tu__rule *r) {
     const struct tu__matmul_attrs *attrs = r->attrs;
     tu_shape a = r->in[0].shape, b = r->in[1].shape, shape;
     if (r->in[0].dtype != r->in[1].dtype || r->in[0].dtype == TU_BOOL)
-        return tu__refuse(r, "expected two operands of one numeric element type: convert with tu_cast");
+        return tu__rule_fail(r, "expected two operands of equal numeric type: convert with tu_cast");
     if (a.rank < 2 || b.rank < 2)
-        return tu__refuse(r, "expected operands of at least 2 axes: [..., rows, columns]");
+        return tu__rule_fail(r, "expected operands of at least 2 axes: [..., rows, columns]");
     int64_t k_of_b;
     product p = product_of(attrs, a, b, &k_of_b);
     if (p.k != k_of_b)
-        return tu__refuse(
-            r, "%" PRId64 " columns of the first%s meet %" PRId64 " rows of the second%s: expected as many",
-            p.k, attrs->transpose_a ? " (transposed)" : "", k_of_b,
-            attrs->transpose_b ? " (transposed)" : "");
+        return tu__rule_fail(
+            r, "operand 0%s has %" PRId64 " columns and operand 1%s %" PRId64 " rows: expected as many",
+            attrs->transpose_a ? " (transposed)" : "", p.k, attrs->transpose_b ? " (transposed)" : "",
+            k_of_b);
     if (!tu__broadcast_shapes(batch_of(a), batch_of(b), &shape))
-        return tu__refuse(r, "the batch axes %s and %s do not broadcast: expected equal dimensions or 1",
-                          tu__shape_string(batch_of(a)), tu__shape_string(batch_of(b)));
+        return tu__rule_fail(r, "the batch axes %s and %s do not broadcast: expected equal dimensions or 1",
+                             tu__shape_string(batch_of(a)), tu__shape_string(batch_of(b)));
     shape.dim[shape.rank++] = p.m;
     shape.dim[shape.rank++] = p.n;
     if (!tu__shape_valid(shape))
-        return tu__refuse(r, "the result %s is too large: expected at most 2^48 elements",
-                          tu__shape_string(shape));
+        return tu__rule_fail(r, "the result %s is too large: expected at most 2^48 elements",
+                             tu__shape_string(shape));
     r->out[0] = (tu_type){r->in[0].dtype, shape};
     return TU_OK;
 }
@@ -78,7 +79,7 @@ int64_t tu__matmul_flops(const tu__node *node, const tu_type *in) {
 
 /* ---- Gradient ---- */
 
-/* [..., m, k] -> [everything * m, k] */
+/* Reshapes [..., m, k] to [product of the leading axes * m, k]. */
 static tu_value fold_rows(tu_value x) {
     if (!tu_ok(x)) return x;
     tu_shape shape = tu_value_shape(x);
@@ -100,37 +101,36 @@ static tu_value gradient_of_b(tu_value a, tu_value g, const struct tu__matmul_at
 void tu__matmul_gradient(tu__vjp *v) {
     const struct tu__matmul_attrs *attrs = tu__attrs(v->node, matmul);
     tu_value g = tu__vjp_gradient(v, 0);
-    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, gradient_of_a(tu__vjp_input(v, 1), g, attrs));
-    if (!tu__vjp_wanted(v, 1)) return;
+    if (tu__vjp_needs_gradient(v, 0)) tu__vjp_accumulate(v, 0, gradient_of_a(tu__vjp_input(v, 1), g, attrs));
+    if (!tu__vjp_needs_gradient(v, 1)) return;
     tu_value a = tu__vjp_input(v, 0);
-    /* One matrix for a whole batch, a layer's weights: the batch joins the rows, and the sum over it is
-     * part of the product instead of one gradient for each sample, added up afterwards. */
+    /* If b is a single matrix (a layer's weights), fold the batch into the rows. Then the product sums over the
+     * batch, and no gradient per sample is needed. */
     if (!attrs->transpose_a && tu_value_shape(tu__input_of(v->graph, v->node, 1)).rank == 2) {
         a = fold_rows(a);
         g = fold_rows(g);
     }
-    tu__vjp_give(v, 1, gradient_of_b(a, g, attrs));
+    tu__vjp_accumulate(v, 1, gradient_of_b(a, g, attrs));
 }
 
-/* ---- Meaning ---- */
+/* ---- Reference kernel ---- */
 
-enum { BLOCK = 64 /* rows of b worked on together */, TILE = 16 /* side of a square copied together */ };
+enum { BLOCK = 64 /* rows of b kept in the cache */, TILE = 16 /* side of the squares of transpose() */ };
 
-static int64_t at_most(int64_t x, int64_t limit) {
+static int64_t min_i64(int64_t x, int64_t limit) {
     return x < limit ? x : limit;
 }
 
-/* out [columns, rows] = the transpose of x [rows, columns], square by square so that both sides stay in
- * the cache. */
+/* Transposes x [rows, columns] into out [columns, rows], square by square so that both stay in the cache. */
 static void transpose(int64_t rows, int64_t columns, const double *x, double *out) {
     for (int64_t i0 = 0; i0 < rows; i0 += TILE)
         for (int64_t j0 = 0; j0 < columns; j0 += TILE)
-            for (int64_t i = i0; i < at_most(i0 + TILE, rows); i++)
-                for (int64_t j = j0; j < at_most(j0 + TILE, columns); j++)
+            for (int64_t i = i0; i < min_i64(i0 + TILE, rows); i++)
+                for (int64_t j = j0; j < min_i64(j0 + TILE, columns); j++)
                     out[j * rows + i] = x[i * columns + j];
 }
 
-/* row [n] += a [count] times the `count` rows of b [count, n], one after the other. */
+/* Computes row [n] += a [count] b [count, n], in the order of the rows of b. */
 static void add_rows(int64_t count, int64_t n, const double *a, const double *b, double *restrict row) {
     int64_t p = 0;
     for (; p + 4 <= count; p += 4) {
@@ -147,11 +147,11 @@ static void multiply(product s, const double *a, const double *b, double *out) {
     memset(out, 0, (size_t)(s.m * s.n) * sizeof *out);
     for (int64_t p = 0; p < s.k; p += BLOCK)
         for (int64_t i = 0; i < s.m; i++)
-            add_rows(at_most(BLOCK, s.k - p), s.n, a + i * s.k + p, b + p * s.n, out + i * s.n);
+            add_rows(min_i64(BLOCK, s.k - p), s.n, a + i * s.k + p, b + p * s.n, out + i * s.n);
 }
 
-/* Multiplies every pair of matrices of the batch; scratch_a and scratch_b hold one matrix each, or are
- * NULL. */
+/* Multiplies every pair of matrices of the batch. scratch_a and scratch_b are space for one transposed matrix each;
+ * NULL for operands that are not transposed. */
 static void multiply_batch(const tu__reference_call *m, product s, double *scratch_a, double *scratch_b) {
     tu_shape batch = batch_of(m->out[0].type.shape);
     int64_t a_strides[TU_MAX_RANK], b_strides[TU_MAX_RANK];

@@ -1,23 +1,23 @@
 /* Batch normalisation (Ioffe & Szegedy 2015) and layer normalisation (Ba et al. 2016).
  *
- * Both bring a set of numbers to mean 0 and variance 1 and then scale and shift them. With n numbers in a set:
+ * Both normalise sets of numbers to mean 0 and variance 1, then scale and shift them. With n numbers in a set:
  *
- *     x^ = (x - mean) r        r = 1 / sqrt(variance + epsilon), the variance divided by n
+ *     x^ = (x - mean) r        r = 1 / sqrt(variance + epsilon), with the biased variance (divided by n)
  *     y  = gamma x^ + beta
  *
- * Batch-norm sees x as [rows, c] and takes its sets along the rows, one a channel; layer-norm sees it as [rows, n]
- * and takes each row as a set. With h = gamma dy, and the means taken over the set:
+ * Batch-norm views x as [rows, c]; each channel is a set. Layer-norm views x as [rows, n]; each row is a set. With h
+ * = gamma dy, and the means taken over the set:
  *
  *     dx = r (h - mean(h) - x^ mean(h x^))        dgamma = sum(dy x^)        dbeta = sum(dy)
  *
- * The gradient operations are given the saved statistics, which fast devices use. They depend on x through those
- * too; their expansions therefore work from x alone, so that differentiating them again misses nothing, and the
- * saved statistics count as constants.
+ * The saved statistics are inputs of the gradient operations, for the fast kernels. The gradients also depend on x
+ * through the statistics; therefore the expansions compute the statistics from x, so that second derivatives are
+ * complete, and the saved ones are treated as constants.
  *
- * Statistics are f32 beside an x of bf16 or f16: a mean far from zero, kept in 8 bits, moves all of its set by more than
- * the set's deviation. As they have the type of gamma and beta, the builders cast these to f32. Files of an earlier version
- * hold operations with parameters and statistics in half precision. These still open; expansions and meanings, which are
- * what the CPU runs of them too, then take the statistics from x. A card's kernels take those that were stored. */
+ * The statistics of a bf16 or f16 x are f32: the rounding error of a large mean in half precision can exceed the
+ * set's deviation. They have the type of gamma and beta, so the builders cast these to f32. Graph files of an earlier
+ * version contain parameters and statistics in half precision. For these, expansions and reference kernels, which the
+ * CPU uses too, compute the statistics from x; GPU kernels use the saved ones. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -35,30 +35,30 @@ static bool is_half(tu_dtype dtype) {
     return dtype == TU_BF16 || dtype == TU_F16;
 }
 
-/* Parameters beside a half-precision x may be f32, and of operations that are built now they are. */
-static bool parameter_fits(tu_dtype x, tu_dtype parameter) {
+/* Gamma and beta have the type of x, or f32 for a half-precision x. */
+static bool is_parameter_type_allowed(tu_dtype x, tu_dtype parameter) {
     return parameter == x || (is_half(x) && parameter == TU_F32);
 }
 
 static tu_status expect_float(const tu__rule *rule) {
     if (tu_dtype_is_float(rule->in[0].dtype)) return TU_OK;
-    return tu__refuse(rule, "x (input 0) is of type %s, expected a float type (tu_cast converts)",
-                      tu_dtype_name(rule->in[0].dtype));
+    return tu__rule_fail(rule, "x (input 0) has type %s, expected a float type (convert with tu_cast)",
+                         tu_dtype_name(rule->in[0].dtype));
 }
 
-/* `place`: what each number of gamma belongs to. */
+/* Checks epsilon and gamma. `place` is what each element of gamma belongs to, for the message. */
 static tu_status check_common(const tu__rule *rule, double epsilon, tu_shape parameter_shape,
                               const char *place) {
     tu_type x = rule->in[0], gamma = rule->in[1];
     if (!(epsilon > 0) || !isfinite(epsilon))
-        return tu__refuse(rule, "epsilon is %g, expected a finite number above 0", epsilon);
-    if (!parameter_fits(x.dtype, gamma.dtype))
-        return tu__refuse(rule, "gamma (input 1) is of type %s, expected %s, that of x%s (tu_cast converts)",
-                          tu_dtype_name(gamma.dtype), tu_dtype_name(x.dtype),
-                          is_half(x.dtype) ? ", or f32" : "");
+        return tu__rule_fail(rule, "epsilon is %g, expected a finite number above 0", epsilon);
+    if (!is_parameter_type_allowed(x.dtype, gamma.dtype))
+        return tu__rule_fail(
+            rule, "gamma (input 1) has type %s, expected %s, the type of x%s (convert with tu_cast)",
+            tu_dtype_name(gamma.dtype), tu_dtype_name(x.dtype), is_half(x.dtype) ? ", or f32" : "");
     if (!tu_shape_equal(gamma.shape, parameter_shape))
-        return tu__refuse(rule, "gamma (input 1) has shape %s, expected %s, one number for each %s",
-                          tu__shape_string(gamma.shape), tu__shape_string(parameter_shape), place);
+        return tu__rule_fail(rule, "gamma (input 1) has shape %s, expected %s, one element per %s",
+                             tu__shape_string(gamma.shape), tu__shape_string(parameter_shape), place);
     return TU_OK;
 }
 
@@ -66,22 +66,22 @@ static bool same_type(tu_type a, tu_type b) {
     return a.dtype == b.dtype && tu_shape_equal(a.shape, b.shape);
 }
 
-/* Input `index`, called `name`, has the type of `like`. */
+/* Checks that input `index`, called `name`, has the expected type. `like` explains that type in the message. */
 static tu_status expect_type(const tu__rule *rule, uint32_t index, const char *name, tu_type expected,
                              const char *like) {
     if (same_type(rule->in[index], expected)) return TU_OK;
-    return tu__refuse(rule, "%s (input %" PRIu32 ") is %s, expected %s, %s", name, index,
-                      tu__type_string(rule->in[index]), tu__type_string(expected), like);
+    return tu__rule_fail(rule, "%s (input %" PRIu32 ") is %s, expected %s, %s", name, index,
+                         tu__type_string(rule->in[index]), tu__type_string(expected), like);
 }
 
 static tu_status batch_shape(const tu__rule *rule, double epsilon, int64_t scope) {
     tu_type x = rule->in[0];
     TU_TRY(expect_float(rule));
     if (x.shape.rank < 2)
-        return tu__refuse(rule, "x (input 0) has rank %" PRId64 ", expected at least 2: [..., channels]",
-                          x.shape.rank);
+        return tu__rule_fail(rule, "x (input 0) has rank %" PRId64 ", expected at least 2: [..., channels]",
+                             x.shape.rank);
     if (scope < TU_SCOPE_GLOBAL || scope > TU_SCOPE_SHARD)
-        return tu__refuse(
+        return tu__rule_fail(
             rule, "scope is %" PRId64 ", expected TU_SCOPE_GLOBAL, TU_SCOPE_REPLICA or TU_SCOPE_SHARD",
             scope);
     return check_common(rule, epsilon, TU_SHAPE(x.shape.dim[x.shape.rank - 1]), "channel");
@@ -107,7 +107,7 @@ tu_status tu__batch_norm_grad_shape(tu__rule *rule) {
     return TU_OK;
 }
 
-/* The axes in front of the normalised ones, and those themselves. */
+/* Return the axes before the normalised ones, and the normalised ones. */
 static tu_shape leading(tu_shape shape, int64_t axes) {
     return tu_shape_of((size_t)(shape.rank - axes), shape.dim);
 }
@@ -119,12 +119,11 @@ static tu_shape trailing(tu_shape shape, int64_t axes) {
 static tu_status layer_shape(const tu__rule *rule, double epsilon, int64_t axes) {
     tu_type x = rule->in[0];
     TU_TRY(expect_float(rule));
-    if (x.shape.rank < 1) return tu__refuse(rule, "x (input 0) is a scalar, expected at least 1 axis");
+    if (x.shape.rank < 1) return tu__rule_fail(rule, "x (input 0) is a scalar, expected at least 1 axis");
     if (axes < 1 || axes > x.shape.rank)
-        return tu__refuse(rule,
-                          "axes is %" PRId64 ", expected 1 to %" PRId64 ", as many trailing axes as x has",
-                          axes, x.shape.rank);
-    return check_common(rule, epsilon, trailing(x.shape, axes), "place in the normalised axes");
+        return tu__rule_fail(rule, "axes is %" PRId64 ", expected 1 to %" PRId64 ", the rank of x", axes,
+                             x.shape.rank);
+    return check_common(rule, epsilon, trailing(x.shape, axes), "element of the normalised axes");
 }
 
 tu_status tu__layer_norm_shape(tu__rule *rule) {
@@ -141,15 +140,15 @@ tu_status tu__layer_norm_grad_shape(tu__rule *rule) {
     const struct tu__layer_norm_grad_attrs *a = rule->attrs;
     TU_TRY(layer_shape(rule, a->epsilon, a->axes));
     tu_type statistics = {.dtype = rule->in[1].dtype, .shape = leading(rule->in[0].shape, a->axes)};
-    TU_TRY(expect_type(rule, 2, "the mean", statistics, "one for each set"));
-    TU_TRY(expect_type(rule, 3, "the reciprocal deviation", statistics, "one for each set"));
+    TU_TRY(expect_type(rule, 2, "the mean", statistics, "one element per normalised set"));
+    TU_TRY(expect_type(rule, 3, "the reciprocal deviation", statistics, "one element per normalised set"));
     TU_TRY(expect_type(rule, 4, "the gradient", rule->in[0], "the type of x"));
     rule->out[0] = rule->in[0];
     rule->out[1] = rule->out[2] = rule->in[1];
     return TU_OK;
 }
 
-/* ---- Meanings. A set is `n` numbers, `stride` apart. ---- */
+/* ---- Reference kernels. A set is `n` numbers, `stride` apart. ---- */
 
 static void moments(const double *x, int64_t n, int64_t stride, double *mean, double *variance) {
     double sum = 0, squares = 0;
@@ -159,7 +158,7 @@ static void moments(const double *x, int64_t n, int64_t stride, double *mean, do
     *variance = squares / (double)n;
 }
 
-/* Those saved, unless they were rounded to half precision: then those of x. */
+/* Returns the saved statistics; computes them from x if the saved ones are in half precision. */
 static void saved_moments(const tu__reference_call *m, const double *x, int64_t n, int64_t stride,
                           int64_t set, double *mean, double *variance) {
     if (is_half(m->in[2].type.dtype)) {
@@ -223,7 +222,7 @@ tu_status tu__layer_norm_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-/* Output 2 of layer-norm is r itself. */
+/* Computes the gradients of one row. Input 3, the second statistic of layer-norm, is r. */
 static void layer_row_gradient(const tu__reference_call *m, int64_t row, int64_t n) {
     const struct tu__layer_norm_grad_attrs *a = m->attrs;
     const double *x = m->in[0].data + row * n, *gamma = m->in[1].data, *dy = m->in[4].data + row * n;
@@ -247,12 +246,12 @@ tu_status tu__layer_norm_grad_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-/* ---- Expansions: a set as axes of x, computed in f32 where the statistics are of half precision ---- */
+/* ---- Expansions: computed in f32 if the statistics are in half precision ---- */
 
 typedef struct standard {
-    tu_axes axes;                       /* of x that form a set */
+    tu_axes axes;                       /* the axes of x that form a set */
     tu_value centred;                   /* x - mean */
-    tu_value mean, variance, r, normal; /* mean, variance, r keep the set's axes with size 1 */
+    tu_value mean, variance, r, normal; /* in mean, variance and r the set's axes have size 1 */
 } standard;
 
 static tu_value mean_over(tu_value x, tu_axes axes) {
@@ -270,7 +269,7 @@ static standard standardize(tu_value x, tu_axes axes, double epsilon) {
     return s;
 }
 
-/* All axes but the last, or the last `count`. */
+/* Returns the axes first … first + count - 1. */
 static tu_axes axes_range(int64_t first, int64_t count) {
     tu_axes axes = {.count = (uint32_t)count};
     for (int64_t i = 0; i < count; i++) axes.axis[i] = (int32_t)(first + i);
@@ -301,7 +300,7 @@ static void expand_forward(const tu_value *in, tu_axes axes, double epsilon, boo
     out[2] = tu_cast(tu_reshape(keep_r ? s.r : s.variance, statistics), dtype);
 }
 
-/* dx, dgamma and dbeta; gamma broadcasts against x in both cases. */
+/* Builds dx, dgamma and dbeta. Gamma broadcasts against x for both kinds of normalisation. */
 static void expand_backward(const tu_value *in, tu_axes axes, double epsilon, tu_value *out) {
     tu_dtype dtype = tu_value_dtype(in[1]), wide = tu__statistics_dtype(dtype);
     tu_value dy = tu_cast(in[4], wide);
@@ -337,37 +336,37 @@ void tu__layer_norm_grad_expand(tu_graph *graph, const tu__node *node, const tu_
 
 /* ---- Gradients ---- */
 
-/* What flows back through the statistics themselves, for those who use them as results. Their gradients are
- * reshaped to `kept` so that they broadcast against x; `by_r`: output 2 is r, not the variance. */
-static void give_statistics(tu__vjp *v, tu_shape kept, bool by_r) {
-    if (!tu__vjp_wanted(v, 0)) return;
+/* Adds the gradient of x through the statistics, which are outputs 1 and 2. Their gradients are reshaped to `kept` so
+ * that they broadcast against x. `by_r`: output 2 is r instead of the variance. */
+static void accumulate_statistics(tu__vjp *v, tu_shape kept, bool by_r) {
+    if (!tu__vjp_needs_gradient(v, 0)) return;
     tu_value x = tu__vjp_input(v, 0), mean = tu_reshape(tu__vjp_output(v, 1), kept);
     tu_dtype dtype = tu_value_dtype(mean);
     double n = (double)tu_shape_elements(tu_value_shape(x)) / (double)tu_shape_elements(kept);
     tu_value wide = tu_cast(x, dtype), zero = tu__zeros_like(wide);
     if (tu__vjp_has_gradient(v, 1)) {
         tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 1), kept), 1 / n);
-        tu__vjp_give(v, 0, tu_cast(tu_add(zero, g), tu_value_dtype(x)));
+        tu__vjp_accumulate(v, 0, tu_cast(tu_add(zero, g), tu_value_dtype(x)));
     }
-    if (tu__vjp_has_gradient(v, 2)) { /* d variance = 2 (x - mean) / n; d r = -r^3 / 2 of that */
+    if (tu__vjp_has_gradient(v, 2)) { /* d variance = 2 (x - mean) / n; d r = -r^3 / 2 d variance */
         tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 2), kept), 2 / n);
         tu_value r = tu_reshape(tu__vjp_output(v, 2), kept);
         if (by_r) g = tu_mul(tu_scale(g, -0.5), tu_mul(r, tu_square(r)));
-        tu__vjp_give(v, 0, tu_cast(tu_mul(g, tu_sub(wide, mean)), tu_value_dtype(x)));
+        tu__vjp_accumulate(v, 0, tu_cast(tu_mul(g, tu_sub(wide, mean)), tu_value_dtype(x)));
     }
 }
 
-static void give_normalized(tu__vjp *v, tu__opcode op) {
+static void accumulate_normalized(tu__vjp *v, tu__opcode op) {
     if (!tu__vjp_has_gradient(v, 0)) return;
     tu_value in[] = {tu__vjp_input(v, 0), tu__vjp_input(v, 1), tu__vjp_output(v, 1), tu__vjp_output(v, 2),
                      tu__vjp_gradient(v, 0)};
     tu_value d = tu__apply_list(op, v->node->attrs, 5, in);
-    for (uint32_t i = 0; i < 3; i++) tu__vjp_give(v, i, tu_output_of(d, i));
+    for (uint32_t i = 0; i < 3; i++) tu__vjp_accumulate(v, i, tu_output_of(d, i));
 }
 
 void tu__batch_norm_gradient(tu__vjp *v) {
-    give_normalized(v, TU__OP_BATCH_NORM_GRAD);
-    give_statistics(v, tu_value_shape(tu__vjp_output(v, 1)), false);
+    accumulate_normalized(v, TU__OP_BATCH_NORM_GRAD);
+    accumulate_statistics(v, tu_value_shape(tu__vjp_output(v, 1)), false);
 }
 
 void tu__layer_norm_gradient(tu__vjp *v) {
@@ -375,11 +374,11 @@ void tu__layer_norm_gradient(tu__vjp *v) {
     int64_t axes = tu__attrs(v->node, layer_norm)->axes;
     tu_shape kept = tu_value_shape(x);
     for (int64_t i = kept.rank - axes; i < kept.rank && i >= 0; i++) kept.dim[i] = 1;
-    give_normalized(v, TU__OP_LAYER_NORM_GRAD);
-    give_statistics(v, kept, true);
+    accumulate_normalized(v, TU__OP_LAYER_NORM_GRAD);
+    accumulate_statistics(v, kept, true);
 }
 
-/* ---- Costs: passes over x, each a few operations an element ---- */
+/* ---- Floating-point operations per element of x ---- */
 
 int64_t tu__batch_norm_flops(const tu__node *node, const tu_type *in) {
     (void)node;
@@ -401,8 +400,8 @@ int64_t tu__layer_norm_grad_flops(const tu__node *node, const tu_type *in) {
 
 /* ---- Builders ---- */
 
-/* Parameters in half precision take on the type of the statistics. Those of other types are left for the shape rule to look
- * at. */
+/* Casts parameters in half precision to the type of the statistics. The shape rule rejects parameters of a type other
+ * than that of x. */
 static void widen_parameters(tu_value x, tu_value *gamma, tu_value *beta) {
     if (!tu_ok(x) || !tu_ok(*gamma) || !tu_ok(*beta)) return;
     tu_dtype dtype = tu_value_dtype(x);

@@ -1,9 +1,8 @@
-/* Operations that depend on the order of elements along an axis: running sums, and the k largest.
+/* Cumulative sum and top-k.
  *
- * top_k has two outputs, the values in falling order and their places (i64). Equal elements keep their order, and
- * NaN counts as larger than any number, so the result is the same on every device. Its gradient puts each value's
- * gradient back at the value's place: put_along, which is the transpose of the take_along that top_k is once the
- * places are known.
+ * top_k has two outputs: the k largest values in descending order, and their indices (i64). Equal elements keep their
+ * order, and NaN is larger than any number, so the result is the same on every device. Its gradient is put_along with
+ * these indices.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -15,19 +14,17 @@
 #include "graph/rules.h"
 #include "graph/walk.h"
 
-/* Numbers, and an axis that is there. */
+/* Checks that the elements are numbers and the axis is in range. */
 static tu_status check_ordered(const tu__rule *r, int64_t axis) {
     if (r->in[0].dtype == TU_BOOL)
-        return tu__refuse(r, "the elements are bool, expected numbers: convert with tu_cast");
-    if (axis < 0 || axis >= r->in[0].shape.rank)
-        return tu__refuse(r, "axis %" PRId64 " does not exist, expected one in [%" PRId64 ", %" PRId64 ")",
-                          axis, -r->in[0].shape.rank, r->in[0].shape.rank);
+        return tu__rule_fail(r, "the elements are bool, expected numbers: convert with tu_cast");
+    if (axis < 0 || axis >= r->in[0].shape.rank) return tu__rule_fail_axis(r, axis);
     return TU_OK;
 }
 
-/* The axis from the front; one that is out of range as it is, for the shape rule to refuse. */
-static int64_t builder_axis(tu_value x, int axis) {
-    int64_t normal = tu__normal_axis(axis, tu_value_shape(x).rank);
+/* For builders: converts a negative axis. Returns one out of range unchanged; the shape rule reports it. */
+static int64_t normalize_axis_for_rule(tu_value x, int axis) {
+    int64_t normal = tu__normalize_axis(axis, tu_value_shape(x).rank);
     return normal < 0 ? axis : normal;
 }
 
@@ -37,17 +34,18 @@ tu_status tu__cumsum_shape(tu__rule *r) {
     const struct tu__cumsum_attrs *a = r->attrs;
     TU_TRY(check_ordered(r, a->axis));
     if (a->exclusive & ~INT64_C(1))
-        return tu__refuse(r, "exclusive is %" PRId64 ", expected 0 or 1", a->exclusive);
-    if (a->reverse & ~INT64_C(1)) return tu__refuse(r, "reverse is %" PRId64 ", expected 0 or 1", a->reverse);
+        return tu__rule_fail(r, "exclusive is %" PRId64 ", expected 0 or 1", a->exclusive);
+    if (a->reverse & ~INT64_C(1))
+        return tu__rule_fail(r, "reverse is %" PRId64 ", expected 0 or 1", a->reverse);
     r->out[0] = r->in[0];
     return TU_OK;
 }
 
-/* An element is in the sums of all that follow it: its gradient is the running sum from the other end. */
+/* Each element is a term of all later sums, so its gradient is the cumulative sum from the other end. */
 void tu__cumsum_gradient(tu__vjp *v) {
     struct tu__cumsum_attrs a = *tu__attrs(v->node, cumsum);
     a.reverse = !a.reverse;
-    tu__vjp_give(v, 0, tu__apply(CUMSUM, &a, tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(CUMSUM, &a, tu__vjp_gradient(v, 0)));
 }
 
 tu_status tu__cumsum_reference(const tu__reference_call *m) {
@@ -59,9 +57,9 @@ tu_status tu__cumsum_reference(const tu__reference_call *m) {
             for (int64_t step = 0; step < lanes.size; step++) {
                 int64_t i = a->reverse ? lanes.size - 1 - step : step;
                 int64_t at = (o * lanes.size + i) * lanes.inner + k;
-                double with_own = sum + m->in[0].data[at];
-                m->out[0].data[at] = a->exclusive ? sum : with_own;
-                sum = with_own;
+                double inclusive = sum + m->in[0].data[at];
+                m->out[0].data[at] = a->exclusive ? sum : inclusive;
+                sum = inclusive;
             }
         }
     return TU_OK;
@@ -71,7 +69,7 @@ tu_value tu_cumsum_with(tu_value x, int axis, const tu_cumsum_options *options) 
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_cumsum_options, o, options);
     struct tu__cumsum_attrs a = {
-        .axis = builder_axis(x, axis), .exclusive = o.exclusive, .reverse = o.reverse};
+        .axis = normalize_axis_for_rule(x, axis), .exclusive = o.exclusive, .reverse = o.reverse};
     return tu__apply(CUMSUM, &a, x);
 }
 
@@ -82,8 +80,8 @@ tu_status tu__top_k_shape(tu__rule *r) {
     TU_TRY(check_ordered(r, a->axis));
     int64_t size = r->in[0].shape.dim[a->axis];
     if (a->k < 1 || a->k > size)
-        return tu__refuse(r, "k is %" PRId64 ", expected 1 to %" PRId64 ", the size of axis %" PRId64, a->k,
-                          size, a->axis);
+        return tu__rule_fail(r, "k is %" PRId64 ", expected 1 to %" PRId64 ", the size of axis %" PRId64,
+                             a->k, size, a->axis);
     r->out[0] = r->in[0];
     r->out[0].shape.dim[a->axis] = a->k;
     r->out[1] = (tu_type){TU_I64, r->out[0].shape};
@@ -93,21 +91,21 @@ tu_status tu__top_k_shape(tu__rule *r) {
 void tu__top_k_gradient(tu__vjp *v) {
     int64_t axis = tu__attrs(v->node, top_k)->axis;
     int64_t size = tu_value_shape(tu__input_of(v->graph, v->node, 0)).dim[axis];
-    tu__vjp_give(v, 0, tu_put_along(tu__vjp_output(v, 1), tu__vjp_gradient(v, 0), (int)axis, size));
+    tu__vjp_accumulate(v, 0, tu_put_along(tu__vjp_output(v, 1), tu__vjp_gradient(v, 0), (int)axis, size));
 }
 
 typedef struct candidate {
     double value;
-    int64_t place;
+    int64_t index;
 } candidate;
 
-/* NaN first, then falling; equals by place. */
+/* Orders NaN first, then descending values; equal values by index. */
 static int compare_candidates(const void *left, const void *right) {
     const candidate *a = left, *b = right;
     if (isnan(a->value) != isnan(b->value)) return isnan(a->value) ? -1 : 1;
     if (a->value > b->value) return -1;
     if (a->value < b->value) return 1;
-    return a->place < b->place ? -1 : a->place > b->place;
+    return a->index < b->index ? -1 : a->index > b->index;
 }
 
 tu_status tu__top_k_reference(const tu__reference_call *m) {
@@ -123,7 +121,7 @@ tu_status tu__top_k_reference(const tu__reference_call *m) {
             for (int64_t i = 0; i < a->k; i++) {
                 int64_t at = (o * a->k + i) * lanes.inner + k;
                 m->out[0].data[at] = lane[i].value;
-                m->out[1].data[at] = (double)lane[i].place;
+                m->out[1].data[at] = (double)lane[i].index;
             }
         }
     tu__free(lane);
@@ -132,6 +130,6 @@ tu_status tu__top_k_reference(const tu__reference_call *m) {
 
 tu_value tu_top_k(tu_value x, int64_t k, int axis) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    struct tu__top_k_attrs a = {.axis = builder_axis(x, axis), .k = k};
+    struct tu__top_k_attrs a = {.axis = normalize_axis_for_rule(x, axis), .k = k};
     return tu__apply(TOP_K, &a, x);
 }

@@ -1,8 +1,8 @@
-/* Pointwise operations: each is one scalar expression in ops.def, with broadcasting and a gradient.
+/* Pointwise operations: each is a scalar expression in ops.def, with broadcasting and a gradient.
  *
- * The shape rule, the reference kernel and (in the devices' folders) every fast kernel come from the table's row;
- * what stands here beside it is the gradient, written with operations, and the public function. Gradients use the
- * output where that saves keeping the input (relu, tanh, exp: y is kept anyway by whoever consumes it). */
+ * The shape rule, the reference kernel and all devices' kernels are generated from the row of ops.def. This file adds
+ * the gradients and the public functions. Gradients use the output instead of the input if possible (relu, tanh,
+ * exp), because the output is usually kept in memory anyway. */
 #include <math.h>
 
 #include <tutti/ops.h>
@@ -28,44 +28,45 @@ static bool accepts(accepted types, tu_dtype dtype) {
 }
 
 static const char *accepted_text(accepted types) {
-    return types == NUMBER  ? "numbers (tu_cast converts bool)"
-           : types == FLOAT ? "a floating-point type (tu_cast converts)"
-                            : "bool (comparisons give it)";
+    return types == NUMBER  ? "numbers (convert bool with tu_cast)"
+           : types == FLOAT ? "a floating-point type (convert with tu_cast)"
+                            : "bool (the type of comparisons)";
 }
 
 static tu_status pointwise_shape(tu__rule *rule, accepted types, result kind) {
-    uint32_t first = types == CHOICE ? 1 : 0; /* a choice's condition has a type of its own */
+    uint32_t first = types == CHOICE ? 1 : 0; /* the condition of select is bool */
     if (types == CHOICE && rule->in[0].dtype != TU_BOOL)
-        return tu__refuse(rule, "the condition is %s, expected bool", tu_dtype_name(rule->in[0].dtype));
+        return tu__rule_fail(rule, "the condition is %s, expected bool", tu_dtype_name(rule->in[0].dtype));
     tu_shape shape = rule->in[0].shape;
     for (uint32_t i = 0; i < rule->input_count; i++) {
         tu_type in = rule->in[i];
         if (i >= first && in.dtype != rule->in[first].dtype)
-            return tu__refuse(rule,
-                              "the element types differ: expected one type on all sides (tu_cast converts)");
+            return tu__rule_fail(rule,
+                                 "the element types differ: expected equal types (convert with tu_cast)");
         if (i >= first && !accepts(types, in.dtype))
-            return tu__refuse(rule, "the element type is %s, expected %s", tu_dtype_name(in.dtype),
-                              accepted_text(types));
+            return tu__rule_fail(rule, "the element type is %s, expected %s", tu_dtype_name(in.dtype),
+                                 accepted_text(types));
         if (!tu__broadcast_shapes(shape, in.shape, &shape))
-            return tu__refuse(
+            return tu__rule_fail(
                 rule, "the shapes do not broadcast: aligned at the last axis, dimensions must be equal or 1");
     }
     if (!tu__shape_valid(shape))
-        return tu__refuse(rule, "the result %s is too large", tu__shape_string(shape));
+        return tu__rule_fail(rule, "the result %s is too large", tu__shape_string(shape));
     int64_t dtype = kind == RESULT_TRUTH  ? TU_BOOL
                     : kind == RESULT_CAST ? ((const struct tu__cast_attrs *)rule->attrs)->dtype
                                           : rule->in[first].dtype;
-    if (dtype < 0 || dtype >= TU_DTYPE_COUNT) return tu__refuse(rule, "unknown element type %d", (int)dtype);
+    if (dtype < 0 || dtype >= TU_DTYPE_COUNT)
+        return tu__rule_fail(rule, "unknown element type %d", (int)dtype);
     rule->out[0] = (tu_type){.dtype = (tu_dtype)dtype, .shape = shape};
     return TU_OK;
 }
 
-/* ---- Meanings ---- */
+/* ---- Reference kernels ---- */
 
 typedef double (*scalar)(double x, double y, double z, double a, double b);
 
-/* The first two attributes of an operation whose attributes are numbers. */
-static void parameters(const tu__op *op, const void *attrs, double *a, double *b) {
+/* Returns the first two attributes as a and b if they are numbers, else 0. */
+static void get_scalar_attributes(const tu__op *op, const void *attrs, double *a, double *b) {
     const double *cells = attrs;
     bool numbers = op->attr_count && op->attrs[0].kind == TU__ATTR_F64;
     *a = numbers ? cells[0] : 0;
@@ -80,7 +81,7 @@ static tu_status evaluate(const tu__reference_call *m, scalar f) {
     tu__walk w = tu__walk_begin(shape, 3, (const int64_t *[]){strides[0], strides[1], strides[2]});
     const double *x = m->in[0].data, *y = inputs > 1 ? m->in[1].data : x, *z = inputs > 2 ? m->in[2].data : x;
     double a, b, *out = m->out[0].data;
-    parameters(m->node->op, m->attrs, &a, &b);
+    get_scalar_attributes(m->node->op, m->attrs, &a, &b);
     do *out++ = f(x[w.offset[0]], y[w.offset[1]], z[w.offset[2]], a, b);
     while (tu__walk_next(&w));
     return TU_OK;
@@ -101,15 +102,15 @@ static tu_status evaluate(const tu__reference_call *m, scalar f) {
 #define OP(...)
 #include "graph/ops.def"
 
-/* ---- Gradients: g is the gradient of the output, x and y the inputs, r the output ---- */
+/* ---- Gradients: G is the gradient of the output, X and Y are the inputs, R is the output ---- */
 
 #define G tu__vjp_gradient(v, 0)
 #define X tu__vjp_input(v, 0)
 #define Y tu__vjp_input(v, 1)
 #define R tu__vjp_output(v, 0)
-#define GIVE(input, gradient)                                                                                \
+#define ACCUMULATE(input, gradient)                                                                          \
     do {                                                                                                     \
-        if (tu__vjp_wanted(v, input)) tu__vjp_give(v, input, gradient);                                      \
+        if (tu__vjp_needs_gradient(v, input)) tu__vjp_accumulate(v, input, gradient);                        \
     } while (0)
 #define GRADIENT(name) void tu__##name##_gradient(tu__vjp *v)
 
@@ -124,118 +125,119 @@ static tu_value one_minus(tu_value x) {
 }
 
 GRADIENT(add) {
-    GIVE(0, G);
-    GIVE(1, G);
+    ACCUMULATE(0, G);
+    ACCUMULATE(1, G);
 }
 GRADIENT(sub) {
-    GIVE(0, G);
-    GIVE(1, tu_neg(G));
+    ACCUMULATE(0, G);
+    ACCUMULATE(1, tu_neg(G));
 }
 GRADIENT(mul) {
-    GIVE(0, tu_mul(G, Y));
-    GIVE(1, tu_mul(G, X));
+    ACCUMULATE(0, tu_mul(G, Y));
+    ACCUMULATE(1, tu_mul(G, X));
 }
 GRADIENT(div) {
-    GIVE(0, tu_div(G, Y));
-    GIVE(1, tu_neg(tu_div(tu_mul(G, R), Y)));
+    ACCUMULATE(0, tu_div(G, Y));
+    ACCUMULATE(1, tu_neg(tu_div(tu_mul(G, R), Y)));
 }
 GRADIENT(pow) {
-    GIVE(0, tu_mul(G, tu_mul(Y, tu_pow(X, tu_shift(Y, -1)))));
-    /* r log x; where x <= 0 the power is constant in y (0^y) or not real around y: no gradient. */
-    if (tu__vjp_wanted(v, 1)) {
+    ACCUMULATE(0, tu_mul(G, tu_mul(Y, tu_pow(X, tu_shift(Y, -1)))));
+    /* r log x; zero for x <= 0, where the power is constant in y (0^y) or not real. */
+    if (tu__vjp_needs_gradient(v, 1)) {
         tu_value x = X, positive = tu_greater(x, tu_number(x, 0));
         tu_value safe = tu_select(positive, x, tu_number(x, 1));
-        tu__vjp_give(v, 1, where(positive, tu_mul(G, tu_mul(R, tu_log(safe)))));
+        tu__vjp_accumulate(v, 1, where(positive, tu_mul(G, tu_mul(R, tu_log(safe)))));
     }
 }
-GRADIENT(maximum) { /* among equals the first input gets it all */
+GRADIENT(maximum) { /* if the inputs are equal, the first gets the whole gradient */
     tu_value first = tu_greater_equal(X, Y);
-    GIVE(0, where(first, G));
-    GIVE(1, where_not(first, G));
+    ACCUMULATE(0, where(first, G));
+    ACCUMULATE(1, where_not(first, G));
 }
 GRADIENT(minimum) {
     tu_value first = tu_less_equal(X, Y);
-    GIVE(0, where(first, G));
-    GIVE(1, where_not(first, G));
+    ACCUMULATE(0, where(first, G));
+    ACCUMULATE(1, where_not(first, G));
 }
 GRADIENT(select) {
-    GIVE(1, where(X, G));
-    GIVE(2, where_not(X, G));
+    ACCUMULATE(1, where(X, G));
+    ACCUMULATE(2, where_not(X, G));
 }
 GRADIENT(cast) {
-    if (tu_dtype_is_float(v->node->outputs[0].dtype)) GIVE(0, tu_cast(G, tu_value_dtype(X)));
+    if (tu_dtype_is_float(v->node->outputs[0].dtype)) ACCUMULATE(0, tu_cast(G, tu_value_dtype(X)));
 }
 GRADIENT(clip) {
     const struct tu__clip_attrs *a = tu__attrs(v->node, clip);
     tu_value x = X, inside = tu_and(tu_greater_equal(x, tu_number(x, a->low)),
                                     tu_less_equal(x, tu_number(x, a->high)));
-    GIVE(0, where(inside, G));
+    ACCUMULATE(0, where(inside, G));
 }
 GRADIENT(neg) {
-    GIVE(0, tu_neg(G));
+    ACCUMULATE(0, tu_neg(G));
 }
 GRADIENT(abs) {
-    GIVE(0, tu_mul(G, tu_sign(X)));
+    ACCUMULATE(0, tu_mul(G, tu_sign(X)));
 }
 GRADIENT(square) {
-    GIVE(0, tu_mul(G, tu_scale(X, 2)));
+    ACCUMULATE(0, tu_mul(G, tu_scale(X, 2)));
 }
 GRADIENT(reciprocal) {
-    GIVE(0, tu_neg(tu_mul(G, tu_square(R))));
+    ACCUMULATE(0, tu_neg(tu_mul(G, tu_square(R))));
 }
 GRADIENT(exp) {
-    GIVE(0, tu_mul(G, R));
+    ACCUMULATE(0, tu_mul(G, R));
 }
 GRADIENT(expm1) {
-    GIVE(0, tu_mul(G, tu_shift(R, 1)));
+    ACCUMULATE(0, tu_mul(G, tu_shift(R, 1)));
 }
 GRADIENT(log) {
-    GIVE(0, tu_div(G, X));
+    ACCUMULATE(0, tu_div(G, X));
 }
 GRADIENT(log1p) {
-    GIVE(0, tu_div(G, tu_shift(X, 1)));
+    ACCUMULATE(0, tu_div(G, tu_shift(X, 1)));
 }
 GRADIENT(sqrt) {
-    GIVE(0, tu_div(tu_scale(G, 0.5), R));
+    ACCUMULATE(0, tu_div(tu_scale(G, 0.5), R));
 }
 GRADIENT(rsqrt) {
-    GIVE(0, tu_mul(tu_scale(G, -0.5), tu_mul(R, tu_square(R))));
+    ACCUMULATE(0, tu_mul(tu_scale(G, -0.5), tu_mul(R, tu_square(R))));
 }
 GRADIENT(sin) {
-    GIVE(0, tu_mul(G, tu_cos(X)));
+    ACCUMULATE(0, tu_mul(G, tu_cos(X)));
 }
 GRADIENT(cos) {
-    GIVE(0, tu_neg(tu_mul(G, tu_sin(X))));
+    ACCUMULATE(0, tu_neg(tu_mul(G, tu_sin(X))));
 }
 GRADIENT(tan) {
-    GIVE(0, tu_mul(G, tu_shift(tu_square(R), 1)));
+    ACCUMULATE(0, tu_mul(G, tu_shift(tu_square(R), 1)));
 }
 GRADIENT(erf) { /* 2 / sqrt(pi) exp(-x^2) */
-    GIVE(0, tu_mul(G, tu_scale(tu_exp(tu_neg(tu_square(X))), 1.12837916709551257390)));
+    ACCUMULATE(0, tu_mul(G, tu_scale(tu_exp(tu_neg(tu_square(X))), 1.12837916709551257390)));
 }
 GRADIENT(tanh) {
-    GIVE(0, tu_mul(G, one_minus(tu_square(R))));
+    ACCUMULATE(0, tu_mul(G, one_minus(tu_square(R))));
 }
 GRADIENT(sigmoid) {
-    GIVE(0, tu_mul(G, tu_mul(R, one_minus(R))));
+    ACCUMULATE(0, tu_mul(G, tu_mul(R, one_minus(R))));
 }
 GRADIENT(relu) {
-    GIVE(0, where(tu_greater(R, tu_number(R, 0)), G));
+    ACCUMULATE(0, where(tu_greater(R, tu_number(R, 0)), G));
 }
 GRADIENT(leaky_relu) {
     tu_value x = X;
-    GIVE(0, tu_select(tu_less(x, tu_number(x, 0)), tu_scale(G, tu__attrs(v->node, leaky_relu)->slope), G));
+    ACCUMULATE(0,
+               tu_select(tu_less(x, tu_number(x, 0)), tu_scale(G, tu__attrs(v->node, leaky_relu)->slope), G));
 }
 GRADIENT(elu) { /* below zero: a exp(x) = r + a */
     tu_value x = X;
     tu_value below = tu_mul(G, tu_shift(R, tu__attrs(v->node, elu)->alpha));
-    GIVE(0, tu_select(tu_less(x, tu_number(x, 0)), below, G));
+    ACCUMULATE(0, tu_select(tu_less(x, tu_number(x, 0)), below, G));
 }
-GRADIENT(gelu) { /* the normal distribution function at x, plus x times its density */
+GRADIENT(gelu) { /* the standard normal distribution function at x, plus x times its density */
     tu_value x = X;
     tu_value cumulative = tu_scale(tu_shift(tu_erf(tu_scale(x, 0.70710678118654752440)), 1), 0.5);
     tu_value density = tu_scale(tu_exp(tu_scale(tu_square(x), -0.5)), 0.39894228040143267794);
-    GIVE(0, tu_mul(G, tu_add(cumulative, tu_mul(x, density))));
+    ACCUMULATE(0, tu_mul(G, tu_add(cumulative, tu_mul(x, density))));
 }
 GRADIENT(gelu_tanh) { /* with u = c (x + k x^3): (1 + tanh u) / 2 + x / 2 (1 - tanh^2 u) c (1 + 3 k x^2) */
     const double c = 0.79788456080286535588, k = 0.044715;
@@ -243,14 +245,14 @@ GRADIENT(gelu_tanh) { /* with u = c (x + k x^3): (1 + tanh u) / 2 + x / 2 (1 - t
     tu_value t = tu_tanh(tu_scale(tu_mul(x, tu_shift(tu_scale(x2, k), 1)), c));
     tu_value inner = tu_scale(tu_shift(tu_scale(x2, 3 * k), 1), c);
     tu_value slope = tu_mul(tu_mul(x, one_minus(tu_square(t))), inner);
-    GIVE(0, tu_mul(G, tu_scale(tu_add(tu_shift(t, 1), slope), 0.5)));
+    ACCUMULATE(0, tu_mul(G, tu_scale(tu_add(tu_shift(t, 1), slope), 0.5)));
 }
 GRADIENT(silu) { /* s (1 + x (1 - s)) with s = sigmoid(x) */
     tu_value x = X, s = tu_sigmoid(x);
-    GIVE(0, tu_mul(G, tu_mul(s, tu_shift(tu_mul(x, one_minus(s)), 1))));
+    ACCUMULATE(0, tu_mul(G, tu_mul(s, tu_shift(tu_mul(x, one_minus(s)), 1))));
 }
 GRADIENT(softplus) {
-    GIVE(0, tu_mul(G, tu_sigmoid(X)));
+    ACCUMULATE(0, tu_mul(G, tu_sigmoid(X)));
 }
 
 /* ---- Public functions ---- */
@@ -360,18 +362,19 @@ tu_value tu_shift(tu_value x, double term) {
     return tu_add(x, tu_number(x, term));
 }
 
-/* Whether the type has the number; floats have one next to it. An i64 is below 2^63, which is no i64 itself but what the
- * largest one is as a double. */
-static bool comparable(tu_dtype dtype, double number) {
+/* True if the number can be compared exactly with elements of the type; always for floats. An i64 must be below 2^63,
+ * which the largest i64 rounds to as a double. */
+static bool is_representable(tu_dtype dtype, double number) {
     if (tu_dtype_is_float(dtype)) return true;
     return tu__round_to(dtype, number) == number && number < 0x1p63;
 }
 
-/* x compared with a number by one of the operations above: silently truncated, x < 0.5 would be x < 0. */
+/* Compares x with a number. Fails if the type cannot represent it: truncated, x < 0.5 would become x < 0 for
+ * integers. */
 static tu_value compare_with(tu_value x, const char *function, tu__opcode op, double number) {
-    if (tu_ok(x) && !comparable(tu_value_dtype(x), number))
+    if (tu_ok(x) && !is_representable(tu_value_dtype(x), number))
         return tu__graph_fail(
-            x.graph, TU_INVALID, "%s of '%s' %s: the number is %g, expected one that %s has", function,
+            x.graph, TU_INVALID, "%s of '%s' %s: the number is %g, which %s cannot represent", function,
             tu_value_name(x), tu__type_string(tu_value_type(x)), number, tu_dtype_name(tu_value_dtype(x)));
     return tu__apply_list(op, NULL, 2, (const tu_value[]){x, tu_number(x, number)});
 }

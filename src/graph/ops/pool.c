@@ -1,21 +1,20 @@
-/* Pooling: the largest or the mean element of each window, and the gradients of both.
+/* Pooling: the maximum or mean of each window, and the gradients of both.
  *
- * Maximum. Each window has a winner: its largest element, the first in row-major order among equals (a NaN
- * is larger than all). Three operations share the choice of winners in x:
+ * Maximum. The winner of a window is its largest element, the first in row-major order among equal ones (NaN is
+ * larger than all numbers). Three operations use the winners of x:
  *
  *     max_pool(x)           y[window] = x[winner]
  *     max_pool_pick(x, u)   y[window] = u[winner]         so max_pool(x) = max_pool_pick(x, x)
  *     max_pool_grad(x, dy)  dx[winner] += dy[window]
  *
- * The last two are linear in u and dy and each other's transpose, hence each other's gradient. How they
- * depend on x is piecewise constant: no gradient flows to it. Only max_pool itself passes one, by
- * max_pool_grad.
+ * The last two are linear in u and dy and each other's transpose, hence each other's gradient. They are piecewise
+ * constant in x, so x gets no gradient from them. max_pool's gradient is max_pool_grad.
  *
- * Average. avg_pool divides the sum over a window's real places by their number, or by the size of the
- * whole window when padding counts. It is linear, and avg_pool_grad is its transpose; `size` is height and
- * width of the input.
+ * Average. avg_pool divides the sum over a window's pixels within the input by their number, or by the window's size
+ * if count_padding is set. It is linear, and avg_pool_grad is its transpose; the attribute `size` is height and width
+ * of the input.
  *
- * Padding must be smaller than the window: then every window holds at least one real place, so that a
+ * Padding must be smaller than the window, so that every window contains at least one pixel of the input. So the
  * maximum exists and no divisor is zero.
  */
 #include <inttypes.h>
@@ -42,48 +41,50 @@ static const int64_t no_dilation[2] = {1, 1};
 static tu_status check_images(const tu__rule *r, uint32_t index) {
     tu_shape shape = r->in[index].shape;
     if (shape.rank != 4)
-        return tu__refuse(r, "operand %" PRIu32 " has rank %" PRId64 ", expected 4: [n,h,w,c]", index,
-                          shape.rank);
+        return tu__rule_fail(r, "operand %" PRIu32 " has rank %" PRId64 ", expected 4: [n,h,w,c]", index,
+                             shape.rank);
     return TU_OK;
 }
 
 static tu_status check_float(const tu__rule *r, uint32_t index) {
     if (!tu_dtype_is_float(r->in[index].dtype))
-        return tu__refuse(r, "operand %" PRIu32 " is of type %s, expected a float type (tu_cast converts)",
-                          index, tu_dtype_name(r->in[index].dtype));
+        return tu__rule_fail(r,
+                             "operand %" PRIu32 " has type %s, expected a float type (convert with tu_cast)",
+                             index, tu_dtype_name(r->in[index].dtype));
     return TU_OK;
 }
 
 static tu_status check_number(const tu__rule *r) {
-    if (r->in[0].dtype == TU_BOOL) return tu__refuse(r, "the input is of type bool, expected numbers");
+    if (r->in[0].dtype == TU_BOOL)
+        return tu__rule_fail(r, "the input has type bool, expected numbers (convert with tu_cast)");
     return TU_OK;
 }
 
 static tu_status check_padding(const tu__rule *r, const tu__windows *w) {
     for (int i = 0; i < 4; i++)
         if (w->pad[i] >= w->size[i / 2])
-            return tu__refuse(r,
-                              "pad[%d] is %" PRId64 ", expected less than the window, %" PRId64
-                              ": else a window would lie wholly in padding",
-                              i, w->pad[i], w->size[i / 2]);
+            return tu__rule_fail(r,
+                                 "pad[%d] is %" PRId64 ", expected less than the window size %" PRId64
+                                 ", so that no window contains only padding",
+                                 i, w->pad[i], w->size[i / 2]);
     return TU_OK;
 }
 
-/* The shape of one element a window; refuses an input of another rank and windows that do not suit it. */
+/* Computes the shape with one element per window; fails for an input of another rank and for invalid windows. */
 static tu_status pooled_shape(const tu__rule *r, const tu__windows *w, tu_shape *pooled) {
     TU_TRY(check_images(r, 0));
     *pooled = r->in[0].shape;
     TU_TRY(tu__window_outputs(r, w, r->in[0].shape.dim + 1, pooled->dim + 1));
     TU_TRY(check_padding(r, w));
     if (!tu__shape_valid(*pooled))
-        return tu__refuse(r, "the result %s is too large", tu__shape_string(*pooled));
+        return tu__rule_fail(r, "the result %s is too large", tu__shape_string(*pooled));
     return TU_OK;
 }
 
 static tu_status check_second(const tu__rule *r, tu_shape expected) {
     if (r->in[1].dtype != r->in[0].dtype || !tu_shape_equal(r->in[1].shape, expected))
-        return tu__refuse(r, "the second operand is %s, expected %s", tu__type_string(r->in[1]),
-                          tu__type_string((tu_type){r->in[0].dtype, expected}));
+        return tu__rule_fail(r, "operand 1 is %s, expected %s", tu__type_string(r->in[1]),
+                             tu__type_string((tu_type){r->in[0].dtype, expected}));
     return TU_OK;
 }
 
@@ -128,12 +129,12 @@ tu_status tu__avg_pool_grad_shape(tu__rule *r) {
     tu__windows windows = WINDOWS_OF(a);
     TU_TRY(check_float(r, 0));
     TU_TRY(check_images(r, 0));
-    TU_TRY(tu__window_outputs_are(r, &windows, a->size, r->in[0].shape.dim + 1));
+    TU_TRY(tu__check_window_outputs(r, &windows, a->size, r->in[0].shape.dim + 1));
     TU_TRY(check_padding(r, &windows));
     const int64_t *y = r->in[0].shape.dim;
     r->out[0] = (tu_type){r->in[0].dtype, TU_SHAPE(y[0], a->size[0], a->size[1], y[3])};
     if (!tu__shape_valid(r->out[0].shape))
-        return tu__refuse(r, "the result %s is too large", tu__shape_string(r->out[0].shape));
+        return tu__rule_fail(r, "the result %s is too large", tu__shape_string(r->out[0].shape));
     return TU_OK;
 }
 
@@ -142,38 +143,38 @@ tu_status tu__avg_pool_grad_shape(tu__rule *r) {
 void tu__max_pool_gradient(tu__vjp *v) {
     const struct tu__max_pool_attrs *a = v->node->attrs;
     struct tu__max_pool_grad_attrs grad = {SAME_WINDOWS(a)};
-    tu__vjp_give(v, 0, tu__apply(MAX_POOL_GRAD, &grad, tu__vjp_input(v, 0), tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(MAX_POOL_GRAD, &grad, tu__vjp_input(v, 0), tu__vjp_gradient(v, 0)));
 }
 
 void tu__max_pool_pick_gradient(tu__vjp *v) {
-    if (!tu__vjp_wanted(v, 1)) return;
+    if (!tu__vjp_needs_gradient(v, 1)) return;
     const struct tu__max_pool_pick_attrs *a = v->node->attrs;
     struct tu__max_pool_grad_attrs grad = {SAME_WINDOWS(a)};
-    tu__vjp_give(v, 1, tu__apply(MAX_POOL_GRAD, &grad, tu__vjp_input(v, 0), tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 1, tu__apply(MAX_POOL_GRAD, &grad, tu__vjp_input(v, 0), tu__vjp_gradient(v, 0)));
 }
 
 void tu__max_pool_grad_gradient(tu__vjp *v) {
-    if (!tu__vjp_wanted(v, 1)) return;
+    if (!tu__vjp_needs_gradient(v, 1)) return;
     const struct tu__max_pool_grad_attrs *a = v->node->attrs;
     struct tu__max_pool_pick_attrs pick = {SAME_WINDOWS(a)};
-    tu__vjp_give(v, 1, tu__apply(MAX_POOL_PICK, &pick, tu__vjp_input(v, 0), tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 1, tu__apply(MAX_POOL_PICK, &pick, tu__vjp_input(v, 0), tu__vjp_gradient(v, 0)));
 }
 
 void tu__avg_pool_gradient(tu__vjp *v) {
     const struct tu__avg_pool_attrs *a = v->node->attrs;
-    const int64_t *size = tu__input_size(v, 0);
+    const int64_t *size = tu__input_height_width(v, 0);
     struct tu__avg_pool_grad_attrs grad = {SAME_WINDOWS(a), .count_padding = a->count_padding,
                                            .size = {size[0], size[1]}};
-    tu__vjp_give(v, 0, tu__apply(AVG_POOL_GRAD, &grad, tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(AVG_POOL_GRAD, &grad, tu__vjp_gradient(v, 0)));
 }
 
 void tu__avg_pool_grad_gradient(tu__vjp *v) {
     const struct tu__avg_pool_grad_attrs *a = v->node->attrs;
     struct tu__avg_pool_attrs pool = {SAME_WINDOWS(a), .count_padding = a->count_padding};
-    tu__vjp_give(v, 0, tu__apply(AVG_POOL, &pool, tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(AVG_POOL, &pool, tu__vjp_gradient(v, 0)));
 }
 
-/* ---- Meaning ---- */
+/* ---- Reference kernels ---- */
 
 typedef struct pooling {
     tu__windows windows;
@@ -189,14 +190,14 @@ static pooling pooling_of(tu_type x, tu_type y, tu__windows windows) {
                      .y_size = {y.shape.dim[1], y.shape.dim[2]}};
 }
 
-/* The real places of one window of one image: rows and columns [begin, end). Never empty. */
-typedef struct box {
+/* The part of one window that is within the image: rows and columns [begin, end). Never empty. */
+typedef struct window_bounds {
     int64_t begin[2], end[2];
-} box;
+} window_bounds;
 
-static box box_of(const pooling *p, int64_t row, int64_t column) {
+static window_bounds window_bounds_of(const pooling *p, int64_t row, int64_t column) {
     const int64_t at[2] = {row, column};
-    box b;
+    window_bounds b;
     for (int axis = 0; axis < 2; axis++) {
         int64_t begin = at[axis] * p->windows.stride[axis] - p->windows.pad[2 * axis];
         int64_t end = begin + p->windows.size[axis];
@@ -206,12 +207,12 @@ static box box_of(const pooling *p, int64_t row, int64_t column) {
     return b;
 }
 
-/* Offset of an element within an image. */
+/* Returns the offset of an element within an image. */
 static int64_t offset_of(const pooling *p, int64_t row, int64_t column, int64_t channel) {
     return (row * p->x_size[1] + column) * p->channels + channel;
 }
 
-static int64_t winner_of(const pooling *p, box b, int64_t channel, const double *x) {
+static int64_t winner_of(const pooling *p, window_bounds b, int64_t channel, const double *x) {
     int64_t best = offset_of(p, b.begin[0], b.begin[1], channel);
     for (int64_t i = b.begin[0]; i < b.end[0]; i++)
         for (int64_t j = b.begin[1]; j < b.end[1]; j++) {
@@ -221,15 +222,15 @@ static int64_t winner_of(const pooling *p, box b, int64_t channel, const double 
     return best;
 }
 
-/* Moves elements between winners and windows. Exactly one of `pick_to` (one element a window) and
- * `route_to` (one a place of x) is given. */
-static void move_winners(const pooling *p, const double *x, const double *from, double *pick_to,
+/* Copies from each winner to `pick_to` (one element per window), or adds from each window to `route_to` (the shape of
+ * x). One of the two is NULL. */
+static void copy_winners(const pooling *p, const double *x, const double *from, double *pick_to,
                          double *route_to) {
     int64_t image = p->x_size[0] * p->x_size[1] * p->channels, window = 0;
     for (int64_t n = 0; n < p->images; n++)
         for (int64_t row = 0; row < p->y_size[0]; row++)
             for (int64_t column = 0; column < p->y_size[1]; column++) {
-                box b = box_of(p, row, column);
+                window_bounds b = window_bounds_of(p, row, column);
                 for (int64_t c = 0; c < p->channels; c++, window++) {
                     int64_t winner = n * image + winner_of(p, b, c, x + n * image);
                     if (pick_to)
@@ -243,32 +244,32 @@ static void move_winners(const pooling *p, const double *x, const double *from, 
 tu_status tu__max_pool_reference(const tu__reference_call *m) {
     const struct tu__max_pool_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->out[0].type, WINDOWS_OF(a));
-    move_winners(&p, m->in[0].data, m->in[0].data, m->out[0].data, NULL);
+    copy_winners(&p, m->in[0].data, m->in[0].data, m->out[0].data, NULL);
     return TU_OK;
 }
 
 tu_status tu__max_pool_pick_reference(const tu__reference_call *m) {
     const struct tu__max_pool_pick_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->out[0].type, WINDOWS_OF(a));
-    move_winners(&p, m->in[0].data, m->in[1].data, m->out[0].data, NULL);
+    copy_winners(&p, m->in[0].data, m->in[1].data, m->out[0].data, NULL);
     return TU_OK;
 }
 
 tu_status tu__max_pool_grad_reference(const tu__reference_call *m) {
     const struct tu__max_pool_grad_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->in[1].type, WINDOWS_OF(a));
-    tu__clear(&m->out[0]);
-    move_winners(&p, m->in[0].data, m->in[1].data, NULL, m->out[0].data);
+    tu__fill_zero(&m->out[0]);
+    copy_winners(&p, m->in[0].data, m->in[1].data, NULL, m->out[0].data);
     return TU_OK;
 }
 
-static double divisor_of(const pooling *p, box b, bool count_padding) {
+static double divisor_of(const pooling *p, window_bounds b, bool count_padding) {
     if (count_padding) return (double)p->windows.size[0] * (double)p->windows.size[1];
     return (double)(b.end[0] - b.begin[0]) * (double)(b.end[1] - b.begin[1]);
 }
 
-/* One window: y [c] is the mean of the places of x, or is spread over them. */
-static void average(const pooling *p, box b, double divisor, const double *x, double *y) {
+/* Computes y [c] as the mean over one window of x. */
+static void average(const pooling *p, window_bounds b, double divisor, const double *x, double *y) {
     for (int64_t c = 0; c < p->channels; c++) y[c] = 0;
     for (int64_t i = b.begin[0]; i < b.end[0]; i++)
         for (int64_t j = b.begin[1]; j < b.end[1]; j++)
@@ -276,7 +277,7 @@ static void average(const pooling *p, box b, double divisor, const double *x, do
     for (int64_t c = 0; c < p->channels; c++) y[c] /= divisor;
 }
 
-static void spread(const pooling *p, box b, double divisor, double *x, const double *y) {
+static void distribute(const pooling *p, window_bounds b, double divisor, double *x, const double *y) {
     for (int64_t i = b.begin[0]; i < b.end[0]; i++)
         for (int64_t j = b.begin[1]; j < b.end[1]; j++)
             for (int64_t c = 0; c < p->channels; c++) x[offset_of(p, i, j, c)] += y[c] / divisor;
@@ -290,7 +291,7 @@ tu_status tu__avg_pool_reference(const tu__reference_call *m) {
     for (int64_t n = 0; n < p.images; n++, x += p.x_size[0] * p.x_size[1] * p.channels)
         for (int64_t row = 0; row < p.y_size[0]; row++)
             for (int64_t column = 0; column < p.y_size[1]; column++, y += p.channels) {
-                box b = box_of(&p, row, column);
+                window_bounds b = window_bounds_of(&p, row, column);
                 average(&p, b, divisor_of(&p, b, a->count_padding), x, y);
             }
     return TU_OK;
@@ -301,49 +302,49 @@ tu_status tu__avg_pool_grad_reference(const tu__reference_call *m) {
     pooling p = pooling_of(m->out[0].type, m->in[0].type, WINDOWS_OF(a));
     const double *y = m->in[0].data;
     double *x = m->out[0].data;
-    tu__clear(&m->out[0]);
+    tu__fill_zero(&m->out[0]);
     for (int64_t n = 0; n < p.images; n++, x += p.x_size[0] * p.x_size[1] * p.channels)
         for (int64_t row = 0; row < p.y_size[0]; row++)
             for (int64_t column = 0; column < p.y_size[1]; column++, y += p.channels) {
-                box b = box_of(&p, row, column);
-                spread(&p, b, divisor_of(&p, b, a->count_padding), x, y);
+                window_bounds b = window_bounds_of(&p, row, column);
+                distribute(&p, b, divisor_of(&p, b, a->count_padding), x, y);
             }
     return TU_OK;
 }
 
-/* ---- Floating-point operations: one a place of every window, padding included ---- */
+/* ---- Floating-point operations: one per pixel of every window, including padding ---- */
 
-static int64_t flops(tu_type pooled, const int64_t window[2]) {
+static int64_t pool_flops(tu_type pooled, const int64_t window[2]) {
     return tu__saturating_product(3, (int64_t[]){tu_shape_elements(pooled.shape), window[0], window[1]});
 }
 
 int64_t tu__max_pool_flops(const tu__node *node, const tu_type *in) {
     (void)in;
-    return flops(node->outputs[0], tu__attrs(node, max_pool)->window);
+    return pool_flops(node->outputs[0], tu__attrs(node, max_pool)->window);
 }
 
 int64_t tu__max_pool_pick_flops(const tu__node *node, const tu_type *in) {
     (void)in;
-    return flops(node->outputs[0], tu__attrs(node, max_pool_pick)->window);
+    return pool_flops(node->outputs[0], tu__attrs(node, max_pool_pick)->window);
 }
 
 int64_t tu__max_pool_grad_flops(const tu__node *node, const tu_type *in) {
-    return flops(in[1], tu__attrs(node, max_pool_grad)->window);
+    return pool_flops(in[1], tu__attrs(node, max_pool_grad)->window);
 }
 
 int64_t tu__avg_pool_flops(const tu__node *node, const tu_type *in) {
     (void)in;
-    return flops(node->outputs[0], tu__attrs(node, avg_pool)->window);
+    return pool_flops(node->outputs[0], tu__attrs(node, avg_pool)->window);
 }
 
 int64_t tu__avg_pool_grad_flops(const tu__node *node, const tu_type *in) {
-    return flops(in[0], tu__attrs(node, avg_pool_grad)->window);
+    return pool_flops(in[0], tu__attrs(node, avg_pool_grad)->window);
 }
 
 /* ---- Builders ---- */
 
-/* The options as numbers: a window of 2, and steps of the window, where they are left out. */
-static bool options_windows(tu_value x, const char *operation, const tu_pool_options *o, tu__windows *w) {
+/* Sets the windows from the options. The default window is 2 x 2, the default stride the window's size. */
+static bool windows_of_options(tu_value x, const char *operation, const tu_pool_options *o, tu__windows *w) {
     for (int axis = 0; axis < 2; axis++) {
         w->size[axis] = o->window[axis] ? o->window[axis] : 2;
         w->stride[axis] = o->stride[axis] ? o->stride[axis] : w->size[axis];
@@ -362,7 +363,7 @@ tu_value tu_max_pool_with(tu_value x, const tu_pool_options *options) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_pool_options, o, options);
     tu__windows w;
-    if (!options_windows(x, "max_pool", &o, &w)) return tu__invalid(x.graph);
+    if (!windows_of_options(x, "max_pool", &o, &w)) return tu__invalid(x.graph);
     struct tu__max_pool_attrs attrs = {WINDOW_ATTRS(w)};
     return tu__apply(MAX_POOL, &attrs, x);
 }
@@ -371,15 +372,15 @@ tu_value tu_avg_pool_with(tu_value x, const tu_pool_options *options) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_pool_options, o, options);
     tu__windows w;
-    if (!options_windows(x, "avg_pool", &o, &w)) return tu__invalid(x.graph);
+    if (!windows_of_options(x, "avg_pool", &o, &w)) return tu__invalid(x.graph);
     struct tu__avg_pool_attrs attrs = {WINDOW_ATTRS(w), .count_padding = o.count_padding};
     return tu__apply(AVG_POOL, &attrs, x);
 }
 
 tu_value tu_global_avg_pool(tu_value x) {
-    return tu__is_images(x, "global_avg_pool") ? tu_mean(x, .axes = TU_AXES(1, 2)) : tu__invalid(x.graph);
+    return tu__check_nhwc(x, "global_avg_pool") ? tu_mean(x, .axes = TU_AXES(1, 2)) : tu__invalid(x.graph);
 }
 
 tu_value tu_global_max_pool(tu_value x) {
-    return tu__is_images(x, "global_max_pool") ? tu_max(x, .axes = TU_AXES(1, 2)) : tu__invalid(x.graph);
+    return tu__check_nhwc(x, "global_max_pool") ? tu_max(x, .axes = TU_AXES(1, 2)) : tu__invalid(x.graph);
 }

@@ -1,8 +1,8 @@
-/* Random numbers in the graph: one operation, whose draws are defined in base/draw.h.
+/* The operation `random`. base/draw.h defines the numbers.
  *
- * Its one input says whose numbers are drawn: i64[n] ordinals of samples, and each sample draws its own row of the
- * result; or an i64 scalar (the step), and the whole result is one row. The key, a hash of the scoped name, is an
- * attribute: copies made for recomputation, and the same network built for another batch, draw the same. */
+ * Its input is either i64[n], the indices of the samples, each of which gets a row of the result, or an i64 scalar
+ * (the step) for the whole result. The key, a hash of the scoped name, is an attribute, so that copies for
+ * recomputation and the same network built for another batch size get the same numbers. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -18,24 +18,29 @@ tu_status tu__random_shape(tu__rule *rule) {
     const struct tu__random_attrs *a = rule->attrs;
     tu_type source = rule->in[0];
     if (source.dtype != TU_I64 || source.shape.rank > 1)
-        return tu__refuse(rule, "the source of draws must be i64[samples] or an i64 scalar");
+        return tu__rule_fail(rule,
+                             "expected sample indices i64[samples] or the step, an i64 scalar, as the input");
     if (a->dtype < 0 || a->dtype >= TU_DTYPE_COUNT)
-        return tu__refuse(rule, "unknown element type %d", (int)a->dtype);
+        return tu__rule_fail(rule, "unknown element type %d", (int)a->dtype);
     if (!tu__shape_valid(a->shape))
-        return tu__refuse(rule, "shape %s: every dimension must be at least 1", tu__shape_string(a->shape));
+        return tu__rule_fail(
+            rule, "shape %s: expected at most 8 dimensions of at least 1 and at most 2^48 elements",
+            tu__shape_string(a->shape));
     if (a->distribution < 0 || a->distribution >= TU__DISTRIBUTION_COUNT)
-        return tu__refuse(rule, "unknown distribution %d", (int)a->distribution);
+        return tu__rule_fail(rule, "unknown distribution %d", (int)a->distribution);
     if (a->distribution != TU__BERNOULLI && !tu_dtype_is_float((tu_dtype)a->dtype))
-        return tu__refuse(rule, "draws are numbers of a floating-point type, %s given",
-                          tu_dtype_name((tu_dtype)a->dtype));
+        return tu__rule_fail(rule, "the element type is %s, expected a floating-point type",
+                             tu_dtype_name((tu_dtype)a->dtype));
     if (!isfinite(a->a) || !isfinite(a->b))
-        return tu__refuse(rule, "the parameters %g and %g must be finite", a->a, a->b);
+        return tu__rule_fail(rule, "the distribution's parameters are %g and %g, expected finite numbers",
+                             a->a, a->b);
     if (source.shape.rank == 1 && (a->shape.rank < 1 || a->shape.dim[0] != source.shape.dim[0]))
-        return tu__refuse(rule, "shape %s: its first axis must count the %" PRId64 " samples",
-                          tu__shape_string(a->shape), source.shape.dim[0]);
+        return tu__rule_fail(rule,
+                             "shape %s: expected a first axis of size %" PRId64 ", the number of samples",
+                             tu__shape_string(a->shape), source.shape.dim[0]);
     if (tu_shape_elements(a->shape) / tu_shape_elements(source.shape) > TU__DRAW_LIMIT)
-        return tu__refuse(rule, "shape %s: at most 2^34 draws belong to one sample",
-                          tu__shape_string(a->shape));
+        return tu__rule_fail(rule, "shape %s: expected at most 2^34 elements per sample",
+                             tu__shape_string(a->shape));
     rule->out[0] = (tu_type){.dtype = (tu_dtype)a->dtype, .shape = a->shape};
     return TU_OK;
 }
@@ -60,7 +65,7 @@ static tu_value random_draw(tu_graph *graph, const char *kind, tu_dtype dtype, t
     if (!graph || graph->status != TU_OK) return tu__invalid(graph);
     if (o.per_sample && shape.rank < 1)
         return tu__graph_fail(graph, TU_INVALID,
-                              "%s per sample of shape %s: the first axis must count samples", kind,
+                              "%s with .per_sample and shape %s: expected a first axis, the samples", kind,
                               tu__shape_string(shape));
     tu_value source = o.per_sample ? tu_sample_ordinals(graph, shape.dim[0]) : tu_step(graph);
     const char *name = o.name ? o.name : kind;
@@ -94,7 +99,8 @@ tu_value tu_random_bernoulli_with(tu_graph *graph, tu_dtype dtype, tu_shape shap
                                   const tu_random_options *options) {
     if (graph && !(probability >= 0 && probability <= 1))
         return tu__graph_fail(graph, TU_INVALID,
-                              "random_bernoulli: probability %g, expected a number in [0, 1]", probability);
+                              "random_bernoulli: probability is %g, expected a number in [0, 1]",
+                              probability);
     return random_draw(graph, "random_bernoulli", dtype, shape, TU__BERNOULLI, probability, 0, options);
 }
 
@@ -103,13 +109,13 @@ tu_value tu_dropout(tu_value x, double rate) {
     tu_graph *graph = x.graph;
     tu_type type = tu_value_type(x);
     if (!(rate >= 0 && rate < 1))
-        return tu__graph_fail(graph, TU_INVALID, "dropout of '%s' %s: rate %g, expected a number in [0, 1)",
-                              tu_value_name(x), tu__type_string(type), rate);
+        return tu__graph_fail(graph, TU_INVALID,
+                              "dropout of '%s' %s: rate is %g, expected a number in [0, 1)", tu_value_name(x),
+                              tu__type_string(type), rate);
     if (!tu_dtype_is_float(type.dtype) || type.shape.rank < 1)
-        return tu__graph_fail(
-            graph, TU_INVALID,
-            "dropout of '%s' %s: expected a floating-point type whose first axis counts samples",
-            tu_value_name(x), tu__type_string(type));
+        return tu__graph_fail(graph, TU_INVALID,
+                              "dropout of '%s' %s: expected a floating-point type [samples, ...]",
+                              tu_value_name(x), tu__type_string(type));
     if (!tu_training(graph) || rate == 0) return x;
     tu_value y = x;
     tu_scope(graph, "dropout") {

@@ -1,14 +1,13 @@
-/* Reductions: many elements become one, along a set of axes.
+/* Reductions along axes.
  *
- * Two kinds share this file. sum, mean, reduce_max, reduce_min, prod and logsumexp fold any set of axes, given as a
- * bit mask; the mask is empty for a scalar only, because the builders turn "no axes" into "all axes". argmax and
- * argmin look along one axis and give positions (i64), the first among equals.
+ * sum, mean, reduce_max, reduce_min, prod and logsumexp reduce a set of axes, given as a bit mask. The mask is empty
+ * only for a scalar, because the builders turn "no axes" into "all axes". argmax and argmin reduce one axis and
+ * return indices (i64), the first among equal elements.
  *
- * A reduced axis goes, or stays with size 1 when `keep` is set. Gradients always work on the kept form, since that
- * is the one that broadcasts against x.
+ * A reduced axis is removed, or has size 1 if `keep` is set. Gradients use the shape with kept axes, because it
+ * broadcasts against x.
  *
- * NaN wins everywhere: a maximum, a minimum and both positions report the first NaN they meet, so that a bad value
- * is seen and not skipped.
+ * NaN propagates: maximum, minimum, argmax and argmin return the first NaN or its index.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -22,7 +21,7 @@
 #include "graph/rules.h"
 #include "graph/walk.h"
 
-/* The six reductions have the same two attributes; their structures differ in name alone. */
+/* The six reductions have the same two attributes; their structures differ only in name. */
 typedef struct tu__sum_attrs reduction;
 _Static_assert(sizeof(struct tu__mean_attrs) == sizeof(reduction), "mean has the attributes of sum");
 _Static_assert(sizeof(struct tu__reduce_max_attrs) == sizeof(reduction),
@@ -60,8 +59,8 @@ static tu_shape reduced_shape(tu_shape shape, int64_t axes, bool keep) {
     return result;
 }
 
-/* How many elements of x make one element of the result. */
-static int64_t elements_folded(tu_shape shape, int64_t axes) {
+/* Returns the number of elements of x that are reduced to one element. */
+static int64_t elements_per_result(tu_shape shape, int64_t axes) {
     int64_t count = 1;
     for (int64_t i = 0; i < shape.rank; i++)
         if (has_axis(axes, i)) count *= shape.dim[i];
@@ -75,71 +74,70 @@ typedef enum accepted { NUMBERS, FLOATS } accepted;
 static tu_status check_element_type(const tu__rule *r, accepted types) {
     tu_dtype dtype = r->in[0].dtype;
     if (types == FLOATS && !tu_dtype_is_float(dtype))
-        return tu__refuse(r,
-                          "the elements are %s, expected floats (f32, f64, bf16, f16): convert with tu_cast",
-                          tu_dtype_name(dtype));
+        return tu__rule_fail(
+            r, "the elements are %s, expected floats (f32, f64, bf16, f16): convert with tu_cast",
+            tu_dtype_name(dtype));
     if (dtype == TU_BOOL)
-        return tu__refuse(r, "the elements are bool, expected numbers: convert with tu_cast");
+        return tu__rule_fail(r, "the elements are bool, expected numbers: convert with tu_cast");
     return TU_OK;
 }
 
 static tu_status check_keep(const tu__rule *r, int64_t keep) {
     if (keep == 0 || keep == 1) return TU_OK;
-    return tu__refuse(r, "keep is %" PRId64 ", expected 0 or 1", keep);
+    return tu__rule_fail(r, "keep is %" PRId64 ", expected 0 or 1", keep);
 }
 
-static tu_status fold_shape(tu__rule *r, accepted types) {
+static tu_status infer_reduced_shape(tu__rule *r, accepted types) {
     reduction a = reduction_of(r->attrs);
     tu_shape shape = r->in[0].shape;
     TU_TRY(check_element_type(r, types));
     TU_TRY(check_keep(r, a.keep));
     int64_t all = (INT64_C(1) << shape.rank) - 1;
     if (a.axes & ~all)
-        return tu__refuse(
-            r, "the axes are the bit mask 0x%" PRIx64 ", expected no bit beyond those of rank %" PRId64,
+        return tu__rule_fail(
+            r, "the axes are the bit mask 0x%" PRIx64 ", expected only bits below the rank %" PRId64,
             (uint64_t)a.axes, shape.rank);
     if (a.axes == 0 && shape.rank > 0)
-        return tu__refuse(r, "no axis is reduced, expected at least one of %" PRId64, shape.rank);
+        return tu__rule_fail(r, "the set of axes is empty, expected at least one of the %" PRId64 " axes",
+                             shape.rank);
     r->out[0] = (tu_type){r->in[0].dtype, reduced_shape(shape, a.axes, a.keep)};
     return TU_OK;
 }
 
 tu_status tu__sum_shape(tu__rule *r) {
-    return fold_shape(r, NUMBERS);
+    return infer_reduced_shape(r, NUMBERS);
 }
 tu_status tu__mean_shape(tu__rule *r) {
-    return fold_shape(r, FLOATS);
+    return infer_reduced_shape(r, FLOATS);
 }
 tu_status tu__reduce_max_shape(tu__rule *r) {
-    return fold_shape(r, NUMBERS);
+    return infer_reduced_shape(r, NUMBERS);
 }
 tu_status tu__reduce_min_shape(tu__rule *r) {
-    return fold_shape(r, NUMBERS);
+    return infer_reduced_shape(r, NUMBERS);
 }
 tu_status tu__prod_shape(tu__rule *r) {
-    return fold_shape(r, NUMBERS);
+    return infer_reduced_shape(r, NUMBERS);
 }
 tu_status tu__logsumexp_shape(tu__rule *r) {
-    return fold_shape(r, FLOATS);
+    return infer_reduced_shape(r, FLOATS);
 }
 
-static tu_status position_shape(tu__rule *r) {
+static tu_status infer_position_shape(tu__rule *r) {
     struct tu__argmax_attrs a = position_of(r->attrs);
     tu_shape shape = r->in[0].shape;
     TU_TRY(check_element_type(r, NUMBERS));
     TU_TRY(check_keep(r, a.keep));
-    if (a.axis < 0 || a.axis >= shape.rank)
-        return tu__refuse(r, "axis %" PRId64 " does not exist, expected one in [%" PRId64 ", %" PRId64 ")",
-                          a.axis, -shape.rank, shape.rank);
+    if (a.axis < 0 || a.axis >= shape.rank) return tu__rule_fail_axis(r, a.axis);
     r->out[0] = (tu_type){TU_I64, reduced_shape(shape, INT64_C(1) << a.axis, a.keep)};
     return TU_OK;
 }
 
 tu_status tu__argmax_shape(tu__rule *r) {
-    return position_shape(r);
+    return infer_position_shape(r);
 }
 tu_status tu__argmin_shape(tu__rule *r) {
-    return position_shape(r);
+    return infer_position_shape(r);
 }
 
 /* ---- Gradients ---- */
@@ -148,70 +146,71 @@ static tu_type input_type(const tu__vjp *v) {
     return tu_value_type(tu__input_of(v->graph, v->node, 0));
 }
 
-/* A value of the result's shape with the reduced axes as ones: it broadcasts against x. */
-static tu_value kept(const tu__vjp *v, tu_value result) {
+/* Reshapes a value of the result's shape to the one with reduced axes of size 1, which broadcasts against x. */
+static tu_value with_kept_axes(const tu__vjp *v, tu_value result) {
     reduction a = reduction_of(v->node->attrs);
     return a.keep ? result : tu_reshape(result, reduced_shape(input_type(v).shape, a.axes, true));
 }
 
-/* Folds x along the axes of the node being differentiated, keeping them. */
-static tu_value fold_again(const tu__vjp *v, tu__opcode op, tu_value x) {
+/* Reduces x along the axes of the node being differentiated, keeping them with size 1. */
+static tu_value reduce_keeping_axes(const tu__vjp *v, tu__opcode op, tu_value x) {
     reduction a = {.axes = reduction_of(v->node->attrs).axes, .keep = true};
     return tu__apply_list(op, &a, 1, &x);
 }
 
 void tu__sum_gradient(tu__vjp *v) {
-    tu__vjp_give(v, 0, tu_broadcast(kept(v, tu__vjp_gradient(v, 0)), input_type(v).shape));
+    tu__vjp_accumulate(v, 0, tu_broadcast(with_kept_axes(v, tu__vjp_gradient(v, 0)), input_type(v).shape));
 }
 
 void tu__mean_gradient(tu__vjp *v) {
     tu_shape shape = input_type(v).shape;
-    double count = (double)elements_folded(shape, reduction_of(v->node->attrs).axes);
+    double count = (double)elements_per_result(shape, reduction_of(v->node->attrs).axes);
     tu_value share = tu_scale(tu__vjp_gradient(v, 0), 1 / count);
-    tu__vjp_give(v, 0, tu_broadcast(kept(v, share), shape));
+    tu__vjp_accumulate(v, 0, tu_broadcast(with_kept_axes(v, share), shape));
 }
 
-/* The elements equal to the extreme share its gradient evenly: a subgradient that does not depend on their order. */
-static void extreme_gradient(tu__vjp *v) {
-    tu_value is_extreme = tu_equal(tu__vjp_input(v, 0), kept(v, tu__vjp_output(v, 0)));
+/* Splits the gradient evenly among the elements equal to the maximum or minimum, independently of their order. */
+static void extremum_gradient(tu__vjp *v) {
+    tu_value is_extreme = tu_equal(tu__vjp_input(v, 0), with_kept_axes(v, tu__vjp_output(v, 0)));
     tu_value mask = tu_cast(is_extreme, input_type(v).dtype);
-    tu_value share = tu_div(kept(v, tu__vjp_gradient(v, 0)), fold_again(v, TU__OP_SUM, mask));
-    tu__vjp_give(v, 0, tu_mul(mask, share));
+    tu_value share =
+        tu_div(with_kept_axes(v, tu__vjp_gradient(v, 0)), reduce_keeping_axes(v, TU__OP_SUM, mask));
+    tu__vjp_accumulate(v, 0, tu_mul(mask, share));
 }
 
 void tu__reduce_max_gradient(tu__vjp *v) {
-    extreme_gradient(v);
+    extremum_gradient(v);
 }
 void tu__reduce_min_gradient(tu__vjp *v) {
-    extreme_gradient(v);
+    extremum_gradient(v);
 }
 
-/* The derivative by an element is the product of the others. It is had without a division by zero as
+/* The derivative with respect to an element is the product of the others. Without a division by zero, it is
  *
- *     product of the non-zero elements / (the element, or 1 when it is zero)
+ *     product of the non-zero elements / (the element, or 1 if it is zero)
  *
- * and is zero when one of the others is zero. This formula is a constant in an element that is zero, so the second
- * derivative is right only where no element is zero. */
+ * or zero if another element is zero. This formula is constant in an element that is zero, so second derivatives are
+ * correct only if no element is zero. */
 void tu__prod_gradient(tu__vjp *v) {
     tu_value x = tu__vjp_input(v, 0);
     tu_value is_zero = tu_equal(x, tu_number(x, 0));
     tu_value zeros = tu_cast(is_zero, input_type(v).dtype);
     tu_value non_zero = tu_select(is_zero, tu_number(x, 1), x);
-    tu_value other_zeros = tu_sub(fold_again(v, TU__OP_SUM, zeros), zeros);
-    tu_value others = tu_div(fold_again(v, TU__OP_PROD, non_zero), non_zero);
+    tu_value other_zeros = tu_sub(reduce_keeping_axes(v, TU__OP_SUM, zeros), zeros);
+    tu_value others = tu_div(reduce_keeping_axes(v, TU__OP_PROD, non_zero), non_zero);
     tu_value derivative = tu_select(tu_equal(other_zeros, tu_number(x, 0)), others, tu_number(x, 0));
-    tu__vjp_give(v, 0, tu_mul(kept(v, tu__vjp_gradient(v, 0)), derivative));
+    tu__vjp_accumulate(v, 0, tu_mul(with_kept_axes(v, tu__vjp_gradient(v, 0)), derivative));
 }
 
 /* d logsumexp(x) / dx = softmax(x) = exp(x - logsumexp(x)), whose exponent is never positive. */
 void tu__logsumexp_gradient(tu__vjp *v) {
-    tu_value softmax = tu_exp(tu_sub(tu__vjp_input(v, 0), kept(v, tu__vjp_output(v, 0))));
-    tu__vjp_give(v, 0, tu_mul(kept(v, tu__vjp_gradient(v, 0)), softmax));
+    tu_value softmax = tu_exp(tu_sub(tu__vjp_input(v, 0), with_kept_axes(v, tu__vjp_output(v, 0))));
+    tu__vjp_accumulate(v, 0, tu_mul(with_kept_axes(v, tu__vjp_gradient(v, 0)), softmax));
 }
 
-/* ---- Meanings ---- */
+/* ---- Reference kernels ---- */
 
-/* A walk over x whose offset 0 is the place in the result that each element folds into. */
+/* Starts a walk over x whose offset 0 is the index of the result's element. */
 static tu__walk walk_into_result(const tu__reference_call *m) {
     tu_shape shape = m->in[0].type.shape;
     int64_t axes = reduction_of(m->attrs).axes;
@@ -222,65 +221,67 @@ static tu__walk walk_into_result(const tu__reference_call *m) {
     return tu__walk_begin(shape, 1, (const int64_t *[]){strides});
 }
 
-static void fold(const tu__reference_call *m, double start, double (*combine)(double so_far, double x)) {
+static void reduce_elements(const tu__reference_call *m, double start,
+                            double (*combine)(double accumulated, double x)) {
     double *result = m->out[0].data;
     const double *x = m->in[0].data;
     int64_t count = tu_shape_elements(m->out[0].type.shape);
     for (int64_t i = 0; i < count; i++) result[i] = start;
     tu__walk w = walk_into_result(m);
     do {
-        double *place = result + w.offset[0];
-        *place = combine(*place, *x++);
+        double *target = result + w.offset[0];
+        *target = combine(*target, *x++);
     } while (tu__walk_next(&w));
 }
 
-static double plus(double so_far, double x) {
-    return so_far + x;
+static double add(double accumulated, double x) {
+    return accumulated + x;
 }
-static double times(double so_far, double x) {
-    return so_far * x;
+static double multiply(double accumulated, double x) {
+    return accumulated * x;
 }
-static double larger(double so_far, double x) {
-    return x > so_far || isnan(x) ? x : so_far;
+static double max_or_nan(double accumulated, double x) {
+    return x > accumulated || isnan(x) ? x : accumulated;
 }
-static double smaller(double so_far, double x) {
-    return x < so_far || isnan(x) ? x : so_far;
+static double min_or_nan(double accumulated, double x) {
+    return x < accumulated || isnan(x) ? x : accumulated;
 }
 
 tu_status tu__sum_reference(const tu__reference_call *m) {
-    fold(m, 0, plus);
+    reduce_elements(m, 0, add);
     return TU_OK;
 }
 
 tu_status tu__mean_reference(const tu__reference_call *m) {
-    fold(m, 0, plus);
-    double folded = (double)elements_folded(m->in[0].type.shape, reduction_of(m->attrs).axes);
+    reduce_elements(m, 0, add);
+    double reduced = (double)elements_per_result(m->in[0].type.shape, reduction_of(m->attrs).axes);
     int64_t count = tu_shape_elements(m->out[0].type.shape);
-    for (int64_t i = 0; i < count; i++) m->out[0].data[i] /= folded;
+    for (int64_t i = 0; i < count; i++) m->out[0].data[i] /= reduced;
     return TU_OK;
 }
 
 tu_status tu__reduce_max_reference(const tu__reference_call *m) {
-    fold(m, -INFINITY, larger);
+    reduce_elements(m, -INFINITY, max_or_nan);
     return TU_OK;
 }
 
 tu_status tu__reduce_min_reference(const tu__reference_call *m) {
-    fold(m, INFINITY, smaller);
+    reduce_elements(m, INFINITY, min_or_nan);
     return TU_OK;
 }
 
 tu_status tu__prod_reference(const tu__reference_call *m) {
-    fold(m, 1, times);
+    reduce_elements(m, 1, multiply);
     return TU_OK;
 }
 
-/* max + log(sum of exp(x - max)): no exponential overflows. Where the maximum is infinite or NaN it is the result. */
+/* max + log(sum of exp(x - max)), so that no exponential overflows. If the maximum is infinite or NaN, it is the
+ * result. */
 tu_status tu__logsumexp_reference(const tu__reference_call *m) {
     int64_t count = tu_shape_elements(m->out[0].type.shape);
     double *sum = tu__alloc_array((size_t)count, sizeof *sum, "the sums of a logsumexp");
     if (!sum) return TU_NO_MEMORY;
-    fold(m, -INFINITY, larger);
+    reduce_elements(m, -INFINITY, max_or_nan);
     double *result = m->out[0].data;
     const double *x = m->in[0].data;
     tu__walk w = walk_into_result(m);
@@ -293,7 +294,7 @@ tu_status tu__logsumexp_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-static tu_status find_position(const tu__reference_call *m, double (*better)(double so_far, double x)) {
+static tu_status find_position(const tu__reference_call *m, double (*better)(double accumulated, double x)) {
     tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, position_of(m->attrs).axis);
     for (int64_t o = 0; o < lanes.outer; o++)
         for (int64_t k = 0; k < lanes.inner; k++) {
@@ -307,13 +308,13 @@ static tu_status find_position(const tu__reference_call *m, double (*better)(dou
 }
 
 tu_status tu__argmax_reference(const tu__reference_call *m) {
-    return find_position(m, larger);
+    return find_position(m, max_or_nan);
 }
 tu_status tu__argmin_reference(const tu__reference_call *m) {
-    return find_position(m, smaller);
+    return find_position(m, min_or_nan);
 }
 
-/* ---- Floating-point operations: one for each element read; logsumexp subtracts and takes an exponential too ---- */
+/* ---- Floating-point operations: one per input element; four for logsumexp ---- */
 
 int64_t tu__sum_flops(const tu__node *node, const tu_type *in) {
     (void)node;
@@ -343,9 +344,9 @@ int64_t tu__argmin_flops(const tu__node *node, const tu_type *in) {
 
 /* ---- Builders ---- */
 
-/* The options' axes as a bit mask, all of them when none is named. False, with the mistake stuck to the graph, for
- * an axis that is not there or is listed twice. */
-static bool axes_of(const char *op, tu_value x, const tu_axes *axes, int64_t *mask) {
+/* Converts the options' axes to a bit mask; all axes if none is listed. Returns false, after recording the error in
+ * the graph, for an axis out of range or listed twice. */
+static bool axes_to_mask(const char *op, tu_value x, const tu_axes *axes, int64_t *mask) {
     tu_type type = tu_value_type(x);
     const char *name = tu_value_name(x), *text = tu__type_string(type);
     if (axes->count > TU_MAX_RANK) {
@@ -355,17 +356,13 @@ static bool axes_of(const char *op, tu_value x, const tu_axes *axes, int64_t *ma
     }
     *mask = axes->count ? 0 : (INT64_C(1) << type.shape.rank) - 1;
     for (uint32_t i = 0; i < axes->count; i++) {
-        int64_t axis = tu__normal_axis(axes->axis[i], type.shape.rank);
+        int64_t axis = tu__normalize_axis(axes->axis[i], type.shape.rank);
         if (axis < 0) {
-            tu__graph_fail(x.graph, TU_INVALID,
-                           "%s of '%s' %s: axis %" PRId32 " does not exist, expected one in [%" PRId64
-                           ", %" PRId64 ")",
-                           op, name, text, axes->axis[i], -type.shape.rank, type.shape.rank);
+            tu__graph_fail_axis(op, x, axes->axis[i]);
             return false;
         }
         if (has_axis(*mask, axis)) {
-            tu__graph_fail(x.graph, TU_INVALID,
-                           "%s of '%s' %s: axis %" PRId32 " is listed twice, expected each once", op, name,
+            tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: axis %" PRId32 " is listed twice", op, name,
                            text, axes->axis[i]);
             return false;
         }
@@ -378,7 +375,7 @@ static tu_value reduce(tu__opcode op, tu_value x, const tu_reduce_options *optio
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_reduce_options, o, options);
     reduction a = {.keep = o.keep};
-    if (!axes_of(tu__op_get(op)->name, x, &o.axes, &a.axes)) return tu__invalid(x.graph);
+    if (!axes_to_mask(tu__op_get(op)->name, x, &o.axes, &a.axes)) return tu__invalid(x.graph);
     return tu__apply_list(op, &a, 1, &x);
 }
 
@@ -401,13 +398,13 @@ tu_value tu_logsumexp_with(tu_value x, const tu_reduce_options *options) {
     return reduce(TU__OP_LOGSUMEXP, x, options);
 }
 
-/* The mean of the squared distance from the mean: two passes, as accurate as the data allow. Of half-precision types in
- * f32: a mean that is rounded to 8 bits may be off by more than the deviation. */
+/* Builds the mean of the squared distance from the mean (two passes, for accuracy). Computes half-precision types in
+ * f32: the rounding error of their mean may exceed the deviation. */
 tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_reduce_options, o, options);
     reduction a = {.keep = true};
-    if (!axes_of("variance", x, &o.axes, &a.axes)) return tu__invalid(x.graph);
+    if (!axes_to_mask("variance", x, &o.axes, &a.axes)) return tu__invalid(x.graph);
     if (!tu_dtype_is_float(tu_value_dtype(x)))
         return tu__graph_fail(
             x.graph, TU_INVALID,
@@ -420,17 +417,17 @@ tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
     return tu_cast(tu__apply(MEAN, &a, tu_square(distance)), dtype);
 }
 
-/* An axis out of range is passed on as it is: the shape rule refuses it. */
-static tu_value find(tu__opcode op, tu_value x, int axis) {
+/* Builds argmax or argmin. The shape rule reports an axis out of range. */
+static tu_value build_arg_reduction(tu__opcode op, tu_value x, int axis) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    int64_t normal = tu__normal_axis(axis, tu_value_shape(x).rank);
+    int64_t normal = tu__normalize_axis(axis, tu_value_shape(x).rank);
     struct tu__argmax_attrs a = {.axis = normal < 0 ? axis : normal};
     return tu__apply_list(op, &a, 1, &x);
 }
 
 tu_value tu_argmax(tu_value x, int axis) {
-    return find(TU__OP_ARGMAX, x, axis);
+    return build_arg_reduction(TU__OP_ARGMAX, x, axis);
 }
 tu_value tu_argmin(tu_value x, int axis) {
-    return find(TU__OP_ARGMIN, x, axis);
+    return build_arg_reduction(TU__OP_ARGMIN, x, axis);
 }

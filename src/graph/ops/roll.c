@@ -1,6 +1,4 @@
-/* Rolling: elements move along an axis, and those that leave at one end come in at the other.
- *
- * The gradient rolls back by the same distance, so the operation is its own family. */
+/* Circular shift along an axis. The gradient is the opposite shift. */
 #include <inttypes.h>
 
 #include <tutti/ops.h>
@@ -13,12 +11,11 @@
 tu_status tu__roll_shape(tu__rule *rule) {
     const struct tu__roll_attrs *a = rule->attrs;
     tu_type x = rule->in[0];
-    if (a->axis < 0 || a->axis >= x.shape.rank)
-        return tu__refuse(rule, "axis %" PRId64 " does not exist, expected one in [0, %" PRId64 ")", a->axis,
-                          x.shape.rank);
+    if (a->axis < 0 || a->axis >= x.shape.rank) return tu__rule_fail_axis(rule, a->axis);
     if (a->shift < 0 || a->shift >= x.shape.dim[a->axis])
-        return tu__refuse(rule, "shift %" PRId64 ": expected one in [0, %" PRId64 "), the size of the axis",
-                          a->shift, x.shape.dim[a->axis]);
+        return tu__rule_fail(
+            rule, "shift is %" PRId64 ", expected at least 0 and less than %" PRId64 ", the size of the axis",
+            a->shift, x.shape.dim[a->axis]);
     rule->out[0] = x;
     return TU_OK;
 }
@@ -38,18 +35,14 @@ tu_status tu__roll_reference(const tu__reference_call *m) {
 
 void tu__roll_gradient(tu__vjp *v) {
     const struct tu__roll_attrs *a = tu__attrs(v->node, roll);
-    tu__vjp_give(v, 0, tu_roll(tu__vjp_gradient(v, 0), (int)a->axis, -a->shift));
+    tu__vjp_accumulate(v, 0, tu_roll(tu__vjp_gradient(v, 0), (int)a->axis, -a->shift));
 }
 
 tu_value tu_roll(tu_value x, int axis, int64_t shift) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     tu_shape shape = tu_value_shape(x);
-    int64_t normal = tu__normal_axis(axis, shape.rank);
-    if (normal < 0)
-        return tu__graph_fail(
-            x.graph, TU_INVALID,
-            "roll of '%s' %s: axis %d does not exist, expected one in [-%" PRId64 ", %" PRId64 ")",
-            tu_value_name(x), tu__type_string(tu_value_type(x)), axis, shape.rank, shape.rank);
+    int64_t normal = tu__normalize_axis(axis, shape.rank);
+    if (normal < 0) return tu__graph_fail_axis("roll", x, axis);
     int64_t size = shape.dim[normal];
     struct tu__roll_attrs a = {.axis = normal, .shift = (shift % size + size) % size};
     return tu__apply(ROLL, &a, x);

@@ -1,20 +1,20 @@
-/* Operations that move elements and compute nothing: reshape, broadcast, transpose, slice, pad, concat, flip.
+/* Operations that only rearrange elements: reshape, broadcast, transpose, slice, pad, concat, flip.
  *
- * They take every element type. Each is linear, and its gradient is another of them:
+ * They support every element type. Each is linear; its gradient is:
  *
  *     reshape    reshape back
  *     broadcast  sum
  *     transpose  the inverse permutation
- *     slice      pad: a step of s left out s - 1 elements between two it took, `between` puts zeros there
+ *     slice      pad, with `between` = step - 1 zeros between two elements
  *     pad        slice
  *     concat     slices
  *     flip       flip
  *
- * Attributes are stored in one canonical form, so that equal operations have equal attributes: axes count
- * from the front; slices have 0 <= begin < end <= size and step >= 1 on every axis; lists are zero past the
- * rank. The shape rules hold files to that form too.
+ * Attributes have a canonical form, so that equal operations have equal attributes: axes are not negative; slices
+ * have 0 <= begin < end <= size and step >= 1 on every axis; arrays are zero beyond the rank. The shape rules check
+ * this form for files too.
  *
- * All meanings but concat's are one strided copy: what differs is where it starts and how far it steps.
+ * All reference kernels except concat's are one strided copy with different offsets and strides.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -25,22 +25,22 @@
 #include "graph/rules.h"
 #include "graph/walk.h"
 
-/* The result has the elements of input 0 in `shape`; checked once more, since sizes may come from a file. */
-static tu_status give_shape(tu__rule *r, tu_shape shape) {
+/* Sets the output type to input 0's element type and `shape`. Checks the shape, since sizes may come from a file. */
+static tu_status set_output_shape(tu__rule *r, tu_shape shape) {
     if (!tu__shape_valid(shape))
-        return tu__refuse(r, "the result %s is too large: expected at most 2^48 elements",
-                          tu__shape_string(shape));
+        return tu__rule_fail(r, "the result %s is too large: expected at most 2^48 elements",
+                             tu__shape_string(shape));
     r->out[0] = (tu_type){r->in[0].dtype, tu_shape_of((size_t)shape.rank, shape.dim)};
     return TU_OK;
 }
 
-static bool zero_past(const int64_t list[TU_MAX_RANK], int64_t rank) {
+static bool is_zero_beyond(const int64_t list[TU_MAX_RANK], int64_t rank) {
     for (int64_t i = rank; i < TU_MAX_RANK; i++)
         if (list[i] != 0) return false;
     return true;
 }
 
-/* Copies `shape` elements from one strided place to another. The last axis is the inner loop. */
+/* Copies elements of the given shape between strided arrays. The last axis is the inner loop. */
 static void copy_strided(tu_shape shape, const double *from, const int64_t *from_strides, double *to,
                          const int64_t *to_strides) {
     if (shape.rank == 0) {
@@ -58,22 +58,18 @@ static void copy_strided(tu_shape shape, const double *from, const int64_t *from
     } while (tu__walk_next(&walk));
 }
 
-/* As above, into a dense output of the same shape. */
+/* Copies from a strided array to a dense output. */
 static void copy_to_dense(tu__tensor *out, const double *from, const int64_t *from_strides) {
     int64_t strides[TU_MAX_RANK] = {0};
     tu__strides(out->type.shape, strides);
     copy_strided(out->type.shape, from, from_strides, out->data, strides);
 }
 
-/* The axis of a builder's argument; -1, with the mistake reported, when x has no such axis. */
-static int64_t find_axis(tu_value x, const char *operation, int axis) {
+/* For builders: converts a negative axis. Records an error in the graph and returns -1 if it is out of range. */
+static int64_t normalize_axis_or_fail(tu_value x, const char *operation, int axis) {
     tu_type type = tu_value_type(x);
-    int64_t normal = tu__normal_axis(axis, type.shape.rank);
-    if (normal < 0)
-        tu__graph_fail(x.graph, TU_INVALID,
-                       "%s of '%s' %s: axis %d does not exist, expected one in [%" PRId64 ", %" PRId64 ")",
-                       operation, tu_value_name(x), tu__type_string(type), axis, -type.shape.rank,
-                       type.shape.rank);
+    int64_t normal = tu__normalize_axis(axis, type.shape.rank);
+    if (normal < 0) tu__graph_fail_axis(operation, x, axis);
     return normal;
 }
 
@@ -87,16 +83,16 @@ tu_status tu__reshape_shape(tu__rule *r) {
     tu_shape shape = ((const struct tu__reshape_attrs *)r->attrs)->shape;
     int64_t have = tu_shape_elements(r->in[0].shape);
     if (!tu__shape_valid(shape) || tu_shape_elements(shape) != have)
-        return tu__refuse(r,
-                          "the new shape %s does not hold the same elements: expected %" PRId64
-                          " in at most %d "
-                          "dimensions of at least 1, of which one may be -1 to be worked out",
-                          tu__shape_string(shape), have, TU_MAX_RANK);
-    return give_shape(r, shape);
+        return tu__rule_fail(r,
+                             "the new shape %s has another number of elements: expected %" PRId64
+                             " elements in at most %d dimensions of at least 1, one of which may be -1 to be "
+                             "inferred",
+                             tu__shape_string(shape), have, TU_MAX_RANK);
+    return set_output_shape(r, shape);
 }
 
 void tu__reshape_gradient(tu__vjp *v) {
-    tu__vjp_give(v, 0, tu_reshape(tu__vjp_gradient(v, 0), input_shape(v, 0)));
+    tu__vjp_accumulate(v, 0, tu_reshape(tu__vjp_gradient(v, 0), input_shape(v, 0)));
 }
 
 tu_status tu__reshape_reference(const tu__reference_call *m) {
@@ -105,9 +101,9 @@ tu_status tu__reshape_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-/* Replaces the one -1 by what makes the number of elements right. Where that cannot be, the -1 stays and
- * the shape rule refuses it. */
-static tu_shape work_out_dimension(tu_shape shape, int64_t elements) {
+/* Replaces a single -1 by the size that gives `elements` elements. Leaves the -1 if there is none; the shape rule
+ * rejects it. */
+static tu_shape infer_dimension(tu_shape shape, int64_t elements) {
     int64_t unknown = -1, known = 1;
     for (int64_t i = 0; i < shape.rank; i++) {
         if (shape.dim[i] == -1 && unknown < 0)
@@ -122,7 +118,7 @@ static tu_shape work_out_dimension(tu_shape shape, int64_t elements) {
 tu_value tu_reshape(tu_value x, tu_shape shape) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     int64_t elements = tu_shape_elements(tu_value_shape(x));
-    struct tu__reshape_attrs attrs = {work_out_dimension(shape, elements)};
+    struct tu__reshape_attrs attrs = {infer_dimension(shape, elements)};
     return tu__apply(RESHAPE, &attrs, x);
 }
 
@@ -131,19 +127,19 @@ tu_value tu_flatten(tu_value x) {
     tu_type type = tu_value_type(x);
     if (type.shape.rank == 0)
         return tu__graph_fail(x.graph, TU_INVALID,
-                              "flatten of '%s' %s: expected at least one axis, the batch", tu_value_name(x),
-                              tu__type_string(type));
+                              "flatten of '%s' %s: expected at least one axis, the batch axis",
+                              tu_value_name(x), tu__type_string(type));
     return tu_reshape(x, TU_SHAPE(type.shape.dim[0], -1));
 }
 
 tu_value tu_expand_axis(tu_value x, int axis) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     tu_type type = tu_value_type(x);
-    int64_t rank = type.shape.rank, at = tu__normal_axis(axis, rank + 1);
+    int64_t rank = type.shape.rank, at = tu__normalize_axis(axis, rank + 1);
     if (at < 0 || rank == TU_MAX_RANK)
         return tu__graph_fail(x.graph, TU_INVALID,
-                              "expand_axis of '%s' %s: no new axis %d fits, expected one in [%" PRId64
-                              ", %" PRId64 "] and a result of rank %d at most",
+                              "expand_axis of '%s' %s: new axis %d: expected %" PRId64 " to %" PRId64
+                              " and a result of at most %d axes",
                               tu_value_name(x), tu__type_string(type), axis, -rank - 1, rank, TU_MAX_RANK);
     tu_shape shape = {.rank = rank + 1};
     for (int64_t i = 0; i <= rank; i++)
@@ -153,7 +149,7 @@ tu_value tu_expand_axis(tu_value x, int axis) {
 
 tu_value tu_squeeze_axis(tu_value x, int axis) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    int64_t at = find_axis(x, "squeeze_axis", axis);
+    int64_t at = normalize_axis_or_fail(x, "squeeze_axis", axis);
     if (at < 0) return tu__invalid(x.graph);
     tu_type type = tu_value_type(x);
     if (type.shape.dim[at] != 1)
@@ -171,16 +167,16 @@ tu_status tu__broadcast_shape(tu__rule *r) {
     tu_shape shape = ((const struct tu__broadcast_attrs *)r->attrs)->shape, common;
     if (!tu__shape_valid(shape) || !tu__broadcast_shapes(r->in[0].shape, shape, &common) ||
         !tu_shape_equal(common, shape))
-        return tu__refuse(
+        return tu__rule_fail(
             r,
-            "it cannot be repeated to %s: expected dimensions that, aligned at the last axis, are equal "
-            "to its own or take the place of a 1",
+            "cannot broadcast to %s: expected dimensions that, aligned at the last axis, are equal to the "
+            "input's or replace a 1",
             tu__shape_string(shape));
-    return give_shape(r, shape);
+    return set_output_shape(r, shape);
 }
 
 void tu__broadcast_gradient(tu__vjp *v) {
-    tu__vjp_give(v, 0, tu__vjp_gradient(v, 0)); /* giving to a smaller shape sums */
+    tu__vjp_accumulate(v, 0, tu__vjp_gradient(v, 0)); /* sums over the broadcast axes */
 }
 
 tu_status tu__broadcast_reference(const tu__reference_call *m) {
@@ -197,14 +193,14 @@ tu_value tu_broadcast(tu_value x, tu_shape shape) {
 
 /* ---- transpose ---- */
 
-/* Each of the first `rank` axes once, zeros after. */
+/* True if `list` contains each of the first `rank` axes once, and then zeros. */
 static bool is_permutation(const int64_t list[TU_MAX_RANK], int64_t rank) {
     unsigned seen = 0;
     for (int64_t i = 0; i < rank; i++) {
         if (list[i] < 0 || list[i] >= rank) return false;
         seen |= 1u << list[i];
     }
-    return seen == (1u << rank) - 1 && zero_past(list, rank);
+    return seen == (1u << rank) - 1 && is_zero_beyond(list, rank);
 }
 
 tu_status tu__transpose_shape(tu__rule *r) {
@@ -212,11 +208,11 @@ tu_status tu__transpose_shape(tu__rule *r) {
     tu_shape from = r->in[0].shape, to = {.rank = from.rank};
     if (!is_permutation(attrs->permutation, from.rank)) {
         tu_shape list = tu_shape_of((size_t)from.rank, attrs->permutation);
-        return tu__refuse(r, "%s is no permutation: expected each axis in [0, %" PRId64 ") once",
-                          tu__shape_string(list), from.rank);
+        return tu__rule_fail(r, "%s is not a permutation: expected each axis from 0 to %" PRId64 " once",
+                             tu__shape_string(list), from.rank - 1);
     }
     for (int64_t i = 0; i < to.rank; i++) to.dim[i] = from.dim[attrs->permutation[i]];
-    return give_shape(r, to);
+    return set_output_shape(r, to);
 }
 
 void tu__transpose_gradient(tu__vjp *v) {
@@ -224,7 +220,7 @@ void tu__transpose_gradient(tu__vjp *v) {
     struct tu__transpose_attrs back = {{0}};
     int64_t rank = input_shape(v, 0).rank;
     for (int64_t i = 0; i < rank; i++) back.permutation[forward->permutation[i]] = i;
-    tu__vjp_give(v, 0, tu__apply(TRANSPOSE, &back, tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(TRANSPOSE, &back, tu__vjp_gradient(v, 0)));
 }
 
 tu_status tu__transpose_reference(const tu__reference_call *m) {
@@ -243,12 +239,13 @@ tu_value tu_transpose_with(tu_value x, tu_axes permutation) {
     if (permutation.count ? permutation.count != rank : rank < 2)
         return tu__graph_fail(x.graph, TU_INVALID,
                               "transpose of '%s' %s: %u axes are listed, expected all %" PRId64
-                              ", or none to swap the last two",
+                              ", or none to swap the last two of at least 2 axes",
                               tu_value_name(x), tu__type_string(type), permutation.count, rank);
     struct tu__transpose_attrs attrs = {{0}};
     for (int64_t i = 0; i < rank; i++) {
-        int64_t axis = permutation.count ? tu__normal_axis(permutation.axis[i], rank) : i;
-        attrs.permutation[i] = axis < 0 ? permutation.axis[i] : axis; /* the shape rule names a wrong one */
+        int64_t axis = permutation.count ? tu__normalize_axis(permutation.axis[i], rank) : i;
+        attrs.permutation[i] =
+            axis < 0 ? permutation.axis[i] : axis; /* the shape rule reports one out of range */
     }
     if (!permutation.count) {
         attrs.permutation[rank - 2] = rank - 1;
@@ -259,7 +256,7 @@ tu_value tu_transpose_with(tu_value x, tu_axes permutation) {
 
 /* ---- slice ---- */
 
-/* How many elements begin, begin + step, … lie before end. */
+/* Returns the number of elements begin, begin + step, … below end. */
 static int64_t slice_size(int64_t begin, int64_t end, int64_t step) {
     return 1 + (end - begin - 1) / step;
 }
@@ -270,30 +267,31 @@ tu_status tu__slice_shape(tu__rule *r) {
     for (int64_t i = 0; i < from.rank; i++) {
         int64_t begin = attrs->begin[i], end = attrs->end[i], step = attrs->step[i];
         if (begin < 0 || end <= begin || end > from.dim[i] || step < 1)
-            return tu__refuse(r,
-                              "axis %" PRId64 " from %" PRId64 " to %" PRId64 " by %" PRId64
-                              ": expected 0 <= begin < end <= %" PRId64 " and a step of at least 1",
-                              i, begin, end, step, from.dim[i]);
+            return tu__rule_fail(r,
+                                 "axis %" PRId64 ": begin %" PRId64 ", end %" PRId64 ", step %" PRId64
+                                 ": expected 0 <= begin < end <= %" PRId64 " and step >= 1",
+                                 i, begin, end, step, from.dim[i]);
         to.dim[i] = slice_size(begin, end, step);
     }
-    if (!zero_past(attrs->begin, from.rank) || !zero_past(attrs->end, from.rank) ||
-        !zero_past(attrs->step, from.rank))
-        return tu__refuse(r, "begin, end and step must be zero past the %" PRId64 " axes", from.rank);
-    return give_shape(r, to);
+    if (!is_zero_beyond(attrs->begin, from.rank) || !is_zero_beyond(attrs->end, from.rank) ||
+        !is_zero_beyond(attrs->step, from.rank))
+        return tu__rule_fail(r, "begin, end and step must be zero beyond the %" PRId64 " axes", from.rank);
+    return set_output_shape(r, to);
 }
 
-/* The gradient goes back to the places it was read from, with zeros around and between them. */
+/* The gradient has zeros at the elements that the slice skipped. */
 void tu__slice_gradient(tu__vjp *v) {
     const struct tu__slice_attrs *attrs = tu__attrs(v->node, slice);
     struct tu__pad_attrs pad = {.number = 0};
-    tu_shape whole = input_shape(v, 0), part = v->node->outputs[0].shape;
-    for (int64_t i = 0; i < whole.rank; i++) {
-        int64_t last = attrs->begin[i] + (part.dim[i] - 1) * attrs->step[i];
+    tu_shape full = input_shape(v, 0), sliced = v->node->outputs[0].shape;
+    for (int64_t i = 0; i < full.rank; i++) {
+        int64_t last = attrs->begin[i] + (sliced.dim[i] - 1) * attrs->step[i];
         pad.before[i] = attrs->begin[i];
-        pad.between[i] = part.dim[i] > 1 ? attrs->step[i] - 1 : 0; /* zero when there is nothing between */
-        pad.after[i] = whole.dim[i] - 1 - last;
+        pad.between[i] =
+            sliced.dim[i] > 1 ? attrs->step[i] - 1 : 0; /* canonical form: zero for one element */
+        pad.after[i] = full.dim[i] - 1 - last;
     }
-    tu__vjp_give(v, 0, tu__apply(PAD, &pad, tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(PAD, &pad, tu__vjp_gradient(v, 0)));
 }
 
 tu_status tu__slice_reference(const tu__reference_call *m) {
@@ -308,7 +306,7 @@ tu_status tu__slice_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-static struct tu__slice_attrs slice_everything(tu_shape shape) {
+static struct tu__slice_attrs full_slice(tu_shape shape) {
     struct tu__slice_attrs attrs = {{0}, {0}, {0}};
     for (int64_t i = 0; i < shape.rank; i++) {
         attrs.end[i] = shape.dim[i];
@@ -319,7 +317,7 @@ static struct tu__slice_attrs slice_everything(tu_shape shape) {
 
 tu_value tu_slice(tu_value x, int axis, int64_t begin, int64_t end, int64_t step) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    int64_t at = find_axis(x, "slice", axis);
+    int64_t at = normalize_axis_or_fail(x, "slice", axis);
     if (at < 0) return tu__invalid(x.graph);
     tu_type type = tu_value_type(x);
     int64_t size = type.shape.dim[at];
@@ -327,11 +325,11 @@ tu_value tu_slice(tu_value x, int axis, int64_t begin, int64_t end, int64_t step
     int64_t past = end == TU_END ? size : end < 0 ? end + size : end;
     if (first < 0 || past <= first || past > size || step < 1)
         return tu__graph_fail(x.graph, TU_INVALID,
-                              "slice of '%s' %s: axis %d from %" PRId64 " to %" PRId64 " by %" PRId64
-                              ": expected begin before end within its size %" PRId64
-                              " (negative ones count from the end) and a step of at least 1",
+                              "slice of '%s' %s: axis %d: begin %" PRId64 ", end %" PRId64 ", step %" PRId64
+                              ": expected 0 <= begin < end <= %" PRId64
+                              " (negative numbers count from the end) and step >= 1",
                               tu_value_name(x), tu__type_string(type), axis, begin, past, step, size);
-    struct tu__slice_attrs attrs = slice_everything(type.shape);
+    struct tu__slice_attrs attrs = full_slice(type.shape);
     attrs.begin[at] = first;
     attrs.end[at] = past;
     attrs.step[at] = step;
@@ -354,27 +352,28 @@ tu_status tu__pad_shape(tu__rule *r) {
     tu_shape from = r->in[0].shape, to = {.rank = from.rank};
     for (int64_t i = 0; i < from.rank; i++)
         if (!padded_size(attrs, i, from.dim[i], &to.dim[i]))
-            return tu__refuse(r,
-                              "axis %" PRId64 " with %" PRId64 " before, %" PRId64 " after and %" PRId64
-                              " between: expected numbers of at least 0 that give a size below 2^48",
-                              i, attrs->before[i], attrs->after[i], attrs->between[i]);
-    if (!zero_past(attrs->before, from.rank) || !zero_past(attrs->after, from.rank) ||
-        !zero_past(attrs->between, from.rank))
-        return tu__refuse(r, "before, after and between must be zero past the %" PRId64 " axes", from.rank);
-    return give_shape(r, to);
+            return tu__rule_fail(r,
+                                 "axis %" PRId64 ": before %" PRId64 ", after %" PRId64 ", between %" PRId64
+                                 ": expected numbers of at least 0 and a padded size below 2^48",
+                                 i, attrs->before[i], attrs->after[i], attrs->between[i]);
+    if (!is_zero_beyond(attrs->before, from.rank) || !is_zero_beyond(attrs->after, from.rank) ||
+        !is_zero_beyond(attrs->between, from.rank))
+        return tu__rule_fail(r, "before, after and between must be zero beyond the %" PRId64 " axes",
+                             from.rank);
+    return set_output_shape(r, to);
 }
 
-/* The padding is constant: what flows back is what stands where x stood. */
+/* The padding is constant: the gradient of x is the slice at the elements of x. */
 void tu__pad_gradient(tu__vjp *v) {
     const struct tu__pad_attrs *attrs = tu__attrs(v->node, pad);
     tu_shape shape = input_shape(v, 0);
-    struct tu__slice_attrs slice = slice_everything(shape);
+    struct tu__slice_attrs slice = full_slice(shape);
     for (int64_t i = 0; i < shape.rank; i++) {
         slice.begin[i] = attrs->before[i];
         slice.step[i] = shape.dim[i] > 1 ? attrs->between[i] + 1 : 1;
         slice.end[i] = attrs->before[i] + (shape.dim[i] - 1) * slice.step[i] + 1;
     }
-    tu__vjp_give(v, 0, tu__apply(SLICE, &slice, tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(SLICE, &slice, tu__vjp_gradient(v, 0)));
 }
 
 tu_status tu__pad_reference(const tu__reference_call *m) {
@@ -385,7 +384,7 @@ tu_status tu__pad_reference(const tu__reference_call *m) {
     tu__strides(to, to_strides);
     for (int64_t i = 0; i < from.rank; i++) {
         start += attrs->before[i] * to_strides[i];
-        /* A single element has no neighbour to step to, however wide the gap it was given. */
+        /* A single element needs no stride, and a large `between` could overflow. */
         to_strides[i] = from.dim[i] > 1 ? to_strides[i] * (attrs->between[i] + 1) : 0;
     }
     int64_t count = tu_shape_elements(to);
@@ -396,7 +395,7 @@ tu_status tu__pad_reference(const tu__reference_call *m) {
 
 tu_value tu_pad(tu_value x, int axis, int64_t before, int64_t after, double number) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    int64_t at = find_axis(x, "pad", axis);
+    int64_t at = normalize_axis_or_fail(x, "pad", axis);
     if (at < 0) return tu__invalid(x.graph);
     struct tu__pad_attrs attrs = {.number = number};
     attrs.before[at] = before;
@@ -406,8 +405,8 @@ tu_value tu_pad(tu_value x, int axis, int64_t before, int64_t after, double numb
 
 /* ---- concat ---- */
 
-/* Equal in type, rank and every dimension but the one joined. */
-static bool can_join(tu_type a, tu_type b, int64_t axis) {
+/* True if the types are equal except for the size of `axis`. */
+static bool can_concatenate(tu_type a, tu_type b, int64_t axis) {
     if (a.dtype != b.dtype || a.shape.rank != b.shape.rank) return false;
     a.shape.dim[axis] = b.shape.dim[axis];
     return tu_shape_equal(a.shape, b.shape);
@@ -416,39 +415,37 @@ static bool can_join(tu_type a, tu_type b, int64_t axis) {
 tu_status tu__concat_shape(tu__rule *r) {
     int64_t axis = ((const struct tu__concat_attrs *)r->attrs)->axis;
     tu_shape shape = r->in[0].shape;
-    if (axis < 0 || axis >= shape.rank)
-        return tu__refuse(r, "axis %" PRId64 " does not exist, expected one in [%" PRId64 ", %" PRId64 ")",
-                          axis, -shape.rank, shape.rank);
+    if (axis < 0 || axis >= shape.rank) return tu__rule_fail_axis(r, axis);
     for (uint32_t i = 1; i < r->input_count; i++) {
-        if (!can_join(r->in[0], r->in[i], axis))
-            return tu__refuse(
+        if (!can_concatenate(r->in[0], r->in[i], axis))
+            return tu__rule_fail(
                 r,
-                "part %u is %s where part 0 is %s: expected the same element type and the same shape "
-                "but at axis %" PRId64,
+                "input %u is %s, but input 0 is %s: expected equal element types and shapes except at axis "
+                "%" PRId64,
                 i, tu__type_string(r->in[i]), tu__type_string(r->in[0]), axis);
         shape.dim[axis] += r->in[i].shape.dim[axis]; /* at most 65536 sizes of at most 2^48: no overflow */
     }
-    return give_shape(r, shape);
+    return set_output_shape(r, shape);
 }
 
 void tu__concat_gradient(tu__vjp *v) {
     int64_t axis = tu__attrs(v->node, concat)->axis, at = 0;
     for (uint32_t i = 0; i < v->node->input_count; i++) {
         int64_t size = input_shape(v, i).dim[axis];
-        if (tu__vjp_wanted(v, i))
-            tu__vjp_give(v, i, tu_slice(tu__vjp_gradient(v, 0), (int)axis, at, at + size, 1));
+        if (tu__vjp_needs_gradient(v, i))
+            tu__vjp_accumulate(v, i, tu_slice(tu__vjp_gradient(v, 0), (int)axis, at, at + size, 1));
         at += size;
     }
 }
 
 tu_status tu__concat_reference(const tu__reference_call *m) {
     int64_t axis = ((const struct tu__concat_attrs *)m->attrs)->axis, at = 0;
-    tu__lanes whole = tu__lanes_of(m->out[0].type.shape, axis);
+    tu__lanes joined = tu__lanes_of(m->out[0].type.shape, axis);
     for (uint32_t i = 0; i < m->node->input_count; i++) {
         tu__lanes part = tu__lanes_of(m->in[i].type.shape, axis);
         int64_t run = part.size * part.inner;
         for (int64_t o = 0; o < part.outer; o++)
-            memcpy(m->out[0].data + (o * whole.size + at) * whole.inner, m->in[i].data + o * run,
+            memcpy(m->out[0].data + (o * joined.size + at) * joined.inner, m->in[i].data + o * run,
                    (size_t)run * sizeof(double));
         at += part.size;
     }
@@ -457,11 +454,12 @@ tu_status tu__concat_reference(const tu__reference_call *m) {
 
 tu_value tu_concat(const tu_value *parts, size_t count, int axis) {
     if (count == 0) {
-        tu_fail(TU_INVALID, "concat of no parts: expected at least one");
+        tu_fail(TU_INVALID, "concat: count is 0, expected at least one value");
         return tu__invalid(NULL);
     }
-    int64_t normal = tu_ok(parts[0]) ? tu__normal_axis(axis, tu_value_shape(parts[0]).rank) : -1;
-    struct tu__concat_attrs attrs = {normal < 0 ? axis : normal}; /* the shape rule names a wrong one */
+    int64_t normal = tu_ok(parts[0]) ? tu__normalize_axis(axis, tu_value_shape(parts[0]).rank) : -1;
+    struct tu__concat_attrs attrs = {normal < 0 ? axis
+                                                : normal}; /* the shape rule reports one out of range */
     return tu__apply_list(TU__OP_CONCAT, &attrs, count, parts);
 }
 
@@ -470,13 +468,14 @@ tu_value tu_concat(const tu_value *parts, size_t count, int axis) {
 tu_status tu__flip_shape(tu__rule *r) {
     int64_t axes = ((const struct tu__flip_attrs *)r->attrs)->axes, rank = r->in[0].shape.rank;
     if (axes < 0 || axes >> rank)
-        return tu__refuse(r, "the axes (mask %#" PRIx64 ") are not all its own: expected bits below %" PRId64,
-                          (uint64_t)axes, rank);
-    return give_shape(r, r->in[0].shape);
+        return tu__rule_fail(
+            r, "the axes are the bit mask %#" PRIx64 ", expected only bits below the rank %" PRId64,
+            (uint64_t)axes, rank);
+    return set_output_shape(r, r->in[0].shape);
 }
 
 void tu__flip_gradient(tu__vjp *v) {
-    tu__vjp_give(v, 0, tu__apply(FLIP, v->node->attrs, tu__vjp_gradient(v, 0)));
+    tu__vjp_accumulate(v, 0, tu__apply(FLIP, v->node->attrs, tu__vjp_gradient(v, 0)));
 }
 
 tu_status tu__flip_reference(const tu__reference_call *m) {
@@ -498,7 +497,7 @@ tu_value tu_flip_with(tu_value x, tu_axes axes) {
     tu_type type = tu_value_type(x);
     struct tu__flip_attrs attrs = {axes.count ? 0 : ((int64_t)1 << type.shape.rank) - 1};
     for (uint32_t i = 0; i < axes.count && i < TU_MAX_RANK; i++) {
-        int64_t axis = find_axis(x, "flip", axes.axis[i]);
+        int64_t axis = normalize_axis_or_fail(x, "flip", axes.axis[i]);
         if (axis < 0) return tu__invalid(x.graph);
         if (attrs.axes >> axis & 1)
             return tu__graph_fail(x.graph, TU_INVALID,

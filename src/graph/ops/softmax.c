@@ -1,10 +1,10 @@
 /* Softmax and cross-entropy.
  *
- * All subtract the largest element of the row first, so that no exponential overflows. Cross-entropy takes logits
- * and works through log-softmax; its gradient is the softmax of the row less the target distribution.
+ * All subtract the largest element of the row first, so that no exponential overflows. Cross-entropy computes the
+ * log-softmax of the logits; its gradient is softmax minus target distribution.
  *
- * With label smoothing s over k classes the target is (1 - s) t + s / k (Szegedy et al. 2016). A class number
- * outside [0, k) masks its row: the target is all zero, and so are loss and gradient. */
+ * With label smoothing s over k classes the target is (1 - s) t + s / k (Szegedy et al. 2016). A class index outside
+ * [0, k) masks its row: loss and gradient are zero. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -21,11 +21,9 @@
 static tu_status softmax_shape(tu__rule *rule, int64_t axis) {
     tu_type in = rule->in[0];
     if (!tu_dtype_is_float(in.dtype))
-        return tu__refuse(rule, "x (input 0) is of type %s, expected a float type (tu_cast converts)",
-                          tu_dtype_name(in.dtype));
-    if (axis < 0 || axis >= in.shape.rank)
-        return tu__refuse(rule, "axis %" PRId64 " does not exist, expected one in [0, %" PRId64 ")", axis,
-                          in.shape.rank);
+        return tu__rule_fail(rule, "x (input 0) has type %s, expected a float type (convert with tu_cast)",
+                             tu_dtype_name(in.dtype));
+    if (axis < 0 || axis >= in.shape.rank) return tu__rule_fail_axis(rule, axis);
     rule->out[0] = in;
     return TU_OK;
 }
@@ -38,13 +36,13 @@ tu_status tu__log_softmax_shape(tu__rule *rule) {
     return softmax_shape(rule, ((const struct tu__log_softmax_attrs *)rule->attrs)->axis);
 }
 
-/* max + log(sum(exp(x - max))) of `count` numbers, `stride` apart. */
+/* Returns max + log(sum(exp(x - max))) of `count` numbers, `stride` apart. */
 static double log_sum_exp(const double *x, int64_t count, int64_t stride) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < count; i++) most = fmax(most, x[i * stride]);
-    if (!isfinite(most)) return most;
-    for (int64_t i = 0; i < count; i++) sum += exp(x[i * stride] - most);
-    return most + log(sum);
+    double maximum = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < count; i++) maximum = fmax(maximum, x[i * stride]);
+    if (!isfinite(maximum)) return maximum;
+    for (int64_t i = 0; i < count; i++) sum += exp(x[i * stride] - maximum);
+    return maximum + log(sum);
 }
 
 static tu_status softmax_reference(const tu__reference_call *m, int64_t axis, bool logarithm) {
@@ -77,12 +75,13 @@ static tu_value sum_along(tu_value x, int64_t axis) {
 void tu__softmax_gradient(tu__vjp *v) { /* y (g - sum(g y)) */
     tu_value y = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
     tu_value inner = sum_along(tu_mul(g, y), tu__attrs(v->node, softmax)->axis);
-    tu__vjp_give(v, 0, tu_mul(y, tu_sub(g, inner)));
+    tu__vjp_accumulate(v, 0, tu_mul(y, tu_sub(g, inner)));
 }
 
 void tu__log_softmax_gradient(tu__vjp *v) { /* g - exp(y) sum(g) */
     tu_value y = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
-    tu__vjp_give(v, 0, tu_sub(g, tu_mul(tu_exp(y), sum_along(g, tu__attrs(v->node, log_softmax)->axis))));
+    tu__vjp_accumulate(v, 0,
+                       tu_sub(g, tu_mul(tu_exp(y), sum_along(g, tu__attrs(v->node, log_softmax)->axis))));
 }
 
 static tu_value expand_log_softmax(tu_value x, int64_t axis) {
@@ -112,12 +111,8 @@ int64_t tu__log_softmax_flops(const tu__node *node, const tu_type *in) {
 static tu_value build_softmax(tu_value x, int axis, tu__opcode op, const char *name) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     tu_type type = tu_value_type(x);
-    int64_t normal = tu__normal_axis(axis, type.shape.rank);
-    if (normal < 0)
-        return tu__graph_fail(
-            x.graph, TU_INVALID,
-            "%s of '%s' %s: axis %d does not exist, expected one in [%" PRId64 ", %" PRId64 ")", name,
-            tu_value_name(x), tu__type_string(type), axis, -type.shape.rank, type.shape.rank);
+    int64_t normal = tu__normalize_axis(axis, type.shape.rank);
+    if (normal < 0) return tu__graph_fail_axis(name, x, axis);
     struct tu__softmax_attrs a = {.axis = normal}; /* log_softmax has the same attributes */
     return tu__apply_list(op, &a, 1, &x);
 }
@@ -140,30 +135,31 @@ tu_status tu__cross_entropy_shape(tu__rule *rule) {
     const struct tu__cross_entropy_attrs *a = rule->attrs;
     tu_type logits = rule->in[0], labels = rule->in[1];
     if (!tu_dtype_is_float(logits.dtype))
-        return tu__refuse(rule, "the logits (input 0) are %s, expected a float type (tu_cast converts)",
-                          tu_dtype_name(logits.dtype));
+        return tu__rule_fail(rule,
+                             "the logits (input 0) are %s, expected a float type (convert with tu_cast)",
+                             tu_dtype_name(logits.dtype));
     if (logits.shape.rank < 1)
-        return tu__refuse(rule,
-                          "the logits (input 0) are a scalar, expected at least 1 axis: [..., classes]");
+        return tu__rule_fail(rule,
+                             "the logits (input 0) are a scalar, expected at least 1 axis: [..., classes]");
     if (!(a->smoothing >= 0 && a->smoothing < 1))
-        return tu__refuse(rule, "smoothing is %g, expected a number in [0, 1)", a->smoothing);
+        return tu__rule_fail(rule, "smoothing is %g, expected a number in [0, 1)", a->smoothing);
     tu_shape rows = logits.shape;
     rows.dim[--rows.rank] = 0;
     if (is_sparse(labels.dtype)) {
         if (!tu_shape_equal(labels.shape, rows))
-            return tu__refuse(
-                rule, "the class numbers (input 1) have shape %s, expected %s, one for each row of logits",
+            return tu__rule_fail(
+                rule, "the class indices (input 1) have shape %s, expected %s, one per row of logits",
                 tu__shape_string(labels.shape), tu__shape_string(rows));
     } else if (labels.dtype != logits.dtype || !tu_shape_equal(labels.shape, logits.shape)) {
-        return tu__refuse(
-            rule, "the labels (input 1) are %s, expected class numbers i32%s or i64%s, or probabilities %s",
+        return tu__rule_fail(
+            rule, "the labels (input 1) are %s, expected class indices i32%s or i64%s, or probabilities %s",
             tu__type_string(labels), tu__shape_string(rows), tu__shape_string(rows), tu__type_string(logits));
     }
     rule->out[0] = (tu_type){.dtype = logits.dtype, .shape = rows};
     return TU_OK;
 }
 
-/* The probability that the labels give class `i` of row `row`, before smoothing; -1: the row is masked. */
+/* Returns the target probability of class `i` of row `row`, before smoothing; -1 if the row is masked. */
 static double target_of(const tu__tensor *labels, int64_t row, int64_t i, int64_t k) {
     if (!is_sparse(labels->type.dtype)) return labels->data[row * k + i];
     double label = labels->data[row];
@@ -187,7 +183,7 @@ tu_status tu__cross_entropy_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-/* The smoothed target distribution [..., k] in the type of the logits; zero in masked rows. */
+/* Builds the smoothed target distribution [..., k] in the type of the logits; zero in masked rows. */
 static tu_value smoothed_target(tu_value logits, tu_value labels, double s) {
     tu_shape shape = tu_value_shape(logits);
     int64_t k = shape.dim[shape.rank - 1];
@@ -206,12 +202,13 @@ void tu__cross_entropy_gradient(tu__vjp *v) {
     double s = tu__attrs(v->node, cross_entropy)->smoothing;
     tu_value logits = tu__vjp_input(v, 0), labels = tu__vjp_input(v, 1);
     tu_value g = tu_expand_axis(tu__vjp_gradient(v, 0), -1);
-    if (tu__vjp_wanted(v, 0)) { /* softmax sum(target) - target */
+    if (tu__vjp_needs_gradient(v, 0)) { /* softmax sum(target) - target */
         tu_value target = smoothed_target(logits, labels, s);
         tu_value mass = tu_sum(target, .axes = TU_AXES(-1), .keep = true);
-        tu__vjp_give(v, 0, tu_mul(g, tu_sub(tu_mul(tu_softmax(logits, -1), mass), target)));
+        tu__vjp_accumulate(v, 0, tu_mul(g, tu_sub(tu_mul(tu_softmax(logits, -1), mass), target)));
     }
-    if (tu__vjp_wanted(v, 1)) tu__vjp_give(v, 1, tu_mul(tu_scale(g, s - 1), tu_log_softmax(logits, -1)));
+    if (tu__vjp_needs_gradient(v, 1))
+        tu__vjp_accumulate(v, 1, tu_mul(tu_scale(g, s - 1), tu_log_softmax(logits, -1)));
 }
 
 void tu__cross_entropy_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
@@ -230,13 +227,14 @@ tu_value tu_cross_entropy_with(tu_value logits, tu_value labels, const tu_cross_
     return tu__apply(CROSS_ENTROPY, &a, logits, labels);
 }
 
-/* ---- The mean of cross entropies ---- */
+/* ---- Mean cross-entropy ---- */
 
 static tu_value i64_scalar(tu_graph *graph, int64_t number) {
     return tu_constant(graph, TU_I64, TU_SCALAR, &number);
 }
 
-/* The mean of the losses that count, which f16 could not hold the sum of; 0 where there are none. */
+/* Builds the mean of the losses for which `counted` is true, 0 if there are none. Sums in f32 for half-precision
+ * losses, because f16 would overflow. */
 static tu_value mean_of_counted(tu_value losses, tu_value counted) {
     tu_dtype dtype = tu_value_dtype(losses), wide = tu__statistics_dtype(dtype);
     tu_value zero = tu_fill(losses.graph, wide, TU_SCALAR, 0),
@@ -249,7 +247,7 @@ static tu_value like_losses(tu_value losses, double number) {
     return tu_fill(losses.graph, tu_value_type(losses).dtype, TU_SCALAR, number);
 }
 
-/* Made of operations, so that every device has it and a graph file needs nothing new. */
+/* Composed of other operations, so that devices and graph files need no new operation. */
 tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
                                     const tu_mean_cross_entropy_options *options) {
     TU__OPTIONS(tu_mean_cross_entropy_options, o, options);
@@ -257,12 +255,12 @@ tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
     if (!tu_ok(losses)) return losses;
     if (!is_sparse(tu_value_type(labels).dtype))
         return tu__graph_fail(losses.graph, TU_INVALID,
-                              "mean_cross_entropy with labels '%s' %s: expected class numbers, i32 or i64",
+                              "mean_cross_entropy with labels '%s' %s: expected class indices, i32 or i64",
                               tu_value_name(labels), tu__type_string(tu_value_type(labels)));
     if (o.ignore_label != 0 && !o.ignore)
         return tu__graph_fail(losses.graph, TU_INVALID,
-                              "mean_cross_entropy with ignore_label %" PRId64
-                              " alone: expected .ignore = true beside it",
+                              "mean_cross_entropy: .ignore_label is %" PRId64
+                              ", but .ignore is not set: expected .ignore = true",
                               o.ignore_label);
     tu_shape shape = tu_value_shape(logits);
     tu_graph *graph = losses.graph;

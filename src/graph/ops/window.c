@@ -1,4 +1,4 @@
-/* Windows that slide over an image; see window.h. */
+/* Sliding windows over images. See window.h. */
 #include "graph/ops/window.h"
 
 #include <inttypes.h>
@@ -16,15 +16,15 @@ tu__windows tu__windows_of(const int64_t size[2], const int64_t stride[2], const
                          .pad = {pad[0], pad[1], pad[2], pad[3]}};
 }
 
-/* Places from a window's first to its last, both counted: (size - 1) * dilation + 1. */
+/* Computes the number of input pixels that a window spans: (size - 1) * dilation + 1; false if it overflows. */
 static bool window_extent(const tu__windows *w, int axis, int64_t *extent) {
     int64_t size = w->size[axis], dilation = w->dilation[axis];
     if (size < 1 || dilation < 1) return false;
     return !__builtin_mul_overflow(size - 1, dilation, extent) && !__builtin_add_overflow(*extent, 1, extent);
 }
 
-/* TU_SAME along one axis. With out = ceil(input / stride), (out - 1) * stride < input, so nothing
- * overflows. */
+/* Sets the padding of TU_SAME along one axis. No overflow: with out = ceil(input / stride), (out - 1) * stride <
+ * input. */
 static void pad_same(tu__windows *w, int axis, int64_t input) {
     int64_t extent, stride = w->stride[axis];
     if (input < 1 || stride < 1 || !window_extent(w, axis, &extent)) return;
@@ -52,7 +52,7 @@ bool tu__resolve_padding(tu_value x, const char *operation, const int64_t input[
     for (int i = 0; i < 4; i++)
         if (given[i] != 0) {
             tu__graph_fail(x.graph, TU_INVALID,
-                           "%s of '%s' %s: pad[%d] is %" PRId64 ", which only .padding = TU_EXPLICIT reads",
+                           "%s of '%s' %s: pad[%d] is %" PRId64 ", but .pad needs .padding = TU_EXPLICIT",
                            operation, name, type, i, given[i]);
             return false;
         }
@@ -61,18 +61,18 @@ bool tu__resolve_padding(tu_value x, const char *operation, const int64_t input[
     return true;
 }
 
-static tu_status refuse_below(const tu__rule *r, const char *what, int index, int64_t number, int64_t least) {
-    return tu__refuse(r, "%s[%d] is %" PRId64 ", expected at least %" PRId64, what, index, number, least);
+static tu_status fail_below(const tu__rule *r, const char *what, int index, int64_t number, int64_t least) {
+    return tu__rule_fail(r, "%s[%d] is %" PRId64 ", expected at least %" PRId64, what, index, number, least);
 }
 
 static tu_status check_numbers(const tu__rule *r, const tu__windows *w) {
     for (int i = 0; i < 2; i++) {
-        if (w->size[i] < 1) return refuse_below(r, "window size", i, w->size[i], 1);
-        if (w->stride[i] < 1) return refuse_below(r, "stride", i, w->stride[i], 1);
-        if (w->dilation[i] < 1) return refuse_below(r, "dilation", i, w->dilation[i], 1);
+        if (w->size[i] < 1) return fail_below(r, "window size", i, w->size[i], 1);
+        if (w->stride[i] < 1) return fail_below(r, "stride", i, w->stride[i], 1);
+        if (w->dilation[i] < 1) return fail_below(r, "dilation", i, w->dilation[i], 1);
     }
     for (int i = 0; i < 4; i++)
-        if (w->pad[i] < 0) return refuse_below(r, "pad", i, w->pad[i], 0);
+        if (w->pad[i] < 0) return fail_below(r, "pad", i, w->pad[i], 0);
     return TU_OK;
 }
 
@@ -82,29 +82,30 @@ tu_status tu__window_outputs(const tu__rule *r, const tu__windows *w, const int6
     for (int axis = 0; axis < 2; axis++) {
         int64_t extent, padded, before = w->pad[2 * axis], after = w->pad[2 * axis + 1];
         if (input[axis] < 1)
-            return tu__refuse(r, "the %s is %" PRId64 ", expected at least 1", axis_name[axis], input[axis]);
+            return tu__rule_fail(r, "the %s is %" PRId64 ", expected at least 1", axis_name[axis],
+                                 input[axis]);
         if (!window_extent(w, axis, &extent) || __builtin_add_overflow(input[axis], before, &padded) ||
             __builtin_add_overflow(padded, after, &padded))
-            return tu__refuse(r, "the %s of window and padding overflows", axis_name[axis]);
+            return tu__rule_fail(r, "the %s of window or padding is too large", axis_name[axis]);
         if (extent > padded)
-            return tu__refuse(r,
-                              "a window %" PRId64 " places in %s does not fit: the input has %" PRId64
-                              " and padding of %" PRId64 " + %" PRId64,
-                              extent, axis_name[axis], input[axis], before, after);
+            return tu__rule_fail(r,
+                                 "the window's %s of %" PRId64 " is larger than the input's %" PRId64
+                                 " with padding %" PRId64 " + %" PRId64,
+                                 axis_name[axis], extent, input[axis], before, after);
         output[axis] = 1 + (padded - extent) / w->stride[axis];
     }
     return TU_OK;
 }
 
-tu_status tu__window_outputs_are(const tu__rule *r, const tu__windows *w, const int64_t input[2],
-                                 const int64_t expected[2]) {
+tu_status tu__check_window_outputs(const tu__rule *r, const tu__windows *w, const int64_t input[2],
+                                   const int64_t expected[2]) {
     int64_t output[2] = {0, 0};
     TU_TRY(tu__window_outputs(r, w, input, output));
     if (output[0] != expected[0] || output[1] != expected[1])
-        return tu__refuse(r,
-                          "an input of size %" PRId64 " x %" PRId64 " gives %" PRId64 " x %" PRId64
-                          " windows, but there are %" PRId64 " x %" PRId64,
-                          input[0], input[1], output[0], output[1], expected[0], expected[1]);
+        return tu__rule_fail(r,
+                             "an input of size %" PRId64 " x %" PRId64 " has %" PRId64 " x %" PRId64
+                             " windows, expected %" PRId64 " x %" PRId64,
+                             input[0], input[1], output[0], output[1], expected[0], expected[1]);
     return TU_OK;
 }
 
@@ -116,7 +117,7 @@ bool tu__window_input(const tu__windows *w, int axis, int64_t count, int64_t *in
            !__builtin_sub_overflow(*input, w->pad[2 * axis + 1], input);
 }
 
-bool tu__is_images(tu_value x, const char *operation) {
+bool tu__check_nhwc(tu_value x, const char *operation) {
     if (!tu_ok(x)) return false;
     if (tu_value_shape(x).rank == 4) return true;
     tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: the rank is %" PRId64 ", expected 4: [n,h,w,c]",
@@ -124,12 +125,12 @@ bool tu__is_images(tu_value x, const char *operation) {
     return false;
 }
 
-const int64_t *tu__input_size(const tu__vjp *vjp, uint32_t input) {
+const int64_t *tu__input_height_width(const tu__vjp *vjp, uint32_t input) {
     tu__edge edge = vjp->node->inputs[input];
     return vjp->graph->nodes[edge.node]->outputs[edge.output].shape.dim + 1;
 }
 
-void tu__clear(const tu__tensor *tensor) {
+void tu__fill_zero(const tu__tensor *tensor) {
     memset(tensor->data, 0, (size_t)tu_shape_elements(tensor->type.shape) * sizeof(double));
 }
 

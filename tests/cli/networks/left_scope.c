@@ -1,7 +1,8 @@
-/* A network whose blocks are left early, for tests/cli/slips.cases: its scopes close all the same. */
+/* A network that leaves tu_scope() blocks by break and return, for tests/cli/common_mistakes.cases. The scopes
+ * must be closed anyway. */
 #include <tutti/tutti.h>
 
-static tu_value activated(tu_value x) {
+static tu_value relu_in_scope(tu_value x) {
     tu_scope(x.graph, "returned") return tu_relu(x);
     return x;
 }
@@ -12,7 +13,7 @@ static tu_value build(tu_value x, const tu_model_options *o) {
         if (o->base > 0) break;
         x = tu_relu(x);
     }
-    return tu_dense(activated(x), .units = o->classes, .name = "logits");
+    return tu_dense(relu_in_scope(x), .units = o->classes, .name = "logits");
 }
 
 TU_MODEL(.name = "left-scope", .summary = "a block of tu_scope left by break, another by return",

@@ -1,4 +1,4 @@
-/* A network with a slip, for tests/cli/slips.cases: a momentum of 0 would be the default of 0.9. */
+/* A network with a mistake, for tests/cli/common_mistakes.cases: .momentum = 0 would mean the default, 0.9. */
 #include <tutti/tutti.h>
 
 static tu_value build(tu_value x, const tu_model_options *o) {

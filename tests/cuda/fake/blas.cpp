@@ -1,8 +1,9 @@
-/* A fake cuBLASLt: products of matrices in plain loops, with the epilogues of the real one.
+/* A fake cuBLASLt: matrix products in plain loops, with the real library's epilogues.
  *
- * What the real one does not support is answered with CUBLAS_STATUS_NOT_SUPPORTED, so that programs must have another
- * way: epilogues in f64, orders other than by columns, masks whose rows are not multiples of 128 bits. An algorithm asks
- * for a workspace and scribbles over it. */
+ * Returns CUBLAS_STATUS_NOT_SUPPORTED for some cases that the real one does not support, so that callers need a
+ * fallback: epilogues in f64, row-major order, masks whose rows are not multiples of 128 bits. An algorithm needs a
+ * workspace and overwrites it.
+ */
 #include <cublasLt.h>
 
 #include <cstdio>
@@ -20,7 +21,7 @@ struct description {
     void *bias, *aux;
     int64_t aux_ld, aux_step, bias_step;
     int32_t bias_type;       /* -1: that of D */
-    int32_t multiprocessors; /* to choose an algorithm for; 0: all */
+    int32_t multiprocessors; /* target of the algorithm; 0: all */
 };
 struct layout {
     cudaDataType type;
@@ -40,15 +41,15 @@ enum { WORKSPACE = 1000, MAGIC = 0x46414b45 };
 template <typename T, typename Handle>
 static cublasStatus_t create(const char *kind, Handle *handle, T value) {
     *handle = (Handle) new T(value);
-    fake_born(kind, *handle);
+    fake_add_object(kind, *handle);
     return CUBLAS_STATUS_SUCCESS;
 }
 template <typename T, typename Handle> static cublasStatus_t destroy(const char *kind, Handle handle) {
-    NEED(fake_gone(kind, (const void *)handle), CUBLAS_STATUS_INVALID_VALUE);
+    NEED(fake_remove_object(kind, (const void *)handle), CUBLAS_STATUS_INVALID_VALUE);
     delete (T *)handle;
     return CUBLAS_STATUS_SUCCESS;
 }
-/* An attribute is a field: copied when the size is right. */
+/* Sets an attribute, which is a field, if the size is right. */
 static cublasStatus_t set_field(void *field, size_t bytes, const void *value, size_t given) {
     NEED(given == bytes, CUBLAS_STATUS_INVALID_VALUE);
     memcpy(field, value, bytes);
@@ -88,7 +89,7 @@ cublasStatus_t cublasLtMatmulDescDestroy(const cublasLtMatmulDesc_t desc) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute, const void *value,
                                               size_t bytes) {
-    NEED(fake_is("matmul description", desc), CUBLAS_STATUS_INVALID_VALUE);
+    NEED(fake_is_object("matmul description", desc), CUBLAS_STATUS_INVALID_VALUE);
     description *d = (description *)desc;
     switch (attribute) {
     case CUBLASLT_MATMUL_DESC_TRANSA: return SET_FIELD(d->transpose_a);
@@ -115,7 +116,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(const cublasLtMatrixLayout_t handle) 
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
                                                 cublasLtMatrixLayoutAttribute_t attribute, const void *value,
                                                 size_t bytes) {
-    NEED(fake_is("matrix layout", handle), CUBLAS_STATUS_INVALID_VALUE);
+    NEED(fake_is_object("matrix layout", handle), CUBLAS_STATUS_INVALID_VALUE);
     layout *l = (layout *)handle;
     switch (attribute) {
     case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return SET_FIELD(l->batch);
@@ -135,7 +136,7 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(const cublasLtMatmulPreference_t 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void *value, size_t bytes) {
-    NEED(fake_is("matmul preference", handle), CUBLAS_STATUS_INVALID_VALUE);
+    NEED(fake_is_object("matmul preference", handle), CUBLAS_STATUS_INVALID_VALUE);
     preference *p = (preference *)handle;
     switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return SET_FIELD(p->workspace);
@@ -148,7 +149,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
     }
 }
 
-/* ---- What can be done ---- */
+/* ---- Supported products ---- */
 
 static bool has(uint32_t epilogue, uint32_t part) {
     return (epilogue & part) != 0;
@@ -176,8 +177,8 @@ static cublasStatus_t check_epilogue(const description &d, const layout &out) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static bool fits(const layout &l) {
-    return l.rows > 0 && l.columns > 0 && l.ld >= (int64_t)l.rows && l.batch > 0 && is_known(l.type);
+static bool is_valid(const layout &l) {
+    return l.rows > 0 && l.columns > 0 && l.ld >= (int64_t)l.rows && l.batch > 0 && is_supported_float(l.type);
 }
 
 struct problem {
@@ -186,13 +187,14 @@ struct problem {
     int64_t m, n, k;
 };
 
-static cublasStatus_t pose(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+static cublasStatus_t make_problem(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out, problem &p) {
-    NEED(fake_is("matmul description", desc) && fake_is("matrix layout", a) && fake_is("matrix layout", b) &&
-             fake_is("matrix layout", c) && fake_is("matrix layout", out),
+    NEED(fake_is_object("matmul description", desc) && fake_is_object("matrix layout", a) &&
+             fake_is_object("matrix layout", b) && fake_is_object("matrix layout", c) &&
+             fake_is_object("matrix layout", out),
          CUBLAS_STATUS_INVALID_VALUE);
     p = {*(description *)desc, *(layout *)a, *(layout *)b, *(layout *)c, *(layout *)out, 0, 0, 0};
-    NEED(fits(p.a) && fits(p.b) && fits(p.c) && fits(p.out), CUBLAS_STATUS_INVALID_VALUE);
+    NEED(is_valid(p.a) && is_valid(p.b) && is_valid(p.c) && is_valid(p.out), CUBLAS_STATUS_INVALID_VALUE);
     p.m = (int64_t)p.out.rows;
     p.n = (int64_t)p.out.columns;
     p.k = (int64_t)(p.d.transpose_a ? p.a.rows : p.a.columns);
@@ -215,19 +217,20 @@ static cublasStatus_t pose(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
-                                              cublasLtMatmulPreference_t wish, int wanted,
+                                              cublasLtMatmulPreference_t preference_handle, int max_count,
                                               cublasLtMatmulHeuristicResult_t found[], int *count) {
-    NEED(fake_is("cuBLASLt handle", handle) && fake_is("matmul preference", wish) && wanted > 0,
+    NEED(fake_is_object("cuBLASLt handle", handle) &&
+             fake_is_object("matmul preference", preference_handle) && max_count > 0,
          CUBLAS_STATUS_INVALID_VALUE);
     problem p;
     *count = 0;
-    cublasStatus_t status = pose(desc, a, b, c, out, p);
+    cublasStatus_t status = make_problem(desc, a, b, c, out, p);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    for (int i = 0; i < wanted && i < 3; i++) {
+    for (int i = 0; i < max_count && i < 3; i++) {
         memset(&found[i], 0, sizeof found[i]);
         found[i].algo.data[0] = MAGIC;
         found[i].algo.data[1] = (uint64_t)i;
-        found[i].workspaceSize = ((preference *)wish)->workspace >= WORKSPACE ? WORKSPACE : 0;
+        found[i].workspaceSize = ((preference *)preference_handle)->workspace >= WORKSPACE ? WORKSPACE : 0;
         found[i].state = CUBLAS_STATUS_SUCCESS;
         found[i].wavesCount = 1;
         *count = i + 1;
@@ -260,8 +263,8 @@ static size_t span(const layout &l) {
     return (size_t)last * element_bytes(l.type);
 }
 
-/* One matrix of the batch as doubles, op applied: [rows, columns] by columns. */
-static std::vector<double> unfold(const layout &l, const char *data, int64_t batch, bool transpose,
+/* Returns one matrix of the batch as doubles, with op applied: column-major [rows, columns]. */
+static std::vector<double> load_matrix(const layout &l, const char *data, int64_t batch, bool transpose,
                                   bool tf32) {
     int64_t rows = (int64_t)l.rows, columns = (int64_t)l.columns;
     std::vector<double> result((size_t)(rows * columns));
@@ -277,7 +280,7 @@ static cudaDataType bias_type(const problem &p) {
     return p.d.bias_type < 0 ? p.out.type : (cudaDataType)p.d.bias_type;
 }
 
-static double finish(const problem &p, double x, int64_t i, int64_t j, int64_t batch) {
+static double apply_epilogue(const problem &p, double x, int64_t i, int64_t j, int64_t batch) {
     uint32_t epilogue = p.d.epilogue;
     unsigned char *mask = (unsigned char *)p.d.aux;
     int64_t bit = batch * p.d.aux_step + j * p.d.aux_ld + i;
@@ -286,12 +289,12 @@ static double finish(const problem &p, double x, int64_t i, int64_t j, int64_t b
         unsigned char one = (unsigned char)(1u << bit % 8);
         mask[bit / 8] = (unsigned char)(x > 0 ? mask[bit / 8] | one : mask[bit / 8] & ~one);
     }
-    if (has(epilogue, RELU)) x = x > 0 ? x : 0; /* NaN too, as on a card */
+    if (has(epilogue, RELU)) x = x > 0 ? x : 0; /* NaN becomes 0 too, as on a real GPU */
     if (has(epilogue, DRELU) && !(mask[bit / 8] >> bit % 8 & 1)) x = 0;
     return x;
 }
 
-/* Sums that go where a bias would: of D over its columns, of op(A) or op(B) over k. */
+/* Stores sums in the bias's memory: of D over its columns, of op(A) or op(B) over k. */
 static void store_sums(const problem &p, const std::vector<double> &x, int64_t rows, int64_t columns,
                        bool over_rows, int64_t batch) {
     int64_t count = over_rows ? columns : rows;
@@ -306,13 +309,13 @@ static void store_sums(const problem &p, const std::vector<double> &x, int64_t r
 static void multiply_one(const call &c, int64_t batch) {
     const problem &p = c.p;
     bool tf32 = p.d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    std::vector<double> a = unfold(p.a, c.a, batch, p.d.transpose_a != CUBLAS_OP_N, tf32);
-    std::vector<double> b = unfold(p.b, c.b, batch, p.d.transpose_b != CUBLAS_OP_N, tf32);
+    std::vector<double> a = load_matrix(p.a, c.a, batch, p.d.transpose_a != CUBLAS_OP_N, tf32);
+    std::vector<double> b = load_matrix(p.b, c.b, batch, p.d.transpose_b != CUBLAS_OP_N, tf32);
     std::vector<double> out((size_t)(p.m * p.n));
     for (int64_t j = 0; j < p.n; j++) {
         double *column = &out[(size_t)(j * p.m)];
         for (int64_t l = 0; l < p.k; l++) {
-            if (p.d.multiprocessors && p.d.compute != CUBLAS_COMPUTE_64F && l == p.k / 2) /* other bits */
+            if (p.d.multiprocessors && p.d.compute != CUBLAS_COMPUTE_64F && l == p.k / 2) /* changes the last bits */
                 for (int64_t i = 0; i < p.m; i++) column[i] = (float)column[i];
             for (int64_t i = 0; i < p.m; i++)
                 column[i] += a[(size_t)(l * p.m + i)] * b[(size_t)(j * p.k + l)];
@@ -320,7 +323,7 @@ static void multiply_one(const call &c, int64_t batch) {
         for (int64_t i = 0; i < p.m; i++) {
             double x = c.alpha * column[i];
             if (c.beta != 0) x += c.beta * load_element(p.c.type, c.c, batch * p.c.step + j * p.c.ld + i);
-            column[i] = finish(p, x, i, j, batch);
+            column[i] = apply_epilogue(p, x, i, j, batch);
         }
     }
     for (int64_t j = 0; j < p.n; j++)
@@ -363,9 +366,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t c_layout, void *out, cublasLtMatrixLayout_t out_layout,
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
                               cudaStream_t stream) {
-    NEED(fake_is("cuBLASLt handle", handle), CUBLAS_STATUS_NOT_INITIALIZED);
+    NEED(fake_is_object("cuBLASLt handle", handle), CUBLAS_STATUS_NOT_INITIALIZED);
     problem p;
-    cublasStatus_t status = pose(desc, a_layout, b_layout, c_layout, out_layout, p);
+    cublasStatus_t status = make_problem(desc, a_layout, b_layout, c_layout, out_layout, p);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     NEED(!algorithm || algorithm->data[0] == MAGIC, CUBLAS_STATUS_INVALID_VALUE);
     NEED(is_aligned(workspace, 256) && is_aligned(a, element_bytes(p.a.type)) &&

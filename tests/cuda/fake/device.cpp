@@ -1,4 +1,4 @@
-/* The fake driver: devices, contexts, errors, and the list of objects that are alive. */
+/* The fake driver: devices, contexts, errors, and the list of live objects. */
 #include "driver.h"
 
 #include <cstdarg>
@@ -10,7 +10,7 @@
 #include <string>
 #include <unistd.h>
 
-/* ---- What all of it shares ---- */
+/* ---- Shared functions ---- */
 
 std::recursive_mutex &fake_lock() {
     static std::recursive_mutex lock;
@@ -33,9 +33,9 @@ void fake_hang() {
     for (;;) pause();
 }
 
-uint64_t fake_setting(const char *name, uint64_t otherwise) {
+uint64_t fake_setting(const char *name, uint64_t default_value) {
     const char *text = getenv(name);
-    return text && *text ? strtoull(text, nullptr, 10) : otherwise;
+    return text && *text ? strtoull(text, nullptr, 10) : default_value;
 }
 
 void fake_fail(const char *format, ...) {
@@ -50,21 +50,21 @@ void fake_fail(const char *format, ...) {
 
 /* ---- Objects ---- */
 
-/* Never destroyed: the report is made when the process ends. */
+/* Never destroyed: the report is printed when the process ends. */
 static std::map<std::string, std::set<const void *>> &objects() {
     static auto *all = new std::map<std::string, std::set<const void *>>;
     return *all;
 }
 
-void fake_born(const char *kind, const void *object) {
+void fake_add_object(const char *kind, const void *object) {
     fake_guard guard(fake_lock());
     objects()[kind].insert(object);
 }
-bool fake_gone(const char *kind, const void *object) {
+bool fake_remove_object(const char *kind, const void *object) {
     fake_guard guard(fake_lock());
     return objects()[kind].erase(object) == 1;
 }
-bool fake_is(const char *kind, const void *object) {
+bool fake_is_object(const char *kind, const void *object) {
     fake_guard guard(fake_lock());
     return objects()[kind].count(object) == 1;
 }
@@ -82,11 +82,11 @@ size_t fake_cuda_live(char *text, size_t capacity) {
     return total;
 }
 
-/* FAKE_CUDA_LEAKS=1: what was not given back when the process ends is told, and the exit status is 97. */
+/* FAKE_CUDA_LEAKS=1: reports objects that were not freed when the process ends; the exit status is then 97. */
 __attribute__((destructor)) static void report_leaks() {
     char text[1024];
     if (!fake_setting("FAKE_CUDA_LEAKS", 0) || fake_cuda_live(text, sizeof text) == 0) return;
-    fprintf(stderr, "emulated GPU: not given back: %s\n", text);
+    fprintf(stderr, "emulated GPU: not freed: %s\n", text);
     fflush(nullptr);
     _exit(97);
 }
@@ -97,13 +97,13 @@ static bool initialised;
 
 static int device_count() {
     uint64_t count = fake_setting("FAKE_CUDA_COUNT", 1);
-    return count < MAX_CARDS ? (int)count : MAX_CARDS;
+    return count < MAX_GPUS ? (int)count : MAX_GPUS;
 }
 static int capability() {
     return (int)fake_setting("FAKE_CUDA_CAPABILITY", 90);
 }
 
-/* The real NVRTC asks the driver for tables of its own; it does without. */
+/* The real NVRTC queries internal tables of the driver, but works without them. */
 CUresult cuGetExportTable(const void **table, const CUuuid *id) {
     (void)id;
     *table = nullptr;
@@ -149,7 +149,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other) {
     return CUDA_SUCCESS;
 }
 
-/* A small card, so that kernels which spread over it run in a moment and loop. */
+/* A small GPU, so that grids are small and kernels loop. */
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     NEED(device >= 0 && device < device_count(), CUDA_ERROR_INVALID_DEVICE);
     const std::map<int, int> values = {
@@ -174,15 +174,15 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 
 /* ---- Contexts ---- */
 
-static CUctx_st contexts[MAX_CARDS];
+static CUctx_st contexts[MAX_GPUS];
 static thread_local CUcontext current;
 
 CUcontext current_context() {
     return current && current->users > 0 ? current : nullptr;
 }
 
-bool is_let_into(int card, int other) {
-    return card == other || contexts[card].let_into[other];
+bool has_peer_access(int gpu, int other) {
+    return gpu == other || contexts[gpu].peer_access[other];
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
@@ -195,14 +195,14 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     cuDeviceCanAccessPeer(&can, current->device, peer->device);
     NEED(can, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     NEED(fake_setting("FAKE_CUDA_PEERS", 1) == 1, CUDA_ERROR_TOO_MANY_PEERS);
-    NEED(!current->let_into[peer->device], CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    current->let_into[peer->device] = true;
+    NEED(!current->peer_access[peer->device], CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    current->peer_access[peer->device] = true;
     return CUDA_SUCCESS;
 }
-/* Of a context that ends nothing is left on either side. */
-static void forget_peers(int card) {
-    for (int other = 0; other < MAX_CARDS; other++)
-        contexts[card].let_into[other] = contexts[other].let_into[card] = false;
+/* Peer access ends on both sides with a context. */
+static void forget_peers(int gpu) {
+    for (int other = 0; other < MAX_GPUS; other++)
+        contexts[gpu].peer_access[other] = contexts[other].peer_access[gpu] = false;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -211,7 +211,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     NEED(device >= 0 && device < device_count(), CUDA_ERROR_INVALID_DEVICE);
     *context = &contexts[device];
     contexts[device].device = device;
-    if (contexts[device].users++ == 0) fake_born("context", *context);
+    if (contexts[device].users++ == 0) fake_add_object("context", *context);
     return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -220,7 +220,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
     finish_everything();
     check_guards();
     if (--contexts[device].users > 0) return CUDA_SUCCESS;
-    fake_gone("context", &contexts[device]);
+    fake_remove_object("context", &contexts[device]);
     forget_peers(device);
     return CUDA_SUCCESS;
 }
@@ -236,7 +236,7 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 CUresult cuCtxSynchronize() {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    CUresult captured = unless_context_captured();
+    CUresult captured = check_context_not_captured();
     NEED(captured == CUDA_SUCCESS, captured);
     finish_everything();
     check_guards();

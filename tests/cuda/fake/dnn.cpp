@@ -1,11 +1,12 @@
-/* A fake cuDNN: its graph API over convolutions and what may follow them, in plain loops.
+/* A fake cuDNN: its graph API for convolutions with an optional bias and relu, in plain loops.
  *
- * A descriptor is a table of attributes. Setting one descriptor in another shares what it holds, so that the handle may
- * be destroyed, as with the real library; getting one fills a handle that the caller made.
+ * A descriptor is a table of attributes. Setting a descriptor as an attribute of another shares its content, so that
+ * the handle may be destroyed, as with the real library. Getting one fills a handle that the caller created.
  *
- * Advice names three engines, so that who asks must look at their notes: one whose bits vary, one with tensor
- * cores (f32 is rounded to tf32, f64 is not done), and a plain one, whose rectifier turns NaN into 0. Graphs of several
- * operations in f64 or with groups have no engine. FAKE_CUDA_DNN_DECLINES=1 leaves no graph an engine. */
+ * The heuristics return three engines, so that callers must check their notes: a nondeterministic one, one with
+ * tensor cores (f32 is rounded to tf32, f64 is not supported), and a plain one whose relu turns NaN into 0. Graphs of
+ * several operations in f64 or with groups have no engine. With FAKE_CUDA_DNN_DECLINES=1 no graph has an engine.
+ */
 #include <cudnn.h>
 
 #include <cstdio>
@@ -34,18 +35,18 @@ struct content {
     std::map<int, attribute> attributes;
 };
 struct descriptor {
-    content_ref holds;
+    content_ref content_of;
 };
 struct cudnnContext {
     cudaStream_t stream;
 };
 
-enum engine_number { VARYING = 1, TENSOR_CORES, PLAIN };
+enum engine_number { NONDETERMINISTIC = 1, TENSOR_CORES, PLAIN };
 enum { WORKSPACE = 1000 };
 
 static thread_local char last_error[256];
 
-static cudnnStatus_t refuse(cudnnStatus_t status, const char *why) {
+static cudnnStatus_t fail_with(cudnnStatus_t status, const char *why) {
     snprintf(last_error, sizeof last_error, "%s", why);
     return status;
 }
@@ -69,36 +70,36 @@ void cudnnGetLastErrorString(char *message, size_t capacity) {
 }
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
     *handle = new cudnnContext{nullptr};
-    fake_born("cuDNN handle", *handle);
+    fake_add_object("cuDNN handle", *handle);
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
-    NEED(fake_gone("cuDNN handle", handle), CUDNN_STATUS_BAD_PARAM);
+    NEED(fake_remove_object("cuDNN handle", handle), CUDNN_STATUS_BAD_PARAM);
     delete handle;
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
-    NEED(fake_is("cuDNN handle", handle), CUDNN_STATUS_BAD_PARAM);
+    NEED(fake_is_object("cuDNN handle", handle), CUDNN_STATUS_BAD_PARAM);
     handle->stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
-static content_ref make(cudnnBackendDescriptorType_t type) {
+static content_ref new_content(cudnnBackendDescriptorType_t type) {
     return content_ref(new content{type, false, {}});
 }
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t *made) {
-    *made = new descriptor{make(type)};
-    fake_born("cuDNN descriptor", *made);
+    *made = new descriptor{new_content(type)};
+    fake_add_object("cuDNN descriptor", *made);
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t handle) {
-    NEED(fake_gone("cuDNN descriptor", handle), CUDNN_STATUS_BAD_PARAM);
+    NEED(fake_remove_object("cuDNN descriptor", handle), CUDNN_STATUS_BAD_PARAM);
     delete (descriptor *)handle;
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Bytes of the attribute types that occur; 0: not one of them. */
+/* Returns the size of an attribute type; 0 if it is not supported. */
 static size_t size_of(cudnnBackendAttributeType_t type) {
     switch (type) {
     case CUDNN_TYPE_HANDLE:
@@ -124,17 +125,17 @@ static size_t size_of(cudnnBackendAttributeType_t type) {
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t handle, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t count,
                                        const void *elements) {
-    NEED(fake_is("cuDNN descriptor", handle), CUDNN_STATUS_BAD_PARAM);
-    content &c = *((descriptor *)handle)->holds;
-    if (c.finalized) return refuse(CUDNN_STATUS_NOT_INITIALIZED, "the descriptor is finalized already");
+    NEED(fake_is_object("cuDNN descriptor", handle), CUDNN_STATUS_BAD_PARAM);
+    content &c = *((descriptor *)handle)->content_of;
+    if (c.finalized) return fail_with(CUDNN_STATUS_NOT_INITIALIZED, "the descriptor is finalized already");
     size_t size = size_of(type);
-    if (!size || count < 0) return refuse(CUDNN_STATUS_NOT_SUPPORTED, "no such type of attribute");
+    if (!size || count < 0) return fail_with(CUDNN_STATUS_NOT_SUPPORTED, "no such type of attribute");
     attribute a = {type, count, {}, {}};
     for (int64_t i = 0; type == CUDNN_TYPE_BACKEND_DESCRIPTOR && i < count; i++) {
         cudnnBackendDescriptor_t other = ((const cudnnBackendDescriptor_t *)elements)[i];
-        if (!fake_is("cuDNN descriptor", other) || !((descriptor *)other)->holds->finalized)
-            return refuse(CUDNN_STATUS_BAD_PARAM, "a descriptor in another must be finalized");
-        a.descriptors.push_back(((descriptor *)other)->holds);
+        if (!fake_is_object("cuDNN descriptor", other) || !((descriptor *)other)->content_of->finalized)
+            return fail_with(CUDNN_STATUS_BAD_PARAM, "a descriptor in another must be finalized");
+        a.descriptors.push_back(((descriptor *)other)->content_of);
     }
     if (count) a.bytes.assign((const char *)elements, (const char *)elements + size * (size_t)count);
     c.attributes[name] = a;
@@ -144,12 +145,12 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t handle, cudnnBac
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t handle, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t capacity, int64_t *count,
                                        void *elements) {
-    NEED(fake_is("cuDNN descriptor", handle), CUDNN_STATUS_BAD_PARAM);
-    const content &c = *((descriptor *)handle)->holds;
-    if (!c.finalized) return refuse(CUDNN_STATUS_NOT_INITIALIZED, "the descriptor is not finalized");
+    NEED(fake_is_object("cuDNN descriptor", handle), CUDNN_STATUS_BAD_PARAM);
+    const content &c = *((descriptor *)handle)->content_of;
+    if (!c.finalized) return fail_with(CUDNN_STATUS_NOT_INITIALIZED, "the descriptor is not finalized");
     auto found = c.attributes.find(name);
     if (found == c.attributes.end() || found->second.type != type)
-        return refuse(CUDNN_STATUS_BAD_PARAM, "the descriptor has no such attribute");
+        return fail_with(CUDNN_STATUS_BAD_PARAM, "the descriptor has no such attribute");
     const attribute &a = found->second;
     if (count) *count = a.count;
     int64_t given = a.count < capacity ? a.count : capacity;
@@ -159,15 +160,15 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t handle, cudnnBac
     }
     for (int64_t i = 0; i < given; i++) {
         cudnnBackendDescriptor_t into = ((cudnnBackendDescriptor_t *)elements)[i];
-        if (!fake_is("cuDNN descriptor", into) ||
-            ((descriptor *)into)->holds->type != a.descriptors[(size_t)i]->type)
-            return refuse(CUDNN_STATUS_BAD_PARAM, "the descriptor to fill is not of the right type");
-        ((descriptor *)into)->holds = a.descriptors[(size_t)i];
+        if (!fake_is_object("cuDNN descriptor", into) ||
+            ((descriptor *)into)->content_of->type != a.descriptors[(size_t)i]->type)
+            return fail_with(CUDNN_STATUS_BAD_PARAM, "the descriptor to fill is not of the right type");
+        ((descriptor *)into)->content_of = a.descriptors[(size_t)i];
     }
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- Reading attributes ---- */
+/* ---- Reading and writing attributes ---- */
 
 static bool has(const content &c, int name) {
     return c.attributes.count(name) != 0;
@@ -206,7 +207,7 @@ static void put(content &c, int name, std::vector<content_ref> descriptors) {
 
 /* ---- Operations ---- */
 
-/* How each kind of convolution calls its parts: of x, filter and y one is the result. */
+/* The attribute names of each kind of convolution: one of x, filter and y is the result. */
 static const struct convolution_names {
     cudnnBackendDescriptorType_t operation;
     int windows, alpha, beta, x, filter, y, result;
@@ -233,7 +234,7 @@ static const convolution_names *names_of(cudnnBackendDescriptorType_t type) {
     return nullptr;
 }
 
-/* A tensor as its descriptor has it. */
+/* A tensor, as described by its descriptor. */
 struct tensor {
     int64_t id, alignment;
     bool is_virtual;
@@ -263,11 +264,11 @@ static tensor tensor_of(const content &c) {
 
 static cudnnStatus_t check_tensor(const content &c) {
     tensor t = tensor_of(c);
-    if (t.dims.size() != t.strides.size() || t.dims.size() < 3 || !is_known(t.type) || t.alignment < 1)
-        return refuse(CUDNN_STATUS_BAD_PARAM,
+    if (t.dims.size() != t.strides.size() || t.dims.size() < 3 || !is_supported_float(t.type) || t.alignment < 1)
+        return fail_with(CUDNN_STATUS_BAD_PARAM,
                       "a tensor needs a type, an alignment, and 3 or more dimensions with strides");
     for (int64_t size : t.dims)
-        if (size < 1) return refuse(CUDNN_STATUS_BAD_PARAM, "a dimension is less than 1");
+        if (size < 1) return fail_with(CUDNN_STATUS_BAD_PARAM, "a dimension is less than 1");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -276,32 +277,32 @@ static cudnnStatus_t check_windows(const content &c) {
     for (int name : {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS,
                      CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_ATTR_CONVOLUTION_DILATIONS})
         if (numbers(c, name).size() != axes)
-            return refuse(CUDNN_STATUS_BAD_PARAM, "a number is missing for an axis");
+            return fail_with(CUDNN_STATUS_BAD_PARAM, "a number is missing for an axis");
     for (int64_t pad : numbers(c, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS))
-        if (pad < 0) return refuse(CUDNN_STATUS_BAD_PARAM, "a padding is negative");
+        if (pad < 0) return fail_with(CUDNN_STATUS_BAD_PARAM, "a padding is negative");
     for (int64_t pad : numbers(c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS))
-        if (pad < 0) return refuse(CUDNN_STATUS_BAD_PARAM, "a padding is negative");
+        if (pad < 0) return fail_with(CUDNN_STATUS_BAD_PARAM, "a padding is negative");
     if (axes != 2 ||
         value<cudnnConvolutionMode_t>(c, CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION)
-        return refuse(CUDNN_STATUS_NOT_SUPPORTED, "correlations of two axes alone");
+        return fail_with(CUDNN_STATUS_NOT_SUPPORTED, "only correlations of two axes");
     return CUDNN_STATUS_SUCCESS;
 }
 
 static cudnnStatus_t check_convolution(const content &c, const convolution_names &n) {
     if (!has(c, n.windows) || !has(c, n.x) || !has(c, n.filter) || !has(c, n.y))
-        return refuse(CUDNN_STATUS_BAD_PARAM, "a convolution needs windows, x, filter and y");
+        return fail_with(CUDNN_STATUS_BAD_PARAM, "a convolution needs windows, x, filter and y");
     tensor x = tensor_of(other(c, n.x)), w = tensor_of(other(c, n.filter)), y = tensor_of(other(c, n.y));
     const content &windows = other(c, n.windows);
     if (x.dims[0] != y.dims[0] || x.dims[1] % w.dims[1] || w.dims[0] != y.dims[1] ||
         w.dims[0] % (x.dims[1] / w.dims[1]))
-        return refuse(CUDNN_STATUS_BAD_PARAM, "images or channels do not fit together");
+        return fail_with(CUDNN_STATUS_BAD_PARAM, "numbers of images or channels do not match");
     for (size_t axis = 0; axis < 2; axis++) {
         int64_t padded = x.dims[axis + 2] + numbers(windows, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS)[axis] +
                          numbers(windows, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)[axis];
-        int64_t reach = (w.dims[axis + 2] - 1) * numbers(windows, CUDNN_ATTR_CONVOLUTION_DILATIONS)[axis] + 1;
+        int64_t window_extent = (w.dims[axis + 2] - 1) * numbers(windows, CUDNN_ATTR_CONVOLUTION_DILATIONS)[axis] + 1;
         int64_t stride = numbers(windows, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)[axis];
-        if (padded < reach || (padded - reach) / stride + 1 != y.dims[axis + 2])
-            return refuse(CUDNN_STATUS_BAD_PARAM, "the size of y does not follow from x and the windows");
+        if (padded < window_extent || (padded - window_extent) / stride + 1 != y.dims[axis + 2])
+            return fail_with(CUDNN_STATUS_BAD_PARAM, "the size of y does not match x and the windows");
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -310,10 +311,10 @@ static int64_t groups_of(const content &operation, const convolution_names &n) {
     return tensor_of(other(operation, n.x)).dims[1] / tensor_of(other(operation, n.filter)).dims[1];
 }
 
-/* Whether an engine can do a graph. */
-static bool can_do(const content &graph, int64_t engine) {
+/* True if an engine supports a graph. */
+static bool supports_graph(const content &graph, int64_t engine) {
     const std::vector<content_ref> &operations = others(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    if (fake_setting("FAKE_CUDA_DNN_DECLINES", 0) || engine < VARYING || engine > PLAIN) return false;
+    if (fake_setting("FAKE_CUDA_DNN_DECLINES", 0) || engine < NONDETERMINISTIC || engine > PLAIN) return false;
     const convolution_names *n = operations.empty() ? nullptr : names_of(operations[0]->type);
     if (!n) return false;
     bool wide = tensor_of(other(*operations[0], n->x)).type == CUDA_R_64F;
@@ -321,20 +322,20 @@ static bool can_do(const content &graph, int64_t engine) {
     return engine != TENSOR_CORES || !wide;
 }
 
-static void note(content &engine, int64_t number) {
+static void set_note(content &engine, int64_t number) {
     static const cudnnBackendNumericalNote_t notes[] = {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
                                                         CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
     put(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, number == PLAIN ? 0 : 1,
-        &notes[number == VARYING ? 0 : 1]);
+        &notes[number == NONDETERMINISTIC ? 0 : 1]);
 }
 
 static content_ref make_configuration(const content_ref &graph, int64_t number) {
-    content_ref engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR),
-                configuration = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    content_ref knob = make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    content_ref engine = new_content(CUDNN_BACKEND_ENGINE_DESCRIPTOR),
+                configuration = new_content(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    content_ref knob = new_content(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
     put(*engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, {graph});
     put(*engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
-    note(*engine, number);
+    set_note(*engine, number);
     cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_TILE_SIZE;
     put(*knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
     put(*knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &number);
@@ -344,52 +345,52 @@ static content_ref make_configuration(const content_ref &graph, int64_t number) 
     return configuration;
 }
 
-static void advise(content &heuristic) {
+static void set_suggestions(content &heuristic) {
     const content_ref &graph = others(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)[0];
     bool fallback =
         value<cudnnBackendHeurMode_t>(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_FALLBACK;
     std::vector<content_ref> results;
-    for (int64_t number = fallback ? PLAIN : VARYING; number <= PLAIN; number++)
-        if (can_do(*graph, number)) results.push_back(make_configuration(graph, number));
+    for (int64_t number = fallback ? PLAIN : NONDETERMINISTIC; number <= PLAIN; number++)
+        if (supports_graph(*graph, number)) results.push_back(make_configuration(graph, number));
     put(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, results);
 }
 
-static cudnnStatus_t finish_engine(content &engine) {
+static cudnnStatus_t finalize_engine(content &engine) {
     int64_t number = value<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
     if (!has(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH) ||
-        !can_do(other(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH), number))
-        return refuse(CUDNN_STATUS_NOT_SUPPORTED, "no such engine for this graph");
-    note(engine, number);
+        !supports_graph(other(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH), number))
+        return fail_with(CUDNN_STATUS_NOT_SUPPORTED, "no such engine for this graph");
+    set_note(engine, number);
     return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t finish_plan(content &plan) {
+static cudnnStatus_t finalize_plan(content &plan) {
     if (!has(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) || !has(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG))
-        return refuse(CUDNN_STATUS_BAD_PARAM, "a plan needs a handle and a configuration");
+        return fail_with(CUDNN_STATUS_BAD_PARAM, "a plan needs a handle and a configuration");
     int64_t bytes = WORKSPACE;
     put(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
     return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t finish_pack(const content &pack) {
+static cudnnStatus_t finalize_pack(const content &pack) {
     if (numbers(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS).size() !=
         numbers(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS).size())
-        return refuse(CUDNN_STATUS_BAD_PARAM, "as many addresses as ids are needed");
+        return fail_with(CUDNN_STATUS_BAD_PARAM, "the numbers of addresses and ids differ");
     return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t handle) {
-    NEED(fake_is("cuDNN descriptor", handle), CUDNN_STATUS_BAD_PARAM);
-    content &c = *((descriptor *)handle)->holds;
+    NEED(fake_is_object("cuDNN descriptor", handle), CUDNN_STATUS_BAD_PARAM);
+    content &c = *((descriptor *)handle)->content_of;
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     const convolution_names *convolution = names_of(c.type);
     if (convolution) status = check_convolution(c, *convolution);
     if (c.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) status = check_tensor(c);
     if (c.type == CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR) status = check_windows(c);
-    if (c.type == CUDNN_BACKEND_ENGINE_DESCRIPTOR) status = finish_engine(c);
-    if (c.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) status = finish_plan(c);
-    if (c.type == CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR) status = finish_pack(c);
-    if (c.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) advise(c);
+    if (c.type == CUDNN_BACKEND_ENGINE_DESCRIPTOR) status = finalize_engine(c);
+    if (c.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) status = finalize_plan(c);
+    if (c.type == CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR) status = finalize_pack(c);
+    if (c.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) set_suggestions(c);
     c.finalized = status == CUDNN_STATUS_SUCCESS;
     return status;
 }
@@ -403,7 +404,7 @@ struct execution {
     int64_t engine;
     std::map<int64_t, char *> addresses;
     char *workspace;
-    std::map<int64_t, values> inside; /* virtual tensors */
+    std::map<int64_t, values> virtual_tensors; /* virtual tensors */
 };
 
 static size_t element_count(const tensor &t) {
@@ -411,12 +412,12 @@ static size_t element_count(const tensor &t) {
     for (int64_t size : t.dims) count *= (size_t)size;
     return count;
 }
-/* Where element `index` (counted n, c, h, w) lies in memory. */
-static int64_t place_of(const tensor &t, size_t index) {
-    int64_t place = 0, rest = (int64_t)index;
+/* Returns the offset in memory of element `index` (counted in the order n, c, h, w). */
+static int64_t offset_of(const tensor &t, size_t index) {
+    int64_t offset = 0, rest = (int64_t)index;
     for (size_t axis = t.dims.size(); axis-- > 0; rest /= t.dims[axis])
-        place += rest % t.dims[axis] * t.strides[axis];
-    return place;
+        offset += rest % t.dims[axis] * t.strides[axis];
+    return offset;
 }
 static char *memory_of(const execution &e, const tensor &t) {
     auto found = e.addresses.find(t.id);
@@ -425,27 +426,27 @@ static char *memory_of(const execution &e, const tensor &t) {
     if ((uintptr_t)found->second % (uintptr_t)t.alignment)
         fake_fail("cudnnBackendExecute: tensor %lld is not aligned to %lld", (long long)t.id,
                   (long long)t.alignment);
-    fake_need_memory(found->second, ((size_t)place_of(t, element_count(t) - 1) + 1) * element_bytes(t.type),
+    fake_need_memory(found->second, ((size_t)offset_of(t, element_count(t) - 1) + 1) * element_bytes(t.type),
                      "cudnnBackendExecute");
     return found->second;
 }
 
 static values load(const execution &e, const content &c) {
     tensor t = tensor_of(c);
-    if (t.is_virtual) return e.inside.at(t.id);
+    if (t.is_virtual) return e.virtual_tensors.at(t.id);
     const char *memory = memory_of(e, t);
     values x(element_count(t));
-    for (size_t i = 0; i < x.size(); i++) x[i] = load_element(t.type, memory, place_of(t, i));
+    for (size_t i = 0; i < x.size(); i++) x[i] = load_element(t.type, memory, offset_of(t, i));
     return x;
 }
 static void store(execution &e, const content &c, const values &x) {
     tensor t = tensor_of(c);
     if (t.is_virtual) {
-        e.inside[t.id] = x;
+        e.virtual_tensors[t.id] = x;
         return;
     }
     char *memory = memory_of(e, t);
-    for (size_t i = 0; i < x.size(); i++) store_element(t.type, memory, place_of(t, i), x[i]);
+    for (size_t i = 0; i < x.size(); i++) store_element(t.type, memory, offset_of(t, i), x[i]);
 }
 
 struct windows {
@@ -461,7 +462,7 @@ static windows windows_of(const content &c) {
     return w;
 }
 
-/* The outputs of an axis whose window has input `at + output * stride`: from first to before last. */
+/* The outputs of an axis whose window contains input `at + output * stride`: [first, last). */
 struct span {
     int64_t first, last;
 };
@@ -471,8 +472,8 @@ static span outputs_within(int64_t at, int64_t stride, int64_t inputs, int64_t o
     return {first, last < outputs ? last : outputs};
 }
 
-/* Calls visit(x, filter, y) for every product of the convolution: places in dense n c h w. An element of the filter
- * stays while the outputs that it takes part in are passed, so that nothing is asked or multiplied for each product. */
+/* Calls visit(x, filter, y) for every product of the convolution, with offsets in dense n c h w. The outer loop is
+ * over filter elements, so that the inner loop needs no tests and multiplications. */
 template <typename V>
 static void visit_products(const tensor &x, const tensor &f, const tensor &y, const windows &w, V visit) {
     int64_t channels = f.dims[1], groups = x.dims[1] / channels, outputs = f.dims[0] / groups;
@@ -531,14 +532,14 @@ static void convolve(execution &e, const content &operation, const convolution_n
     store(e, result, out);
 }
 
-/* The place in b that broadcasts to element `index` of y. */
-static size_t broadcast_place(const tensor &b, const tensor &y, size_t index) {
-    size_t place = 0, step = 1, rest = index;
+/* Returns the offset in b that broadcasts to element `index` of y. */
+static size_t broadcast_offset(const tensor &b, const tensor &y, size_t index) {
+    size_t offset = 0, step = 1, rest = index;
     for (size_t axis = y.dims.size(); axis-- > 0; rest /= (size_t)y.dims[axis]) {
-        if (b.dims[axis] > 1) place += rest % (size_t)y.dims[axis] * step;
+        if (b.dims[axis] > 1) offset += rest % (size_t)y.dims[axis] * step;
         step *= (size_t)b.dims[axis];
     }
-    return place;
+    return offset;
 }
 
 static void apply_pointwise(execution &e, const content &operation) {
@@ -550,7 +551,7 @@ static void apply_pointwise(execution &e, const content &operation) {
         const content &addend = other(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
         values b = load(e, addend);
         tensor from = tensor_of(addend), to = tensor_of(result);
-        for (size_t i = 0; i < x.size(); i++) x[i] += b[broadcast_place(from, to, i)];
+        for (size_t i = 0; i < x.size(); i++) x[i] += b[broadcast_offset(from, to, i)];
     } else if (mode == CUDNN_POINTWISE_RELU_FWD) {
         for (double &element : x)
             element = e.engine == PLAIN ? (element > 0 ? element : 0) : (element < 0 ? 0 : element);
@@ -574,12 +575,12 @@ static void execute(execution &e) {
 
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t pack) {
-    NEED(fake_is("cuDNN handle", handle) && fake_is("cuDNN descriptor", plan) &&
-             fake_is("cuDNN descriptor", pack),
+    NEED(fake_is_object("cuDNN handle", handle) && fake_is_object("cuDNN descriptor", plan) &&
+             fake_is_object("cuDNN descriptor", pack),
          CUDNN_STATUS_BAD_PARAM);
-    const content &p = *((descriptor *)plan)->holds, &v = *((descriptor *)pack)->holds;
+    const content &p = *((descriptor *)plan)->content_of, &v = *((descriptor *)pack)->content_of;
     if (!p.finalized || !v.finalized)
-        return refuse(CUDNN_STATUS_NOT_INITIALIZED, "plan or addresses are not finalized");
+        return fail_with(CUDNN_STATUS_NOT_INITIALIZED, "plan or addresses are not finalized");
     const content &engine =
         other(other(p, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_ATTR_ENGINECFG_ENGINE);
     execution e = {others(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH)[0],

@@ -1,17 +1,19 @@
-/* The fake driver from inside, and what the other fake libraries need of it.
+/* Internal header of the fake driver, and what the other fake libraries need of it.
  *
- * Work is enqueued as a closure. A stream keeps what is enqueued and does it as late as a card may: when somebody
- * synchronizes, waits for an event or frees memory. So a host program that reads a result, or reuses a pinned buffer,
- * before it has waited is found out. FAKE_CUDA_EAGER=1 does everything at once instead. While a stream is captured,
- * closures become the nodes of a graph, which runs them each time it is launched.
+ * Work is enqueued as a closure. A stream keeps the closures and runs them as late as a real GPU might: when the host
+ * synchronises, waits for an event or frees memory. So a host program that reads a result, or reuses a pinned buffer,
+ * without waiting is detected. FAKE_CUDA_EAGER=1 runs everything immediately instead. While a stream is captured,
+ * closures become the nodes of a graph, which runs them at each launch.
  *
- * FAKE_CUDA_HANG=N makes the Nth launch of a graph one that stops half way: nothing behind it is done, who asks is told that it is
- * under way, and who waits for it, or frees anything, never returns.
+ * FAKE_CUDA_HANG=N makes the Nth graph launch stop half way: nothing after it runs, queries report it as not ready,
+ * and calls that wait for it, or free anything, never return.
  *
- * Streams, events, modules and memory belong to the context in which they were made, and are refused in another's. Work of
- * one card on another's memory needs cuCtxEnablePeerAccess, but for copies, which a driver takes through the host.
+ * Streams, events, modules and memory belong to the context in which they were created and are rejected in others.
+ * Work of one GPU on another's memory needs cuCtxEnablePeerAccess, except copies, which the driver can do through the
+ * host.
  *
- * One lock guards all of it. Objects are counted by kind, so that tests can ask what was not given back. */
+ * One lock guards everything. Objects are counted by kind, so that tests can check for leaks.
+ */
 #ifndef FAKE_CUDA_DRIVER_H
 #define FAKE_CUDA_DRIVER_H
 
@@ -27,62 +29,65 @@ typedef std::function<void()> work;
 std::recursive_mutex &fake_lock();
 class fake_guard {
   public:
-    explicit fake_guard(std::recursive_mutex &lock); /* there is but one */
+    explicit fake_guard(std::recursive_mutex &lock); /* there is only one lock */
     ~fake_guard();
     fake_guard(const fake_guard &) = delete;
 };
-/* What waits for a card that hangs (FAKE_CUDA_HANG) never returns; other threads may call on. */
+/* Blocks forever, to emulate waiting for a GPU that hangs (FAKE_CUDA_HANG). Releases the lock, so other threads can
+ * continue. */
 [[noreturn]] void fake_hang();
 
-/* An environment variable as a number. */
-uint64_t fake_setting(const char *name, uint64_t otherwise);
-/* Ends the process with a line on stderr: for what a card would answer with garbage. */
+/* Returns an environment variable as a number. */
+uint64_t fake_setting(const char *name, uint64_t default_value);
+/* Ends the process with a line on stderr: for errors that a real GPU would answer with wrong results. */
 [[noreturn]] void fake_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Objects by kind ("stream"). `fake_gone` is false for one that is not there: a handle used twice, or not one at all. */
-void fake_born(const char *kind, const void *object);
-bool fake_gone(const char *kind, const void *object);
-bool fake_is(const char *kind, const void *object);
+/* Objects by kind ("stream"). `fake_remove_object` returns false for an unknown object: a handle that was freed before or is
+ * invalid. */
+void fake_add_object(const char *kind, const void *object);
+bool fake_remove_object(const char *kind, const void *object);
+bool fake_is_object(const char *kind, const void *object);
 
 /* Enqueues work; `what` names it in messages. */
 CUresult fake_enqueue(CUstream stream, const char *what, work w);
-/* Whether these bytes lie within one allocation of device memory. */
+/* True if these bytes lie within one allocation of device memory. */
 bool fake_in_memory(const void *address, size_t bytes);
-/* As above, and ends the process when they do not, or are another card's whose memory this one was not let into: for work
- * that is being done. */
+/* Ends the process if these bytes are not in one allocation of device memory, or are on another GPU without peer
+ * access. Called while work runs. */
 void fake_need_memory(const void *address, size_t bytes, const char *what);
 
-/* ---- Within the driver ---- */
+/* ---- Internal to the driver ---- */
 
-enum { MAX_CARDS = 64 };
+enum { MAX_GPUS = 64 };
 struct CUctx_st {
     int device;
     int users;
-    bool let_into[MAX_CARDS]; /* kernels may use the memory of these other cards */
+    bool peer_access[MAX_GPUS]; /* peer access to these other GPUs */
 };
-/* Whether kernels of a card may use memory of another. */
-bool is_let_into(int card, int other);
-/* The card whose work is being done; -1: none. */
-int working_card();
-/* The calling thread's context; NULL: none. */
+/* True if kernels of a GPU may access the memory of another. */
+bool has_peer_access(int gpu, int other);
+/* Returns the GPU whose work is running; -1: none. */
+int working_gpu();
+/* Returns the calling thread's context; NULL: none. */
 CUcontext current_context();
-/* For calls that a capture forbids: CUDA_SUCCESS, or the error, and the capture is lost. */
-CUresult unless_captured();
-/* For calls that wait for the whole context: the same, whichever thread captures. */
-CUresult unless_context_captured();
-/* The context a stream was made in; NULL: the default stream's, which is the calling thread's. */
+/* For calls that a capture forbids: returns CUDA_SUCCESS, or an error and invalidates the capture. */
+CUresult check_not_captured();
+/* The same for calls that wait for the whole context, whichever thread captures. */
+CUresult check_context_not_captured();
+/* Returns the context a stream was created in; for the default stream (NULL) the calling thread's. */
 CUcontext context_of(CUstream stream);
-/* Takes the memory of cards that `card` was not let into away while it lives: a kernel that touches it faults. */
+/* While it exists, memory of GPUs to which `gpu` has no peer access is protected: a kernel that accesses it
+ * faults. */
 struct without_foreign_memory {
-    explicit without_foreign_memory(int card);
+    explicit without_foreign_memory(int gpu);
     ~without_foreign_memory();
-    int card;
+    int gpu;
 };
-/* Which card's memory a kernel was refused; -1: it was none. */
-int refused_memory(const void *address);
-/* Does all that is enqueued anywhere; hangs where that does not end on the thread's own card. */
+/* Returns the GPU whose memory at `address` the running work may not access; -1: none. */
+int inaccessible_memory(const void *address);
+/* Runs all enqueued work; hangs if that never ends on the thread's own GPU. */
 void finish_everything();
-/* Ends the process if anybody wrote beside an allocation. */
+/* Ends the process if the guard bytes of an allocation were overwritten. */
 void check_guards();
 
 #define NEED(condition, error)                                                                               \
@@ -92,13 +97,13 @@ void check_guards();
 #define NEED_CONTEXT NEED(current_context(), CUDA_ERROR_INVALID_CONTEXT)
 #define NEED_NO_CAPTURE                                                                                      \
     do {                                                                                                     \
-        CUresult captured_ = unless_captured();                                                              \
+        CUresult captured_ = check_not_captured();                                                           \
         if (captured_ != CUDA_SUCCESS) return captured_;                                                     \
     } while (0)
 
-/* For tests, which find them with dlsym: how many objects are alive, and a line that says which. */
+/* For tests, which look it up with dlsym: returns the number of live objects, and a line that lists them. */
 extern "C" size_t fake_cuda_live(char *text, size_t capacity);
-/* Bytes of a card's memory that are taken. */
+/* Returns the used bytes of a GPU's memory. */
 extern "C" size_t fake_cuda_used(int device);
 
 #endif

@@ -1,4 +1,5 @@
-/* Elements of any float type as doubles: how the fake libraries compute. A result is rounded once. */
+/* Loads and stores float elements as doubles. The fake CUDA libraries compute in double and round each result
+ * once. */
 #ifndef FAKE_CUDA_ELEMENTS_H
 #define FAKE_CUDA_ELEMENTS_H
 
@@ -13,7 +14,7 @@
 inline size_t element_bytes(cudaDataType type) {
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
-inline bool is_known(cudaDataType type) {
+inline bool is_supported_float(cudaDataType type) {
     return type == CUDA_R_64F || type == CUDA_R_32F || type == CUDA_R_16F || type == CUDA_R_16BF;
 }
 
@@ -37,7 +38,7 @@ inline double load_element(cudaDataType type, const void *data, int64_t index) {
     }
 }
 
-/* To f32 so that another rounding is still right: what is lost sets the last bit. */
+/* Rounds to odd (sticky last bit), so that the following rounding to 16 bits is not a double rounding. */
 inline float round_to_odd(double x) {
     float f = (float)x;
     if ((double)f == x || x != x || std::isinf(f)) return f;
@@ -59,7 +60,7 @@ inline void store_element(cudaDataType type, void *data, int64_t index, double x
     }
 }
 
-/* 10 bits of fraction: an operand of a product in tf32. */
+/* Rounds to tf32 (10-bit mantissa), as tensor cores do with matmul operands. */
 inline double round_to_tf32(double x) {
     uint32_t bits = float_as_bits((float)x);
     if ((bits & 0x7f800000u) == 0x7f800000u) return x;

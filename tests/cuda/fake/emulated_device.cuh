@@ -1,9 +1,10 @@
-/* What a kernel finds when it is compiled for the host instead of a card: CUDA's words, built-in variables, barriers,
- * shuffles and intrinsics, in plain C++.
+/* Device-side CUDA for kernels compiled for the host: CUDA's keywords, built-in variables, barriers, shuffles and
+ * intrinsics, in plain C++.
  *
- * The fake NVRTC puts half.h and this text in front of a kernel's source, so it includes nothing: a kernel must not find here what
- * the real compiler would not give it, and hundreds of instances compile in a moment. The threads of a block are fibers
- * of grid.cpp; a barrier or a shuffle goes there through the functions in `emulated`. */
+ * The fake NVRTC puts half.h and this text before a kernel's source. It includes nothing, so that kernels cannot use
+ * what the real compiler would not provide, and hundreds of instances compile quickly. The threads of a block are
+ * fibers of grid.cpp; barriers and shuffles call it through the functions in `emulated`.
+ */
 #ifndef EMULATED_DEVICE_CUH
 #define EMULATED_DEVICE_CUH
 
@@ -16,8 +17,9 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-/* A block has the memory for itself, since blocks run one after another. Statics without a value lie in .bss, which the
- * grid fills with 0xff before each block. (`extern __shared__` is rewritten by the fake NVRTC: nvrtc.cpp.) */
+/* Blocks run one after another, so static memory serves as shared memory. Statics without an initialiser are in
+ * .bss, which the grid fills with 0xff before each block. (`extern __shared__` is rewritten by the fake NVRTC:
+ * nvrtc.cpp.) */
 #define __shared__ static
 
 typedef decltype(sizeof 0) size_t;
@@ -25,18 +27,18 @@ typedef decltype(sizeof 0) size_t;
 struct uint3 { unsigned x, y, z; };
 struct dim3 { unsigned x, y, z; };
 
-/* Filled by grid.cpp, which has the same structure (grid.h). */
+/* Filled by grid.cpp; grid.h has the same structure. */
 struct emulated_state {
     uint3 thread, block;
     dim3 block_size, grid_size;
     void *shared;
     void (*barrier)(int line);
-    /* Waits for the other lanes of `mask`, then: the value that lane `source` brought. */
+    /* Waits for the other lanes of `mask`, then returns the value that lane `source` passed. */
     unsigned long long (*exchange)(unsigned mask, unsigned long long value, int source, int line);
-    /* Waits likewise, then: a bit for each lane of `mask` that brought a value other than 0. */
+    /* Waits for them too, then returns a bit for each lane of `mask` that passed a value other than 0. */
     unsigned (*vote)(unsigned mask, int value, int line);
 };
-/* In .data: .bss belongs to the block. */
+/* In .data, because .bss is shared memory. */
 extern "C" __attribute__((visibility("default"), section(".data"))) emulated_state emulated = {};
 
 #define threadIdx emulated.thread
@@ -45,7 +47,7 @@ extern "C" __attribute__((visibility("default"), section(".data"))) emulated_sta
 #define gridDim emulated.grid_size
 #define warpSize 32
 
-/* ---- Waiting for each other ---- */
+/* ---- Synchronisation ---- */
 
 #define __syncthreads() emulated.barrier(__LINE__)
 #define __syncwarp(...) emulated_syncwarp(__LINE__, ##__VA_ARGS__)
@@ -139,7 +141,7 @@ inline float __double2float_rz(double x) {
     float f = (float)x;
     double back = (double)f, size = back < 0 ? -back : back, wanted = x < 0 ? -x : x;
     if (!(size > wanted)) return f;
-    return __uint_as_float(__float_as_uint(f) - 1u); /* one step towards zero; from infinity to the largest */
+    return __uint_as_float(__float_as_uint(f) - 1u); /* one step towards zero; from infinity to the largest number */
 }
 inline int __float2int_rn(float x) { return (int)__builtin_rintf(x); }
 inline int __float2int_rz(float x) { return (int)x; }
@@ -248,7 +250,7 @@ template <typename T> inline T __ldcg(const T *at) { return *at; }
 template <typename T> inline void __stcs(T *at, T x) { *at = x; }
 template <typename T> inline void __stcg(T *at, T x) { *at = x; }
 
-/* Of integers alone: the order of floats' additions would show in the result. */
+/* Only for integers: the order of float additions would change the result. */
 #define EMULATED_FUNCTION(T)                                                                                 \
     inline T atomicAdd(T *at, T x) {                                                                         \
         T old = *at;                                                                                         \
@@ -298,7 +300,7 @@ inline unsigned atomicInc(unsigned *at, unsigned most) {
     return old;
 }
 
-/* ---- Calling a kernel whose parameters lie in an array, as cuLaunchKernel has them ---- */
+/* ---- Calling a kernel with an array of parameters, as cuLaunchKernel does ---- */
 
 template <int... I> struct emulated_places {};
 template <int N, int... I> struct emulated_count : emulated_count<N - 1, N - 1, I...> {};
@@ -311,7 +313,7 @@ inline void emulated_apply(void (*kernel)(A...), void **parameters, emulated_pla
 template <typename... A> inline void emulated_call(void (*kernel)(A...), void **parameters) {
     emulated_apply(kernel, parameters, typename emulated_count<sizeof...(A)>::places());
 }
-/* The bytes of parameter `index`; 0 past the last. */
+/* Returns the size of parameter `index`; 0 past the last. */
 template <typename... A> inline size_t emulated_size(void (*)(A...), int index) {
     const size_t sizes[] = {sizeof(A)..., 0};
     return index < (int)sizeof...(A) ? sizes[index] : 0;
@@ -319,7 +321,7 @@ template <typename... A> inline size_t emulated_size(void (*)(A...), int index) 
 extern "C" __attribute__((visibility("hidden"))) char __bss_start[];
 extern "C" __attribute__((visibility("hidden"))) char _end[];
 
-/* What module.cpp looks for in the library. */
+/* The symbols that module.cpp looks up in the library. */
 #define EMULATED_KERNEL(...)                                                                                 \
     extern "C" __attribute__((visibility("default"))) void emulated_run(void **parameters) {                 \
         emulated_call(__VA_ARGS__, parameters);                                                              \

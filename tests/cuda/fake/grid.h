@@ -1,4 +1,4 @@
-/* Running a grid of blocks of threads on one thread of the host. */
+/* Runs a grid of blocks of threads on one thread of the host. */
 #ifndef FAKE_CUDA_GRID_H
 #define FAKE_CUDA_GRID_H
 
@@ -18,16 +18,17 @@ struct emulated_state {
     unsigned (*vote)(unsigned mask, int value, int line);
 };
 
-/* A kernel as its library describes it. */
+/* A kernel, as described by its library. */
 struct emulated_kernel {
     const char *name;
     emulated_state *state;
     void (*run)(void **parameters);
-    char *statics, *statics_end; /* what its __shared__ variables take */
+    char *statics, *statics_end; /* memory of its __shared__ variables */
 };
 
-/* Runs all blocks, one after another. What a card would answer with a hang or garbage (lanes that never meet, barriers
- * in different lines, writes beyond the shared memory asked for) ends the process with a line that says where. */
+/* Runs all blocks, one after another. Errors that a real GPU would answer with a hang or wrong results (lanes that
+ * wait forever, barriers in different lines, writes past the end of shared memory) end the process with a line that
+ * says where. */
 void run_grid(const emulated_kernel &kernel, point blocks, point threads, size_t shared_bytes,
               void **parameters);
 

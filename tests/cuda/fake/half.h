@@ -1,4 +1,5 @@
-/* f16 by whole numbers: what prelude.cuh leaves to instructions of the card. Part of emulated_device.cuh's text too. */
+/* f16 conversions by integer arithmetic, which prelude.cuh does with GPU instructions. Also part of
+ * emulated_device.cuh's text. */
 #ifndef FAKE_CUDA_HALF_H
 #define FAKE_CUDA_HALF_H
 
@@ -11,14 +12,14 @@ inline float half_to_float(unsigned short bits) {
     return sign ? -size : size;
 }
 
-/* To nearest, ties to even; NaN becomes the card's one NaN. */
+/* Rounds to nearest, ties to even; NaN becomes 0x7fff, as on a GPU. */
 inline unsigned short float_to_half(float x) {
     unsigned bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
     unsigned sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
     if (size > 0x7f800000u) return 0x7fff;
     if (size >= 0x477ff000u) return (unsigned short)(sign | 0x7c00u); /* 65520 and more */
-    if (size < 0x38800000u) { /* below 2^-14: adding 2^-1 leaves units of 2^-24 in the last places */
+    if (size < 0x38800000u) { /* below 2^-14: adding 2^-1 leaves units of 2^-24 in the last bits */
         float moved;
         __builtin_memcpy(&moved, &size, sizeof moved);
         moved += 0.5f;

@@ -1,11 +1,12 @@
 /* The fake driver: memory and copies.
  *
- * Device memory is the host's, with guard bytes on both sides that are looked at whenever somebody waits. New memory
- * holds 0xff: NaN as a float, so that what was never written shows. Copies must lie within allocations, when they are
- * asked for and when they are done. The card has FAKE_CUDA_MEMORY bytes.
+ * Device memory is host memory with guard bytes on both sides, which are checked at every synchronisation. New memory
+ * is filled with 0xff (NaN as a float), so that reads of unwritten memory are noticed. Copies must lie within
+ * allocations, both when they are enqueued and when they run. The GPU has FAKE_CUDA_MEMORY bytes.
  *
- * Where there are several cards (FAKE_CUDA_COUNT) each allocation has pages of its own, which are taken away from kernels of
- * cards that were not let into its. */
+ * With several GPUs (FAKE_CUDA_COUNT) each allocation has its own pages, which are protected from kernels of GPUs
+ * without peer access.
+ */
 #include "driver.h"
 
 #include <sys/mman.h>
@@ -20,8 +21,8 @@ enum { GUARD = 256, PATTERN = 0xa5, PAGE = 4096 };
 
 struct allocation {
     size_t bytes;
-    int device;    /* -1: pinned memory of the host */
-    size_t mapped; /* bytes of pages of its own, from GUARD before it on; 0: it has none */
+    int device;    /* -1: pinned host memory */
+    size_t mapped; /* bytes of its own pages, from GUARD before it on; 0: none */
 };
 
 static std::map<uintptr_t, allocation> allocations;
@@ -42,23 +43,23 @@ size_t fake_cuda_used(int device) {
     return used_by(device);
 }
 
-/* Pages that nothing else is on, or nullptr. */
+/* Maps new pages; nullptr on failure. */
 static unsigned char *map_pages(size_t bytes) {
     void *pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return pages == MAP_FAILED ? nullptr : (unsigned char *)pages;
 }
 
-static void *take(size_t bytes, int device) {
+static void *allocate(size_t bytes, int device) {
     size_t room = (bytes + GUARD - 1) / GUARD * GUARD + 2 * GUARD;
-    bool shared = device >= 0 && fake_setting("FAKE_CUDA_COUNT", 1) > 1;
-    size_t mapped = shared ? (room + PAGE - 1) / PAGE * PAGE : 0;
-    unsigned char *base = shared ? map_pages(mapped) : (unsigned char *)aligned_alloc(GUARD, room);
+    bool has_own_pages = device >= 0 && fake_setting("FAKE_CUDA_COUNT", 1) > 1;
+    size_t mapped = has_own_pages ? (room + PAGE - 1) / PAGE * PAGE : 0;
+    unsigned char *base = has_own_pages ? map_pages(mapped) : (unsigned char *)aligned_alloc(GUARD, room);
     if (!base) return nullptr;
     memset(base, PATTERN, room);
     memset(base + GUARD, 0xff, bytes);
     allocation a = {bytes, device, mapped};
     allocations[(uintptr_t)base + GUARD] = a;
-    fake_born(kind_of(a), base + GUARD);
+    fake_add_object(kind_of(a), base + GUARD);
     return base + GUARD;
 }
 
@@ -66,11 +67,11 @@ static void check_guard(uintptr_t address, const allocation &a) {
     const unsigned char *data = (const unsigned char *)address;
     for (size_t i = 1; i <= GUARD; i++)
         if (data[-(ptrdiff_t)i] != PATTERN)
-            fake_fail("somebody wrote %zu bytes before an allocation of %zu bytes", i, a.bytes);
+            fake_fail("a write %zu bytes before an allocation of %zu bytes", i, a.bytes);
     size_t tail = (a.bytes + GUARD - 1) / GUARD * GUARD + GUARD - a.bytes;
     for (size_t i = 0; i < tail; i++)
         if (data[a.bytes + i] != PATTERN)
-            fake_fail("somebody wrote %zu bytes beyond the end of an allocation of %zu bytes", i, a.bytes);
+            fake_fail("a write %zu bytes past the end of an allocation of %zu bytes", i, a.bytes);
 }
 
 void check_guards() {
@@ -78,13 +79,13 @@ void check_guards() {
     for (const auto &entry : allocations) check_guard(entry.first, entry.second);
 }
 
-static bool give(uintptr_t address, bool host) {
+static bool release(uintptr_t address, bool host) {
     auto found = allocations.find(address);
     if (found == allocations.end() || (found->second.device < 0) != host) return false;
     finish_everything();
     check_guard(address, found->second);
-    fake_gone(kind_of(found->second), (void *)address);
-    memset((void *)address, 0xfe, found->second.bytes); /* what is read after this is no number */
+    fake_remove_object(kind_of(found->second), (void *)address);
+    memset((void *)address, 0xfe, found->second.bytes); /* NaN, for reads after the free */
     if (found->second.mapped)
         munmap((void *)(address - GUARD), found->second.mapped);
     else
@@ -93,7 +94,7 @@ static bool give(uintptr_t address, bool host) {
     return true;
 }
 
-/* The allocation that holds all of these bytes. */
+/* Returns the allocation that contains all of these bytes; nullptr if there is none. */
 static const allocation *find(const void *address, size_t bytes) {
     auto after = allocations.upper_bound((uintptr_t)address);
     if (after == allocations.begin()) return nullptr;
@@ -112,33 +113,33 @@ static void need_memory(const void *address, size_t bytes, const char *what) {
 }
 void fake_need_memory(const void *address, size_t bytes, const char *what) {
     need_memory(address, bytes, what);
-    int other = bytes ? refused_memory(address) : -1;
+    int other = bytes ? inaccessible_memory(address) : -1;
     if (other >= 0)
-        fake_fail("%s: card %d uses memory of card %d, which it was not let into", what, working_card(),
+        fake_fail("%s: GPU %d accesses memory of GPU %d without peer access", what, working_gpu(),
                   other);
 }
 
-/* ---- Other cards' memory ---- */
+/* ---- Memory of other GPUs ---- */
 
-static void protect_foreign(int card, int protection) {
+static void protect_foreign(int gpu, int protection) {
     for (const auto &entry : allocations)
-        if (entry.second.mapped && !is_let_into(card, entry.second.device))
+        if (entry.second.mapped && !has_peer_access(gpu, entry.second.device))
             mprotect((void *)(entry.first - GUARD), entry.second.mapped, protection);
 }
-without_foreign_memory::without_foreign_memory(int card) : card(card) {
-    protect_foreign(card, PROT_NONE);
+without_foreign_memory::without_foreign_memory(int gpu) : gpu(gpu) {
+    protect_foreign(gpu, PROT_NONE);
 }
 without_foreign_memory::~without_foreign_memory() {
-    protect_foreign(card, PROT_READ | PROT_WRITE);
+    protect_foreign(gpu, PROT_READ | PROT_WRITE);
 }
 
-int refused_memory(const void *address) {
+int inaccessible_memory(const void *address) {
     const allocation *a = find(address, 1);
-    bool foreign = a && a->device >= 0 && working_card() >= 0 && !is_let_into(working_card(), a->device);
+    bool foreign = a && a->device >= 0 && working_gpu() >= 0 && !has_peer_access(working_gpu(), a->device);
     return foreign ? a->device : -1;
 }
 
-/* Memory of the program's own that copies reach, while it is registered: from where it begins to how long it is. */
+/* Registered (pinned) host memory: size by start address. */
 static std::map<uintptr_t, size_t> &registered() {
     static std::map<uintptr_t, size_t> *all = new std::map<uintptr_t, size_t>;
     return *all;
@@ -151,7 +152,7 @@ static bool is_registered(const void *address, size_t bytes) {
     return (uintptr_t)address + bytes <= entry.first + entry.second;
 }
 
-/* Whether a range has a page with a registered one in common, which a driver refuses. */
+/* True if a range shares a page with a registered one, which the driver rejects. */
 static bool shares_page(uintptr_t address, size_t bytes) {
     uintptr_t first = address / PAGE, last = (address + bytes - 1) / PAGE;
     for (const auto &entry : registered())
@@ -175,7 +176,7 @@ CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     size_t total, used = used_by(device);
     cuDeviceTotalMem(&total, device);
     NEED(bytes <= total && used <= total - bytes, CUDA_ERROR_OUT_OF_MEMORY);
-    *address = (CUdeviceptr)take(bytes, device);
+    *address = (CUdeviceptr)allocate(bytes, device);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 CUresult cuMemFree(CUdeviceptr address) {
@@ -184,17 +185,17 @@ CUresult cuMemFree(CUdeviceptr address) {
     NEED_NO_CAPTURE;
     const allocation *a = find((void *)address, 1);
     NEED(!a || a->device < 0 || a->device == current_context()->device, CUDA_ERROR_INVALID_CONTEXT);
-    return !address || give((uintptr_t)address, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return !address || release((uintptr_t)address, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED_NO_CAPTURE;
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
-    *address = take(bytes, -1);
+    *address = allocate(bytes, -1);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
-/* A second time, and giving back what was never pinned, are mistakes. */
+/* Registering twice, and unregistering memory that is not registered, are errors. */
 CUresult cuMemHostRegister(void *address, size_t bytes, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
@@ -202,7 +203,7 @@ CUresult cuMemHostRegister(void *address, size_t bytes, unsigned) {
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
     NEED(!shares_page((uintptr_t)address, bytes), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     registered()[(uintptr_t)address] = bytes;
-    fake_born("registered memory", address);
+    fake_add_object("registered memory", address);
     return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void *address) {
@@ -211,14 +212,14 @@ CUresult cuMemHostUnregister(void *address) {
     NEED_NO_CAPTURE;
     finish_everything();
     NEED(registered().erase((uintptr_t)address), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    fake_gone("registered memory", address);
+    fake_remove_object("registered memory", address);
     return CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void *address) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED_NO_CAPTURE;
-    return give((uintptr_t)address, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return release((uintptr_t)address, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
     fake_guard guard(fake_lock());
@@ -231,25 +232,25 @@ CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
 
 /* ---- Copies ---- */
 
-static work copying(void *to, const void *from, size_t bytes, const void *device_address, const char *what) {
+static work copy_work(void *to, const void *from, size_t bytes, const void *device_address, const char *what) {
     return [=] {
         need_memory(device_address, bytes, what);
         memmove(to, from, bytes);
     };
 }
 
-/* Memory that is not pinned is read before the call returns, as a card's driver does. */
+/* Pageable memory is read before the call returns, as the real driver does. */
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED(fake_in_memory((void *)to, bytes), CUDA_ERROR_INVALID_VALUE);
     if (is_pinned(from, bytes))
         return fake_enqueue(stream, "cuMemcpyHtoDAsync",
-                            copying((void *)to, from, bytes, (void *)to, "cuMemcpyHtoDAsync"));
-    auto kept = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
+                            copy_work((void *)to, from, bytes, (void *)to, "cuMemcpyHtoDAsync"));
+    auto copied = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
     return fake_enqueue(stream, "cuMemcpyHtoDAsync", [=] {
         need_memory((void *)to, bytes, "cuMemcpyHtoDAsync");
-        memcpy((void *)to, kept->data(), bytes);
+        memcpy((void *)to, copied->data(), bytes);
     });
 }
 CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
@@ -257,7 +258,7 @@ CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream st
     NEED_CONTEXT;
     NEED(fake_in_memory((void *)from, bytes), CUDA_ERROR_INVALID_VALUE);
     CUresult result = fake_enqueue(stream, "cuMemcpyDtoHAsync",
-                                   copying(to, (void *)from, bytes, (void *)from, "cuMemcpyDtoHAsync"));
+                                   copy_work(to, (void *)from, bytes, (void *)from, "cuMemcpyDtoHAsync"));
     if (result != CUDA_SUCCESS || is_pinned(to, bytes)) return result;
     CUstreamCaptureStatus status;
     result = cuStreamIsCapturing(stream, &status);
@@ -275,7 +276,7 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
         memmove((void *)to, (void *)from, bytes);
     });
 }
-/* A driver takes what cards do not reach through the host; in a graph that is no work of a card. */
+/* Without peer access the driver copies through the host; such a copy cannot be captured. */
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t bytes, CUstream stream) {
     fake_guard guard(fake_lock());
@@ -283,10 +284,11 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
     NEED(target && source && to_context && from_context, CUDA_ERROR_INVALID_VALUE);
     NEED(target->device == to_context->device && source->device == from_context->device,
          CUDA_ERROR_INVALID_VALUE);
-    bool reached = is_let_into(target->device, source->device) && is_let_into(source->device, target->device);
+    bool has_access =
+        has_peer_access(target->device, source->device) && has_peer_access(source->device, target->device);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuStreamIsCapturing(stream, &status);
-    NEED(reached || status == CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    NEED(has_access || status == CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     return cuMemcpyDtoDAsync(to, from, bytes, stream);
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
@@ -299,7 +301,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
     });
 }
 
-/* The default stream: done when the call returns. */
+/* Copies on the default stream are done when the call returns. */
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes) {
     fake_guard guard(fake_lock());
     NEED_NO_CAPTURE;

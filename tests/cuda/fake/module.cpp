@@ -1,10 +1,12 @@
 /* The fake driver: modules, functions and launches.
  *
- * What the fake NVRTC calls machine code is a list of shared libraries, one a kernel (nvrtc.cpp). A module opens them.
- * A library stays open for good: opening one takes longer than a small kernel, and plans ask for the same ones again.
+ * The machine code of the fake NVRTC is a list of shared libraries, one per kernel (nvrtc.cpp). A module opens them.
+ * A library stays open until the process ends: opening one takes longer than a small kernel, and plans need the same
+ * ones again.
  *
- * With FAKE_CUDA_COMPILE_ONLY=1 a module is real machine code, made by the real NVRTC: functions are looked for in it,
- * and launches are checked but do nothing. */
+ * With FAKE_CUDA_COMPILE_ONLY=1 a module is real machine code from the real NVRTC: functions are looked up in it, and
+ * launches are checked but do nothing.
+ */
 #include <dlfcn.h>
 #include <elf.h>
 #include <unistd.h>
@@ -20,14 +22,14 @@
 #include "driver.h"
 #include "grid.h"
 
-enum { MAX_PARAMETERS_BYTES = 32764, SHARED_WITHOUT_ASKING = 48 << 10 };
+enum { MAX_PARAMETERS_BYTES = 32764, DEFAULT_SHARED = 48 << 10 };
 
 struct CUfunc_st {
     std::string name;
     CUcontext context;
     emulated_kernel kernel;
-    std::vector<size_t> parameters; /* bytes of each */
-    int most_shared;
+    std::vector<size_t> parameters; /* size of each */
+    int max_dynamic_shared;
 };
 struct CUmod_st {
     CUcontext context;
@@ -39,22 +41,22 @@ static bool compiles_only() {
     return fake_setting("FAKE_CUDA_COMPILE_ONLY", 0) != 0;
 }
 
-/* ---- Libraries of kernels ---- */
+/* ---- Kernel libraries ---- */
 
-/* Kernels leave their mathematical functions open (nvrtc.cpp). */
+/* Kernels do not link libm (nvrtc.cpp), so it is loaded globally. */
 static void load_mathematics() {
     static void *library = dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL);
-    if (!library) fake_fail("libm.so.6 cannot be loaded: %s", dlerror());
+    if (!library) fake_fail("cannot load libm.so.6: %s", dlerror());
 }
 
 static void *open_bytes(const char *bytes, size_t size) {
     char path[] = "/tmp/emulated-kernel-XXXXXX";
     int file = mkstemp(path);
     if (file < 0) fake_fail("no temporary file for a kernel");
-    bool good = write(file, bytes, size) == (ssize_t)size;
+    bool ok = write(file, bytes, size) == (ssize_t)size;
     close(file);
-    void *library = good ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-    if (!library) fprintf(stderr, "emulated GPU: %s\n", good ? dlerror() : "a kernel could not be written");
+    void *library = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (!library) fprintf(stderr, "emulated GPU: %s\n", ok ? dlerror() : "a kernel could not be written");
     unlink(path);
     return library;
 }
@@ -81,7 +83,7 @@ static bool describe(void *library, CUfunc_st &f) {
     return true;
 }
 
-/* "EMULATED count\n", then for each "name size\n" and the library. */
+/* Parses "EMULATED count\n", then for each kernel "name size\n" and the library. */
 static bool load_emulated(CUmodule module, const char *code) {
     int count, used;
     if (sscanf(code, "EMULATED %d%n", &count, &used) != 1) return false;
@@ -94,7 +96,7 @@ static bool load_emulated(CUmodule module, const char *code) {
         void *library = open_library(code, size);
         CUfunc_st &f = module->functions[name];
         f.name = name;
-        f.most_shared = SHARED_WITHOUT_ASKING;
+        f.max_dynamic_shared = DEFAULT_SHARED;
         if (!library || !describe(library, f)) return false;
         f.kernel.name = f.name.c_str();
         code += size;
@@ -134,24 +136,24 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     }
     m->context = current_context();
     *module = m.release();
-    fake_born("module", *module);
+    fake_add_object("module", *module);
     return CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule module) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED_NO_CAPTURE;
-    NEED(fake_is("module", module), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_is_object("module", module), CUDA_ERROR_INVALID_HANDLE);
     finish_everything();
-    fake_gone("module", module);
+    fake_remove_object("module", module);
     delete module;
     return CUDA_SUCCESS;
 }
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     fake_guard guard(fake_lock());
-    NEED(fake_is("module", module), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_is_object("module", module), CUDA_ERROR_INVALID_HANDLE);
     if (module->real && has_function(module->real, name))
-        module->functions[name].most_shared = SHARED_WITHOUT_ASKING;
+        module->functions[name].max_dynamic_shared = DEFAULT_SHARED;
     auto found = module->functions.find(name);
     NEED(found != module->functions.end(), CUDA_ERROR_NOT_FOUND);
     found->second.context = module->context;
@@ -159,10 +161,10 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     return CUDA_SUCCESS;
 }
 
-static int card_shared() {
-    int most = 0;
-    cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0);
-    return most;
+static int max_shared_bytes() {
+    int maximum = 0;
+    cuDeviceGetAttribute(&maximum, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0);
+    return maximum;
 }
 static int static_shared(CUfunction function) {
     return (int)(function->kernel.statics_end - function->kernel.statics);
@@ -172,8 +174,8 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
-    NEED(value >= 0 && value + static_shared(function) <= card_shared(), CUDA_ERROR_INVALID_VALUE);
-    function->most_shared = value;
+    NEED(value >= 0 && value + static_shared(function) <= max_shared_bytes(), CUDA_ERROR_INVALID_VALUE);
+    function->max_dynamic_shared = value;
     return CUDA_SUCCESS;
 }
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
@@ -181,7 +183,7 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = static_shared(function); break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = 32; break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = function->most_shared; break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = function->max_dynamic_shared; break;
     default: *value = 0;
     }
     return CUDA_SUCCESS;
@@ -194,30 +196,30 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction, in
 
 /* ---- Launches ---- */
 
-/* The parameters as they are now: the caller's may be gone when the kernel runs. */
-struct kept_parameters {
+/* A copy of the parameters: the caller's may be gone when the kernel runs. */
+struct copied_parameters {
     std::vector<std::vector<char>> bytes;
     std::vector<void *> addresses;
 };
 
-static std::shared_ptr<kept_parameters> keep(const CUfunc_st *f, void **given, void **extra) {
-    auto kept = std::make_shared<kept_parameters>();
+static std::shared_ptr<copied_parameters> copy_parameters(const CUfunc_st *f, void **given, void **extra) {
+    auto copied = std::make_shared<copied_parameters>();
     const char *buffer = nullptr;
     for (int i = 0; extra && extra[i] != CU_LAUNCH_PARAM_END; i += 2)
         if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = (const char *)extra[i + 1];
     for (size_t i = 0; i < f->parameters.size(); i++) {
         const char *from = buffer ? buffer : (const char *)given[i];
-        kept->bytes.emplace_back(from, from + f->parameters[i]);
+        copied->bytes.emplace_back(from, from + f->parameters[i]);
     }
-    for (auto &bytes : kept->bytes) kept->addresses.push_back(bytes.data());
-    return kept;
+    for (auto &bytes : copied->bytes) copied->addresses.push_back(bytes.data());
+    return copied;
 }
 
 static CUresult check_launch(const CUfunc_st *f, point blocks, point threads, unsigned shared) {
     NEED(blocks.x && blocks.y && blocks.z && threads.x && threads.y && threads.z, CUDA_ERROR_INVALID_VALUE);
     NEED(blocks.x <= 0x7fffffffu && blocks.y <= 65535 && blocks.z <= 65535, CUDA_ERROR_INVALID_VALUE);
     NEED((uint64_t)threads.x * threads.y * threads.z <= 1024 && threads.z <= 64, CUDA_ERROR_INVALID_VALUE);
-    NEED((int)shared <= f->most_shared, CUDA_ERROR_INVALID_VALUE);
+    NEED((int)shared <= f->max_dynamic_shared, CUDA_ERROR_INVALID_VALUE);
     size_t bytes = 0;
     for (size_t size : f->parameters) bytes += size;
     NEED(bytes <= MAX_PARAMETERS_BYTES, CUDA_ERROR_INVALID_VALUE);
@@ -235,9 +237,9 @@ CUresult cuLaunchKernel(CUfunction f, unsigned bx, unsigned by, unsigned bz, uns
     if (result != CUDA_SUCCESS) return result;
     if (compiles_only()) return fake_enqueue(stream, "cuLaunchKernel", [] {});
     NEED(f->parameters.size() <= 1 || !extra, CUDA_ERROR_NOT_SUPPORTED);
-    auto kept = keep(f, parameters, extra);
+    auto copied = copy_parameters(f, parameters, extra);
     return fake_enqueue(stream, f->kernel.name, [=] {
-        without_foreign_memory taken_away(working_card());
-        run_grid(f->kernel, blocks, threads, shared, kept->addresses.data());
+        without_foreign_memory protection(working_gpu());
+        run_grid(f->kernel, blocks, threads, shared, copied->addresses.data());
     });
 }

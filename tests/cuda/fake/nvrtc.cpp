@@ -1,13 +1,14 @@
 /* A fake NVRTC: compiles kernels for the host, with the host's C++ compiler.
  *
- * Each expression of a program becomes a shared library of its own: emulated_device.cuh, the source with what it includes
- * put in place, and a function that calls the kernel. Libraries are kept in a folder (FAKE_CUDA_CACHE, or one in the build
- * folder) under a digest of their text, so that a test run compiles only what changed. What is handed out as machine
- * code is the list of these libraries, which the fake driver opens (module.cpp).
+ * Each expression of a program becomes a separate shared library: emulated_device.cuh, the source with its includes
+ * expanded, and a function that calls the kernel. Libraries are cached in a folder (FAKE_CUDA_CACHE, or one in the
+ * build folder) by a digest of their text, so that a test run compiles only what changed. The returned machine code
+ * is the list of these libraries, which the fake driver opens (module.cpp).
  *
- * Index checks and alignment checks are compiled in: a wrong access is an illegal instruction, which grid.cpp explains.
+ * Index and alignment checks are compiled in: a wrong access is an illegal instruction, which grid.cpp reports.
  * FAKE_CUDA_FLAGS adds flags, for example "-g -O0". libm is not linked, which would take as long as compiling: the
- * fake driver has loaded it for all. */
+ * fake driver loads it once for all.
+ */
 #include <nvrtc.h>
 
 #include <fcntl.h>
@@ -34,7 +35,7 @@ extern char **environ;
 
 struct machine_code {
     std::string code;
-    std::map<std::string, std::string> lowered; /* names of kernels */
+    std::map<std::string, std::string> lowered; /* mangled names of kernels */
 };
 struct _nvrtcProgram {
     std::string source, name, log;
@@ -52,7 +53,7 @@ static std::string read_file(const std::string &path) {
     return text.str();
 }
 
-/* `extern __shared__ T name[];` names memory whose size the launch gives. */
+/* Rewrites `extern __shared__ T name[];`, whose size is set by the launch. */
 static std::string rewrite_shared(const std::string &text) {
     static const std::regex declaration(
         R"(extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\([^)]*\)\s*)?([\w:<>, ]+?)\s+(\w+)\s*\[\s*\]\s*;)");
@@ -76,7 +77,7 @@ static std::string expand(const std::string &text, const std::string &name,
     return result;
 }
 
-/* Of eight bytes at a time: a kernel's text is long, and asked for by every program that uses it. */
+/* Hashes eight bytes at a time: kernel texts are long and hashed often. */
 static std::string digest(const std::string &text) {
     uint64_t a = 0xcbf29ce484222325ull ^ text.size(), b = 0x9e3779b97f4a7c15ull;
     for (size_t i = 0; i < text.size(); i += 8) {
@@ -92,7 +93,7 @@ static std::string digest(const std::string &text) {
     return hex;
 }
 
-/* A name that linkers take: "max_pool<bf16, 3>" is "max_pool_bf16__3_". */
+/* Returns a linker name: "max_pool<bf16, 3>" becomes "max_pool_bf16__3_". */
 static std::string lower(const std::string &expression) {
     std::string name = expression;
     for (char &c : name)
@@ -128,7 +129,7 @@ static std::vector<std::string> compiler_flags() {
     return flags;
 }
 
-static const char libraries[] = "-lgcc"; /* what stands for instructions that not every processor has */
+static const char libraries[] = "-lgcc"; /* functions for instructions that not every CPU has */
 
 static bool run(const std::vector<std::string> &words, const std::string &log) {
     std::vector<char *> arguments;
@@ -145,13 +146,13 @@ static bool run(const std::vector<std::string> &words, const std::string &log) {
 }
 
 static std::string cache_folder() {
-    const char *own = getenv("FAKE_CUDA_CACHE");
-    std::string folder = own && *own ? own : FAKE_CACHE;
+    const char *unique_path = getenv("FAKE_CUDA_CACHE");
+    std::string folder = unique_path && *unique_path ? unique_path : FAKE_CACHE;
     mkdir(folder.c_str(), 0777);
     return folder;
 }
 
-/* The library's bytes; empty, with the compiler's words in `log`, when it does not compile. */
+/* Returns the library's bytes; empty, with the compiler's messages in `log`, if it does not compile. */
 static std::string compile(const std::string &text, const std::vector<std::string> &options,
                            std::string &log) {
     std::vector<std::string> words = compiler_flags();
@@ -163,17 +164,17 @@ static std::string compile(const std::string &text, const std::vector<std::strin
     if (!code.empty()) return code;
 
     static std::atomic<unsigned> serial;
-    std::string own = path + "." + std::to_string(getpid()) + "." + std::to_string(serial++);
-    std::ofstream(own + ".cpp", std::ios::binary) << text;
-    words.insert(words.end(), {"-o", own, own + ".cpp", libraries});
-    bool good = run(words, own + ".log");
-    log = read_file(own + ".log");
-    unlink((own + ".cpp").c_str());
-    unlink((own + ".log").c_str());
-    if (!good && log.empty()) log = "the compiler " FAKE_CXX " could not be run";
-    if (!good) return "";
-    code = read_file(own);
-    rename(own.c_str(), path.c_str());
+    std::string unique_path = path + "." + std::to_string(getpid()) + "." + std::to_string(serial++);
+    std::ofstream(unique_path + ".cpp", std::ios::binary) << text;
+    words.insert(words.end(), {"-o", unique_path, unique_path + ".cpp", libraries});
+    bool ok = run(words, unique_path + ".log");
+    log = read_file(unique_path + ".log");
+    unlink((unique_path + ".cpp").c_str());
+    unlink((unique_path + ".log").c_str());
+    if (!ok && log.empty()) log = "the compiler " FAKE_CXX " could not be run";
+    if (!ok) return "";
+    code = read_file(unique_path);
+    rename(unique_path.c_str(), path.c_str());
     return code;
 }
 
@@ -185,7 +186,7 @@ static const std::string &emulation() {
     return text;
 }
 
-/* Without expressions, a program's kernels are those that are extern "C". */
+/* Without expressions, a program's kernels are its extern "C" functions. */
 static std::vector<std::string> kernels_by_name(const std::string &source) {
     static const std::regex kernel(
         R"re(extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\()re");
@@ -195,7 +196,7 @@ static std::vector<std::string> kernels_by_name(const std::string &source) {
     return names;
 }
 
-/* Of the real one's options: definitions, and the architecture as kernels see it. */
+/* Translates NVRTC's options: definitions, and the architecture as __CUDA_ARCH__. */
 static std::vector<std::string> translate(int count, const char *const *options) {
     std::vector<std::string> result;
     for (int i = 0; i < count; i++) {
@@ -211,7 +212,7 @@ static std::vector<std::string> translate(int count, const char *const *options)
     return result;
 }
 
-/* Its last number changes with emulated_device.cuh: what a program keeps on disk by this version is never stale. */
+/* The minor version depends on emulated_device.cuh, so that kernels cached on disk by version are never stale. */
 nvrtcResult nvrtcVersion(int *major, int *minor) {
     *major = 13;
     *minor = 1000 + (int)(strtoul(digest(emulation()).substr(0, 6).c_str(), nullptr, 16));
@@ -235,12 +236,12 @@ nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *source, const 
     p->source = source;
     p->name = name ? name : "default_program";
     for (int i = 0; i < header_count; i++) p->headers[names[i]] = headers[i];
-    fake_born("NVRTC program", p);
+    fake_add_object("NVRTC program", p);
     *program = p;
     return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program) {
-    NEED(program && fake_gone("NVRTC program", *program), NVRTC_ERROR_INVALID_PROGRAM);
+    NEED(program && fake_remove_object("NVRTC program", *program), NVRTC_ERROR_INVALID_PROGRAM);
     delete *program;
     *program = nullptr;
     return NVRTC_SUCCESS;
@@ -254,9 +255,9 @@ static nvrtcResult compile_program(nvrtcProgram p, const std::vector<std::string
     std::vector<std::string> kernels = p->expressions.empty() ? kernels_by_name(text) : p->expressions;
     std::string code;
     for (const std::string &kernel : kernels) {
-        std::string whole =
+        std::string full_text =
             emulation() + text + "\n#line 1 \"" + kernel + "\"\nEMULATED_KERNEL(" + kernel + ")\n";
-        std::string library = compile(whole, options, p->log);
+        std::string library = compile(full_text, options, p->log);
         if (library.empty()) return NVRTC_ERROR_COMPILATION;
         p->result.lowered[kernel] = lower(kernel);
         code += lower(kernel) + " " + std::to_string(library.size()) + "\n" + library;
@@ -265,10 +266,10 @@ static nvrtcResult compile_program(nvrtcProgram p, const std::vector<std::string
     return NVRTC_SUCCESS;
 }
 
-/* Every program of the engine's asks for its kernels anew: what this process has compiled is kept by all that was given. */
+/* Compiled programs of this process by digest: every tutti program requests its kernels again. */
 static std::map<std::string, machine_code> compiled;
 
-static std::string all_given(const _nvrtcProgram &p, const std::vector<std::string> &options) {
+static std::string digest_of_program(const _nvrtcProgram &p, const std::vector<std::string> &options) {
     std::string all = p.name + '\0' + p.source;
     for (const auto &header : p.headers) all += '\0' + header.first + '\0' + header.second;
     for (const std::string &expression : p.expressions) all += '\0' + expression;
@@ -278,7 +279,7 @@ static std::string all_given(const _nvrtcProgram &p, const std::vector<std::stri
 
 nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *options) {
     std::vector<std::string> translated = translate(count, options);
-    std::string key = all_given(*p, translated);
+    std::string key = digest_of_program(*p, translated);
     {
         fake_guard guard(fake_lock());
         auto found = compiled.find(key);

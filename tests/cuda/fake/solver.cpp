@@ -1,4 +1,4 @@
-/* A fake cuSOLVER: LU with row exchanges, its solver, and Cholesky, in plain loops over matrices by columns. */
+/* A fake cuSOLVER: LU with pivoting, its solver, and Cholesky, in plain loops over column-major matrices. */
 #include <cusolverDn.h>
 
 #include <cmath>
@@ -10,32 +10,32 @@ struct cusolverDnContext {
     cudaStream_t stream;
 };
 
-enum { WORKSPACE = 64 }; /* elements: asked for and scribbled over */
+enum { WORKSPACE = 64 }; /* elements: required, and overwritten */
 
 cusolverStatus_t cusolverDnCreate(cusolverDnHandle_t *handle) {
     *handle = new cusolverDnContext{nullptr};
-    fake_born("cuSOLVER handle", *handle);
+    fake_add_object("cuSOLVER handle", *handle);
     return CUSOLVER_STATUS_SUCCESS;
 }
 cusolverStatus_t cusolverDnDestroy(cusolverDnHandle_t handle) {
-    NEED(fake_gone("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
+    NEED(fake_remove_object("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
     delete handle;
     return CUSOLVER_STATUS_SUCCESS;
 }
 cusolverStatus_t cusolverDnSetStream(cusolverDnHandle_t handle, cudaStream_t stream) {
-    NEED(fake_is("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
+    NEED(fake_is_object("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
     handle->stream = stream;
     return CUSOLVER_STATUS_SUCCESS;
 }
 
 static cusolverStatus_t enqueue(cusolverDnHandle_t handle, const char *what, work w) {
-    NEED(fake_is("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
+    NEED(fake_is_object("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
     return fake_enqueue((CUstream)handle->stream, what, std::move(w)) == CUDA_SUCCESS
                ? CUSOLVER_STATUS_SUCCESS
                : CUSOLVER_STATUS_EXECUTION_FAILED;
 }
 
-static cusolverStatus_t tell_size(int m, int n, int lda, int *size) {
+static cusolverStatus_t return_size(int m, int n, int lda, int *size) {
     NEED(m >= 0 && n >= 0 && lda >= (m > 1 ? m : 1), CUSOLVER_STATUS_INVALID_VALUE);
     *size = WORKSPACE;
     return CUSOLVER_STATUS_SUCCESS;
@@ -45,9 +45,9 @@ static cusolverStatus_t tell_size(int m, int n, int lda, int *size) {
 
 template <typename T> static void exchange_rows(T *a, int lda, int columns, int r, int s) {
     for (int j = 0; r != s && j < columns; j++) {
-        T kept = a[(size_t)j * lda + r];
+        T swapped = a[(size_t)j * lda + r];
         a[(size_t)j * lda + r] = a[(size_t)j * lda + s];
-        a[(size_t)j * lda + s] = kept;
+        a[(size_t)j * lda + s] = swapped;
     }
 }
 
@@ -58,7 +58,7 @@ template <typename T> static int largest_below(const T *column, int first, int r
     return best;
 }
 
-/* Returns the first pivot that is zero, counted from 1; 0: none. */
+/* Returns the number of the first zero pivot, counted from 1; 0 if there is none. */
 template <typename T> static int factor_lu(int m, int n, T *a, int lda, int *pivots) {
     int singular = 0;
     for (int j = 0; j < (m < n ? m : n); j++) {
@@ -129,7 +129,7 @@ static cusolverStatus_t getrs(cusolverDnHandle_t handle, cublasOperation_t op, i
 
 /* ---- Cholesky ---- */
 
-/* Of the lower triangle l l^T, or the upper u^T u, which is the same with indices exchanged. */
+/* Computes l l^T of the lower triangle, or u^T u of the upper one, which is the same with exchanged indices. */
 template <typename T> static int factor_cholesky(bool upper, int n, T *a, int lda) {
     auto at = [=](int i, int j) -> T & { return upper ? a[(size_t)i * lda + j] : a[(size_t)j * lda + i]; };
     for (int j = 0; j < n; j++) {
@@ -159,12 +159,12 @@ static cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t uplo, 
     });
 }
 
-/* ---- The two types ---- */
+/* ---- Instances for both types ---- */
 
 #define TYPE(letter, T)                                                                                      \
     cusolverStatus_t cusolverDn##letter##getrf_bufferSize(cusolverDnHandle_t, int m, int n, T *, int lda,    \
                                                           int *size) {                                       \
-        return tell_size(m, n, lda, size);                                                                   \
+        return return_size(m, n, lda, size);                                                                   \
     }                                                                                                        \
     cusolverStatus_t cusolverDn##letter##getrf(cusolverDnHandle_t handle, int m, int n, T *a, int lda,       \
                                                T *workspace, int *pivots, int *info) {                       \
@@ -177,7 +177,7 @@ static cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t uplo, 
     }                                                                                                        \
     cusolverStatus_t cusolverDn##letter##potrf_bufferSize(cusolverDnHandle_t, cublasFillMode_t, int n, T *,  \
                                                           int lda, int *size) {                              \
-        return tell_size(n, n, lda, size);                                                                   \
+        return return_size(n, n, lda, size);                                                                   \
     }                                                                                                        \
     cusolverStatus_t cusolverDn##letter##potrf(cusolverDnHandle_t handle, cublasFillMode_t uplo, int n,      \
                                                T *a, int lda, T *workspace, int size, int *info) {           \

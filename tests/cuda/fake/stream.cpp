@@ -1,8 +1,9 @@
 /* The fake driver: streams, events, captures and graphs.
  *
- * What is captured becomes a node that comes after what its stream stood behind, as on a card: the node captured there before
- * it, and what the stream waited for since. A graph then does its nodes in the order that is furthest from the one in
- * which they were captured: of those that may be next always the youngest. Who forgot to wait is found out. */
+ * As on a real GPU, captured work becomes a node that depends on the previous node captured in its stream and on the
+ * events the stream has waited for since. A graph runs its nodes in an order as different as possible from that of
+ * the capture: of all ready nodes always the latest. A missing wait is thus detected.
+ */
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -14,15 +15,15 @@
 
 #include "driver.h"
 
-/* ---- What there is ---- */
+/* ---- Data structures ---- */
 
-typedef std::set<size_t> places; /* of nodes */
+typedef std::set<size_t> node_set; /* of nodes */
 
 struct item {
     std::string what;
     work run;
-    places after;                /* of a graph */
-    std::function<bool()> ready; /* empty: it may be done as soon as it is first in its stream */
+    node_set after;                /* dependencies, for nodes of a graph */
+    std::function<bool()> ready; /* empty: it may run as soon as it is first in its stream */
 };
 
 struct CUgraph_st {
@@ -42,20 +43,20 @@ struct capture {
 
 struct CUstream_st {
     CUcontext context;
-    bool blocking; /* waits for the default stream, and that for it */
+    bool blocking; /* synchronises with the default stream */
     std::deque<item> queue;
     std::shared_ptr<capture> captured;
-    places behind; /* what a node captured now comes after */
+    node_set depends_on; /* dependencies of the next captured node */
 };
 
 struct event_state {
     CUcontext context;
     CUstream stream;
-    uint64_t asked, reached; /* how often it was recorded, and how many of these were done */
+    uint64_t recorded, completed; /* how often it was recorded, and how many of these have run */
     double time;
     bool timed;
     std::shared_ptr<capture> captured;
-    places behind; /* what the captured stream stood behind when it was recorded */
+    node_set depends_on; /* dependencies of the captured stream when it was recorded */
 };
 struct CUevent_st {
     std::shared_ptr<event_state> state;
@@ -72,24 +73,25 @@ CUcontext context_of(CUstream stream) {
     return streams.count(stream) ? stream->context : current_context();
 }
 
-/* ---- Doing what is enqueued ---- */
+/* ---- Running enqueued work ---- */
 
-static int at_work = -1;
-int working_card() {
-    return at_work;
+static int current_gpu = -1;
+int working_gpu() {
+    return current_gpu;
 }
-/* Work that knows whose it is, also when it was captured, or is done because another card's waits for it. */
-static work of_card(CUstream stream, work w) {
+/* Wraps work so that it runs with its GPU as the current one, also when it was captured or another GPU waits for
+ * it. */
+static work of_gpu(CUstream stream, work w) {
     const CUcontext context = context_of(stream);
     return [=] {
-        int before = at_work;
-        at_work = context ? context->device : -1;
+        int before = current_gpu;
+        current_gpu = context ? context->device : -1;
         w();
-        at_work = before;
+        current_gpu = before;
     };
 }
 
-/* Whether it could: what never ends stays where it is, and all behind it. */
+/* Runs the first item of a stream. Returns false if it never ends; it then stays in the queue. */
 static bool run_first(CUstream stream) {
     if (stream->queue.front().ready && !stream->queue.front().ready()) return false;
     item first = std::move(stream->queue.front());
@@ -110,7 +112,7 @@ void finish_everything() {
     for (CUstream stream : streams)
         if (!run_all(stream) && stream->context == current_context()) fake_hang();
 }
-/* What the default stream does comes after what blocking streams were given before. */
+/* Work in the default stream runs after what blocking streams were given before. */
 static void finish_blocking() {
     for (CUstream stream : streams)
         if (stream->blocking) finish(stream);
@@ -123,8 +125,8 @@ static bool is_stream(CUstream stream) {
 static CUresult capture_one(CUstream stream, const char *what, work w) {
     if (stream->captured->lost) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     std::vector<item> &nodes = stream->captured->graph->nodes;
-    nodes.push_back({what, std::move(w), stream->behind, {}});
-    stream->behind = {nodes.size() - 1};
+    nodes.push_back({what, std::move(w), stream->depends_on, {}});
+    stream->depends_on = {nodes.size() - 1};
     return CUDA_SUCCESS;
 }
 
@@ -147,7 +149,7 @@ static CUresult enqueue(CUstream stream, item one) {
 
 CUresult fake_enqueue(CUstream stream, const char *what, work w) {
     fake_guard guard(fake_lock());
-    w = of_card(stream, std::move(w));
+    w = of_gpu(stream, std::move(w));
     if (!stream || stream == CU_STREAM_LEGACY) return enqueue_default(std::move(w));
     NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     if (stream->captured) return capture_one(stream, what, std::move(w));
@@ -161,7 +163,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
     NEED_CONTEXT;
     *stream = new CUstream_st{current_context(), !(flags & CU_STREAM_NON_BLOCKING), {}, nullptr, {}};
     streams.insert(*stream);
-    fake_born("stream", *stream);
+    fake_add_object("stream", *stream);
     return CUDA_SUCCESS;
 }
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int) {
@@ -172,12 +174,12 @@ CUresult cuStreamDestroy(CUstream stream) {
     NEED_CONTEXT;
     NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     if (stream->captured && stream->captured->origin == stream) {
-        fake_gone("graph", stream->captured->graph);
+        fake_remove_object("graph", stream->captured->graph);
         delete stream->captured->graph;
     }
     finish(stream);
     streams.erase(stream);
-    fake_gone("stream", stream);
+    fake_remove_object("stream", stream);
     delete stream;
     return CUDA_SUCCESS;
 }
@@ -201,7 +203,7 @@ CUresult cuStreamQuery(CUstream stream) {
     fake_guard guard(fake_lock());
     NEED(!stream || is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     if (!stream || stream->queue.empty()) return CUDA_SUCCESS;
-    run_first(stream); /* who asks often enough gets there */
+    run_first(stream); /* repeated queries make progress */
     return CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
@@ -218,9 +220,9 @@ static double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/* Does what stands before the event's `number`-th recording in its stream; whether that ends. */
-static bool reach(const std::shared_ptr<event_state> &e, uint64_t number) {
-    while (e->reached < number && is_stream(e->stream) && !e->stream->queue.empty())
+/* Runs the work before the event's `number`-th recording in its stream. Returns false if that never ends. */
+static bool run_until_recorded(const std::shared_ptr<event_state> &e, uint64_t number) {
+    while (e->completed < number && is_stream(e->stream) && !e->stream->queue.empty())
         if (!run_first(e->stream)) return false;
     return true;
 }
@@ -231,95 +233,95 @@ CUresult cuEventCreate(CUevent *event, unsigned flags) {
     *event = new CUevent_st{std::make_shared<event_state>()};
     (*event)->state->context = current_context();
     (*event)->state->timed = !(flags & CU_EVENT_DISABLE_TIMING);
-    fake_born("event", *event);
+    fake_add_object("event", *event);
     return CUDA_SUCCESS;
 }
 CUresult cuEventDestroy(CUevent event) {
-    NEED(fake_gone("event", event), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_remove_object("event", event), CUDA_ERROR_INVALID_HANDLE);
     delete event;
     return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED(fake_is("event", event) && (!stream || is_stream(stream)), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_is_object("event", event) && (!stream || is_stream(stream)), CUDA_ERROR_INVALID_HANDLE);
     NEED(event->state->context == context_of(stream), CUDA_ERROR_INVALID_HANDLE);
     std::shared_ptr<event_state> e = event->state;
     e->captured = stream ? stream->captured : nullptr;
     if (e->captured) {
-        e->behind = stream->behind;
+        e->depends_on = stream->depends_on;
         return e->captured->lost ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
     }
     e->stream = stream;
-    uint64_t number = ++e->asked;
+    uint64_t number = ++e->recorded;
     return fake_enqueue(stream, "cuEventRecord", [=] {
-        e->reached = number;
+        e->completed = number;
         e->time = seconds_now();
     });
 }
-/* External: a node of the graph that records the event at every replay. */
+/* External: a graph node that records the event at every replay. */
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
     if (!(flags & CU_EVENT_RECORD_EXTERNAL)) return cuEventRecord(event, stream);
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED(fake_is("event", event) && stream && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_is_object("event", event) && stream && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     NEED(event->state->context == context_of(stream), CUDA_ERROR_INVALID_HANDLE);
     NEED(stream->captured, CUDA_ERROR_INVALID_VALUE);
     std::shared_ptr<event_state> e = event->state;
     e->captured = nullptr;
     e->stream = stream;
     return fake_enqueue(stream, "cuEventRecordWithFlags", [=] {
-        e->reached = ++e->asked;
+        e->completed = ++e->recorded;
         e->time = seconds_now();
     });
 }
 CUresult cuEventSynchronize(CUevent event) {
     fake_guard guard(fake_lock());
-    NEED(fake_is("event", event), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_is_object("event", event), CUDA_ERROR_INVALID_HANDLE);
     NEED(!event->state->captured, CUDA_ERROR_CAPTURED_EVENT);
-    if (!reach(event->state, event->state->asked)) fake_hang();
+    if (!run_until_recorded(event->state, event->state->recorded)) fake_hang();
     check_guards();
     return CUDA_SUCCESS;
 }
 CUresult cuEventQuery(CUevent event) {
     fake_guard guard(fake_lock());
-    NEED(fake_is("event", event), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_is_object("event", event), CUDA_ERROR_INVALID_HANDLE);
     NEED(!event->state->captured, CUDA_ERROR_CAPTURED_EVENT);
-    return reach(event->state, event->state->asked) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return run_until_recorded(event->state, event->state->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     fake_guard guard(fake_lock());
-    NEED(fake_is("event", start) && fake_is("event", end), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_is_object("event", start) && fake_is_object("event", end), CUDA_ERROR_INVALID_HANDLE);
     const event_state &a = *start->state, &b = *end->state;
-    NEED(a.timed && b.timed && a.asked && b.asked, CUDA_ERROR_INVALID_HANDLE);
-    NEED(a.reached == a.asked && b.reached == b.asked, CUDA_ERROR_NOT_READY);
+    NEED(a.timed && b.timed && a.recorded && b.recorded, CUDA_ERROR_INVALID_HANDLE);
+    NEED(a.completed == a.recorded && b.completed == b.recorded, CUDA_ERROR_NOT_READY);
     *milliseconds = (float)((b.time - a.time) * 1e3);
     return CUDA_SUCCESS;
 }
-/* Of an event recorded in a captured stream: the other stream joins the capture. */
+/* If the event was recorded in a captured stream, the waiting stream joins the capture. */
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED(fake_is("event", event) && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    NEED(fake_is_object("event", event) && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     std::shared_ptr<event_state> e = event->state;
     if (e->captured) {
         NEED(!stream->captured || stream->captured == e->captured, CUDA_ERROR_STREAM_CAPTURE_MERGE);
-        if (!stream->captured) stream->behind.clear();
+        if (!stream->captured) stream->depends_on.clear();
         stream->captured = e->captured;
-        stream->behind.insert(e->behind.begin(), e->behind.end());
+        stream->depends_on.insert(e->depends_on.begin(), e->depends_on.end());
         return CUDA_SUCCESS;
     }
     if (stream->captured) {
         stream->captured->lost = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
-    uint64_t number = e->asked;
-    return enqueue(stream, {"cuStreamWaitEvent", [] {}, {}, [=] { return reach(e, number); }});
+    uint64_t number = e->recorded;
+    return enqueue(stream, {"cuStreamWaitEvent", [] {}, {}, [=] { return run_until_recorded(e, number); }});
 }
 
 /* ---- Captures ---- */
 
-CUresult unless_captured() {
+CUresult check_not_captured() {
     for (CUstream stream : streams) {
         const capture *c = stream->captured.get();
         if (!c || c->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
@@ -331,7 +333,7 @@ CUresult unless_captured() {
     return CUDA_SUCCESS;
 }
 
-CUresult unless_context_captured() {
+CUresult check_context_not_captured() {
     for (CUstream stream : streams)
         if (stream->captured && context_of(stream) == current_context()) {
             stream->captured->lost = true;
@@ -346,36 +348,36 @@ static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     NEED(stream && is_stream(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     NEED(!stream->captured, CUDA_ERROR_ILLEGAL_STATE);
     CUgraph graph = new CUgraph_st;
-    fake_born("graph", graph);
+    fake_add_object("graph", graph);
     stream->captured =
         std::make_shared<capture>(capture{graph, stream, mode, std::this_thread::get_id(), false});
-    stream->behind.clear();
+    stream->depends_on.clear();
     return CUDA_SUCCESS;
 }
-/* A pause lets other threads do what a capture forbids. */
+/* The pause lets other threads make calls that a capture forbids. */
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
     CUresult result = begin_capture(stream, mode);
     std::this_thread::sleep_for(std::chrono::milliseconds(fake_setting("FAKE_CUDA_CAPTURE_PAUSE", 0)));
     return result;
 }
-/* These nodes and all they come after, at whatever distance. */
-static places with_all_before(const std::vector<item> &nodes, places these) {
-    std::vector<size_t> left(these.begin(), these.end());
+/* Returns these nodes and all their direct and indirect dependencies. */
+static node_set with_dependencies(const std::vector<item> &nodes, node_set nodes_found) {
+    std::vector<size_t> left(nodes_found.begin(), nodes_found.end());
     while (!left.empty()) {
         size_t one = left.back();
         left.pop_back();
         for (size_t before : nodes[one].after)
-            if (these.insert(before).second) left.push_back(before);
+            if (nodes_found.insert(before).second) left.push_back(before);
     }
-    return these;
+    return nodes_found;
 }
 
-/* Whether all that other streams captured comes before the end of the stream that the capture began in. */
-static bool all_came_back(const capture &c) {
-    const places before = with_all_before(c.graph->nodes, c.origin->behind);
+/* True if the origin stream depends on everything that other streams captured. */
+static bool is_joined(const capture &c) {
+    const node_set before = with_dependencies(c.graph->nodes, c.origin->depends_on);
     for (CUstream other : streams)
         if (other->captured.get() == &c)
-            for (size_t node : other->behind)
+            for (size_t node : other->depends_on)
                 if (!before.count(node)) return false;
     return true;
 }
@@ -389,11 +391,11 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     std::shared_ptr<capture> c = stream->captured;
     NEED(c->mode == CU_STREAM_CAPTURE_MODE_RELAXED || c->thread == std::this_thread::get_id(),
          CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    bool joined = all_came_back(*c);
+    bool joined = is_joined(*c);
     for (CUstream other : streams)
         if (other->captured == c) other->captured = nullptr;
     if (c->lost || !joined) {
-        fake_gone("graph", c->graph);
+        fake_remove_object("graph", c->graph);
         delete c->graph;
         return c->lost ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     }
@@ -403,8 +405,8 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 
 /* ---- Graphs ---- */
 
-/* The youngest first, of those that have nothing left to wait for. */
-static std::vector<item> in_latest_order(const std::vector<item> &nodes) {
+/* Returns the nodes in an order that runs the latest ready node first. */
+static std::vector<item> in_reverse_order(const std::vector<item> &nodes) {
     std::vector<size_t> waits(nodes.size());
     std::vector<std::vector<size_t>> next(nodes.size());
     std::set<size_t, std::greater<size_t>> ready;
@@ -427,57 +429,57 @@ static std::vector<item> in_latest_order(const std::vector<item> &nodes) {
 CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, unsigned long long) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED(fake_is("graph", graph), CUDA_ERROR_INVALID_VALUE);
-    *executable = new CUgraphExec_st{in_latest_order(graph->nodes)};
-    fake_born("executable graph", *executable);
+    NEED(fake_is_object("graph", graph), CUDA_ERROR_INVALID_VALUE);
+    *executable = new CUgraphExec_st{in_reverse_order(graph->nodes)};
+    fake_add_object("executable graph", *executable);
     return CUDA_SUCCESS;
 }
 CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) {
-    NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
+    NEED(fake_is_object("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
     return fake_enqueue(stream, "cuGraphUpload", [] {});
 }
-/* A launch that comes half way, and stays there. */
-static item half_of(CUgraphExec executable) {
-    auto begun = std::make_shared<bool>(false);
+/* A launch that stops half way. */
+static item hanging_launch(CUgraphExec executable) {
+    auto started = std::make_shared<bool>(false);
     return {"cuGraphLaunch",
             [] {},
             {},
             [=] {
-                for (size_t i = 0; !*begun && i < executable->nodes.size() / 2; i++)
+                for (size_t i = 0; !*started && i < executable->nodes.size() / 2; i++)
                     executable->nodes[i].run();
-                *begun = true;
+                *started = true;
                 return false;
             }};
 }
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
-    static uint64_t launches; /* since there is a number to count to */
+    static uint64_t launches; /* since FAKE_CUDA_HANG was set */
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
+    NEED(fake_is_object("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
     uint64_t hangs = fake_setting("FAKE_CUDA_HANG", 0);
     launches = hangs ? launches + 1 : 0;
-    if (hangs && launches == hangs && is_stream(stream)) return enqueue(stream, half_of(executable));
+    if (hangs && launches == hangs && is_stream(stream)) return enqueue(stream, hanging_launch(executable));
     return fake_enqueue(stream, "cuGraphLaunch", [=] {
-        if (!fake_is("executable graph", executable)) fake_fail("a graph was destroyed before it had run");
+        if (!fake_is_object("executable graph", executable)) fake_fail("a graph was destroyed before it had run");
         for (const item &node : executable->nodes) node.run();
     });
 }
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
-    NEED(fake_is("graph", graph) && !nodes, CUDA_ERROR_INVALID_VALUE);
+    NEED(fake_is_object("graph", graph) && !nodes, CUDA_ERROR_INVALID_VALUE);
     *count = graph->nodes.size();
     return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {
-    NEED(fake_gone("graph", graph), CUDA_ERROR_INVALID_VALUE);
+    NEED(fake_remove_object("graph", graph), CUDA_ERROR_INVALID_VALUE);
     delete graph;
     return CUDA_SUCCESS;
 }
-/* A launch that is under way ends first. */
+/* Waits for launches in flight. */
 CUresult cuGraphExecDestroy(CUgraphExec executable) {
     fake_guard guard(fake_lock());
-    NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
+    NEED(fake_is_object("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
     finish_everything();
-    fake_gone("executable graph", executable);
+    fake_remove_object("executable graph", executable);
     delete executable;
     return CUDA_SUCCESS;
 }

@@ -1,6 +1,6 @@
-/* Blocks of bf16 by AMX: eight tiles of 16 rows of 64 bytes, and an instruction that multiplies two and adds to a third,
- * 16,384 operations in 16 cycles. Four tiles hold c, two each the rows of a and the columns of b: four products for
- * four loads. */
+/* Products of bf16 blocks by AMX, which has eight tiles of 16 rows of 64 bytes, and an instruction that multiplies
+ * two tiles and adds to a third, 16,384 operations in 16 cycles. Four tiles contain c, two the rows of a and two the
+ * columns of b: four products for four loads. */
 #include "device/cpu/isa/blocks.h"
 
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #define WITH_AMX __attribute__((target("amx-tile,amx-bf16")))
 
-struct tile_shapes { /* what LDTILECFG reads */
+struct tile_shapes { /* the operand of LDTILECFG */
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];

@@ -1,4 +1,4 @@
-/* Asking the processor and the system; instruction_sets.h says what for. */
+/* Detects instruction sets: see instruction_sets.h. */
 #include "device/cpu/isa/instruction_sets.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ const char *cpu_isa_name(cpu_isa isa) {
     return names[isa];
 }
 
-/* ---- What the answers mean: Intel's manual, volume 2A, CPUID; volume 1, chapters 13 and 18 ---- */
+/* ---- Decoding: Intel's manual, volume 2A, CPUID; volume 1, chapters 13 and 18 ---- */
 
 enum { EAX, EBX, ECX, EDX, REGISTERS };
 enum { /* bits of XCR0 */
@@ -45,7 +45,7 @@ static const feature avx512[] = {
 static const feature avx512_bf16[] = {{7, 1, EAX, 5}};
 static const feature amx[] = {{7, 0, EDX, 24}, {7, 0, EDX, 22}}; /* tiles, bf16 */
 
-static bool has(const cpu_isa_source *source, feature f) {
+static bool has_feature(const cpu_isa_source *source, feature f) {
     unsigned registers[REGISTERS] = {0};
     source->cpuid(f.leaf, f.subleaf, registers);
     return registers[f.reg] >> f.bit & 1;
@@ -53,12 +53,12 @@ static bool has(const cpu_isa_source *source, feature f) {
 
 static bool has_all(const cpu_isa_source *source, size_t count, const feature *features) {
     for (size_t i = 0; i < count; i++)
-        if (!has(source, features[i])) return false;
+        if (!has_feature(source, features[i])) return false;
     return true;
 }
 #define HAS_ALL(source, features) has_all(source, sizeof(features) / sizeof *(features), features)
 
-/* Palette 1 as every processor with AMX has it: eight tiles of 16 rows of 64 bytes. */
+/* True for palette 1 as all processors with AMX have it: eight tiles of 16 rows of 64 bytes. */
 static bool describes_tiles(const cpu_isa_source *source) {
     unsigned palettes[REGISTERS] = {0}, one[REGISTERS] = {0};
     source->cpuid(0x1d, 0, palettes);
@@ -69,10 +69,10 @@ static bool describes_tiles(const cpu_isa_source *source) {
 }
 
 static const char *why_no_tiles(const cpu_isa_source *source, uint64_t saved) {
-    if ((saved & TILES) != TILES) return "the operating system does not save its tiles (XCR0)";
+    if ((saved & TILES) != TILES) return "the operating system does not save the AMX tiles (XCR0)";
     if (!describes_tiles(source))
-        return "CPUID leaf 0x1D does not describe its tiles, as in some virtual machines";
-    if (!source->tiles_granted()) return "Linux does not grant its tiles to this process (arch_prctl)";
+        return "CPUID leaf 0x1D does not describe the AMX tiles, as in some virtual machines";
+    if (!source->tiles_granted()) return "Linux does not grant the AMX tiles to this process (arch_prctl)";
     return NULL;
 }
 
@@ -85,7 +85,7 @@ cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source) {
         [CPU_AVX512_BF16] = HAS_ALL(source, avx512_bf16),
         [CPU_AMX] = facts.reports_amx,
     };
-    uint64_t saved = has(source, osxsave) ? source->xcr0() : 0;
+    uint64_t saved = has_feature(source, osxsave) ? source->xcr0() : 0;
     if ((saved & XMM_AND_YMM) != XMM_AND_YMM)
         facts.why[CPU_AVX2] = "the operating system does not save its registers (XCR0)";
     if ((saved & MASKS_AND_ZMM) != MASKS_AND_ZMM)
@@ -93,11 +93,12 @@ cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source) {
     bool missing = false;
     for (cpu_isa isa = CPU_AVX2; isa < CPU_ISA_COUNT; isa++) {
         if (!reported[isa]) {
-            facts.why[isa] = NULL; /* nothing to explain */
+            facts.why[isa] = NULL; /* not reported, so not explained */
             missing = true;
             continue;
         }
-        if (!facts.why[isa] && missing) facts.why[isa] = "the processor lacks a set that it builds on";
+        if (!facts.why[isa] && missing)
+            facts.why[isa] = "the processor lacks an instruction set that it requires";
         if (!facts.why[isa] && isa == CPU_AMX) facts.why[isa] = why_no_tiles(source, saved);
         if (facts.why[isa])
             missing = true;
@@ -111,19 +112,19 @@ cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source) {
 
 #if defined(TU_ISA_X86)
 
-static void ask_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4]) {
+static void read_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4]) {
     if (!__get_cpuid_count(leaf, subleaf, &registers[EAX], &registers[EBX], &registers[ECX], &registers[EDX]))
         memset(registers, 0, REGISTERS * sizeof *registers);
 }
 
-static uint64_t ask_xcr0(void) {
+static uint64_t read_xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t)high << 32 | low;
 }
 
-/* Tiles are 8 KB of registers that every switch of threads must save: Linux gives them to a process that asks. */
-static bool ask_for_tiles(void) {
+/* Tiles are 8 KB of registers, saved at every thread switch: Linux grants them to a process on request. */
+static bool request_tiles(void) {
 #ifdef __linux__
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
@@ -132,7 +133,7 @@ static bool ask_for_tiles(void) {
 #endif
 }
 
-static const cpu_isa_source machine = {ask_cpuid, ask_xcr0, ask_for_tiles};
+static const cpu_isa_source machine = {read_cpuid, read_xcr0, request_tiles};
 
 static cpu_isa_facts probe_machine(void) {
     return cpu_isa_probe(&machine);
@@ -160,30 +161,30 @@ const cpu_isa_facts *cpu_isa_of_machine(void) {
 
 /* ---- TUTTI_ISA ---- */
 
-/* CPU_ISA_COUNT where nothing, or nothing known, is asked for. */
-static cpu_isa limit(void) {
-    const char *wanted = getenv("TUTTI_ISA");
+/* Returns CPU_ISA_COUNT if TUTTI_ISA is not set or unknown. */
+static cpu_isa isa_limit(void) {
+    const char *limit_name = getenv("TUTTI_ISA");
     cpu_isa isa = CPU_BASELINE;
-    while (wanted && isa < CPU_ISA_COUNT && strcmp(wanted, names[isa]) != 0) isa++;
-    return wanted ? isa : CPU_ISA_COUNT;
+    while (limit_name && isa < CPU_ISA_COUNT && strcmp(limit_name, names[isa]) != 0) isa++;
+    return limit_name ? isa : CPU_ISA_COUNT;
 }
 
 cpu_isa cpu_isa_in_use(void) {
-    cpu_isa best = cpu_isa_of_machine()->best, most = limit();
-    return most < best ? most : best;
+    cpu_isa best = cpu_isa_of_machine()->best, max = isa_limit();
+    return max < best ? max : best;
 }
 
 bool cpu_isa_emulates_bf16(void) {
 #ifdef TU_ISA_X86
     return cpu_isa_in_use() < CPU_AVX512_BF16;
 #else
-    return false; /* other processors have sets of their own, which are not told apart here */
+    return false; /* instruction sets of other processors are not distinguished */
 #endif
 }
 
 tu_status cpu_isa_check_limit(void) {
-    const char *wanted = getenv("TUTTI_ISA");
-    if (!wanted || !*wanted || limit() < CPU_ISA_COUNT) return TU_OK;
+    const char *limit_name = getenv("TUTTI_ISA");
+    if (!limit_name || !*limit_name || isa_limit() < CPU_ISA_COUNT) return TU_OK;
     return tu_fail(TU_INVALID, "TUTTI_ISA is '%s': expected baseline, avx2, avx512, avx512_bf16 or amx",
-                   wanted);
+                   limit_name);
 }

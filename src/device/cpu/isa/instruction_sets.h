@@ -1,11 +1,11 @@
-/* Which instruction sets this process may use, and why not more.
+/* Detects which instruction sets this process may use, and why not more.
  *
- * A set is used when everybody who has a say agrees: CPUID reports it, XCR0 shows that the operating system saves its
- * registers, and for AMX leaf 0x1D describes the tiles and Linux has granted them to the process. Virtual machines
- * often report a part of that, and the first instruction of a set that is not there kills the process. So nothing is
- * tried out: no signal handler, no instruction before its probe.
+ * A set is used if CPUID reports it, XCR0 shows that the operating system saves its registers, and, for AMX, leaf
+ * 0x1D describes the tiles and Linux has granted them to the process. Virtual machines often satisfy only some of
+ * this, and executing an unavailable instruction kills the process. So instructions are never tried out.
  *
- * TUTTI_ISA holds the process below what was found: our own loops, the blocks of bf16 and oneDNN alike. */
+ * TUTTI_ISA limits the instruction set of the process further: that of our loops, of the AMX kernels and of
+ * oneDNN. */
 #ifndef TU__DEVICE_CPU_ISA_INSTRUCTION_SETS_H
 #define TU__DEVICE_CPU_ISA_INSTRUCTION_SETS_H
 
@@ -14,38 +14,39 @@
 
 #include <tutti/status.h>
 
-/* Each includes those before it. */
+/* Each set includes those before it. */
 typedef enum cpu_isa { CPU_BASELINE, CPU_AVX2, CPU_AVX512, CPU_AVX512_BF16, CPU_AMX, CPU_ISA_COUNT } cpu_isa;
 
-/* "avx512_bf16": what TUTTI_ISA calls it. */
+/* Returns the name for TUTTI_ISA: "avx512_bf16". */
 const char *cpu_isa_name(cpu_isa isa);
 
-/* Who is asked. Tests put processors together that they do not run on. */
+/* The source of the information. Tests simulate other processors. */
 typedef struct cpu_isa_source {
-    /* eax, ebx, ecx, edx; all zero for a leaf that the processor does not have. */
+    /* Returns eax, ebx, ecx, edx; all zero for a leaf that the processor does not have. */
     void (*cpuid)(unsigned leaf, unsigned subleaf, unsigned registers[4]);
-    uint64_t (*xcr0)(void); /* register states that the system saves; asked only where CPUID has OSXSAVE */
-    bool (*tiles_granted)(void); /* asks Linux for AMX's tiles; only where the processor has them */
+    uint64_t (*xcr0)(void); /* register states that the system saves; called only if CPUID reports OSXSAVE */
+    /* Requests the AMX tiles from Linux; called only if the processor has them. */
+    bool (*tiles_granted)(void);
 } cpu_isa_source;
 
 typedef struct cpu_isa_facts {
-    cpu_isa best;                   /* that can be used */
-    bool reports_amx;               /* by CPUID, usable or not: Intel's processors with AVX512_BF16 */
+    cpu_isa best;     /* the best set that can be used */
+    bool reports_amx; /* CPUID reports AMX, usable or not: Intel's processors with AVX512_BF16 */
     const char *why[CPU_ISA_COUNT]; /* NULL, or why a set that the processor reports cannot be used */
 } cpu_isa_facts;
 
 cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source);
 
-/* Of this machine, probed once. */
+/* Returns the facts about this machine, which is probed once. */
 const cpu_isa_facts *cpu_isa_of_machine(void);
 
-/* The set in use: the best that can be used, or what TUTTI_ISA limits it to. */
+/* Returns the set in use: the best that can be used, or the limit of TUTTI_ISA. */
 cpu_isa cpu_isa_in_use(void);
 
-/* Whether oneDNN has no instructions for bf16 under the set in use, and emulates them. */
+/* True if oneDNN emulates bf16, because the set in use has no instructions for it. */
 bool cpu_isa_emulates_bf16(void);
 
-/* Refuses a TUTTI_ISA that names no instruction set. */
+/* Fails if TUTTI_ISA is not the name of an instruction set. */
 tu_status cpu_isa_check_limit(void);
 
 #endif

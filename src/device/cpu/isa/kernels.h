@@ -1,11 +1,8 @@
-/* Tables of inner loops for pooling, normalisation, softmax, reductions and draws; see loops.h for how they
- * are built.
+/* Tables of inner loops for pooling, normalisation, softmax, reductions and random numbers; see loops.h.
  *
- * Each family has its table, filled by isa/loops_kernels_<family>.c once for each instruction set. Loops that
- * come in two element types are arrays of two: [0] reads and writes f32, [1] bf16; `void *` is then either,
- * and arithmetic is f32. Every loop works on the rows it is given and starts no threads: cutting is the
- * business of the files above.
- */
+ * Each family has a table, filled by isa/loops_kernels_<family>.c per instruction set. Loops for two element types
+ * are arrays of two: [0] reads and writes f32, [1] bf16; `void *` then points to either, and arithmetic is in f32.
+ * Every loop processes the rows it is given and starts no threads; the files of the parent folder divide the work. */
 #ifndef TU__DEVICE_CPU_ISA_KERNELS_H
 #define TU__DEVICE_CPU_ISA_KERNELS_H
 
@@ -25,28 +22,28 @@ typedef struct cpu_pooling {
 } cpu_pooling;
 
 struct cpu_pool_loops {
-    /* Row `row` of the windows of one image: x [h,w,c] -> y [w',c]. */
+    /* Computes row `row` of the windows of one image: x [h,w,c] -> y [w',c]. */
     void (*max[2])(const cpu_pooling *p, int64_t row, const void *x, void *y);
     void (*mean[2])(const cpu_pooling *p, int64_t row, const void *x, void *y);
-    /* One image. winners [h',w',c] is scratch: where in its window each maximum lies. */
+    /* Computes one image. winners [h',w',c] is scratch: the position of each maximum in its window. */
     void (*max_gradient[2])(const cpu_pooling *p, const void *x, const void *dy, uint16_t *winners, void *dx);
-    /* Row `row` of one image's dx [w,c]. */
+    /* Computes row `row` of one image's dx [w,c]. */
     void (*mean_gradient[2])(const cpu_pooling *p, int64_t row, const void *dy, void *dx);
 };
 
 /* ---- Local response normalisation ---- */
 
-enum { CPU_LRN_ROWS = 8 }; /* rows in work at a time: their scratch stays in the first-level cache */
+enum { CPU_LRN_ROWS = 8 }; /* rows processed together: their scratch stays in the L1 cache */
 
 typedef struct cpu_lrn {
     int64_t channels, radius; /* radius < channels */
-    int64_t stride; /* floats of one row in scratch: channels with `radius` zeros on both sides, padded */
+    int64_t stride; /* floats per row of scratch: the channels, `radius` zeros on both sides, and padding */
     float bias, alpha, beta;
 } cpu_lrn;
 
 struct cpu_lrn_loops {
     int64_t lanes;
-    /* scratch: 3 * CPU_LRN_ROWS * stride floats, zero but for what these loops wrote. */
+    /* scratch: 3 * CPU_LRN_ROWS * stride floats, zeroed before the first call. */
     void (*forward[2])(const cpu_lrn *p, int64_t rows, const void *x, float *scratch, void *y);
     void (*backward[2])(const cpu_lrn *p, int64_t rows, const void *x, const void *dy, float *scratch,
                         void *dx);
@@ -54,31 +51,31 @@ struct cpu_lrn_loops {
 
 /* ---- Batch and layer normalisation ---- */
 
-/* What a column of x [rows, c] is normalised with: arrays [c]. */
+/* The statistics and factors of the columns of x [rows, c]: arrays [c]. */
 typedef struct cpu_norm_columns {
     const float *mean, *scale, *shift;
 } cpu_norm_columns;
 
 struct cpu_norm_loops {
-    /* x [rows, c]: pivot [c] is its first row; the mean is pivot + mean [c], and m2 [c] the sum of squared distances
-     * from it. */
+    /* x [rows, c]: pivot [c] is the first row; the mean is pivot + mean [c], and m2 [c] the sum of squared
+     * deviations from it. */
     void (*moments[2])(int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2);
-    /* y = (x - mean) scale + shift, by columns; then `join` (or NULL), of y's size, is added, and what is below zero
-     * becomes zero where `relu` is set. Each is rounded to the type, as if it were an operation of its own. */
+    /* y = (x - mean) scale + shift, per column; then adds `join` (or NULL), of y's size, and applies relu if set.
+     * Each result is rounded to the type, as if it were a separate operation. */
     void (*apply[2])(int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns,
                      const void *join, bool relu, void *y);
-    /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). With `rectified` (or NULL), what y
-     * was made with before a rectifier, dy counts where y was above zero, and as zero elsewhere. */
+    /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). If `rectified` (the factors of y before a
+     * relu) is not NULL, dy is replaced by zero where y is not above zero. */
     void (*gradient_sums[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
                              const cpu_norm_columns *rectified, float *sum_dy, float *sum_dy_x);
-    /* dx = scale (dy - by_dy) - by_x (x - mean), by columns; dy as above. */
+    /* dx = scale (dy - by_dy) - by_x (x - mean), per column; dy as above. */
     void (*gradient[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
                         const cpu_norm_columns *rectified, const float *scale, const float *by_dy,
                         const float *by_x, void *dx);
-    /* Rows as sets: mean [rows] and r [rows] are results. */
+    /* Layer normalisation of rows: mean [rows] and r [rows] are results. */
     void (*layer[2])(int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma,
                      const float *beta, void *y, float *mean, float *r);
-    /* dgamma [n] and dbeta [n] are added to. */
+    /* Adds to dgamma [n] and dbeta [n]. */
     void (*layer_gradient[2])(int64_t rows, int64_t n, const void *x, const float *gamma, const float *mean,
                               const float *r, const void *dy, void *dx, float *dgamma, float *dbeta);
 };
@@ -88,7 +85,7 @@ struct cpu_norm_loops {
 struct cpu_softmax_loops {
     void (*softmax[2])(int64_t rows, int64_t k, const void *x, void *y);
     void (*log_softmax[2])(int64_t rows, int64_t k, const void *x, void *y);
-    /* labels: class numbers, or NULL, and then targets [rows, k] are probabilities. loss [rows]. */
+    /* labels: class indices; or NULL, and targets [rows, k] are probabilities. loss [rows]. */
     void (*cross_entropy[2])(int64_t rows, int64_t k, float smoothing, const void *x, const int64_t *labels,
                              const void *targets, float *loss);
 };
@@ -102,20 +99,20 @@ struct cpu_reduce_loops {
     void (*columns[CPU_FOLDINGS][2])(int64_t rows, int64_t c, int64_t stride, const void *x, float *out);
     /* x [n] -> one number. */
     float (*row[CPU_FOLDINGS][2])(int64_t n, const void *x);
-    /* The sum of the squares of n elements, with the bits of row[CPU_SUM] over the squares in memory. */
+    /* Sums the squares of n elements, with the same bits as row[CPU_SUM] over squares stored in memory. */
     float (*row_of_squares)(int64_t n, const float *x);
-    /* The place of the first largest (or least) of x [n]; a NaN is larger and less than all. */
-    int64_t (*place_of_max[2])(int64_t n, const void *x);
-    int64_t (*place_of_min[2])(int64_t n, const void *x);
-    /* out [n] = x [n] / divisor in the element type; and so_far [n] folded with x [n]. */
+    /* Returns the index of the first maximum (minimum) of x [n]; NaN is above and below all numbers. */
+    int64_t (*index_of_max[2])(int64_t n, const void *x);
+    int64_t (*index_of_min[2])(int64_t n, const void *x);
+    /* out [n] = x [n] / divisor in the element type; and so_far [n] combined with x [n]. */
     void (*finish[2])(int64_t n, const float *x, float divisor, void *out);
     void (*merge[CPU_FOLDINGS])(int64_t n, const float *x, float *so_far);
 };
 
-/* ---- Draws ---- */
+/* ---- Random numbers ---- */
 
 struct cpu_random_loops {
-    /* Philox blocks first … first + count - 1 of one sample: words [count, 4]. */
+    /* Computes Philox blocks first … first + count - 1 of one sample: words [count, 4]. */
     void (*words)(tu__draw_key key, uint64_t ordinal, uint32_t first, int64_t count, uint32_t *words);
 };
 

@@ -1,15 +1,13 @@
-/* Lanes: as many f32 numbers as one register holds, for loops that a compiler does not vectorise by itself.
+/* Lanes: a vector of f32 numbers that fills one register, for loops that a compiler does not vectorise.
  *
- * Sums in a fixed order, choices between numbers, windows over channels: plain C for these compiles to one
- * number at a time, since the compiler may not reorder a sum. Here the order is part of the source: lane l of
- * a register takes the elements l, l + LANES, … The types are the compilers' own vectors, which they lower
- * for every processor; intrinsics stand only where a processor has one instruction for what would else be
- * four, on x86-64.
+ * Sums in a fixed order, selects, windows over channels: plain C for these compiles to scalar code, since the
+ * compiler may not reorder a sum. Here the order is explicit: lane l of a vector contains the elements l, l + LANES,
+ * … The types are the compilers' vector extensions, which work on every processor; intrinsics are used only where
+ * x86-64 or ARM has one instruction for what would otherwise be several.
  *
- * An element in memory is f32, or bf16 when `half` is set; arithmetic is always f32. `half` is a constant in
- * every call, so that each loop exists twice and tests nothing. Rows that do not fill the last register are
- * read and written with the _some functions, which touch n elements (0 < n < LANES) and no byte beyond.
- */
+ * An element in memory is f32, or bf16 if `half` is set; arithmetic is always f32. `half` is a constant in every
+ * call, so that each loop is compiled twice, without tests. For rows that do not fill the last vector the _some
+ * functions access n elements (0 < n < LANES) and no byte beyond. */
 #ifndef TU__DEVICE_CPU_ISA_LANES_H
 #define TU__DEVICE_CPU_ISA_LANES_H
 
@@ -51,8 +49,8 @@ LANES_INLINE lanes_int lanes_int_of(int32_t x) {
     return x - (lanes_int){0};
 }
 
-/* x y + z, rounded once where the processor can: where two loops must compute the same bits, compilers may not choose
- * which of several products is joined with which sum. */
+/* x y + z, rounded once if the processor has FMA. An explicit FMA is used where two loops must compute the same
+ * bits, since compilers may contract different products and sums. */
 LANES_INLINE lanes lanes_multiply_add(lanes x, lanes y, lanes z) {
 #if defined LANES_AVX512
     return (lanes)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
@@ -65,18 +63,18 @@ LANES_INLINE lanes lanes_multiply_add(lanes x, lanes y, lanes z) {
 #endif
 }
 
-/* 0, 1, 2, … */
+/* Returns 0, 1, 2, … */
 LANES_INLINE lanes_int lanes_count(void) {
     lanes_int count;
     for (int i = 0; i < LANES; i++) count[i] = i;
     return count;
 }
 
-/* ---- Choices ---- */
+/* ---- Comparisons and selects ---- */
 
 #ifdef LANES_AVX512
 
-typedef uint16_t lanes_mask; /* a bit a lane */
+typedef uint16_t lanes_mask; /* one bit per lane */
 
 LANES_INLINE lanes_mask lanes_greater(lanes a, lanes b) {
     return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ);
@@ -105,7 +103,7 @@ LANES_INLINE lanes_int lanes_int_select(lanes_mask mask, lanes_int yes, lanes_in
 
 #else
 
-typedef lanes_int lanes_mask; /* all bits of a lane, or none */
+typedef lanes_int lanes_mask; /* all bits of a lane set, or none */
 
 LANES_INLINE lanes_mask lanes_greater(lanes a, lanes b) {
     return a > b;
@@ -143,7 +141,7 @@ LANES_INLINE lanes lanes_select(lanes_mask mask, lanes yes, lanes no) {
 
 /* ---- Memory ---- */
 
-/* gcc 12 does not find the one instruction in these conversions. */
+/* gcc 12 does not use the single instruction for these conversions. */
 LANES_INLINE lanes_int lanes_from_short(lanes_short x) {
 #if defined LANES_AVX512
     return (lanes_int)_mm512_cvtepu16_epi32((__m256i)x);
@@ -154,7 +152,7 @@ LANES_INLINE lanes_int lanes_from_short(lanes_short x) {
 #endif
 }
 
-/* Of numbers in [0, 65536). */
+/* For numbers in [0, 65536). */
 LANES_INLINE lanes_short lanes_to_short(lanes_int x) {
 #if defined LANES_AVX512
     return (lanes_short)_mm512_cvtepi32_epi16((__m512i)x);
@@ -171,14 +169,14 @@ LANES_INLINE lanes lanes_widen(lanes_short x) {
     return (lanes)(lanes_from_short(x) << 16);
 }
 
-/* To the nearest, halves to even; a NaN stays one, and quiet. */
+/* Rounds to nearest even; NaN becomes a quiet NaN. */
 LANES_INLINE lanes_short lanes_narrow(lanes x) {
     lanes_bits bits = (lanes_bits)x, odd = (bits >> 16) & 1;
     lanes_bits rounded = (bits + 0x7fff + odd) >> 16, nan = (bits >> 16) | 0x40;
     return lanes_to_short(lanes_int_select(lanes_nan(x), (lanes_int)nan, (lanes_int)rounded));
 }
 
-/* Elements i … i + LANES - 1. */
+/* Loads elements i … i + LANES - 1. */
 LANES_INLINE lanes lanes_load(bool half, const void *base, int64_t i) {
     if (half) {
         lanes_short x;
@@ -199,7 +197,7 @@ LANES_INLINE void lanes_store(bool half, void *base, int64_t i, lanes x) {
     memcpy((float *)base + i, &x, sizeof x);
 }
 
-/* Elements i … i + n - 1; the other lanes are zero. */
+/* Loads elements i … i + n - 1; the other lanes are zero. */
 LANES_INLINE lanes lanes_load_some(bool half, const void *base, int64_t i, int64_t n) {
 #ifdef LANES_AVX512
     if (half)
@@ -241,7 +239,7 @@ LANES_INLINE void lanes_store_some(bool half, void *base, int64_t i, int64_t n, 
 #endif
 }
 
-/* As many elements as there are left of `end`, all the register's at most. */
+/* Loads the elements before `end`, at most LANES. */
 LANES_INLINE lanes lanes_load_upto(bool half, const void *base, int64_t i, int64_t end) {
     return end - i >= LANES ? lanes_load(half, base, i) : lanes_load_some(half, base, i, end - i);
 }
@@ -253,12 +251,12 @@ LANES_INLINE void lanes_store_upto(bool half, void *base, int64_t i, int64_t end
         lanes_store_some(half, base, i, end - i, x);
 }
 
-/* The lanes in front of `end` of x, and of `other` the rest. */
+/* Selects x in the lanes before `end`, `other` in the rest. */
 LANES_INLINE lanes lanes_upto(int64_t i, int64_t end, lanes x, lanes other) {
     return end - i >= LANES ? x : lanes_select(lanes_first(end - i), x, other);
 }
 
-/* ---- From many lanes to one number, halving: always the same order ---- */
+/* ---- Reducing a vector to one number by halving, always in the same order ---- */
 
 LANES_INLINE float lanes_sum(lanes x) {
     float part[LANES];
@@ -268,7 +266,7 @@ LANES_INLINE float lanes_sum(lanes x) {
     return part[0];
 }
 
-/* x where it is larger, or NaN; else so_far. */
+/* Returns x if it is larger or NaN, else so_far. */
 LANES_INLINE lanes lanes_larger(lanes so_far, lanes x) {
     return lanes_select(lanes_greater(x, so_far) | lanes_nan(x), x, so_far);
 }
@@ -276,7 +274,7 @@ LANES_INLINE lanes lanes_smaller(lanes so_far, lanes x) {
     return lanes_select(lanes_greater(so_far, x) | lanes_nan(x), x, so_far);
 }
 
-/* The larger; which of the two where one is NaN is the processor's affair. */
+/* Returns the maximum; if one operand is NaN, the result depends on the processor. */
 LANES_INLINE lanes lanes_max(lanes a, lanes b) {
 #if defined LANES_AVX512
     return (lanes)_mm512_max_ps((__m512)a, (__m512)b);
@@ -300,8 +298,9 @@ LANES_INLINE float lanes_smallest(lanes x) {
 
 /* ---- Functions ---- */
 
-/* 1 / sqrt(x), x > 0: the processor's estimate of 12 or 14 bits and one step of Newton's, r (3 - x r^2) / 2,
- * which doubles them. At infinity the step would give 0 * infinity: there it is the estimate, 0. */
+/* 1 / sqrt(x), x > 0: the processor's estimate with 12 or 14 bits and one Newton step, r (3 - x r^2) / 2, which
+ * doubles the number of bits. For infinity the step would compute 0 * infinity: the estimate, 0, is returned
+ * instead. */
 LANES_INLINE lanes lanes_rsqrt(lanes x) {
 #ifdef __x86_64__
 #if defined LANES_AVX512
@@ -319,14 +318,14 @@ LANES_INLINE lanes lanes_rsqrt(lanes x) {
 #endif
 }
 
-/* exp(x) for x <= 88, relative error below 2^-22; 0 below -87, where f32's normal numbers end. vector_math.h
- * has an exponential for plain loops, which gcc does not vectorise over a single register.
+/* exp(x) for x <= 88, relative error below 2^-22; 0 below -87, where f32's normal numbers end. vector_math.h has an
+ * exponential for plain loops, which gcc does not vectorise over a single vector.
  *
- * exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln 2 / 2. r is had by taking n ln 2 off in two
- * parts, the first short enough for the product to be exact (Cody and Waite 1980); exp(r) is the Taylor
- * polynomial of degree 7, whose error at the ends is 5e-9; 2^n is written into the exponent's bits. */
+ * exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln 2 / 2. r is computed by subtracting n ln 2 in two
+ * parts, the first short enough for an exact product (Cody and Waite 1980); exp(r) is the Taylor polynomial of
+ * degree 7, whose error at the ends is 5e-9; 2^n is built from its exponent bits. */
 LANES_INLINE lanes lanes_exp(lanes x) {
-    const float magic = 0x1.8p23f; /* adding it rounds to a whole number */
+    const float magic = 0x1.8p23f; /* adding it rounds to an integer */
     lanes_mask tiny = lanes_greater(lanes_of(-87), x);
     lanes safe = lanes_select(tiny, (lanes){0}, x);
     lanes n = (safe * 0x1.715476p0f + magic) - magic;
@@ -343,7 +342,7 @@ LANES_INLINE lanes lanes_exp(lanes x) {
     return lanes_select(tiny, (lanes){0}, p * (lanes)power);
 }
 
-/* Slow: for exponents that no network uses. */
+/* Slow: for exponents that networks do not use. */
 LANES_INLINE lanes lanes_pow(lanes x, float exponent) {
     float part[LANES];
     memcpy(part, &x, sizeof part);
@@ -352,7 +351,7 @@ LANES_INLINE lanes lanes_pow(lanes x, float exponent) {
     return x;
 }
 
-/* The two loops, loop_f32 and loop_bf16, of one that takes `half` before its parameters. */
+/* Defines loop_f32 and loop_bf16 from a function with `half` before its other parameters. */
 #define LANES_BOTH_TYPES(loop, parameters, ...)                                                              \
     static void loop##_f32 parameters {                                                                      \
         loop(false, __VA_ARGS__);                                                                            \

@@ -1,4 +1,4 @@
-/* Which of the tables of inner loops this machine runs: the best that the build has for the instruction set in use. */
+/* Selects the table of inner loops: the best of the build for the instruction set in use. */
 #include "device/cpu/isa/loops.h"
 
 #include "device/cpu/isa/instruction_sets.h"
@@ -19,8 +19,8 @@ const cpu_loops *cpu_loops_for_this_machine(void) {
 }
 #endif
 
-/* Not on processors with AMX (Intel's): they have the instruction, but a filter's gradient was slower by it than by
- * multiplications in f32. Seen in two runs and not side by side: docs/performance.md. */
+/* False on processors with AMX (Intel's): they have the instruction, but filter gradients were slower with it than
+ * with f32 multiplications, in two separate runs: docs/performance.md. */
 bool cpu_loops_has_bf16_dot(void) {
     return cpu_isa_in_use() >= CPU_AVX512_BF16 && !cpu_isa_of_machine()->reports_amx;
 }

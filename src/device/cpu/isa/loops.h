@@ -1,15 +1,15 @@
-/* Inner loops of the CPU device, compiled once for each instruction set.
+/* Inner loops of the CPU device, compiled once per instruction set.
  *
- * Every isa/loops_*.c is built several times (src/CMakeLists.txt: baseline, AVX2+FMA, AVX-512), with TU_ISA naming
- * the variant; each build fills its part of the table, and cpu_loops_for_this_machine() picks the best the processor
- * has. The sources are plain C that the compiler vectorises; nothing outside this folder is compiled with these
- * flags. Bits may differ between instruction sets, never between runs on one.
+ * Every isa/loops_*.c is compiled several times (src/CMakeLists.txt: baseline, AVX2+FMA, AVX-512), with TU_ISA
+ * naming the variant. Each variant fills a table, and cpu_loops_for_this_machine() selects the best one for the
+ * processor. The sources are plain C that the compiler vectorises; nothing outside this folder is compiled with
+ * these flags. Bits may differ between instruction sets, but never between runs with the same one.
  *
- * A part of the table is one object, named after its structure:
+ * Each source file defines one object of the table, named after its structure:
  *
  *     struct cpu_loops_gemm LOOP(cpu_loops_gemm) = {.micro = LOOP(micro), …};      // in loops_gemm.c
  *
- * and loops_table.c puts the parts together. */
+ * and loops_table.c combines them. */
 #ifndef TU__DEVICE_CPU_ISA_LOOPS_H
 #define TU__DEVICE_CPU_ISA_LOOPS_H
 
@@ -17,24 +17,24 @@
 
 #include "graph/op.h"
 
-/* Joins a name with the variant: LOOP(add) is add_avx512. */
+/* Appends the variant to a name: LOOP(add) is add_avx512. */
 #define LOOP_JOIN_(name, isa) name##_##isa
 #define LOOP_JOIN(name, isa) LOOP_JOIN_(name, isa)
 #define LOOP(name) LOOP_JOIN(name, TU_ISA)
 
-/* Before a loop whose iterations are independent, also when an output is an input's own memory: compilers need no
- * check for overlap (-fopenmp-simd). */
+/* For a loop whose iterations are independent, even if an output overlaps an input exactly: the compiler then needs
+ * no overlap check (-fopenmp-simd). */
 #define LOOP_INDEPENDENT _Pragma("omp simd")
 
-/* One pointwise operation over a tile of n elements, in f32 or f64. a, b: the operation's attributes. `out` may be
- * one of the inputs. */
+/* Computes one pointwise operation for a tile of n elements, in f32 or f64. a, b: the operation's attributes. `out`
+ * may be one of the inputs. */
 typedef void (*cpu_tile_f32)(int64_t n, const float *x, const float *y, const float *z, float a, float b,
                              float *out);
 typedef void (*cpu_tile_f64)(int64_t n, const double *x, const double *y, const double *z, double a, double b,
                              double *out);
 
-/* Between the element types that are computed in f32 (f32, bf16, f16, u8, bool; NULL for the others) and f32, over n
- * elements; and the value that storing and loading again would give, in place. Indexed by tu_dtype. */
+/* Convert n elements between f32 and the types that are computed in f32 (f32, bf16, f16, u8, bool; NULL for the
+ * others), or round them in place as a store and a load would. Indexed by tu_dtype. */
 typedef struct cpu_loops_convert {
     void (*load[TU_DTYPE_COUNT])(int64_t n, const void *from, float *to);
     void (*store[TU_DTYPE_COUNT])(int64_t n, const float *from, void *to);
@@ -48,13 +48,13 @@ typedef struct cpu_loops {
     struct cpu_loops_convert *convert;        /* loops_convert.c: bf16, f16, u8 and bool to and from f32 */
     struct cpu_loops_kernels
         *kernels;                /* loops_kernels*.c: LRN, pooling, normalisation, reductions, softmax … */
-    struct cpu_loops_gemm *gemm; /* loops_gemm.c: our own product */
-    struct cpu_loops_blocks *blocks; /* loops_blocks.c: around blocks of bf16 */
+    struct cpu_loops_gemm *gemm; /* loops_gemm.c: matrix products and convolutions */
+    struct cpu_loops_blocks *blocks; /* loops_blocks.c: operands and results of AMX blocks */
 } cpu_loops;
 
 const cpu_loops *cpu_loops_for_this_machine(void);
 
-/* Whether AVX512_BF16 is used: it adds two products of bf16 numbers at once. */
+/* True if the dot product of AVX512_BF16 is used, which adds two products of bf16 numbers. */
 bool cpu_loops_has_bf16_dot(void);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "device/cpu/isa/loops.h"
 
-static inline float wide(uint32_t x) {
+static inline float bf16_to_f32(uint32_t x) {
     union {
         uint32_t bits;
         float number;
@@ -16,8 +16,8 @@ static inline float wide(uint32_t x) {
     return u.number;
 }
 
-/* To nearest, halves to even; NaN stays one. */
-static inline uint32_t narrow(float x) {
+/* Rounds to nearest even; NaN stays NaN. */
+static inline uint32_t f32_to_bf16(float x) {
     union {
         float number;
         uint32_t bits;
@@ -35,20 +35,20 @@ static void pair(int64_t count, int64_t channels, const uint16_t *source, uint32
     }
 }
 
-static void widen(int64_t pixels, int64_t channels, const uint16_t *source, int64_t pitch,
-                  uint16_t *windows) {
+static void make_windows(int64_t pixels, int64_t channels, const uint16_t *source, int64_t pitch,
+                         uint16_t *windows) {
     for (int64_t q = 0; q < pixels; q++, windows += 32, source += channels) {
         memcpy(windows, source, 16 * sizeof *windows);
         memcpy(windows + 16, source + pitch * channels, 16 * sizeof *windows);
     }
 }
 
-/* Squares of 16 pairs of pixels by up to 16 channels. */
+/* Transposes squares of 16 pairs of pixels by up to 16 channels. */
 enum { SIDE = 16 };
 
 #ifdef __AVX512F__
-/* Four rounds of exchanges between neighbours, at distances 1, 2, 4 and 8. */
-static inline void store_turned(__m512i r[SIDE], int64_t count, uint16_t *to, int64_t plane) {
+/* Transposes in four steps, exchanging elements at distances 1, 2, 4 and 8, and stores the result. */
+static inline void store_transposed(__m512i r[SIDE], int64_t count, uint16_t *to, int64_t plane) {
     __m512i t[SIDE];
     for (int i = 0; i < SIDE; i += 2) {
         t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
@@ -83,7 +83,7 @@ static inline void transpose_square(const uint16_t *from, int64_t channels, int6
         __m512i h = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, low + channels));
         rows[i] = _mm512_or_si512(l, _mm512_slli_epi32(h, 16));
     }
-    store_turned(rows, count, to, plane);
+    store_transposed(rows, count, to, plane);
 }
 #else
 static inline void transpose_square(const uint16_t *from, int64_t channels, int64_t count, uint16_t *to,
@@ -101,14 +101,14 @@ static void transpose(int64_t pixels, int64_t channels, const uint16_t *source, 
                              planes + c * plane + p, plane);
 }
 
-/* `bias` and `relu` are constants where this is inlined. */
+/* `biased` and `relu` are constants after inlining. */
 static inline __attribute__((always_inline)) void finish_row(int64_t columns, const float *restrict sums,
                                                              const uint16_t *restrict bias, const bool biased,
                                                              const bool relu, uint16_t *restrict out) {
     for (int64_t j = 0; j < columns; j++) {
-        uint32_t x = narrow(sums[j]);
-        if (biased) x = narrow(wide(x) + wide(bias[j]));
-        /* Numbers below zero lie between the smallest, 0x8001, and minus infinity, 0xff80. */
+        uint32_t x = f32_to_bf16(sums[j]);
+        if (biased) x = f32_to_bf16(bf16_to_f32(x) + bf16_to_f32(bias[j]));
+        /* Negative numbers are 0x8001 (the smallest) to 0xff80 (minus infinity). */
         if (relu) x = x > 0x8000 && x <= 0xff80 ? 0 : x;
         out[j] = (uint16_t)x;
     }
@@ -128,10 +128,10 @@ static void finish(int64_t rows, int64_t columns, const float *sums, int64_t wid
 }
 
 static void sum(int64_t n, int64_t count, const float *parts, int64_t stride, uint16_t *out) {
-    enum { PIECE = 256 };
-    for (int64_t first = 0; first < n; first += PIECE) {
-        int64_t length = n - first < PIECE ? n - first : PIECE;
-        float sums[PIECE];
+    enum { CHUNK = 256 };
+    for (int64_t first = 0; first < n; first += CHUNK) {
+        int64_t length = n - first < CHUNK ? n - first : CHUNK;
+        float sums[CHUNK];
         memcpy(sums, parts + first, (size_t)length * sizeof *sums);
         for (int64_t s = 1; s < count; s++) {
             const float *restrict part = parts + s * stride + first;
@@ -143,4 +143,4 @@ static void sum(int64_t n, int64_t count, const float *parts, int64_t stride, ui
 
 extern struct cpu_loops_blocks LOOP(cpu_loops_blocks);
 struct cpu_loops_blocks LOOP(cpu_loops_blocks) = {
-    .pair = pair, .widen = widen, .transpose = transpose, .finish = finish, .sum = sum};
+    .pair = pair, .make_windows = make_windows, .transpose = transpose, .finish = finish, .sum = sum};

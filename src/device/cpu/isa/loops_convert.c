@@ -1,10 +1,10 @@
-/* Element types to and from f32: bf16 and f16 rounded to the nearest, halves to even; u8 truncated and saturated; bool
- * is x != 0. The same values as src/base/number.h gives, for numbers that f32 holds.
+/* Conversion of element types to and from f32: bf16 and f16 round to nearest even; u8 truncates and saturates; bool
+ * is x != 0. For numbers that f32 represents exactly, the results are those of src/base/number.h.
  *
- * bf16 is the upper half of an f32: rounding adds just less than half of the lower half's range, and the odd bit makes
- * ties even. f16 is counted: exponent and fraction together number the values from zero on, so that rounding may
- * carry from one into the other; its subnormal numbers are found by adding 1/2, whose unit in the last place is
- * theirs. Processors with F16C have an instruction for each direction, with the same results. */
+ * bf16 is the upper half of an f32: rounding adds just less than half of the lower half's range, plus the odd bit,
+ * so that ties round to even. In f16, exponent and fraction form one integer that numbers the values from zero on,
+ * so rounding may carry into the exponent; subnormal numbers are rounded by adding 1/2, whose unit in the last place
+ * is theirs. Processors with F16C have an instruction for each direction, with the same results. */
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/isa/vector_math.h"
 
@@ -34,7 +34,7 @@ static inline uint16_t encode_f16(float x) {
     uint32_t normal = ((size + 0xfffu + (size >> 13 & 1)) >> 13) - (112u << 10);
     uint32_t tiny = vm_bits(vm_float(size) + 0.5f) - vm_bits(0.5f);
     uint32_t result = size < 0x38800000u ? tiny : normal; /* 2^-14 */
-    result = size >= 0x477ff000u ? 0x7c00u : result;      /* 65520, half way to what would be the next */
+    result = size >= 0x477ff000u ? 0x7c00u : result;      /* 65520 and above round to infinity */
     result = size > 0x7f800000u ? 0x7e00u : result;
     return (uint16_t)(sign | result);
 }
@@ -48,7 +48,7 @@ static inline float decode_u8(uint8_t x) {
 }
 
 static inline uint8_t encode_u8(float x) {
-    float bounded = x > 0.0f ? x : 0.0f; /* NaN is 0 */
+    float bounded = x > 0.0f ? x : 0.0f; /* NaN becomes 0 */
     bounded = bounded < 255.0f ? bounded : 255.0f;
     return (uint8_t)(int32_t)bounded;
 }
@@ -69,7 +69,7 @@ static inline float nearest_bool(float x) {
     return x != 0.0f ? 1.0f : 0.0f;
 }
 
-/* As encoded and decoded, without leaving 32 bits. */
+/* Encodes and decodes without leaving 32 bits. */
 static inline float nearest_bf16(float x) {
     uint32_t bits = vm_bits(x);
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) & 0xffff0000u;

@@ -1,10 +1,10 @@
-/* Products and convolutions for one instruction set: which vectors, which tiles.
+/* Matrix products and convolutions for one instruction set: vector widths and tile sizes.
  *
- * A tile of r rows and v vectors keeps r * v sums in registers and reads v vectors of b and r single elements of a for
- * its r * v multiply-adds. The sums must cover the latency of the multiply-add (4 cycles times 2 units: at least 8 of
- * them), and the loads (2 a cycle) must not outnumber the multiply-adds. With 32 registers 6 x 4 (28 of them, 10 loads
- * for 24 multiply-adds) is the widest; rows of fewer vectors, which narrow matrices have, get more of them. With 16
- * registers 6 x 2 leaves one for the broadcast. */
+ * A tile of r rows and v vectors has r * v sums in registers, and reads v vectors of b and r single elements of a
+ * for its r * v multiply-adds. There must be enough sums to hide the latency of the multiply-add (4 cycles times 2
+ * units: at least 8), and not more loads (2 per cycle) than multiply-adds. With 32 registers, 6 x 4 (28 registers,
+ * 10 loads for 24 multiply-adds) is the widest tile; tiles with fewer vectors per row, for narrow matrices, have
+ * more rows. With 16 registers, 6 x 2 leaves one for the broadcast. */
 #include "device/cpu/isa/loops_gemm.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@
 
 #if defined __AVX512F__
 
-/* Rows r, r + 4, r + 8 and r + 12 beside each other, 4 columns of each. */
+/* Loads 4 columns of rows r, r + 4, r + 8 and r + 12 into one vector. */
 static inline __m512 load_lanes(const float *from, int64_t row) {
     __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(from));
     x = _mm512_insertf32x4(x, _mm_loadu_ps(from + 4 * row), 1);
@@ -74,9 +74,9 @@ typedef __m256 lanes;
 #endif
 
 #ifdef STORE_LANES
-/* A vector's width of rows, 4 columns of each: every lane of 4 transposes a square of its own, and what is stored are
- * whole vectors. Stored by squares, a line of the panel, which is too deep for the first-level cache, would have to
- * come back for every quarter. */
+/* Transposes as many rows as a vector has elements, 4 columns of each: every group of 4 lanes transposes a square,
+ * and whole vectors are stored. If squares were stored separately, a cache line of the panel, which does not fit the
+ * L1 cache, would be loaded once per quarter. */
 static inline void transpose_lanes(const float *from, int64_t from_row, float *to, int64_t to_row) {
     lanes a = load_lanes(from, from_row), b = load_lanes(from + from_row, from_row);
     lanes c = load_lanes(from + 2 * from_row, from_row), d = load_lanes(from + 3 * from_row, from_row);
@@ -89,7 +89,7 @@ static inline void transpose_lanes(const float *from, int64_t from_row, float *t
 }
 #endif
 
-/* TILE(rows, vectors) for rows up to a number, from the number before. */
+/* TO_n: TILE(rows, v) for all numbers of rows up to n that the TO_ before does not have. */
 /* clang-format off */
 #define TO_6(v) TILE(1, v) TILE(2, v) TILE(3, v) TILE(4, v) TILE(5, v) TILE(6, v)
 #define TO_8(v) TILE(7, v) TILE(8, v)
@@ -157,7 +157,7 @@ static inline float widen(uint16_t x) {
     return u.number;
 }
 
-/* To nearest, halves to even; NaN stays one. */
+/* Rounds to nearest even; NaN stays NaN. */
 static inline uint16_t narrow(float x) {
     union {
         float number;
@@ -194,16 +194,16 @@ static void sum_transposed_bf16(int64_t count, const void *parts, int64_t stride
 
 #define PAIR_LOOPS(tile_function)                                                                            \
     {                                                                                                        \
-        .bytes = sizeof(float), .operand_bytes = sizeof(uint16_t), .vector = WIDTH_f32,                      \
-        .most_vectors = MAX_VECTORS, .most_rows = ROWS_BY_VECTORS, .tile = (tile_function),                  \
-        .pair = pair_bf16, .sum_transposed = sum_transposed_bf16                                             \
+        .element_bytes = sizeof(float), .operand_bytes = sizeof(uint16_t), .vector_elements = WIDTH_f32,     \
+        .max_vectors = MAX_VECTORS, .max_rows = ROWS_BY_VECTORS, .tile = (tile_function), .pair = pair_bf16, \
+        .sum_transposed = sum_transposed_bf16                                                                \
     }
 
 #define ELEMENT int32_t
 #define REAL float
 #define BITS int32_t
 
-/* The upper half of an f32 is the bf16: with a shift and a mask each half is a vector of f32. */
+/* bf16 is the upper half of an f32: with a shift and a mask each half becomes a vector of f32. */
 static inline __attribute__((always_inline)) vector_f32 add_pairs(bits_f32 x, bits_f32 y, vector_f32 sum) {
     const bits_f32 upper = (bits_f32){0} - 0x10000;
     sum = FMA_F32((vector_f32)(x << 16), (vector_f32)(y << 16), sum);
@@ -220,7 +220,7 @@ static inline __attribute__((always_inline)) vector_f32 add_pairs(bits_f32 x, bi
 
 static const cpu_gemm_loops loops_bf16 = PAIR_LOOPS(any_tile_bf16);
 
-#ifdef __AVX512F__ /* an instruction for both products, which takes subnormal numbers for zeros */
+#ifdef __AVX512F__ /* one instruction for both products, which treats subnormal numbers as zeros */
 #define NAME(x) x##_bf16_dot
 #define FMA(x, y, sum) ((vector_f32)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(x), (__m512bh)(y)))
 #define TARGET __attribute__((target("avx512bf16")))
@@ -232,9 +232,9 @@ static const cpu_gemm_loops loops_bf16_dot = PAIR_LOOPS(any_tile_bf16_dot);
 #define BF16_DOT NULL
 #endif
 
-/* ---- Endings of results that are in memory already ---- */
+/* ---- Epilogues of results in memory ---- */
 
-static void end_f32(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
+static void epilogue_f32(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
     const float *restrict bias = bias_data;
     for (int64_t r = 0; r < rows; r++) {
         float *restrict x = (float *)data + r * columns;
@@ -245,13 +245,13 @@ static void end_f32(int64_t rows, int64_t columns, void *data, const void *bias_
     }
 }
 
-static void end_bf16(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
+static void epilogue_bf16(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
     const uint16_t *restrict bias = bias_data;
     for (int64_t r = 0; r < rows; r++) {
         uint16_t *restrict x = (uint16_t *)data + r * columns;
         if (bias)
             for (int64_t j = 0; j < columns; j++) x[j] = narrow(widen(x[j]) + widen(bias[j]));
-        if (relu) /* numbers below zero lie between the smallest, 0x8001, and minus infinity, 0xff80 */
+        if (relu) /* negative numbers are 0x8001 (the smallest) to 0xff80 (minus infinity) */
             for (int64_t j = 0; j < columns; j++) x[j] = x[j] > 0x8000 && x[j] <= 0xff80 ? 0 : x[j];
     }
 }
@@ -261,5 +261,5 @@ struct cpu_loops_gemm LOOP(cpu_loops_gemm) = {.f32 = &loops_f32,
                                               .f64 = &loops_f64,
                                               .bf16 = &loops_bf16,
                                               .bf16_dot = BF16_DOT,
-                                              .end_f32 = end_f32,
-                                              .end_bf16 = end_bf16};
+                                              .epilogue_f32 = epilogue_f32,
+                                              .epilogue_bf16 = epilogue_bf16};

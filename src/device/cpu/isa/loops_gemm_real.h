@@ -1,6 +1,6 @@
-/* The loops of loops_gemm.h for one type of numbers: included with REAL, BITS, VECTOR_BYTES, NAME(x) and FMA defined
- * (see loops_gemm_tile.h), and TRANSPOSE(from, from_row, to, to_row), which makes 4 rows of TRANSPOSED columns out of
- * TRANSPOSED rows of 4 columns. */
+/* The loops of loops_gemm.h for one type. Before including it, define REAL, BITS, VECTOR_BYTES, NAME(x) and FMA (see
+ * loops_gemm_tile.h), and TRANSPOSE(from, from_row, to, to_row), which transposes TRANSPOSED rows of 4 columns into
+ * 4 rows of TRANSPOSED columns. */
 
 #define ELEMENT REAL
 #define TARGET
@@ -10,7 +10,7 @@
 
 /* ---- Packing ---- */
 
-/* A square of 4 x 4: rows of the source become columns of the panel. */
+/* Transposes 4 x 4 elements. */
 static inline void NAME(transpose_square)(const REAL *from, int64_t from_row, REAL *to, int64_t to_row) {
     REAL x[4][4];
     for (int j = 0; j < 4; j++)
@@ -33,31 +33,32 @@ static void NAME(pack_transposed)(int64_t depth, int64_t columns, const REAL *so
         for (int64_t k = 0; k < depth; k++) panel[k * width + j] = source[j * column_step + k];
 }
 
-/* Rows of fewer columns than two `piece`s and no fewer than one: by two pieces that may overlap. */
-static inline __attribute__((always_inline)) void NAME(pack_pieces)(const int64_t piece, int64_t depth,
-                                                                    int64_t columns, const REAL *from,
-                                                                    int64_t step, REAL *to, int64_t width) {
+/* Packs rows of `run` to 2 * `run` - 1 columns by two copies of `run` elements that may overlap. */
+static inline __attribute__((always_inline)) void NAME(pack_overlapping)(const int64_t run, int64_t depth,
+                                                                         int64_t columns, const REAL *from,
+                                                                         int64_t step, REAL *to,
+                                                                         int64_t width) {
     for (int64_t k = 0; k < depth; k++, from += step, to += width) {
-        memcpy(to, from, (size_t)piece * sizeof *to);
-        memcpy(to + columns - piece, from + columns - piece, (size_t)piece * sizeof *to);
+        memcpy(to, from, (size_t)run * sizeof *to);
+        memcpy(to + columns - run, from + columns - run, (size_t)run * sizeof *to);
     }
 }
 
-/* Rows of less than 16 columns. */
+/* Packs rows of less than 16 columns. */
 static void NAME(pack_narrow)(int64_t depth, int64_t columns, const REAL *from, int64_t step, REAL *to,
                               int64_t width) {
     if (columns >= 8)
-        NAME(pack_pieces)(8, depth, columns, from, step, to, width);
+        NAME(pack_overlapping)(8, depth, columns, from, step, to, width);
     else if (columns >= 4)
-        NAME(pack_pieces)(4, depth, columns, from, step, to, width);
+        NAME(pack_overlapping)(4, depth, columns, from, step, to, width);
     else if (columns >= 2)
-        NAME(pack_pieces)(2, depth, columns, from, step, to, width);
+        NAME(pack_overlapping)(2, depth, columns, from, step, to, width);
     else if (columns == 1)
-        NAME(pack_pieces)(1, depth, columns, from, step, to, width);
+        NAME(pack_overlapping)(1, depth, columns, from, step, to, width);
 }
 
-static void NAME(pack_straight)(int64_t depth, int64_t columns, const REAL *from, int64_t step, REAL *to,
-                                int64_t width) {
+static void NAME(pack_rows)(int64_t depth, int64_t columns, const REAL *from, int64_t step, REAL *to,
+                            int64_t width) {
     int64_t wide = columns / 16 * 16;
     for (int64_t k = 0; k < depth; k++)
         for (int64_t j = 0; j < wide; j += 16)
@@ -68,7 +69,7 @@ static void NAME(pack_straight)(int64_t depth, int64_t columns, const REAL *from
 static void NAME(pack)(int64_t depth, int64_t columns, const void *source, int64_t k_step,
                        int64_t column_step, void *panel, int64_t width) {
     if (column_step == 1)
-        NAME(pack_straight)(depth, columns, source, k_step, panel, width);
+        NAME(pack_rows)(depth, columns, source, k_step, panel, width);
     else
         NAME(pack_transposed)(depth, columns, source, column_step, panel, width);
     if (columns == width) return;
@@ -89,11 +90,11 @@ static void NAME(sum_transposed)(int64_t count, const void *parts, int64_t strid
 }
 
 static const cpu_gemm_loops NAME(loops) = {
-    .bytes = sizeof(REAL),
+    .element_bytes = sizeof(REAL),
     .operand_bytes = sizeof(REAL),
-    .vector = NAME(WIDTH),
-    .most_vectors = MAX_VECTORS,
-    .most_rows = ROWS_BY_VECTORS,
+    .vector_elements = NAME(WIDTH),
+    .max_vectors = MAX_VECTORS,
+    .max_rows = ROWS_BY_VECTORS,
     .tile = NAME(any_tile),
     .pack = NAME(pack),
     .sum_transposed = NAME(sum_transposed),

@@ -1,5 +1,5 @@
-/* The tiles of loops_gemm.h for one kind of element: included with ELEMENT (of a and b), REAL (of c), BITS (the integer
- * of its size), VECTOR_BYTES, NAME(x), FMA and TARGET (an attribute, or nothing) defined. */
+/* The tiles of loops_gemm.h for one type of elements. Before including it, define ELEMENT (of a and b), REAL (of c),
+ * BITS (the integer of its size), VECTOR_BYTES, NAME(x), FMA and TARGET (an attribute, or nothing). */
 
 typedef REAL NAME(vector) __attribute__((vector_size(VECTOR_BYTES)));
 typedef REAL NAME(unaligned) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
@@ -26,7 +26,8 @@ static inline __attribute__((always_inline)) NAME(elements) NAME(splat)(ELEMENT 
     return x - (NAME(elements)){0};
 }
 
-/* What happens to a finished sum on its way to c. A comparison keeps NaN, where a maximum may not. */
+/* Adds the old value and the bias to a finished sum, and applies relu. The comparison keeps NaN; a maximum might
+ * not. */
 static inline __attribute__((always_inline)) NAME(vector)
     NAME(finish)(NAME(vector) x, const cpu_gemm_tile *t, const REAL *c, int64_t column) {
     if (t->add) x += NAME(load)(c + column);
@@ -35,7 +36,7 @@ static inline __attribute__((always_inline)) NAME(vector)
     return x;
 }
 
-/* The last columns, where a whole vector would reach past the row. */
+/* Stores a tile whose columns do not fill its vectors, element by element. */
 static void NAME(finish_edge)(const cpu_gemm_tile *t, const REAL *sums, int64_t width) {
     const REAL *bias = t->bias;
     for (int64_t r = 0; r < t->rows; r++) {
@@ -50,9 +51,9 @@ static void NAME(finish_edge)(const cpu_gemm_tile *t, const REAL *sums, int64_t 
     }
 }
 
-/* The tile. `rows` and `vectors` are constants where it is inlined, so the loops over them vanish and the sums live
- * in registers. Every third row has its own pointer; the two after it are one and two strides away, which x86
- * addresses without arithmetic. */
+/* Computes a tile. `rows` and `vectors` are constants after inlining, so the loops over them are unrolled and the
+ * sums are in registers. Every third row has its own pointer; the two after it are one and two strides away, which
+ * x86 can address directly. */
 TARGET static inline __attribute__((always_inline)) void NAME(tile)(const cpu_gemm_tile *t, const int rows,
                                                                     const int vectors) {
     NAME(vector) sum[MAX_ROWS][CPU_GEMM_MAX_VECTORS];
@@ -96,7 +97,7 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const cpu_ge
 TILES
 #undef TILE
 
-/* c is wanted at the end: short sums would wait for it. */
+/* Prefetches c, which is written at the end: short sums would have to wait for it. */
 static inline void NAME(fetch_result)(const cpu_gemm_tile *t) {
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t j = 0; j < t->columns; j += NAME(WIDTH))

@@ -1,4 +1,4 @@
-/* The tables of isa/kernels.h for one instruction set, joined. */
+/* The tables of isa/kernels.h for one instruction set. */
 #include "device/cpu/isa/kernels.h"
 
 struct cpu_loops_kernels LOOP(cpu_loops_kernels) = {

@@ -1,22 +1,20 @@
-/* Local response normalisation's inner loops: windows across the channels of one row.
+/* Inner loops of local response normalisation: windows across the channels of one row.
  *
- * With s = bias + alpha W(x^2), y = x s^-beta and dx = g s^-beta - 2 alpha beta x W(g x s^(-beta-1)); W sums
- * 2 radius + 1 neighbouring channels. W is the cost: its terms are stored into a row with `radius` zeros at
- * both ends, from where shifted registers are loaded and added, 9 loads for each register of results at
- * radius 4. A load that straddles two stores has to wait until both have reached the cache, so CPU_LRN_ROWS
- * rows go through each stage together: what a stage loads was stored long ago.
+ * With s = bias + alpha W(x^2), y = x s^-beta and dx = g s^-beta - 2 alpha beta x W(g x s^(-beta-1)); W sums 2
+ * radius + 1 adjacent channels. W dominates the cost: its terms are stored into a row with `radius` zeros at both
+ * ends, from which shifted vectors are loaded and added, 9 loads per vector of results for radius 4. A load that
+ * overlaps two stores must wait until both have reached the cache, so CPU_LRN_ROWS rows go through each stage
+ * together: a stage then loads what was stored long before.
  *
- * The powers: with r = 1/sqrt(s), which the processor estimates, s^-3/4 = r^2 / sqrt(r), s^-1/2 = r, s^-1 =
- * r^2, and one more power of s in the denominator is r^2 again. Other exponents take a logarithm and an
- * exponential.
- */
+ * Powers: with r = 1/sqrt(s), which the processor estimates, s^-3/4 = r^2 / sqrt(r), s^-1/2 = r, s^-1 = r^2, and one
+ * more power of s in the denominator is another r^2. Other exponents need a logarithm and an exponential. */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/isa/lanes.h"
 
-/* beta is one of these, or any number: known where a loop is chosen, so that no element asks. */
+/* beta is one of these, or any number. It is a constant of each loop, so that nothing is tested per element. */
 typedef enum power { POWER_3_4, POWER_1_2, POWER_1, POWER_ANY } power;
 
-/* s^-beta and s^(-beta-1). */
+/* Computes s^-beta and s^(-beta-1). */
 LANES_INLINE void powers(power kind, float beta, lanes s, lanes *p, lanes *p_over_s) {
     if (kind == POWER_ANY) {
         *p = lanes_pow(s, -beta);
@@ -28,7 +26,7 @@ LANES_INLINE void powers(power kind, float beta, lanes s, lanes *p, lanes *p_ove
     *p_over_s = *p * square;
 }
 
-/* The sum of the window that starts at `from` in a padded row. */
+/* Sums the window that starts at `from` in a padded row. */
 LANES_INLINE lanes window_sum(int64_t radius, const float *from) {
     lanes sum = lanes_load(false, from, 0);
     for (int64_t d = 1; d <= 2 * radius; d++) sum += lanes_load(false, from, d);
@@ -39,8 +37,8 @@ LANES_INLINE lanes scale_of(const cpu_lrn *p, int64_t radius, const float *squar
     return window_sum(radius, squares) * p->alpha + p->bias;
 }
 
-/* Squares of `rows` rows into the padded rows of scratch. Lanes past the last channel get zeros: it is the
- * padding. */
+/* Stores the squares of `rows` rows into the padded rows of scratch. Lanes past the last channel are zeros, as the
+ * padding must be. */
 LANES_INLINE void store_squares(bool half, const cpu_lrn *p, int64_t rows, const void *x, float *scratch) {
     for (int64_t row = 0; row < rows; row++) {
         int64_t at = row * p->channels, end = at + p->channels;
@@ -91,7 +89,7 @@ LANES_INLINE void backward_block(bool half, power kind, int64_t radius, const cp
     }
 }
 
-/* The exponents and the radius that networks use are compiled in. */
+/* The exponents and the radius that networks use are compile-time constants. */
 #define DISPATCH(block, p, ...)                                                                              \
     do {                                                                                                     \
         if ((p)->beta == 0.75f && (p)->radius == 4)                                                          \

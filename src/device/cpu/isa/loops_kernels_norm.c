@@ -1,15 +1,14 @@
 /* Inner loops of batch and layer normalisation.
  *
- * Statistics in f32 over a million rows must not lose what they measure. A block of rows is summed, its mean
- * found, and the squared distances from that mean summed in a second pass while the block is in the
- * first-level cache; blocks are then joined by the formula of Chan, Golub and LeVeque (1979), which is exact:
+ * Statistics in f32 over a million rows must stay accurate. A block of rows is summed, its mean computed, and the
+ * squared deviations from that mean are summed in a second pass while the block is in the L1 cache; blocks are then
+ * merged by the formula of Chan, Golub and LeVeque (1979), which is exact:
  *
  *     d = mean_b - mean_a     mean = mean_a + d n_b / n     m2 = m2_a + m2_b + d^2 n_a n_b / n
  *
- * All of it happens in differences from the first row, so that a mean far from zero costs no digits either.
+ * All values are differences from the first row, so that a mean far from zero loses no precision either.
  *
- * Memory is read once, and errors grow with the block and with the number of blocks, not with their product.
- */
+ * Memory is read once. The error grows with the block size and the number of blocks, not with their product. */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/isa/lanes.h"
 
@@ -21,7 +20,8 @@ LANES_INLINE int64_t block_rows(int64_t first, int64_t rows) {
 
 /* ---- By columns: batch normalisation ---- */
 
-/* Columns of one block, less `pivot`, with row 0 at element `at` of x; `n` of them are real. */
+/* Computes the moments of the columns of one block, minus `pivot`; row 0 is at element `at` of x; `n` columns are
+ * valid. */
 LANES_INLINE void block_moments(bool half, int64_t rows, int64_t c, const void *x, int64_t at, int64_t n,
                                 lanes pivot, lanes *mean, lanes *m2) {
     lanes even = {0}, odd = {0};
@@ -61,24 +61,24 @@ LANES_INLINE void moments(bool half, int64_t rows, int64_t c, const void *x, flo
                 lanes_store_upto(false, pivot, k, c, base);
             }
             lanes d = block_mean - old_mean;
-            lanes_store_upto(false, mean, k, c, old_mean + d * share); /* the first block's share is 1 */
+            lanes_store_upto(false, mean, k, c, old_mean + d * share); /* the share of the first block is 1 */
             lanes_store_upto(false, m2, k, c, old_m2 + block_m2 + d * d * weight);
         }
     }
 }
 
-/* What a register of x becomes, rounded to the type. */
+/* Normalises a vector of x, rounded to the type. */
 LANES_INLINE lanes normal_of(bool half, lanes x, lanes mean, lanes scale, lanes shift) {
     lanes v = lanes_multiply_add(x - mean, scale, shift);
     return half ? lanes_widen(lanes_narrow(v)) : v;
 }
 
-/* As the operation has it: NaN and -0 stay. */
+/* Like the operation relu: NaN and -0 stay. */
 LANES_INLINE lanes rectify(lanes x) {
     return lanes_select(lanes_greater((lanes){0}, x), (lanes){0}, x);
 }
 
-/* `joins` and `relu` are constants in every call, so that the loops test nothing. */
+/* `joins` and `relu` are constants in every call, so that the loops contain no tests. */
 LANES_INLINE void apply_as(bool half, bool joins, bool relu, int64_t rows, int64_t c, const void *x,
                            const cpu_norm_columns *columns, const void *join, void *y) {
     for (int64_t first = 0; first < rows; first += BLOCK) {
@@ -110,9 +110,9 @@ LANES_INLINE void apply(bool half, int64_t rows, int64_t c, const void *x, const
         apply_as(half, false, false, rows, c, x, columns, NULL, y);
 }
 
-/* A register of dy where the rectifier let y pass, and zeros elsewhere. y is computed again, with the bits that it had:
- * cheaper than reading it. */
-LANES_INLINE lanes passed(bool half, lanes dy, lanes x, lanes mean, lanes scale, lanes shift) {
+/* Returns dy where y is above zero before the relu, else zero. y is recomputed, with the same bits, which is cheaper
+ * than reading it. */
+LANES_INLINE lanes gradient_through_relu(bool half, lanes dy, lanes x, lanes mean, lanes scale, lanes shift) {
     lanes y = normal_of(half, x, mean, scale, shift);
     return lanes_select(lanes_greater(y, (lanes){0}), dy, (lanes){0});
 }
@@ -132,7 +132,7 @@ LANES_INLINE void gradient_sums_as(bool half, bool rectified, int64_t rows, int6
             for (int64_t i = first; i < end; i++) {
                 lanes g = lanes_load_upto(half, dy, i * c + k, i * c + c);
                 lanes v = lanes_load_upto(half, x, i * c + k, i * c + c);
-                if (rectified) g = passed(half, g, v, middle, scale, shift);
+                if (rectified) g = gradient_through_relu(half, g, v, middle, scale, shift);
                 sum += g;
                 sum_x = lanes_multiply_add(g, v - middle, sum_x);
             }
@@ -169,7 +169,7 @@ LANES_INLINE void gradient_as(bool half, bool rectified, int64_t rows, int64_t c
             for (int64_t i = first; i < end; i++) {
                 int64_t at = i * c + k, row_end = i * c + c;
                 lanes v = lanes_load_upto(half, x, at, row_end), g = lanes_load_upto(half, dy, at, row_end);
-                if (rectified) g = passed(half, g, v, middle, y_scale, y_shift);
+                if (rectified) g = gradient_through_relu(half, g, v, middle, y_scale, y_shift);
                 lanes less = less_x * (v - middle);
                 lanes_store_upto(half, dx, at, row_end, lanes_multiply_add(factor, g - less_dy, -less));
             }
@@ -223,7 +223,7 @@ LANES_INLINE void layer_gradient(bool half, int64_t rows, int64_t n, const void 
     for (int64_t row = 0; row < rows; row++) {
         int64_t at = row * n;
         lanes h_sum = {0}, hx_sum = {0};
-        for (int64_t i = 0; i < n; i += LANES) { /* lanes past the end add zero: there dy is */
+        for (int64_t i = 0; i < n; i += LANES) { /* lanes past the end add zero, because dy is zero there */
             lanes g = lanes_load_upto(half, dy, at + i, at + n);
             lanes normal = (lanes_load_upto(half, x, at + i, at + n) - mean[row]) * r[row];
             lanes h = g * lanes_load_upto(false, gamma, i, n);

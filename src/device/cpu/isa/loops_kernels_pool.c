@@ -1,19 +1,17 @@
-/* Pooling's inner loops: windows over [h,w,c], a register of channels at a time.
+/* Inner loops of pooling: windows over [h,w,c], a vector of channels at a time.
  *
- * A result is read off its window with one register of running results, so that each place of x costs one
- * load. The gradients are written the other way round from their definition: not each window adding to the
- * places it covers, which would read and write every place of dx once for each window over it, but each place
- * summing over the windows that cover it, in their order, and being written once.
- */
+ * A window is reduced into one vector, with one load per pixel. The gradients are computed per pixel of dx: each
+ * pixel sums over the windows that cover it, in order, and is written once. (If each window added to its pixels,
+ * every pixel of dx would be read and written once per window.) */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/isa/lanes.h"
 
-/* Real places of a window, or windows over a place: rows and columns [begin, end). */
+/* The pixels of a window inside the image, or the windows that cover a pixel: rows and columns [begin, end). */
 typedef struct box {
     int64_t begin[2], end[2];
 } box;
 
-static box places_of(const cpu_pooling *p, int64_t row, int64_t column) {
+static box pixels_of(const cpu_pooling *p, int64_t row, int64_t column) {
     const int64_t at[2] = {row, column};
     box b;
     for (int axis = 0; axis < 2; axis++) {
@@ -24,9 +22,9 @@ static box places_of(const cpu_pooling *p, int64_t row, int64_t column) {
     return b;
 }
 
-/* The windows over place `at` of an axis, from those over an earlier place (at first: none). Window i covers
- * the places from i stride - pad to i stride - pad + window - 1. */
-static inline void move_to(const cpu_pooling *p, int axis, int64_t at, box *windows) {
+/* Updates the windows that cover position `at` of an axis, from those of an earlier position (initially none).
+ * Window i covers positions i stride - pad to i stride - pad + window - 1. */
+static inline void advance_to(const cpu_pooling *p, int axis, int64_t at, box *windows) {
     int64_t padded = at + p->pad[axis], stride = p->stride[axis];
     while (windows->end[axis] < p->y_size[axis] && windows->end[axis] * stride <= padded)
         windows->end[axis]++;
@@ -35,13 +33,12 @@ static inline void move_to(const cpu_pooling *p, int axis, int64_t at, box *wind
         windows->begin[axis]++;
 }
 
-static float share_of(const cpu_pooling *p, box b) {
+static float weight_of(const cpu_pooling *p, box b) {
     if (p->count_padding) return 1 / ((float)p->window[0] * (float)p->window[1]);
     return 1 / ((float)(b.end[0] - b.begin[0]) * (float)(b.end[1] - b.begin[1]));
 }
 
-/* Every loop over channels has this form: whole registers, with their width a constant to what is done with
- * them, and then what is left over. `n` is the width. */
+/* A loop over channels: whole vectors, for which the width n is a constant, then the remainder. */
 #define EACH_REGISTER(channels, c, n, statement)                                                             \
     do {                                                                                                     \
         int64_t c = 0;                                                                                       \
@@ -70,7 +67,7 @@ LANES_INLINE lanes max_of_size(bool half, const cpu_pooling *p, box b, int64_t r
     return best;
 }
 
-/* The usual sizes are constants where they are inlined, so that nothing is left of the loops. */
+/* The usual sizes are constants after inlining, so that the loops are unrolled. */
 LANES_INLINE lanes max_of(bool half, const cpu_pooling *p, box b, const void *x, int64_t c, int64_t n) {
     int64_t rows = b.end[0] - b.begin[0], columns = b.end[1] - b.begin[1];
     if (rows == 3 && columns == 3) return max_of_size(half, p, b, 3, 3, x, c, n);
@@ -90,7 +87,7 @@ LANES_INLINE lanes sum_of(bool half, const cpu_pooling *p, box b, const void *x,
 
 LANES_INLINE void max_row(bool half, const cpu_pooling *p, int64_t row, const void *x, void *y) {
     for (int64_t column = 0, out = 0; column < p->y_size[1]; column++, out += p->channels) {
-        box b = places_of(p, row, column);
+        box b = pixels_of(p, row, column);
         EACH_REGISTER(p->channels, c, n,
                       lanes_store_upto(half, y, out + c, out + c + n, max_of(half, p, b, x, c, n)));
     }
@@ -98,24 +95,24 @@ LANES_INLINE void max_row(bool half, const cpu_pooling *p, int64_t row, const vo
 
 LANES_INLINE void mean_row(bool half, const cpu_pooling *p, int64_t row, const void *x, void *y) {
     for (int64_t column = 0, out = 0; column < p->y_size[1]; column++, out += p->channels) {
-        box b = places_of(p, row, column);
-        float share = share_of(p, b);
+        box b = pixels_of(p, row, column);
+        float weight = weight_of(p, b);
         EACH_REGISTER(p->channels, c, n,
-                      lanes_store_upto(half, y, out + c, out + c + n, sum_of(half, p, b, x, c, n) * share));
+                      lanes_store_upto(half, y, out + c, out + c + n, sum_of(half, p, b, x, c, n) * weight));
     }
 }
 
 /* ---- Gradient of the maximum ---- */
 
-LANES_INLINE void store_places(uint16_t *to, int64_t n, lanes_int place) {
-    lanes_short narrow = lanes_to_short(place);
+LANES_INLINE void store_positions(uint16_t *to, int64_t n, lanes_int position) {
+    lanes_short narrow = lanes_to_short(position);
     if (n >= LANES)
         memcpy(to, &narrow, sizeof narrow);
     else
         for (int64_t i = 0; i < n; i++) to[i] = narrow[i];
 }
 
-LANES_INLINE lanes_int load_places(const uint16_t *from, int64_t n) {
+LANES_INLINE lanes_int load_positions(const uint16_t *from, int64_t n) {
     lanes_short narrow = {0};
     if (n >= LANES)
         memcpy(&narrow, from, sizeof narrow);
@@ -124,13 +121,13 @@ LANES_INLINE lanes_int load_places(const uint16_t *from, int64_t n) {
     return lanes_from_short(narrow);
 }
 
-/* One window and one register of channels, row by row: the place, counted from the window's own corner, of
- * the first maximum. The maximum is found first and then, from the last place to the first, those equal to
- * it: no comparison waits for another. With a NaN among them, which beats all numbers and no NaN, the search
- * is that of the definition. */
+/* A window. winner_of finds the position, relative to the window's corner, of its first maximum, for a vector of
+ * channels. It computes the maximum first and then, from the last pixel to the first, which pixels equal it: so no
+ * comparison depends on another. If there is a NaN, which is above all numbers, winner_among_nans searches like the
+ * reference kernel. */
 typedef struct window {
     box b;
-    int64_t top, left; /* of its corner, which may lie in the padding */
+    int64_t top, left; /* of its corner, which may be in the padding */
 } window;
 
 LANES_INLINE lanes_int winner_among_nans(bool half, const cpu_pooling *p, window w, const void *x, int64_t c,
@@ -142,26 +139,26 @@ LANES_INLINE lanes_int winner_among_nans(bool half, const cpu_pooling *p, window
         for (int64_t j = w.b.begin[1]; j < w.b.end[1]; j++, first = false) {
             int64_t at = (i * p->x_size[1] + j) * p->channels;
             lanes here = lanes_load_upto(half, x, at + c, at + c + n);
-            lanes_int place = lanes_int_of((int32_t)((i - w.top) * p->window[1] + j - w.left));
+            lanes_int position = lanes_int_of((int32_t)((i - w.top) * p->window[1] + j - w.left));
             lanes_mask wins = lanes_greater(here, best) | (lanes_nan(here) & lanes_equal(best, best));
             best = first ? here : lanes_select(wins, here, best);
-            winner = first ? place : lanes_int_select(wins, place, winner);
+            winner = first ? position : lanes_int_select(wins, position, winner);
         }
     return winner;
 }
 
-/* `rows` and `columns` of the window are inside the image. */
+/* `rows` and `columns`: the size of the window inside the image. */
 LANES_INLINE lanes_int winner_of_size(bool half, const cpu_pooling *p, window w, int64_t rows,
                                       int64_t columns, const void *x, int64_t c, int64_t n) {
     const int64_t row = p->x_size[1] * p->channels;
     const int64_t corner = w.b.begin[0] * row + w.b.begin[1] * p->channels + c;
-    lanes most = lanes_of(-INFINITY), here;
-    lanes_mask nan = lanes_nan(most);
+    lanes max = lanes_of(-INFINITY), here;
+    lanes_mask nan = lanes_nan(max);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
             int64_t at = corner + i * row + j * p->channels;
             here = lanes_load_upto(half, x, at, at + n);
-            most = lanes_max(most, here);
+            max = lanes_max(max, here);
             nan |= lanes_nan(here);
         }
     if (lanes_any(nan)) return winner_among_nans(half, p, w, x, c, n);
@@ -171,8 +168,8 @@ LANES_INLINE lanes_int winner_of_size(bool half, const cpu_pooling *p, window w,
         for (int64_t j = columns - 1; j >= 0; j--) {
             int64_t at = corner + i * row + j * p->channels;
             here = lanes_load_upto(half, x, at, at + n);
-            lanes_int place = lanes_int_of(first + (int32_t)(i * p->window[1] + j));
-            winner = lanes_int_select(lanes_equal(here, most), place, winner);
+            lanes_int position = lanes_int_of(first + (int32_t)(i * p->window[1] + j));
+            winner = lanes_int_select(lanes_equal(here, max), position, winner);
         }
     return winner;
 }
@@ -188,16 +185,15 @@ LANES_INLINE lanes_int winner_of(bool half, const cpu_pooling *p, window w, cons
 LANES_INLINE void find_winners(bool half, const cpu_pooling *p, const void *x, uint16_t *winners) {
     for (int64_t row = 0; row < p->y_size[0]; row++)
         for (int64_t column = 0; column < p->y_size[1]; column++, winners += p->channels) {
-            window w = {places_of(p, row, column), row * p->stride[0] - p->pad[0],
+            window w = {pixels_of(p, row, column), row * p->stride[0] - p->pad[0],
                         column * p->stride[1] - p->pad[1]};
-            EACH_REGISTER(p->channels, c, n, store_places(winners + c, n, winner_of(half, p, w, x, c, n)));
+            EACH_REGISTER(p->channels, c, n, store_positions(winners + c, n, winner_of(half, p, w, x, c, n)));
         }
 }
 
-/* The sum, over the windows that one place of x won, of their dy. `place`: where it lies in the first of
- * them. */
+/* Sums dy over the windows whose maximum is this pixel of x. `position`: its position in the first of them. */
 LANES_INLINE lanes sum_won_of_size(bool half, const cpu_pooling *p, box b, int64_t rows, int64_t columns,
-                                   int64_t place, const void *dy, const uint16_t *winners, int64_t c,
+                                   int64_t position, const void *dy, const uint16_t *winners, int64_t c,
                                    int64_t n) {
     const int64_t row = p->y_size[1] * p->channels;
     const int64_t corner = b.begin[0] * row + b.begin[1] * p->channels + c;
@@ -205,21 +201,21 @@ LANES_INLINE lanes sum_won_of_size(bool half, const cpu_pooling *p, box b, int64
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
             int64_t at = corner + i * row + j * p->channels;
-            int32_t here = (int32_t)(place - i * p->stride[0] * p->window[1] - j * p->stride[1]);
-            lanes_mask won = lanes_int_equal(load_places(winners + at, n), lanes_int_of(here));
+            int32_t here = (int32_t)(position - i * p->stride[0] * p->window[1] - j * p->stride[1]);
+            lanes_mask won = lanes_int_equal(load_positions(winners + at, n), lanes_int_of(here));
             sum += lanes_select(won, lanes_load_upto(half, dy, at, at + n), (lanes){0});
         }
     return sum;
 }
 
-LANES_INLINE lanes sum_won(bool half, const cpu_pooling *p, box b, int64_t place, const void *dy,
+LANES_INLINE lanes sum_won(bool half, const cpu_pooling *p, box b, int64_t position, const void *dy,
                            const uint16_t *winners, int64_t c, int64_t n) {
     int64_t rows = b.end[0] - b.begin[0], columns = b.end[1] - b.begin[1];
-    if (rows == 1 && columns == 1) return sum_won_of_size(half, p, b, 1, 1, place, dy, winners, c, n);
-    if (rows == 1 && columns == 2) return sum_won_of_size(half, p, b, 1, 2, place, dy, winners, c, n);
-    if (rows == 2 && columns == 1) return sum_won_of_size(half, p, b, 2, 1, place, dy, winners, c, n);
-    if (rows == 2 && columns == 2) return sum_won_of_size(half, p, b, 2, 2, place, dy, winners, c, n);
-    return sum_won_of_size(half, p, b, rows, columns, place, dy, winners, c, n);
+    if (rows == 1 && columns == 1) return sum_won_of_size(half, p, b, 1, 1, position, dy, winners, c, n);
+    if (rows == 1 && columns == 2) return sum_won_of_size(half, p, b, 1, 2, position, dy, winners, c, n);
+    if (rows == 2 && columns == 1) return sum_won_of_size(half, p, b, 2, 1, position, dy, winners, c, n);
+    if (rows == 2 && columns == 2) return sum_won_of_size(half, p, b, 2, 2, position, dy, winners, c, n);
+    return sum_won_of_size(half, p, b, rows, columns, position, dy, winners, c, n);
 }
 
 LANES_INLINE void max_gradient(bool half, const cpu_pooling *p, const void *x, const void *dy,
@@ -228,40 +224,40 @@ LANES_INLINE void max_gradient(bool half, const cpu_pooling *p, const void *x, c
     int64_t out = 0;
     box b = {{0, 0}, {0, 0}};
     for (int64_t row = 0; row < p->x_size[0]; row++) {
-        move_to(p, 0, row, &b);
+        advance_to(p, 0, row, &b);
         b.begin[1] = b.end[1] = 0;
         for (int64_t column = 0; column < p->x_size[1]; column++, out += p->channels) {
-            move_to(p, 1, column, &b);
+            advance_to(p, 1, column, &b);
             int64_t down = row - (b.begin[0] * p->stride[0] - p->pad[0]);
             int64_t right = column - (b.begin[1] * p->stride[1] - p->pad[1]);
-            int64_t place = down * p->window[1] + right;
+            int64_t position = down * p->window[1] + right;
             EACH_REGISTER(p->channels, c, n,
                           lanes_store_upto(half, dx, out + c, out + c + n,
-                                           sum_won(half, p, b, place, dy, winners, c, n)));
+                                           sum_won(half, p, b, position, dy, winners, c, n)));
         }
     }
 }
 
 /* ---- Gradient of the mean ---- */
 
-LANES_INLINE lanes sum_of_shares(bool half, const cpu_pooling *p, box b, const void *dy, int64_t c,
-                                 int64_t n) {
+LANES_INLINE lanes weighted_sum(bool half, const cpu_pooling *p, box b, const void *dy, int64_t c,
+                                int64_t n) {
     lanes sum = {0};
     for (int64_t i = b.begin[0]; i < b.end[0]; i++)
         for (int64_t j = b.begin[1]; j < b.end[1]; j++) {
             int64_t at = (i * p->y_size[1] + j) * p->channels + c;
-            sum += lanes_load_upto(half, dy, at, at + n) * share_of(p, places_of(p, i, j));
+            sum += lanes_load_upto(half, dy, at, at + n) * weight_of(p, pixels_of(p, i, j));
         }
     return sum;
 }
 
 LANES_INLINE void mean_gradient_row(bool half, const cpu_pooling *p, int64_t row, const void *dy, void *dx) {
     box b = {{0, 0}, {0, 0}};
-    move_to(p, 0, row, &b);
+    advance_to(p, 0, row, &b);
     for (int64_t column = 0, out = 0; column < p->x_size[1]; column++, out += p->channels) {
-        move_to(p, 1, column, &b);
+        advance_to(p, 1, column, &b);
         EACH_REGISTER(p->channels, c, n,
-                      lanes_store_upto(half, dx, out + c, out + c + n, sum_of_shares(half, p, b, dy, c, n)));
+                      lanes_store_upto(half, dx, out + c, out + c + n, weighted_sum(half, p, b, dy, c, n)));
     }
 }
 

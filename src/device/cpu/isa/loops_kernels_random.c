@@ -1,9 +1,8 @@
-/* Philox4x32-10 for many counters at once: the blocks of base/philox.c, bit for bit.
+/* Philox4x32-10 for many counters at once: bit-identical to base/philox.c.
  *
- * A lane is 64 bits wide and holds one 32-bit word of one block's state, because a round needs both halves of
- * a 32 x 32 bit product; processors multiply the lower halves of 64-bit lanes in one instruction. Blocks of a
- * sample differ in the first word of their counter alone.
- */
+ * A lane has 64 bits and contains one 32-bit word of one block's state, because a round needs both halves of a 32 x
+ * 32 bit product; processors multiply the lower halves of 64-bit lanes in one instruction. The blocks of a sample
+ * differ only in the first word of their counter. */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/isa/lanes.h"
 
@@ -11,7 +10,7 @@ enum { WIDE = LANES / 2, ROUNDS = 10 };
 
 typedef uint64_t wide __attribute__((vector_size(LANES * 4)));
 
-/* The product of the lower halves. */
+/* Returns the product of the lower halves. */
 LANES_INLINE wide product(wide x, uint32_t factor) {
 #if defined LANES_AVX512
     return (wide)_mm512_mul_epu32((__m512i)x, _mm512_set1_epi64(factor));
@@ -24,7 +23,7 @@ LANES_INLINE wide product(wide x, uint32_t factor) {
 #endif
 }
 
-/* State words may carry rubbish in their upper halves: products do not read it. */
+/* The upper halves of state words may contain garbage: products do not read them. */
 LANES_INLINE void rounds(const uint32_t key[2], wide c[4]) {
     uint32_t k0 = key[0], k1 = key[1];
     for (int round = 0; round < ROUNDS; round++) {

@@ -1,7 +1,7 @@
 /* Pointwise operations over tiles: a loop around each scalar expression of ops.def, in f32 and in f64.
  *
- * In f32 the expression's exp, tanh and the like are those of vector_math.h, and every loop here becomes vectors; in
- * f64 they are libm's. A tile is a few kilobytes in the first-level cache: see pointwise.c for who calls these. */
+ * In f32 the functions exp, tanh etc. of the expressions are those of vector_math.h, and every loop is vectorised;
+ * in f64 they are libm's. A tile is a few kilobytes in the L1 cache: see pointwise.c. */
 #include <math.h>
 
 #include "device/cpu/isa/loops.h"
@@ -13,7 +13,7 @@
         (void)a, (void)b;                                                                                    \
         LOOP_INDEPENDENT                                                                                     \
         for (int64_t i = 0; i < n; i++) {                                                                    \
-            real x = xs[i], y = ys[i], z = zs[i]; /* those the expression has; the others are not loaded */  \
+            real x = xs[i], y = ys[i], z = zs[i]; /* unused ones are not loaded */                           \
             (void)x, (void)y, (void)z;                                                                       \
             out[i] = (real)(__VA_ARGS__);                                                                    \
         }                                                                                                    \
@@ -26,7 +26,8 @@
 #include "graph/ops.def"
 #undef K
 
-/* From here on the expressions' functions are ours. Names of operations are joined by ##, which replaces nothing. */
+/* From here on the functions are those of vector_math.h. Operation names are joined by ##, so the macros do not
+ * change them. */
 #define exp vm_exp
 #define expm1 vm_expm1
 #define log vm_log

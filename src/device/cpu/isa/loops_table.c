@@ -1,4 +1,4 @@
-/* The table of inner loops of one instruction set, put together from its parts. */
+/* The table of inner loops of one instruction set. */
 #include "device/cpu/isa/loops.h"
 
 #define TEXT_(name) #name

@@ -1,14 +1,14 @@
-/* Elementary functions in f32, written without branches so that compilers turn a loop around them into vectors.
+/* Elementary functions in f32, without branches so that compilers vectorise loops around them.
  *
- * Each reduces its argument to a small interval and evaluates a polynomial there, fitted at Chebyshev points with 40
- * digits (the fits leave errors below 2^-26; what remains is rounding). Errors against the exact value, measured by
+ * Each function reduces its argument to a small interval and evaluates a polynomial there, fitted at Chebyshev
+ * points with 40 digits (the fits have errors below 2^-26; the rest is rounding). Maximum errors, measured by
  * tests/unit/test_cpu_vector_math.c over the whole range:
  *
  *     exp, log 1; expm1, log1p, erf 1.5; tanh 2.3 units in the last place
- *     sin, cos, tan, pow                   half a unit: computed in f64 inside
+ *     sin, cos, tan, pow                   half a unit: computed in f64
  *
- * Infinities, NaN, zero and subnormal numbers give what libm gives; sin, cos and tan of numbers beyond 2^30 are
- * meaningless, since the reduction by pi/2 keeps 99 bits of it. */
+ * For infinities, NaN, zero and subnormal numbers the results are those of libm. sin, cos and tan of numbers above
+ * 2^30 are meaningless, since the reduction uses 99 bits of pi/2. */
 #ifndef TU__DEVICE_CPU_ISA_VECTOR_MATH_H
 #define TU__DEVICE_CPU_ISA_VECTOR_MATH_H
 
@@ -52,10 +52,10 @@ VECTOR_MATH float vm_size(float x) {
 
 /* ---- exp ---- */
 
-/* Adding it leaves x rounded to a whole number in the low bits of the sum. */
+/* Adding it rounds x to an integer, in the low bits of the sum. */
 #define VM_ROUNDER 0x1.8p23f
 
-/* x = n ln 2 + r with |r| <= ln 2 / 2; n is the rounder's sum less the rounder. Returns exp(r) - 1. */
+/* x = n ln 2 + r with |r| <= ln 2 / 2; n is *sum - VM_ROUNDER. Returns exp(r) - 1. */
 VECTOR_MATH float vm_exp_reduced(float x, float *sum) {
     *sum = x * 1.44269504f + VM_ROUNDER;
     float n = *sum - VM_ROUNDER;
@@ -71,10 +71,10 @@ VECTOR_MATH float vm_exp_reduced(float x, float *sum) {
 }
 
 VECTOR_MATH float vm_exp(float x) {
-    x = x < -105.0f ? -105.0f : x; /* NaN passes */
+    x = x < -105.0f ? -105.0f : x; /* NaN stays NaN */
     x = x > 89.0f ? 89.0f : x;
     float sum, e = vm_exp_reduced(x, &sum);
-    /* 2^n in two factors, since n reaches from -151 to 128. */
+    /* 2^n as two factors, since n is between -151 and 128. */
     int32_t n = (int32_t)(vm_bits(sum) - vm_bits(VM_ROUNDER)), half = n >> 1;
     float low = vm_float((uint32_t)(half + 127) << 23), high = vm_float((uint32_t)(n - half + 127) << 23);
     return (e + 1.0f) * low * high;
@@ -93,7 +93,7 @@ VECTOR_MATH float vm_expm1(float x) {
 
 /* ---- log ---- */
 
-/* log of a positive, finite, normal x = 2^n m with m in [sqrt 1/2, sqrt 2), less `shift` ln 2. */
+/* Returns log(x) - shift ln 2 for a positive, finite, normal x = 2^n m with m in [sqrt 1/2, sqrt 2). */
 VECTOR_MATH float vm_log_normal(float x, float shift) {
     uint32_t bits = vm_bits(x) - 0x3f3504f3u; /* the bits of sqrt 1/2 */
     float n = (float)((int32_t)bits >> 23) - shift;
@@ -120,7 +120,7 @@ VECTOR_MATH float vm_log(float x) {
     return x < INFINITY ? result : x; /* infinity and NaN */
 }
 
-/* log(1 + x): with u = 1 + x rounded, the error c of that sum is known and log(u + c) = log u + c / u. */
+/* log(1 + x): with u = 1 + x rounded, the rounding error c is known, and log(u + c) = log u + c / u. */
 VECTOR_MATH float vm_log1p(float x) {
     float u = 1.0f + x;
     float lost = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
@@ -133,7 +133,7 @@ VECTOR_MATH float vm_log1p(float x) {
 
 /* ---- tanh, erf ---- */
 
-/* tanh |x| = e / (e + 2), e = exp(2 |x|) - 1: no cancellation anywhere. */
+/* tanh |x| = e / (e + 2), e = exp(2 |x|) - 1, without cancellation. */
 VECTOR_MATH float vm_tanh(float x) {
     float size = vm_size(x);
     size = size > 10.0f ? 10.0f : size; /* 1 from 9.01 on */
@@ -141,7 +141,7 @@ VECTOR_MATH float vm_tanh(float x) {
     return vm_with_sign(e / (e + 2.0f), x);
 }
 
-/* Near zero x (1 + p(x^2)); further out 1 - exp(-q(x)), q = -log erfc. */
+/* Near zero x (1 + p(x^2)); elsewhere 1 - exp(-q(x)), q = -log erfc. */
 VECTOR_MATH float vm_erf(float x) {
     float size = vm_size(x), s = x * x;
     float p = 8.299430835e-5f;
@@ -160,7 +160,7 @@ VECTOR_MATH float vm_erf(float x) {
     q = q * t - 0.02643181434f;
     q = q * t + 0.1100964944f;
     q = q * t + 0.6318116364f;
-    q = q * t + 0.1302397910f; /* 1.1302… less the 1 that is added exactly */
+    q = q * t + 0.1302397910f; /* 1.1302… minus the 1 that is added exactly below */
     q = q * t - 0.0003211113002f;
     float far = vm_with_sign(1.0f - vm_exp(-(q + t)), x);
     return size > 0.93f ? far : near;
@@ -194,7 +194,7 @@ VECTOR_MATH double vm_cos_reduced(double r) {
     return 1.0 - 0.5 * z + z * z * p;
 }
 
-/* The sine of (quadrant + turn) pi/2 + r. */
+/* Returns the sine of (quadrant + turn) pi/2 + r. */
 VECTOR_MATH double vm_turned(uint64_t quadrant, uint64_t turn, double r) {
     uint64_t q = quadrant + turn;
     double y = (q & 1) ? vm_cos_reduced(r) : vm_sin_reduced(r);
@@ -225,7 +225,7 @@ VECTOR_MATH float vm_tan(float x) {
 
 VECTOR_MATH double vm_log2_wide(double x) {
     uint64_t bits = vm_bits64(x) - 0x3fe6a09e667f3bcdu; /* the bits of sqrt 1/2 */
-    /* n + 1023 by the exponent's bits alone: 64-bit integers have no vector conversion before AVX-512. */
+    /* n + 1023 from the exponent bits: 64-bit integers have no vector conversion before AVX-512. */
     double n = vm_double(((bits + ((uint64_t)1023 << 52)) >> 52) | 0x4330000000000000u) - 0x1p52 - 1023.0;
     double m = vm_double((bits & 0xfffffffffffffu) + 0x3fe6a09e667f3bcdu);
     double s = (m - 1.0) / (m + 1.0), z = s * s, p = 0.1936318693;
@@ -253,9 +253,9 @@ VECTOR_MATH double vm_exp2_wide(double x) {
 
 VECTOR_MATH float vm_pow(float x, float y) {
     float size = vm_size(x), half = 0.5f * y;
-    /* A number of 2^24 or more is whole and even; VM_ROUNDER rounds what is smaller than 2^22. */
-    float whole = vm_size(y) < 0x1p22f ? (y + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(y);
-    float whole_half = vm_size(half) < 0x1p22f ? (half + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(half);
+    /* Numbers of 2^24 or more are even integers; VM_ROUNDER works for numbers below 2^22. */
+    float rounded = vm_size(y) < 0x1p22f ? (y + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(y);
+    float rounded_half = vm_size(half) < 0x1p22f ? (half + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(half);
     double exponent = (double)y * vm_log2_wide((double)size);
     exponent = size == 0.0f ? (y > 0.0f ? -1000.0 : 1000.0) : exponent;
     exponent = size == INFINITY ? (y > 0.0f ? 1000.0 : -1000.0) : exponent;
@@ -263,10 +263,10 @@ VECTOR_MATH float vm_pow(float x, float y) {
     result = size == 1.0f ? 1.0f : result;
     result = y != y ? y : result;
     result = x != x ? x : result;
-    float odd = whole_half != half ? -1.0f : 1.0f;
-    float negative = whole != y ? NAN : odd * result;
+    float odd = rounded_half != half ? -1.0f : 1.0f;
+    float negative = rounded != y ? NAN : odd * result;
     result = vm_bits(x) >> 31
-                 ? (size == 0.0f || size == INFINITY ? (whole == y ? odd * result : result) : negative)
+                 ? (size == 0.0f || size == INFINITY ? (rounded == y ? odd * result : result) : negative)
                  : result;
     result = x == 1.0f ? 1.0f : result;
     return y == 0.0f ? 1.0f : result;

@@ -1,12 +1,13 @@
-/* Copies from the card's memory to shared memory that nobody waits for: what a block needs next comes while it computes.
+/* Asynchronous copies from global to shared memory, so that a block fetches its next data while it computes.
  *
- *     copy_async<16>(to, from, inside);   // each thread some; zeros instead where it is not `inside`
- *     …                                   // anything that does not touch `to`
- *     wait_for_copies();                  // the thread's own are there,
- *     __syncthreads();                    // and everybody's
+ *     copy_async<16>(to, from, inside);   // per thread; writes zeros if not `inside`
+ *     …                                   // anything that does not access `to`
+ *     wait_for_copies();                  // the copies of this thread are done,
+ *     __syncthreads();                    // and those of all threads
  *
- * Both addresses are multiples of BYTES: 4, 8 or 16. Cards from compute capability 8.0 on; without one they are made at
- * once. */
+ * Both addresses are multiples of BYTES: 4, 8 or 16. Needs compute capability 8.0; the emulated GPU copies
+ * synchronously.
+ */
 #ifndef TU_ASYNC
 #define TU_ASYNC
 
@@ -15,7 +16,7 @@
 #ifndef TU_EMULATED
 template <int BYTES> __device__ inline void copy_async(u32 *to, const void *from, bool inside) {
     u32 place = (u32)__cvta_generic_to_shared(to);
-    if (BYTES == 16) /* past the first cache: nobody reads it twice */
+    if (BYTES == 16) /* bypasses the L1 cache: it is read once */
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                      :
                      : "r"(place), "l"(from), "r"(inside ? 16 : 0)

@@ -1,20 +1,18 @@
-/* What is added up between devices by one launch. A piece is a run of elements of which every rank has a share; its
- * first element is 16-byte aligned on every rank. Blocks are numbered through: piece p has those from first_block[p]
- * on. */
+/* Arguments of one launch that sums between devices. A range is a run of elements that every rank has; its first
+ * element is 16-byte aligned on every rank. Range p has the blocks from first_block[p] on. */
 
 enum {
     COMBINE_THREADS = 256,
-    COMBINE_WORDS = 4, /* of 16 bytes: that a thread adds up */
-    COMBINE_RANKS = 8, /* up to so many shares are held in registers, all under way at once */
+    COMBINE_WORDS = 4, /* of 16 bytes, per thread */
+    COMBINE_RANKS = 8, /* up to so many ranks are summed in registers, with all loads in flight */
     COMBINE_MAX_RANKS = 64,
-    COMBINE_PIECES = 16,    /* of one launch, at most; fewer where there are many ranks */
-    COMBINE_POINTERS = 256, /* of all pieces: 2 a rank */
+    COMBINE_RANGES = 16,    /* maximum per launch; fewer if there are many ranks */
+    COMBINE_POINTERS = 256, /* for all ranges: 2 per rank */
 };
 
 typedef struct combine_args {
-    int ranks, pieces;
-    unsigned first_block[COMBINE_PIECES + 1];
-    long long count[COMBINE_PIECES]; /* elements */
-    void *pointers
-        [COMBINE_POINTERS]; /* per piece: where each rank's share lies, then where each wants the sum */
+    int ranks, ranges;
+    unsigned first_block[COMBINE_RANGES + 1];
+    long long count[COMBINE_RANGES];  /* elements */
+    void *pointers[COMBINE_POINTERS]; /* per range: the input of each rank, then the output of each rank */
 } combine_args;

@@ -1,33 +1,34 @@
-/* Convolutions without a library: any type, group, dilation and padding, where cuDNN has no engine.
+/* Direct convolution: any type, group, dilation and padding, for cases without a cuDNN engine.
  *
- * Each side of the convolution is a product of two matrices whose elements are looked up where they lie:
+ * Each result is a product of two matrices whose elements are computed on the fly:
  *
  *     y       [pixels of y, o]   = x at (pixel, tap)        times the filter [taps, o]
- *     x       [pixels of x, c]   = y at (pixel, tap) where the stride lands there   times the filter
+ *     x       [pixels of x, c]   = y at (pixel, tap) if the stride divides it   times the filter
  *     filter  [o, taps]          = y [pixels, o] transposed  times x at (pixel, tap)
  *
- * A block makes 64 by 64 results of one group; 16 rows of depth at a time go through shared memory, so an element is
- * fetched once for 64 products. It is the plainest scheme that computes more than it waits; the libraries' engines use
- * tensor cores and are several times as fast. A filter's gradient is short and deep: its depth is cut
- * into splits, each summed apart into memory of its own, and added up in order by a second kernel. No result depends on
- * which block came first. */
+ * A block computes 64 by 64 results of one group. Slices of 16 along the depth go through shared memory, so each
+ * element is loaded once for 64 products. This is the simplest compute-bound scheme; library engines use tensor cores
+ * and are several times as fast. A filter's gradient has few results and a large depth: its depth is split, each
+ * split is summed separately, and a second kernel adds the splits in order. Results do not depend on the order of
+ * blocks.
+ */
 #include "prelude.cuh"
 #include "conv_args.h"
 
-enum { SIDE_Y, SIDE_X, SIDE_FILTER };
-enum { TILE = 64, DEPTH = 16, THREADS = 256, OWN = 4 /* rows, and columns, of a thread */ };
+enum { RESULT_Y, RESULT_X, RESULT_FILTER };
+enum { TILE = 64, DEPTH = 16, THREADS = 256, THREAD_TILE = 4 /* rows and columns per thread */ };
 
-/* A number of a pixel -> image, row, column. */
-struct place { int image, row, column; };
-__device__ inline place place_of(const conv_args &a, u32 pixel) {
-    place p;
+/* Converts a pixel number to image, row and column. */
+struct pixel_place { int image, row, column; };
+__device__ inline pixel_place locate(const conv_args &a, u32 pixel) {
+    pixel_place p;
     p.column = (int)divide_off(pixel, a.width);
     p.row = (int)divide_off(pixel, a.height);
     p.image = (int)pixel;
     return p;
 }
 
-/* A number along the taps -> row and column of the filter, channel of the group. */
+/* Converts a number along the taps to row and column of the filter and channel of the group. */
 struct tap { int row, column, channel; };
 __device__ inline tap tap_of(const conv_args &a, u32 number) {
     tap t;
@@ -37,9 +38,9 @@ __device__ inline tap tap_of(const conv_args &a, u32 number) {
     return t;
 }
 
-/* x under a tap of the window at a pixel of y; zero in the padding. */
+/* x at a tap of the window of a pixel of y; zero in the padding. */
 template <typename T> __device__ inline wide_of<T> x_at(const conv_args &a, int group, u32 pixel, u32 number) {
-    place p = place_of(a, pixel);
+    pixel_place p = locate(a, pixel);
     tap t = tap_of(a, number);
     int row = p.row * (int)a.stride[0].divisor + t.row * a.dilation[0] - a.pad[0];
     int column = p.column * (int)a.stride[1].divisor + t.column * a.dilation[1] - a.pad[1];
@@ -48,9 +49,9 @@ template <typename T> __device__ inline wide_of<T> x_at(const conv_args &a, int 
     return widen(((const T *)a.x)[(at * a.groups + group) * a.x_channels + t.channel]);
 }
 
-/* y whose window has a pixel of x under the tap; zero where no window has. */
+/* The element of y whose window has a pixel of x at the tap; zero if there is none. */
 template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int group, u32 pixel, u32 number) {
-    place p = place_of(a, pixel);
+    pixel_place p = locate(a, pixel);
     tap t = tap_of(a, number);
     int row = p.row + a.pad[0] - t.row * a.dilation[0], column = p.column + a.pad[1] - t.column * a.dilation[1];
     if (row < 0 || column < 0) return 0;
@@ -61,24 +62,26 @@ template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int 
     return widen(((const T *)a.y)[(at * a.groups + group) * a.y_channels + t.channel]);
 }
 
-/* The left matrix, [rows, depth], of each side. */
-template <typename T, int SIDE> __device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
-    if (SIDE == SIDE_Y) return x_at<T>(a, group, row, k);
-    if (SIDE == SIDE_X) return y_at<T>(a, group, row, k);
+/* The left matrix, [rows, depth]. */
+template <typename T, int RESULT>
+__device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
+    if (RESULT == RESULT_Y) return x_at<T>(a, group, row, k);
+    if (RESULT == RESULT_X) return y_at<T>(a, group, row, k);
     return widen(((const T *)a.y)[((i64)k * a.groups + group) * a.y_channels + row]);
 }
 
 /* The right matrix, [depth, columns]. */
-template <typename T, int SIDE> __device__ inline wide_of<T> right_of(const conv_args &a, int group, u32 k, u32 column) {
-    if (SIDE == SIDE_FILTER) return x_at<T>(a, group, k, column);
+template <typename T, int RESULT>
+__device__ inline wide_of<T> right_of(const conv_args &a, int group, u32 k, u32 column) {
+    if (RESULT == RESULT_FILTER) return x_at<T>(a, group, k, column);
     const T *filter = (const T *)a.filter;
-    if (SIDE == SIDE_Y) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
+    if (RESULT == RESULT_Y) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
     u32 taps = k, channel = divide_off(taps, a.channels), filter_taps = (u32)a.depth / a.channels.divisor;
     return widen(filter[(((i64)group * a.y_channels + channel) * filter_taps + taps) * a.x_channels + column]);
 }
 
-/* Fills a tile of shared memory, [DEPTH][TILE]. Neighbouring threads take neighbours in memory: along the depth, or
- * across it. */
+/* Fills a tile in shared memory, [DEPTH][TILE]. Adjacent threads load adjacent elements: along the depth, or across
+ * it. */
 template <typename C, bool ALONG_DEPTH, typename F>
 __device__ inline void fill_tile(C (*tile)[TILE + 1], u32 first, u32 end, u32 k_first, u32 k_end, F element) {
     for (int e = threadIdx.x; e < TILE * DEPTH; e += THREADS) {
@@ -88,9 +91,9 @@ __device__ inline void fill_tile(C (*tile)[TILE + 1], u32 first, u32 end, u32 k_
     }
 }
 
-template <typename T, int SIDE, typename C>
+template <typename T, int RESULT, typename C>
 __device__ inline void store(const conv_args &a, int group, u32 row, u32 column, C value) {
-    if (SIDE == SIDE_FILTER) {
+    if (RESULT == RESULT_FILTER) {
         i64 at = ((i64)group * a.rows + row) * a.columns + column;
         if (a.partial)
             ((C *)a.partial)[(i64)blockIdx.z * a.groups * a.rows * a.columns + at] = value;
@@ -101,46 +104,47 @@ __device__ inline void store(const conv_args &a, int group, u32 row, u32 column,
     int channel = group * a.columns + (int)column;
     if (a.bias) value += widen(((const T *)a.bias)[channel]);
     if (a.relu) value = value < C(0) ? C(0) : value;
-    ((T *)(SIDE == SIDE_Y ? a.y : a.x))[(i64)row * a.groups * a.columns + channel] = narrow<T>(value);
+    ((T *)(RESULT == RESULT_Y ? a.y : a.x))[(i64)row * a.groups * a.columns + channel] = narrow<T>(value);
 }
 
-/* Blocks: x counts tiles, y groups, z splits of the depth. */
-template <typename T, int SIDE> __global__ void __launch_bounds__(THREADS, 2) conv_direct(conv_args a) {
+/* Blocks: x: tiles, y: groups, z: splits of the depth. */
+template <typename T, int RESULT> __global__ void __launch_bounds__(THREADS, 2) conv_direct(conv_args a) {
     typedef wide_of<T> C;
     __shared__ C left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];
     u32 column_tiles = ((u32)a.columns + TILE - 1) / TILE;
     u32 first_row = blockIdx.x / column_tiles * TILE, first_column = blockIdx.x % column_tiles * TILE;
     u32 k_first = blockIdx.z * (u32)a.split_depth;
     u32 k_end = (u32)a.depth - k_first < (u32)a.split_depth ? (u32)a.depth : k_first + (u32)a.split_depth;
-    int own_column = threadIdx.x % 16, own_row = threadIdx.x / 16;
+    int thread_column = threadIdx.x % 16, thread_row = threadIdx.x / 16;
     for (int group = blockIdx.y; group < a.groups; group += gridDim.y) {
-        C sum[OWN][OWN] = {};
+        C sum[THREAD_TILE][THREAD_TILE] = {};
         for (u32 k = k_first; k < k_end; k += DEPTH) {
-            fill_tile<C, SIDE != SIDE_FILTER>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
-                return left_of<T, SIDE>(a, group, row, depth);
+            fill_tile<C, RESULT != RESULT_FILTER>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
+                return left_of<T, RESULT>(a, group, row, depth);
             });
-            fill_tile<C, SIDE == SIDE_Y>(right, first_column, (u32)a.columns, k, k_end, [&](u32 column, u32 depth) {
-                return right_of<T, SIDE>(a, group, depth, column);
-            });
+            fill_tile<C, RESULT == RESULT_Y>(
+                right, first_column, (u32)a.columns, k, k_end,
+                [&](u32 column, u32 depth) { return right_of<T, RESULT>(a, group, depth, column); });
             __syncthreads();
             for (int d = 0; d < DEPTH; d++) {
-                C l[OWN], r[OWN];
+                C l[THREAD_TILE], r[THREAD_TILE];
 #pragma unroll
-                for (int i = 0; i < OWN; i++) l[i] = left[d][own_row + 16 * i], r[i] = right[d][own_column + 16 * i];
+                for (int i = 0; i < THREAD_TILE; i++)
+                    l[i] = left[d][thread_row + 16 * i], r[i] = right[d][thread_column + 16 * i];
 #pragma unroll
-                for (int i = 0; i < OWN; i++)
+                for (int i = 0; i < THREAD_TILE; i++)
 #pragma unroll
-                    for (int j = 0; j < OWN; j++) sum[i][j] += l[i] * r[j];
+                    for (int j = 0; j < THREAD_TILE; j++) sum[i][j] += l[i] * r[j];
             }
             __syncthreads();
         }
 #pragma unroll
-        for (int i = 0; i < OWN; i++)
+        for (int i = 0; i < THREAD_TILE; i++)
 #pragma unroll
-            for (int j = 0; j < OWN; j++) {
-                u32 row = first_row + own_row + 16 * i, column = first_column + own_column + 16 * j;
+            for (int j = 0; j < THREAD_TILE; j++) {
+                u32 row = first_row + thread_row + 16 * i, column = first_column + thread_column + 16 * j;
                 if (row < (u32)a.rows && column < (u32)a.columns)
-                    store<T, SIDE>(a, group, row, column, sum[i][j]);
+                    store<T, RESULT>(a, group, row, column, sum[i][j]);
             }
     }
 }
@@ -155,9 +159,9 @@ template <typename T> __global__ void conv_sum(conv_sum_args a) {
     }
 }
 
-/* Reads and writes each byte of y once, 16 at a time where rows allow. The place in a row moves on by the same step each
- * time, so nothing is divided in the loop. */
-template <typename T, int N> __global__ void conv_end(conv_end_args a) {
+/* Applies bias and relu in place. Reads and writes y once, 16 bytes at a time if rows allow. The position in a row
+ * advances by a constant step, so the loop has no division. */
+template <typename T, int N> __global__ void conv_epilogue(conv_epilogue_args a) {
     typedef wide_of<T> C;
     pack<T, N> *y = (pack<T, N> *)a.y;
     const pack<T, N> *bias = (const pack<T, N> *)a.bias;

@@ -1,38 +1,39 @@
-/* Convolutions in f32 that nothing is rounded in: without tensor cores, whose tf32 has 10 bits of fraction.
+/* Full-precision f32 convolutions: without tensor cores, whose tf32 has a 10-bit mantissa.
  *
- * Each side is a product of a plain matrix with one that is gathered, never stored (conv.cu has the general kernel, for
- * any type, group and stride; this one is for one group and channels in fours, where memory is read 16 bytes at a time):
+ * Each result is a product of a dense matrix and one that is gathered on the fly (conv.cu is the general kernel for
+ * any type, group and stride; this one is for one group and channels divisible by 4, with 16-byte loads):
  *
  *     y            [pixels, o] = x at (pixel, tap, c)              times  filter [tap, c, o]
  *     x            [pixels, c] = y at (pixel, tap, o), stride 1    times  filter [tap, o, c]
  *     filter [tap and c, o]    = x at (pixel, tap, c) transposed   times  y [pixels, o]
  *
- * What bounds it is the multiply-adds: 128 of them a cycle and multiprocessor. A thread sums 8 by 8 results, so that 16
- * elements fetched from shared memory serve 64 of them; a block makes 64 by 64. Its two halves take every other eight
- * of the depth for the same results and add up in the end: twice the warps, so that work is even among schedulers though
- * blocks are small enough to be even among multiprocessors. While 16 of the depth are multiplied the next are on
- * their way, in registers. For results that are few the tile has 48 or 32 rows, whichever leaves the fewest
- * multiprocessors idle in the last round (conv_f32.c). The depth of a filter's gradient is cut into splits, whose sums conv_sum adds.
- * That of any number of channels, as the three of a picture, is fetched and stored an element at a time (SIDE_ANY_FILTER): its
- * operands are read once for many multiplications, so little is lost. */
+ * The limit is the multiply-adds: 128 per cycle and multiprocessor. A thread sums 8 by 8 results, so 16 elements from
+ * shared memory serve 64 multiply-adds; a block computes 64 by 64 results. Its two halves process alternate groups of
+ * 8 along the depth for the same results and are added at the end: that doubles the warps per block, which balances
+ * the schedulers while blocks stay small enough to balance the multiprocessors. While 16 of the depth are multiplied,
+ * the next 16 are loaded into registers. If there are few results, the tile has 48 or 32 rows, whichever leaves the
+ * fewest multiprocessors idle in the last wave (conv_f32.c). The depth of a filter's gradient is split, and conv_sum
+ * adds the splits. A filter's gradient with other channel counts, such as the 3 of an image, loads and stores single
+ * elements (RESULT_ANY_FILTER): its operands are read once for many multiplications, so little is lost.
+ */
 #include "prelude.cuh"
 #include "conv_f32_args.h"
 
-enum { SIDE_Y, SIDE_X, SIDE_FILTER, SIDE_ANY_FILTER };
+enum { RESULT_Y, RESULT_X, RESULT_FILTER, RESULT_ANY_FILTER };
 enum {
-    COLUMNS = 64, /* of a tile; rows are 8 * OWN */
-    DEPTH = 16,   /* that goes through shared memory at a time, */
-    HALVES = 2,   /* half of it for each half of the block */
+    COLUMNS = 64, /* per tile; rows are 8 * THREAD_ROWS */
+    DEPTH = 16,   /* per stage in shared memory */
+    HALVES = 2,   /* of the block: each processes half of a stage */
     THREADS = 128,
     HALF_THREADS = THREADS / HALVES,
     PITCH = 68,
-    BUFFER = 2 * DEPTH * PITCH /* floats of a stage: left and right */
+    BUFFER = 2 * DEPTH * PITCH /* floats per stage: left and right */
 };
 typedef pack<float, 4> quad;
 
-/* ---- Gathering ---- */
+/* ---- Gathering elements of the image ---- */
 
-/* A pixel of the result, or of y, seen from the image: where its tap 0 lies. */
+/* Position in the image of tap 0 of a pixel of the result (or of y). */
 struct origin { int image, row, column; };
 
 __device__ inline origin origin_of(const conv_f32_args &a, u32 pixel) {
@@ -43,59 +44,60 @@ __device__ inline origin origin_of(const conv_f32_args &a, u32 pixel) {
     return o;
 }
 
-/* A place along taps and channels. */
-struct tap_place { int row, column, channel; };
+/* Offset of a number along taps and channels. */
+struct tap_offset { int row, column, channel; };
 
-__device__ inline tap_place tap_of(const conv_f32_args &a, u32 number) {
-    tap_place t;
+__device__ inline tap_offset tap_of(const conv_f32_args &a, u32 number) {
+    tap_offset t;
     t.channel = (int)divide_off(number, a.channels);
     t.column = (int)divide_off(number, a.filter_columns) * a.tap_step[1];
     t.row = (int)number * a.tap_step[0];
     return t;
 }
 
-/* Four channels; zeros outside the image, and where it is not `wanted`. */
-__device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap_place &t, bool wanted) {
+/* Loads four channels; zeros outside the image or if not `needed`. */
+__device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap_offset &t, bool needed) {
     int row = o.row + t.row, column = o.column + t.column;
-    bool inside = wanted && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
+    bool inside = needed && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
     int pixel = (o.image * a.image_size[0] + row) * a.image_size[1] + column;
     quad zeros = {};
     return inside ? *(const quad *)(a.image + pixel * (int)a.channels.divisor + t.channel) : zeros;
 }
 
-/* One element of it. */
-__device__ inline float gather_one(const conv_f32_args &a, const origin &o, const tap_place &t, bool wanted) {
+/* Loads one element. */
+__device__ inline float gather_one(const conv_f32_args &a, const origin &o, const tap_offset &t, bool needed) {
     int row = o.row + t.row, column = o.column + t.column;
-    bool inside = wanted && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
+    bool inside = needed && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
     int pixel = (o.image * a.image_size[0] + row) * a.image_size[1] + column;
     return inside ? a.image[pixel * (int)a.channels.divisor + t.channel] : 0.0f;
 }
 
-__device__ inline quad load_if(const float *from, int at, bool wanted) {
+__device__ inline quad load_if(const float *from, int at, bool needed) {
     quad zeros = {};
-    return wanted ? *(const quad *)(from + at) : zeros;
+    return needed ? *(const quad *)(from + at) : zeros;
 }
 
-/* The first `count` of four. */
-__device__ inline quad load_some(const float *from, int at, int count) {
+/* Loads the first `count` of four elements. */
+__device__ inline quad load_first(const float *from, int at, int count) {
     quad q;
 #pragma unroll
     for (int e = 0; e < 4; e++) q.element[e] = e < count ? from[at + e] : 0.0f;
     return q;
 }
 
-/* ---- From memory to shared memory ----
+/* ---- From global to shared memory ----
  *
- * A quad lies along the depth, and is turned into a column of the stage, or across it. Neighbouring threads take
- * neighbouring quads. */
+ * A quad lies along the depth and is transposed into a column of the stage, or lies across the depth. Adjacent
+ * threads load adjacent quads.
+ */
 
 template <bool ALONG> struct quad_place {
-    int line, depth; /* of the first of a quad, in a tile */
+    int line, depth; /* of the quad's first element in a tile */
     __device__ inline quad_place(int pass) {
         line = ALONG ? (int)threadIdx.x / 4 + 32 * pass : (int)threadIdx.x % 16 * 4;
         depth = ALONG ? (int)threadIdx.x % 4 * 4 : (int)threadIdx.x / 16 + 8 * pass;
     }
-    __device__ inline void put(float *stage, const quad &q) const {
+    __device__ inline void store(float *stage, const quad &q) const {
         if constexpr (ALONG) {
 #pragma unroll
             for (int e = 0; e < 4; e++) stage[(depth + e) * PITCH + line] = q.element[e];
@@ -105,25 +107,25 @@ template <bool ALONG> struct quad_place {
     }
 };
 
-/* What a thread fetches of the left matrix, [rows, depth]. */
-template <int SIDE, int ROWS> struct left_part {
+/* The elements of the left matrix, [rows, depth], that a thread loads. */
+template <int RESULT, int ROWS> struct left_loader {
     enum {
-        ALONG = SIDE == SIDE_Y || SIDE == SIDE_X,
-        SINGLE = SIDE == SIDE_ANY_FILTER,
+        ALONG = RESULT == RESULT_Y || RESULT == RESULT_X,
+        SINGLE = RESULT == RESULT_ANY_FILTER,
         PASSES = (ROWS * DEPTH / 4 + THREADS - 1) / THREADS
     };
-    origin origins[PASSES];      /* of its pixels, where these are rows */
-    tap_place taps[SINGLE ? 4 : 1]; /* of its row, or of four, where taps are rows */
-    int row_count;               /* of these that there are */
-    bool wanted[PASSES];         /* there is such a row */
+    origin origins[PASSES];          /* of its pixels, if rows are pixels */
+    tap_offset taps[SINGLE ? 4 : 1]; /* of its row or four rows, if rows are taps */
+    int row_count;                   /* number of valid rows */
+    bool row_exists[PASSES];
     quad quads[PASSES];
 
-    __device__ inline void begin(const conv_f32_args &a, int first_row) {
+    __device__ inline void init(const conv_f32_args &a, int first_row) {
 #pragma unroll
         for (int p = 0; p < PASSES; p++) {
             int line = quad_place<ALONG>(p).line, row = first_row + line;
-            wanted[p] = line < ROWS && row < a.rows;
-            if (ALONG) origins[p] = origin_of(a, (u32)(wanted[p] ? row : 0));
+            row_exists[p] = line < ROWS && row < a.rows;
+            if (ALONG) origins[p] = origin_of(a, (u32)(row_exists[p] ? row : 0));
             if (ALONG) continue;
             row_count = a.rows - row;
 #pragma unroll
@@ -142,20 +144,20 @@ template <int SIDE, int ROWS> struct left_part {
         for (int p = 0; p < PASSES; p++) {
             int depth = k + quad_place<ALONG>(p).depth;
             if (!ALONG) origins[p] = origin_of(a, (u32)depth);
-            bool needed = wanted[p] && depth < k_end;
+            bool needed = row_exists[p] && depth < k_end;
             quads[p] = SINGLE ? fetch_one_by_one(a, origins[p], needed) : gather(a, origins[p], taps[0], needed);
         }
     }
-    __device__ inline void put(float *stage) const {
+    __device__ inline void store(float *stage) const {
 #pragma unroll
         for (int p = 0; p < PASSES; p++)
-            if (quad_place<ALONG>(p).line < ROWS) quad_place<ALONG>(p).put(stage, quads[p]);
+            if (quad_place<ALONG>(p).line < ROWS) quad_place<ALONG>(p).store(stage, quads[p]);
     }
 };
 
-/* The same of the right matrix, [depth, columns]. */
-template <int SIDE> struct right_part {
-    enum { ALONG = SIDE == SIDE_Y, PASSES = COLUMNS * DEPTH / 4 / THREADS };
+/* The same for the right matrix, [depth, columns]. */
+template <int RESULT> struct right_loader {
+    enum { ALONG = RESULT == RESULT_Y, PASSES = COLUMNS * DEPTH / 4 / THREADS };
     quad quads[PASSES];
 
     __device__ inline void fetch(const conv_f32_args &a, int first_column, int k, int k_end) {
@@ -163,28 +165,28 @@ template <int SIDE> struct right_part {
         for (int p = 0; p < PASSES; p++) {
             quad_place<ALONG> place(p);
             int column = first_column + place.line, depth = k + place.depth;
-            int at = SIDE == SIDE_Y ? column * a.depth + depth : depth * a.columns + column;
-            if (SIDE == SIDE_X) { /* o, tap, c */
+            int at = RESULT == RESULT_Y ? column * a.depth + depth : depth * a.columns + column;
+            if (RESULT == RESULT_X) { /* o, tap, c */
                 u32 tap = (u32)depth, channel = divide_off(tap, a.channels);
                 at = ((int)channel * a.taps + (int)tap) * a.columns + column;
             }
-            if (SIDE == SIDE_ANY_FILTER)
-                quads[p] = load_some(a.other, at, depth < k_end ? a.columns - column : 0);
+            if (RESULT == RESULT_ANY_FILTER)
+                quads[p] = load_first(a.other, at, depth < k_end ? a.columns - column : 0);
             else
                 quads[p] = load_if(a.other, at, column < a.columns && depth < k_end);
         }
     }
-    __device__ inline void put(float *stage) const {
+    __device__ inline void store(float *stage) const {
 #pragma unroll
-        for (int p = 0; p < PASSES; p++) quad_place<ALONG>(p).put(stage + DEPTH * PITCH, quads[p]);
+        for (int p = 0; p < PASSES; p++) quad_place<ALONG>(p).store(stage + DEPTH * PITCH, quads[p]);
     }
 };
 
 /* ---- Products ---- */
 
-/* Row i of a thread: in words of four, or two, that lie side by side for neighbouring threads. */
-template <int OWN> struct own_rows {
-    enum { WORD = OWN % 4 ? 2 : 4 };
+/* Row i of a thread: in words of four, or two, that are adjacent for adjacent threads. */
+template <int THREAD_ROWS> struct thread_rows {
+    enum { WORD = THREAD_ROWS % 4 ? 2 : 4 };
     static __device__ inline int of(int i) {
         int line = threadIdx.x % HALF_THREADS / 8;
         return line * WORD + i / WORD * 8 * WORD + i % WORD;
@@ -192,17 +194,17 @@ template <int OWN> struct own_rows {
 };
 __device__ inline int column_of(int j) { return (int)threadIdx.x % 8 * 4 + j / 4 * 32 + j % 4; }
 
-/* Adds the products of the half's part of a stage. */
-template <int OWN> __device__ inline void multiply(const float *stage, float (&sums)[OWN][8]) {
-    enum { WORD = own_rows<OWN>::WORD };
+/* Adds the products of this half's part of a stage. */
+template <int THREAD_ROWS> __device__ inline void multiply(const float *stage, float (&sums)[THREAD_ROWS][8]) {
+    enum { WORD = thread_rows<THREAD_ROWS>::WORD };
     typedef pack<float, WORD> word;
     const float *left = stage + threadIdx.x / HALF_THREADS * (DEPTH / HALVES) * PITCH, *right = left + DEPTH * PITCH;
 #pragma unroll
     for (int d = 0; d < DEPTH / HALVES; d++) {
-        float l[OWN], r[8];
+        float l[THREAD_ROWS], r[8];
 #pragma unroll
-        for (int i = 0; i < OWN; i += WORD) {
-            word w = *(const word *)(left + d * PITCH + own_rows<OWN>::of(i));
+        for (int i = 0; i < THREAD_ROWS; i += WORD) {
+            word w = *(const word *)(left + d * PITCH + thread_rows<THREAD_ROWS>::of(i));
 #pragma unroll
             for (int e = 0; e < WORD; e++) l[i + e] = w.element[e];
         }
@@ -213,65 +215,71 @@ template <int OWN> __device__ inline void multiply(const float *stage, float (&s
             for (int e = 0; e < 4; e++) r[j + e] = q.element[e];
         }
 #pragma unroll
-        for (int i = 0; i < OWN; i++)
+        for (int i = 0; i < THREAD_ROWS; i++)
 #pragma unroll
             for (int j = 0; j < 8; j++) sums[i][j] += l[i] * r[j];
     }
 }
 
-/* Each half of the block gives the other its sums of half the rows, and keeps the rest. */
-template <int OWN> __device__ inline void exchange(float *room, float (&sums)[OWN][8], float (&kept)[OWN / 2][8]) {
+/* Each half of the block sends the other its sums of half the rows and keeps the rest. */
+template <int THREAD_ROWS>
+__device__ inline void exchange_halves(float *shared, float (&sums)[THREAD_ROWS][8],
+                                       float (&totals)[THREAD_ROWS / 2][8]) {
     int half = threadIdx.x / HALF_THREADS, thread = threadIdx.x % HALF_THREADS;
-    float *mine = room + half * OWN * 4 * HALF_THREADS, *others = room + (1 - half) * OWN * 4 * HALF_THREADS;
-    __syncthreads(); /* nobody reads the last stage any more */
+    float *mine = shared + half * THREAD_ROWS * 4 * HALF_THREADS,
+          *theirs = shared + (1 - half) * THREAD_ROWS * 4 * HALF_THREADS;
+    __syncthreads(); /* the last stage is no longer read */
 #pragma unroll
-    for (int i = 0; i < OWN / 2; i++)
+    for (int i = 0; i < THREAD_ROWS / 2; i++)
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            kept[i][j] = half ? sums[OWN / 2 + i][j] : sums[i][j];
-            mine[(i * 8 + j) * HALF_THREADS + thread] = half ? sums[i][j] : sums[OWN / 2 + i][j];
+            totals[i][j] = half ? sums[THREAD_ROWS / 2 + i][j] : sums[i][j];
+            mine[(i * 8 + j) * HALF_THREADS + thread] = half ? sums[i][j] : sums[THREAD_ROWS / 2 + i][j];
         }
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < OWN / 2; i++)
+    for (int i = 0; i < THREAD_ROWS / 2; i++)
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            float other = others[(i * 8 + j) * HALF_THREADS + thread];
-            kept[i][j] = half ? other + kept[i][j] : kept[i][j] + other; /* the first half's come first */
+            float other = theirs[(i * 8 + j) * HALF_THREADS + thread];
+            totals[i][j] =
+                half ? other + totals[i][j]
+                     : totals[i][j] + other; /* always in the same order: first half + second half */
         }
 }
 
 /* ---- Storing ---- */
 
-__device__ inline float ended(const conv_f32_args &a, float value, int column) {
+__device__ inline float with_epilogue(const conv_f32_args &a, float value, int column) {
     if (a.bias) value += a.bias[column];
     return a.relu && value < 0.0f ? 0.0f : value;
 }
 
-/* Rows of the result are pixels. */
-template <int OWN>
+/* Stores a result whose rows are pixels. */
+template <int THREAD_ROWS>
 __device__ inline void store_pixels(const conv_f32_args &a, int first_row, int first_column,
-                                    const float (&kept)[OWN / 2][8]) {
+                                    const float (&totals)[THREAD_ROWS / 2][8]) {
     int half = threadIdx.x / HALF_THREADS;
 #pragma unroll
-    for (int i = 0; i < OWN / 2; i++) {
-        int row = first_row + (half ? own_rows<OWN>::of(OWN / 2 + i) : own_rows<OWN>::of(i));
+    for (int i = 0; i < THREAD_ROWS / 2; i++) {
+        int row = first_row + (half ? thread_rows<THREAD_ROWS>::of(THREAD_ROWS / 2 + i)
+                                    : thread_rows<THREAD_ROWS>::of(i));
 #pragma unroll
         for (int j = 0; j < 8; j += 4) {
             int column = first_column + column_of(j);
             if (row >= a.rows || column >= a.columns) continue;
             quad q;
 #pragma unroll
-            for (int e = 0; e < 4; e++) q.element[e] = ended(a, kept[i][j + e], column + e);
+            for (int e = 0; e < 4; e++) q.element[e] = with_epilogue(a, totals[i][j + e], column + e);
             *(quad *)(a.out + (i64)row * a.columns + column) = q;
         }
     }
 }
 
-/* Columns are: a filter is [o, taps and channels]. */
+/* Stores a filter, [o, taps and channels]: transposed, since its rows are taps and channels. */
 template <bool SINGLE> __device__ inline void store_filter(const conv_f32_args &a, int first_row, int first_column,
-                                    const float (&kept)[4][8]) {
-    int row = first_row + own_rows<8>::of(threadIdx.x / HALF_THREADS * 4);
+                                    const float (&totals)[4][8]) {
+    int row = first_row + thread_rows<8>::of(threadIdx.x / HALF_THREADS * 4);
     float *out = a.out + (i64)blockIdx.z * a.rows * a.columns + row;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
@@ -281,41 +289,42 @@ template <bool SINGLE> __device__ inline void store_filter(const conv_f32_args &
         if constexpr (SINGLE) {
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (row + e < a.rows) to[e] = kept[e][j];
+                if (row + e < a.rows) to[e] = totals[e][j];
         } else {
-            quad q = {{kept[0][j], kept[1][j], kept[2][j], kept[3][j]}};
+            quad q = {{totals[0][j], totals[1][j], totals[2][j], totals[3][j]}};
             if (row < a.rows) *(quad *)to = q;
         }
     }
 }
 
-/* Blocks: x counts tiles, those of a row first, z splits of the depth. */
-template <int SIDE, int OWN> __global__ void __launch_bounds__(THREADS, 3) conv_f32(conv_f32_args a) {
-    __shared__ quad room[2 * BUFFER / 4];
-    float *stages = (float *)room;
+/* Blocks: x: tiles, along a row first; z: splits of the depth. */
+template <int RESULT, int THREAD_ROWS> __global__ void __launch_bounds__(THREADS, 3) conv_f32(conv_f32_args a) {
+    __shared__ quad shared[2 * BUFFER / 4];
+    float *stages = (float *)shared;
     int column_tiles = (a.columns + COLUMNS - 1) / COLUMNS;
-    int first_row = (int)blockIdx.x / column_tiles * 8 * OWN, first_column = (int)blockIdx.x % column_tiles * COLUMNS;
+    int first_row = (int)blockIdx.x / column_tiles * 8 * THREAD_ROWS,
+        first_column = (int)blockIdx.x % column_tiles * COLUMNS;
     int k_first = (int)blockIdx.z * a.split_depth;
     int k_end = a.depth - k_first < a.split_depth ? a.depth : k_first + a.split_depth;
-    left_part<SIDE, 8 * OWN> left;
-    right_part<SIDE> right;
-    left.begin(a, first_row);
+    left_loader<RESULT, 8 * THREAD_ROWS> left;
+    right_loader<RESULT> right;
+    left.init(a, first_row);
     left.fetch(a, k_first, k_end), right.fetch(a, first_column, k_first, k_end);
-    left.put(stages), right.put(stages);
+    left.store(stages), right.store(stages);
     __syncthreads();
-    float sums[OWN][8] = {};
-    int turn = 0;
-    for (int k = k_first; k < k_end; k += DEPTH, turn ^= 1) {
+    float sums[THREAD_ROWS][8] = {};
+    int buffer = 0;
+    for (int k = k_first; k < k_end; k += DEPTH, buffer ^= 1) {
         bool more = k_end - k > DEPTH;
         if (more) left.fetch(a, k + DEPTH, k_end), right.fetch(a, first_column, k + DEPTH, k_end);
-        multiply<OWN>(stages + turn * BUFFER, sums);
-        if (more) left.put(stages + (turn ^ 1) * BUFFER), right.put(stages + (turn ^ 1) * BUFFER);
+        multiply<THREAD_ROWS>(stages + buffer * BUFFER, sums);
+        if (more) left.store(stages + (buffer ^ 1) * BUFFER), right.store(stages + (buffer ^ 1) * BUFFER);
         __syncthreads();
     }
-    float kept[OWN / 2][8];
-    exchange<OWN>(stages, sums, kept);
-    if constexpr (SIDE == SIDE_FILTER || SIDE == SIDE_ANY_FILTER)
-        store_filter<SIDE == SIDE_ANY_FILTER>(a, first_row, first_column, kept);
+    float totals[THREAD_ROWS / 2][8];
+    exchange_halves<THREAD_ROWS>(stages, sums, totals);
+    if constexpr (RESULT == RESULT_FILTER || RESULT == RESULT_ANY_FILTER)
+        store_filter<RESULT == RESULT_ANY_FILTER>(a, first_row, first_column, totals);
     else
-        store_pixels<OWN>(a, first_row, first_column, kept);
+        store_pixels<THREAD_ROWS>(a, first_row, first_column, totals);
 }

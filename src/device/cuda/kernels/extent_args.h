@@ -1,5 +1,5 @@
-/* How many there are of something, by which indices are split into a quotient and a remainder. */
+/* A size by which indices are split into quotient and remainder. */
 typedef struct extent {
     long long size;
-    divider by; /* of `size`, where indices stay below 2^31; unused otherwise */
+    divider by; /* by `size`, if indices are below 2^31; else unused */
 } extent;

@@ -1,31 +1,32 @@
-/* Folds: many elements become one. What reductions, softmax and normalisation share.
+/* Folds, which reduce many elements to one. Shared by reductions, softmax and normalisation.
  *
- * A fold is a structure of static functions over a `state` that holds what has been seen so far:
+ * A fold is a structure of static functions over a `state`:
  *
- *     start     nothing seen
- *     take      one element, and its place along the folded axis
- *     merge     another state's elements
- *     finish    the result, in the type it is stored in
+ *     start     the state without elements
+ *     take      adds one element, given its index along the folded axis
+ *     merge     adds the elements of another state
+ *     finish    returns the result, in the type it is stored in
  *
- * Taking and merging do not depend on who saw what first but in the last bits; the order is fixed by shapes and the
- * grid, so these are the same bits every time.
+ * The order of taking and merging affects only the last bits. It is fixed by shapes and the grid, so results are
+ * bitwise reproducible.
  *
- * A row of elements that lie one after another is walked by `lanes` threads: up to 32, a power of two, neighbours in a
- * warp, or a whole block. Rows may begin anywhere: single elements are taken up to the first aligned word of 16 bytes,
- * then words, four in flight for each thread, then what is left. So one instance serves rows of any length. */
+ * A row of contiguous elements is processed by `lanes` threads: up to 32 adjacent lanes of a warp (a power of two),
+ * or a whole block. Rows may start anywhere: single elements up to the first aligned 16-byte word, then words, four
+ * in flight per thread, then the remaining elements. So one template instance serves rows of any length.
+ */
 #ifndef TU_FOLDS
 #define TU_FOLDS
 
 #include "prelude.cuh"
 
-/* ---- Numbers that have no literal ---- */
+/* ---- Infinity, exponential and logarithm by type ---- */
 
-template <typename C> struct numbers;
-template <> struct numbers<float> {
+template <typename C> struct number_limits;
+template <> struct number_limits<float> {
     static __device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
 };
-template <> struct numbers<double> {
-    static __device__ inline double infinity() { return (double)numbers<float>::infinity(); }
+template <> struct number_limits<double> {
+    static __device__ inline double infinity() { return (double)number_limits<float>::infinity(); }
 };
 template <typename C> __device__ inline bool is_finite(C x) { return x - x == 0; }
 
@@ -54,7 +55,7 @@ template <typename C> struct multiplying {
 
 template <typename C> struct largest {
     typedef C state;
-    static __device__ inline C start() { return -numbers<C>::infinity(); }
+    static __device__ inline C start() { return -number_limits<C>::infinity(); }
     static __device__ inline void take(C &s, C x, i64) { s = larger()(s, x); }
     static __device__ inline void merge(C &s, C other) { s = larger()(s, other); }
     template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
@@ -62,123 +63,126 @@ template <typename C> struct largest {
 
 template <typename C> struct smallest {
     typedef C state;
-    static __device__ inline C start() { return numbers<C>::infinity(); }
+    static __device__ inline C start() { return number_limits<C>::infinity(); }
     static __device__ inline void take(C &s, C x, i64) { s = smaller()(s, x); }
     static __device__ inline void merge(C &s, C other) { s = smaller()(s, other); }
     template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
 };
 
-/* Sums of exponentials in one pass: the sum is of exp(x - most), and is scaled down when a larger element comes. `most`
- * passes over NaN, which the sum keeps instead: it is NaN exactly when an element was. */
+/* Sums of exponentials in one pass: the sum is of exp(x - maximum), and is rescaled when a larger element comes.
+ * `maximum` ignores NaN, but the sum does not: it is NaN exactly if an element was. */
 template <typename C> struct exponents {
-    C most, sum;
+    C maximum, sum;
 };
 template <typename C> struct log_sum_exp {
     typedef exponents<C> state;
-    static __device__ inline state start() { return state{-numbers<C>::infinity(), 0}; }
+    static __device__ inline state start() { return state{-number_limits<C>::infinity(), 0}; }
     static __device__ inline void take(state &s, C x, i64) {
-        if (x > s.most) {
-            s.sum = s.sum * exponential(s.most - x) + 1;
-            s.most = x;
+        if (x > s.maximum) {
+            s.sum = s.sum * exponential(s.maximum - x) + 1;
+            s.maximum = x;
         } else {
-            s.sum += x == s.most ? (C)1 : exponential(x - s.most); /* equal infinities have no difference */
+            s.sum += x == s.maximum
+                         ? (C)1
+                         : exponential(x - s.maximum); /* the difference of equal infinities is NaN */
         }
     }
     static __device__ inline void merge(state &s, state other) {
-        if (other.most > s.most) {
-            s.sum = s.sum * exponential(s.most - other.most) + other.sum;
-            s.most = other.most;
+        if (other.maximum > s.maximum) {
+            s.sum = s.sum * exponential(s.maximum - other.maximum) + other.sum;
+            s.maximum = other.maximum;
         } else {
-            s.sum += other.sum * (other.most == s.most ? (C)1 : exponential(other.most - s.most));
+            s.sum += other.sum * (other.maximum == s.maximum ? (C)1 : exponential(other.maximum - s.maximum));
         }
     }
     template <typename T> static __device__ inline T finish(state s, double) {
-        bool whole = is_finite(s.most) || s.sum != s.sum;
-        return narrow<T>(whole ? s.most + logarithm(s.sum) : s.most);
+        bool is_regular = is_finite(s.maximum) || s.sum != s.sum;
+        return narrow<T>(is_regular ? s.maximum + logarithm(s.sum) : s.maximum);
     }
 };
 
-/* An extreme and its place: the first NaN, or else the first among equals. */
-template <typename C> struct placed {
+/* An extreme value and its index: the first NaN, or else the first of equal values. */
+template <typename C> struct indexed {
     C value;
-    i64 place;
+    i64 index;
 };
-template <typename C, bool LEAST> struct placing {
-    typedef placed<C> state;
+template <typename C, bool LEAST> struct arg_extreme {
+    typedef indexed<C> state;
     static __device__ inline state start() {
-        return state{LEAST ? numbers<C>::infinity() : -numbers<C>::infinity(), 0x7fffffffffffffffll};
+        return state{LEAST ? number_limits<C>::infinity() : -number_limits<C>::infinity(), 0x7fffffffffffffffll};
     }
-    static __device__ inline bool beats(state a, state b) {
+    static __device__ inline bool precedes(state a, state b) {
         bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-        if (a_nan || b_nan) return a_nan && (!b_nan || a.place < b.place);
-        if (a.value == b.value) return a.place < b.place;
+        if (a_nan || b_nan) return a_nan && (!b_nan || a.index < b.index);
+        if (a.value == b.value) return a.index < b.index;
         return LEAST ? a.value < b.value : a.value > b.value;
     }
-    static __device__ inline void take(state &s, C x, i64 place) { merge(s, state{x, place}); }
+    static __device__ inline void take(state &s, C x, i64 index) { merge(s, state{x, index}); }
     static __device__ inline void merge(state &s, state other) {
-        if (beats(other, s)) s = other;
+        if (precedes(other, s)) s = other;
     }
-    template <typename T> static __device__ inline i64 finish(state s, double) { return s.place; }
+    template <typename T> static __device__ inline i64 finish(state s, double) { return s.index; }
 };
-template <typename C> struct place_of_largest : placing<C, false> {};
-template <typename C> struct place_of_smallest : placing<C, true> {};
+template <typename C> struct argmax : arg_extreme<C, false> {};
+template <typename C> struct argmin : arg_extreme<C, true> {};
 
-/* ---- Joining the states of neighbouring threads ---- */
+/* ---- Merging the states of adjacent threads ---- */
 
-__device__ inline float across(float x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
-__device__ inline double across(double x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
-template <typename C> __device__ inline exponents<C> across(exponents<C> x, int distance) {
-    return exponents<C>{across(x.most, distance), across(x.sum, distance)};
+__device__ inline float shuffle_xor(float x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
+__device__ inline double shuffle_xor(double x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
+template <typename C> __device__ inline exponents<C> shuffle_xor(exponents<C> x, int distance) {
+    return exponents<C>{shuffle_xor(x.maximum, distance), shuffle_xor(x.sum, distance)};
 }
-template <typename C> __device__ inline placed<C> across(placed<C> x, int distance) {
-    return placed<C>{across(x.value, distance), __shfl_xor_sync(0xffffffffu, x.place, distance)};
+template <typename C> __device__ inline indexed<C> shuffle_xor(indexed<C> x, int distance) {
+    return indexed<C>{shuffle_xor(x.value, distance), __shfl_xor_sync(0xffffffffu, x.index, distance)};
 }
 
-/* Every thread of a row gets the whole row's state. All threads of the block must come here; `room` is shared memory for
- * 32 states, used where a row has more than a warp. */
-template <typename F> __device__ inline void join_row(typename F::state &s, int lanes, typename F::state *room) {
-    for (int distance = (lanes < 32 ? lanes : 32) >> 1; distance; distance >>= 1) F::merge(s, across(s, distance));
+/* Gives every thread of a row the state of the whole row. All threads of the block must call it. `shared`: shared
+ * memory for 32 states, used if a row has more than a warp. */
+template <typename F> __device__ inline void join_row(typename F::state &s, int lanes, typename F::state *shared) {
+    for (int distance = (lanes < 32 ? lanes : 32) >> 1; distance; distance >>= 1)
+        F::merge(s, shuffle_xor(s, distance));
     if (lanes <= 32) return;
     __syncthreads();
-    if ((threadIdx.x & 31) == 0) room[threadIdx.x >> 5] = s;
+    if ((threadIdx.x & 31) == 0) shared[threadIdx.x >> 5] = s;
     __syncthreads();
-    s = room[0];
-    for (int warp = 1; warp < lanes >> 5; warp++) F::merge(s, room[warp]);
+    s = shared[0];
+    for (int warp = 1; warp < lanes >> 5; warp++) F::merge(s, shared[warp]);
 }
 
-/* A block of 256 threads as [slices, columns], each with W states: joined into slice 0, halving the number of slices, so
- * that the order depends on it alone. */
+/* A block of 256 threads as [slices, columns], each with W states: merged into slice 0 by halving the number of
+ * slices, so that the order depends only on that number. */
 template <typename F, int W>
 __device__ inline void join_slices(typename F::state (&s)[W], int column, int slice, int columns, int slices) {
-    __shared__ typename F::state room[256 * W];
+    __shared__ typename F::state shared[256 * W];
     for (int count = slices; count > 1; count = (count + 1) / 2) {
         int half = (count + 1) / 2;
         __syncthreads();
         if (slice >= half && slice < count)
-            for (int i = 0; i < W; i++) room[((slice - half) * columns + column) * W + i] = s[i];
+            for (int i = 0; i < W; i++) shared[((slice - half) * columns + column) * W + i] = s[i];
         __syncthreads();
         if (slice + half < count)
-            for (int i = 0; i < W; i++) F::merge(s[i], room[(slice * columns + column) * W + i]);
+            for (int i = 0; i < W; i++) F::merge(s[i], shared[(slice * columns + column) * W + i]);
     }
 }
 
-/* ---- Walking a row ---- */
+/* ---- Iterating over a row ---- */
 
-/* Elements of one word: 16 bytes, but eight elements at most. */
+/* Elements per word: 16 bytes, but at most eight elements. */
 template <typename T> struct word {
     static constexpr int fits = 16 / (int)sizeof(T);
     static constexpr int size = fits > 8 ? 8 : fits < 1 ? 1 : fits;
     typedef pack<T, size> type;
 };
 
-/* Elements in front of the first aligned word. */
+/* Returns the number of elements before the first aligned word. */
 template <typename T> __device__ inline i64 head_of(const T *x, i64 n) {
     constexpr int size = word<T>::size;
     i64 head = (size - (i64)((u64)x / sizeof(T) % size)) % size;
     return head < n ? head : n;
 }
 
-/* f(element, its place) for this lane's share of n elements. */
+/* Calls f(element, index) for this lane's share of n elements. */
 template <typename T, typename F> __device__ inline void each_of_row(const T *x, i64 n, int lane, int lanes, F f) {
     constexpr int size = word<T>::size;
     typedef typename word<T>::type words;
@@ -202,7 +206,7 @@ template <typename T, typename F> __device__ inline void each_of_row(const T *x,
     for (i64 i = head + count * size + lane; i < n; i += lanes) f(x[i], i);
 }
 
-/* y[place] = f(x[place], place). y has x's type, and lies as far from an aligned word. */
+/* Computes y[i] = f(x[i], i). y has x's type and the same misalignment. */
 template <typename T, typename F>
 __device__ inline void map_row(const T *x, T *y, i64 n, int lane, int lanes, F f) {
     constexpr int size = word<T>::size;
@@ -221,9 +225,9 @@ __device__ inline void map_row(const T *x, T *y, i64 n, int lane, int lanes, F f
     for (i64 i = head + count * size + lane; i < n; i += lanes) y[i] = f(x[i], i);
 }
 
-/* ---- Numbers divided where both may be large ---- */
+/* ---- Division of large numbers ---- */
 
-/* n becomes n / d; the remainder is returned. */
+/* Replaces n by n / d and returns the remainder. */
 __device__ inline i64 divide_off(i64 &n, i64 d) {
     if (((n | d) >> 32) == 0) {
         u32 q = (u32)n / (u32)d, r = (u32)n - q * (u32)d;

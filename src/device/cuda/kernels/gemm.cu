@@ -1,38 +1,39 @@
-/* Products of matrices of integers, and of whatever else cuBLASLt has no kernel for.
+/* Matrix products of integers, and of other types without a cuBLASLt kernel.
  *
- * A block makes a square of 32 x 32 results: 256 threads with four each, a warp along a row of it. Squares of both sides
- * pass through shared memory, so each element is read 32 times less often than it is used; lanes follow whichever axis
- * lies densely in memory. Each result is added up in the order of p, as the operation defines it. Not meant to be fast:
- * integers are computed in double, which is what makes them saturate instead of wrapping, as everywhere in Tutti. */
+ * A block computes a tile of 32 x 32 results: 256 threads with four each, a warp along a row. Tiles of both operands
+ * go through shared memory, so each element is loaded once for 32 uses; lanes follow whichever axis is contiguous in
+ * memory. Each result is summed in the order of p, as the operation defines it. Not optimised: integers are computed
+ * in double, so that they saturate instead of wrapping, as everywhere in Tutti.
+ */
 #include "prelude.cuh"
 #include "gemm_args.h"
 
-enum { PRODUCT_TILE = 32, PRODUCT_STEP = 8 /* rows of threads */ };
+enum { PRODUCT_TILE = 32, PRODUCT_STEP = 8 /* rows of threads per block */ };
 
-/* A square of a matrix whose element (row, column) lies at row * row_step + column * column_step; zeros outside. */
+/* Loads a tile of a matrix whose element (row, column) is at row * row_step + column * column_step; zeros outside. */
 template <typename T>
-__device__ inline void load_square(const T *x, i64 row, i64 rows, i64 row_step, i64 column, i64 columns,
-                                   i64 column_step, wide_of<T> (*square)[PRODUCT_TILE + 1]) {
+__device__ inline void load_tile(const T *x, i64 row, i64 rows, i64 row_step, i64 column, i64 columns,
+                                   i64 column_step, wide_of<T> (*tile)[PRODUCT_TILE + 1]) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     bool along_rows = column_step == 1;
     for (int i = warp; i < PRODUCT_TILE; i += PRODUCT_STEP) {
         int r = along_rows ? i : lane, c = along_rows ? lane : i;
         bool inside = row + r < rows && column + c < columns;
-        square[r][c] = inside ? widen(x[(row + r) * row_step + (column + c) * column_step]) : (wide_of<T>)0;
+        tile[r][c] = inside ? widen(x[(row + r) * row_step + (column + c) * column_step]) : (wide_of<T>)0;
     }
 }
 
 template <typename T>
-__device__ inline void square_of_product(const product_args &a, i64 batch, i64 row, i64 column) {
+__device__ inline void compute_tile(const product_args &a, i64 batch, i64 row, i64 column) {
     typedef wide_of<T> C;
     __shared__ C left[PRODUCT_TILE][PRODUCT_TILE + 1], right[PRODUCT_TILE][PRODUCT_TILE + 1];
-    const T *x = (const T *)a.a + batch * a.a_step, *y = (const T *)a.b + batch * a.b_step;
+    const T *x = (const T *)a.a + batch * a.a_batch_stride, *y = (const T *)a.b + batch * a.b_batch_stride;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     C sums[PRODUCT_TILE / PRODUCT_STEP] = {};
     for (i64 p = 0; p < a.k; p += PRODUCT_TILE) {
         __syncthreads();
-        load_square(x, row, a.m, a.a_row, p, a.k, a.a_column, left);
-        load_square(y, p, a.k, a.b_row, column, a.n, a.b_column, right);
+        load_tile(x, row, a.m, a.a_row_stride, p, a.k, a.a_column_stride, left);
+        load_tile(y, p, a.k, a.b_row_stride, column, a.n, a.b_column_stride, right);
         __syncthreads();
         for (int q = 0; q < PRODUCT_TILE; q++)
 #pragma unroll
@@ -47,10 +48,10 @@ __device__ inline void square_of_product(const product_args &a, i64 batch, i64 r
     }
 }
 
-/* Blocks of 256 threads; a grid of columns x rows x batch, of which the last two may be fewer than there are. */
+/* Blocks of 256 threads; a grid of columns x rows x batch. The last two are looped over if the grid is smaller. */
 template <typename T> __global__ void product(product_args a) {
     i64 column = (i64)blockIdx.x * PRODUCT_TILE;
     for (i64 batch = blockIdx.z; batch < a.batch; batch += gridDim.z)
         for (i64 row = (i64)blockIdx.y * PRODUCT_TILE; row < a.m; row += (i64)gridDim.y * PRODUCT_TILE)
-            square_of_product<T>(a, batch, row, column);
+            compute_tile<T>(a, batch, row, column);
 }

@@ -1,11 +1,12 @@
-/* Images: resizing, cropping and the gradients of both. What they compute is in src/graph/ops/image.c.
+/* Image resizing, cropping and their gradients, as defined in src/graph/ops/image.c.
  *
- * All gather: a thread has a pixel of the result, or N channels of it, and reads what that is made of; each element of
- * the result is written once and the order of sums is the definition's. Bytes: the result, and of the source what the
- * result is made of (up to four neighbours, which pixels beside each other share in the caches).
+ * All kernels gather: a thread computes a pixel of the result, or N channels of it, from the source pixels it depends
+ * on. Each element of the result is written once, and the order of sums is that of the definition. Memory traffic:
+ * the result, and up to four neighbours of the source, which adjacent pixels share in the caches.
  *
- * Positions are computed as the definition does, in double: a place whose share is exactly 0 is not read, so that an
- * infinity there does not spread, and what is exactly 0 must not depend on the type. */
+ * Positions are computed in double, as in the definition. A neighbour with weight exactly 0 is not read, so that an
+ * infinity there does not spread; whether a weight is exactly 0 must not depend on the type.
+ */
 #include "columns.cuh"
 #include "image_args.h"
 
@@ -14,34 +15,35 @@ struct pixel_at {
     int row, column;
 };
 
-__device__ inline pixel_at locate(i64 spot, divider high, divider wide) {
-    int column = (int)divide_off_wide(spot, wide), row = (int)divide_off_wide(spot, high);
-    return pixel_at{spot, row, column};
+__device__ inline pixel_at locate(i64 position, divider high, divider wide) {
+    int column = (int)divide_off_wide(position, wide), row = (int)divide_off_wide(position, high);
+    return pixel_at{position, row, column};
 }
 
-/* Pack `number` of a pixel. */
-__device__ inline i64 pack_at(const column_grid &over, i64 image, const int size[2], int row, int column, int number) {
-    return ((image * size[0] + row) * size[1] + column) * over.all_packs + number;
+/* Index of pack `number` of a pixel. */
+__device__ inline i64 pack_at(const column_grid &layout, i64 image, const int size[2], int row, int column,
+                              int number) {
+    return ((image * size[0] + row) * size[1] + column) * layout.all_packs + number;
 }
 
 /* ---- Resizing ---- */
 
-/* tu__neighbours_of in src/graph/ops/image.c. */
+/* As tu__neighbours_of in src/graph/ops/image.c. */
 struct neighbours {
-    int place[2];
-    double share[2];
+    int index[2];
+    double weight[2];
 };
 
-__device__ inline int nearest_place(int place, int original, int resized) {
-    return (int)((i64)place * original / resized);
+__device__ inline int nearest_index(int index, int original, int resized) {
+    return (int)((i64)index * original / resized);
 }
 
-__device__ inline neighbours neighbours_of(int place, int original, int resized, int nearest) {
+__device__ inline neighbours neighbours_of(int index, int original, int resized, int nearest) {
     if (nearest) {
-        int at = nearest_place(place, original, resized);
+        int at = nearest_index(index, original, resized);
         return neighbours{{at, at}, {1, 0}};
     }
-    double position = ((double)place + 0.5) * (double)original / (double)resized - 0.5;
+    double position = ((double)index + 0.5) * (double)original / (double)resized - 0.5;
     if (position < 0) position = 0;
     int low = (int)position;
     if (low >= original - 1) return neighbours{{original - 1, original - 1}, {1, 0}};
@@ -51,104 +53,105 @@ __device__ inline neighbours neighbours_of(int place, int original, int resized,
 
 template <typename T, int N> __global__ void resize(resize_args a) {
     typedef wide_of<T> C;
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        pixel_at p = locate(spot, a.to_high, a.to_wide);
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        pixel_at p = locate(position, a.to_height, a.to_width);
         neighbours rows = neighbours_of(p.row, a.original[0], a.resized[0], 0);
         neighbours columns = neighbours_of(p.column, a.original[1], a.resized[1], 0);
         C sum[N] = {};
         for (int corner = 0; corner < 4; corner++) {
-            double share = rows.share[corner / 2] * columns.share[corner % 2];
-            if (share == 0) continue;
-            i64 source = pack_at(a.over, p.image, a.original, rows.place[corner / 2], columns.place[corner % 2], at.pack);
+            double weight = rows.weight[corner / 2] * columns.weight[corner % 2];
+            if (weight == 0) continue;
+            i64 source = pack_at(a.layout, p.image, a.original, rows.index[corner / 2],
+                                 columns.index[corner % 2], at.pack);
             pack<T, N> pixel = ((const pack<T, N> *)a.from)[source];
-            for (int e = 0; e < N; e++) sum[e] += (C)share * widen(pixel.element[e]);
+            for (int e = 0; e < N; e++) sum[e] += (C)weight * widen(pixel.element[e]);
         }
         pack<T, N> result;
         for (int e = 0; e < N; e++) result.element[e] = narrow<T>(sum[e]);
-        ((pack<T, N> *)a.to)[spot * a.over.all_packs + at.pack] = result;
+        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = result;
     }
 }
 
-/* Elements are only copied: T has their size. */
+/* Only copies elements: T has their size. */
 template <typename T, int N> __global__ void resize_nearest(resize_args a) {
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        pixel_at p = locate(spot, a.to_high, a.to_wide);
-        i64 source = pack_at(a.over, p.image, a.original, nearest_place(p.row, a.original[0], a.resized[0]),
-                             nearest_place(p.column, a.original[1], a.resized[1]), at.pack);
-        ((pack<T, N> *)a.to)[spot * a.over.all_packs + at.pack] = ((const pack<T, N> *)a.from)[source];
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        pixel_at p = locate(position, a.to_height, a.to_width);
+        i64 source = pack_at(a.layout, p.image, a.original, nearest_index(p.row, a.original[0], a.resized[0]),
+                             nearest_index(p.column, a.original[1], a.resized[1]), at.pack);
+        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = ((const pack<T, N> *)a.from)[source];
     }
 }
 
-/* Which places of the resized axis can have a share of place `at` of the original: a place more on either side than
- * exact arithmetic would say, since those who have none are passed over anyway. */
+/* Returns the indices of the resized axis that may depend on index `at` of the original: one more on either side than
+ * exact arithmetic would give, since those with weight 0 are skipped. */
 struct span {
     int first, last;
 };
 
-__device__ inline span sharers_of(int at, int original, int resized) {
+__device__ inline span dependents_of(int at, int original, int resized) {
     double ratio = (double)resized / (double)original;
     double first = ((double)at - 0.5) * ratio - 1.5, last = ((double)at + 1.5) * ratio + 1.5;
     return span{first < 0 ? 0 : (int)first, last > (double)(resized - 1) ? resized - 1 : (int)last};
 }
 
-/* The share that a place of the original has in one of the resized. */
-__device__ inline double share_of(const neighbours &n, int place) {
-    return (n.place[0] == place ? n.share[0] : 0) + (n.place[1] == place ? n.share[1] : 0);
+/* Returns the weight of an index of the original in one of the resized. */
+__device__ inline double weight_of(const neighbours &n, int index) {
+    return (n.index[0] == index ? n.weight[0] : 0) + (n.index[1] == index ? n.weight[1] : 0);
 }
 
 template <typename T, int N> __global__ void resize_grad(resize_args a) {
     typedef wide_of<T> C;
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        pixel_at p = locate(spot, a.to_high, a.to_wide);
-        span rows = sharers_of(p.row, a.original[0], a.resized[0]);
-        span columns = sharers_of(p.column, a.original[1], a.resized[1]);
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        pixel_at p = locate(position, a.to_height, a.to_width);
+        span rows = dependents_of(p.row, a.original[0], a.resized[0]);
+        span columns = dependents_of(p.column, a.original[1], a.resized[1]);
         C sum[N] = {};
         for (int i = rows.first; i <= rows.last; i++) {
-            double row_share = share_of(neighbours_of(i, a.original[0], a.resized[0], a.nearest), p.row);
-            for (int j = columns.first; row_share != 0 && j <= columns.last; j++) {
-                double share =
-                    row_share * share_of(neighbours_of(j, a.original[1], a.resized[1], a.nearest), p.column);
-                if (share == 0) continue;
-                pack<T, N> next = ((const pack<T, N> *)a.from)[pack_at(a.over, p.image, a.resized, i, j, at.pack)];
-                for (int e = 0; e < N; e++) sum[e] += (C)share * widen(next.element[e]);
+            double row_weight = weight_of(neighbours_of(i, a.original[0], a.resized[0], a.nearest), p.row);
+            for (int j = columns.first; row_weight != 0 && j <= columns.last; j++) {
+                double weight =
+                    row_weight * weight_of(neighbours_of(j, a.original[1], a.resized[1], a.nearest), p.column);
+                if (weight == 0) continue;
+                pack<T, N> next = ((const pack<T, N> *)a.from)[pack_at(a.layout, p.image, a.resized, i, j, at.pack)];
+                for (int e = 0; e < N; e++) sum[e] += (C)weight * widen(next.element[e]);
             }
         }
         pack<T, N> result;
         for (int e = 0; e < N; e++) result.element[e] = narrow<T>(sum[e]);
-        ((pack<T, N> *)a.to)[spot * a.over.all_packs + at.pack] = result;
+        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = result;
     }
 }
 
-/* ---- Cropping: T has the elements' size, I is the offsets' type ---- */
+/* ---- Cropping: T has the elements' size, I is the type of offsets ---- */
 
-/* The offset, or the nearest at which the window fits. */
+/* Returns the offset, clamped so that the window fits. */
 template <typename I> __device__ inline int corner_of(const crop_args &a, i64 image, int axis) {
     I offset = ((const I *)a.offsets)[2 * image + axis];
-    int most = a.image[axis] - a.window[axis];
-    return offset < 0 ? 0 : offset > (I)most ? most : (int)offset;
+    int limit = a.image[axis] - a.window[axis];
+    return offset < 0 ? 0 : offset > (I)limit ? limit : (int)offset;
 }
 
 template <typename T, int N, typename I> __global__ void crop(crop_args a) {
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        pixel_at p = locate(spot, a.to_high, a.to_wide);
-        i64 source = pack_at(a.over, p.image, a.image, p.row + corner_of<I>(a, p.image, 0),
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        pixel_at p = locate(position, a.to_height, a.to_width);
+        i64 source = pack_at(a.layout, p.image, a.image, p.row + corner_of<I>(a, p.image, 0),
                              p.column + corner_of<I>(a, p.image, 1), at.pack);
-        ((pack<T, N> *)a.to)[spot * a.over.all_packs + at.pack] = ((const pack<T, N> *)a.from)[source];
+        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = ((const pack<T, N> *)a.from)[source];
     }
 }
 
 template <typename T, int N, typename I> __global__ void crop_grad(crop_args a) {
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        pixel_at p = locate(spot, a.to_high, a.to_wide);
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        pixel_at p = locate(position, a.to_height, a.to_width);
         int row = p.row - corner_of<I>(a, p.image, 0), column = p.column - corner_of<I>(a, p.image, 1);
         pack<T, N> result = {};
         if (row >= 0 && row < a.window[0] && column >= 0 && column < a.window[1])
-            result = ((const pack<T, N> *)a.from)[pack_at(a.over, p.image, a.window, row, column, at.pack)];
-        ((pack<T, N> *)a.to)[spot * a.over.all_packs + at.pack] = result;
+            result = ((const pack<T, N> *)a.from)[pack_at(a.layout, p.image, a.window, row, column, at.pack)];
+        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = result;
     }
 }

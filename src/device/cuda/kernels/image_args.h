@@ -1,9 +1,9 @@
-/* What the kernels of images are told. Images are [n, h, w, c]; pairs are height, width. */
+/* Arguments of the image kernels. Images are [n, h, w, c]; pairs are height, width. */
 typedef struct resize_args {
     const void *from;
     void *to;
-    column_grid over; /* spots: pixels of the result */
-    divider to_high, to_wide;
+    column_grid layout; /* positions: pixels of the result */
+    divider to_height, to_width;
     int original[2], resized[2];
     int nearest;
 } resize_args;
@@ -11,7 +11,7 @@ typedef struct resize_args {
 typedef struct crop_args {
     const void *from, *offsets; /* offsets: [n, 2], of the window in each image */
     void *to;
-    column_grid over; /* spots: pixels of the result */
-    divider to_high, to_wide;
+    column_grid layout; /* positions: pixels of the result */
+    divider to_height, to_width;
     int image[2], window[2];
 } crop_args;

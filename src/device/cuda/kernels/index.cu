@@ -1,26 +1,27 @@
-/* Reading and writing at places that are data: gather, scatter_add, take_along, put_along, one_hot.
+/* Indexing: gather, scatter_add, take_along, put_along, one_hot.
  *
- * An index below 0 or past the end reads zeros and writes nothing. Reading is a copy whose source is looked up: every
- * word of y is written once, in order, by a thread of its own, whatever the length of rows; threads of a row read the
- * same index, from the cache. Four words are under way at a time, since each waits for its index first.
+ * An index below 0 or past the end reads zeros and writes nothing. Reading is a copy whose source is looked up: each
+ * word of y is written by its own thread, whatever the length of rows; the threads of a row read the same index from
+ * the cache. Four words are in flight per thread, since each load waits for its index first.
  *
- * Writing adds up what meets in one place, in the order of the indices, so that bits are the same every time. No
- * thread may add to another's element: an element of y is one thread's (or one warp's), which must find the updates that
- * lead to it. Two ways:
+ * Writing sums all updates of one element in the order of the indices, so that results are bitwise reproducible. Each
+ * element of y therefore belongs to one thread (or warp), which must find the updates for it. There are two methods:
  *
- *     scatter_scan   it looks at all indices that could. For few indices, or small results.
- *     scatter_sort   lists for every place of y which indices lead there; scatter_sum then adds along the lists. Every
- *                    update is read once, every element of y written once. The sort is one launch without atomics on
- *                    its order: a block owns a range of places and reads all indices, twice; it counts those that lead
- *                    before its range (where its lists begin) and to each place in it, then puts them down one by one.
- *                    A few hundred blocks read the indices from the L2 cache: nothing beside the updates' own bytes. */
+ *     scatter_scan   compares all indices that could match. For few indices, or small results.
+ *     scatter_sort   lists for every row of y the indices that refer to it; scatter_sum then adds along the lists.
+ *                    Every update is read once, every element of y written once. The sort is one launch, and its
+ *                    order does not depend on atomics: a block owns a range of rows and reads all indices, twice. It
+ *                    counts those of lower rows (which gives the start of its lists) and of each row in its range,
+ *                    then stores them one by one. A few hundred blocks read the indices from the L2 cache: little
+ *                    compared with the updates.
+ */
 #include "extent.cuh"
 #include "index_args.h"
 
-enum { AT_ONCE = 4 };
+enum { IN_FLIGHT = 4 };
 
-/* The place that index number j names; -1 when it lies outside. X: i32 or i64. */
-template <typename X> __device__ inline i64 place_of(const void *indices, i64 j, i64 size) {
+/* Returns index number j, or -1 if it is out of range. X: i32 or i64. */
+template <typename X> __device__ inline i64 checked_index(const void *indices, i64 j, i64 size) {
     i64 index = (i64)((const X *)indices)[j];
     return index >= 0 && index < size ? index : -1;
 }
@@ -29,21 +30,21 @@ template <typename X> __device__ inline i64 place_of(const void *indices, i64 j,
 
 template <typename T, typename X, typename I> __device__ inline T gathered(const gather_args &a, I row) {
     I column = split_off(row, a.row), j = split_off(row, a.indices_each);
-    i64 at = place_of<X>(a.indices, (i64)j, a.size);
+    i64 at = checked_index<X>(a.indices, (i64)j, a.size);
     if (at < 0) return repeating<T>::of(0);
     return ((const T *)a.table)[((i64)row * a.size + at) * a.row.size + (i64)column];
 }
 
 template <typename T, typename X, typename I> __global__ void gather(gather_args a) {
     i64 stride = threads_of_grid();
-    for (i64 first = thread_of_grid(); first < a.count; first += AT_ONCE * stride) {
-        T held[AT_ONCE];
+    for (i64 first = thread_of_grid(); first < a.count; first += IN_FLIGHT * stride) {
+        T loaded[IN_FLIGHT];
 #pragma unroll
-        for (int u = 0; u < AT_ONCE; u++)
-            if (first + u * stride < a.count) held[u] = gathered<T, X, I>(a, (I)(first + u * stride));
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (first + u * stride < a.count) loaded[u] = gathered<T, X, I>(a, (I)(first + u * stride));
 #pragma unroll
-        for (int u = 0; u < AT_ONCE; u++)
-            if (first + u * stride < a.count) ((T *)a.y)[first + u * stride] = held[u];
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (first + u * stride < a.count) ((T *)a.y)[first + u * stride] = loaded[u];
     }
 }
 
@@ -51,7 +52,7 @@ template <typename T, typename X, typename I> __global__ void take_along(take_ar
     for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid()) {
         I outer = (I)i, k = split_off(outer, a.inner);
         split_off(outer, a.along);
-        i64 at = place_of<X>(a.indices, i, a.size);
+        i64 at = checked_index<X>(a.indices, i, a.size);
         ((T *)a.y)[i] =
             at < 0 ? (T)0 : ((const T *)a.x)[((i64)outer * a.size + at) * a.inner.size + (i64)k];
     }
@@ -64,7 +65,7 @@ template <typename T, typename X, typename I> __global__ void one_hot(one_hot_ar
     }
 }
 
-/* ---- Writing: few indices ---- */
+/* ---- Writing: compare all indices ---- */
 
 template <typename T, typename X, typename I> __global__ void scatter_scan(scan_args a) {
     typedef wide_of<T> C;
@@ -79,20 +80,20 @@ template <typename T, typename X, typename I> __global__ void scatter_scan(scan_
     }
 }
 
-/* ---- Writing: many indices. Blocks of scatter_sort have SORT_THREADS ---- */
+/* ---- Writing: sort the indices. Blocks of scatter_sort have SORT_THREADS threads ---- */
 
 enum { SORT_THREADS = 1024, WARPS = SORT_THREADS / 32 };
 
-/* Where index number j leads; ~0: nowhere. */
+/* Returns the target of index number j; ~0 if it is out of range. */
 template <typename X> __device__ inline u32 target_of(const sort_args &a, u32 j) {
-    i64 at = place_of<X>(a.indices, j, a.size);
+    i64 at = checked_index<X>(a.indices, j, a.size);
     if (at < 0) return ~0u;
     u32 outer = j, k = divide_off(outer, a.inner);
     outer = divide(outer, a.along);
     return (u32)(((i64)outer * a.size + at) * a.inner.divisor + k);
 }
 
-/* The sum of x over the lanes before this one, itself included. */
+/* Returns the sum of x over the lanes up to this one, inclusive. */
 __device__ inline u32 sum_up_to_lane(u32 x) {
     int lane = threadIdx.x & 31;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -102,20 +103,20 @@ __device__ inline u32 sum_up_to_lane(u32 x) {
     return x;
 }
 
-/* The sum of x over the threads of the block before this one; `room` is for WARPS values. */
-__device__ inline u32 sum_before(u32 x, u32 *room) {
+/* Returns the sum of x over the threads of the block before this one. `shared`: WARPS values. */
+__device__ inline u32 sum_before(u32 x, u32 *shared) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     u32 up_to = sum_up_to_lane(x), before = up_to - x;
     __syncthreads();
-    if (lane == 31) room[warp] = up_to;
+    if (lane == 31) shared[warp] = up_to;
     __syncthreads();
-    for (int w = 0; w < warp; w++) before += room[w];
+    for (int w = 0; w < warp; w++) before += shared[w];
     return before;
 }
 
-/* Counts the indices that lead to each target of [first, last). Returns how many lead before all of them. */
+/* Counts the indices for each target in [first, last). Returns how many indices have lower targets. */
 template <typename X>
-__device__ inline u32 count_targets(const sort_args &a, u32 first, u32 last, u32 *counts, u32 *room) {
+__device__ inline u32 count_targets(const sort_args &a, u32 first, u32 last, u32 *counts, u32 *shared) {
     u32 before = 0;
     for (u32 r = threadIdx.x; r < a.range; r += SORT_THREADS) counts[r] = 0;
     __syncthreads();
@@ -125,16 +126,16 @@ __device__ inline u32 count_targets(const sort_args &a, u32 first, u32 last, u32
         if (target < first) before++;
         if (target >= first && target < last) atomicAdd(&counts[target - first], 1u);
     }
-    return fold_block(before, adding(), room); /* and all have counted */
+    return fold_block(before, adding(), shared); /* also a barrier: all threads have counted */
 }
 
-/* Counts become the places where lists begin. */
-__device__ inline void begin_lists(const sort_args &a, u32 first, u32 last, u32 before, u32 *counts,
-                                   u32 *room) {
-    u32 each = (a.range + SORT_THREADS - 1) / SORT_THREADS, mine = threadIdx.x * each, sum = 0;
-    for (u32 r = mine; r < mine + each && r < last - first; r++) sum += counts[r];
-    u32 start = before + sum_before(sum, room);
-    for (u32 r = mine; r < mine + each && r < last - first; r++) {
+/* Converts the counts to start positions of lists. */
+__device__ inline void start_lists(const sort_args &a, u32 first, u32 last, u32 before, u32 *counts,
+                                   u32 *shared) {
+    u32 each = (a.range + SORT_THREADS - 1) / SORT_THREADS, first_row = threadIdx.x * each, sum = 0;
+    for (u32 r = first_row; r < first_row + each && r < last - first; r++) sum += counts[r];
+    u32 start = before + sum_before(sum, shared);
+    for (u32 r = first_row; r < first_row + each && r < last - first; r++) {
         u32 count = counts[r];
         counts[r] = a.starts[first + r] = start;
         start += count;
@@ -143,7 +144,7 @@ __device__ inline void begin_lists(const sort_args &a, u32 first, u32 last, u32 
     __syncthreads();
 }
 
-/* One warp appends what was found to the lists, 32 at a time, in order. `next` says where a list goes on. */
+/* One warp appends the found numbers to their lists, 32 at a time, in order. `next`: the end of each list. */
 __device__ inline void append_found(const u32 *numbers, const u32 *rows, u32 found, u32 *next, u32 *sorted) {
     u32 lane = threadIdx.x & 31;
     for (u32 first = 0; first < found; first += 32) {
@@ -154,24 +155,24 @@ __device__ inline void append_found(const u32 *numbers, const u32 *rows, u32 fou
         u32 earlier = (u32)__popc(same & ((1u << lane) - 1));
         if (any) sorted[next[row] + earlier] = numbers[first + lane];
         __syncwarp(0xffffffffu);
-        if (any && same >> lane == 1) next[row] += earlier + 1; /* the last of its row */
+        if (any && same >> lane == 1) next[row] += earlier + 1; /* the last lane with this row */
         __syncwarp(0xffffffffu);
     }
 }
 
 template <typename X> __global__ void __launch_bounds__(SORT_THREADS) scatter_sort(sort_args a) {
     extern __shared__ u32 next[]; /* a.range */
-    __shared__ u32 room[WARPS], hits[WARPS], numbers[SORT_THREADS], rows[SORT_THREADS];
+    __shared__ u32 shared[WARPS], hits[WARPS], numbers[SORT_THREADS], rows[SORT_THREADS];
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     u32 first = blockIdx.x * a.range, last = a.targets - first < a.range ? a.targets : first + a.range;
-    u32 before = count_targets<X>(a, first, last, next, room);
-    begin_lists(a, first, last, before, next, room);
+    u32 before = count_targets<X>(a, first, last, next, shared);
+    start_lists(a, first, last, before, next, shared);
     for (u32 base = 0; base < a.count; base += SORT_THREADS) {
         u32 j = base + threadIdx.x, target = j < a.count ? target_of<X>(a, j) : ~0u;
         bool hit = target >= first && target < last;
         u32 votes = __ballot_sync(0xffffffffu, hit);
         if (lane == 0) hits[warp] = (u32)__popc(votes);
-        __syncthreads(); /* and the first warp is done with what was found before */
+        __syncthreads(); /* the first warp has processed the previous batch */
         u32 up_to = 0;
         if (votes || warp == 0) up_to = sum_up_to_lane(hits[lane]);
         u32 found = 0, at = 0;
@@ -184,8 +185,8 @@ template <typename X> __global__ void __launch_bounds__(SORT_THREADS) scatter_so
     }
 }
 
-/* N elements of y are one thread's, or, with G 32, one warp's: where y alone would not fill the card. Lanes of a warp
- * then take every 32nd of a list, and their sums are added in a tree. */
+/* N elements of y belong to one thread or, with G = 32, to one warp, if y has too few elements to fill the GPU. The
+ * lanes of a warp then process every 32nd entry of a list, and their sums are added in a tree. */
 template <typename T, int N, typename I, int G> __global__ void scatter_sum(sum_args a) {
     typedef wide_of<T> C;
     typedef pack<T, N> P;
@@ -193,23 +194,23 @@ template <typename T, int N, typename I, int G> __global__ void scatter_sum(sum_
     for (i64 i = thread_of_grid() / G; i < a.count; i += threads_of_grid() / G) {
         I outer = (I)i, column = split_off(outer, a.row), row = split_off(outer, a.targets);
         u32 begin = a.starts[row], end = a.starts[row + 1];
-        if (begin == end && a.y == a.base) continue; /* nothing to add to what is there */
+        if (begin == end && a.y == a.base) continue; /* in place, nothing to add */
         const P *update = (const P *)a.updates + (i64)outer * a.along * a.row.size + (i64)column;
         C sum[N];
         P base;
         if (a.base) base = ((const P *)a.base)[i];
 #pragma unroll
         for (int n = 0; n < N; n++) sum[n] = a.base && lane == 0 ? (C)widen(base.element[n]) : (C)0;
-        for (u32 at = begin + lane; at < end; at += AT_ONCE * G) {
-            P held[AT_ONCE];
+        for (u32 at = begin + lane; at < end; at += IN_FLIGHT * G) {
+            P loaded[IN_FLIGHT];
 #pragma unroll
-            for (int u = 0; u < AT_ONCE; u++)
-                if (at + u * G < end) held[u] = update[(i64)a.sorted[at + u * G] * a.row.size];
+            for (int u = 0; u < IN_FLIGHT; u++)
+                if (at + u * G < end) loaded[u] = update[(i64)a.sorted[at + u * G] * a.row.size];
 #pragma unroll
-            for (int u = 0; u < AT_ONCE; u++)
+            for (int u = 0; u < IN_FLIGHT; u++)
                 if (at + u * G < end)
 #pragma unroll
-                    for (int n = 0; n < N; n++) sum[n] += (C)widen(held[u].element[n]);
+                    for (int n = 0; n < N; n++) sum[n] += (C)widen(loaded[u].element[n]);
         }
         P y;
 #pragma unroll

@@ -1,11 +1,11 @@
-/* Rows of `table` at places that are data: y[o, j, :] = table[o, indices[j], :]. In words. */
+/* Gathers rows of `table`: y[o, j, :] = table[o, indices[j], :]. In words. */
 typedef struct gather_args {
     const void *table, *indices;
     void *y;
     long long count; /* words of y */
-    extent row;      /* words of a row */
+    extent row;      /* words per row */
     extent indices_each;
-    long long size; /* rows to choose from */
+    long long size; /* number of rows */
 } gather_args;
 
 /* y[o, i, k] = x[o, indices[o, i, k], k] */
@@ -14,7 +14,7 @@ typedef struct take_args {
     void *y;
     long long count;
     extent inner, along; /* elements after the axis, and along it, in y */
-    long long size;      /* along it, in x */
+    long long size;      /* along the axis, in x */
 } take_args;
 
 /* y[j, c] = indices[j] == c */
@@ -23,28 +23,28 @@ typedef struct one_hot_args {
     void *y;
     long long count;
     extent classes;
-    unsigned long long one; /* the number 1, in the bits of an element */
+    unsigned long long one; /* the bits of the number 1 in the element type */
 } one_hot_args;
 
 /* y[o, r, c] = base[o, r, c] + the sum of updates[o, j, c] over all j whose index is r. The index of (o, j, c) is at
- * o * outer_step + j * step + c * inner_step: scatter_add has one for each j, put_along one for each update. */
+ * o * outer_step + j * step + c * inner_step: scatter_add has one index per j, put_along one per update. */
 typedef struct scan_args {
     const void *base, *indices, *updates; /* base NULL: zeros */
     void *y;
     long long count;
     extent inner, size;
-    long long along; /* updates for each (o, c) */
+    long long along; /* updates per (o, c) */
     long long outer_step, step, inner_step;
 } scan_args;
 
-/* Sorts the numbers of indices by where they lead to. Number j, seen as (o, i, k), leads to (o, index, k). */
+/* Sorts index numbers by target. Number j, seen as (o, i, k), has the target (o, index, k). */
 typedef struct sort_args {
     const void *indices;
-    unsigned *starts; /* targets + 1: where in `sorted` a target's numbers begin */
-    unsigned *sorted; /* numbers, by target and then as they came */
+    unsigned *starts; /* targets + 1: where a target's numbers start in `sorted` */
+    unsigned *sorted; /* numbers, by target and then in their original order */
     unsigned count;   /* indices, below 2^31 */
     unsigned targets; /* below 2^31 */
-    unsigned range;   /* targets a block cares for */
+    unsigned range;   /* targets per block */
     divider inner, along;
     long long size;
 } sort_args;
@@ -55,6 +55,6 @@ typedef struct sum_args {
     void *y;
     const unsigned *starts, *sorted;
     long long count;     /* packs of y */
-    extent row, targets; /* packs of a row; rows for each o */
-    long long along;     /* rows of updates for each o */
+    extent row, targets; /* packs per row; rows per o */
+    long long along;     /* rows of updates per o */
 } sum_args;

@@ -1,12 +1,13 @@
-/* Linear algebra: systems of many small matrices, blocks of triangular ones, and what cuSOLVER's results still need.
+/* Linear algebra: batches of small systems, blocks of triangular systems, and post-processing of cuSOLVER's results.
  *
- * A small matrix is read once into shared memory, with its right sides behind each row, and worked on there by a block of
- * its own; a batch fills the card. Each step ends at a barrier, so its cost is about a microsecond: fine for the
- * sizes at hand, at most some 160 rows.
+ * A small matrix is loaded once into shared memory, with its right-hand sides after each row, and processed there by
+ * its own block; a batch fills the GPU. Each step ends with a barrier and costs about a microsecond, which is fine
+ * for the supported sizes, up to 160 rows.
  *
- * Numbers. Elimination exchanges rows: the pivot is the element of largest absolute value, the first of equal ones, and
- * a NaN before any number, as the operation defines it. A matrix that cannot be used, its pivot zero, not a number, or
- * for cholesky not positive, gives NaN everywhere: nobody on the host looks at single matrices. */
+ * Pivoting: the pivot is the element of largest absolute value, the first of equal ones, and a NaN before any number,
+ * as the operation defines it. A matrix with a zero or NaN pivot, or for cholesky a non-positive one, gives NaN
+ * everywhere: the host does not check single matrices.
+ */
 #include "prelude.cuh"
 #include "linalg_args.h"
 
@@ -18,13 +19,13 @@ __device__ inline double root_of(double x) { return sqrt(x); }
 
 /* ---- Elimination ---- */
 
-/* A row that might be the pivot's; `at` < 0: none. */
+/* A candidate for the pivot row; `at` < 0: none. */
 template <typename C> struct candidate {
     C size;
     int at;
 };
 
-template <typename C> __device__ inline candidate<C> better(candidate<C> a, candidate<C> b) {
+template <typename C> __device__ inline candidate<C> better_pivot(candidate<C> a, candidate<C> b) {
     if (a.at < 0) return b;
     if (b.at < 0) return a;
     bool a_nan = a.size != a.size, b_nan = b.size != b.size;
@@ -33,20 +34,20 @@ template <typename C> __device__ inline candidate<C> better(candidate<C> a, cand
     return a.at < b.at ? a : b;
 }
 
-/* By the first warp: the row of the pivot of column p among rows p … n-1. */
+/* Called by the first warp: returns the pivot row of column p among rows p … n-1. */
 template <typename C> __device__ inline int find_pivot(const C *rows, int n, int width, int p) {
     candidate<C> best = {(C)0, -1};
     for (int i = p + (int)(threadIdx.x & 31); i < n; i += 32)
-        best = better(best, candidate<C>{magnitude(rows[i * width + p]), i});
+        best = better_pivot(best, candidate<C>{magnitude(rows[i * width + p]), i});
     for (int distance = 16; distance; distance >>= 1) {
         candidate<C> other = {__shfl_xor_sync(0xffffffffu, best.size, distance),
                               __shfl_xor_sync(0xffffffffu, best.at, distance)};
-        best = better(best, other);
+        best = better_pivot(best, other);
     }
     return best.at;
 }
 
-/* Row i of the matrix, then the right sides column, column + 1, … of row i. */
+/* Loads row i of the matrix, followed by the right-hand sides column, column + 1, … of row i. */
 template <typename T>
 __device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, wide_of<T> *rows) {
     const T *a = (const T *)s.a + matrix * s.n * s.n, *b = (const T *)s.b;
@@ -55,16 +56,17 @@ __device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, 
     for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
         int i = at / s.columns;
         i64 j = column + at % s.columns;
-        wide_of<T> side = 0;
+        wide_of<T> rhs_value = 0;
         if (!b)
-            side = i == j;
+            rhs_value = i == j;
         else if (j < s.k)
-            side = widen(b[(matrix * s.n + i) * s.k + j]);
-        rows[i * s.width + s.n + at % s.columns] = side;
+            rhs_value = widen(b[(matrix * s.n + i) * s.k + j]);
+        rows[i * s.width + s.n + at % s.columns] = rhs_value;
     }
 }
 
-/* The upper triangle, and the right sides that go with it; false, to every thread, at a pivot that cannot be used. */
+/* Reduces the matrix to its upper triangle and updates the right-hand sides. Returns false, to every thread, if a
+ * pivot is zero or NaN. */
 template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, int width) {
     __shared__ int pivot_row;
     for (int p = 0; p < n; p++) {
@@ -78,9 +80,9 @@ template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, 
         if (!(magnitude(pivot) > 0)) return false;
         __syncthreads();
         for (int j = p + (int)threadIdx.x; j < all && best != p; j += blockDim.x) {
-            C held = rows[p * width + j];
+            C swapped = rows[p * width + j];
             rows[p * width + j] = rows[best * width + j];
-            rows[best * width + j] = held;
+            rows[best * width + j] = swapped;
         }
         __syncthreads();
         for (int i = p + 1 + (int)threadIdx.x; i < n; i += blockDim.x) rows[i * width + p] /= pivot;
@@ -95,15 +97,15 @@ template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, 
     return true;
 }
 
-/* The right sides become the solution, from the last row up. */
+/* Turns the right-hand sides into the solution, from the last row up. */
 template <typename C> __device__ inline void substitute_back(C *rows, int n, int columns, int width) {
-    C *sides = rows + n;
+    C *rhs = rows + n;
     for (int p = n - 1; p >= 0; p--) {
-        for (int c = threadIdx.x; c < columns; c += blockDim.x) sides[p * width + c] /= rows[p * width + p];
+        for (int c = threadIdx.x; c < columns; c += blockDim.x) rhs[p * width + c] /= rows[p * width + p];
         __syncthreads();
         for (int at = threadIdx.x; at < p * columns; at += blockDim.x) {
             int i = at / columns, c = at % columns;
-            sides[i * width + c] -= rows[i * width + p] * sides[p * width + c];
+            rhs[i * width + c] -= rows[i * width + p] * rhs[p * width + c];
         }
         __syncthreads();
     }
@@ -111,23 +113,23 @@ template <typename C> __device__ inline void substitute_back(C *rows, int n, int
 
 template <typename T> __device__ inline void solve_columns(const solve_args &s, i64 matrix, i64 column) {
     typedef wide_of<T> C;
-    extern __shared__ double room[];
-    C *rows = (C *)room;
+    extern __shared__ double shared[];
+    C *rows = (C *)shared;
     __syncthreads();
     load_system<T>(s, matrix, column, rows);
     __syncthreads();
-    bool usable = eliminate(rows, s.n, s.n + s.columns, s.width);
-    if (usable) substitute_back(rows, s.n, s.columns, s.width);
+    bool is_usable = eliminate(rows, s.n, s.n + s.columns, s.width);
+    if (is_usable) substitute_back(rows, s.n, s.columns, s.width);
     T *x = (T *)s.x;
     for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
         int i = at / s.columns;
         i64 j = column + at % s.columns;
-        C result = usable ? rows[i * s.width + s.n + at % s.columns] : not_a_number<C>();
+        C result = is_usable ? rows[i * s.width + s.n + at % s.columns] : not_a_number<C>();
         if (j < s.k) x[(matrix * s.n + i) * s.k + j] = narrow<T>(result);
     }
 }
 
-/* Every block factors the matrix anew for its share of the right sides. */
+/* Every block factors the matrix itself for its share of the right-hand sides. */
 template <typename T> __global__ void solve(solve_args s) {
     for (i64 column = (i64)blockIdx.y * s.columns; column < s.k; column += (i64)gridDim.y * s.columns)
         solve_columns<T>(s, blockIdx.x, column);
@@ -135,8 +137,8 @@ template <typename T> __global__ void solve(solve_args s) {
 
 /* ---- Cholesky ---- */
 
-/* l l^T = a in place, column by column; reads the lower triangle. False, to every thread, at a pivot that is not
- * positive. */
+/* Computes l l^T = a in place, column by column, from the lower triangle. Returns false, to every thread, if a pivot
+ * is not positive. */
 template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
     for (int p = 0; p < n; p++) {
         C pivot = rows[p * width + p];
@@ -158,18 +160,18 @@ template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
 
 template <typename T> __global__ void cholesky(cholesky_args s) {
     typedef wide_of<T> C;
-    extern __shared__ double room[];
-    C *rows = (C *)room;
+    extern __shared__ double shared[];
+    C *rows = (C *)shared;
     const T *a = (const T *)s.a + (i64)blockIdx.x * s.n * s.n;
     T *l = (T *)s.l + (i64)blockIdx.x * s.n * s.n;
     for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x)
         rows[at / s.n * s.width + at % s.n] = widen(a[at]);
     __syncthreads();
-    bool usable = factor(rows, s.n, s.width);
+    bool is_usable = factor(rows, s.n, s.width);
     for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x) {
         int i = at / s.n, j = at % s.n;
         C result = j <= i ? rows[i * s.width + j] : (C)0;
-        l[at] = narrow<T>(usable ? result : not_a_number<C>());
+        l[at] = narrow<T>(is_usable ? result : not_a_number<C>());
     }
 }
 
@@ -177,48 +179,48 @@ template <typename T> __global__ void cholesky(cholesky_args s) {
 
 enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 };
 
-/* Every system is turned into one that is solved downwards: from below, rows and columns are counted backwards. */
-__device__ inline int turned(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
+/* Every system is solved downwards: to solve upwards, rows and columns are numbered backwards. */
+__device__ inline int solve_order(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
 
 template <typename T>
 __device__ inline void load_triangle(const substitute_args &s, const T *a, wide_of<T> (*triangle)[BLOCK_ROWS]) {
     for (int at = threadIdx.x; at < s.rows * s.rows; at += blockDim.x) {
         int i = at / s.rows, j = at % s.rows;
-        int row = turned(s, s.transpose ? j : i), column = turned(s, s.transpose ? i : j);
+        int row = solve_order(s, s.transpose ? j : i), column = solve_order(s, s.transpose ? i : j);
         triangle[row][column] = widen(a[i * s.n + j]);
     }
 }
 
-/* A warp has 32 right sides, a lane one; the warps share out the rows. A row's result leaves for memory as soon as it is
- * known, and every warp computes it for itself, so that a step needs one barrier. */
+/* A warp has 32 right-hand sides, one per lane; the warps divide the rows. A row's result is stored as soon as it is
+ * known, and every warp computes it itself, so that a step needs one barrier. */
 template <typename T>
 __device__ inline void substitute_columns(const substitute_args &s, i64 column, T *x,
                                           const wide_of<T> (*triangle)[BLOCK_ROWS],
-                                          wide_of<T> (*sides)[BLOCK_COLUMNS]) {
+                                          wide_of<T> (*rhs)[BLOCK_COLUMNS]) {
     typedef wide_of<T> C;
     int warp = threadIdx.x >> 5, warps = blockDim.x >> 5, lane = threadIdx.x & 31;
     bool inside = column < s.k;
     for (int i = warp; i < s.rows; i += warps)
-        sides[turned(s, i)][lane] = inside ? widen(x[i * s.k + column]) : (C)0;
+        rhs[solve_order(s, i)][lane] = inside ? widen(x[i * s.k + column]) : (C)0;
     __syncthreads();
     for (int p = 0; p < s.rows; p++) {
         C pivot = triangle[p][p];
-        C known = sides[p][lane] / (magnitude(pivot) > 0 ? pivot : not_a_number<C>());
-        if (p % warps == warp && inside) x[turned(s, p) * s.k + column] = narrow<T>(known);
-        for (int i = p + 1 + warp; i < s.rows; i += warps) sides[i][lane] -= triangle[i][p] * known;
+        C solved = rhs[p][lane] / (magnitude(pivot) > 0 ? pivot : not_a_number<C>());
+        if (p % warps == warp && inside) x[solve_order(s, p) * s.k + column] = narrow<T>(solved);
+        for (int i = p + 1 + warp; i < s.rows; i += warps) rhs[i][lane] -= triangle[i][p] * solved;
         __syncthreads();
     }
 }
 
 template <typename T> __global__ void substitute(substitute_args s) {
-    __shared__ wide_of<T> triangle[BLOCK_ROWS][BLOCK_ROWS], sides[BLOCK_ROWS][BLOCK_COLUMNS];
+    __shared__ wide_of<T> triangle[BLOCK_ROWS][BLOCK_ROWS], rhs[BLOCK_ROWS][BLOCK_COLUMNS];
     load_triangle(s, (const T *)s.a + (i64)blockIdx.x * s.n * s.n + s.first * (s.n + 1), triangle);
     T *x = (T *)s.x + ((i64)blockIdx.x * s.n + s.first) * s.k;
     for (i64 from = (i64)blockIdx.y * BLOCK_COLUMNS; from < s.k; from += (i64)gridDim.y * BLOCK_COLUMNS)
-        substitute_columns(s, from + (threadIdx.x & 31), x, triangle, sides);
+        substitute_columns(s, from + (threadIdx.x & 31), x, triangle, rhs);
 }
 
-/* ---- Around cuSOLVER ---- */
+/* ---- Post-processing of cuSOLVER's results ---- */
 
 template <typename T> __global__ void transposed(transposed_args t) {
     __shared__ T square[32][33];
@@ -242,20 +244,20 @@ template <typename T> __global__ void identity(square_args s) {
         x[at] = narrow<T>((wide_of<T>)(at / s.n == at % s.n));
 }
 
-/* The result of a matrix that cannot be used. */
-template <typename T> __global__ void spoil(square_args s) {
+/* Writes NaN if the factorisation failed. */
+template <typename T> __global__ void fill_nan(square_args s) {
     if (*s.info == 0) return;
     T *x = (T *)s.x;
     for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
         x[at] = narrow<T>(not_a_number<wide_of<T>>());
 }
 
-/* The same for cholesky, whose upper triangle is zero otherwise. */
+/* The same for cholesky; otherwise clears the upper triangle. */
 template <typename T> __global__ void finish_cholesky(square_args s) {
     T *x = (T *)s.x;
-    bool usable = *s.info == 0;
+    bool is_usable = *s.info == 0;
     for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
-        if (!usable)
+        if (!is_usable)
             x[at] = narrow<T>(not_a_number<wide_of<T>>());
         else if (at % s.n > at / s.n)
             x[at] = narrow<T>((wide_of<T>)0);

@@ -1,11 +1,11 @@
-/* What linalg.c hands to kernels/linalg.cu. Matrices are row-major and dense unless a distance of rows is named. */
+/* Arguments of kernels/linalg.cu, set by linalg.c. Matrices are row-major and dense unless a row stride is given. */
 
-/* a [n, n] x = b [n, k] for each matrix of a batch, one along blockIdx.x; blockIdx.y says which `columns` right
+/* Solves a [n, n] x = b [n, k] for each matrix of a batch (blockIdx.x); blockIdx.y selects `columns` right-hand
  * sides. */
 typedef struct solve_args {
     const void *a, *b; /* b NULL: the identity */
     void *x;
-    int n, columns, width; /* width: of a row in shared memory */
+    int n, columns, width; /* width: row length in shared memory */
     long long k;
 } solve_args;
 
@@ -15,7 +15,7 @@ typedef struct cholesky_args {
     int n, width;
 } cholesky_args;
 
-/* op(a) x = x for the rows from `first` on, `rows` of them, of every matrix of a batch (blockIdx.x). */
+/* Solves op(a) x = x for `rows` rows from `first` on, for every matrix of a batch (blockIdx.x). */
 typedef struct substitute_args {
     const void *a;
     void *x;
@@ -31,7 +31,7 @@ typedef struct transposed_args {
     long long rows, columns;
 } transposed_args;
 
-/* What cuSOLVER says of a matrix is in *info: not 0, it cannot be used. */
+/* *info is cuSOLVER's status of the matrix: not 0 if the factorisation failed. */
 typedef struct square_args {
     void *x;
     const int *info;

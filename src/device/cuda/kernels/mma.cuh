@@ -1,24 +1,25 @@
-/* Tensor cores: a warp multiplies a 16 by K matrix with a K by 8 one, in f32.
+/* Tensor cores: a warp multiplies a 16 by K matrix with a K by 8 one and accumulates in f32.
  *
- * What the instruction mma.sync computes for one register of each lane (PTX manual, "Warp-level matrix instructions"). With
- * g = lane / 4 and t = lane % 4, K places are numbered so that a word holds one of them (tf32, K = 8) or two that are
- * neighbours (bf16, f16: K = 16):
+ * Wraps the instruction mma.sync (PTX manual, "Warp-level matrix instructions"). With g = lane / 4 and t = lane % 4,
+ * the registers of a lane hold the following words; a word contains one element of K (tf32, K = 8) or two adjacent
+ * ones (bf16, f16: K = 16):
  *
  *     a[0], a[1]   rows g and g + 8, word t          a[2], a[3]   the same rows, word t + 4
  *     b[0], b[1]   column g, words t and t + 4
  *     sum          [0], [1]: row g, columns 2t and 2t + 1;   [2], [3]: row g + 8
  *
- * Cards from compute capability 8.0 on. Without one the same sums are made with shuffles. */
+ * Needs compute capability 8.0. The emulated GPU computes the same sums with shuffles.
+ */
 #ifndef TU_MMA
 #define TU_MMA
 
 #include "prelude.cuh"
 
-/* Places of K in a word, the words of a row of 16 x K, and how a word is made of elements. */
+/* Elements per word, and the depth K of one instruction. */
 template <typename T> struct mma_word { enum { ELEMENTS = 2, K = 16 }; };
 template <> struct mma_word<f32> { enum { ELEMENTS = 1, K = 8 }; };
 
-/* f32 -> tf32: 10 bits of fraction, to nearest. Infinities and NaN stay what they are. */
+/* Rounds f32 to tf32 (10-bit mantissa), to nearest. Infinities and NaN are unchanged. */
 __device__ inline u32 tf32_bits(float x) {
 #ifndef TU_EMULATED
     u32 rounded_bits;
@@ -30,8 +31,8 @@ __device__ inline u32 tf32_bits(float x) {
 #endif
 }
 
-/* b of two neighbouring tiles of columns, out of a matrix that lies in shared memory row after row, K rows of 16 columns:
- * of two-byte types it is turned on the way, of f32 it is rounded. Rows begin at multiples of 16 bytes. */
+/* Loads b for two adjacent tiles of columns from a row-major matrix in shared memory, K rows of 16 columns. Two-byte
+ * types are transposed on the way, f32 is rounded to tf32. Rows start at multiples of 16 bytes. */
 __device__ inline void mma_load_columns(u32 (&b)[2][2], const u16 *rows, int pitch) {
     int lane = threadIdx.x & 31;
 #ifndef TU_EMULATED
@@ -83,7 +84,7 @@ template <> __device__ inline float mma_element<f16>(u32 word, int i) { return w
 
 template <typename T> __device__ inline void mma(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     int lane = threadIdx.x & 31, group = lane / 4, own = lane % 4;
-    for (int word = 0; word < 8; word++) { /* of K, in the order of a row */
+    for (int word = 0; word < 8; word++) { /* in the order of a row */
         int high = word / 4, from = word % 4;
         u32 rows[2], columns[2];
         for (int i = 0; i < 2; i++) rows[i] = __shfl_sync(0xffffffffu, a[2 * high + i], 4 * group + from);

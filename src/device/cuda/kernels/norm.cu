@@ -1,38 +1,41 @@
-/* Batch and layer normalisation; the mathematics is in graph/ops/norm.c.
+/* Batch and layer normalisation; graph/ops/norm.c has the definitions.
  *
- * Batch normalisation is bound by memory: what counts is how often something of x's size passes by. Each is three
- * launches: partial sums by blocks of rows, a small one that joins them in f64 and makes factors of them, and one that
- * applies the factors. In passes over x, and what they take where x is 256 x 56 x 56 x 256 of bf16, 411 MB, at 3.5 TB/s:
+ * Batch normalisation is bound by memory, so the number of passes over values of x's size matters. Forward and
+ * backward are three launches each: partial sums by blocks of rows, a small kernel that adds them in f64 and computes
+ * factors, and one that applies the factors. Passes over x, and the time for x of 256 x 56 x 56 x 256 in bf16, 411
+ * MB, at 3.5 TB/s:
  *
  *                                    to sum             to apply                    passes
  *     forward                        x                  x, y                        3        0.35 ms
- *       + residual, rectified        x                  x, residual, y, mask        4 1/16   0.48
- *     backward, rectified or not     x, dy              x, dy, dx                   5        0.59
+ *       + residual and relu          x                  x, residual, y, mask        4 1/16   0.48
+ *     backward, with or without relu x, dy              x, dy, dx                   5        0.59
  *       + residual                   x, dy (2), mask,   x, dy, dx                   7 1/16   0.83
  *                                    masked dy
  *
- * That takes whole words of 16 bytes, stores included: a result is put together in a word of its own, because the
- * compiler stores one that is changed where it was loaded in pieces of 2 bytes, and each piece costs the second-level
- * cache as much as the whole.
+ * This needs full 16-byte words for stores too: a result is assembled in a separate word, because the compiler stores
+ * a word that is modified in place in parts of 2 bytes, and each part costs as much L2 bandwidth as a full word.
  *
  *     y  = (x - mean) scale + shift                      scale = gamma r
- *     dx = scale dy - (by_dy + (x - mean) by_x)          by_dy = scale sum(dy) / n,  by_x = scale r^2 sum(dy (x - mean)) / n
+ *     dx = scale dy - (by_dy + (x - mean) by_x)          by_dy = scale sum(dy) / n
+ *                                                        by_x = scale r^2 sum(dy (x - mean)) / n
  *
- * The sums go through the rows from the first to the last, all blocks side by side, and the passes that apply back from
- * the last: the end of x is what the sums left in the second-level cache.
+ * The sums traverse the rows from first to last, all blocks in parallel, and the passes that apply factors from last
+ * to first: the end of x is still in the L2 cache.
  *
- * A rectifier behind y costs its gradient no pass. Where nothing was added to y, the gradient computes y again from x,
- * which it reads anyway, with the same bits. Where something was, the forward kernel leaves a byte for each word of 16
- * bytes, a bit an element; the pass that sums then masks dy, adds up the two values it may consist of, and keeps it.
+ * A relu after y costs the gradient no extra pass. If nothing was added to y, the gradient recomputes y from x, which
+ * it reads anyway, with the same bits. If a residual was added, the forward kernel stores a mask, one byte per
+ * 16-byte word, one bit per element. The summing pass then masks dy, after adding the two values it may consist of,
+ * and stores it.
  *
- * Sums are of x - pivot, the pivot being the column's first element: a mean far from zero costs no digits. */
+ * Sums are of x - pivot, where the pivot is the column's first element: a mean far from zero loses no precision.
+ */
 #include "folds.cuh"
 #include "norm_args.h"
 
 __device__ inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 
-/* Two sums that are taken together. */
+/* Two sums that are computed together. */
 template <typename C> struct sums {
     C first, second;
 };
@@ -44,19 +47,19 @@ template <typename C> struct summing_twice {
         s.second += other.second;
     }
 };
-template <typename C> __device__ inline sums<C> across(sums<C> x, int distance) {
-    return sums<C>{across(x.first, distance), across(x.second, distance)};
+template <typename C> __device__ inline sums<C> shuffle_xor(sums<C> x, int distance) {
+    return sums<C>{shuffle_xor(x.first, distance), shuffle_xor(x.second, distance)};
 }
 
-/* ---- A thread's place in x [rows, width] ---- */
+/* ---- Rows and columns of a thread in x [rows, width] ---- */
 
-struct place_in_rows {
-    i64 column, first, last; /* of its word, 0 outside; of its rows */
+struct row_range {
+    i64 column, first, last; /* column of its word, 0 if not inside; first and end of its rows */
     int step, slice, group;
     bool inside;
 };
-__device__ inline place_in_rows place_of(const norm_tiling &t, int width) {
-    place_in_rows p;
+__device__ inline row_range locate(const norm_tiling &t, int width) {
+    row_range p;
     p.slice = (int)threadIdx.x / t.columns;
     p.group = (int)threadIdx.x - p.slice * t.columns;
     i64 group = (i64)blockIdx.x * t.columns + p.group;
@@ -64,17 +67,17 @@ __device__ inline place_in_rows place_of(const norm_tiling &t, int width) {
     p.column = p.inside ? group * width : 0;
     return p;
 }
-/* To sum: all blocks go down x together, from the first row to the last. */
-__device__ inline place_in_rows place_to_sum(const norm_tiling &t, int width) {
-    place_in_rows p = place_of(t, width);
+/* For sums: all blocks traverse x together, from the first row to the last. */
+__device__ inline row_range range_to_sum(const norm_tiling &t, int width) {
+    row_range p = locate(t, width);
     p.first = (i64)blockIdx.y * t.slices + p.slice;
     p.step = (int)gridDim.y * t.slices;
     p.last = t.rows;
     return p;
 }
-/* To apply: a segment of rows each, the last ones first. */
-__device__ inline place_in_rows place_to_apply(const norm_tiling &t, int width) {
-    place_in_rows p = place_of(t, width);
+/* For applying: one segment of rows per block, last segments first. */
+__device__ inline row_range range_to_apply(const norm_tiling &t, int width) {
+    row_range p = locate(t, width);
     i64 start = (i64)(gridDim.y - 1 - blockIdx.y) * t.segment;
     p.first = start + p.slice;
     p.step = t.slices;
@@ -82,10 +85,10 @@ __device__ inline place_in_rows place_to_apply(const norm_tiling &t, int width) 
     return p;
 }
 
-/* Goes down the rows of a place, with the loads of U of them under way at once: load(where a row's word is), then
- * use(what was loaded, where), row after row. Places are multiplied anew each time: registers are dearer. */
+/* Iterates over the rows of a thread, with the loads of U rows in flight: load(offset of a row's word), then
+ * use(loaded, offset), row after row. Offsets are recomputed each time to save registers. */
 template <int U, typename LOADED, typename LOAD, typename USE>
-__device__ inline void each_row(const place_in_rows &p, i64 width, LOAD load, USE use) {
+__device__ inline void each_row(const row_range &p, i64 width, LOAD load, USE use) {
     if (!p.inside) return;
     i64 row = p.first;
     for (; row + (i64)(U - 1) * p.step < p.last; row += (i64)U * p.step) {
@@ -108,8 +111,9 @@ template <typename T, int W> __device__ inline void store_word(void *y, i64 at, 
     *(pack<T, W> *)((T *)y + at) = word;
 }
 
-/* W neighbouring numbers of an array, a word of 16 bytes at a time. */
-template <typename C, typename P, int W> __device__ inline void load_columns(C (&to)[W], const void *array, i64 column) {
+/* Loads W adjacent numbers of an array, in words of up to 16 bytes. */
+template <typename C, typename P, int W>
+__device__ inline void load_columns(C (&to)[W], const void *array, i64 column) {
     constexpr int fits = 16 / (int)sizeof(P), N = fits < W ? fits : W;
 #pragma unroll
     for (int i = 0; i < W; i += N) {
@@ -119,13 +123,13 @@ template <typename C, typename P, int W> __device__ inline void load_columns(C (
     }
 }
 
-/* A pivot that is no number would spoil its whole column. */
+/* Returns 0 instead of a non-finite pivot, which would make the whole column NaN. */
 template <typename C> __device__ inline C pivot_of(C first) { return is_finite(first) ? first : (C)0; }
 
-/* ---- Sums of columns ---- */
+/* ---- Column sums ---- */
 
 template <typename C, int W>
-__device__ inline void store_sums(const norm_sums_args &a, const place_in_rows &p, sums<C> (&s)[W]) {
+__device__ inline void store_sums(const norm_sums_args &a, const row_range &p, sums<C> (&s)[W]) {
     join_slices<summing_twice<C>, W>(s, p.group, p.slice, a.tiling.columns, a.tiling.slices);
     if (!p.inside || p.slice) return;
     C *to = (C *)a.partial + (i64)blockIdx.y * 2 * a.tiling.width + p.column;
@@ -136,10 +140,10 @@ __device__ inline void store_sums(const norm_sums_args &a, const place_in_rows &
     }
 }
 
-/* The sums of x - pivot and of its square. */
+/* Sums of x - pivot and of its square. */
 template <typename T, int W> __global__ void __launch_bounds__(256, 4) norm_moments(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_sum(a.tiling, W);
+    row_range p = range_to_sum(a.tiling, W);
     sums<C> s[W];
     C pivot[W];
     load_columns<C, T, W>(pivot, a.x, p.column);
@@ -161,35 +165,36 @@ template <typename T, int W> __global__ void __launch_bounds__(256, 4) norm_mome
     store_sums(a, p, s);
 }
 
-/* y is above zero once it is rounded to T exactly when it is above this: half of T's least number, which rounds to 0. */
-template <typename T> struct vanishing {
+/* y rounded to T is positive exactly if y is above this number: half of T's smallest positive number, which rounds to
+ * 0. */
+template <typename T> struct rounds_to_zero {
     static __device__ inline wide_of<T> number() { return 0; }
 };
-template <> struct vanishing<bf16> {
+template <> struct rounds_to_zero<bf16> {
     static __device__ inline float number() { return __uint_as_float(0x8000u); }
 };
-template <> struct vanishing<f16> {
+template <> struct rounds_to_zero<f16> {
     static __device__ inline float number() { return __uint_as_float(0x33000000u); }
 };
 
-/* What a gradient passed on its way to the normalisation. */
+/* Whether dy passes the gradient of a relu first. */
 enum { PLAIN, RECOMPUTED };
 
-/* A rectifier whose y is made again from x - mean: its factors for W columns. */
-template <typename T, int W, int PASSED> struct rectifier {
+/* The gradient of a relu whose y is recomputed from x - mean, with the factors of W columns. */
+template <typename T, int W, int RELU_MODE> struct relu_gradient {
     typedef wide_of<T> C;
     C scale[W], shift[W];
-    __device__ inline rectifier(const void *factors, i64 width, const place_in_rows &p) {
+    __device__ inline relu_gradient(const void *factors, i64 width, const row_range &p) {
         load_columns<C, C, W>(scale, factors, width + p.column);
         load_columns<C, C, W>(shift, factors, 2 * width + p.column);
     }
     __device__ inline C operator()(C dy, C centred, int i) const {
-        return multiply_add(centred, scale[i], shift[i]) > vanishing<T>::number() ? dy : (C)0;
+        return multiply_add(centred, scale[i], shift[i]) > rounds_to_zero<T>::number() ? dy : (C)0;
     }
 };
-template <typename T, int W> struct rectifier<T, W, PLAIN> {
+template <typename T, int W> struct relu_gradient<T, W, PLAIN> {
     typedef wide_of<T> C;
-    __device__ inline rectifier(const void *, i64, const place_in_rows &) {}
+    __device__ inline relu_gradient(const void *, i64, const row_range &) {}
     __device__ inline C operator()(C dy, C, int) const { return dy; }
 };
 
@@ -197,12 +202,12 @@ template <typename T, int W> struct loaded_pair {
     pack<T, W> x, dy;
 };
 
-/* The sums of dy and of dy (x - mean). */
-template <typename T, typename P, int W, int PASSED>
-__global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient_sums(norm_sums_args a) {
+/* Sums of dy and of dy (x - mean). */
+template <typename T, typename P, int W, int RELU_MODE>
+__global__ void __launch_bounds__(256, RELU_MODE == PLAIN ? 4 : 3) norm_gradient_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_sum(a.tiling, W);
-    rectifier<T, W, PASSED> passed(a.rectifier, a.tiling.width, p);
+    row_range p = range_to_sum(a.tiling, W);
+    relu_gradient<T, W, RELU_MODE> relu_gradient_of(a.relu_factors, a.tiling.width, p);
     sums<C> s[W];
     C mean[W];
     load_columns<C, P, W>(mean, a.mean, p.column);
@@ -214,7 +219,7 @@ __global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient_su
         [&](const loaded_pair<T, W> &l, i64) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                C x = widen(l.x.element[i]) - mean[i], dy = passed(widen(l.dy.element[i]), x, i);
+                C x = widen(l.x.element[i]) - mean[i], dy = relu_gradient_of(widen(l.dy.element[i]), x, i);
                 s[i].first += dy;
                 s[i].second = multiply_add(dy, x, s[i].second);
             }
@@ -227,11 +232,11 @@ template <typename T, int W> struct loaded_masked {
     u8 mask;
 };
 
-/* The same of a dy that is masked first, and kept: where it ADDS, it is the sum of two values. */
+/* The same for a dy that is masked first and stored. If ADDS, dy is the sum of two values. */
 template <typename T, typename P, int W, bool ADDS>
 __global__ void __launch_bounds__(256, 3) norm_masked_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_sum(a.tiling, W);
+    row_range p = range_to_sum(a.tiling, W);
     sums<C> s[W];
     C mean[W];
     load_columns<C, P, W>(mean, a.mean, p.column);
@@ -248,17 +253,17 @@ __global__ void __launch_bounds__(256, 3) norm_masked_sums(norm_sums_args a) {
             return l;
         },
         [&](const loaded_masked<T, W> &l, i64 at) {
-            pack<T, W> kept;
+            pack<T, W> masked;
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 C dy = widen(l.dy.element[i]);
                 if (ADDS) dy += widen(l.other.element[i]);
-                kept.element[i] = narrow<T>(l.mask >> i & 1 ? dy : (C)0);
+                masked.element[i] = narrow<T>(l.mask >> i & 1 ? dy : (C)0);
             }
-            store_word<T, W>(a.rectified, at, kept);
+            store_word<T, W>(a.masked_dy, at, masked);
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                C dy = widen(kept.element[i]);
+                C dy = widen(masked.element[i]);
                 s[i].first += dy;
                 s[i].second = multiply_add(dy, widen(l.x.element[i]) - mean[i], s[i].second);
             }
@@ -266,10 +271,10 @@ __global__ void __launch_bounds__(256, 3) norm_masked_sums(norm_sums_args a) {
     store_sums(a, p, s);
 }
 
-/* ---- From sums to factors ---- */
+/* ---- From partial sums to factors ---- */
 
-/* Blocks of [slices of the splits, columns]; true for the threads that hold a result. Four loads of each sum at a time:
- * there is little to do and all of it is waiting. */
+/* Adds partial sums with blocks of [slices of the splits, columns]. Returns true for the threads that hold a result.
+ * Four loads of each sum are in flight, because latency dominates. */
 template <typename C>
 __device__ inline bool join_partial(const norm_joining &j, i64 &column, sums<double> &s) {
     int slice = (int)threadIdx.x / j.columns, group = (int)threadIdx.x - slice * j.columns, slices = 256 / j.columns;
@@ -280,10 +285,10 @@ __device__ inline bool join_partial(const norm_joining &j, i64 &column, sums<dou
             C first[4], second[4];
 #pragma unroll
             for (int u = 0; u < 4; u++) {
-                bool there = split + u * slices < j.splits;
+                bool valid = split + u * slices < j.splits;
                 const C *from = (const C *)j.partial + (split + u * slices) * 2 * j.width + column;
-                first[u] = there ? from[0] : (C)0;
-                second[u] = there ? from[j.width] : (C)0;
+                first[u] = valid ? from[0] : (C)0;
+                second[u] = valid ? from[j.width] : (C)0;
             }
 #pragma unroll
             for (int u = 0; u < 4; u++) {
@@ -301,16 +306,18 @@ template <typename T, typename P> __global__ void norm_factors(norm_factors_args
     i64 column;
     sums<double> s;
     if (!join_partial<C>(a.joining, column, s)) return;
-    double n = (double)a.rows, distance = s.first / n, mean = (double)pivot_of(widen(((const T *)a.x)[column])) + distance;
+    double n = (double)a.rows, distance = s.first / n,
+           mean = (double)pivot_of(widen(((const T *)a.x)[column])) + distance;
     double variance = s.second / n - distance * distance;
     if (variance < 0) variance = 0;
     P stored = narrow<P>(mean);
-    C near = (C)widen(stored), scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
+    C stored_mean = (C)widen(stored),
+      scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
     C *to = (C *)a.factors + column;
-    to[0] = near;
+    to[0] = stored_mean;
     to[a.joining.width] = scale;
-    to[2 * a.joining.width] = /* and what rounding the mean took */
-        (C)((double)widen(((const P *)a.beta)[column]) + ((double)near - mean) * (double)scale);
+    to[2 * a.joining.width] = /* compensates for the rounding of the mean */
+        (C)((double)widen(((const P *)a.beta)[column]) + ((double)stored_mean - mean) * (double)scale);
     ((P *)a.mean)[column] = stored;
     ((P *)a.variance)[column] = narrow<P>(variance);
 }
@@ -341,21 +348,21 @@ template <typename T, typename P> __global__ void layer_norm_finish(layer_norm_f
 
 /* ---- Applying factors ---- */
 
-/* x, and what is added to y. */
-template <typename T, int W, bool JOINS>
-__global__ void __launch_bounds__(256, JOINS ? 3 : 4) norm_apply(norm_apply_args a) {
+/* Applies the factors to x, and adds the residual if there is one. */
+template <typename T, int W, bool ADDS_RESIDUAL>
+__global__ void __launch_bounds__(256, ADDS_RESIDUAL ? 3 : 4) norm_apply(norm_apply_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_apply(a.tiling, W);
+    row_range p = range_to_apply(a.tiling, W);
     C mean[W], scale[W], shift[W];
     load_columns<C, C, W>(mean, a.factors, p.column);
     load_columns<C, C, W>(scale, a.factors, a.tiling.width + p.column);
     load_columns<C, C, W>(shift, a.factors, 2 * a.tiling.width + p.column);
-    each_row<JOINS ? 2 : 4, loaded_pair<T, W>>(
+    each_row<ADDS_RESIDUAL ? 2 : 4, loaded_pair<T, W>>(
         p, a.tiling.width,
         [&](i64 at) {
             loaded_pair<T, W> l;
             l.x = load_word<T, W>(a.x, at);
-            if (JOINS) l.dy = load_word<T, W>(a.join, at);
+            if (ADDS_RESIDUAL) l.dy = load_word<T, W>(a.residual, at);
             return l;
         },
         [&](const loaded_pair<T, W> &l, i64 at) {
@@ -364,20 +371,20 @@ __global__ void __launch_bounds__(256, JOINS ? 3 : 4) norm_apply(norm_apply_args
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 C y = multiply_add(widen(l.x.element[i]) - mean[i], scale[i], shift[i]);
-                if (JOINS) y = rounded<T>(y) + widen(l.dy.element[i]);
-                bits |= (u32)(y > vanishing<T>::number()) << i;
+                if (ADDS_RESIDUAL) y = rounded<T>(y) + widen(l.dy.element[i]);
+                bits |= (u32)(y > rounds_to_zero<T>::number()) << i;
                 result.element[i] = narrow<T>(a.relu && y < 0 ? (C)0 : y);
             }
             store_word<T, W>(a.y, at, result);
-            if (JOINS && a.mask) ((u8 *)a.mask)[at / W] = (u8)bits;
+            if (ADDS_RESIDUAL && a.mask) ((u8 *)a.mask)[at / W] = (u8)bits;
         });
 }
 
-template <typename T, int W, int PASSED>
-__global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient(norm_gradient_args a) {
+template <typename T, int W, int RELU_MODE>
+__global__ void __launch_bounds__(256, RELU_MODE == PLAIN ? 4 : 3) norm_gradient(norm_gradient_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_apply(a.tiling, W);
-    rectifier<T, W, PASSED> passed(a.rectifier, a.tiling.width, p);
+    row_range p = range_to_apply(a.tiling, W);
+    relu_gradient<T, W, RELU_MODE> relu_gradient_of(a.relu_factors, a.tiling.width, p);
     C mean[W], scale[W], by_dy[W], by_x[W];
     load_columns<C, C, W>(mean, a.factors, p.column);
     load_columns<C, C, W>(scale, a.factors, a.tiling.width + p.column);
@@ -390,19 +397,19 @@ __global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient(no
             pack<T, W> dx;
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                C x = widen(l.x.element[i]) - mean[i], dy = passed(widen(l.dy.element[i]), x, i);
-                C off = multiply_add(x, by_x[i], by_dy[i]);
-                dx.element[i] = narrow<T>(multiply_add(scale[i], dy, -off));
+                C x = widen(l.x.element[i]) - mean[i], dy = relu_gradient_of(widen(l.dy.element[i]), x, i);
+                C correction = multiply_add(x, by_x[i], by_dy[i]);
+                dx.element[i] = narrow<T>(multiply_add(scale[i], dy, -correction));
             }
             store_word<T, W>(a.dx, at, dx);
         });
 }
 
-/* ---- Layer normalisation: a few lanes, a warp or a block to each row, which a cache holds between its two passes ---- */
+/* ---- Layer normalisation: a few lanes, a warp or a block per row, in two passes ---- */
 
 template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) {
     typedef wide_of<T> C;
-    __shared__ sums<C> room[32];
+    __shared__ sums<C> shared[32];
     i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     const T *x = (const T *)a.x + (n ? row * a.n : 0);
@@ -414,7 +421,8 @@ template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) 
         s.first += d;
         s.second = multiply_add(d, d, s.second);
     });
-    join_row<summing_twice<C>>(s, a.lanes, room); /* and nobody writes y before all have read their pivot */
+    join_row<summing_twice<C>>(
+        s, a.lanes, shared); /* also a barrier: all threads have read the pivot before y is written */
     if (!n) return;
     C distance = s.first / (C)n, variance = s.second / (C)n - distance * distance;
     variance = variance < 0 ? (C)0 : variance;
@@ -429,10 +437,10 @@ template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) 
     ((P *)a.r)[row] = narrow<P>(r);
 }
 
-/* dx. Sums of dy for gamma and beta go down the columns: layer_norm_sums. */
+/* Computes dx. layer_norm_sums computes the column sums for gamma and beta. */
 template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm_gradient_args a) {
     typedef wide_of<T> C;
-    __shared__ sums<C> room[32];
+    __shared__ sums<C> shared[32];
     i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     i64 start = n ? row * a.n : 0;
@@ -446,7 +454,7 @@ template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm
         s.first += h;
         s.second = multiply_add(h, (widen(e) - mean) * r, s.second);
     });
-    join_row<summing_twice<C>>(s, a.lanes, room);
+    join_row<summing_twice<C>>(s, a.lanes, shared);
     if (!n) return;
     C mean_h = s.first / (C)n, mean_hx = s.second / (C)n;
     map_row(x, dx, n, lane, a.lanes, [&](T e, i64 i) {
@@ -455,11 +463,11 @@ template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm
     });
 }
 
-/* The sums of dy and of dy x^, column by column. */
+/* Column sums of dy and of dy x^. */
 template <typename T, typename P, int W>
 __global__ void __launch_bounds__(256, 4) layer_norm_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_sum(a.tiling, W);
+    row_range p = range_to_sum(a.tiling, W);
     sums<C> s[W];
 #pragma unroll
     for (int i = 0; i < W; i++) s[i] = sums<C>{0, 0};

@@ -1,33 +1,34 @@
-/* Arguments of the kernels in norm.cu, shared with norm.c. Arrays whose type is not said hold elements of the computing
- * type: f64 for a normalisation of f64, f32 for all others. */
+/* Arguments of the kernels in norm.cu, set by norm.c. Arrays are in the compute type unless noted: f64 for a
+ * normalisation of f64, f32 for all others. */
 
-/* How x [rows, width] is dealt out: a block is [slices, columns] threads, a thread takes a word of neighbouring columns.
- * To sum, a block takes every splits-th group of `slices` rows; to apply, a segment of rows. */
+/* How x [rows, width] is distributed: a block is [slices, columns] threads, a thread handles a word of adjacent
+ * columns. For sums, a block handles every splits-th group of `slices` rows; for applying, a segment of rows. */
 typedef struct norm_tiling {
-    long long rows, width, groups, segment; /* groups: words of a row */
+    long long rows, width, groups, segment; /* groups: words per row */
     int columns, slices, splits;
 } norm_tiling;
 
-/* Two sums a column: partial [splits, 2, width]. */
+/* Two sums per column: partial [splits, 2, width]. */
 typedef struct norm_sums_args {
     norm_tiling tiling;
     const void *x, *dy;
-    const void *mean, *r;  /* batch: mean [width]; layer: both [rows], in the parameters' type */
-    const void *rectifier; /* [3, width]: mean, scale, shift of the y that was rectified */
-    const void *mask;      /* a byte a word: which elements the rectifier let pass */
-    const void *other;     /* added to dy first, by a kernel that adds */
-    void *rectified;       /* where dy is kept once masked */
+    const void *mean, *r;     /* batch: mean [width]; layer: both [rows], in the parameters' type */
+    const void *relu_factors; /* [3, width]: mean, scale, shift of the y before the relu */
+    const void *mask;         /* one byte per word: the elements with a positive relu result */
+    const void *other;        /* added to dy first by kernels that add */
+    void *masked_dy;          /* receives the masked dy */
     void *partial;
 } norm_sums_args;
 
-/* How partial sums are joined: a block is [256 / columns, columns] threads. */
+/* How partial sums are added: a block is [256 / columns, columns] threads. */
 typedef struct norm_joining {
     const void *partial;
     long long width;
     int splits, columns;
 } norm_joining;
 
-/* Statistics and factors of a batch normalisation from its partial sums. gamma, beta, mean, variance: parameters' type. */
+/* Computes statistics and factors of a batch normalisation from partial sums. gamma, beta, mean, variance have the
+ * parameters' type. */
 typedef struct norm_factors_args {
     norm_joining joining;
     long long rows;
@@ -39,24 +40,24 @@ typedef struct norm_factors_args {
 
 typedef struct norm_apply_args {
     norm_tiling tiling;
-    const void *x, *join, *factors;
+    const void *x, *residual, *factors;
     void *y, *mask;
     int relu;
 } norm_apply_args;
 
-/* dgamma and dbeta, and the factors of dx, from the partial sums of a gradient. */
+/* Computes dgamma, dbeta and the factors of dx from the partial sums of a gradient. */
 typedef struct norm_gradient_factors_args {
     norm_joining joining;
     long long rows;
     double epsilon;
     const void *gamma, *mean, *variance;
     void *dgamma, *dbeta;
-    void *factors; /* [4, width]: mean, scale, what the sum of dy takes off, what that of dy x^ does */
+    void *factors; /* [4, width]: mean, scale, by_dy, by_x */
 } norm_gradient_factors_args;
 
 typedef struct norm_gradient_args {
     norm_tiling tiling;
-    const void *x, *dy, *rectifier, *factors;
+    const void *x, *dy, *relu_factors, *factors;
     void *dx;
 } norm_gradient_args;
 

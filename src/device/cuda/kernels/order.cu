@@ -1,18 +1,20 @@
-/* Running sums, and the k largest, along an axis: x [outer, n, inner].
+/* Cumulative sums, and the k largest elements, along an axis: x [outer, n, inner].
  *
- * Running sums: a block goes along a lane, 1024 elements at a time, with what it has so far in a register; a thread sums
- * four neighbours, warps and then the block are joined by prefix sums. Lanes that are short, or many and side by side,
- * get a thread each. A long lane is cut into segments whose sums are taken first (reduce.cu). Bytes: x once or twice.
+ * Cumulative sums: a block processes a lane in steps of 1024 elements and keeps the sum so far in a register. A
+ * thread sums four neighbours; warps and then the block are combined by prefix sums. Lanes that are short, or many
+ * and adjacent, get one thread each. A long lane is split into segments whose sums are computed first (reduce.cu). x
+ * is read once or twice.
  *
- * The k largest: runs of up to 1024 elements are sorted in shared memory, and of each the first k are kept; then runs are
- * merged pairwise, each element looking up by bisection how many of the other run come before it. The order is total, NaN
- * first, then falling, equals by place, so all devices agree. Candidates are 16 bytes each. */
+ * The k largest: runs of up to 1024 elements are sorted in shared memory, and the first k of each are kept. Runs are
+ * then merged pairwise: each element finds by binary search how many of the other run come before it. The order is
+ * total (NaN first, then descending, equal values by index), so all devices agree. Candidates are 16 bytes each.
+ */
 #include "folds.cuh"
 #include "order_args.h"
 
-/* ---- Running sums ---- */
+/* ---- Cumulative sums ---- */
 
-/* Where lane `lane` begins. */
+/* Returns the offset of lane `lane`. */
 __device__ inline i64 lane_start(i64 lane, i64 n, i64 inner) {
     i64 at = divide_off(lane, inner);
     return lane * n * inner + at;
@@ -35,50 +37,50 @@ template <typename T> __global__ void scan_lanes(scan_args a) {
     }
 }
 
-/* The sum of all earlier threads' x; `total` is the block's. 256 threads. */
-template <typename C> __device__ inline C scan_block(C x, C &total, C *room) {
+/* Returns the sum of x over all earlier threads; `total` is the block's sum. 256 threads. */
+template <typename C> __device__ inline C scan_block(C x, C &total, C *shared) {
     int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
     for (int distance = 1; distance < 32; distance *= 2) {
         C other = __shfl_up_sync(0xffffffffu, x, distance);
         if (lane >= distance) x = other + x;
     }
     __syncthreads();
-    if (lane == 31) room[warp] = x;
+    if (lane == 31) shared[warp] = x;
     __syncthreads();
     C earlier = __shfl_up_sync(0xffffffffu, x, 1), before = 0;
     total = 0;
     for (int i = 0; i < 8; i++) {
-        if (i < warp) before += room[i];
-        total += room[i];
+        if (i < warp) before += shared[i];
+        total += shared[i];
     }
     return lane ? before + earlier : before;
 }
 
-/* A block to each segment of each lane. */
+/* One block per segment of each lane. */
 template <typename T> __global__ void scan_blocks(scan_args a) {
     typedef wide_of<T> C;
-    __shared__ C room[8];
+    __shared__ C shared[8];
     i64 lane = blockIdx.x, first = divide_off(lane, a.splits) * a.segment;
     i64 start = lane_start(lane, a.n, a.inner), left = a.n - first, n = left < a.segment ? left : a.segment;
     const T *x = (const T *)a.x + start + first * a.inner;
     T *y = (T *)a.y + start + first * a.inner;
     C sum = a.before ? ((const C *)a.before)[blockIdx.x] : (C)0;
     for (i64 base = 0; base < n; base += 1024) {
-        i64 mine = base + 4 * (i64)threadIdx.x;
+        i64 first_step = base + 4 * (i64)threadIdx.x;
         C e[4], own = 0, total;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            i64 step = mine + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
+            i64 step = first_step + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
             e[i] = step < n ? widen(x[at]) : (C)0;
             own += e[i];
         }
-        C so_far = sum + scan_block(own, total, room);
+        C running = sum + scan_block(own, total, shared);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            i64 step = mine + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
-            C with_own = so_far + e[i];
-            if (step < n) y[at] = narrow<T>(a.exclusive ? so_far : with_own);
-            so_far = with_own;
+            i64 step = first_step + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
+            C inclusive = running + e[i];
+            if (step < n) y[at] = narrow<T>(a.exclusive ? running : inclusive);
+            running = inclusive;
         }
         sum += total;
     }
@@ -86,39 +88,39 @@ template <typename T> __global__ void scan_blocks(scan_args a) {
 
 /* ---- The k largest ---- */
 
-template <typename C> __device__ inline bool comes_before(placed<C> a, placed<C> b) {
+template <typename C> __device__ inline bool comes_before(indexed<C> a, indexed<C> b) {
     bool a_nan = a.value != a.value, b_nan = b.value != b.value;
     if (a_nan != b_nan) return a_nan;
     if (!a_nan && a.value != b.value) return a.value > b.value;
-    return a.place < b.place;
+    return a.index < b.index;
 }
-/* What fills up a run: comes after every element. */
-template <typename C> __device__ inline placed<C> last_of_all() {
-    return placed<C>{-numbers<C>::infinity(), 0x7fffffffffffffffll};
+/* Padding of a run: sorts after every element. */
+template <typename C> __device__ inline indexed<C> padding() {
+    return indexed<C>{-number_limits<C>::infinity(), 0x7fffffffffffffffll};
 }
 
 template <typename T>
-__device__ inline void store_ranked(const top_to &to, i64 lane, i64 run, i64 rank, placed<wide_of<T>> e) {
+__device__ inline void store_ranked(const top_to &to, i64 lane, i64 run, i64 rank, indexed<wide_of<T>> e) {
     if (rank >= to.kept) return;
     if (to.candidates) {
-        ((placed<wide_of<T>> *)to.candidates)[(lane * to.runs + run) * to.kept + rank] = e;
+        ((indexed<wide_of<T>> *)to.candidates)[(lane * to.runs + run) * to.kept + rank] = e;
         return;
     }
     i64 at = lane_start(lane, to.k, to.inner) + rank * to.inner;
     ((T *)to.values)[at] = narrow<T>(e.value);
-    ((i64 *)to.places)[at] = e.place;
+    ((i64 *)to.indices)[at] = e.index;
 }
 
-/* A block sorts a run of a lane: bitonic (Batcher 1968), in shared memory. */
+/* A block sorts a run of a lane in shared memory, by bitonic sort (Batcher 1968). */
 template <typename T> __global__ void top_sort(top_sort_args a) {
-    typedef placed<wide_of<T>> candidate;
+    typedef indexed<wide_of<T>> candidate;
     __shared__ candidate run[1024];
     i64 lane = blockIdx.x, number = divide_off(lane, a.to.runs), first = number * a.segment;
     const T *x = (const T *)a.x + lane_start(lane, a.n, a.to.inner);
     int thread = (int)threadIdx.x, threads = (int)blockDim.x;
     for (int i = thread; i < a.segment; i += threads)
         run[i] = first + i < a.n ? candidate{widen(x[(first + i) * a.to.inner]), first + i}
-                                 : last_of_all<wide_of<T>>();
+                                 : padding<wide_of<T>>();
     for (int size = 2; size <= a.segment; size *= 2)
         for (int stride = size / 2; stride; stride /= 2) {
             __syncthreads();
@@ -135,8 +137,8 @@ template <typename T> __global__ void top_sort(top_sort_args a) {
     for (int i = thread; i < a.segment; i += threads) store_ranked<T>(a.to, lane, number, i, run[i]);
 }
 
-/* How many of a sorted run come before e; `or_equal`: or are equal to it. */
-template <typename C> __device__ inline i64 count_before(const placed<C> *run, i64 n, placed<C> e, bool or_equal) {
+/* Counts the elements of a sorted run that come before e; `or_equal`: or equal it. */
+template <typename C> __device__ inline i64 count_before(const indexed<C> *run, i64 n, indexed<C> e, bool or_equal) {
     i64 low = 0, high = n;
     while (low < high) {
         i64 middle = (low + high) / 2;
@@ -149,17 +151,18 @@ template <typename C> __device__ inline i64 count_before(const placed<C> *run, i
     return low;
 }
 
-/* Runs 2 i and 2 i + 1 become run i; a last one without a partner is filled up. */
+/* Merges runs 2 i and 2 i + 1 into run i; a last run without a partner is padded. */
 template <typename T> __global__ void top_merge(top_merge_args a) {
-    typedef placed<wide_of<T>> candidate;
+    typedef indexed<wide_of<T>> candidate;
     i64 pairs = (a.runs + 1) / 2, total = a.lanes * pairs * 2 * a.kept;
     for (i64 at = thread_of_grid(); at < total; at += threads_of_grid()) {
         i64 lane = at, i = divide_off(lane, 2 * a.kept), pair = divide_off(lane, pairs);
-        const candidate *left = (const candidate *)a.from + (lane * a.runs + 2 * pair) * a.kept, *right = left + a.kept;
-        bool alone = 2 * pair + 1 == a.runs, is_left = i < a.kept;
-        candidate e = is_left || !alone ? left[i] : last_of_all<wide_of<T>>();
+        const candidate *left = (const candidate *)a.from + (lane * a.runs + 2 * pair) * a.kept,
+                        *right = left + a.kept;
+        bool has_no_partner = 2 * pair + 1 == a.runs, is_left = i < a.kept;
+        candidate e = is_left || !has_no_partner ? left[i] : padding<wide_of<T>>();
         i64 rank = i;
-        if (!alone)
+        if (!has_no_partner)
             rank = is_left ? i + count_before(right, a.kept, e, false)
                            : i - a.kept + count_before(left, a.kept, e, true);
         store_ranked<T>(a.to, lane, pair, rank, e);

@@ -1,53 +1,55 @@
-/* Pooling. What it computes is in src/graph/ops/pool.c.
+/* Pooling, as defined in src/graph/ops/pool.c.
  *
- * Maximum. Bytes: max_pool reads x once from memory, since overlapping windows find it in the caches, and writes y.
- * Where a gradient will follow it also writes the winner's place in its window, a byte. The gradient then reads dy and
- * places and writes dx: x, four times as large as y at stride 2, is never read again. The byte's highest bit says that
- * the winner is above zero. It is worth its bit where x is what a rectifier gave: dx then only counts where x > 0, and
- * that is known without x.
+ * Maximum. max_pool reads x once from memory, since overlapping windows hit the caches, and writes y. If a gradient
+ * follows, it also writes the winner's index in its window, one byte. The gradient then reads dy and the winners and
+ * writes dx: x, four times as large as y at stride 2, is not read again. The byte's highest bit tells whether the
+ * winner is positive. If x is the result of a relu, dx is 0 unless x > 0, and this bit makes that known without x.
  *
- * A window's winner is its first largest element in row-major order, NaN being larger than all. Windows of 2 x 2 and
- * 3 x 3 are unrolled: all their elements are loaded before the first is looked at. A place outside the image is replaced
- * by the nearest one inside, number included: it meets itself there, which changes nothing, and nothing branches.
+ * A window's winner is its first largest element in row-major order; NaN is larger than all. Windows of 2 x 2 and 3 x
+ * 3 are unrolled: all their elements are loaded before the first is compared. An element outside the image is
+ * replaced by the nearest one inside, including its index: comparing it with itself changes nothing, and no branch is
+ * needed.
  *
- * The gradient gathers: each element of dx adds up the windows that have their winner in it, in row-major order. One
- * element a thread would look at 2.25 windows for each (3 x 3, stride 2), and be bound by instructions. So a thread has
- * a patch, as large as the stride, for which few windows count (4 for 4 elements), each loaded once, with all places
- * known when it is compiled. Other windows take the plain way.
+ * The gradient gathers: each element of dx sums the windows whose winner it is, in row-major order. With one element
+ * per thread, each would read 2.25 windows (3 x 3, stride 2) and be bound by instructions. So a thread handles a
+ * patch as large as the stride, which few windows overlap (4 for 4 elements), each loaded once, with all indices
+ * known at compile time. Other windows use a plain kernel.
  *
- * Sums over all spots (a bias' gradient) are of dx before it is rounded. */
+ * Sums over all positions (a bias's gradient) use dx before it is rounded.
+ */
 #include "columns.cuh"
 #include "pool_args.h"
 
-enum { RECTIFIED = 1, SUMMED = 2 };
+enum { RELU_GRAD = 1, SUMMED = 2 };
 
-/* ---- Where ---- */
+/* ---- Positions ---- */
 
-struct spot_at {
+struct position_at {
     i64 image;
     int row, column;
 };
 
-__device__ inline spot_at locate(const pool_args &a, i64 spot) {
-    int column = (int)divide_off_wide(spot, a.spots_wide), row = (int)divide_off_wide(spot, a.spots_high);
-    return spot_at{spot, row, column};
+__device__ inline position_at locate(const pool_args &a, i64 position) {
+    int column = (int)divide_off_wide(position, a.positions_wide),
+        row = (int)divide_off_wide(position, a.positions_high);
+    return position_at{position, row, column};
 }
 
-/* Where x begins for an image and a pack, and y or places do. */
+/* Start of x, and of y or the winners, for an image and a pack. */
 template <typename T, int N> __device__ inline const T *x_of(const pool_args &a, const void *x, i64 image, int pack) {
-    return (const T *)x + (image * a.x_size[0] * a.x_size[1] * a.over.all_packs + pack) * N;
+    return (const T *)x + (image * a.x_size[0] * a.x_size[1] * a.layout.all_packs + pack) * N;
 }
 template <typename T, int N> __device__ inline const T *y_of(const pool_args &a, const void *y, i64 image, int pack) {
-    return (const T *)y + (image * a.y_size[0] * a.y_size[1] * a.over.all_packs + pack) * N;
+    return (const T *)y + (image * a.y_size[0] * a.y_size[1] * a.layout.all_packs + pack) * N;
 }
 
 template <typename T, int N> __device__ inline pack<T, N> load(const T *from, i64 pixel, int channels) {
     return *(const pack<T, N> *)(from + pixel * channels);
 }
 
-/* A window: its corner in x, and which of its own rows and columns are real, [begin, end). Never empty. */
+/* A window: its corner in x, and its rows and columns inside the image, [start, end). Never empty. */
 struct window {
-    int corner[2], begin[2], end[2];
+    int corner[2], start[2], end[2];
 };
 
 __device__ inline window window_at(const pool_args &a, int row, int column) {
@@ -55,59 +57,61 @@ __device__ inline window window_at(const pool_args &a, int row, int column) {
     window w;
     for (int i = 0; i < 2; i++) {
         w.corner[i] = at[i] * (int)a.stride[i].divisor - a.pad[i];
-        w.begin[i] = w.corner[i] < 0 ? -w.corner[i] : 0;
+        w.start[i] = w.corner[i] < 0 ? -w.corner[i] : 0;
         w.end[i] = min(a.window[i], a.x_size[i] - w.corner[i]);
     }
     return w;
 }
 
-/* The windows that a row or column of x is in: [first, last]. */
+/* The windows that contain a row or column of x: [first, last]. */
 struct span {
     int first, last;
 };
 
 __device__ inline span windows_over(const pool_args &a, int axis, int at) {
-    int padded = at + a.pad[axis], reach = padded - a.window[axis];
-    int first = reach < 0 ? 0 : (int)divide((u32)reach, a.stride[axis]) + 1;
+    int padded = at + a.pad[axis], past_window = padded - a.window[axis];
+    int first = past_window < 0 ? 0 : (int)divide((u32)past_window, a.stride[axis]) + 1;
     return span{first, min((int)divide((u32)padded, a.stride[axis]), a.y_size[axis] - 1)};
 }
 
-/* ---- Winners ---- */
+/* ---- Winners: index of the maximum within its window ---- */
 
 template <typename P> struct above_zero { static constexpr u32 mark = 1u << (8 * sizeof(P) - 1); };
 
-/* A value that some T had. */
-template <typename T, typename C> __device__ inline T restored(C x) { return narrow<T>(x); }
-template <> __device__ inline bf16 restored<bf16, float>(float x) { return bf16{(u16)(__float_as_uint(x) >> 16)}; }
+/* Converts back a value that was widened from T. */
+template <typename T, typename C> __device__ inline T convert_back(C x) { return narrow<T>(x); }
+template <> __device__ inline bf16 convert_back<bf16, float>(float x) {
+    return bf16{(u16)(__float_as_uint(x) >> 16)};
+}
 
 template <typename T, int N> struct winners {
     wide_of<T> value[N];
-    int place[N];
-    __device__ void begin(const pack<T, N> &x, int at) {
-        for (int e = 0; e < N; e++) value[e] = widen(x.element[e]), place[e] = at;
+    int index[N];
+    __device__ void start(const pack<T, N> &x, int at) {
+        for (int e = 0; e < N; e++) value[e] = widen(x.element[e]), index[e] = at;
     }
-    __device__ void meet(const pack<T, N> &x, int at) {
+    __device__ void compare(const pack<T, N> &x, int at) {
         for (int e = 0; e < N; e++) {
             wide_of<T> next = widen(x.element[e]);
             bool wins = !(next <= value[e]) && value[e] == value[e];
             value[e] = wins ? next : value[e];
-            place[e] = wins ? at : place[e];
+            index[e] = wins ? at : index[e];
         }
     }
 };
 
-/* `x`: the image's. */
+/* `x`: start of the image. */
 template <typename T, int N>
 __device__ inline winners<T, N> find_winners(const pool_args &a, const window &w, const T *x) {
     winners<T, N> best;
-    for (int i = w.begin[0]; i < w.end[0]; i++) {
+    for (int i = w.start[0]; i < w.end[0]; i++) {
         i64 row = (i64)(w.corner[0] + i) * a.x_size[1] + w.corner[1];
-        for (int j = w.begin[1]; j < w.end[1]; j++) {
+        for (int j = w.start[1]; j < w.end[1]; j++) {
             pack<T, N> next = load<T, N>(x, row + j, a.channels);
-            if (i == w.begin[0] && j == w.begin[1])
-                best.begin(next, i * a.window[1] + j);
+            if (i == w.start[0] && j == w.start[1])
+                best.start(next, i * a.window[1] + j);
             else
-                best.meet(next, i * a.window[1] + j);
+                best.compare(next, i * a.window[1] + j);
         }
     }
     return best;
@@ -118,8 +122,8 @@ __device__ inline winners<T, N> find_winners_unrolled(const pool_args &a, const 
     int row[K], column[K];
     pack<T, N> all[K * K];
     for (int i = 0; i < K; i++) {
-        row[i] = min(max(i, w.begin[0]), w.end[0] - 1);
-        column[i] = min(max(i, w.begin[1]), w.end[1] - 1);
+        row[i] = min(max(i, w.start[0]), w.end[0] - 1);
+        column[i] = min(max(i, w.start[1]), w.end[1] - 1);
     }
 #pragma unroll
     for (int i = 0; i < K * K; i++) {
@@ -127,17 +131,17 @@ __device__ inline winners<T, N> find_winners_unrolled(const pool_args &a, const 
         all[i] = load<T, N>(x, pixel, a.channels);
     }
     winners<T, N> best;
-    best.begin(all[0], row[0] * K + column[0]);
+    best.start(all[0], row[0] * K + column[0]);
 #pragma unroll
-    for (int i = 1; i < K * K; i++) best.meet(all[i], row[i / K] * K + column[i % K]);
+    for (int i = 1; i < K * K; i++) best.compare(all[i], row[i / K] * K + column[i % K]);
     return best;
 }
 
-/* P: of a place. K: height and width of the window; 0: what the arguments say. */
+/* P: type of a winner's index. K: height and width of the window; 0: given by the arguments. */
 template <typename T, int N, typename P, int K> __global__ void max_pool(pool_args a) {
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        spot_at s = locate(a, spot);
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        position_at s = locate(a, position);
         window w = window_at(a, s.row, s.column);
         const T *x = x_of<T, N>(a, a.x, s.image, at.pack);
         winners<T, N> best;
@@ -146,74 +150,74 @@ template <typename T, int N, typename P, int K> __global__ void max_pool(pool_ar
         else
             best = find_winners_unrolled<T, N, K>(a, w, x);
         pack<T, N> y;
-        pack<P, N> places;
+        pack<P, N> winner_indices;
         for (int e = 0; e < N; e++) {
-            y.element[e] = restored<T>(best.value[e]);
-            places.element[e] = (P)((u32)best.place[e] | (best.value[e] > 0 ? above_zero<P>::mark : 0u));
+            y.element[e] = convert_back<T>(best.value[e]);
+            winner_indices.element[e] = (P)((u32)best.index[e] | (best.value[e] > 0 ? above_zero<P>::mark : 0u));
         }
-        i64 to = spot * a.over.all_packs + at.pack;
+        i64 to = position * a.layout.all_packs + at.pack;
         if (a.to) ((pack<T, N> *)a.to)[to] = y;
-        if (a.places) ((pack<P, N> *)a.places)[to] = places;
+        if (a.winner_indices) ((pack<P, N> *)a.winner_indices)[to] = winner_indices;
     }
 }
 
-/* y[window] = u[winner]. Only second derivatives ask for it: an element a thread will do. */
+/* y[window] = u[winner]. Needed only for second derivatives, so one element per thread is fast enough. */
 template <typename T> __global__ void max_pool_pick(pool_args a) {
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        spot_at s = locate(a, spot);
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        position_at s = locate(a, position);
         window w = window_at(a, s.row, s.column);
-        int place = find_winners<T, 1>(a, w, x_of<T, 1>(a, a.x, s.image, at.pack)).place[0];
-        int row = w.corner[0] + place / a.window[1], column = w.corner[1] + place % a.window[1];
+        int index = find_winners<T, 1>(a, w, x_of<T, 1>(a, a.x, s.image, at.pack)).index[0];
+        int row = w.corner[0] + index / a.window[1], column = w.corner[1] + index % a.window[1];
         const T *u = x_of<T, 1>(a, a.from, s.image, at.pack);
-        ((T *)a.to)[spot * a.channels + at.pack] = u[((i64)row * a.x_size[1] + column) * a.channels];
+        ((T *)a.to)[position * a.channels + at.pack] = u[((i64)row * a.x_size[1] + column) * a.channels];
     }
 }
 
 /* ---- Gradient of the maximum ---- */
 
-/* One row of sums a block, where they are wanted. */
-template <int N, int ENDING, typename C>
-__device__ inline void end_sums(const pool_args &a, const standing &at, const C *sum) {
-    if constexpr ((ENDING & SUMMED) != 0)
-        fold_rows<N>(sum, at.pack < a.over.all_packs && at.row < a.over.rows, at.row, a.over.rows, at.column,
-                     (int)a.over.packs.divisor, at.pack, a.channels, (C *)a.sums);
+/* Writes one row of sums per block, if sums are needed. */
+template <int N, int EPILOGUE, typename C>
+__device__ inline void store_sums(const pool_args &a, const thread_place &at, const C *sum) {
+    if constexpr ((EPILOGUE & SUMMED) != 0)
+        fold_rows<N>(sum, at.pack < a.layout.all_packs && at.row < a.layout.rows, at.row, a.layout.rows, at.column,
+                     (int)a.layout.packs.divisor, at.pack, a.channels, (C *)a.sums);
 }
 
-/* Any window and stride; a spot is an element of x. */
-template <typename T, int N, typename P, int ENDING> __global__ void max_pool_grad(pool_args a) {
+/* Any window and stride; a position is an element of x. */
+template <typename T, int N, typename P, int EPILOGUE> __global__ void max_pool_grad(pool_args a) {
     typedef wide_of<T> C;
-    const u32 mark = above_zero<P>::mark, ignored = (ENDING & RECTIFIED) ? 0u : mark;
-    standing at = stand(a.over);
+    const u32 mark = above_zero<P>::mark, ignored = (EPILOGUE & RELU_GRAD) ? 0u : mark;
+    thread_place at = place_thread(a.layout);
     C sum[N] = {};
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        spot_at s = locate(a, spot);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        position_at s = locate(a, position);
         span rows = windows_over(a, 0, s.row), columns = windows_over(a, 1, s.column);
         const T *dy = y_of<T, N>(a, a.from, s.image, at.pack);
-        const P *places = y_of<P, N>(a, a.places, s.image, at.pack);
+        const P *winner_indices = y_of<P, N>(a, a.winner_indices, s.image, at.pack);
         C dx[N] = {};
         for (int i = rows.first; i <= rows.last; i++)
             for (int j = columns.first; j <= columns.last; j++) {
                 i64 at_window = (i64)i * a.y_size[1] + j;
-                pack<T, N> share = load<T, N>(dy, at_window, a.channels);
-                pack<P, N> place = load<P, N>(places, at_window, a.channels);
+                pack<T, N> window_dy = load<T, N>(dy, at_window, a.channels);
+                pack<P, N> index = load<P, N>(winner_indices, at_window, a.channels);
                 window w = window_at(a, i, j);
                 u32 here = (u32)((s.row - w.corner[0]) * a.window[1] + s.column - w.corner[1]);
                 for (int e = 0; e < N; e++)
-                    if (((u32)place.element[e] | ignored) == (here | mark)) dx[e] += widen(share.element[e]);
+                    if (((u32)index.element[e] | ignored) == (here | mark)) dx[e] += widen(window_dy.element[e]);
             }
         pack<T, N> result;
         for (int e = 0; e < N; e++) {
             result.element[e] = narrow<T>(dx[e]);
             sum[e] += dx[e];
         }
-        ((pack<T, N> *)a.to)[spot * a.over.all_packs + at.pack] = result;
+        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = result;
     }
-    end_sums<N, ENDING>(a, at, sum);
+    store_sums<N, EPILOGUE>(a, at, sum);
 }
 
-/* Places of N channels, four in a word where there are as many: a comparison of one is then one instruction. */
-template <int N> struct place_pack {
+/* Winners of N channels, four per word if possible: comparing one is then one instruction. */
+template <int N> struct index_pack {
     enum { WORDS = N < 4 ? N : N / 4 };
     u32 word[WORDS];
     __device__ void load(const u8 *from) {
@@ -222,51 +226,52 @@ template <int N> struct place_pack {
     __device__ void set(u32 bits) {
         for (int i = 0; i < WORDS; i++) word[i] |= bits;
     }
-    __device__ bool is(int e, u32 place) const {
-        return N < 4 ? (word[e] & 0xffu) == place : ((word[e / 4] ^ place * 0x01010101u) & (0xffu << 8 * (e % 4))) == 0;
+    __device__ bool is(int e, u32 index) const {
+        return N < 4 ? (word[e] & 0xffu) == index
+                     : ((word[e / 4] ^ index * 0x01010101u) & (0xffu << 8 * (e % 4))) == 0;
     }
 };
-template <> __device__ inline void place_pack<8>::load(const u8 *from) {
+template <> __device__ inline void index_pack<8>::load(const u8 *from) {
     pack<u32, 2> both = *(const pack<u32, 2> *)from;
     word[0] = both.element[0], word[1] = both.element[1];
 }
 
-/* The windows that reach into a patch, loaded. Those outside y have places that are nowhere. */
-template <typename T, int N, int SIDE> struct reaching {
-    pack<T, N> dy[SIDE * SIDE];
-    place_pack<N> place[SIDE * SIDE];
-    __device__ void load_all(const pool_args &a, const spot_at &s, int packed, u32 ignored) {
+/* Loads the windows that overlap a patch. Windows outside y get indices that match nothing. */
+template <typename T, int N, int OVERLAP> struct overlapping_windows {
+    pack<T, N> dy[OVERLAP * OVERLAP];
+    index_pack<N> index[OVERLAP * OVERLAP];
+    __device__ void load_all(const pool_args &a, const position_at &s, int packed, u32 ignored) {
         const T *from = y_of<T, N>(a, a.from, s.image, packed);
-        const u8 *places = y_of<u8, N>(a, a.places, s.image, packed);
+        const u8 *winner_indices = y_of<u8, N>(a, a.winner_indices, s.image, packed);
 #pragma unroll
-        for (int i = 0; i < SIDE * SIDE; i++) {
-            int row = s.row - (SIDE - 1) + i / SIDE, column = s.column - (SIDE - 1) + i % SIDE;
-            bool real = row >= 0 && row < a.y_size[0] && column >= 0 && column < a.y_size[1];
-            i64 at = real ? (i64)row * a.y_size[1] + column : 0;
+        for (int i = 0; i < OVERLAP * OVERLAP; i++) {
+            int row = s.row - (OVERLAP - 1) + i / OVERLAP, column = s.column - (OVERLAP - 1) + i % OVERLAP;
+            bool inside = row >= 0 && row < a.y_size[0] && column >= 0 && column < a.y_size[1];
+            i64 at = inside ? (i64)row * a.y_size[1] + column : 0;
             dy[i] = load<T, N>(from, at, a.channels);
-            place[i].load(places + at * a.channels);
-            place[i].set(real ? ignored : 0xffffffffu);
+            index[i].load(winner_indices + at * a.channels);
+            index[i].set(inside ? ignored : 0xffffffffu);
         }
     }
 };
 
-/* Windows of K x K at stride S. A patch is S x S elements of padded x; patch (i, j) begins where window (i, j) does, and
- * windows (i - SIDE + 1 … i, …) reach into it. A window's dy is summed with its own patch. */
-template <typename T, int N, int K, int S, int ENDING> __global__ void max_pool_grad_patches(pool_args a) {
+/* Windows of K x K at stride S. A patch is S x S elements of padded x; patch (i, j) starts where window (i, j) does,
+ * and windows (i - OVERLAP + 1 … i, …) overlap it. A window's dy is summed with its own patch. */
+template <typename T, int N, int K, int S, int EPILOGUE> __global__ void max_pool_grad_patches(pool_args a) {
     typedef wide_of<T> C;
-    enum { SIDE = (K - 1) / S + 1 };
-    const u32 ignored = (ENDING & RECTIFIED) ? 0u : 0x80808080u;
-    standing at = stand(a.over);
+    enum { OVERLAP = (K - 1) / S + 1 };
+    const u32 ignored = (EPILOGUE & RELU_GRAD) ? 0u : 0x80808080u;
+    thread_place at = place_thread(a.layout);
     C sum[N] = {};
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        spot_at s = locate(a, spot);
-        reaching<T, N, SIDE> w;
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        position_at s = locate(a, position);
+        overlapping_windows<T, N, OVERLAP> w;
         w.load_all(a, s, at.pack, ignored);
-        if constexpr ((ENDING & SUMMED) != 0) {
-            const place_pack<N> &own = w.place[SIDE * SIDE - 1];
+        if constexpr ((EPILOGUE & SUMMED) != 0) {
+            const index_pack<N> &own_index = w.index[OVERLAP * OVERLAP - 1];
             for (int e = 0; e < N; e++) {
-                u32 bits = own.word[N < 4 ? e : e / 4] >> (N < 4 ? 0 : 8 * (e % 4)) & 0xffu;
-                if (bits >= 0x80u && bits < 0x80u + K * K) sum[e] += widen(w.dy[SIDE * SIDE - 1].element[e]);
+                u32 bits = own_index.word[N < 4 ? e : e / 4] >> (N < 4 ? 0 : 8 * (e % 4)) & 0xffu;
+                if (bits >= 0x80u && bits < 0x80u + K * K) sum[e] += widen(w.dy[OVERLAP * OVERLAP - 1].element[e]);
             }
         }
         T *image = (T *)x_of<T, N>(a, a.to, s.image, at.pack);
@@ -276,11 +281,11 @@ template <typename T, int N, int K, int S, int ENDING> __global__ void max_pool_
             for (int c = 0; c < S; c++) {
                 C dx[N] = {};
 #pragma unroll
-                for (int i = 0; i < SIDE * SIDE; i++) {
-                    const int row = r + (SIDE - 1 - i / SIDE) * S, column = c + (SIDE - 1 - i % SIDE) * S;
+                for (int i = 0; i < OVERLAP * OVERLAP; i++) {
+                    const int row = r + (OVERLAP - 1 - i / OVERLAP) * S, column = c + (OVERLAP - 1 - i % OVERLAP) * S;
                     if (row >= K || column >= K) continue;
                     for (int e = 0; e < N; e++)
-                        if (w.place[i].is(e, 0x80u | (u32)(row * K + column))) dx[e] += widen(w.dy[i].element[e]);
+                        if (w.index[i].is(e, 0x80u | (u32)(row * K + column))) dx[e] += widen(w.dy[i].element[e]);
                 }
                 pack<T, N> result;
                 for (int e = 0; e < N; e++) result.element[e] = narrow<T>(dx[e]);
@@ -289,56 +294,56 @@ template <typename T, int N, int K, int S, int ENDING> __global__ void max_pool_
                     *(pack<T, N> *)(image + ((i64)row * a.x_size[1] + column) * a.channels) = result;
             }
     }
-    end_sums<N, ENDING>(a, at, sum);
+    store_sums<N, EPILOGUE>(a, at, sum);
 }
 
 /* ---- Mean ---- */
 
-/* What each element of a window counts. */
-template <typename C> __device__ inline C share_of(const pool_args &a, const window &w) {
+/* Weight of each element of a window. */
+template <typename C> __device__ inline C weight_of(const pool_args &a, const window &w) {
     if (a.count_padding) return (C)1 / ((C)a.window[0] * (C)a.window[1]);
-    return (C)1 / ((C)(w.end[0] - w.begin[0]) * (C)(w.end[1] - w.begin[1]));
+    return (C)1 / ((C)(w.end[0] - w.start[0]) * (C)(w.end[1] - w.start[1]));
 }
 
 template <typename T, int N> __global__ void avg_pool(pool_args a) {
     typedef wide_of<T> C;
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        spot_at s = locate(a, spot);
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        position_at s = locate(a, position);
         window w = window_at(a, s.row, s.column);
         const T *x = x_of<T, N>(a, a.x, s.image, at.pack);
         C sum[N] = {};
-        for (int i = w.begin[0]; i < w.end[0]; i++) {
+        for (int i = w.start[0]; i < w.end[0]; i++) {
             i64 row = (i64)(w.corner[0] + i) * a.x_size[1] + w.corner[1];
 #pragma unroll 4
-            for (int j = w.begin[1]; j < w.end[1]; j++) {
+            for (int j = w.start[1]; j < w.end[1]; j++) {
                 pack<T, N> next = load<T, N>(x, row + j, a.channels);
                 for (int e = 0; e < N; e++) sum[e] += widen(next.element[e]);
             }
         }
-        C share = share_of<C>(a, w);
+        C weight = weight_of<C>(a, w);
         pack<T, N> y;
-        for (int e = 0; e < N; e++) y.element[e] = narrow<T>(sum[e] * share);
-        ((pack<T, N> *)a.to)[spot * a.over.all_packs + at.pack] = y;
+        for (int e = 0; e < N; e++) y.element[e] = narrow<T>(sum[e] * weight);
+        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = y;
     }
 }
 
 template <typename T, int N> __global__ void avg_pool_grad(pool_args a) {
     typedef wide_of<T> C;
-    standing at = stand(a.over);
-    for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
-        spot_at s = locate(a, spot);
+    thread_place at = place_thread(a.layout);
+    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
+        position_at s = locate(a, position);
         span rows = windows_over(a, 0, s.row), columns = windows_over(a, 1, s.column);
         const T *dy = y_of<T, N>(a, a.from, s.image, at.pack);
         C sum[N] = {};
         for (int i = rows.first; i <= rows.last; i++)
             for (int j = columns.first; j <= columns.last; j++) {
-                C share = share_of<C>(a, window_at(a, i, j));
+                C weight = weight_of<C>(a, window_at(a, i, j));
                 pack<T, N> next = load<T, N>(dy, (i64)i * a.y_size[1] + j, a.channels);
-                for (int e = 0; e < N; e++) sum[e] += share * widen(next.element[e]);
+                for (int e = 0; e < N; e++) sum[e] += weight * widen(next.element[e]);
             }
         pack<T, N> dx;
         for (int e = 0; e < N; e++) dx.element[e] = narrow<T>(sum[e]);
-        ((pack<T, N> *)a.to)[spot * a.over.all_packs + at.pack] = dx;
+        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = dx;
     }
 }

@@ -1,10 +1,11 @@
-/* What every kernel starts from: element types, numbers computed in, division by known numbers, sums over a block.
+/* Common definitions of all kernels: element types, compute types, fast division, sums over a block.
  *
- * Elements are stored in eight types and computed in two: f32, bf16, f16, u8 and truth in float, where their values are
- * exact; f64, i32 and i64 in double. widen() loads, narrow<T>() rounds once, to nearest even, as src/base/number.h
- * defines it. No header of CUDA is needed, so that a driver and NVRTC are all a machine must have.
+ * Elements are stored in eight types and computed in two: f32, bf16, f16, u8 and truth in float, which represents
+ * them exactly; f64, i32 and i64 in double. widen() loads; narrow<T>() rounds once, to nearest even, as
+ * src/base/number.h defines it. No CUDA header is needed, so a machine needs only a driver and NVRTC.
  *
- * Compiled by NVRTC for a card, and by a C++ compiler with TU_EMULATED for the tests that run kernels without one. */
+ * Compiled by NVRTC for a GPU, and by a C++ compiler with TU_EMULATED for tests without one.
+ */
 #ifndef TU_PRELUDE
 #define TU_PRELUDE
 
@@ -29,7 +30,7 @@ template <typename T> struct computing { typedef float type; };
 template <> struct computing<f64> { typedef double type; };
 template <> struct computing<i32> { typedef double type; };
 template <> struct computing<i64> { typedef double type; };
-/* The type that values of T are computed in. */
+/* The type in which values of T are computed. */
 template <typename T> using wide_of = typename computing<T>::type;
 
 /* ---- Loading ---- */
@@ -58,7 +59,7 @@ __device__ inline float widen(truth x) { return x.byte ? 1.0f : 0.0f; }
 
 /* ---- Storing ---- */
 
-/* Rounding to odd keeps the second rounding of f64 -> f32 -> half right. */
+/* Rounds to odd (sticky last bit), so that the following rounding to 16 bits is not a double rounding. */
 __device__ inline float to_odd(double x) {
     float f = __double2float_rz(x);
     u32 bits = __float_as_uint(f);
@@ -92,7 +93,7 @@ template <> struct storing<f16> {
     static __device__ inline f16 of(float x) { return f16{float_to_half(x)}; }
     static __device__ inline f16 of(double x) { return of(to_odd(x)); }
 };
-/* Integers: truncated and saturated, NaN is 0. */
+/* Integers are truncated and saturated; NaN becomes 0. */
 template <> struct storing<i32> {
     static __device__ inline i32 of(double x) {
         return x != x ? 0 : x <= -2147483648.0 ? (i32)0x80000000 : x >= 2147483647.0 ? 0x7fffffff : (i32)x;
@@ -117,48 +118,49 @@ template <> struct storing<truth> {
     static __device__ inline truth of(double x) { return truth{(u8)(x != 0)}; }
 };
 template <typename T, typename C> __device__ inline T narrow(C x) { return storing<T>::of(x); }
-/* The value that storing x as a T and loading it again would give. */
+/* Returns the value after storing x as T and loading it again. */
 template <typename T, typename C> __device__ inline C rounded(C x) { return (C)widen(narrow<T>(x)); }
 
-/* ---- Several elements at once: N elements that lie in one aligned word ---- */
+/* ---- Pack: N elements in one aligned word ---- */
 
 template <typename T, int N> struct alignas(sizeof(T) * N) pack { T element[N]; };
 
-/* ---- Where a thread is ---- */
+/* ---- Index of a thread in the grid ---- */
 
 __device__ inline i64 thread_of_grid() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline i64 threads_of_grid() { return (i64)gridDim.x * blockDim.x; }
 
-/* ---- Division by a number known before (src/device/cuda/runtime/cuda.h), for numbers below 2^31 ---- */
+/* ---- Division by a number known in advance (src/device/cuda/runtime/cuda.h), for numbers below 2^31 ---- */
 
 struct divider { u32 divisor, multiplier, shift; };
 __device__ inline u32 divide(u32 n, divider d) { return d.divisor == 1 ? n : __umulhi(n, d.multiplier) >> d.shift; }
-/* n becomes n / d; the remainder is returned. */
+/* Replaces n by n / d and returns the remainder. */
 __device__ inline u32 divide_off(u32 &n, divider d) {
     u32 q = divide(n, d), r = n - q * d.divisor;
     n = q;
     return r;
 }
 
-/* ---- Sums and the like over the threads of a warp and of a block, in a fixed order ---- */
+/* ---- Folds over the threads of a warp and of a block, in a fixed order ---- */
 
 template <typename C, typename F> __device__ inline C fold_warp(C x, F f) {
     for (int distance = 16; distance; distance >>= 1) x = f(x, __shfl_xor_sync(0xffffffffu, x, distance));
     return x;
 }
-/* All threads of the block get the result; `room` is shared memory for 32 values; blockDim.x a multiple of 32. */
-template <typename C, typename F> __device__ inline C fold_block(C x, F f, C *room) {
+/* All threads of the block get the result. `shared`: shared memory for 32 values; blockDim.x must be a multiple of
+ * 32. */
+template <typename C, typename F> __device__ inline C fold_block(C x, F f, C *shared) {
     x = fold_warp(x, f);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, warps = blockDim.x >> 5;
     __syncthreads();
-    if (lane == 0) room[warp] = x;
+    if (lane == 0) shared[warp] = x;
     __syncthreads();
-    x = room[0];
-    for (int i = 1; i < warps; i++) x = f(x, room[i]);
+    x = shared[0];
+    for (int i = 1; i < warps; i++) x = f(x, shared[i]);
     return x;
 }
 struct adding { template <typename C> __device__ C operator()(C a, C b) const { return a + b; } };
-/* NaN wins, as in the reference. */
+/* NaN wins, as in the reference kernels. */
 struct larger { template <typename C> __device__ C operator()(C a, C b) const { return a > b || a != a ? a : b; } };
 struct smaller { template <typename C> __device__ C operator()(C a, C b) const { return a < b || a != a ? a : b; } };
 

@@ -1,16 +1,17 @@
-/* Random draws: the functions of src/base/draw.h, on the card.
+/* Random numbers on the GPU: the functions of src/base/draw.h.
  *
- * A thread computes a block of Philox, four words, and stores the four elements drawn from it: nothing but the ordinals
- * is read, y is written once. Uniform and Bernoulli draws are the CPU's bit for bit: products and sums are rounded one
- * by one, never fused. Normals take their logarithm, root and cosine in f64, as the definition does, and differ by the
- * last bits of the two libraries' functions. They are drawn when variables are initialised; what a step draws, dropout
- * and augmentation, takes integers alone. */
+ * A thread computes a Philox block, four words, and stores the four elements drawn from it: only the ordinals are
+ * read, y is written once. Uniform and Bernoulli numbers are bitwise those of the CPU: products and sums are rounded
+ * separately, never fused. Normals compute logarithm, root and cosine in f64, as the definition does, and may differ
+ * in the last bits of the two libraries' functions. They are used to initialise variables; dropout and augmentation,
+ * which run in every step, use only integers.
+ */
 #include "extent.cuh"
 #include "random_args.h"
 
 struct random_words { u32 word[4]; };
 
-/* Philox4x32-10: src/base/philox.c. */
+/* Philox4x32-10, as in src/base/philox.c. */
 __device__ inline random_words philox(const draw_args &a, u32 block, u32 attempt, u64 ordinal) {
     u32 c0 = block, c1 = attempt, c2 = (u32)ordinal, c3 = (u32)(ordinal >> 32), k0 = a.key[0], k1 = a.key[1];
 #pragma unroll
@@ -31,13 +32,13 @@ __device__ inline void standard_normals(const random_words &words, double z[4]) 
 #pragma unroll
     for (int pair = 0; pair < 4; pair += 2) {
         double radius = sqrt(-2 * log(((double)words.word[pair] + 1) * 0x1p-32)), sine, cosine;
-        sincospi((double)words.word[pair + 1] * 0x1p-31, &sine, &cosine); /* the turn is exact in halves of one */
+        sincospi((double)words.word[pair + 1] * 0x1p-31, &sine, &cosine); /* the angle in units of pi is exact */
         z[pair] = radius * cosine;
         z[pair + 1] = radius * sine;
     }
 }
 
-/* Beyond two deviations the next attempt counts; one in twenty is refused, the bound keeps the loop finite. */
+/* Numbers beyond two standard deviations, one in twenty, are drawn again; the bound keeps the loop finite. */
 __device__ inline void truncated_normals(const draw_args &a, u32 block, u64 ordinal, double z[4]) {
     u32 accepted = 0;
     for (u32 attempt = 0; attempt < 64 && accepted != 15; attempt++) {

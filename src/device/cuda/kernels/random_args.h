@@ -1,4 +1,4 @@
-/* src/base/draw.h's tu__distribution. */
+/* As tu__distribution of src/base/draw.h. */
 enum { DRAW_UNIFORM, DRAW_NORMAL, DRAW_TRUNCATED_NORMAL, DRAW_BERNOULLI };
 
 /* y[sample, element]: four elements are drawn from one block of random words. */
@@ -6,9 +6,9 @@ typedef struct draw_args {
     const long long *ordinals; /* of the samples */
     void *y;
     long long blocks; /* of all samples */
-    extent each;      /* blocks of a sample */
-    long long row;    /* elements of a sample */
+    extent each;      /* blocks per sample */
+    long long row;    /* elements per sample */
     unsigned key[2];
-    double a, b;        /* mean and deviation; uniform: the low end and the width */
-    unsigned threshold; /* Bernoulli: of 2^24 equally likely numbers, those below it give 1 */
+    double a, b;        /* mean and standard deviation; uniform: low end and width */
+    unsigned threshold; /* Bernoulli: 1 if a number of 24 random bits is below it */
 } draw_args;

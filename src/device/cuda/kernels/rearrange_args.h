@@ -1,25 +1,25 @@
-/* Sizes, strides and counts are in words: elements, or several of them where all runs allow it. */
+/* Sizes, strides and counts are in words: elements, or several of them if all runs allow it. */
 
-enum { MOVE_MAX_AXES = 8, MOVE_MAX_PARTS = 16 };
+enum { COPY_MAX_AXES = 8, CONCAT_MAX_PARTS = 16 };
 
-/* An axis of the result. Place i of it comes from place (i - before) / step of the source, where that is a whole number
- * in range: i - before < reach. */
-typedef struct move_axis {
+/* An axis of the result. Index i comes from index (i - before) / step of the source if that is an integer and
+ * 0 <= i - before < extent_in_source. */
+typedef struct copy_axis {
     extent size;
-    long long from; /* stride in the source; 0 repeats, negative goes backwards */
-    long long before, reach;
+    long long from; /* stride in the source; 0: broadcast, negative: reversed */
+    long long before, extent_in_source;
     extent step;
-} move_axis;
+} copy_axis;
 
-typedef struct move_args {
+typedef struct copy_args {
     const void *x;
     void *y;
     long long count;           /* words of y */
-    long long start;           /* the source's word that place 0 of all axes comes from */
-    unsigned long long number; /* stands where nothing comes from: one element, repeated over 8 bytes */
+    long long start;           /* offset in the source of index 0 of all axes */
+    unsigned long long number; /* padding: one element, repeated over 8 bytes */
     int rank;
-    move_axis axes[MOVE_MAX_AXES];
-} move_args;
+    copy_axis axes[COPY_MAX_AXES];
+} copy_args;
 
 typedef struct tile_axis {
     extent size;
@@ -35,25 +35,25 @@ typedef struct tile_args {
     long long across, across_to;
     unsigned tiles;
     divider tiles_along, tiles_across;
-    int rank; /* of the outer axes */
-    tile_axis axes[MOVE_MAX_AXES];
+    int rank; /* number of outer axes */
+    tile_axis axes[COPY_MAX_AXES];
 } tile_args;
 
-/* A part of every row of y: row o holds the words from + o * stride on, up to place `end` of the row. */
-typedef struct join_part {
+/* A part of every row of y: row o contains the words at from + o * stride, up to index `end` of the row. */
+typedef struct concat_part {
     const void *from;
     long long stride, end;
-} join_part;
+} concat_part;
 
-/* y[o, start + j], j < span: parts one after another. */
-typedef struct join_args {
+/* y[o, start + j], j < span: the parts one after another. */
+typedef struct concat_args {
     void *y;
     long long count; /* rows x span */
     extent span;
     long long row, start;
     int parts;
-    join_part part[MOVE_MAX_PARTS];
-} join_args;
+    concat_part part[CONCAT_MAX_PARTS];
+} concat_args;
 
 typedef struct fill_args {
     void *y;
@@ -61,8 +61,8 @@ typedef struct fill_args {
     unsigned long long number;
 } fill_args;
 
-/* Matrices [rows, columns]: what lies within `below` diagonals under the main one and `above` over it stays; negative:
- * all. */
+/* Matrices [rows, columns]: keeps the elements within `below` diagonals under the main one and `above` over it;
+ * negative: all. */
 typedef struct band_args {
     const void *x;
     void *y;

@@ -1,20 +1,22 @@
 /* Reductions along one run of axes: x [outer, reduced, inner] -> [outer, inner].
  *
- * Bytes: x is read once, in words of 16 bytes that neighbouring threads read next to each other; results are few. Two
- * kernels, by where the reduced axis lies:
+ * x is read once, in 16-byte words that adjacent threads read contiguously; there are few results. Two kernels, by
+ * the place of the reduced axis:
  *
- *     fold_rows       inner = 1: a row to a few lanes, a warp or a block
- *     fold_columns    a thread holds a word's columns and goes down the rows; a block is [slices of rows, columns], its
- *                     slices are joined in shared memory. Where a row is shorter than a block, the next rows lie right
- *                     behind it and the block still reads a whole stretch: c = 64 in bf16 is 8 threads a row, 32 rows a
- *                     step, 4 KB
+ *     fold_rows       inner = 1: a few lanes, a warp or a block per row
+ *     fold_columns    a thread holds the columns of a word and goes down the rows; a block is [slices of rows,
+ *                     columns], and its slices are merged in shared memory. If a row is shorter than a block, the
+ *                     next rows follow directly in memory and the block still reads a contiguous range: c = 64 in
+ *                     bf16 is 8 threads per row, 32 rows per step, 4 KB
  *
- * Few results of many elements (a bias's gradient, a loss) are cut along the reduced axis: a first kernel writes states
- * [outer, splits, inner], a second folds these. FIRST: x holds elements, not states. LAST: y gets results, not states. */
+ * Few results of many elements (a bias's gradient, a loss) are split along the reduced axis: a first kernel writes
+ * states [outer, splits, inner], a second folds them. FIRST: x contains elements, not states. LAST: y receives
+ * results, not states.
+ */
 #include "folds.cuh"
 #include "reduce_args.h"
 
-/* What a kernel reads: elements that are taken, or states that are merged. */
+/* Input of a kernel: elements that are taken, or states that are merged. */
 template <typename F, typename T, bool FIRST> struct reading {
     typedef T type;
     static __device__ inline void absorb(typename F::state &s, T x, i64 place) { F::take(s, widen(x), place); }
@@ -24,7 +26,7 @@ template <typename F, typename T> struct reading<F, T, false> {
     static __device__ inline void absorb(typename F::state &s, type x, i64) { F::merge(s, x); }
 };
 
-/* What it writes. */
+/* Output of a kernel: results or states. */
 template <typename F, typename T, bool LAST> struct writing {
     static __device__ inline void store(void *y, i64 at, typename F::state s, double divisor) {
         typedef decltype(F::template finish<T>(s, divisor)) result;
@@ -55,7 +57,7 @@ __global__ void fold_rows(fold_rows_args a) {
     if (row < a.rows && lane == 0) writing<F, T, LAST>::store(a.y, row, s, a.divisor);
 }
 
-/* Blocks: x goes over groups, y over splits. */
+/* Blocks: x: groups, y: splits. */
 template <template <typename> class FOLD, typename T, bool FIRST, bool LAST, int W>
 __global__ void fold_columns(fold_columns_args a) {
     typedef FOLD<wide_of<T>> F;
@@ -71,7 +73,8 @@ __global__ void fold_columns(fold_columns_args a) {
     if (active) {
         i64 row = (i64)blockIdx.y * a.segment, last = row + a.segment < a.reduced ? row + a.segment : a.reduced;
         i64 stride = a.slices * a.inner;
-        const typename from::type *x = (const typename from::type *)a.x + (outer * a.reduced + row + slice) * a.inner + at;
+        const typename from::type *x =
+            (const typename from::type *)a.x + (outer * a.reduced + row + slice) * a.inner + at;
         for (row += slice; row + 3 * a.slices < last; row += 4 * a.slices, x += 4 * stride) {
             words w[4];
 #pragma unroll

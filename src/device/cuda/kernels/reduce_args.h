@@ -1,6 +1,6 @@
-/* Arguments of the kernels in reduce.cu, shared with reduce.c and order.c. */
+/* Arguments of the kernels in reduce.cu, set by reduce.c and order.c. */
 
-/* x [outer, reduced] -> y [outer, splits], a part of each row to a split. */
+/* x [outer, reduced] -> y [outer, splits]; a split is a segment of each row. */
 typedef struct fold_rows_args {
     const void *x;
     void *y;
@@ -10,12 +10,13 @@ typedef struct fold_rows_args {
     double divisor;
 } fold_rows_args;
 
-/* x [outer, reduced, inner] -> y [outer, splits, inner]; a group is as many neighbours along `inner` as a thread takes. */
+/* x [outer, reduced, inner] -> y [outer, splits, inner]; a group is the adjacent elements along `inner` that one
+ * thread handles. */
 typedef struct fold_columns_args {
     const void *x;
     void *y;
     long long groups, row_groups; /* outer * inner / width, inner / width */
     long long reduced, inner, segment;
-    int columns, slices; /* of a block: groups, and threads that share the rows of each */
+    int columns, slices; /* per block: groups, and threads that share the rows of each */
     double divisor;
 } fold_columns_args;

@@ -1,12 +1,14 @@
-/* The first and the last kernel of a step that is replayed: inputs come from ring slots, results go to ring slots.
+/* The first and the last kernel of a replayed step: copy inputs from ring slots, and results to ring slots.
  *
- * A replayed step has fixed addresses, so which slot is its own must be found on the device: by a count of steps. All
- * inputs are filled by one launch, all results kept by another; their words are numbered through, so that threads share
- * out a batch of 10 MB and a few labels alike, 16 bytes each where sizes allow.
+ * A replayed step has fixed addresses, so its slot must be found on the device, by a step counter. One launch copies
+ * all inputs, another all results. Their words are numbered consecutively, so that threads share a batch of 10 MB and
+ * a few labels evenly, 16 bytes each if sizes allow.
  *
- * The count is two numbers, since no block of a launch knows whether the others have read what it is about to change.
- * ring_in reads `next` and sets `now` to it; ring_out reads `now` and sets `next` to one more. Either launch changes
- * only what none of its own blocks reads. Both must run in every step, with no feeds or fetches too: one block then. */
+ * The counter has two numbers, since a block cannot know whether other blocks of its launch have read what it
+ * changes. ring_in reads `next` and writes it to `now`; ring_out reads `now` and writes one more to `next`. Each
+ * launch changes only the number that its own blocks do not read. Both must run in every step, even without feeds or
+ * fetches (then with one block).
+ */
 #include "extent.cuh"
 #include "ring_args.h"
 
@@ -27,7 +29,7 @@ __device__ inline void copy_word_of(int bytes, void *to, i64 target, const void 
         copy_word<u8>(to, target, from, source);
 }
 
-/* Word `i` of the feed: where in `from` it is. */
+/* Returns the index in `from` of word `i` of the feed. */
 __device__ inline i64 place_in_feed(const ring_feed &feed, i64 slot, i64 i) {
     if (!feed.rows) return slot * feed.stride + i;
     u32 row = (u32)i, column = divide_off(row, feed.row);

@@ -1,24 +1,24 @@
-/* Slots that steps take their inputs from and leave their results in. Word sizes are 16, 8, 4, 2 or 1 bytes: the widest
- * of which the bytes copied, the distance between slots and, for tables, the bytes of a row are multiples. A feed or
- * fetch has fewer than 2^31 words. */
+/* Slots from which steps read inputs and to which they write results. Words are 16, 8, 4, 2 or 1 bytes: the widest
+ * that divides the bytes copied, the distance of slots and, for tables, the bytes per row. A feed or fetch has fewer
+ * than 2^31 words. */
 
-enum { RING_MOST = 8 }; /* feeds or fetches of one launch */
+enum { RING_MAX = 8 }; /* feeds or fetches per launch */
 
-/* In the device's memory, both 0 before the first step of a repetition. A launch that reads one of them writes the
- * other alone. */
+/* In device memory, both 0 before the first step of a multi-step call. A launch writes only the number that it does
+ * not read. */
 typedef struct ring_count {
-    unsigned next; /* the step that ring_in is to begin: set by ring_out */
-    unsigned now;  /* the step under way: set by ring_in */
+    unsigned next; /* the step that the next ring_in starts: set by ring_out */
+    unsigned now;  /* the current step: set by ring_in */
 } ring_count;
 
 typedef struct ring_feed {
     void *to;
     const void *from;      /* slots; with `rows`: a table */
     const long long *rows; /* slots of row numbers, or NULL */
-    long long stride;      /* from slot to slot: words of `from`, or row numbers of `rows` */
+    long long stride;      /* between slots: words of `from`, or row numbers of `rows` */
     long long end;         /* words of this feed and of all before it */
-    divider row;           /* words of a row of the table */
-    unsigned slots;        /* step s finds its slot at s mod slots; 1: the same for all */
+    divider row;           /* words per row of the table */
+    unsigned slots;        /* step s uses slot s mod slots; 1: the same for all steps */
     int word;              /* bytes */
 } ring_feed;
 
@@ -26,13 +26,13 @@ typedef struct ring_in_args {
     ring_count *count;
     long long words; /* of all feeds */
     int feeds;
-    ring_feed feed[RING_MOST];
+    ring_feed feed[RING_MAX];
 } ring_in_args;
 
 typedef struct ring_fetch {
     const void *from;
     void *to;         /* slots */
-    long long stride; /* from slot to slot, in words */
+    long long stride; /* between slots, in words */
     long long end;    /* words of this fetch and of all before it */
     unsigned slots;
     int word; /* bytes */
@@ -42,5 +42,5 @@ typedef struct ring_out_args {
     ring_count *count;
     long long words; /* of all fetches */
     int fetches;
-    ring_fetch fetch[RING_MOST];
+    ring_fetch fetch[RING_MAX];
 } ring_out_args;

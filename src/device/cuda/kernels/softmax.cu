@@ -1,58 +1,61 @@
 /* Softmax, log-softmax and cross-entropy.
  *
- * A row's maximum and the sum of its exponentials are found in one pass (folds.cuh); a second writes the row, or the
- * loss. Bytes: x once from memory, for the second pass finds the row in a cache: a block works on one row at a time, and
- * what all blocks work on together is some tens of megabytes even with rows of 100 KB.
+ * A first pass finds a row's maximum and the sum of its exponentials (folds.cuh); a second writes the row, or the
+ * loss. x is read once from memory, because the second pass finds the row in the cache: a block works on one row at a
+ * time, and all blocks together on some tens of megabytes even with rows of 100 KB.
  *
- * With m the maximum and s the sum, softmax is exp(x - m) / s and its logarithm (x - m) - log s. Where m is infinite
- * there is no s, as in graph/ops/softmax.c.
+ * With m the maximum and s the sum, softmax is exp(x - m) / s and its logarithm (x - m) - log s. If m is infinite, s
+ * is not used, as in graph/ops/softmax.c.
  *
- * Cross-entropy leaves its gradient too where it is asked for, softmax less the target: it has all that this takes. What
- * is small, and that is what ends a training step of 128 samples, one block takes to the end (whole_loss): such kernels
- * wait for memory once and are over, so that what counts is how many of them there are, and how much code they load. */
+ * Cross-entropy can also write its gradient, softmax minus the target, whose inputs it has computed. A small loss,
+ * such as that of 128 samples, is computed with all that follows it by one block (block_loss): the cost of such
+ * kernels is their number and the code they load.
+ */
 #include "folds.cuh"
 #include "softmax_args.h"
 
 template <typename C> struct normalizer {
-    C most, scale, log_sum;
+    C maximum, scale, log_sum;
 };
 template <typename C> __device__ inline normalizer<C> normalizer_of(exponents<C> s) {
-    C sum = is_finite(s.most) ? s.sum : (C)1;
-    return normalizer<C>{s.most, 1 / sum, logarithm(sum)};
+    C sum = is_finite(s.maximum) ? s.sum : (C)1;
+    return normalizer<C>{s.maximum, 1 / sum, logarithm(sum)};
 }
-template <typename C> __device__ inline C log_share(normalizer<C> z, C x) { return (x - z.most) - z.log_sum; }
-template <typename C> __device__ inline C share(normalizer<C> z, C x) { return exponential(x - z.most) * z.scale; }
+template <typename C> __device__ inline C log_softmax_of(normalizer<C> z, C x) { return (x - z.maximum) - z.log_sum; }
+template <typename C> __device__ inline C softmax_of(normalizer<C> z, C x) {
+    return exponential(x - z.maximum) * z.scale;
+}
 
-/* The normalizer of the row that this thread works at; all threads of the block come here, `n` is 0 past the last row. */
+/* Returns the normalizer of this thread's row. All threads of the block must call it; `n` is 0 past the last row. */
 template <typename T>
-__device__ inline normalizer<wide_of<T>> measure_row(const T *x, i64 n, int lane, int lanes,
-                                                     exponents<wide_of<T>> *room) {
+__device__ inline normalizer<wide_of<T>> normalizer_of_row(const T *x, i64 n, int lane, int lanes,
+                                                     exponents<wide_of<T>> *shared) {
     typedef log_sum_exp<wide_of<T>> fold;
     exponents<wide_of<T>> s = fold::start();
     each_of_row(x, n, lane, lanes, [&](T e, i64 i) { fold::take(s, widen(e), i); });
-    join_row<fold>(s, lanes, room);
+    join_row<fold>(s, lanes, shared);
     return normalizer_of(s);
 }
 
 template <typename T> __global__ void softmax_rows(softmax_rows_args a) {
     typedef wide_of<T> C;
-    __shared__ exponents<C> room[32];
+    __shared__ exponents<C> shared[32];
     i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     const T *x = (const T *)a.x + (n ? row * a.n : 0);
     T *y = (T *)a.y + (n ? row * a.n : 0);
-    normalizer<C> z = measure_row(x, n, lane, a.lanes, room);
+    normalizer<C> z = normalizer_of_row(x, n, lane, a.lanes, shared);
     if (a.logarithm)
-        map_row(x, y, n, lane, a.lanes, [&](T e, i64) { return narrow<T>(log_share(z, widen(e))); });
+        map_row(x, y, n, lane, a.lanes, [&](T e, i64) { return narrow<T>(log_softmax_of(z, widen(e))); });
     else
-        map_row(x, y, n, lane, a.lanes, [&](T e, i64) { return narrow<T>(share(z, widen(e))); });
+        map_row(x, y, n, lane, a.lanes, [&](T e, i64) { return narrow<T>(softmax_of(z, widen(e))); });
 }
 
-/* Along another axis than the last: blocks of 32 neighbouring columns by 8 slices of the axis. */
+/* Along an axis other than the last: blocks of 32 adjacent columns by 8 slices of the axis. */
 template <typename T> __global__ void softmax_columns(softmax_columns_args a) {
     typedef wide_of<T> C;
     typedef log_sum_exp<C> fold;
-    __shared__ exponents<C> room[8][32];
+    __shared__ exponents<C> shared[8][32];
     int slice = (int)threadIdx.x >> 5, column = (int)threadIdx.x & 31;
     i64 outer = (i64)blockIdx.x * 32 + column;
     bool inside = outer < a.columns;
@@ -62,25 +65,25 @@ template <typename T> __global__ void softmax_columns(softmax_columns_args a) {
     exponents<C> s = fold::start();
     if (inside)
         for (i64 i = slice; i < a.n; i += 8) fold::take(s, widen(x[i * a.inner]), i);
-    room[slice][column] = s;
+    shared[slice][column] = s;
     __syncthreads();
-    s = room[0][column];
-    for (int i = 1; i < 8; i++) fold::merge(s, room[i][column]);
+    s = shared[0][column];
+    for (int i = 1; i < 8; i++) fold::merge(s, shared[i][column]);
     normalizer<C> z = normalizer_of(s);
     if (inside)
         for (i64 i = slice; i < a.n; i += 8) {
             C e = widen(x[i * a.inner]);
-            y[i * a.inner] = narrow<T>(a.logarithm ? log_share(z, e) : share(z, e));
+            y[i * a.inner] = narrow<T>(a.logarithm ? log_softmax_of(z, e) : softmax_of(z, e));
         }
 }
 
 /* ---- Cross-entropy ---- */
 
-/* What labels say of class i of a row: a class number, or a probability for each class. */
+/* The target of class i of a row, from probabilities per class (target_of) or a class index (class_of). */
 template <typename T, typename L> struct target_of {
     typedef wide_of<T> C;
     const L *labels;
-    C keep, spread; /* 1 - smoothing, smoothing / n */
+    C keep, spread; /* keep: 1 - smoothing, spread: smoothing / n */
     __device__ inline C operator()(i64 i) const { return keep * widen(labels[i]) + spread; }
 };
 template <typename T, typename L> struct class_of {
@@ -90,33 +93,33 @@ template <typename T, typename L> struct class_of {
     __device__ inline bool masked(i64 n) const { return label < 0 || label >= n; }
     __device__ inline C operator()(i64 i) const { return (i == label ? keep : (C)0) + spread; }
 };
-template <typename T, typename L> struct labelling {
+template <typename T, typename L> struct label_reader {
     typedef target_of<T, L> type;
     static __device__ inline type at(const void *labels, i64 row, i64 n, wide_of<T> keep, wide_of<T> spread) {
         return type{(const L *)labels + row * n, keep, spread};
     }
 };
-template <typename T> struct labelling<T, i32> {
+template <typename T> struct label_reader<T, i32> {
     typedef class_of<T, i32> type;
     static __device__ inline type at(const void *labels, i64 row, i64, wide_of<T> keep, wide_of<T> spread) {
         return type{((const i32 *)labels)[row], keep, spread};
     }
 };
-template <typename T> struct labelling<T, i64> {
+template <typename T> struct label_reader<T, i64> {
     typedef class_of<T, i64> type;
     static __device__ inline type at(const void *labels, i64 row, i64, wide_of<T> keep, wide_of<T> spread) {
         return type{((const i64 *)labels)[row], keep, spread};
     }
 };
 
-/* This lane's part of a row's loss: minus the sum of target * log-softmax. Classes without weight count for nothing, also
- * where their logit is infinite. */
+/* This lane's part of a row's loss: minus the sum of target * log-softmax. Classes with weight 0 are skipped, even if
+ * their logit is infinite. */
 template <typename T, typename TARGET, typename C>
 __device__ inline C sum_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, TARGET target) {
     C loss = 0;
     each_of_row(x, n, lane, lanes, [&](T e, i64 i) {
         C weight = target(i);
-        if (weight != 0) loss -= weight * log_share(z, (C)widen(e));
+        if (weight != 0) loss -= weight * log_softmax_of(z, (C)widen(e));
     });
     return loss;
 }
@@ -124,12 +127,12 @@ template <typename T, typename L, typename C>
 __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, target_of<T, L> target) {
     return sum_terms(x, n, lane, lanes, z, target);
 }
-/* A class number alone leaves one term. */
+/* A class index without smoothing leaves one term. */
 template <typename T, typename L, typename C>
 __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, class_of<T, L> target) {
     if (target.masked(n)) return 0;
     if (target.spread != 0) return sum_terms(x, n, lane, lanes, z, target);
-    return lane == 0 ? -log_share(z, (C)widen(x[target.label])) : (C)0;
+    return lane == 0 ? -log_softmax_of(z, (C)widen(x[target.label])) : (C)0;
 }
 
 /* softmax * mass - target; the mass of a masked row is 0. */
@@ -138,7 +141,7 @@ __device__ inline void store_gradient(const T *x, T *dx, i64 n, int lane, int la
                                       class_of<T, L> target) {
     C mass = target.masked(n) ? (C)0 : (C)1;
     map_row(x, dx, n, lane, lanes, [&](T e, i64 i) {
-        return narrow<T>(share(z, (C)widen(e)) * mass - (i == target.label ? (C)1 : (C)0));
+        return narrow<T>(softmax_of(z, (C)widen(e)) * mass - (i == target.label ? (C)1 : (C)0));
     });
 }
 template <typename T, typename L, typename C>
@@ -146,15 +149,15 @@ __device__ inline void store_gradient(const T *, T *, i64, int, int, normalizer<
 
 template <typename T, typename L> __global__ void cross_entropy(cross_entropy_args a) {
     typedef wide_of<T> C;
-    __shared__ exponents<C> room[32];
+    __shared__ exponents<C> shared[32];
     __shared__ C sums[32];
     i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     const T *x = (const T *)a.x + (n ? row * a.n : 0);
-    normalizer<C> z = measure_row(x, n, lane, a.lanes, room);
+    normalizer<C> z = normalizer_of_row(x, n, lane, a.lanes, shared);
     C loss = 0;
     if (n) {
-        auto target = labelling<T, L>::at(a.labels, row, n, (C)(1 - a.smoothing), (C)(a.smoothing / (double)n));
+        auto target = label_reader<T, L>::at(a.labels, row, n, (C)(1 - a.smoothing), (C)(a.smoothing / (double)n));
         loss = loss_terms(x, n, lane, a.lanes, z, target);
         if (a.gradient) store_gradient(x, (T *)a.gradient + row * n, n, lane, a.lanes, z, target);
     }
@@ -162,40 +165,40 @@ template <typename T, typename L> __global__ void cross_entropy(cross_entropy_ar
     if (n && lane == 0) ((T *)a.losses)[row] = narrow<T>(loss);
 }
 
-/* ---- A whole loss in one block ---- */
+/* ---- A loss and what follows it in one block ---- */
 
-/* A row of logits in shared memory becomes the scaled gradient; its loss is returned. Lanes past the last row come with
- * n = 0: the others wait for them. */
+/* Replaces a row of logits in shared memory by the scaled gradient and returns its loss. Lanes past the last row must
+ * call it with n = 0, because of the shuffles. */
 template <typename T, typename C>
-__device__ inline C finish_row(C *x, int n, int lane, int lanes, i64 label, C scale) {
-    C most = -numbers<C>::infinity(), sum = 0;
-    for (int i = lane; i < n; i += lanes) most = x[i] > most ? x[i] : most;
+__device__ inline C gradient_of_row(C *x, int n, int lane, int lanes, i64 label, C scale) {
+    C maximum = -number_limits<C>::infinity(), sum = 0;
+    for (int i = lane; i < n; i += lanes) maximum = x[i] > maximum ? x[i] : maximum;
     for (int distance = lanes >> 1; distance; distance >>= 1) {
-        C other = across(most, distance);
-        most = other > most ? other : most;
+        C other = shuffle_xor(maximum, distance);
+        maximum = other > maximum ? other : maximum;
     }
-    for (int i = lane; i < n; i += lanes) sum += x[i] == most ? (C)1 : exponential(x[i] - most);
-    for (int distance = lanes >> 1; distance; distance >>= 1) sum += across(sum, distance);
-    normalizer<C> z = normalizer_of(exponents<C>{most, sum});
+    for (int i = lane; i < n; i += lanes) sum += x[i] == maximum ? (C)1 : exponential(x[i] - maximum);
+    for (int distance = lanes >> 1; distance; distance >>= 1) sum += shuffle_xor(sum, distance);
+    normalizer<C> z = normalizer_of(exponents<C>{maximum, sum});
     bool masked = label < 0 || label >= n;
-    C loss = masked ? (C)0 : -log_share(z, x[label]), mass = masked ? (C)0 : (C)1;
-    __syncwarp(0xffffffffu); /* all have read their label's logit */
+    C loss = masked ? (C)0 : -log_softmax_of(z, x[label]), mass = masked ? (C)0 : (C)1;
+    __syncwarp(0xffffffffu); /* all lanes have read their label's logit */
     for (int i = lane; i < n; i += lanes)
-        x[i] = rounded<T>(rounded<T>(share(z, x[i]) * mass - (i == label ? (C)1 : (C)0)) * scale);
+        x[i] = rounded<T>(rounded<T>(softmax_of(z, x[i]) * mass - (i == label ? (C)1 : (C)0)) * scale);
     return loss;
 }
 
 template <typename T, typename C>
-__device__ inline void store_mean(const whole_loss_args &a, const C *losses, C *room) {
+__device__ inline void store_mean(const block_loss_args &a, const C *losses, C *shared) {
     C sum = 0;
     for (int row = (int)threadIdx.x; row < a.rows; row += (int)blockDim.x) sum += losses[row];
-    sum = fold_block(sum, adding(), room);
+    sum = fold_block(sum, adding(), shared);
     if (threadIdx.x == 0) *(T *)a.mean = narrow<T>(sum / (C)a.rows);
 }
 
-/* Threads as [slices, columns]; each slice takes every slices-th row. `room`: a number for each thread. */
+/* Threads as [slices, columns]; each slice handles every slices-th row. `shared`: one number per thread. */
 template <typename T, typename C>
-__device__ inline void store_column_sums(const whole_loss_args &a, const C *x, C *room) {
+__device__ inline void store_column_sums(const block_loss_args &a, const C *x, C *shared) {
     int threads = (int)blockDim.x, columns = a.n < threads ? a.n : threads;
     int slices = threads / columns < 16 ? threads / columns : 16;
     int slice = (int)threadIdx.x / columns, column = (int)threadIdx.x - slice * columns;
@@ -204,27 +207,27 @@ __device__ inline void store_column_sums(const whole_loss_args &a, const C *x, C
         C sum = 0;
         for (int row = slice; inside && row < a.rows; row += slices) sum += x[row * a.n + base + column];
         __syncthreads();
-        room[threadIdx.x] = sum;
+        shared[threadIdx.x] = sum;
         __syncthreads();
         if (!inside || slice) continue;
-        for (int i = 1; i < slices; i++) sum += room[i * columns + column];
+        for (int i = 1; i < slices; i++) sum += shared[i * columns + column];
         ((T *)a.sums)[base + column] = narrow<T>(sum);
     }
 }
 
 template <typename T, typename L, typename H>
-__global__ void __launch_bounds__(1024) whole_loss(whole_loss_args a) {
+__global__ void __launch_bounds__(1024) block_loss(block_loss_args a) {
     typedef wide_of<T> C;
-    extern __shared__ double shared[];
+    extern __shared__ double shared_memory[];
     int count = a.rows * a.n, threads = (int)blockDim.x, lane = (int)threadIdx.x & (a.lanes - 1);
-    C *x = (C *)shared, *losses = x + count, *folded = losses + a.rows, *room = folded + 32;
+    C *x = (C *)shared_memory, *losses = x + count, *scratch = losses + a.rows, *column_scratch = scratch + 32;
     for (int i = (int)threadIdx.x; i < count; i += threads) x[i] = widen(((const T *)a.x)[i]);
     __syncthreads();
     for (int first = 0; first < a.rows; first += threads / a.lanes) {
         int row = first + (int)threadIdx.x / a.lanes;
         bool inside = row < a.rows;
         i64 label = inside ? (i64)((const L *)a.labels)[row] : -1;
-        C loss = finish_row<T>(x + (inside ? row * a.n : 0), inside ? a.n : 0, lane, a.lanes, label,
+        C loss = gradient_of_row<T>(x + (inside ? row * a.n : 0), inside ? a.n : 0, lane, a.lanes, label,
                                rounded<T>((C)a.scale));
         if (inside && lane == 0) losses[row] = rounded<T>(loss);
     }
@@ -232,6 +235,6 @@ __global__ void __launch_bounds__(1024) whole_loss(whole_loss_args a) {
     for (int i = (int)threadIdx.x; a.gradient && i < count; i += threads) ((T *)a.gradient)[i] = narrow<T>(x[i]);
     for (int i = (int)threadIdx.x; a.cast && i < count; i += threads) ((H *)a.cast)[i] = narrow<H>(x[i]);
     for (int i = (int)threadIdx.x; a.losses && i < a.rows; i += threads) ((T *)a.losses)[i] = narrow<T>(losses[i]);
-    if (a.mean) store_mean<T>(a, losses, folded);
-    if (a.sums) store_column_sums<T>(a, x, room);
+    if (a.mean) store_mean<T>(a, losses, scratch);
+    if (a.sums) store_column_sums<T>(a, x, column_scratch);
 }

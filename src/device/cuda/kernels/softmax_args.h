@@ -1,4 +1,4 @@
-/* Arguments of the kernels in softmax.cu, shared with softmax.c. */
+/* Arguments of the kernels in softmax.cu, set by softmax.c and cross_entropy.c. */
 
 /* x and y [rows, n]. */
 typedef struct softmax_rows_args {
@@ -16,7 +16,7 @@ typedef struct softmax_columns_args {
     int logarithm;
 } softmax_columns_args;
 
-/* x [rows, n], labels [rows] or [rows, n], losses [rows]; gradient [rows, n] of each row's own loss, of class numbers
+/* x [rows, n], labels [rows] or [rows, n], losses [rows]; gradient [rows, n] of each row's loss, for class indices
  * without smoothing, or NULL. */
 typedef struct cross_entropy_args {
     const void *x, *labels;
@@ -26,11 +26,12 @@ typedef struct cross_entropy_args {
     double smoothing;
 } cross_entropy_args;
 
-/* A loss and what follows it, in one block. x, gradient and cast [rows, n]; labels and losses [rows]; mean one number;
- * sums [n], of the gradient's columns. The gradient is of the sum of all losses, times scale. Results may be NULL. */
-typedef struct whole_loss_args {
+/* A loss and what follows it, in one block. x, gradient and cast [rows, n]; labels and losses [rows]; mean: one
+ * number; sums [n]: column sums of the gradient. The gradient is that of the sum of all losses, times scale. Results
+ * may be NULL. */
+typedef struct block_loss_args {
     const void *x, *labels;
     void *losses, *mean, *gradient, *cast, *sums;
     double scale;
     int rows, n, lanes;
-} whole_loss_args;
+} block_loss_args;

@@ -1,6 +1,6 @@
-/* The last step of sums that several blocks made: the parts of each are added up, in a fixed order, divided and rounded.
- * A warp takes a result: its lanes add every 32nd part, then each other's. Parts are some hundreds, and lie in the
- * second-level cache. */
+/* Finishes sums that several blocks computed: adds the partial sums in a fixed order, divides and rounds. One warp
+ * per result: each lane adds every 32nd partial sum, then the lanes are added. There are some hundred partial sums,
+ * in the L2 cache. */
 #include "prelude.cuh"
 #include "sums_args.h"
 

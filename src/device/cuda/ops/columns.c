@@ -1,15 +1,15 @@
-/* Grids over [spots, channels]: how many blocks, how wide and how high; and the launch that ends sums over spots. */
+/* Grids over [positions, channels]: number and shape of blocks, and the kernel that finishes sums over positions. */
 #include "device/cuda/ops/columns.h"
 
 enum {
     MAX_BLOCKS = INT32_MAX, /* along x */
-    MAX_ROWS_OF_BLOCKS = 65535,
-    BLOCKS_AT_A_TIME = 4, /* of a multiprocessor: kernels that sum have many registers */
-    SUM_COLUMNS = 8,      /* as in kernels/columns.cuh */
+    MAX_BLOCKS_Y = 65535,
+    RESIDENT_BLOCKS = 4, /* resident per multiprocessor: kernels that sum use many registers */
+    SUM_COLUMNS = 8,     /* as in kernels/columns.cuh */
     SUM_THREADS = 1024,
 };
 
-static int64_t quotient_up(int64_t n, int64_t d) {
+static int64_t divide_up(int64_t n, int64_t d) {
     return (n + d - 1) / d;
 }
 
@@ -19,30 +19,31 @@ int cuda_pack_width(tu_dtype dtype, int64_t channels) {
     return width;
 }
 
-/* Blocks that differ by a turn would leave multiprocessors idle at the end. */
-unsigned cuda_even_blocks(const cuda_device *device, int64_t spots, int64_t rows, bool few) {
-    int64_t most = few ? (int64_t)BLOCKS_AT_A_TIME * device->multiprocessors : MAX_BLOCKS;
-    int64_t turns = quotient_up(spots, rows), each = quotient_up(turns, most);
-    return (unsigned)quotient_up(turns, each);
+/* All blocks get the same number of iterations, or nearly: otherwise multiprocessors would be idle at the end. */
+unsigned cuda_even_blocks(const cuda_device *device, int64_t positions, int64_t rows, bool resident_only) {
+    int64_t limit = resident_only ? (int64_t)RESIDENT_BLOCKS * device->multiprocessors : MAX_BLOCKS;
+    int64_t iterations = divide_up(positions, rows), per_block = divide_up(iterations, limit);
+    return (unsigned)divide_up(iterations, per_block);
 }
 
-bool cuda_lay_columns(const cuda_device *device, int64_t spots, int64_t packs, bool few, column_grid *over,
-                      cuda_grid *grid) {
-    int64_t wide = packs < CUDA_COLUMN_THREADS ? packs : CUDA_COLUMN_THREADS,
-            rows = CUDA_COLUMN_THREADS / wide;
-    int64_t across = quotient_up(packs, wide);
-    if (across > MAX_ROWS_OF_BLOCKS) return false;
-    *over = (column_grid){cuda_divider((uint32_t)wide), (int)rows, (int)packs, spots};
-    *grid = (cuda_grid){
-        {cuda_even_blocks(device, spots, rows, few), (unsigned)across}, (unsigned)(wide * rows), 0};
+bool cuda_plan_columns(const cuda_device *device, int64_t positions, int64_t packs, bool resident_only,
+                       column_grid *layout, cuda_grid *grid) {
+    int64_t width = packs < CUDA_COLUMN_THREADS ? packs : CUDA_COLUMN_THREADS,
+            rows = CUDA_COLUMN_THREADS / width;
+    int64_t grid_y = divide_up(packs, width);
+    if (grid_y > MAX_BLOCKS_Y) return false;
+    *layout = (column_grid){cuda_divider((uint32_t)width), (int)rows, (int)packs, positions};
+    *grid = (cuda_grid){{cuda_even_blocks(device, positions, rows, resident_only), (unsigned)grid_y},
+                        (unsigned)(width * rows),
+                        0};
     return true;
 }
 
 tu_status cuda_request_column_sums(tu__selection *s, const char *unit, tu_dtype dtype, int64_t channels,
                                    cuda_grid grid, cuda_column_sums *sums) {
-    size_t number = cuda_is_wide(dtype) ? sizeof(double) : sizeof(float);
+    size_t element = cuda_is_wide(dtype) ? sizeof(double) : sizeof(float);
     sums->args = (sum_blocks_args){.blocks = (int)grid.blocks[0], .channels = (int)channels};
-    sums->bytes = grid.blocks[0] * (size_t)channels * number;
+    sums->bytes = grid.blocks[0] * (size_t)channels * element;
     sums->function = cuda_request(s, unit, "sum_blocks<%s>", cuda_type(dtype));
     return sums->function ? TU_OK : TU_NO_MEMORY;
 }
@@ -51,6 +52,6 @@ tu_status cuda_run_column_sums(const tu__kernel *k, const cuda_column_sums *sums
                                void *to) {
     sum_blocks_args a = sums->args;
     a.partial = partial, a.to = to;
-    cuda_grid grid = {{(unsigned)quotient_up(a.channels, SUM_COLUMNS)}, SUM_THREADS, 0};
+    cuda_grid grid = {{(unsigned)divide_up(a.channels, SUM_COLUMNS)}, SUM_THREADS, 0};
     return cuda_launch(k, sums->function, grid, &a);
 }

@@ -1,4 +1,5 @@
-/* Grids over values seen as [spots, channels], and sums over the spots: the host's side of kernels/columns.cuh. */
+/* Grids over values seen as [positions, channels], and sums over the positions: the host side of
+ * kernels/columns.cuh. */
 #ifndef TU__DEVICE_CUDA_OPS_COLUMNS_H
 #define TU__DEVICE_CUDA_OPS_COLUMNS_H
 
@@ -9,24 +10,24 @@
 /* As in kernels/columns.cuh. */
 enum { CUDA_COLUMN_THREADS = 256 };
 
-/* Elements of a word of up to 16 bytes that rows of `channels` can be read by. */
+/* Returns the elements per load: the widest word of up to 16 bytes that divides a row of `channels`. */
 int cuda_pack_width(tu_dtype dtype, int64_t channels);
 
-/* Blocks so that each walks over about the same number of spots; `few`: no more than the card holds at a time, for
- * kernels that sum. False when there are more packs than a grid can have. */
-bool cuda_lay_columns(const cuda_device *device, int64_t spots, int64_t packs, bool few, column_grid *over,
-                      cuda_grid *grid);
-/* As many blocks as give each the same number of turns of `rows` spots. */
-unsigned cuda_even_blocks(const cuda_device *device, int64_t spots, int64_t rows, bool few);
+/* Plans a grid whose blocks process about equally many positions. `resident_only`: at most as many blocks as the GPU
+ * can hold at once, for kernels that sum. Returns false if there are more packs than a grid can have. */
+bool cuda_plan_columns(const cuda_device *device, int64_t positions, int64_t packs, bool resident_only,
+                       column_grid *layout, cuda_grid *grid);
+/* Returns the number of blocks that gives each about the same number of iterations over `rows` positions. */
+unsigned cuda_even_blocks(const cuda_device *device, int64_t positions, int64_t rows, bool resident_only);
 
-/* The second half of sums over spots: blocks' partial rows become one. */
+/* Second kernel of a sum over positions: adds the partial rows of all blocks. */
 typedef struct cuda_column_sums {
-    cuda_function *function; /* NULL: no sums are wanted */
+    cuda_function *function; /* NULL: no sums are needed */
     sum_blocks_args args;
-    size_t bytes; /* of the partial rows */
+    size_t bytes; /* size of the partial rows */
 } cuda_column_sums;
 
-/* `unit` includes columns.cuh. */
+/* `unit` must include columns.cuh. */
 tu_status cuda_request_column_sums(tu__selection *s, const char *unit, tu_dtype dtype, int64_t channels,
                                    cuda_grid grid, cuda_column_sums *sums);
 tu_status cuda_run_column_sums(const tu__kernel *k, const cuda_column_sums *sums, const void *partial,

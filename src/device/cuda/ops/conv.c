@@ -1,45 +1,45 @@
-/* Makers of convolutions: cuDNN's engines (conv_dnn.c) where it has one, kernels of ours for first layers (conv_few.c) and
- * for f32 that is not to be rounded (conv_f32.c), and plain ones (conv_direct.c) for what nobody else does, or does
- * wrong (distrusted.def).
+/* Lowering rules of convolutions. They use cuDNN (conv_dnn.c) if it has an engine, our own kernels for first layers
+ * (conv_few_channels.c) and for f32 without tf32 (conv_f32.c), and plain kernels (conv_direct.c) for everything else,
+ * including cases that cuDNN computes wrong (cudnn_known_bugs.def).
  *
- * A bias and a rectifier that follow are part of cuDNN's graph. Two things speak against taking such an engine:
- * it is not bound to keep NaN, which a rectifier of many libraries turns into 0, so that a step that is not finite
- * would pass for a good one; and fused graphs have fewer engines, so that one without tensor cores, or one that lays its
- * operands out anew before it begins, may be all there is where the convolution alone has a fast one. The first is tried
- * out when the plan is made, on memory full of NaN. The second is told from the engine's notes and its workspace, or,
- * where kernels are tuned, by timing both ways. Where a fused engine is refused, the convolution is followed by one
- * pass of ours over its result. */
+ * A bias and a relu that follow can be fused into cuDNN's graph. There are two reasons not to use such an engine.
+ * First, it need not propagate NaN: many relu implementations turn NaN into 0, so a step with non-finite values would
+ * look healthy. This is tested when the plan is created, on memory full of NaN. Second, fused graphs have fewer
+ * engines: the only one may lack tensor cores or reorder its operands first, while the unfused convolution has a fast
+ * engine. This is recognised by the engine's notes and workspace size or, with tuning, by timing both. If a fused
+ * engine is rejected, the convolution is followed by one pass of our own over its result.
+ */
 #include "device/cuda/ops/conv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda/runtime/choices.h"
+#include "device/cuda/runtime/tuning_cache.h"
 #include "device/epilogue.h"
 
 #include "device/cuda/kernels/conv_args.h"
 
 typedef struct conv_data {
-    cuda_dnn_plan dnn; /* one of four: its plan is NULL, */
-    cuda_conv_few *few;
+    cuda_dnn_plan dnn; /* one of four: unused if its plan is NULL */
+    cuda_conv_few_channels *few;
     cuda_conv_f32 *f32;
-    cuda_conv_direct *direct; /* or these are */
-    const cuda_function *end; /* follows cuDNN's convolution where its graph ends before; or NULL */
-    conv_end_args end_args;
+    cuda_conv_direct *direct;      /* unused: NULL */
+    const cuda_function *epilogue; /* bias and relu after an unfused cuDNN convolution; or NULL */
+    conv_epilogue_args epilogue_args;
     bool bias, relu;
 } conv_data;
 
-static tu_status run_end(const tu__kernel *k, const conv_data *d) {
-    conv_end_args a = d->end_args;
+static tu_status run_epilogue(const tu__kernel *k, const conv_data *d) {
+    conv_epilogue_args a = d->epilogue_args;
     a.y = k->out[0];
     a.bias = d->bias ? k->in[2] : NULL;
-    return cuda_launch(k, d->end, cuda_grid_for(k, a.packs), &a);
+    return cuda_launch(k, d->epilogue, cuda_grid_for(k, a.packs), &a);
 }
 
 static tu_status run_conv(const tu__kernel *k) {
     conv_data *d = k->data;
-    if (d->few) return cuda_conv_few_run(k, d->few);
+    if (d->few) return cuda_conv_few_channels_run(k, d->few);
     if (d->f32) return cuda_conv_f32_run(k, d->f32);
     if (d->direct) return cuda_conv_direct_run(k, d->direct);
     void *addresses[CUDA_DNN_OPERANDS];
@@ -47,7 +47,7 @@ static tu_status run_conv(const tu__kernel *k) {
     for (int i = 0; i < d->dnn.operand_count - 1; i++) addresses[count++] = k->in[i];
     addresses[count] = k->out[0];
     TU_TRY(cuda_dnn_execute(&d->dnn, addresses, k->workspace));
-    return d->end ? run_end(k, d) : TU_OK;
+    return d->epilogue ? run_epilogue(k, d) : TU_OK;
 }
 
 static void release_conv(void *data) {
@@ -55,10 +55,10 @@ static void release_conv(void *data) {
     cuda_dnn_free(&d->dnn);
 }
 
-/* ---- Describing ---- */
+/* ---- Describing a convolution ---- */
 
-/* Steps that are never taken may be of any length: here, no longer than the axis. */
-static void shorten_steps(cuda_convolution *c, int axis) {
+/* Replaces strides and dilations that have no effect (one window, one tap) by values no larger than the axis. */
+static void normalize_strides(cuda_convolution *c, int axis) {
     tu__windows *w = &c->windows;
     if (w->size[axis] == 1) w->dilation[axis] = 1;
     int64_t extent = (w->size[axis] - 1) * w->dilation[axis] + 1;
@@ -66,17 +66,17 @@ static void shorten_steps(cuda_convolution *c, int axis) {
         w->stride[axis] = c->x_size[axis] + w->pad[2 * axis] + w->pad[2 * axis + 1] - extent + 1;
 }
 
-/* Of f32, tensor cores take operands rounded to tf32. Where channels do not fill their tiles little is gained by that, and three
- * digits are lost. First layers that conv_few.c is for are another matter. */
+/* For f32, tensor cores round operands to tf32. If the channels do not fill their tiles, that loses three decimal
+ * digits and gains little. First layers (conv_few_channels.c) are an exception. */
 static bool fills_tensor_cores(int64_t x_channels, int64_t y_channels) {
     return y_channels % 16 == 0 && (x_channels % 16 == 0 || (x_channels <= 4 && y_channels % 64 == 0));
 }
 
-/* Attributes of the three operations begin alike. */
-static cuda_convolution describe(const tu__selection *s, const tu__node *node, cuda_conv_side side, tu_type x,
-                                 tu_type filter, tu_type y) {
+/* The attributes of the three operations start with the same fields. */
+static cuda_convolution describe_convolution(const tu__selection *s, const tu__node *node,
+                                             cuda_conv_result result, tu_type x, tu_type filter, tu_type y) {
     const struct tu__conv2d_attrs *a = node->attrs;
-    cuda_convolution c = {.side = side,
+    cuda_convolution c = {.result = result,
                           .dtype = x.dtype,
                           .full_f32 =
                               x.dtype == TU_F32 &&
@@ -93,40 +93,40 @@ static cuda_convolution describe(const tu__selection *s, const tu__node *node, c
         c.y_size[i] = y.shape.dim[1 + i];
         c.windows.stride[i] = a->stride[i];
         c.windows.dilation[i] = a->dilation[i];
-        shorten_steps(&c, i);
+        normalize_strides(&c, i);
     }
     return c;
 }
 
-/* ---- y with what follows it, fused or apart ---- */
+/* ---- Bias and relu: fused or in a separate pass ---- */
 
-/* One pass over y in place, in words of 16 bytes where rows are made of them. */
-static tu_status request_end(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+/* One pass over y in place, in 16-byte words if they divide a row. */
+static tu_status request_epilogue(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     int64_t channels = c->groups * c->y_channels;
     int64_t rows = c->images * c->y_size[0] * c->y_size[1];
     int elements = (int)(16 / tu_dtype_size(c->dtype));
     if (channels % elements != 0) elements = 1;
-    d->end_args = (conv_end_args){
+    d->epilogue_args = (conv_epilogue_args){
         .packs = rows * (channels / elements), .row_packs = channels / elements, .relu = c->relu};
-    d->end = cuda_request(s, "conv", "conv_end<%s, %d>", cuda_type(c->dtype), elements);
-    return d->end ? TU_OK : TU_NO_MEMORY;
+    d->epilogue = cuda_request(s, "conv", "conv_epilogue<%s, %d>", cuda_type(c->dtype), elements);
+    return d->epilogue ? TU_OK : TU_NO_MEMORY;
 }
 
-/* The convolution alone, by cuDNN: what follows it is ours. */
-static tu_status choose_alone(tu__selection *s, const cuda_convolution *c, cuda_dnn_plan *p) {
-    cuda_convolution alone = *c;
-    alone.bias = alone.relu = false;
-    return cuda_conv_dnn(cuda_of(s), &alone, p);
+/* Chooses a cuDNN engine for the convolution without bias and relu. */
+static tu_status choose_unfused(tu__selection *s, const cuda_convolution *c, cuda_dnn_plan *p) {
+    cuda_convolution unfused = *c;
+    unfused.bias = unfused.relu = false;
+    return cuda_conv_dnn(cuda_of(s), &unfused, p);
 }
 
-/* In tf32, fused engines that lay x out anew were seen to take twice as long as the convolution alone and a pass over
- * y; they are known by a workspace that x has room in. */
+/* False if an unfused convolution is expected to be faster. In tf32, fused engines that reorder x took twice as long
+ * as an unfused convolution and a pass over y. They are recognised by a workspace that is large enough for x. */
 static bool is_fast_fused(const cuda_convolution *c, const cuda_dnn_plan *p) {
     if (!cuda_conv_has_tensor_cores(c)) return true;
     return p->tensor_cores && (c->dtype != TU_F32 || p->workspace_bytes < (int64_t)p->operand_bytes[0]);
 }
 
-/* d->dnn.plan stays NULL when the two are better apart. */
+/* Leaves d->dnn.plan NULL if no fused engine is good enough. */
 static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     TU_TRY(cuda_conv_dnn(cuda_of(s), c, &d->dnn));
     bool good = d->dnn.plan && (cuda_of(s)->tune || is_fast_fused(c, &d->dnn));
@@ -135,92 +135,93 @@ static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_
     return TU_OK;
 }
 
-/* ---- Timing what follows ---- */
+/* ---- Timing the separate pass ---- */
 
-typedef struct copying {
+typedef struct copy_trial {
     cuda_device *device;
-    CUdeviceptr room; /* for what is copied, twice */
+    CUdeviceptr buffers; /* source and target, one after the other */
     size_t bytes;
-} copying;
+} copy_trial;
 
 static tu_status enqueue_copy(void *context) {
-    const copying *c = context;
-    CUDA_TRY(cuMemcpyDtoDAsync, c->room + c->bytes, c->room, c->bytes, c->device->stream);
+    const copy_trial *c = context;
+    CUDA_TRY(cuMemcpyDtoDAsync, c->buffers + c->bytes, c->buffers, c->bytes, c->device->stream);
     return TU_OK;
 }
 
-/* A pass over y in place takes as long as copying it, and that needs no kernel that is not compiled yet. */
-static tu_status time_pass(cuda_device *device, size_t bytes, double *seconds) {
-    copying c = {.device = device, .bytes = bytes};
-    TU_TRY(cuda_take(device->memory, 2 * bytes, &c.room));
-    tu_status status = cuda_choice_time(device, enqueue_copy, &c, seconds);
-    cuda_give(device->memory, c.room);
+/* Measures a copy of y instead of the pass: it takes as long and needs no kernel to be compiled. */
+static tu_status measure_pass(cuda_device *device, size_t bytes, double *seconds) {
+    copy_trial c = {.device = device, .bytes = bytes};
+    TU_TRY(cuda_memory_allocate(device->memory, 2 * bytes, &c.buffers));
+    tu_status status = cuda_tuning_measure(device, enqueue_copy, &c, seconds);
+    cuda_memory_free(device->memory, c.buffers);
     return status;
 }
 
-static tu_status find_pass_time(cuda_device *device, size_t bytes, double *seconds) {
+static tu_status get_pass_seconds(cuda_device *device, size_t bytes, double *seconds) {
     char value[32];
     tu__text key = {0};
     tu__text_printf(&key, "pass %zu", bytes);
-    tu_status status = cuda_choice_key(device, CUDA_dnn, &key);
-    if (status == TU_OK && cuda_choice_find(tu__text_string(&key), value, sizeof value)) {
+    tu_status status = cuda_tuning_key(device, CUDA_dnn, &key);
+    if (status == TU_OK && cuda_tuning_find(tu__text_string(&key), value, sizeof value)) {
         *seconds = strtod(value, NULL);
     } else if (status == TU_OK) {
-        status = time_pass(device, bytes, seconds);
+        status = measure_pass(device, bytes, seconds);
         snprintf(value, sizeof value, "%.6g", *seconds);
-        if (status == TU_OK) cuda_choice_keep(tu__text_string(&key), value);
+        if (status == TU_OK) cuda_tuning_store(tu__text_string(&key), value);
     }
     tu__text_free(&key);
     return status;
 }
 
-/* Replaces the fused plan, if there is one, by the convolution alone where that and a pass are faster. */
+/* Replaces the fused plan, if there is one, by an unfused one if that and a pass are faster. */
 static tu_status choose_faster(tu__selection *s, const cuda_convolution *c, conv_data *d) {
-    cuda_dnn_plan alone = {0};
+    cuda_dnn_plan unfused = {0};
     double pass = 0;
-    tu_status status = choose_alone(s, c, &alone);
-    if (status == TU_OK && alone.plan && d->dnn.plan)
-        status = find_pass_time(cuda_of(s), alone.operand_bytes[alone.operand_count - 1], &pass);
-    bool faster = status == TU_OK && alone.plan && (!d->dnn.plan || alone.seconds + pass < d->dnn.seconds);
-    cuda_dnn_plan dropped = faster ? d->dnn : alone;
-    if (faster) d->dnn = alone;
-    cuda_dnn_free(&dropped);
-    return faster ? request_end(s, c, d) : status;
+    tu_status status = choose_unfused(s, c, &unfused);
+    if (status == TU_OK && unfused.plan && d->dnn.plan)
+        status = get_pass_seconds(cuda_of(s), unfused.operand_bytes[unfused.operand_count - 1], &pass);
+    bool is_faster =
+        status == TU_OK && unfused.plan && (!d->dnn.plan || unfused.seconds + pass < d->dnn.seconds);
+    cuda_dnn_plan unused = is_faster ? d->dnn : unfused;
+    if (is_faster) d->dnn = unfused;
+    cuda_dnn_free(&unused);
+    return is_faster ? request_epilogue(s, c, d) : status;
 }
 
-/* y and what follows it. */
+/* Chooses kernels for y with bias or relu. */
 static tu_status choose_with_epilogue(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     TU_TRY(choose_fused(s, c, d));
     return d->dnn.plan && !cuda_of(s)->tune ? TU_OK : choose_faster(s, c, d);
 }
 
-/* ---- Whose kernels ---- */
+/* ---- Choosing between cuDNN and our kernels ---- */
 
-cuda_conv_choice cuda_conv_wanted(void) {
-    const char *wanted = getenv("TUTTI_CONV");
-    if (wanted && strcmp(wanted, "cudnn") == 0) return CUDA_CONV_BY_DNN;
-    return wanted && strcmp(wanted, "own") == 0 ? CUDA_CONV_BY_US : CUDA_CONV_BY_BEST;
+cuda_conv_choice cuda_conv_preference(void) {
+    const char *preference = getenv("TUTTI_CONV");
+    if (preference && strcmp(preference, "cudnn") == 0) return CUDA_CONV_CUDNN;
+    return preference && strcmp(preference, "own") == 0 ? CUDA_CONV_OWN : CUDA_CONV_AUTO;
 }
 
-/* The case for which cuDNN is not asked for such a convolution; NULL: it may be. */
-static const char *distrusted(const cuda_convolution *c) {
+/* Returns the description of a known bug of cuDNN that affects this convolution; NULL if there is none. */
+static const char *known_bug(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const bool dilated = w->dilation[0] > 1 || w->dilation[1] > 1;
     const bool strided = w->stride[0] > 1 || w->stride[1] > 1;
     const bool uneven = w->pad[0] != w->pad[1] || w->pad[2] != w->pad[3];
-#define CONVOLUTION(which, condition, seen)                                                                  \
-    if (c->side == CUDA_CONV_##which && (condition)) return seen;
-#define ENGINE(problem, number, seen)
-#include "device/cuda/ops/distrusted.def"
+#define CONVOLUTION(which, condition, evidence)                                                              \
+    if (c->result == CUDA_CONV_##which && (condition)) return evidence;
+#define ENGINE(problem, number, evidence)
+#include "device/cuda/ops/cudnn_known_bugs.def"
     return NULL;
 }
 
-static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *d) {
-    if (distrusted(c)) return cuda_conv_direct_new(s, c, &d->direct);
-    TU_TRY(cuda_conv_few_new(s, c, &d->few));
+static tu_status choose_implementation(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    if (known_bug(c)) return cuda_conv_direct_new(s, c, &d->direct);
+    TU_TRY(cuda_conv_few_channels_new(s, c, &d->few));
     if (!d->few) TU_TRY(cuda_conv_f32_new(s, c, &d->f32));
     if (d->few || d->f32) return TU_OK;
-    if (cuda_conv_wanted() == CUDA_CONV_BY_US) return cuda_conv_direct_new(s, c, &d->direct);
+    if (cuda_conv_preference() == CUDA_CONV_OWN) return cuda_conv_direct_new(s, c, &d->direct);
     if (c->bias || c->relu)
         TU_TRY(choose_with_epilogue(s, c, d));
     else
@@ -230,32 +231,33 @@ static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *
     return cuda_conv_direct_new(s, c, &d->direct);
 }
 
-/* ---- Making ---- */
+/* ---- Lowering ---- */
 
-/* "conv2d+bias+relu (cudnn 41)": who does it is told where kernels are listed. */
-static const char *name_of(tu__selection *s, const conv_data *d, const char *name) {
+/* Example: "conv2d+bias+relu (cudnn 41)". The suffix shows the implementation in kernel lists. */
+static const char *kernel_name(tu__selection *s, const conv_data *d, const char *name) {
     char text[80];
     if (d->few || d->f32 || d->direct)
         snprintf(text, sizeof text, "%s (%s)", name, d->few ? "few channels" : d->f32 ? "f32" : "direct");
     else
-        snprintf(text, sizeof text, "%s (cudnn %d%s)", name, (int)d->dnn.engine, d->end ? ", end" : "");
+        snprintf(text, sizeof text, "%s (cudnn %d%s)", name, (int)d->dnn.engine,
+                 d->epilogue ? ", epilogue" : "");
     return tu__arena_string(&s->arena, text);
 }
 
 static size_t workspace_of(const conv_data *d) {
-    if (d->few) return cuda_conv_few_workspace(d->few);
+    if (d->few) return cuda_conv_few_channels_workspace(d->few);
     if (d->f32) return cuda_conv_f32_workspace(d->f32);
     return d->direct ? cuda_conv_direct_workspace(d->direct) : (size_t)d->dnn.workspace_bytes;
 }
 
-static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *c,
-                      const char *const names[4]) {
+static tu_status lower_convolution(tu__selection *s, const tu__node *node, cuda_convolution *c,
+                                   const char *const names[4]) {
     tu__epilogue epilogue = {.result = {node->id, 0}};
-    if (c->side == CUDA_CONV_Y) epilogue = tu__epilogue_of(s, node);
+    if (c->result == CUDA_CONV_Y) epilogue = tu__epilogue_of(s, node);
     c->bias = epilogue.add, c->relu = epilogue.relu;
     conv_data found = {.bias = c->bias, .relu = c->relu};
-    tu_status status = choose(s, c, &found);
-    const char *name = status == TU_OK ? name_of(s, &found, tu__epilogue_name(&epilogue, names)) : NULL;
+    tu_status status = choose_implementation(s, c, &found);
+    const char *name = status == TU_OK ? kernel_name(s, &found, tu__epilogue_name(&epilogue, names)) : NULL;
     tu__kernel *k = name ? tu__kernel_new(s, node, name, run_conv) : NULL;
     conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
@@ -276,21 +278,22 @@ static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *
 
 tu_status cuda_lower_conv2d(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = TU__EPILOGUE_NAMES("conv2d");
-    cuda_convolution c = describe(s, node, CUDA_CONV_Y, *tu__type_of(s, node->inputs[0]),
-                                  *tu__type_of(s, node->inputs[1]), node->outputs[0]);
-    return make(s, node, &c, names);
+    cuda_convolution c = describe_convolution(s, node, CUDA_CONV_Y, *tu__type_of(s, node->inputs[0]),
+                                              *tu__type_of(s, node->inputs[1]), node->outputs[0]);
+    return lower_convolution(s, node, &c, names);
 }
 
 tu_status cuda_lower_conv2d_dx(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dx"};
-    cuda_convolution c = describe(s, node, CUDA_CONV_X, node->outputs[0], *tu__type_of(s, node->inputs[1]),
-                                  *tu__type_of(s, node->inputs[0]));
-    return make(s, node, &c, names);
+    cuda_convolution c =
+        describe_convolution(s, node, CUDA_CONV_X, node->outputs[0], *tu__type_of(s, node->inputs[1]),
+                             *tu__type_of(s, node->inputs[0]));
+    return lower_convolution(s, node, &c, names);
 }
 
 tu_status cuda_lower_conv2d_dw(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dw"};
-    cuda_convolution c = describe(s, node, CUDA_CONV_FILTER, *tu__type_of(s, node->inputs[0]),
-                                  node->outputs[0], *tu__type_of(s, node->inputs[1]));
-    return make(s, node, &c, names);
+    cuda_convolution c = describe_convolution(s, node, CUDA_CONV_FILTER, *tu__type_of(s, node->inputs[0]),
+                                              node->outputs[0], *tu__type_of(s, node->inputs[1]));
+    return lower_convolution(s, node, &c, names);
 }

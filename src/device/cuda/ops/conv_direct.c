@@ -1,10 +1,10 @@
-/* Convolutions by kernels of ours: kernels/conv.cu says how. This file describes them and launches them. */
+/* Host side of the direct convolution kernels in kernels/conv.cu. */
 #include "device/cuda/ops/conv.h"
 
 #include "device/cuda/kernels/conv_args.h"
 
 enum {
-    TILE = 64, /* rows and columns of results of a block, as in conv.cu */
+    TILE = 64, /* rows and columns of the result per block, as in conv.cu */
     DEPTH = 16,
     THREADS = 256,
     MAX_GROUP_BLOCKS = 65535,
@@ -12,28 +12,28 @@ enum {
 };
 
 struct cuda_conv_direct {
-    conv_args args; /* all but addresses */
+    conv_args args; /* without addresses */
     const cuda_function *product, *sum;
-    cuda_conv_side side;
+    cuda_conv_result result;
     cuda_grid grid;
     int64_t filter_elements;
     int splits;
     size_t workspace_bytes;
 };
 
-/* Rows, columns and depth of the product of one group. */
-static void product_of(const cuda_convolution *c, int64_t *rows, int64_t *columns, int64_t *depth) {
+/* Rows, columns and depth of the matrix product for one group. */
+static void product_shape(const cuda_convolution *c, int64_t *rows, int64_t *columns, int64_t *depth) {
     int64_t taps = c->windows.size[0] * c->windows.size[1];
     int64_t x_pixels = c->images * c->x_size[0] * c->x_size[1];
     int64_t y_pixels = c->images * c->y_size[0] * c->y_size[1];
     const int64_t products[][3] = {[CUDA_CONV_Y] = {y_pixels, c->y_channels, taps * c->x_channels},
                                    [CUDA_CONV_X] = {x_pixels, c->x_channels, taps * c->y_channels},
                                    [CUDA_CONV_FILTER] = {c->y_channels, taps * c->x_channels, y_pixels}};
-    *rows = products[c->side][0], *columns = products[c->side][1], *depth = products[c->side][2];
+    *rows = products[c->result][0], *columns = products[c->result][1], *depth = products[c->result][2];
 }
 
-/* Where the windows reach along an axis, padding included, and how many pixels there are: all is counted in ints. */
-static bool fits(const cuda_convolution *c) {
+/* True if all coordinates, padding included, and all counts fit into an int. */
+static bool fits_int(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const int64_t limit = INT32_MAX / 2;
     int64_t rows, columns, depth;
@@ -42,15 +42,15 @@ static bool fits(const cuda_convolution *c) {
         if (pads > limit || c->x_size[axis] > limit || c->x_size[axis] + pads > limit) return false;
         if (w->stride[axis] > limit || w->dilation[axis] > limit) return false;
     }
-    product_of(c, &rows, &columns, &depth);
+    product_shape(c, &rows, &columns, &depth);
     return rows <= limit && columns <= limit && depth <= limit && c->groups * c->x_channels <= limit &&
            c->groups * c->y_channels <= limit;
 }
 
 static conv_args args_of(const cuda_convolution *c, int64_t rows, int64_t columns, int64_t depth) {
     const tu__windows *w = &c->windows;
-    const bool of_x = c->side == CUDA_CONV_X;
-    const int64_t *size = of_x ? c->x_size : c->y_size;
+    const bool computes_x = c->result == CUDA_CONV_X;
+    const int64_t *size = computes_x ? c->x_size : c->y_size;
     return (conv_args){.relu = c->relu,
                        .groups = (int)c->groups,
                        .rows = (int)rows,
@@ -59,7 +59,7 @@ static conv_args args_of(const cuda_convolution *c, int64_t rows, int64_t column
                        .split_depth = (int)depth,
                        .height = cuda_divider((uint32_t)size[0]),
                        .width = cuda_divider((uint32_t)size[1]),
-                       .channels = cuda_divider((uint32_t)(of_x ? c->y_channels : c->x_channels)),
+                       .channels = cuda_divider((uint32_t)(computes_x ? c->y_channels : c->x_channels)),
                        .stride = {cuda_divider((uint32_t)w->stride[0]), cuda_divider((uint32_t)w->stride[1])},
                        .x_size = {(int)c->x_size[0], (int)c->x_size[1]},
                        .y_size = {(int)c->y_size[0], (int)c->y_size[1]},
@@ -70,43 +70,43 @@ static conv_args args_of(const cuda_convolution *c, int64_t rows, int64_t column
                        .y_channels = (int)c->y_channels};
 }
 
-static int64_t up(int64_t number, int64_t unit) {
+static int64_t divide_up(int64_t number, int64_t unit) {
     return (number + unit - 1) / unit;
 }
 
-/* Splits until there are two blocks a multiprocessor, each with some depth left to sum. */
-static int splits_of(int64_t blocks, int64_t depth, int multiprocessors) {
-    int64_t wanted = up(2 * multiprocessors, blocks), most = up(depth, 8 * DEPTH);
-    int64_t splits = wanted < most ? wanted : most;
+/* Chooses splits of the depth so that there are two blocks per multiprocessor, each with some depth left to sum. */
+static int choose_splits(int64_t blocks, int64_t depth, int multiprocessors) {
+    int64_t needed = divide_up(2 * multiprocessors, blocks), limit = divide_up(depth, 8 * DEPTH);
+    int64_t splits = needed < limit ? needed : limit;
     return (int)(splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : splits);
 }
 
 static void plan_splits(cuda_conv_direct *d, int64_t blocks, int multiprocessors, size_t element) {
-    int splits = splits_of(blocks, d->args.depth, multiprocessors);
-    d->args.split_depth = (int)(up(up(d->args.depth, splits), DEPTH) * DEPTH);
-    d->splits = (int)up(d->args.depth, d->args.split_depth); /* none of them empty */
+    int splits = choose_splits(blocks, d->args.depth, multiprocessors);
+    d->args.split_depth = (int)(divide_up(divide_up(d->args.depth, splits), DEPTH) * DEPTH);
+    d->splits = (int)divide_up(d->args.depth, d->args.split_depth); /* no split is empty */
     if (d->splits > 1) d->workspace_bytes = (size_t)d->splits * (size_t)d->filter_elements * element;
 }
 
 tu_status cuda_conv_direct_new(tu__selection *s, const cuda_convolution *c, cuda_conv_direct **direct) {
-    static const char *const sides[] = {"SIDE_Y", "SIDE_X", "SIDE_FILTER"};
+    static const char *const result_names[] = {"RESULT_Y", "RESULT_X", "RESULT_FILTER"};
     int64_t rows, columns, depth;
-    if (!fits(c)) return TU_UNSUPPORTED;
-    product_of(c, &rows, &columns, &depth);
+    if (!fits_int(c)) return TU_UNSUPPORTED;
+    product_shape(c, &rows, &columns, &depth);
     cuda_conv_direct *d = *direct = tu__arena_alloc(&s->arena, sizeof *d);
     if (!d) return TU_NO_MEMORY;
     *d = (cuda_conv_direct){.args = args_of(c, rows, columns, depth),
-                            .side = c->side,
+                            .result = c->result,
                             .splits = 1,
                             .filter_elements = c->groups * rows * columns};
-    int64_t tiles = up(rows, TILE) * up(columns, TILE);
+    int64_t tiles = divide_up(rows, TILE) * divide_up(columns, TILE);
     if (tiles > INT32_MAX) return TU_UNSUPPORTED;
-    if (c->side == CUDA_CONV_FILTER)
+    if (c->result == CUDA_CONV_FILTER)
         plan_splits(d, tiles * c->groups, cuda_of(s)->multiprocessors, c->dtype == TU_F64 ? 8 : 4);
     int64_t groups = c->groups < MAX_GROUP_BLOCKS ? c->groups : MAX_GROUP_BLOCKS;
     d->grid =
         (cuda_grid){.blocks = {(unsigned)tiles, (unsigned)groups, (unsigned)d->splits}, .threads = THREADS};
-    d->product = cuda_request(s, "conv", "conv_direct<%s, %s>", cuda_type(c->dtype), sides[c->side]);
+    d->product = cuda_request(s, "conv", "conv_direct<%s, %s>", cuda_type(c->dtype), result_names[c->result]);
     if (d->splits > 1) d->sum = cuda_request(s, "conv", "conv_sum<%s>", cuda_type(c->dtype));
     return d->product && (d->sum || d->splits == 1) ? TU_OK : TU_NO_MEMORY;
 }
@@ -118,7 +118,7 @@ size_t cuda_conv_direct_workspace(const cuda_conv_direct *d) {
 tu_status cuda_conv_direct_run(const tu__kernel *k, const cuda_conv_direct *d) {
     conv_args a = d->args;
     void *const first = k->in[0], *const second = k->in[1], *const out = k->out[0];
-    switch (d->side) {
+    switch (d->result) {
     case CUDA_CONV_Y: a.x = first, a.filter = second, a.y = out; break;
     case CUDA_CONV_X: a.y = first, a.filter = second, a.x = out; break;
     default: a.x = first, a.y = second, a.filter = out; break;

@@ -1,33 +1,36 @@
-/* Cross-entropy, and what a training step computes around it: its gradient, the mean of the losses, the gradient's scale
- * and the sums of its columns, which are the gradient of a bias.
+/* Cross-entropy, fused with what a training step computes around it: its gradient, the mean of the losses, the
+ * gradient's scale, and the gradient's column sums, which are the gradient of a bias.
  *
  *     losses -> mean                       target = one_hot(labels)
  *     gradient -> scaled -> sum            gradient = softmax(logits) * sum(target) - target
  *                        -> cast
  *
- * Each of these does next to nothing and costs a launch. The loss has its gradient at hand, so its kernel writes that
- * too, whatever the shape; and where a block can hold all of it, as with 128 rows of 10 classes, one block computes
- * everything above, rounding each value as if it were stored. Only the order of its sums differs from that of separate
- * kernels, and so may their last bits.
+ * Each of these is tiny and costs a launch. The loss kernel has computed all inputs of the gradient, so it writes the
+ * gradient too, for any shape. If everything fits into one block, such as 128 rows of 10 classes, one block computes
+ * all of the above and rounds each value as if it were stored. Only the order of its sums differs from that of
+ * separate kernels, so their last bits may differ.
  *
- * The kernels: kernels/softmax.cu. */
+ * Kernels: kernels/softmax.cu.
+ */
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/softmax_args.h"
 
 enum {
-    MAX_IN_A_BLOCK = 16384, /* logits */
+    MAX_BLOCK_LOGITS = 16384, /* logits */
     MAX_THREADS = 1024,
-    ROOM_BESIDE = MAX_THREADS + 32, /* numbers that whole_loss keeps beside logits and losses */
+    EXTRA_NUMBERS = MAX_THREADS + 32, /* numbers in shared memory besides logits and losses */
 };
 
 /* ---- The gradient ---- */
 
-/* What autodiff makes of a cross-entropy of class numbers without smoothing (graph/ops/softmax.c):
+/* The nodes that autodiff generates for a cross-entropy with class indices and no label smoothing
+ * (graph/ops/softmax.c):
  *
  *     target = one_hot(labels)        difference = softmax(logits) * sum(target) - target
  *
- * Four kernels that each do next to nothing; the loss has it all at hand. */
+ * They would be four tiny kernels.
+ */
 typedef struct gradient {
     const tu__node *softmax, *one_hot, *sum, *mul, *sub;
 } gradient;
@@ -36,16 +39,17 @@ static bool is_output_of(tu__edge value, const tu__node *node) {
     return tu__same_edge(value, (tu__edge){node->id, 0});
 }
 
-/* Of this part, no kernel's yet, and ready when `like` is: what only its kernel reads may be computed that late. */
-static bool is_at_hand(const tu__selection *s, const tu__node *node, const tu__node *like) {
+/* True if the node is in this partition, has no kernel yet, and is ready no later than `like`. Such a node can be
+ * computed by the kernel of `like` if nobody else reads it. */
+static bool is_available(const tu__selection *s, const tu__node *node, const tu__node *like) {
     tu__node_state state = s->plan->state[node->id];
     return (state == TU__WAITING || state == TU__PENDING) &&
            s->plan->level[node->id] <= s->plan->level[like->id];
 }
 
-/* That, and of the same level: others may read it. */
-static bool is_free(const tu__selection *s, const tu__node *node, const tu__node *like) {
-    return is_at_hand(s, node, like) && s->plan->level[node->id] == s->plan->level[like->id];
+/* Like is_available, and on the same level as `like`: other kernels may read it too. */
+static bool is_available_at_level(const tu__selection *s, const tu__node *node, const tu__node *like) {
+    return is_available(s, node, like) && s->plan->level[node->id] == s->plan->level[like->id];
 }
 
 static const tu__node *only_reader(tu__selection *s, const tu__node *node, tu__opcode op) {
@@ -53,8 +57,8 @@ static const tu__node *only_reader(tu__selection *s, const tu__node *node, tu__o
     return reader && reader->op->code == op ? reader : NULL;
 }
 
-/* Whether only `sum` and `sub` read the target. */
-static bool is_private(tu__selection *s, const gradient *g) {
+/* True if only `sum` and `sub` read the target. */
+static bool is_target_private(tu__selection *s, const gradient *g) {
     const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){g->one_hot->id, 0});
     return v->reader_count == 2 && !v->exported;
 }
@@ -65,26 +69,27 @@ static bool is_target(const tu__selection *s, const tu__node *loss, const tu__no
            one_hot->outputs[0].dtype == x.dtype && tu_shape_equal(one_hot->outputs[0].shape, x.shape);
 }
 
-static bool is_mass(const tu__node *sum) {
+static bool is_target_sum(const tu__node *sum) {
     return sum->op->code == TU__OP_SUM && tu__attrs(sum, sum)->keep &&
            tu__attrs(sum, sum)->axes == (int64_t)1 << (sum->outputs[0].shape.rank - 1);
 }
 
-/* The chain that begins at `softmax`, a reader of the loss's logits. */
-static bool follow(tu__selection *s, const tu__node *loss, const tu__node *softmax, gradient *g) {
+/* Matches the chain of nodes that starts at `softmax`, a reader of the loss's logits. */
+static bool match_chain(tu__selection *s, const tu__node *loss, const tu__node *softmax, gradient *g) {
     bool last = softmax->op->code == TU__OP_SOFTMAX &&
                 tu__attrs(softmax, softmax)->axis == softmax->outputs[0].shape.rank - 1;
     const tu__node *mul = last ? only_reader(s, softmax, TU__OP_MUL) : NULL;
     const tu__node *sub = mul ? only_reader(s, mul, TU__OP_SUB) : NULL;
     if (!sub || !is_output_of(sub->inputs[0], mul)) return false;
     const tu__node *sum = s->graph->nodes[mul->inputs[is_output_of(mul->inputs[0], softmax) ? 1 : 0].node];
-    if (!is_mass(sum) || only_reader(s, sum, TU__OP_MUL) != mul ||
+    if (!is_target_sum(sum) || only_reader(s, sum, TU__OP_MUL) != mul ||
         !tu__same_edge(sum->inputs[0], sub->inputs[1]))
         return false;
     *g = (gradient){softmax, s->graph->nodes[sum->inputs[0].node], sum, mul, sub};
-    return is_target(s, loss, g->one_hot) && is_private(s, g) && is_free(s, softmax, loss) &&
-           is_at_hand(s, g->one_hot, loss) && is_at_hand(s, sum, loss) && is_free(s, mul, loss) &&
-           is_free(s, sub, loss);
+    return is_target(s, loss, g->one_hot) && is_target_private(s, g) &&
+           is_available_at_level(s, softmax, loss) && is_available(s, g->one_hot, loss) &&
+           is_available(s, sum, loss) && is_available_at_level(s, mul, loss) &&
+           is_available_at_level(s, sub, loss);
 }
 
 static bool find_gradient(tu__selection *s, const tu__node *loss, gradient *g) {
@@ -93,17 +98,17 @@ static bool find_gradient(tu__selection *s, const tu__node *loss, gradient *g) {
     if (tu__attrs(loss, cross_entropy)->smoothing != 0 || (labels != TU_I32 && labels != TU_I64))
         return false;
     for (uint32_t i = 0; i < v->reader_count; i++)
-        if (follow(s, loss, s->graph->nodes[s->plan->readers[v->first_reader + i]], g)) return true;
+        if (match_chain(s, loss, s->graph->nodes[s->plan->readers[v->first_reader + i]], g)) return true;
     return false;
 }
 
-/* ---- What follows the loss and its gradient ---- */
+/* ---- Nodes after the loss and its gradient ---- */
 
-/* Nodes are NULL where there is none. */
+/* A node is NULL if the graph does not have it. */
 typedef struct tail {
-    const tu__node *mean;   /* of the losses, which nobody else wants */
-    const tu__node *scaled; /* the gradient, multiplied by `scale` */
-    const tu__node *last;   /* the one of them whose readers the others are: scaled, or the difference */
+    const tu__node *mean;   /* of the losses, if it is their only reader */
+    const tu__node *scaled; /* the gradient multiplied by `scale` */
+    const tu__node *last;   /* scaled, or else the unscaled gradient; sum and cast read it */
     const tu__node *sum, *cast;
     double scale;
 } tail;
@@ -118,19 +123,21 @@ static bool is_number(const tu__selection *s, tu__edge value, double *number) {
 
 static const tu__node *find_mean(tu__selection *s, const tu__node *loss) {
     const tu__node *mean = only_reader(s, loss, TU__OP_MEAN);
-    return mean && is_free(s, mean, loss) && tu_shape_elements(mean->outputs[0].shape) == 1 ? mean : NULL;
+    return mean && is_available_at_level(s, mean, loss) && tu_shape_elements(mean->outputs[0].shape) == 1
+               ? mean
+               : NULL;
 }
 
 static const tu__node *find_scaled(tu__selection *s, const tu__node *loss, const tu__node *unscaled,
                                    double *scale) {
     const tu__node *mul = only_reader(s, unscaled, TU__OP_MUL);
-    bool found = mul && is_free(s, mul, loss) &&
+    bool found = mul && is_available_at_level(s, mul, loss) &&
                  is_number(s, mul->inputs[is_output_of(mul->inputs[0], unscaled) ? 1 : 0], scale) &&
                  tu_shape_equal(mul->outputs[0].shape, unscaled->outputs[0].shape);
     return found ? mul : NULL;
 }
 
-/* Along all axes but the last. */
+/* True if the node sums over all axes but the last. */
 static bool sums_columns(const tu__node *node, int64_t rank) {
     return node->op->code == TU__OP_SUM && rank > 1 &&
            tu__attrs(node, sum)->axes == ((int64_t)1 << (rank - 1)) - 1;
@@ -147,35 +154,35 @@ static tail find_tail(tu__selection *s, const tu__node *loss, const gradient *g)
     const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){t.last->id, 0});
     for (uint32_t i = 0; i < v->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
-        if (!is_free(s, reader, loss)) continue;
+        if (!is_available_at_level(s, reader, loss)) continue;
         if (!t.sum && sums_columns(reader, t.last->outputs[0].shape.rank)) t.sum = reader;
         if (!t.cast && is_float_cast(reader)) t.cast = reader;
     }
     return t;
 }
 
-/* Whether others read the last gradient than the sum and the cast. */
-static bool is_kept(tu__selection *s, const tail *t) {
+/* True if the gradient has readers other than the sum and the cast. */
+static bool has_other_readers(tu__selection *s, const tail *t) {
     const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){t->last->id, 0});
     return v->exported || v->reader_count > (t->sum ? 1u : 0u) + (t->cast ? 1u : 0u);
 }
 
 /* ---- Kernels ---- */
 
-/* What a kernel may write; its place among the kernel's results, or -1. */
+/* The possible results of a kernel. */
 typedef enum output { LOSSES, MEAN, GRADIENT, CAST, SUMS, OUTPUTS } output;
 
 typedef struct loss_data {
     const cuda_function *function;
     cuda_grid grid;
-    int place[OUTPUTS];
+    int output_index[OUTPUTS]; /* index in the kernel's results, or -1 */
     cross_entropy_args rows;
-    whole_loss_args whole;
+    block_loss_args block;
 } loss_data;
 
 static void *result(const tu__kernel *k, output which) {
     const loss_data *d = k->data;
-    return d->place[which] < 0 ? NULL : k->out[d->place[which]];
+    return d->output_index[which] < 0 ? NULL : k->out[d->output_index[which]];
 }
 
 static tu_status run_rows(const tu__kernel *k) {
@@ -186,9 +193,9 @@ static tu_status run_rows(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, a);
 }
 
-static tu_status run_whole(const tu__kernel *k) {
+static tu_status run_one_block(const tu__kernel *k) {
     loss_data *d = k->data;
-    whole_loss_args *a = &d->whole;
+    block_loss_args *a = &d->block;
     a->x = k->in[0], a->labels = k->in[1];
     a->losses = result(k, LOSSES), a->mean = result(k, MEAN), a->sums = result(k, SUMS);
     a->gradient = result(k, GRADIENT), a->cast = result(k, CAST);
@@ -198,19 +205,19 @@ static tu_status run_whole(const tu__kernel *k) {
 static tu_status write_output(tu__kernel *k, output which, const tu__node *node) {
     loss_data *d = k->data;
     if (!node) return TU_OK;
-    d->place[which] = (int)k->write_count;
+    d->output_index[which] = (int)k->write_count;
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
 }
 
-static tu_status take_in(tu__kernel *k, const tu__node *node) {
+static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
     tu__mark_done(k->owner, node);
     return tu__kernel_cover(k, node);
 }
 
-static tu_status take_gradient(tu__kernel *k, const gradient *g) {
-    const tu__node *const taken[] = {g->softmax, g->one_hot, g->sum, g->mul, g->sub};
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) TU_TRY(take_in(k, taken[i]));
+static tu_status fuse_gradient(tu__kernel *k, const gradient *g) {
+    const tu__node *const nodes[] = {g->softmax, g->one_hot, g->sum, g->mul, g->sub};
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) TU_TRY(fuse_node(k, nodes[i]));
     k->name = "cross_entropy+gradient";
     k->bytes_moved += (int64_t)tu_type_bytes(g->sub->outputs[0]);
     return TU_OK;
@@ -226,8 +233,8 @@ static int64_t classes_of(const tu_type *x) {
     return x->shape.dim[x->shape.rank - 1];
 }
 
-/* Lanes, a warp or a block to each row. `g`: NULL where no gradient is taken in. */
-static tu_status make_rows(tu__selection *s, const tu__node *node, tu__kernel *k, const gradient *g) {
+/* Uses a few lanes, a warp or a block per row. `g`: NULL if no gradient is fused. */
+static tu_status lower_rows(tu__selection *s, const tu__node *node, tu__kernel *k, const gradient *g) {
     loss_data *d = k->data;
     tu_type x = *tu__type_of(s, node->inputs[0]);
     int64_t n = classes_of(&x), rows = tu_shape_elements(x.shape) / n;
@@ -241,56 +248,57 @@ static tu_status make_rows(tu__selection *s, const tu__node *node, tu__kernel *k
     TU_TRY(read_inputs(k, node));
     TU_TRY(write_output(k, LOSSES, node));
     if (!g) return TU_OK;
-    TU_TRY(take_gradient(k, g));
+    TU_TRY(fuse_gradient(k, g));
     return write_output(k, GRADIENT, g->sub);
 }
 
-/* A block's shared memory: logits, losses and room to sum in. */
-static size_t room_for(const tu_type *x) {
+/* Shared memory of a block: logits, losses and scratch for sums. */
+static size_t shared_bytes_for(const tu_type *x) {
     int64_t count = tu_shape_elements(x->shape), rows = count / classes_of(x);
-    return (size_t)(count + rows + ROOM_BESIDE) * (cuda_is_wide(x->dtype) ? sizeof(double) : sizeof(float));
+    return (size_t)(count + rows + EXTRA_NUMBERS) * (cuda_is_wide(x->dtype) ? sizeof(double) : sizeof(float));
 }
 
-static bool fits_a_block(const tu__selection *s, const tu_type *x) {
-    return tu_shape_elements(x->shape) <= MAX_IN_A_BLOCK && room_for(x) <= (size_t)cuda_of(s)->shared_bytes;
+static bool fits_block(const tu__selection *s, const tu_type *x) {
+    return tu_shape_elements(x->shape) <= MAX_BLOCK_LOGITS &&
+           shared_bytes_for(x) <= (size_t)cuda_of(s)->shared_bytes;
 }
 
-/* Lanes of a row, so that each has about four of its classes, and a block of whole warps. */
-static void plan_whole(loss_data *d, const tu_type *x, double scale) {
+/* Chooses the lanes per row, so that each has about four classes, and full warps. */
+static void plan_one_block(loss_data *d, const tu_type *x, double scale) {
     int64_t n = classes_of(x), rows = tu_shape_elements(x->shape) / n;
     int lanes = 1;
     while (lanes < 32 && 4 * lanes < n) lanes *= 2;
     int64_t threads = (rows * lanes + 31) / 32 * 32;
-    d->whole = (whole_loss_args){.rows = (int)rows, .n = (int)n, .lanes = lanes, .scale = scale};
+    d->block = (block_loss_args){.rows = (int)rows, .n = (int)n, .lanes = lanes, .scale = scale};
     d->grid = (cuda_grid){.blocks = {1},
                           .threads = (unsigned)(threads < MAX_THREADS ? threads : MAX_THREADS),
-                          .shared = (unsigned)room_for(x)};
+                          .shared = (unsigned)shared_bytes_for(x)};
 }
 
 static tu_status write_tail(tu__kernel *k, const tu__node *node, const tail *t) {
     TU_TRY(write_output(k, LOSSES, t->mean ? NULL : node));
     TU_TRY(write_output(k, MEAN, t->mean));
-    TU_TRY(write_output(k, GRADIENT, is_kept(k->owner, t) ? t->last : NULL));
+    TU_TRY(write_output(k, GRADIENT, has_other_readers(k->owner, t) ? t->last : NULL));
     TU_TRY(write_output(k, CAST, t->cast));
     return write_output(k, SUMS, t->sum);
 }
 
-/* All in one block. */
-static tu_status make_whole(tu__selection *s, const tu__node *node, tu__kernel *k, const gradient *g) {
+/* Computes everything in one block. */
+static tu_status lower_one_block(tu__selection *s, const tu__node *node, tu__kernel *k, const gradient *g) {
     loss_data *d = k->data;
     tu_type x = *tu__type_of(s, node->inputs[0]);
     tail t = find_tail(s, node, g);
-    plan_whole(d, &x, t.scale);
-    d->function = cuda_request(s, "softmax", "whole_loss<%s, %s, %s>", cuda_type(x.dtype),
+    plan_one_block(d, &x, t.scale);
+    d->function = cuda_request(s, "softmax", "block_loss<%s, %s, %s>", cuda_type(x.dtype),
                                cuda_type(tu__type_of(s, node->inputs[1])->dtype),
                                cuda_type(t.cast ? t.cast->outputs[0].dtype : x.dtype));
     if (!d->function) return TU_NO_MEMORY;
-    k->run = run_whole;
+    k->run = run_one_block;
     TU_TRY(read_inputs(k, node));
     TU_TRY(write_tail(k, node, &t));
-    TU_TRY(take_gradient(k, g));
-    const tu__node *const taken[] = {t.mean, t.scaled, t.sum, t.cast};
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) TU_TRY(take_in(k, taken[i]));
+    TU_TRY(fuse_gradient(k, g));
+    const tu__node *const nodes[] = {t.mean, t.scaled, t.sum, t.cast};
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) TU_TRY(fuse_node(k, nodes[i]));
     if (t.mean) k->name = "cross_entropy+mean+gradient";
     return TU_OK;
 }
@@ -299,9 +307,9 @@ tu_status cuda_lower_cross_entropy(tu__selection *s, const tu__node *node) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_rows);
     loss_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    for (int i = 0; i < OUTPUTS; i++) d->place[i] = -1;
+    for (int i = 0; i < OUTPUTS; i++) d->output_index[i] = -1;
     gradient g;
-    if (!find_gradient(s, node, &g)) return make_rows(s, node, k, NULL);
-    return fits_a_block(s, tu__type_of(s, node->inputs[0])) ? make_whole(s, node, k, &g)
-                                                            : make_rows(s, node, k, &g);
+    if (!find_gradient(s, node, &g)) return lower_rows(s, node, k, NULL);
+    return fits_block(s, tu__type_of(s, node->inputs[0])) ? lower_one_block(s, node, k, &g)
+                                                          : lower_rows(s, node, k, &g);
 }

@@ -1,33 +1,35 @@
-/* Products by cuBLASLt. See gemm.h.
+/* Matrix products by cuBLASLt. See gemm.h.
  *
- * The library counts columns first: to it a row-major [rows, columns] is the transpose, columns x rows. So it is asked
- * for out^T = op(b)^T op(a)^T: our b is its A, our a its B, and nothing moves. A bias over our last axis is then one over
- * its rows, which is the one its epilogues know.
+ * cuBLASLt is column-major: it sees a row-major [rows, columns] matrix as its transpose. So we compute out^T =
+ * op(b)^T op(a)^T: our b is its A, our a its B, and nothing is transposed. A bias over our last axis is then a bias
+ * over its rows, which its epilogues support.
  *
- * Bits. For one card and version of the library an algorithm adds up in one order. Splitting k is allowed where the
- * parts are added in a second pass over a workspace, in the type computed in; never in place, never by atomics.
+ * Reproducibility. For one GPU model and library version an algorithm sums in a fixed order. Splitting k is allowed
+ * if the partial sums are added in a second pass over a workspace, in the compute type; never in place, never with
+ * atomics.
  *
- * Logical devices. On a part of a card the other parts have work too: tiles are chosen for its share of the
- * multiprocessors, and k is not split, which fills a card that would else be idle, at the price of a second kernel and
- * of megabytes through a cache that all parts share.
+ * Logical devices. Other logical devices of the GPU have work too, so tiles are chosen for a fraction of the
+ * multiprocessors, and k is not split: that only helps to fill an idle GPU, and costs a second kernel and megabytes
+ * of cache.
  *
  * Algorithms. The library's first suggestion is nearly always within a few percent of the best. With device->tune its
- * first CANDIDATES are timed on memory of their own and the fastest is remembered (choices.h) by what it is configured to
- * do. Its bytes would not do: the library leaves some of them as they were. */
+ * first CANDIDATES are timed on scratch memory and the fastest is stored (tuning_cache.h) by its configuration. Its
+ * raw bytes cannot be compared, since the library leaves some of them uninitialised.
+ */
 #include "device/cuda/ops/gemm.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "device/cuda/runtime/choices.h"
+#include "device/cuda/runtime/tuning_cache.h"
 
 enum {
     CANDIDATES = 8,
-    BUFFER_ALIGNMENT = 64,     /* of every address that the engine gives */
-    WORKSPACE_ALIGNMENT = 256, /* that the library asks for */
+    BUFFER_ALIGNMENT = 64,     /* of all buffers of the engine */
+    WORKSPACE_ALIGNMENT = 256, /* required by the library */
 };
-static const uint64_t most_workspace = (uint64_t)32 << 20;
+static const uint64_t max_workspace = (uint64_t)32 << 20;
 
 struct cuda_gemm_plan {
     cublasLtMatmulDesc_t description;
@@ -38,7 +40,7 @@ struct cuda_gemm_plan {
 };
 
 typedef struct product_type {
-    bool known;
+    bool supported;
     cudaDataType_t data, scale;
     cublasComputeType_t compute;
 } product_type;
@@ -58,10 +60,10 @@ static tu_status set_address(const cuda_gemm_plan *p, cublasLtMatmulDescAttribut
     return TU_OK;
 }
 
-/* Addresses are given with every run; here they only say how they are aligned: as buffers are, and no better. */
+/* Addresses are set at every run. Here they only tell the library the minimum alignment of buffers. */
 static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
-    static _Alignas(2 * BUFFER_ALIGNMENT) const char somewhere[2 * BUFFER_ALIGNMENT];
-    const void *aligned = somewhere + BUFFER_ALIGNMENT;
+    static _Alignas(2 * BUFFER_ALIGNMENT) const char anywhere[2 * BUFFER_ALIGNMENT];
+    const void *aligned = anywhere + BUFFER_ALIGNMENT;
     uint32_t epilogue = (uint32_t)g->epilogue;
     BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
              sizeof epilogue);
@@ -70,7 +72,7 @@ static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
 }
 
 static tu_status describe_product(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
-    int32_t multiprocessors = device->multiprocessors / device->share;
+    int32_t multiprocessors = device->multiprocessors / device->kernel_share;
     product_type type = product_types[g->dtype];
     bool tf32 = g->tf32 && g->dtype == TU_F32;
     int32_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -81,13 +83,13 @@ static tu_status describe_product(const cuda_device *device, const cuda_gemm *g,
              sizeof first);
     BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_TRANSB, &second,
              sizeof second);
-    if (device->share > 1)
+    if (device->kernel_share > 1)
         BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
                  &multiprocessors, sizeof multiprocessors);
     return describe_epilogue(g, p);
 }
 
-/* A row-major matrix [rows, columns], as often as the batch says. */
+/* Describes a batch of row-major [rows, columns] matrices. */
 static tu_status describe_matrix(const cuda_gemm *g, int64_t rows, int64_t columns, int64_t row, int64_t step,
                                  cublasLtMatrixLayout_t *layout) {
     int32_t batch = (int32_t)g->batch;
@@ -108,14 +110,16 @@ static int64_t b_rows(const cuda_gemm *g) {
     return g->transpose_b ? g->n : g->k;
 }
 
-static tu_status describe(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
+static tu_status describe_gemm(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
     TU_TRY(describe_product(device, g, p));
-    TU_TRY(describe_matrix(g, b_rows(g), g->transpose_b ? g->k : g->n, g->b_row, g->b_step, &p->a));
-    TU_TRY(describe_matrix(g, a_rows(g), g->transpose_a ? g->m : g->k, g->a_row, g->a_step, &p->b));
-    return describe_matrix(g, g->m, g->n, g->out_row, g->out_step, &p->out);
+    TU_TRY(describe_matrix(g, b_rows(g), g->transpose_b ? g->k : g->n, g->b_row_stride, g->b_batch_stride,
+                           &p->a));
+    TU_TRY(describe_matrix(g, a_rows(g), g->transpose_a ? g->m : g->k, g->a_row_stride, g->a_batch_stride,
+                           &p->b));
+    return describe_matrix(g, g->m, g->n, g->out_row_stride, g->out_batch_stride, &p->out);
 }
 
-/* ---- Asking for algorithms ---- */
+/* ---- Heuristics ---- */
 
 static uint32_t alignment_of(const cuda_gemm *g) {
     size_t alignment = BUFFER_ALIGNMENT;
@@ -130,9 +134,9 @@ static tu_status set_preference(const cuda_device *device, const cuda_gemm *g,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     uint32_t alignment = alignment_of(g);
     uint32_t schemes =
-        device->share > 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        device->kernel_share > 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-             &most_workspace, sizeof most_workspace);
+             &max_workspace, sizeof max_workspace);
     BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
              &schemes, sizeof schemes);
     for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++)
@@ -146,28 +150,28 @@ typedef struct suggestions {
     int count;
 } suggestions;
 
-/* What the library cannot do it says in one of two ways: that is an answer, none at all. */
-static tu_status ask_library(const cuda_device *device, const cuda_gemm_plan *p,
-                             cublasLtMatmulPreference_t preference, int wanted, suggestions *found) {
+/* If the library does not support the product, which it reports in two ways, there are no suggestions. */
+static tu_status query_heuristic(const cuda_device *device, const cuda_gemm_plan *p,
+                                 cublasLtMatmulPreference_t preference, int max_count, suggestions *found) {
     static const char name[] = "cublasLtMatmulAlgoGetHeuristic";
     cublasStatus_t result =
         cuda_call_fails(name)
             ? CUBLAS_STATUS_INTERNAL_ERROR
             : cuda.cublasLtMatmulAlgoGetHeuristic(device->blas, p->description, p->a, p->b, p->out, p->out,
-                                                  preference, wanted, found->list, &found->count);
+                                                  preference, max_count, found->list, &found->count);
     if (result != CUBLAS_STATUS_NOT_SUPPORTED && result != CUBLAS_STATUS_INVALID_VALUE)
         return cuda_check_blas(result, name);
     found->count = 0;
     return TU_OK;
 }
 
-static tu_status suggest(const cuda_device *device, const cuda_gemm *g, const cuda_gemm_plan *p, int wanted,
-                         suggestions *found) {
+static tu_status get_suggestions(const cuda_device *device, const cuda_gemm *g, const cuda_gemm_plan *p,
+                                 int max_count, suggestions *found) {
     cublasLtMatmulPreference_t preference = NULL;
     *found = (suggestions){.count = 0};
     BLAS_TRY(cublasLtMatmulPreferenceCreate, &preference);
     tu_status status = set_preference(device, g, preference);
-    if (status == TU_OK) status = ask_library(device, p, preference, wanted, found);
+    if (status == TU_OK) status = query_heuristic(device, p, preference, max_count, found);
     cuda.cublasLtMatmulPreferenceDestroy(preference);
     int usable = 0;
     for (int i = 0; i < found->count; i++)
@@ -207,7 +211,7 @@ size_t cuda_gemm_workspace(const cuda_gemm_plan *plan) {
 
 /* ---- Tuning ---- */
 
-/* Memory like that which the product will work on. */
+/* Scratch memory with the sizes of the operands. */
 typedef struct trial {
     cuda_device *device;
     cuda_gemm_plan *plan;
@@ -220,21 +224,24 @@ static tu_status run_trial(void *context) {
     return enqueue(t->device, t->plan, &t->operands);
 }
 
-static size_t whole_blocks(size_t bytes) {
+static size_t round_up(size_t bytes) {
     return (bytes + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
 }
 
-static size_t span(const cuda_gemm *g, int64_t rows, int64_t row, int64_t step) {
-    return whole_blocks((size_t)((g->batch - 1) * step + rows * row) * tu_dtype_size(g->dtype));
+static size_t operand_bytes(const cuda_gemm *g, int64_t rows, int64_t row, int64_t step) {
+    return round_up((size_t)((g->batch - 1) * step + rows * row) * tu_dtype_size(g->dtype));
 }
 
-/* Numbers near 0.01, or near 1 in f16: zeros would draw less power and let the card run faster than it will. */
-static tu_status begin_trial(const cuda_gemm *g, trial *t) {
+/* Fills the operands with numbers near 0.01 (near 1 in f16). Zeros would draw less power, so the GPU would run faster
+ * than with real data. */
+static tu_status allocate_trial(const cuda_gemm *g, trial *t) {
     enum { PATTERN = 0x3c };
-    size_t a = span(g, a_rows(g), g->a_row, g->a_step), b = span(g, b_rows(g), g->b_row, g->b_step);
-    size_t out = span(g, g->m, g->out_row, g->out_step), bias = span(g, 1, g->n, 0);
-    size_t total = a + b + out + bias + most_workspace;
-    TU_TRY(cuda_take(t->device->memory, total, &t->memory));
+    size_t a = operand_bytes(g, a_rows(g), g->a_row_stride, g->a_batch_stride),
+           b = operand_bytes(g, b_rows(g), g->b_row_stride, g->b_batch_stride);
+    size_t out = operand_bytes(g, g->m, g->out_row_stride, g->out_batch_stride),
+           bias = operand_bytes(g, 1, g->n, 0);
+    size_t total = a + b + out + bias + max_workspace;
+    TU_TRY(cuda_memory_allocate(t->device->memory, total, &t->memory));
     CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->stream);
     char *at;
     memcpy(&at, &t->memory, sizeof at);
@@ -246,7 +253,7 @@ static tu_status begin_trial(const cuda_gemm *g, trial *t) {
     return TU_OK;
 }
 
-static void take(cuda_gemm_plan *p, const cublasLtMatmulHeuristicResult_t *suggestion) {
+static void use_suggestion(cuda_gemm_plan *p, const cublasLtMatmulHeuristicResult_t *suggestion) {
     p->algorithm = suggestion->algo;
     p->workspace_bytes = suggestion->workspaceSize;
 }
@@ -256,8 +263,8 @@ static tu_status time_suggestions(trial *t, const suggestions *found, int *best)
     *best = 0;
     for (int i = 0; i < found->count; i++) {
         double seconds = 0;
-        take(t->plan, &found->list[i]);
-        TU_TRY(cuda_choice_time(t->device, run_trial, t, &seconds));
+        use_suggestion(t->plan, &found->list[i]);
+        TU_TRY(cuda_tuning_measure(t->device, run_trial, t, &seconds));
         if (i > 0 && seconds >= best_seconds) continue;
         best_seconds = seconds;
         *best = i;
@@ -265,18 +272,18 @@ static tu_status time_suggestions(trial *t, const suggestions *found, int *best)
     return TU_OK;
 }
 
-/* Without memory for a trial the library's advice is taken, and nothing is remembered. */
-static tu_status try_suggestions(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p,
+/* Times the suggestions on scratch memory. */
+static tu_status time_on_scratch(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p,
                                  const suggestions *found, int *best) {
     trial t = {.device = device, .plan = p};
-    tu_status status = begin_trial(g, &t);
+    tu_status status = allocate_trial(g, &t);
     if (status == TU_OK) status = time_suggestions(&t, found, best);
     cuda.cuStreamSynchronize(device->stream);
-    cuda_give(device->memory, t.memory);
+    cuda_memory_free(device->memory, t.memory);
     return status;
 }
 
-/* What tells one algorithm from another, and the bytes of each number. */
+/* The attributes that identify an algorithm, and their sizes. */
 static const struct algorithm_attribute {
     cublasLtMatmulAlgoConfigAttributes_t name;
     size_t bytes;
@@ -296,11 +303,11 @@ enum {
     ALGORITHM_TEXT = 11 * ALGORITHM_ATTRIBUTES + 1
 };
 
-/* "21 18 12 9 2 0 0 0 0": its attributes in the table's order. */
+/* Writes the attributes in the table's order: "21 18 12 9 2 0 0 0 0". */
 static tu_status algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char text[ALGORITHM_TEXT]) {
     size_t length = 0;
     for (size_t i = 0; i < ALGORITHM_ATTRIBUTES; i++) {
-        uint32_t number = 0; /* little-endian machines alone have such cards */
+        uint32_t number = 0; /* CUDA hosts are little-endian */
         size_t written;
         BLAS_TRY(cublasLtMatmulAlgoConfigGetAttribute, algorithm, algorithm_attributes[i].name, &number,
                  algorithm_attributes[i].bytes, &written);
@@ -313,45 +320,45 @@ static tu_status problem_key(const cuda_device *device, const cuda_gemm *g, tu__
     tu__text_printf(key, "gemm %s%s [%lld,%lld,%lld]%s%s rows %lld,%lld,%lld batch %lld steps %lld,%lld,%lld",
                     tu_dtype_name(g->dtype), g->tf32 && g->dtype == TU_F32 ? " as tf32" : "", (long long)g->m,
                     (long long)g->n, (long long)g->k, g->transpose_a ? " a^T" : "",
-                    g->transpose_b ? " b^T" : "", (long long)g->a_row, (long long)g->b_row,
-                    (long long)g->out_row, (long long)g->batch, (long long)g->a_step, (long long)g->b_step,
-                    (long long)g->out_step);
+                    g->transpose_b ? " b^T" : "", (long long)g->a_row_stride, (long long)g->b_row_stride,
+                    (long long)g->out_row_stride, (long long)g->batch, (long long)g->a_batch_stride,
+                    (long long)g->b_batch_stride, (long long)g->out_batch_stride);
     tu__text_printf(key, " aligned %u epilogue %d%s", (unsigned)alignment_of(g), (int)g->epilogue,
                     g->subtract ? " subtract" : "");
-    if (device->share > 1) tu__text_printf(key, " share %d", device->share);
-    return cuda_choice_key(device, CUDA_blas, key);
+    if (device->kernel_share > 1) tu__text_printf(key, " share %d", device->kernel_share);
+    return cuda_tuning_key(device, CUDA_blas, key);
 }
 
-/* The suggestion that an earlier trial found best; -1 when there was none, or it is not among these. */
-static tu_status remembered(const char *key, const suggestions *found, int *best) {
-    char kept[ALGORITHM_TEXT], text[ALGORITHM_TEXT];
+/* Finds the suggestion that an earlier run stored as best; -1 if there is none or it is not in this list. */
+static tu_status find_stored(const char *key, const suggestions *found, int *best) {
+    char stored[ALGORITHM_TEXT], text[ALGORITHM_TEXT];
     *best = -1;
-    if (!cuda_choice_find(key, kept, sizeof kept)) return TU_OK;
+    if (!cuda_tuning_find(key, stored, sizeof stored)) return TU_OK;
     for (int i = 0; i < found->count && *best < 0; i++) {
         TU_TRY(algorithm_text(&found->list[i].algo, text));
-        if (strcmp(text, kept) == 0) *best = i;
+        if (strcmp(text, stored) == 0) *best = i;
     }
     return TU_OK;
 }
 
 static tu_status choose_best(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p,
                              const suggestions *found, const char *key, int *best) {
-    TU_TRY(remembered(key, found, best));
+    TU_TRY(find_stored(key, found, best));
     if (*best >= 0) return TU_OK;
-    tu_status status = try_suggestions(device, g, p, found, best);
+    tu_status status = time_on_scratch(device, g, p, found, best);
     if (status == TU_NO_MEMORY) *best = 0;
     if (status != TU_OK) return status == TU_NO_MEMORY ? TU_OK : status;
     char text[ALGORITHM_TEXT];
     TU_TRY(algorithm_text(&found->list[*best].algo, text));
-    cuda_choice_keep(key, text);
+    cuda_tuning_store(key, text);
     return TU_OK;
 }
 
 /* ---- Planning ---- */
 
-static tu_status choose(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
+static tu_status choose_algorithm(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
     suggestions found;
-    TU_TRY(suggest(device, g, p, device->tune ? CANDIDATES : 1, &found));
+    TU_TRY(get_suggestions(device, g, p, device->tune ? CANDIDATES : 1, &found));
     if (found.count == 0) return TU_UNSUPPORTED;
     int best = 0;
     if (device->tune && found.count > 1) {
@@ -361,19 +368,19 @@ static tu_status choose(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan 
         tu__text_free(&key);
         TU_TRY(status);
     }
-    take(p, &found.list[best]);
+    use_suggestion(p, &found.list[best]);
     return TU_OK;
 }
 
 tu_status cuda_gemm_plan_new(cuda_device *device, const cuda_gemm *gemm, cuda_gemm_plan **plan) {
     *plan = NULL;
-    if (!product_types[gemm->dtype].known || gemm->batch > INT32_MAX) return TU_UNSUPPORTED;
+    if (!product_types[gemm->dtype].supported || gemm->batch > INT32_MAX) return TU_UNSUPPORTED;
     cuda_gemm_plan *p = tu__alloc(sizeof *p, "a matrix product");
     if (!p) return TU_NO_MEMORY;
     p->wide = gemm->dtype == TU_F64;
     p->subtract = gemm->subtract;
-    tu_status status = describe(device, gemm, p);
-    if (status == TU_OK) status = choose(device, gemm, p);
+    tu_status status = describe_gemm(device, gemm, p);
+    if (status == TU_OK) status = choose_algorithm(device, gemm, p);
     if (status != TU_OK) {
         cuda_gemm_plan_free(p);
         return status;

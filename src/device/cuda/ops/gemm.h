@@ -1,9 +1,9 @@
-/* Products of matrices by cuBLASLt: described, planned once, enqueued many times.
+/* Matrix products by cuBLASLt: planned once, enqueued many times.
  *
- * matmul.c makes the operation of that name from it, linalg.c updates blocks of triangular systems with it.
+ * Used by matmul.c for the matmul operation and by linalg.c to update blocks of triangular systems.
  *
- *     cuda_gemm g = {.m = m, .n = n, .k = k, .a_row = k, .b_row = n, .out_row = n, .batch = 1, .dtype = TU_F32,
- *                    .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+ *     cuda_gemm g = {.m = m, .n = n, .k = k, .a_row_stride = k, .b_row_stride = n, .out_row_stride = n, .batch = 1,
+ *                    .dtype = TU_F32, .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
  *     TU_TRY(cuda_gemm_plan_new(device, &g, &plan));      // TU_UNSUPPORTED: the library has no kernel for it
  *     k->workspace_bytes = cuda_gemm_workspace(plan);
  *     TU_TRY(cuda_gemm_run(k, plan, &(cuda_gemm_operands){a, b, out, k->workspace}));
@@ -16,11 +16,12 @@
 /* out [m, n] = op(a) [m, k] op(b) [k, n], all row-major; `batch` times. */
 typedef struct cuda_gemm {
     int64_t m, n, k;
-    bool transpose_a, transpose_b;    /* stored as [k, m], [n, k] */
-    int64_t a_row, b_row, out_row;    /* elements from one stored row to the next */
-    int64_t batch;                    /* at most INT32_MAX */
-    int64_t a_step, b_step, out_step; /* elements from one matrix of the batch to the next; 0: the same one */
-    size_t offset_bytes; /* addresses are multiples of 64 bytes, shifted by multiples of this; 0: not */
+    bool transpose_a, transpose_b;                      /* stored as [k, m], [n, k] */
+    int64_t a_row_stride, b_row_stride, out_row_stride; /* elements from one row to the next */
+    int64_t batch;                                      /* at most INT32_MAX */
+    int64_t a_batch_stride, b_batch_stride,
+        out_batch_stride; /* elements from one matrix of the batch to the next; 0: the same matrix */
+    size_t offset_bytes; /* addresses are multiples of 64 bytes plus multiples of this offset; 0: no offset */
     tu_dtype dtype;      /* f32, f64, bf16 or f16, of all three */
     bool tf32;           /* f32 may be rounded to tf32 */
     bool subtract;       /* out -= instead of out = */
@@ -35,10 +36,10 @@ typedef struct cuda_gemm_operands {
 
 typedef struct cuda_gemm_plan cuda_gemm_plan;
 
-/* Picks an algorithm: the library's advice, or with device->tune the fastest of what it suggests. TU_UNSUPPORTED, without
- * a message, when it has none. */
+/* Chooses an algorithm: the library's first suggestion, or with device->tune the fastest of several. Returns
+ * TU_UNSUPPORTED, without a message, if there is none. */
 tu_status cuda_gemm_plan_new(cuda_device *device, const cuda_gemm *gemm, cuda_gemm_plan **plan);
-void cuda_gemm_plan_free(cuda_gemm_plan *plan); /* NULL is fine */
+void cuda_gemm_plan_free(cuda_gemm_plan *plan); /* NULL is ignored */
 size_t cuda_gemm_workspace(const cuda_gemm_plan *plan);
 tu_status cuda_gemm_run(const tu__kernel *k, const cuda_gemm_plan *plan, const cuda_gemm_operands *o);
 

@@ -1,4 +1,4 @@
-/* Images: resizing, cropping and their gradients, a launch each. kernels/image.cu says what they do. */
+/* Host side of image resizing, cropping and their gradients: kernels/image.cu, one launch each. */
 #include <tutti/ops.h>
 
 #include "device/cuda/ops/columns.h"
@@ -6,23 +6,24 @@
 
 #include "device/cuda/kernels/image_args.h"
 
-/* Kernels count rows and columns in 32 bits. */
+/* True if rows and columns fit into 32 bits, as kernels/image.cu needs. */
 static bool is_small(tu_shape images) {
-    const int64_t most = INT32_MAX / 4;
-    return images.dim[1] <= most && images.dim[2] <= most && images.dim[3] <= most;
+    const int64_t limit = INT32_MAX / 4;
+    return images.dim[1] <= limit && images.dim[2] <= limit && images.dim[3] <= limit;
 }
 
-/* Spots are the pixels of the result. TU_UNSUPPORTED for sizes that no kernel counts. */
-static tu_status lay_pixels(tu__selection *s, tu_shape from, tu_shape to, int pack, column_grid *over,
-                            divider *high, divider *wide, cuda_grid *grid) {
+/* Plans a grid over the pixels of the result. Returns TU_UNSUPPORTED if the sizes are too large. */
+static tu_status plan_pixels(tu__selection *s, tu_shape from, tu_shape to, int pack, column_grid *layout,
+                             divider *height, divider *width, cuda_grid *grid) {
     if (!is_small(from) || !is_small(to)) return TU_UNSUPPORTED;
-    *high = cuda_divider((uint32_t)to.dim[1]);
-    *wide = cuda_divider((uint32_t)to.dim[2]);
+    *height = cuda_divider((uint32_t)to.dim[1]);
+    *width = cuda_divider((uint32_t)to.dim[2]);
     int64_t pixels = to.dim[0] * to.dim[1] * to.dim[2];
-    return cuda_lay_columns(cuda_of(s), pixels, to.dim[3] / pack, false, over, grid) ? TU_OK : TU_UNSUPPORTED;
+    return cuda_plan_columns(cuda_of(s), pixels, to.dim[3] / pack, false, layout, grid) ? TU_OK
+                                                                                        : TU_UNSUPPORTED;
 }
 
-static tu_status bind(tu__kernel *k, const tu__node *node) {
+static tu_status bind_buffers(tu__kernel *k, const tu__node *node) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
 }
@@ -30,7 +31,7 @@ static tu_status bind(tu__kernel *k, const tu__node *node) {
 /* ---- Resizing ---- */
 
 typedef struct resize_data {
-    resize_args args; /* all but the addresses */
+    resize_args args; /* without addresses */
     cuda_grid grid;
     cuda_function *function;
 } resize_data;
@@ -42,44 +43,45 @@ static tu_status run_resize(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-/* `kernel` and `type`: the template and what its elements are. */
-static tu_status make_resize(tu__selection *s, const tu__node *node, tu_shape original, tu_shape resized,
-                             int64_t method, const char *kernel, const char *type) {
+/* `kernel` is the template's name, `type` its element type. */
+static tu_status lower_resize_kernel(tu__selection *s, const tu__node *node, tu_shape original,
+                                     tu_shape resized, int64_t method, const char *kernel, const char *type) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_resize);
     resize_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     tu_type to = node->outputs[0];
     int pack = cuda_pack_width(to.dtype, to.shape.dim[3]);
     resize_args *a = &d->args;
-    TU_TRY(lay_pixels(s, tu__type_of(s, node->inputs[0])->shape, to.shape, pack, &a->over, &a->to_high,
-                      &a->to_wide, &d->grid));
+    TU_TRY(plan_pixels(s, tu__type_of(s, node->inputs[0])->shape, to.shape, pack, &a->layout, &a->to_height,
+                       &a->to_width, &d->grid));
     a->nearest = method == TU_NEAREST;
     for (int i = 0; i < 2; i++) {
         a->original[i] = (int)original.dim[1 + i];
         a->resized[i] = (int)resized.dim[1 + i];
     }
     d->function = cuda_request(s, "image", "%s<%s, %d>", kernel, type, pack);
-    return d->function ? bind(k, node) : TU_NO_MEMORY;
+    return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
 }
 
 tu_status cuda_lower_resize(tu__selection *s, const tu__node *node) {
     tu_type x = *tu__type_of(s, node->inputs[0]);
     int64_t method = tu__attrs(node, resize)->method;
-    bool copies = method == TU_NEAREST;
-    return make_resize(s, node, x.shape, node->outputs[0].shape, method, copies ? "resize_nearest" : "resize",
-                       copies ? cuda_word(tu_dtype_size(x.dtype)) : cuda_type(x.dtype));
+    bool is_copy = method == TU_NEAREST;
+    return lower_resize_kernel(s, node, x.shape, node->outputs[0].shape, method,
+                               is_copy ? "resize_nearest" : "resize",
+                               is_copy ? cuda_word(tu_dtype_size(x.dtype)) : cuda_type(x.dtype));
 }
 
 tu_status cuda_lower_resize_grad(tu__selection *s, const tu__node *node) {
     tu_type dy = *tu__type_of(s, node->inputs[0]);
-    return make_resize(s, node, node->outputs[0].shape, dy.shape, tu__attrs(node, resize_grad)->method,
-                       "resize_grad", cuda_type(dy.dtype));
+    return lower_resize_kernel(s, node, node->outputs[0].shape, dy.shape,
+                               tu__attrs(node, resize_grad)->method, "resize_grad", cuda_type(dy.dtype));
 }
 
-/* ---- Cropping. in: images or their gradient, offsets ---- */
+/* ---- Cropping. Inputs: images or their gradient, offsets ---- */
 
 typedef struct crop_data {
-    crop_args args; /* all but the addresses */
+    crop_args args; /* without addresses */
     cuda_grid grid;
     cuda_function *function;
 } crop_data;
@@ -91,31 +93,31 @@ static tu_status run_crop(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-static tu_status make_crop(tu__selection *s, const tu__node *node, tu_shape image, tu_shape window) {
+static tu_status lower_crop_kernel(tu__selection *s, const tu__node *node, tu_shape image, tu_shape window) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_crop);
     crop_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     tu_type to = node->outputs[0];
     int pack = cuda_pack_width(to.dtype, to.shape.dim[3]);
     crop_args *a = &d->args;
-    TU_TRY(lay_pixels(s, tu__type_of(s, node->inputs[0])->shape, to.shape, pack, &a->over, &a->to_high,
-                      &a->to_wide, &d->grid));
+    TU_TRY(plan_pixels(s, tu__type_of(s, node->inputs[0])->shape, to.shape, pack, &a->layout, &a->to_height,
+                       &a->to_width, &d->grid));
     for (int i = 0; i < 2; i++) {
         a->image[i] = (int)image.dim[1 + i];
         a->window[i] = (int)window.dim[1 + i];
     }
-    /* of images only the windows are read */
+    /* only the windows of the images are read */
     k->bytes_moved = (int64_t)(tu_type_bytes((tu_type){to.dtype, window}) + tu_type_bytes(to));
     d->function =
         cuda_request(s, "image", "%s<%s, %d, %s>", node->op->name, cuda_word(tu_dtype_size(to.dtype)), pack,
                      cuda_type(tu__type_of(s, node->inputs[1])->dtype));
-    return d->function ? bind(k, node) : TU_NO_MEMORY;
+    return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
 }
 
 tu_status cuda_lower_crop(tu__selection *s, const tu__node *node) {
-    return make_crop(s, node, tu__type_of(s, node->inputs[0])->shape, node->outputs[0].shape);
+    return lower_crop_kernel(s, node, tu__type_of(s, node->inputs[0])->shape, node->outputs[0].shape);
 }
 
 tu_status cuda_lower_crop_grad(tu__selection *s, const tu__node *node) {
-    return make_crop(s, node, node->outputs[0].shape, tu__type_of(s, node->inputs[0])->shape);
+    return lower_crop_kernel(s, node, node->outputs[0].shape, tu__type_of(s, node->inputs[0])->shape);
 }

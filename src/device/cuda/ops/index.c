@@ -1,8 +1,9 @@
-/* Indexing: gather, take_along, one_hot, and the two that add, scatter_add and put_along.
+/* Indexing: gather, take_along, one_hot, scatter_add and put_along.
  *
- * Rows are read by gather in words of up to 16 bytes. What the two that add have to do is the same but for where an
- * index stands, and they share their kernels: kernels/index.cu says how sums keep their order. Which of its two ways is
- * taken depends on sizes alone. */
+ * gather copies rows in words of up to 16 bytes. scatter_add and put_along differ only in how an update's index is
+ * found, and share their kernels; kernels/index.cu explains how sums keep a fixed order. The choice between its two
+ * methods depends only on sizes.
+ */
 #include "base/number.h"
 #include "device/cuda/ops/extent.h"
 #include "device/cuda/runtime/cuda.h"
@@ -19,12 +20,12 @@ static tu_status read_inputs(tu__kernel *k, const tu__node *node) {
     return TU_OK;
 }
 
-static tu_status bind(tu__kernel *k, const tu__node *node) {
+static tu_status bind_buffers(tu__kernel *k, const tu__node *node) {
     TU_TRY(read_inputs(k, node));
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
 }
 
-static int64_t bytes_between(const tu__selection *s, const tu__node *node) {
+static int64_t total_bytes(const tu__selection *s, const tu__node *node) {
     int64_t bytes = (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) bytes += (int64_t)tu_type_bytes(input_type(s, node, i));
     return bytes;
@@ -60,8 +61,9 @@ tu_status cuda_lower_gather(tu__selection *s, const tu__node *node) {
     d->function = cuda_request(s, "index", "gather<%s, %s, %s>", cuda_word(word), cuda_type(indices.dtype),
                                cuda_index_type(d->args.count));
     if (!d->function) return TU_NO_MEMORY;
-    k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]); /* the table is not read as a whole */
-    return bind(k, node);
+    k->bytes_moved =
+        2 * (int64_t)tu_type_bytes(node->outputs[0]); /* only the gathered rows of the table are read */
+    return bind_buffers(k, node);
 }
 
 /* ---- take_along ---- */
@@ -93,7 +95,7 @@ tu_status cuda_lower_take_along(tu__selection *s, const tu__node *node) {
                                cuda_type(input_type(s, node, 1).dtype), cuda_index_type(d->args.count));
     if (!d->function) return TU_NO_MEMORY;
     k->bytes_moved = 2 * (int64_t)tu_type_bytes(y) + (int64_t)tu_type_bytes(input_type(s, node, 1));
-    return bind(k, node);
+    return bind_buffers(k, node);
 }
 
 /* ---- one_hot ---- */
@@ -121,42 +123,42 @@ tu_status cuda_lower_one_hot(tu__selection *s, const tu__node *node) {
     d->function = cuda_request(s, "index", "one_hot<%s, %s, %s>", cuda_word(tu_dtype_size(y.dtype)),
                                cuda_type(input_type(s, node, 0).dtype), cuda_index_type(d->args.count));
     if (!d->function) return TU_NO_MEMORY;
-    k->bytes_moved = bytes_between(s, node);
-    return bind(k, node);
+    k->bytes_moved = total_bytes(s, node);
+    return bind_buffers(k, node);
 }
 
-/* ---- What adds: scatter_add and put_along ---- */
+/* ---- scatter_add and put_along ---- */
 
-/* y[o, r, c] += updates[o, j, c] where the index of (o, j, c) is r. */
-typedef struct adding {
+/* y[o, r, c] += updates[o, j, c] for each j whose index is r. */
+typedef struct scatter {
     const char *name;
     tu_dtype dtype, index_dtype;
-    int base, indices, updates; /* which inputs; base -1: zeros */
-    int64_t outer, size, inner; /* y, around the indexed axis */
-    int64_t along;              /* js of each (o, c) */
-    bool own;                   /* every update has an index of its own; otherwise one for each j */
-} adding;
+    int base, indices, updates; /* input numbers; base -1: zeros */
+    int64_t outer, size, inner; /* shape of y around the indexed axis */
+    int64_t along;              /* number of updates j per (o, c) */
+    bool has_own_indices;       /* every update (o, j, c) has its own index; otherwise one index per j */
+} scatter;
 
-static int64_t indices_of(const adding *w) {
-    return w->own ? w->outer * w->along * w->inner : w->along;
+static int64_t indices_of(const scatter *sc) {
+    return sc->has_own_indices ? sc->outer * sc->along * sc->inner : sc->along;
 }
 
-/* An element of the base is read by the thread that writes it, so y may take the base's memory; not when the same buffer
- * is also what is added or where to, which any thread reads. */
-static tu_status bind_adding(tu__kernel *k, const tu__node *node, const adding *w) {
+/* The thread that writes an element also reads it from the base, so y may reuse the base's memory, unless the same
+ * buffer is also the indices or the updates, which all threads read. */
+static tu_status bind_scatter(tu__kernel *k, const tu__node *node, const scatter *sc) {
     TU_TRY(read_inputs(k, node));
-    k->bytes_moved = bytes_between(k->owner, node);
-    int in_place = w->base;
+    k->bytes_moved = total_bytes(k->owner, node);
+    int in_place = sc->base;
     if (in_place >= 0 &&
-        (k->reads[w->base] == k->reads[w->indices] || k->reads[w->base] == k->reads[w->updates]))
+        (k->reads[sc->base] == k->reads[sc->indices] || k->reads[sc->base] == k->reads[sc->updates]))
         in_place = -1;
     return tu__kernel_write(k, (tu__edge){node->id, 0}, in_place);
 }
 
-/* ---- By looking at all indices ---- */
+/* ---- Method 1: compare all indices ---- */
 
 typedef struct scan_data {
-    adding what;
+    scatter scatter_info;
     scan_args args;
     cuda_function *function;
 } scan_data;
@@ -164,39 +166,39 @@ typedef struct scan_data {
 static tu_status run_scan(const tu__kernel *k) {
     const scan_data *d = k->data;
     scan_args a = d->args;
-    a.base = d->what.base < 0 ? NULL : k->in[d->what.base];
-    a.indices = k->in[d->what.indices], a.updates = k->in[d->what.updates], a.y = k->out[0];
+    a.base = d->scatter_info.base < 0 ? NULL : k->in[d->scatter_info.base];
+    a.indices = k->in[d->scatter_info.indices], a.updates = k->in[d->scatter_info.updates], a.y = k->out[0];
     return cuda_launch(k, d->function, cuda_grid_for(k, a.count), &a);
 }
 
-static tu_status make_scan(tu__selection *s, const tu__node *node, const adding *w) {
-    tu__kernel *k = tu__kernel_new(s, node, w->name, run_scan);
+static tu_status lower_scan(tu__selection *s, const tu__node *node, const scatter *sc) {
+    tu__kernel *k = tu__kernel_new(s, node, sc->name, run_scan);
     scan_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    d->what = *w;
-    d->args = (scan_args){.count = w->outer * w->size * w->inner,
-                          .inner = cuda_extent(w->inner),
-                          .size = cuda_extent(w->size),
-                          .along = w->along,
-                          .outer_step = w->own ? w->along * w->inner : 0,
-                          .step = w->own ? w->inner : 1,
-                          .inner_step = w->own};
-    d->function = cuda_request(s, "index", "scatter_scan<%s, %s, %s>", cuda_type(w->dtype),
-                               cuda_type(w->index_dtype), cuda_index_type(d->args.count));
-    return d->function ? bind_adding(k, node, w) : TU_NO_MEMORY;
+    d->scatter_info = *sc;
+    d->args = (scan_args){.count = sc->outer * sc->size * sc->inner,
+                          .inner = cuda_extent(sc->inner),
+                          .size = cuda_extent(sc->size),
+                          .along = sc->along,
+                          .outer_step = sc->has_own_indices ? sc->along * sc->inner : 0,
+                          .step = sc->has_own_indices ? sc->inner : 1,
+                          .inner_step = sc->has_own_indices};
+    d->function = cuda_request(s, "index", "scatter_scan<%s, %s, %s>", cuda_type(sc->dtype),
+                               cuda_type(sc->index_dtype), cuda_index_type(d->args.count));
+    return d->function ? bind_scatter(k, node, sc) : TU_NO_MEMORY;
 }
 
-/* ---- By sorting them ---- */
+/* ---- Method 2: sort the indices ---- */
 
-/* kernels/index.cu's; a block's counts are to fit into shared memory beside what else it has there. */
+/* As in kernels/index.cu. A block's counts must fit into shared memory with its other data. */
 enum { SORT_THREADS = 1024, MAX_RANGE = 8192 };
 
 typedef struct sort_data {
-    adding what;
+    scatter scatter_info;
     sort_args sort;
     sum_args sum;
     unsigned blocks;
-    int lanes; /* threads that share an element */
+    int lanes; /* threads per element */
     cuda_function *sorting, *summing;
 } sort_data;
 
@@ -205,103 +207,105 @@ static tu_status run_sorted(const tu__kernel *k) {
     sort_args sort = d->sort;
     sum_args sum = d->sum;
     unsigned *starts = k->workspace, *sorted = starts + sort.targets + 1;
-    sort.indices = k->in[d->what.indices], sort.starts = starts, sort.sorted = sorted;
+    sort.indices = k->in[d->scatter_info.indices], sort.starts = starts, sort.sorted = sorted;
     cuda_grid grid = {
         .blocks = {d->blocks}, .threads = SORT_THREADS, .shared = sort.range * (unsigned)sizeof *starts};
     TU_TRY(cuda_launch(k, d->sorting, grid, &sort));
-    sum.base = d->what.base < 0 ? NULL : k->in[d->what.base];
-    sum.updates = k->in[d->what.updates], sum.y = k->out[0], sum.starts = starts, sum.sorted = sorted;
+    sum.base = d->scatter_info.base < 0 ? NULL : k->in[d->scatter_info.base];
+    sum.updates = k->in[d->scatter_info.updates], sum.y = k->out[0], sum.starts = starts, sum.sorted = sorted;
     return cuda_launch(k, d->summing, cuda_grid_for(k, sum.count * d->lanes), &sum);
 }
 
 static void plan_sort(sort_data *d, int multiprocessors) {
-    const adding *w = &d->what;
-    int64_t targets = w->own ? w->outer * w->size * w->inner : w->size, blocks = 2 * (int64_t)multiprocessors;
+    const scatter *sc = &d->scatter_info;
+    int64_t targets = sc->has_own_indices ? sc->outer * sc->size * sc->inner : sc->size,
+            blocks = 2 * (int64_t)multiprocessors;
     int64_t range = (targets + blocks - 1) / blocks;
     if (range > MAX_RANGE) range = MAX_RANGE;
-    d->sort = (sort_args){.count = (unsigned)indices_of(w),
+    d->sort = (sort_args){.count = (unsigned)indices_of(sc),
                           .targets = (unsigned)targets,
                           .range = (unsigned)range,
-                          .inner = cuda_divider(w->own ? (uint32_t)w->inner : 1),
-                          .along = cuda_divider((uint32_t)w->along),
-                          .size = w->size};
+                          .inner = cuda_divider(sc->has_own_indices ? (uint32_t)sc->inner : 1),
+                          .along = cuda_divider((uint32_t)sc->along),
+                          .size = sc->size};
     d->blocks = (unsigned)((targets + range - 1) / range);
 }
 
-/* Returns how many elements are taken together. With an index for each update, all of y are rows of one element. */
+/* Returns the elements per thread. If every update has its own index, y is treated as rows of one element. */
 static int plan_sum(sort_data *d, int multiprocessors) {
-    const adding *w = &d->what;
-    int64_t row = w->own ? 1 : w->inner, together = 16 / (int64_t)tu_dtype_size(w->dtype);
-    if (row % together) together = 1;
-    d->sum = (sum_args){.count = w->outer * w->size * w->inner / together,
-                        .row = cuda_extent(row / together),
+    const scatter *sc = &d->scatter_info;
+    int64_t row = sc->has_own_indices ? 1 : sc->inner, per_thread = 16 / (int64_t)tu_dtype_size(sc->dtype);
+    if (row % per_thread) per_thread = 1;
+    d->sum = (sum_args){.count = sc->outer * sc->size * sc->inner / per_thread,
+                        .row = cuda_extent(row / per_thread),
                         .targets = cuda_extent(d->sort.targets),
-                        .along = w->along};
-    enum { THREADS = 2048 }; /* of a multiprocessor */
+                        .along = sc->along};
+    enum { THREADS = 2048 }; /* per multiprocessor */
     d->lanes = d->sum.count < (int64_t)multiprocessors * THREADS / 32 ? 32 : 1;
-    return (int)together;
+    return (int)per_thread;
 }
 
-static tu_status make_sorted(tu__selection *s, const tu__node *node, const adding *w) {
-    tu__kernel *k = tu__kernel_new(s, node, w->name, run_sorted);
+static tu_status lower_sorted(tu__selection *s, const tu__node *node, const scatter *sc) {
+    tu__kernel *k = tu__kernel_new(s, node, sc->name, run_sorted);
     sort_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    d->what = *w;
+    d->scatter_info = *sc;
     plan_sort(d, cuda_of(s)->multiprocessors);
-    int together = plan_sum(d, cuda_of(s)->multiprocessors);
+    int per_thread = plan_sum(d, cuda_of(s)->multiprocessors);
     k->workspace_bytes = ((size_t)d->sort.targets + 1 + d->sort.count) * sizeof(unsigned);
-    d->sorting = cuda_request(s, "index", "scatter_sort<%s>", cuda_type(w->index_dtype));
-    d->summing = cuda_request(s, "index", "scatter_sum<%s, %d, %s, %d>", cuda_type(w->dtype), together,
+    d->sorting = cuda_request(s, "index", "scatter_sort<%s>", cuda_type(sc->index_dtype));
+    d->summing = cuda_request(s, "index", "scatter_sum<%s, %d, %s, %d>", cuda_type(sc->dtype), per_thread,
                               cuda_index_type(d->sum.count), d->lanes);
-    return d->sorting && d->summing ? bind_adding(k, node, w) : TU_NO_MEMORY;
+    return d->sorting && d->summing ? bind_scatter(k, node, sc) : TU_NO_MEMORY;
 }
 
-/* ---- Which of the two ---- */
+/* ---- Choosing the method ---- */
 
-/* Looking at all indices costs a comparison for each element of y and j; sorting them two passes over the indices for
- * each of a few hundred blocks, a launch more, and a list to go through. */
-static bool is_scanned(const adding *w) {
-    int64_t elements = w->outer * w->size * w->inner, targets = w->own ? elements : w->size;
-    if (!cuda_fits_u32(targets) || !cuda_fits_u32(indices_of(w))) return true;
-    enum { FEW_EACH = 8, FEW = 1 << 22, PASSES = 512 };
-    double comparisons = (double)elements * (double)w->along;
-    return w->along <= FEW_EACH || comparisons <= FEW || comparisons <= PASSES * (double)indices_of(w);
+/* Comparing costs one comparison per element of y and j. Sorting costs two passes over the indices for each of a few
+ * hundred blocks, a second launch and a sorted list. */
+static bool prefers_scan(const scatter *sc) {
+    int64_t elements = sc->outer * sc->size * sc->inner, targets = sc->has_own_indices ? elements : sc->size;
+    if (!cuda_fits_u32(targets) || !cuda_fits_u32(indices_of(sc))) return true;
+    enum { SCAN_MAX_UPDATES = 8, SCAN_MAX_COMPARISONS = 1 << 22, PASSES = 512 };
+    double comparisons = (double)elements * (double)sc->along;
+    return sc->along <= SCAN_MAX_UPDATES || comparisons <= SCAN_MAX_COMPARISONS ||
+           comparisons <= PASSES * (double)indices_of(sc);
 }
 
-static tu_status make_adding(tu__selection *s, const tu__node *node, const adding *w) {
-    return is_scanned(w) ? make_scan(s, node, w) : make_sorted(s, node, w);
+static tu_status lower_scatter(tu__selection *s, const tu__node *node, const scatter *sc) {
+    return prefers_scan(sc) ? lower_scan(s, node, sc) : lower_sorted(s, node, sc);
 }
 
 tu_status cuda_lower_scatter_add(tu__selection *s, const tu__node *node) {
     tu__lanes lanes = tu__lanes_of(node->outputs[0].shape, tu__attrs(node, scatter_add)->axis);
     tu_type indices = input_type(s, node, 1);
-    return make_adding(s, node,
-                       &(adding){.name = "scatter_add",
-                                 .dtype = node->outputs[0].dtype,
-                                 .index_dtype = indices.dtype,
-                                 .base = 0,
-                                 .indices = 1,
-                                 .updates = 2,
-                                 .outer = lanes.outer,
-                                 .size = lanes.size,
-                                 .inner = lanes.inner,
-                                 .along = tu_shape_elements(indices.shape)});
+    return lower_scatter(s, node,
+                         &(scatter){.name = "scatter_add",
+                                    .dtype = node->outputs[0].dtype,
+                                    .index_dtype = indices.dtype,
+                                    .base = 0,
+                                    .indices = 1,
+                                    .updates = 2,
+                                    .outer = lanes.outer,
+                                    .size = lanes.size,
+                                    .inner = lanes.inner,
+                                    .along = tu_shape_elements(indices.shape)});
 }
 
 tu_status cuda_lower_put_along(tu__selection *s, const tu__node *node) {
     int64_t axis = tu__attrs(node, put_along)->axis;
     tu__lanes lanes = tu__lanes_of(node->outputs[0].shape, axis);
     tu_type indices = input_type(s, node, 0);
-    return make_adding(s, node,
-                       &(adding){.name = "put_along",
-                                 .dtype = node->outputs[0].dtype,
-                                 .index_dtype = indices.dtype,
-                                 .base = -1,
-                                 .indices = 0,
-                                 .updates = 1,
-                                 .outer = lanes.outer,
-                                 .size = lanes.size,
-                                 .inner = lanes.inner,
-                                 .along = indices.shape.dim[axis],
-                                 .own = true});
+    return lower_scatter(s, node,
+                         &(scatter){.name = "put_along",
+                                    .dtype = node->outputs[0].dtype,
+                                    .index_dtype = indices.dtype,
+                                    .base = -1,
+                                    .indices = 0,
+                                    .updates = 1,
+                                    .outer = lanes.outer,
+                                    .size = lanes.size,
+                                    .inner = lanes.inner,
+                                    .along = indices.shape.dim[axis],
+                                    .has_own_indices = true});
 }

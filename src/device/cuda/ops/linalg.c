@@ -1,22 +1,26 @@
-/* Linear algebra: inverse, solve, cholesky and triangular_solve, f32 and f64.
+/* Linear algebra: inverse, solve, cholesky and triangular_solve, for f32 and f64.
  *
- * Small matrices, and batches of middling ones, are worked on in shared memory by kernels of our own, a block each
- * (kernels/linalg.cu). Larger ones go to cuSOLVER one after another. It counts columns first, so that to it our row-major
- * A is A^T, and the identities do the rest:
+ * Small matrices, and batches of medium-sized ones, are processed in shared memory by our own kernels, one block per
+ * matrix (kernels/linalg.cu). Larger ones go to cuSOLVER one after another. cuSOLVER is column-major, so it sees our
+ * row-major A as A^T:
  *
- *     inverse           (A^T)^-1 = (A^-1)^T: solved against the identity, what it leaves is A^-1 to us
- *     solve             with A^T = P L U, A X = B is (P L U)^T X = B, which getrs knows as "transposed"; only the right
- *                       sides must be columns, so they are transposed on the way in and out, unless there is one
- *     cholesky          the lower triangle of A is the upper one of A^T = U^T U, and U is to us L
+ *     inverse           (A^T)^-1 = (A^-1)^T: solving against the identity gives A^-1 in our order
+ *     solve             with A^T = P L U, A X = B is (P L U)^T X = B, which getrs solves with "transposed". The
+ *                       right-hand sides must be columns, so they are transposed before and after, unless there is
+ *                       only one
+ *     cholesky          the lower triangle of A is the upper one of A^T = U^T U, and U is our L
  *
- * cuSOLVER's calls look at results on the host here and there and cannot be captured; a plan that has one is enqueued
+ * cuSOLVER's calls sometimes read results on the host and cannot be captured. A plan that uses them is enqueued
  * kernel by kernel.
  *
- * triangular_solve is a recursion, laid out when it is made: the first half of the unknowns, a product that takes them out
- * of the rest, the second half. Nearly all work is in the products, which are cuBLASLt's; halves of 64 rows end it. These
- * products never are in tf32: errors of a system are not those of a layer.
+ * triangular_solve is a recursion, planned in advance: solve the first half of the unknowns, subtract their
+ * contribution from the rest with a matrix product, solve the second half. Nearly all work is in the products
+ * (cuBLASLt); blocks of 64 rows end the recursion. The products never use tf32, whose errors would be amplified by
+ * the system.
  *
- * A matrix that cannot be used gives NaN everywhere. The CPU answers TU_NUMERIC, naming it; here nobody waits for it. */
+ * A singular or non-positive-definite matrix gives NaN everywhere. The CPU returns TU_NUMERIC and names the matrix;
+ * the GPU does not wait for the result.
+ */
 #include <limits.h>
 
 #include "device/cuda/ops/gemm.h"
@@ -25,17 +29,17 @@
 
 enum {
     THREADS = 256,
-    MAX_BLOCKS = 65535,    /* of a grid along y */
-    SMALL = 64,            /* rows up to which a matrix is always ours */
-    MIDDLING = 160,        /* rows up to which a batch is, where its shared memory allows */
-    BATCH = 4,             /* matrices that are one */
-    MAX_SIDES = 64,        /* right sides that a block takes along */
-    RESERVED_SHARED = 1024 /* bytes that blocks have for other things */
+    MAX_BLOCKS = 65535,    /* along y */
+    SMALL = 64,            /* rows up to which our own kernels are always used */
+    MEDIUM = 160,          /* rows up to which they are used for batches, if shared memory suffices */
+    BATCH = 4,             /* minimum number of matrices of a batch */
+    MAX_RHS = 64,          /* right-hand sides per block */
+    RESERVED_SHARED = 1024 /* bytes of shared memory used for other things */
 };
 
 typedef enum task { INVERSE, SOLVE, CHOLESKY } task;
 
-/* A batch of n x n matrices beside k right sides each. */
+/* A batch of n x n matrices with k right-hand sides each. */
 typedef struct systems {
     int64_t count, n, k;
     tu_dtype dtype;
@@ -47,28 +51,28 @@ static systems systems_of(const tu__selection *s, const tu__node *node) {
     return (systems){tu_shape_elements(a.shape) / (n * n), n, x.shape.dim[x.shape.rank - 1], a.dtype};
 }
 
-static size_t element_of(const systems *y) {
+static size_t element_bytes(const systems *y) {
     return tu_dtype_size(y->dtype);
 }
 
 static size_t matrix_bytes(const systems *y) {
-    return (size_t)(y->n * y->n) * element_of(y);
+    return (size_t)(y->n * y->n) * element_bytes(y);
 }
 
-static size_t sides_bytes(const systems *y) {
-    return (size_t)(y->n * y->k) * element_of(y);
+static size_t rhs_bytes(const systems *y) {
+    return (size_t)(y->n * y->k) * element_bytes(y);
 }
 
-static int64_t parts_of(int64_t count, int64_t each) {
+static int64_t divide_up(int64_t count, int64_t each) {
     return (count + each - 1) / each;
 }
 
-static unsigned at_most(int64_t count, int64_t limit) {
+static unsigned min_blocks(int64_t count, int64_t limit) {
     return (unsigned)(count < limit ? count : limit);
 }
 
-/* Reads all inputs; the result may take over the memory of input `in_place`. */
-static tu_status bind(tu__kernel *k, const tu__node *node, int in_place) {
+/* Reads all inputs. The result may reuse the memory of input `in_place`. */
+static tu_status bind_buffers(tu__kernel *k, const tu__node *node, int in_place) {
     tu_type in[2] = {0};
     k->bytes_moved = (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) {
@@ -106,67 +110,69 @@ static tu_status run_small_cholesky(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-/* Odd, so that a column lies in different banks. */
+/* Row length in shared memory: odd, so that the elements of a column are in different banks. */
 static int64_t width_of(int64_t columns) {
     return columns | 1;
 }
 
 static size_t small_bytes(const systems *y, int64_t columns) {
-    return (size_t)(y->n * width_of(y->n + columns)) * element_of(y);
+    return (size_t)(y->n * width_of(y->n + columns)) * element_bytes(y);
 }
 
-/* The right sides that a block can take along; 0 when the matrix alone is too large. */
-static int64_t sides_that_fit(const cuda_device *device, const systems *y) {
-    size_t room =
+/* Returns the right-hand sides per block; 0 if even the matrix is too large. */
+static int64_t rhs_per_block(const cuda_device *device, const systems *y) {
+    size_t available =
         (size_t)(device->shared_bytes > RESERVED_SHARED ? device->shared_bytes - RESERVED_SHARED : 0);
-    int64_t columns = y->k < MAX_SIDES ? y->k : MAX_SIDES;
-    while (columns && small_bytes(y, columns) > room) columns /= 2;
+    int64_t columns = y->k < MAX_RHS ? y->k : MAX_RHS;
+    while (columns && small_bytes(y, columns) > available) columns /= 2;
     return columns;
 }
 
 static bool is_small(const cuda_device *device, const systems *y) {
-    int64_t limit = y->count >= BATCH ? MIDDLING : SMALL;
-    return y->n <= limit && y->count <= INT_MAX && sides_that_fit(device, y) > 0;
+    int64_t limit = y->count >= BATCH ? MEDIUM : SMALL;
+    return y->n <= limit && y->count <= INT_MAX && rhs_per_block(device, y) > 0;
 }
 
-static tu_status make_small_solve(tu__selection *s, const tu__node *node, const systems *y) {
+static tu_status lower_small_solve(tu__selection *s, const tu__node *node, const systems *y) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_small_solve);
     small_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    int64_t columns = sides_that_fit(cuda_of(s), y), shares = parts_of(y->k, columns);
+    int64_t columns = rhs_per_block(cuda_of(s), y), column_blocks = divide_up(y->k, columns);
     d->solve = (solve_args){
         .n = (int)y->n, .columns = (int)columns, .width = (int)width_of(y->n + columns), .k = y->k};
-    d->grid = (cuda_grid){
-        {(unsigned)y->count, at_most(shares, MAX_BLOCKS)}, THREADS, (unsigned)small_bytes(y, columns)};
+    d->grid = (cuda_grid){{(unsigned)y->count, min_blocks(column_blocks, MAX_BLOCKS)},
+                          THREADS,
+                          (unsigned)small_bytes(y, columns)};
     d->function = cuda_request(s, "linalg", "solve<%s>", cuda_type(y->dtype));
     if (!d->function) return TU_NO_MEMORY;
-    /* Blocks that share out the columns of an inverse all read the whole matrix. */
-    return bind(k, node, node->input_count > 1 ? 1 : shares > 1 ? -1 : 0);
+    /* If several blocks share the columns of an inverse, all of them read the whole matrix, so it cannot be in
+     * place. */
+    return bind_buffers(k, node, node->input_count > 1 ? 1 : column_blocks > 1 ? -1 : 0);
 }
 
-static tu_status make_small_cholesky(tu__selection *s, const tu__node *node, const systems *y) {
+static tu_status lower_small_cholesky(tu__selection *s, const tu__node *node, const systems *y) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_small_cholesky);
     small_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     d->cholesky = (cholesky_args){.n = (int)y->n, .width = (int)width_of(y->n)};
     d->grid = (cuda_grid){{(unsigned)y->count}, THREADS, (unsigned)small_bytes(y, 0)};
     d->function = cuda_request(s, "linalg", "cholesky<%s>", cuda_type(y->dtype));
-    return d->function ? bind(k, node, 0) : TU_NO_MEMORY;
+    return d->function ? bind_buffers(k, node, 0) : TU_NO_MEMORY;
 }
 
 /* ---- Large matrices: cuSOLVER ---- */
 
-/* Memory of one matrix at a time, at these distances from the kernel's workspace. */
+/* Offsets in the kernel's workspace, which serves one matrix at a time. */
 typedef struct large_data {
     systems systems;
     task task;
     cusolverDnHandle_t solver;
-    const cuda_function *identity, *transposed, *finish; /* as the task needs them */
+    const cuda_function *identity, *transposed, *finish; /* those that the task needs */
     int work_elements;
-    size_t factors, sides, pivots, infos, work;
+    size_t factors, rhs, pivots, infos, work;
 } large_data;
 
-static void *part(const tu__kernel *k, size_t at) {
+static void *workspace_at(const tu__kernel *k, size_t at) {
     return (char *)k->workspace + at;
 }
 
@@ -202,33 +208,35 @@ static tu_status factor_cholesky(const large_data *d, void *a, void *work, int *
 
 static tu_status launch_square(const tu__kernel *k, const cuda_function *function, void *x, int64_t count) {
     const large_data *d = k->data;
-    square_args a = {.x = x, .info = part(k, d->infos), .n = d->systems.n, .count = count};
+    square_args a = {.x = x, .info = workspace_at(k, d->infos), .n = d->systems.n, .count = count};
     return cuda_launch(k, function, cuda_grid_for(k, count), &a);
 }
 
-/* from [rows, columns] -> to [columns, rows] */
+/* from [rows, columns] to [columns, rows] */
 static tu_status launch_transposed(const tu__kernel *k, const void *from, void *to, int64_t rows,
                                    int64_t columns) {
     enum { TILE = 32 };
     const large_data *d = k->data;
     transposed_args a = {.from = from, .to = to, .rows = rows, .columns = columns};
     cuda_grid grid = {
-        {(unsigned)parts_of(columns, TILE), at_most(parts_of(rows, TILE), MAX_BLOCKS)}, THREADS, 0};
+        {(unsigned)divide_up(columns, TILE), min_blocks(divide_up(rows, TILE), MAX_BLOCKS)}, THREADS, 0};
     return cuda_launch(k, d->transposed, grid, &a);
 }
 
-/* The matrix's copy becomes its factors. */
+/* Copies the matrix and factors the copy. */
 static tu_status factor(const tu__kernel *k, const void *a) {
     const large_data *d = k->data;
-    TU_TRY(cuda_copy(k, part(k, d->factors), a, matrix_bytes(&d->systems)));
-    return factor_lu(d, part(k, d->factors), part(k, d->work), part(k, d->pivots), part(k, d->infos));
+    TU_TRY(cuda_copy(k, workspace_at(k, d->factors), a, matrix_bytes(&d->systems)));
+    return factor_lu(d, workspace_at(k, d->factors), workspace_at(k, d->work), workspace_at(k, d->pivots),
+                     workspace_at(k, d->infos));
 }
 
 static tu_status solve_with_factors(const tu__kernel *k, cublasOperation_t transposed, void *x) {
     const large_data *d = k->data;
-    int *infos =
-        part(k, d->infos); /* what it says of its parameters must not cover what was said of the matrix */
-    return solve_lu(d, transposed, part(k, d->factors), part(k, d->pivots), x, infos + 1);
+    int *infos = workspace_at(
+        k,
+        d->infos); /* getrs reports about its parameters: must not overwrite the info of the factorisation */
+    return solve_lu(d, transposed, workspace_at(k, d->factors), workspace_at(k, d->pivots), x, infos + 1);
 }
 
 static tu_status invert_one(const tu__kernel *k, const void *a, void *x) {
@@ -245,12 +253,12 @@ static tu_status solve_one(const tu__kernel *k, const void *a, const void *b, vo
     const systems *y = &d->systems;
     TU_TRY(factor(k, a));
     if (y->k == 1) {
-        if (x != b) TU_TRY(cuda_copy(k, x, b, sides_bytes(y)));
+        if (x != b) TU_TRY(cuda_copy(k, x, b, rhs_bytes(y)));
         TU_TRY(solve_with_factors(k, CUBLAS_OP_T, x));
     } else {
-        TU_TRY(launch_transposed(k, b, part(k, d->sides), y->n, y->k));
-        TU_TRY(solve_with_factors(k, CUBLAS_OP_T, part(k, d->sides)));
-        TU_TRY(launch_transposed(k, part(k, d->sides), x, y->k, y->n));
+        TU_TRY(launch_transposed(k, b, workspace_at(k, d->rhs), y->n, y->k));
+        TU_TRY(solve_with_factors(k, CUBLAS_OP_T, workspace_at(k, d->rhs)));
+        TU_TRY(launch_transposed(k, workspace_at(k, d->rhs), x, y->k, y->n));
     }
     return launch_square(k, d->finish, x, y->n * y->k);
 }
@@ -258,13 +266,13 @@ static tu_status solve_one(const tu__kernel *k, const void *a, const void *b, vo
 static tu_status cholesky_one(const tu__kernel *k, const void *a, void *l) {
     const large_data *d = k->data;
     if (l != a) TU_TRY(cuda_copy(k, l, a, matrix_bytes(&d->systems)));
-    TU_TRY(factor_cholesky(d, l, part(k, d->work), part(k, d->infos)));
+    TU_TRY(factor_cholesky(d, l, workspace_at(k, d->work), workspace_at(k, d->infos)));
     return launch_square(k, d->finish, l, d->systems.n * d->systems.n);
 }
 
 static tu_status run_large(const tu__kernel *k) {
     const large_data *d = k->data;
-    size_t out_bytes = d->task == SOLVE ? sides_bytes(&d->systems) : matrix_bytes(&d->systems);
+    size_t out_bytes = d->task == SOLVE ? rhs_bytes(&d->systems) : matrix_bytes(&d->systems);
     for (int64_t i = 0; i < d->systems.count; i++) {
         const char *a = (const char *)k->in[0] + (size_t)i * matrix_bytes(&d->systems);
         char *x = (char *)k->out[0] + (size_t)i * out_bytes;
@@ -277,7 +285,7 @@ static tu_status run_large(const tu__kernel *k) {
     return TU_OK;
 }
 
-static tu_status ask_work(large_data *d) {
+static tu_status query_workspace(large_data *d) {
     int n = (int)d->systems.n;
     bool wide = d->systems.dtype == TU_F64;
     if (d->task != CHOLESKY && wide)
@@ -293,72 +301,72 @@ static tu_status ask_work(large_data *d) {
     return TU_OK;
 }
 
-/* The place of `bytes` more in the workspace. */
-static size_t reserve(tu__kernel *k, size_t bytes) {
+/* Reserves bytes in the workspace and returns their offset. */
+static size_t reserve_workspace(tu__kernel *k, size_t bytes) {
     enum { ALIGNMENT = 256 };
     size_t at = k->workspace_bytes;
     k->workspace_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return at;
 }
 
-static void lay_out(tu__kernel *k, large_data *d) {
+static void assign_workspace(tu__kernel *k, large_data *d) {
     const systems *y = &d->systems;
-    d->infos = reserve(k, 2 * sizeof(int));
-    d->work = reserve(k, (size_t)d->work_elements * element_of(y));
+    d->infos = reserve_workspace(k, 2 * sizeof(int));
+    d->work = reserve_workspace(k, (size_t)d->work_elements * element_bytes(y));
     if (d->task == CHOLESKY) return;
-    d->pivots = reserve(k, (size_t)y->n * sizeof(int));
-    d->factors = reserve(k, matrix_bytes(y));
-    if (d->task == SOLVE && y->k > 1) d->sides = reserve(k, sides_bytes(y));
+    d->pivots = reserve_workspace(k, (size_t)y->n * sizeof(int));
+    d->factors = reserve_workspace(k, matrix_bytes(y));
+    if (d->task == SOLVE && y->k > 1) d->rhs = reserve_workspace(k, rhs_bytes(y));
 }
 
 static tu_status request_functions(tu__selection *s, large_data *d) {
     const char *type = cuda_type(d->systems.dtype);
-    d->finish = cuda_request(s, "linalg", d->task == CHOLESKY ? "finish_cholesky<%s>" : "spoil<%s>", type);
+    d->finish = cuda_request(s, "linalg", d->task == CHOLESKY ? "finish_cholesky<%s>" : "fill_nan<%s>", type);
     if (d->task == INVERSE) d->identity = cuda_request(s, "linalg", "identity<%s>", type);
     if (d->task == SOLVE) d->transposed = cuda_request(s, "linalg", "transposed<%s>", type);
     bool all = d->finish && (d->identity || d->task != INVERSE) && (d->transposed || d->task != SOLVE);
     return all ? TU_OK : TU_NO_MEMORY;
 }
 
-static tu_status make_large(tu__selection *s, const tu__node *node, const systems *y, task wanted) {
+static tu_status lower_large(tu__selection *s, const tu__node *node, const systems *y, task task_kind) {
     static const char *const names[] = {
         [INVERSE] = "inverse (cuSOLVER)", [SOLVE] = "solve (cuSOLVER)", [CHOLESKY] = "cholesky (cuSOLVER)"};
-    if (y->n > INT_MAX / y->n || y->k > INT_MAX / y->n) return TU_UNSUPPORTED; /* cuSOLVER's integers */
-    large_data plan = {.systems = *y, .task = wanted, .solver = cuda_solver(cuda_of(s))};
+    if (y->n > INT_MAX / y->n || y->k > INT_MAX / y->n) return TU_UNSUPPORTED; /* cuSOLVER uses int */
+    large_data plan = {.systems = *y, .task = task_kind, .solver = cuda_solver(cuda_of(s))};
     if (!plan.solver) return TU_NOT_FOUND;
-    TU_TRY(ask_work(&plan));
+    TU_TRY(query_workspace(&plan));
     TU_TRY(request_functions(s, &plan));
-    tu__kernel *k = tu__kernel_new(s, node, names[wanted], run_large);
+    tu__kernel *k = tu__kernel_new(s, node, names[task_kind], run_large);
     large_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     *d = plan;
-    lay_out(k, d);
+    assign_workspace(k, d);
     cuda_forbid_capture(s);
-    return bind(k, node, wanted == SOLVE ? 1 : 0);
+    return bind_buffers(k, node, task_kind == SOLVE ? 1 : 0);
 }
 
 tu_status cuda_lower_inverse(tu__selection *s, const tu__node *node) {
     systems y = systems_of(s, node);
-    return is_small(cuda_of(s), &y) ? make_small_solve(s, node, &y) : make_large(s, node, &y, INVERSE);
+    return is_small(cuda_of(s), &y) ? lower_small_solve(s, node, &y) : lower_large(s, node, &y, INVERSE);
 }
 
 tu_status cuda_lower_solve(tu__selection *s, const tu__node *node) {
     systems y = systems_of(s, node);
-    return is_small(cuda_of(s), &y) ? make_small_solve(s, node, &y) : make_large(s, node, &y, SOLVE);
+    return is_small(cuda_of(s), &y) ? lower_small_solve(s, node, &y) : lower_large(s, node, &y, SOLVE);
 }
 
 tu_status cuda_lower_cholesky(tu__selection *s, const tu__node *node) {
     systems y = systems_of(s, node);
-    return is_small(cuda_of(s), &y) ? make_small_cholesky(s, node, &y) : make_large(s, node, &y, CHOLESKY);
+    return is_small(cuda_of(s), &y) ? lower_small_cholesky(s, node, &y) : lower_large(s, node, &y, CHOLESKY);
 }
 
 /* ---- Triangular systems ---- */
 
-/* Solves rows first … first + rows - 1, or takes what is known out of other rows. */
+/* A step either solves rows first … first + rows - 1, or subtracts the contribution of solved rows from others. */
 typedef struct triangular_step {
-    cuda_gemm_plan *plan; /* NULL: solves */
+    cuda_gemm_plan *plan; /* NULL: a solve step */
     int64_t first, rows;
-    int64_t a, known, rest; /* elements: where the product's matrices begin */
+    int64_t a, solved, rest; /* element offsets of the product's matrices */
 } triangular_step;
 
 typedef struct triangular_data {
@@ -369,7 +377,7 @@ typedef struct triangular_data {
     triangular_step *steps;
 } triangular_data;
 
-enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 }; /* of kernels/linalg.cu */
+enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 }; /* as in kernels/linalg.cu */
 
 static tu_status run_solve_step(const tu__kernel *k, const triangular_step *step) {
     const triangular_data *d = k->data;
@@ -382,16 +390,17 @@ static tu_status run_solve_step(const tu__kernel *k, const triangular_step *step
                          .rows = (int)step->rows,
                          .transpose = d->transpose,
                          .downwards = d->downwards};
-    cuda_grid grid = {{(unsigned)y->count, at_most(parts_of(y->k, BLOCK_COLUMNS), MAX_BLOCKS)}, THREADS, 0};
+    cuda_grid grid = {
+        {(unsigned)y->count, min_blocks(divide_up(y->k, BLOCK_COLUMNS), MAX_BLOCKS)}, THREADS, 0};
     return cuda_launch(k, d->function, grid, &a);
 }
 
 static tu_status run_product_step(const tu__kernel *k, const triangular_step *step) {
-    size_t element = element_of(&((const triangular_data *)k->data)->systems);
+    size_t element = element_bytes(&((const triangular_data *)k->data)->systems);
     char *x = k->out[0];
     return cuda_gemm_run(k, step->plan,
                          &(cuda_gemm_operands){.a = (const char *)k->in[0] + (size_t)step->a * element,
-                                               .b = x + (size_t)step->known * element,
+                                               .b = x + (size_t)step->solved * element,
                                                .out = x + (size_t)step->rest * element,
                                                .workspace = k->workspace});
 }
@@ -399,7 +408,7 @@ static tu_status run_product_step(const tu__kernel *k, const triangular_step *st
 static tu_status run_triangular(const tu__kernel *k) {
     const triangular_data *d = k->data;
     if (k->out[0] != k->in[1])
-        TU_TRY(cuda_copy(k, k->out[0], k->in[1], (size_t)d->systems.count * sides_bytes(&d->systems)));
+        TU_TRY(cuda_copy(k, k->out[0], k->in[1], (size_t)d->systems.count * rhs_bytes(&d->systems)));
     for (int64_t i = 0; i < d->step_count; i++)
         TU_TRY(d->steps[i].plan ? run_product_step(k, &d->steps[i]) : run_solve_step(k, &d->steps[i]));
     return TU_OK;
@@ -410,27 +419,27 @@ static void release_triangular(void *data) {
     for (int64_t i = 0; i < d->step_count; i++) cuda_gemm_plan_free(d->steps[i].plan);
 }
 
-/* x[rest] -= op(a)[rest, known] x[known], both of them ranges of rows. */
-static tu_status add_product(tu__kernel *k, int64_t known, int64_t known_rows, int64_t rest,
+/* Adds the step x[rest] -= op(a)[rest, solved] x[solved]; both are ranges of rows. */
+static tu_status add_product(tu__kernel *k, int64_t solved, int64_t solved_rows, int64_t rest,
                              int64_t rest_rows) {
     triangular_data *d = k->data;
     const systems *y = &d->systems;
     triangular_step *step = &d->steps[d->step_count];
-    step->a = d->transpose ? known * y->n + rest : rest * y->n + known;
-    step->known = known * y->k;
+    step->a = d->transpose ? solved * y->n + rest : rest * y->n + solved;
+    step->solved = solved * y->k;
     step->rest = rest * y->k;
     cuda_gemm g = {.m = rest_rows,
                    .n = y->k,
-                   .k = known_rows,
+                   .k = solved_rows,
                    .transpose_a = d->transpose,
-                   .a_row = y->n,
-                   .b_row = y->k,
-                   .out_row = y->k,
+                   .a_row_stride = y->n,
+                   .b_row_stride = y->k,
+                   .out_row_stride = y->k,
                    .batch = y->count,
-                   .a_step = y->n * y->n,
-                   .b_step = y->n * y->k,
-                   .out_step = y->n * y->k,
-                   .offset_bytes = (size_t)(step->a | step->known | step->rest) * element_of(y),
+                   .a_batch_stride = y->n * y->n,
+                   .b_batch_stride = y->n * y->k,
+                   .out_batch_stride = y->n * y->k,
+                   .offset_bytes = (size_t)(step->a | step->solved | step->rest) * element_bytes(y),
                    .dtype = y->dtype,
                    .subtract = true,
                    .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
@@ -441,14 +450,14 @@ static tu_status add_product(tu__kernel *k, int64_t known, int64_t known_rows, i
     return TU_OK;
 }
 
-/* Halves are whole blocks, so that most products are of few sizes. */
+/* Halves are multiples of a block, so that most products have one of a few sizes. */
 static tu_status add_steps(tu__kernel *k, int64_t first, int64_t rows) {
     triangular_data *d = k->data;
     if (rows <= BLOCK_ROWS) {
         d->steps[d->step_count++] = (triangular_step){.first = first, .rows = rows};
         return TU_OK;
     }
-    int64_t upper = (parts_of(rows, BLOCK_ROWS) + 1) / 2 * BLOCK_ROWS, lower = rows - upper;
+    int64_t upper = (divide_up(rows, BLOCK_ROWS) + 1) / 2 * BLOCK_ROWS, lower = rows - upper;
     int64_t middle = first + upper;
     if (d->downwards) {
         TU_TRY(add_steps(k, first, upper));
@@ -467,14 +476,14 @@ tu_status cuda_lower_triangular_solve(tu__selection *s, const tu__node *node) {
     if (!d) return TU_NO_MEMORY;
     k->release = release_triangular;
     d->systems = systems_of(s, node);
-    if (d->systems.count > INT_MAX) return TU_UNSUPPORTED; /* blocks of a grid */
+    if (d->systems.count > INT_MAX) return TU_UNSUPPORTED; /* limit of blocks in a grid */
     d->transpose = attrs->transpose;
     d->downwards = !attrs->upper == !attrs->transpose;
-    /* A block takes one step, and a product stands between any two. */
-    size_t most = 2 * (size_t)parts_of(d->systems.n, BLOCK_ROWS);
-    d->steps = tu__arena_alloc(&s->arena, most * sizeof *d->steps);
+    /* One step per block, and one product between any two. */
+    size_t max_steps = 2 * (size_t)divide_up(d->systems.n, BLOCK_ROWS);
+    d->steps = tu__arena_alloc(&s->arena, max_steps * sizeof *d->steps);
     d->function = cuda_request(s, "linalg", "substitute<%s>", cuda_type(d->systems.dtype));
     if (!d->steps || !d->function) return TU_NO_MEMORY;
     TU_TRY(add_steps(k, 0, d->systems.n));
-    return bind(k, node, 1);
+    return bind_buffers(k, node, 1);
 }

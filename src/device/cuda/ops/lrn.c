@@ -1,23 +1,23 @@
-/* Local response normalisation: which of its kernels, and over which grid. kernels/lrn.cu says what they do. */
+/* Local response normalisation: chooses the kernel and the grid. See kernels/lrn.cu. */
 #include "device/cuda/ops/columns.h"
-#include "device/cuda/ops/rectified.h"
+#include "device/cuda/ops/relu_grad.h"
 
 #include "device/cuda/kernels/lrn_args.h"
 
 enum {
-    OWN = 8, /* channels of a thread, as in kernels/lrn.cu */
+    THREAD_CHANNELS = 8, /* channels per thread, as in kernels/lrn.cu */
     WARP = 32,
-    MAX_RADIUS = OWN, /* neighbours' channels come from the lanes next to a thread's own */
+    MAX_RADIUS = THREAD_CHANNELS, /* neighbouring channels come from the next lanes */
 };
 
 typedef struct lrn_data {
-    lrn_args args; /* all but the addresses */
+    lrn_args args; /* without addresses */
     cuda_grid grid;
-    cuda_function *function, *terms; /* terms: of the plain gradient alone */
+    cuda_function *function, *terms; /* terms: only for lrn_grad_any */
     cuda_column_sums sums;
 } lrn_data;
 
-/* lrn_grad has the attributes of lrn. Farther than the row is long there are no channels. */
+/* lrn_grad has the attributes of lrn. A radius beyond the row's length has no effect. */
 static lrn_args args_of(const tu__node *node, int64_t channels) {
     const struct tu__lrn_attrs *a = node->attrs;
     return (lrn_args){.rows = tu_shape_elements(node->outputs[0].shape) / channels,
@@ -34,23 +34,24 @@ static int64_t channels_of(const tu__node *node) {
     return shape.dim[shape.rank - 1];
 }
 
-/* Whether a row lies in the registers of one warp. */
+/* True if a row fits into the registers of one warp. */
 static bool fits_warp(const lrn_args *a) {
     uint32_t channels = a->channels.divisor;
-    return channels % OWN == 0 && channels <= OWN * WARP && a->radius >= 1 && a->radius <= MAX_RADIUS;
+    return channels % THREAD_CHANNELS == 0 && channels <= THREAD_CHANNELS * WARP && a->radius >= 1 &&
+           a->radius <= MAX_RADIUS;
 }
 
-/* `sums`: so few blocks that each has many rows. */
-static void lay_warps(const cuda_device *device, lrn_data *d, bool sums) {
-    int lanes = (int)d->args.channels.divisor / OWN;
+/* `sums`: use few blocks with many rows each. */
+static void plan_warps(const cuda_device *device, lrn_data *d, bool sums) {
+    int lanes = (int)d->args.channels.divisor / THREAD_CHANNELS;
     d->args.lanes = cuda_divider((uint32_t)lanes);
-    d->args.rows_a_warp = WARP / lanes;
-    d->args.rows_a_block = d->args.rows_a_warp * (CUDA_COLUMN_THREADS / WARP);
+    d->args.rows_per_warp = WARP / lanes;
+    d->args.rows_per_block = d->args.rows_per_warp * (CUDA_COLUMN_THREADS / WARP);
     d->grid = (cuda_grid){
-        {cuda_even_blocks(device, d->args.rows, d->args.rows_a_block, sums)}, CUDA_COLUMN_THREADS, 0};
+        {cuda_even_blocks(device, d->args.rows, d->args.rows_per_block, sums)}, CUDA_COLUMN_THREADS, 0};
 }
 
-static const char *power_of(double beta) {
+static const char *power_name(double beta) {
     return beta == 0.75 ? "THREE_QUARTERS" : beta == 0.5 ? "HALF" : "ANY_POWER";
 }
 
@@ -71,8 +72,9 @@ tu_status cuda_lower_lrn(tu__selection *s, const tu__node *node) {
     d->args = args_of(node, channels);
     bool warps = fits_warp(&d->args);
     if (warps) {
-        lay_warps(cuda_of(s), d, false);
-        d->function = cuda_request(s, "lrn", "lrn<%s, %d, %s>", type, d->args.radius, power_of(d->args.beta));
+        plan_warps(cuda_of(s), d, false);
+        d->function =
+            cuda_request(s, "lrn", "lrn<%s, %d, %s>", type, d->args.radius, power_name(d->args.beta));
     } else {
         d->grid = cuda_grid_for(k, d->args.rows * channels);
         d->function = cuda_request(s, "lrn", "lrn_any<%s>", type);
@@ -82,7 +84,7 @@ tu_status cuda_lower_lrn(tu__selection *s, const tu__node *node) {
     return tu__kernel_write(k, (tu__edge){node->id, 0}, warps ? 0 : -1);
 }
 
-/* ---- Gradient. in: x, dy ---- */
+/* ---- Gradient. Inputs: x, dy ---- */
 
 static tu_status run_lrn_grad(const tu__kernel *k) {
     const lrn_data *d = k->data;
@@ -92,26 +94,26 @@ static tu_status run_lrn_grad(const tu__kernel *k) {
     return d->sums.function ? cuda_run_column_sums(k, &d->sums, a.sums, k->out[1]) : TU_OK;
 }
 
-/* Every element is read by the thread that writes it: in place will do. */
-static tu_status make_in_warps(tu__selection *s, const tu__node *node, const lrn_args *args) {
-    static const char *const names[4] = CUDA_RECTIFIED_NAMES("lrn_grad");
-    cuda_rectified epilogue = cuda_rectified_of(s, node, node->inputs[0]);
-    int bits = cuda_rectified_bits(&epilogue);
+/* The thread that writes an element is the only one that reads it, so the kernel can work in place. */
+static tu_status lower_in_warps(tu__selection *s, const tu__node *node, const lrn_args *args) {
+    static const char *const names[4] = CUDA_RELU_GRAD_NAMES("lrn_grad");
+    cuda_relu_grad epilogue = cuda_find_relu_grad(s, node, node->inputs[0]);
+    int bits = cuda_relu_grad_bits(&epilogue);
     tu_dtype dtype = node->outputs[0].dtype;
     tu__kernel *k = tu__kernel_new(s, node, names[bits], run_lrn_grad);
     lrn_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     d->args = *args;
-    lay_warps(cuda_of(s), d, epilogue.sum);
+    plan_warps(cuda_of(s), d, epilogue.sum);
     d->function = cuda_request(s, "lrn", "lrn_grad<%s, %d, %s, %d>", cuda_type(dtype), args->radius,
-                               power_of(args->beta), bits);
+                               power_name(args->beta), bits);
     if (!d->function) return TU_NO_MEMORY;
     if (epilogue.sum)
         TU_TRY(cuda_request_column_sums(s, "lrn", dtype, args->channels.divisor, d->grid, &d->sums));
     k->workspace_bytes = d->sums.bytes;
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    return cuda_kernel_rectify(k, &epilogue, 1);
+    return cuda_kernel_write_relu_grad(k, &epilogue, 1);
 }
 
 static tu_status run_lrn_grad_any(const tu__kernel *k) {
@@ -122,7 +124,7 @@ static tu_status run_lrn_grad_any(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-static tu_status make_any(tu__selection *s, const tu__node *node, const lrn_args *args) {
+static tu_status lower_any(tu__selection *s, const tu__node *node, const lrn_args *args) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_lrn_grad_any);
     lrn_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
@@ -143,5 +145,5 @@ tu_status cuda_lower_lrn_grad(tu__selection *s, const tu__node *node) {
     int64_t channels = channels_of(node);
     if (channels > INT32_MAX / 2) return TU_UNSUPPORTED;
     lrn_args args = args_of(node, channels);
-    return fits_warp(&args) ? make_in_warps(s, node, &args) : make_any(s, node, &args);
+    return fits_warp(&args) ? lower_in_warps(s, node, &args) : lower_any(s, node, &args);
 }

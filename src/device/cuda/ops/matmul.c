@@ -1,33 +1,34 @@
-/* The lowering rule of matrix products: cuBLASLt's (gemm.c) for f32, f64, bf16 and f16, our own for integers.
+/* Lowering rule of matmul: cuBLASLt (gemm.c) for f32, f64, bf16 and f16, our own kernel for integers.
  *
- * A product [..., m, k] x [k, n] whose left side is not transposed is one product of all rows together. Of any other
- * batch the longest run of matrices that lie at even distances is the library's batch, and what is left a loop of
- * launches; broadcasting is a distance of zero.
+ * A product [..., m, k] x [k, n] whose left operand is not transposed is one product of all rows. For other batches
+ * the longest axis of matrices at equal distances becomes the library's batch, and a loop of launches covers the
+ * rest. A broadcast axis has distance 0.
  *
- * What follows is taken in where the library has a kernel that can (it is asked, from the most that could be to nothing): bias,
- * ReLU, and for bf16 and f16 the tanh form of GELU, whose tanh is not exact enough for f32. Each element then is rounded once,
- * at the end, instead of after each operation.
+ * Following operations are fused as an epilogue if the library has a kernel for it; combinations are tried from
+ * largest to none: bias, relu, and for bf16 and f16 the tanh form of GELU (the library's tanh is not accurate enough
+ * for f32). Each element is then rounded once, at the end, instead of after each operation.
  *
- * Backwards, the gradient through a ReLU, select(y > 0, dX, 0), and the gradient of the bias, its sum over rows, are a pointwise
- * kernel behind the product (pointwise.c). The library can end a product by both, given y > 0 as a mask of bits, but its
- * products that do are slower by more than what they save: mlp's step by 7 to 50%, with 128 to 32,768 samples in tf32
- * and bf16. */
+ * In the backward pass the gradient of a relu, select(y > 0, dX, 0), and the gradient of the bias, its sum over rows,
+ * are a separate pointwise kernel (pointwise.c). cuBLASLt could fuse both, given y > 0 as a bit mask, but those
+ * products lose more time than the fusion saves: an mlp step became 7 to 50% slower, with 128 to 32,768 samples in
+ * tf32 and bf16.
+ */
 #include "device/cuda/ops/gemm.h"
 #include "device/epilogue.h"
 
 #include "device/cuda/kernels/gemm_args.h"
 
-/* Where the matrices of one launch begin: elements. */
-typedef struct place {
+/* Element offsets of the matrices of one launch. */
+typedef struct offsets {
     int64_t a, b, out;
-} place;
+} offsets;
 
 typedef struct matmul_data {
     cuda_gemm gemm;
-    cuda_gemm_plan *plan;          /* NULL: `function` */
+    cuda_gemm_plan *plan;          /* NULL: use `function` */
     const cuda_function *function; /* of kernels/gemm.cu */
     int64_t launches;
-    place *places;
+    offsets *launch_offsets;
     bool bias;
 } matmul_data;
 
@@ -37,16 +38,16 @@ static tu_type type_of(const tu__selection *s, tu__edge value) {
 
 /* ---- Running ---- */
 
-static char *shifted(void *address, int64_t elements, tu_dtype dtype) {
+static char *add_offset(void *address, int64_t elements, tu_dtype dtype) {
     return (char *)address + elements * (int64_t)tu_dtype_size(dtype);
 }
 
-static tu_status run_library(const tu__kernel *k) {
+static tu_status run_cublas(const tu__kernel *k) {
     const matmul_data *d = k->data;
     for (int64_t i = 0; i < d->launches; i++) {
-        cuda_gemm_operands o = {.a = shifted(k->in[0], d->places[i].a, d->gemm.dtype),
-                                .b = shifted(k->in[1], d->places[i].b, d->gemm.dtype),
-                                .out = shifted(k->out[0], d->places[i].out, d->gemm.dtype),
+        cuda_gemm_operands o = {.a = add_offset(k->in[0], d->launch_offsets[i].a, d->gemm.dtype),
+                                .b = add_offset(k->in[1], d->launch_offsets[i].b, d->gemm.dtype),
+                                .out = add_offset(k->out[0], d->launch_offsets[i].out, d->gemm.dtype),
                                 .workspace = k->workspace};
         if (d->bias) o.bias = k->in[2];
         TU_TRY(cuda_gemm_run(k, d->plan, &o));
@@ -54,28 +55,32 @@ static tu_status run_library(const tu__kernel *k) {
     return TU_OK;
 }
 
-static unsigned at_most(int64_t count, int64_t limit) {
+static unsigned min_blocks(int64_t count, int64_t limit) {
     return (unsigned)(count < limit ? count : limit);
 }
 
-static tu_status run_own(const tu__kernel *k) {
+static tu_status run_kernel(const tu__kernel *k) {
     enum { TILE = 32, THREADS = 256, MAX_BLOCKS = 65535 /* along y and z */ };
     const matmul_data *d = k->data;
     const cuda_gemm *g = &d->gemm;
-    product_args a = {
-        .m = g->m, .n = g->n, .k = g->k, .batch = g->batch, .a_step = g->a_step, .b_step = g->b_step};
-    a.a_row = g->transpose_a ? 1 : g->a_row;
-    a.a_column = g->transpose_a ? g->a_row : 1;
-    a.b_row = g->transpose_b ? 1 : g->b_row;
-    a.b_column = g->transpose_b ? g->b_row : 1;
-    cuda_grid grid = {{(unsigned)((g->n + TILE - 1) / TILE), at_most((g->m + TILE - 1) / TILE, MAX_BLOCKS),
-                       at_most(g->batch, MAX_BLOCKS)},
+    product_args a = {.m = g->m,
+                      .n = g->n,
+                      .k = g->k,
+                      .batch = g->batch,
+                      .a_batch_stride = g->a_batch_stride,
+                      .b_batch_stride = g->b_batch_stride};
+    a.a_row_stride = g->transpose_a ? 1 : g->a_row_stride;
+    a.a_column_stride = g->transpose_a ? g->a_row_stride : 1;
+    a.b_row_stride = g->transpose_b ? 1 : g->b_row_stride;
+    a.b_column_stride = g->transpose_b ? g->b_row_stride : 1;
+    cuda_grid grid = {{(unsigned)((g->n + TILE - 1) / TILE), min_blocks((g->m + TILE - 1) / TILE, MAX_BLOCKS),
+                       min_blocks(g->batch, MAX_BLOCKS)},
                       THREADS,
                       0};
     for (int64_t i = 0; i < d->launches; i++) {
-        a.a = shifted(k->in[0], d->places[i].a, g->dtype);
-        a.b = shifted(k->in[1], d->places[i].b, g->dtype);
-        a.out = shifted(k->out[0], d->places[i].out, g->dtype);
+        a.a = add_offset(k->in[0], d->launch_offsets[i].a, g->dtype);
+        a.b = add_offset(k->in[1], d->launch_offsets[i].b, g->dtype);
+        a.out = add_offset(k->out[0], d->launch_offsets[i].out, g->dtype);
         TU_TRY(cuda_launch(k, d->function, grid, &a));
     }
     return TU_OK;
@@ -88,10 +93,10 @@ static void release_matmul(void *data) {
 
 /* ---- The batch ---- */
 
-/* Axes of the batch, outermost first, and how far apart neighbours along them lie. */
+/* Axes of the batch, outermost first, with the distance between neighbours. */
 typedef struct batch_axis {
     int64_t count;
-    place step;
+    offsets step;
 } batch_axis;
 
 typedef struct batch_axes {
@@ -99,22 +104,22 @@ typedef struct batch_axes {
     batch_axis axis[TU_MAX_RANK];
 } batch_axes;
 
-/* Elements between neighbours along axis `axis` of a result of rank `rank`; 0 where the operand repeats. */
-static int64_t step_along(tu_shape operand, int64_t rank, int64_t axis) {
-    int64_t own = axis - (rank - operand.rank), step = 1;
-    if (own < 0 || operand.dim[own] == 1) return 0;
-    for (int64_t i = own + 1; i < operand.rank; i++) step *= operand.dim[i];
+/* Returns the elements between neighbours along an axis of a result of rank `rank`; 0 if the operand is broadcast. */
+static int64_t stride_along(tu_shape operand, int64_t rank, int64_t axis) {
+    int64_t operand_axis = axis - (rank - operand.rank), step = 1;
+    if (operand_axis < 0 || operand.dim[operand_axis] == 1) return 0;
+    for (int64_t i = operand_axis + 1; i < operand.rank; i++) step *= operand.dim[i];
     return step;
 }
 
-/* Axes of one are left out, and those that lie in each operand as one would are joined. */
+/* Lists the batch axes. Axes of size 1 are dropped, and adjacent axes that can be walked as one are merged. */
 static batch_axes axes_of(tu_shape a, tu_shape b, tu_shape out) {
     batch_axes list = {0};
     for (int64_t i = 0; i + 2 < out.rank; i++) {
         if (out.dim[i] == 1) continue;
         batch_axis axis = {
             out.dim[i],
-            {step_along(a, out.rank, i), step_along(b, out.rank, i), step_along(out, out.rank, i)}};
+            {stride_along(a, out.rank, i), stride_along(b, out.rank, i), stride_along(out, out.rank, i)}};
         batch_axis *last = list.count ? &list.axis[list.count - 1] : NULL;
         if (last && last->step.a == axis.step.a * axis.count && last->step.b == axis.step.b * axis.count) {
             last->count *= axis.count;
@@ -126,26 +131,26 @@ static batch_axes axes_of(tu_shape a, tu_shape b, tu_shape out) {
     return list;
 }
 
-/* Takes the longest axis out of the list, for one launch to walk. */
-static batch_axis take_longest(batch_axes *list) {
+/* Removes the longest axis from the list: one launch covers it. */
+static batch_axis remove_longest(batch_axes *list) {
     if (list->count == 0) return (batch_axis){.count = 1};
     int longest = 0;
     for (int i = 1; i < list->count; i++)
         if (list->axis[i].count > list->axis[longest].count) longest = i;
-    batch_axis taken = list->axis[longest];
+    batch_axis removed = list->axis[longest];
     for (int i = longest; i + 1 < list->count; i++) list->axis[i] = list->axis[i + 1];
     list->count--;
-    return taken;
+    return removed;
 }
 
-static tu_status list_places(tu__selection *s, const batch_axes *axes, matmul_data *d) {
+static tu_status list_offsets(tu__selection *s, const batch_axes *axes, matmul_data *d) {
     d->launches = 1;
     for (int i = 0; i < axes->count; i++) d->launches *= axes->axis[i].count;
-    d->places = tu__arena_alloc(&s->arena, (size_t)d->launches * sizeof *d->places);
-    if (!d->places) return TU_NO_MEMORY;
+    d->launch_offsets = tu__arena_alloc(&s->arena, (size_t)d->launches * sizeof *d->launch_offsets);
+    if (!d->launch_offsets) return TU_NO_MEMORY;
     for (int64_t launch = 0; launch < d->launches; launch++) {
         int64_t rest = launch;
-        place *at = &d->places[launch];
+        offsets *at = &d->launch_offsets[launch];
         for (int i = axes->count - 1; i >= 0; i--) {
             int64_t index = rest % axes->axis[i].count;
             rest /= axes->axis[i].count;
@@ -158,7 +163,7 @@ static tu_status list_places(tu__selection *s, const batch_axes *axes, matmul_da
     return TU_OK;
 }
 
-static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d) {
+static tu_status describe_product(tu__selection *s, const tu__node *node, matmul_data *d) {
     const struct tu__matmul_attrs *attrs = tu__attrs(node, matmul);
     tu_shape a = type_of(s, node->inputs[0]).shape, b = type_of(s, node->inputs[1]).shape;
     tu_shape out = node->outputs[0].shape;
@@ -169,37 +174,37 @@ static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d
                      .tf32 = cuda_allows_tf32(s) && !attrs->exact,
                      .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
     g->m = out.dim[out.rank - 2];
-    g->n = g->out_row = out.dim[out.rank - 1];
+    g->n = g->out_row_stride = out.dim[out.rank - 1];
     g->k = a.dim[a.rank - (g->transpose_a ? 2 : 1)];
-    g->a_row = a.dim[a.rank - 1];
-    g->b_row = b.dim[b.rank - 1];
+    g->a_row_stride = a.dim[a.rank - 1];
+    g->b_row_stride = b.dim[b.rank - 1];
     bool one_b = tu_shape_elements(b) == g->k * g->n;
     batch_axes axes = {0};
     if (one_b && !g->transpose_a)
         g->m = tu_shape_elements(out) / g->n;
     else
         axes = axes_of(a, b, out);
-    batch_axis batch = take_longest(&axes);
+    batch_axis batch = remove_longest(&axes);
     g->batch = batch.count;
-    g->a_step = batch.step.a;
-    g->b_step = batch.step.b;
-    g->out_step = batch.step.out;
-    return list_places(s, &axes, d);
+    g->a_batch_stride = batch.step.a;
+    g->b_batch_stride = batch.step.b;
+    g->out_batch_stride = batch.step.out;
+    return list_offsets(s, &axes, d);
 }
 
-/* ---- What follows ---- */
+/* ---- Epilogues ---- */
 
-/* One way to end a product: what its kernel computes besides. */
+/* One possible epilogue of a product. */
 typedef struct epilogue {
     const char *name;
     cublasLtEpilogue_t epilogue;
-    tu__edge result;            /* what is stored */
-    const tu__node *covered[2]; /* on the way to it; NULL where there is none */
+    tu__edge result;            /* what the kernel stores */
+    const tu__node *covered[2]; /* fused nodes; NULL if there are fewer */
     bool adds;
     tu__edge bias;
 } epilogue;
 
-/* TU_UNSUPPORTED: the library has no kernel that ends so. */
+/* Returns TU_UNSUPPORTED if the library has no kernel with this epilogue. */
 static tu_status plan_epilogue(tu__selection *s, const epilogue *e, matmul_data *d) {
     cuda_gemm g = d->gemm;
     g.epilogue = e->epilogue;
@@ -213,14 +218,15 @@ static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
     return half && reader && reader->op->code == TU__OP_GELU_TANH ? reader : NULL;
 }
 
-enum { MAX_ENDINGS = 4 };
+enum { MAX_EPILOGUES = 4 };
 
 typedef struct epilogues {
     int count;
-    epilogue list[MAX_ENDINGS];
+    epilogue list[MAX_EPILOGUES];
 } epilogues;
 
-/* A product, its bias if it has one, and the node `last` behind it. `forms`: without and with the bias. */
+/* Adds the epilogue of a product, its bias if it has one, and the following node `last`. `forms`: without and with a
+ * bias. */
 static void add_epilogue(epilogues *all, const tu__epilogue *e, const tu__node *last,
                          const char *const names[2], const cublasLtEpilogue_t forms[2]) {
     bool adds = e->add != NULL;
@@ -232,7 +238,7 @@ static void add_epilogue(epilogues *all, const tu__epilogue *e, const tu__node *
                                          .bias = e->added};
 }
 
-/* From the most that could be taken in to nothing. */
+/* Lists the possible epilogues, from the largest to none. */
 static epilogues list_epilogues(tu__selection *s, const tu__node *node) {
     static const char *const relu_names[2] = {"matmul+relu (cuBLASLt)", "matmul+bias+relu (cuBLASLt)"};
     static const cublasLtEpilogue_t relus[2] = {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS};
@@ -252,7 +258,8 @@ static epilogues list_epilogues(tu__selection *s, const tu__node *node) {
     return all;
 }
 
-/* The first epilogue that the library has a kernel for; none: our own kernel, which ends nothing. */
+/* Chooses the first epilogue that the library has a kernel for. If there is none, uses our own kernel, without
+ * epilogue. */
 static tu_status choose_epilogue(tu__selection *s, const tu__node *node, matmul_data *d, epilogue *chosen) {
     epilogues all = list_epilogues(s, node);
     for (int i = 0; i < all.count; i++) {
@@ -266,18 +273,18 @@ static tu_status choose_epilogue(tu__selection *s, const tu__node *node, matmul_
     return d->function ? TU_OK : TU_NO_MEMORY;
 }
 
-/* ---- Making ---- */
+/* ---- Lowering ---- */
 
-static tu_status cover(tu__kernel *k, const tu__node *node) {
+static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
     tu__mark_done(k->owner, node);
     return tu__kernel_cover(k, node);
 }
 
-/* Covers first: what is read may lead the selection to nodes that are this kernel's. */
-static tu_status bind(tu__kernel *k, const tu__node *node, const epilogue *e) {
-    TU_TRY(cover(k, e->covered[0]));
-    TU_TRY(cover(k, e->covered[1]));
+/* Covers the fused nodes first: reading inputs may make the selection lower nodes that belong to this kernel. */
+static tu_status bind_buffers(tu__kernel *k, const tu__node *node, const epilogue *e) {
+    TU_TRY(fuse_node(k, e->covered[0]));
+    TU_TRY(fuse_node(k, e->covered[1]));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
     if (e->adds) TU_TRY(tu__kernel_read(k, e->bias));
@@ -291,20 +298,20 @@ static void count_work(tu__kernel *k, const tu__node *node) {
 }
 
 tu_status cuda_lower_matmul(tu__selection *s, const tu__node *node) {
-    matmul_data found = {0};
+    matmul_data data = {0};
     epilogue e;
-    TU_TRY(describe(s, node, &found));
-    TU_TRY(choose_epilogue(s, node, &found, &e));
-    tu__kernel *k = tu__kernel_new(s, node, e.name, found.plan ? run_library : run_own);
+    TU_TRY(describe_product(s, node, &data));
+    TU_TRY(choose_epilogue(s, node, &data, &e));
+    tu__kernel *k = tu__kernel_new(s, node, e.name, data.plan ? run_cublas : run_kernel);
     matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
-        cuda_gemm_plan_free(found.plan);
+        cuda_gemm_plan_free(data.plan);
         return TU_NO_MEMORY;
     }
-    *d = found;
+    *d = data;
     d->bias = e.adds;
     k->release = release_matmul;
     k->workspace_bytes = d->plan ? cuda_gemm_workspace(d->plan) : 0;
     count_work(k, node);
-    return bind(k, node, &e);
+    return bind_buffers(k, node, &e);
 }

@@ -1,33 +1,34 @@
-/* Batch and layer normalisation: how x [rows, width] is dealt out, and what surrounds a batch normalisation and becomes
- * part of it (device/norm_fusion.c). The kernels, and what they move: kernels/norm.cu.
+/* Batch and layer normalisation: how x [rows, width] is distributed over blocks, and which neighbours of a batch
+ * normalisation are fused (device/norm_fusion.c). Kernels: kernels/norm.cu.
  *
- * A batch normalisation is three launches: partial sums, factors, and the pass that applies them; its gradient too.
- * Parameters and statistics have a type of their own, f32 beside most x of bf16. */
+ * A batch normalisation is three launches: partial sums, factors, and the pass that applies them; so is its gradient.
+ * Parameters and statistics may have another type than x, usually f32 for x of bf16.
+ */
 #include "device/cuda/ops/reduce.h"
 #include "device/norm_fusion.h"
 
 #include "device/cuda/kernels/norm_args.h"
 
-/* Blocks that a multiprocessor holds at once: what kernels/norm.cu promises of those that sum. */
-enum { RESIDENT = 4, RESIDENT_RECTIFIED = 3 };
+/* Resident blocks per multiprocessor of the summing kernels, as in kernels/norm.cu. */
+enum { RESIDENT = 4, RESIDENT_RELU = 3 };
 
-/* Rows that a thread applies its factors to, having loaded them once. */
-enum { LEAST_ROWS = 4, MAX_ROWS = 32 };
+/* Rows per thread in the pass that applies the factors: each thread loads its factors once. */
+enum { MIN_ROWS = 4, MAX_ROWS = 32 };
 
 typedef struct norm_data {
-    int64_t rows, width; /* x [rows, width] */
+    int64_t rows, width; /* of x */
     tu_dtype dtype;
     double epsilon;
     norm_tiling summing, applying;
     size_t partial_bytes;
     const cuda_function *sums, *factors, *apply;
-    bool joins, relu;       /* forward: in[3] is added to y; y is rectified */
-    bool leaves;            /* forward: its factors, or a mask behind a join, in out[3] */
-    bool recomputes, masks; /* backward: in[5] is what forward left */
-    bool adds;              /* backward: dy is the sum of in[4] and in[6] */
+    bool adds_residual, relu; /* forward: in[3] is added to y; a relu follows */
+    bool saves_for_gradient;  /* forward: out[3] receives the factors, or a relu mask after an addition */
+    bool recomputes_relu, uses_mask; /* backward: in[5] contains these factors, or this mask */
+    bool adds;                       /* backward: dy is the sum of in[4] and in[6] */
 } norm_data;
 
-/* ---- How rows and columns are dealt out ---- */
+/* ---- Tiling ---- */
 
 static norm_tiling tiling_for_sums(const tu__selection *s, int64_t rows, int64_t width, int64_t word,
                                    int resident) {
@@ -41,7 +42,7 @@ static norm_tiling tiling_for_sums(const tu__selection *s, int64_t rows, int64_t
                          .splits = t.splits};
 }
 
-/* Where there are many partial sums, a block joins few columns with many threads each. */
+/* With many partial sums, a block combines few columns with many threads each. */
 static norm_joining joining_of(const norm_tiling *t, const void *partial) {
     int columns = t->splits > 256 ? 2 : t->splits > 64 ? 4 : 8;
     return (norm_joining){.partial = partial, .width = t->width, .splits = t->splits, .columns = columns};
@@ -51,13 +52,16 @@ static cuda_grid grid_to_join(const norm_joining *j) {
     return (cuda_grid){.blocks = {(unsigned)((j->width + j->columns - 1) / j->columns)}, .threads = 256};
 }
 
-/* Many small blocks: the last ones then end at about the same time. */
+/* Many small blocks, so that the last ones end at about the same time. */
 static norm_tiling tiling_to_apply(const tu__selection *s, norm_tiling t) {
-    int64_t threads = (int64_t)cuda_of(s)->multiprocessors * 2048, each = t.rows * t.groups / threads;
-    each = each < LEAST_ROWS ? LEAST_ROWS : each > MAX_ROWS ? MAX_ROWS : each;
-    t.segment = each * t.slices;
-    int64_t splits = (t.rows + t.segment - 1) / t.segment, most = 32768; /* blocks along y */
-    if (splits > most) t.segment = (t.rows + most - 1) / most;
+    int64_t threads = (int64_t)cuda_of(s)->multiprocessors * 2048,
+            rows_per_thread = t.rows * t.groups / threads;
+    rows_per_thread = rows_per_thread < MIN_ROWS   ? MIN_ROWS
+                      : rows_per_thread > MAX_ROWS ? MAX_ROWS
+                                                   : rows_per_thread;
+    t.segment = rows_per_thread * t.slices;
+    int64_t splits = (t.rows + t.segment - 1) / t.segment, limit = 32768; /* blocks along y */
+    if (splits > limit) t.segment = (t.rows + limit - 1) / limit;
     t.splits = (int)((t.rows + t.segment - 1) / t.segment);
     return t;
 }
@@ -71,13 +75,14 @@ static size_t computed_bytes(const norm_data *d) {
     return cuda_is_wide(d->dtype) ? sizeof(double) : sizeof(float);
 }
 
-/* The factors of the pass that applies them stand behind the partial sums. */
+/* Returns the factors for the last pass, which follow the partial sums in the workspace. */
 static void *factors_in_workspace(const tu__kernel *k) {
     const norm_data *d = k->data;
     return (char *)k->workspace + d->partial_bytes;
 }
 
-/* Summing, joining the sums into factors, applying these: `join` holds `joining`. */
+/* Launches the sums, the kernel that combines them into factors, and the pass that applies those. `join` contains
+ * `joining`. */
 static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm_joining *joining,
                                const void *join, const void *apply) {
     const norm_data *d = k->data;
@@ -86,11 +91,11 @@ static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm
     return cuda_launch(k, d->apply, grid_of(&d->applying), apply);
 }
 
-/* ---- Batch normalisation: in x, gamma, beta and what is joined; out y, mean, variance and what is left ---- */
+/* ---- Batch normalisation. Inputs: x, gamma, beta, residual; outputs: y, mean, variance, data for the gradient ---- */
 
 static tu_status run_batch(const tu__kernel *k) {
     norm_data *d = k->data;
-    void *factors = d->leaves && !d->joins ? k->out[3] : factors_in_workspace(k);
+    void *factors = d->saves_for_gradient && !d->adds_residual ? k->out[3] : factors_in_workspace(k);
     norm_sums_args sums = {.tiling = d->summing, .x = k->in[0], .partial = k->workspace};
     norm_factors_args join = {.joining = joining_of(&d->summing, k->workspace),
                               .rows = d->rows,
@@ -103,28 +108,29 @@ static tu_status run_batch(const tu__kernel *k) {
                               .factors = factors};
     norm_apply_args apply = {.tiling = d->applying,
                              .x = k->in[0],
-                             .join = d->joins ? k->in[3] : NULL,
+                             .residual = d->adds_residual ? k->in[3] : NULL,
                              .factors = factors,
                              .y = k->out[0],
-                             .mask = d->leaves && d->joins ? k->out[3] : NULL,
+                             .mask = d->saves_for_gradient && d->adds_residual ? k->out[3] : NULL,
                              .relu = d->relu};
     return launch_passes(k, &sums, &join.joining, &join, &apply);
 }
 
-/* ---- Its gradient: in x, gamma, mean, variance, dy, what forward left and what dy is added to; out dx, dgamma, dbeta
- * and the masked dy ---- */
+/* ---- Its gradient. Inputs: x, gamma, mean, variance, dy, data from forward, value added to dy;
+ * outputs: dx, dgamma, dbeta, masked dy ---- */
 
 static tu_status run_batch_gradient(const tu__kernel *k) {
     norm_data *d = k->data;
-    const void *rectifier = d->recomputes ? k->in[5] : NULL, *dy = d->masks ? k->out[3] : k->in[4];
+    const void *relu_factors = d->recomputes_relu ? k->in[5] : NULL,
+               *dy = d->uses_mask ? k->out[3] : k->in[4];
     norm_sums_args sums = {.tiling = d->summing,
                            .x = k->in[0],
                            .dy = k->in[4],
                            .mean = k->in[2],
-                           .rectifier = rectifier,
-                           .mask = d->masks ? k->in[5] : NULL,
+                           .relu_factors = relu_factors,
+                           .mask = d->uses_mask ? k->in[5] : NULL,
                            .other = d->adds ? k->in[6] : NULL,
-                           .rectified = d->masks ? k->out[3] : NULL,
+                           .masked_dy = d->uses_mask ? k->out[3] : NULL,
                            .partial = k->workspace};
     norm_gradient_factors_args join = {.joining = joining_of(&d->summing, k->workspace),
                                        .rows = d->rows,
@@ -138,24 +144,24 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
     norm_gradient_args apply = {.tiling = d->applying,
                                 .x = k->in[0],
                                 .dy = dy,
-                                .rectifier = rectifier,
+                                .relu_factors = relu_factors,
                                 .factors = factors_in_workspace(k),
                                 .dx = k->out[0]};
     return launch_passes(k, &sums, &join.joining, &join, &apply);
 }
 
-/* ---- Making them ---- */
+/* ---- Lowering ---- */
 
-/* Elements of a word that divides rows of `width`: kernels/norm.cu takes whole words. */
+/* Returns the elements per word. kernels/norm.cu reads full words, so a word must divide `width`. */
 static int word_for(tu_dtype dtype, int64_t width) {
     int word = 16 / (int)tu_dtype_size(dtype);
     return width % word == 0 ? word : 1;
 }
 
-/* A kernel that has its numbers and workspace, but no functions, and reads and writes nothing yet. `factors`: arrays
- * beside the partial sums. */
-static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, int factors, int resident,
-                       tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
+/* Creates a kernel with its sizes and workspace, without functions, inputs and outputs. `factors`: number of arrays
+ * after the partial sums. */
+static tu_status create_kernel(tu__selection *s, const tu__node *node, double epsilon, int factors,
+                               int resident, tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
     tu_type x = node->outputs[0];
     tu__kernel *k = *kernel = tu__kernel_new(s, node, node->op->name, run);
     norm_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
@@ -173,7 +179,7 @@ static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, i
     return TU_OK;
 }
 
-static tu_status keep(const cuda_function **to, cuda_function *function) {
+static tu_status set_function(const cuda_function **to, cuda_function *function) {
     *to = function;
     return function ? TU_OK : TU_NO_MEMORY;
 }
@@ -185,81 +191,85 @@ static const char *parameter_type(const tu__selection *s, const tu__node *node) 
 static tu_status request_batch(tu__selection *s, const tu__node *node, norm_data *d) {
     const char *type = cuda_type(d->dtype);
     int word = word_for(d->dtype, d->width);
-    TU_TRY(keep(&d->sums, cuda_request(s, "norm", "norm_moments<%s, %d>", type, word)));
-    TU_TRY(keep(&d->factors, cuda_request(s, "norm", "norm_factors<%s, %s>", type, parameter_type(s, node))));
-    return keep(&d->apply,
-                cuda_request(s, "norm", "norm_apply<%s, %d, %s>", type, word, d->joins ? "true" : "false"));
+    TU_TRY(set_function(&d->sums, cuda_request(s, "norm", "norm_moments<%s, %d>", type, word)));
+    TU_TRY(set_function(&d->factors,
+                        cuda_request(s, "norm", "norm_factors<%s, %s>", type, parameter_type(s, node))));
+    return set_function(&d->apply, cuda_request(s, "norm", "norm_apply<%s, %d, %s>", type, word,
+                                                d->adds_residual ? "true" : "false"));
 }
 
-/* What is left for the gradient: factors [3, width], or a byte for each word of x. */
-static size_t left_bytes(const norm_data *d) {
-    return d->joins ? (size_t)(d->rows * d->summing.groups) : 3 * (size_t)d->width * computed_bytes(d);
+/* Size of the data for the gradient: factors [3, width], or one byte per word of x. */
+static size_t saved_bytes(const norm_data *d) {
+    return d->adds_residual ? (size_t)(d->rows * d->summing.groups)
+                            : 3 * (size_t)d->width * computed_bytes(d);
 }
 
 tu_status cuda_lower_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 3, RESIDENT, run_batch, &k));
+    TU_TRY(create_kernel(s, node, tu__attrs(node, batch_norm)->epsilon, 3, RESIDENT, run_batch, &k));
     norm_data *d = k->data;
     tu__epilogue epilogue = tu__norm_epilogue_of(s, node);
     k->name = tu__norm_epilogue_name(&epilogue);
-    d->joins = epilogue.add;
+    d->adds_residual = epilogue.add;
     d->relu = epilogue.relu;
-    d->leaves = d->relu && tu__norm_epilogue_is_compared(s, &epilogue);
-    if (d->joins) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
+    d->saves_for_gradient = d->relu && tu__norm_epilogue_is_compared(s, &epilogue);
+    if (d->adds_residual) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     TU_TRY(request_batch(s, node, d));
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_end(k, &epilogue));
     TU_TRY(tu__kernel_write(k, epilogue.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
-    return d->leaves ? tu__kernel_leave(k, node, left_bytes(d)) : TU_OK;
+    return d->saves_for_gradient ? tu__kernel_leave(k, node, saved_bytes(d)) : TU_OK;
 }
 
 static tu_status request_batch_gradient(tu__selection *s, const tu__node *node, norm_data *d) {
     const char *type = cuda_type(d->dtype), *parameter = parameter_type(s, node);
-    const char *passed = d->recomputes ? "RECOMPUTED" : "PLAIN";
+    const char *relu_mode = d->recomputes_relu ? "RECOMPUTED" : "PLAIN";
     int word = word_for(d->dtype, d->width);
-    cuda_function *sums = d->masks ? cuda_request(s, "norm", "norm_masked_sums<%s, %s, %d, %s>", type,
-                                                  parameter, word, d->adds ? "true" : "false")
-                                   : cuda_request(s, "norm", "norm_gradient_sums<%s, %s, %d, %s>", type,
-                                                  parameter, word, passed);
-    TU_TRY(keep(&d->sums, sums));
-    TU_TRY(keep(&d->factors, cuda_request(s, "norm", "norm_gradient_factors<%s, %s>", type, parameter)));
-    return keep(&d->apply, cuda_request(s, "norm", "norm_gradient<%s, %d, %s>", type, word, passed));
+    cuda_function *sums = d->uses_mask ? cuda_request(s, "norm", "norm_masked_sums<%s, %s, %d, %s>", type,
+                                                      parameter, word, d->adds ? "true" : "false")
+                                       : cuda_request(s, "norm", "norm_gradient_sums<%s, %s, %d, %s>", type,
+                                                      parameter, word, relu_mode);
+    TU_TRY(set_function(&d->sums, sums));
+    TU_TRY(
+        set_function(&d->factors, cuda_request(s, "norm", "norm_gradient_factors<%s, %s>", type, parameter)));
+    return set_function(&d->apply,
+                        cuda_request(s, "norm", "norm_gradient<%s, %d, %s>", type, word, relu_mode));
 }
 
-/* The masked dy takes dy's memory, dx then x's; a dy that is only read leaves its own to dx. */
+/* The masked dy reuses dy's memory, and dx then x's. Without a mask dx reuses dy's. */
 static tu_status write_gradients(tu__kernel *k, const tu__node *node, const tu__rectified *found) {
     const norm_data *d = k->data;
     for (uint32_t i = 0; i < node->output_count; i++)
-        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i ? -1 : d->masks ? 0 : TU__NORM_DY));
-    return d->masks ? tu__kernel_write(k, (tu__edge){found->select->id, 0}, TU__NORM_DY) : TU_OK;
+        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i ? -1 : d->uses_mask ? 0 : TU__NORM_DY));
+    return d->uses_mask ? tu__kernel_write(k, (tu__edge){found->select->id, 0}, TU__NORM_DY) : TU_OK;
 }
 
 tu_status cuda_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     tu__rectified found;
-    bool rectified = tu__find_rectified(s, node, &found);
-    TU_TRY(begin(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 4,
-                 rectified ? RESIDENT_RECTIFIED : RESIDENT, run_batch_gradient, &k));
+    bool has_relu = tu__find_rectified(s, node, &found);
+    TU_TRY(create_kernel(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 4,
+                         has_relu ? RESIDENT_RELU : RESIDENT, run_batch_gradient, &k));
     norm_data *d = k->data;
-    d->masks = rectified && found.joined;
-    d->recomputes = rectified && !found.joined;
-    d->adds = d->masks && found.add;
+    d->uses_mask = has_relu && found.joined;
+    d->recomputes_relu = has_relu && !found.joined;
+    d->adds = d->uses_mask && found.add;
     TU_TRY(request_batch_gradient(s, node, d));
     for (uint32_t i = 0; i < node->input_count; i++)
-        TU_TRY(tu__kernel_read(k, rectified && i == TU__NORM_DY ? found.dy : node->inputs[i]));
-    if (rectified) {
-        k->name = d->adds    ? "add+relu_grad+batch_norm_grad"
-                  : d->masks ? "relu_grad+batch_norm_grad (mask)"
-                             : "relu_grad+batch_norm_grad";
-        if (d->masks) k->bytes_moved += (d->adds ? 2 : 1) * (int64_t)tu_type_bytes(node->outputs[0]);
+        TU_TRY(tu__kernel_read(k, has_relu && i == TU__NORM_DY ? found.dy : node->inputs[i]));
+    if (has_relu) {
+        k->name = d->adds        ? "add+relu_grad+batch_norm_grad"
+                  : d->uses_mask ? "relu_grad+batch_norm_grad (mask)"
+                                 : "relu_grad+batch_norm_grad";
+        if (d->uses_mask) k->bytes_moved += (d->adds ? 2 : 1) * (int64_t)tu_type_bytes(node->outputs[0]);
         TU_TRY(tu__kernel_take_rectified(k, &found));
     }
     return write_gradients(k, node, &found);
 }
 
-/* ---- Layer normalisation: in x, gamma, beta; out y, mean, r ---- */
+/* ---- Layer normalisation. Inputs: x, gamma, beta; outputs: y, mean, r ---- */
 
 typedef struct layer_data {
     const cuda_function *rows, *sums, *finish;
@@ -289,14 +299,15 @@ tu_status cuda_lower_layer_norm(tu__selection *s, const tu__node *node) {
     d->grid = cuda_row_grid(rows, lanes);
     d->forward = (layer_norm_args){
         .rows = rows, .n = n, .lanes = lanes, .epsilon = tu__attrs(node, layer_norm)->epsilon};
-    TU_TRY(keep(&d->rows,
-                cuda_request(s, "norm", "layer_norm<%s, %s>", cuda_type(x.dtype), parameter_type(s, node))));
+    TU_TRY(set_function(&d->rows, cuda_request(s, "norm", "layer_norm<%s, %s>", cuda_type(x.dtype),
+                                               parameter_type(s, node))));
     cuda_kernel_count(k, node);
     return cuda_kernel_bind(k, node, 0);
 }
 
-/* ---- Its gradient: in x, gamma, mean, r, dy; out dx, dgamma, dbeta. The sums read dy before dx may replace it ---- */
+/* ---- Its gradient. Inputs: x, gamma, mean, r, dy; outputs: dx, dgamma, dbeta ---- */
 
+/* The sums read dy before dx may overwrite it. */
 static tu_status run_layer_gradient(const tu__kernel *k) {
     layer_data *d = k->data;
     d->columns.x = k->in[0], d->columns.mean = k->in[2], d->columns.r = k->in[3], d->columns.dy = k->in[4];
@@ -315,9 +326,10 @@ static tu_status request_layer_gradient(tu__selection *s, const tu__node *node, 
                                         tu_dtype dtype) {
     const char *type = cuda_type(dtype), *parameter = parameter_type(s, node);
     int word = word_for(dtype, d->gradient.n);
-    TU_TRY(keep(&d->sums, cuda_request(s, "norm", "layer_norm_sums<%s, %s, %d>", type, parameter, word)));
-    TU_TRY(keep(&d->finish, cuda_request(s, "norm", "layer_norm_finish<%s, %s>", type, parameter)));
-    return keep(&d->rows, cuda_request(s, "norm", "layer_norm_gradient<%s, %s>", type, parameter));
+    TU_TRY(set_function(&d->sums,
+                        cuda_request(s, "norm", "layer_norm_sums<%s, %s, %d>", type, parameter, word)));
+    TU_TRY(set_function(&d->finish, cuda_request(s, "norm", "layer_norm_finish<%s, %s>", type, parameter)));
+    return set_function(&d->rows, cuda_request(s, "norm", "layer_norm_gradient<%s, %s>", type, parameter));
 }
 
 tu_status cuda_lower_layer_norm_grad(tu__selection *s, const tu__node *node) {

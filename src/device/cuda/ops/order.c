@@ -1,15 +1,15 @@
-/* Running sums and the k largest along an axis. The kernels: kernels/order.cu. */
+/* Cumulative sums and the k largest elements along an axis. Kernels: kernels/order.cu. */
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/order_args.h"
 #include "device/cuda/kernels/reduce_args.h"
 
 enum {
-    SHORT_LANE = 64,      /* elements that a thread sums by itself */
-    MANY_LANES = 1 << 14, /* side by side: enough threads for the card */
-    LEAST_SEGMENT = 8192, /* elements of a lane that is cut */
+    SHORT_LANE = 64,      /* elements that one thread sums sequentially */
+    MANY_LANES = 1 << 14, /* adjacent lanes: enough threads to fill the GPU */
+    MIN_SEGMENT = 8192,   /* minimum elements per segment of a split lane */
     MAX_SEGMENTS = 1024,
-    LARGEST_RUN = 1024, /* kernels/order.cu */
+    MAX_RUN = 1024, /* as in kernels/order.cu */
 };
 
 /* x [outer, size, inner] around an axis; lanes = outer * inner. */
@@ -24,20 +24,20 @@ static lanes lanes_of(tu_shape shape, int64_t axis) {
     return l;
 }
 
-static int64_t quotient_up(int64_t n, int64_t d) {
+static int64_t divide_up(int64_t n, int64_t d) {
     return (n + d - 1) / d;
 }
 
-/* ---- Running sums ---- */
+/* ---- Cumulative sums ---- */
 
 typedef struct scan_data {
     scan_args scan;
     cuda_grid grid;
     const cuda_function *function;
-    /* of a lane that is cut: the segments' sums, and the running sums of these */
+    /* for a split lane: the segments' sums, and their cumulative sums */
     const cuda_function *fold, *scan_sums;
     fold_rows_args sums;
-    size_t before; /* offset in the workspace; the sums are at its start */
+    size_t before; /* offset in the workspace, after the sums */
 } scan_data;
 
 static tu_status run_scan(const tu__kernel *k) {
@@ -63,14 +63,14 @@ static tu_status run_scan(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &d->scan);
 }
 
-/* Few long lanes of neighbouring elements are cut, so that the whole card sums. */
-static tu_status cut_lanes(tu__kernel *k, scan_data *d, tu_dtype dtype) {
-    int64_t wanted = quotient_up(2 * (int64_t)cuda_of(k)->multiprocessors, d->scan.lanes);
-    int64_t worth = d->scan.n / LEAST_SEGMENT, most = wanted < MAX_SEGMENTS ? wanted : MAX_SEGMENTS;
-    int64_t splits = worth < most ? worth : most;
+/* Splits few long contiguous lanes into segments, so that they fill the GPU. */
+static tu_status split_lanes(tu__kernel *k, scan_data *d, tu_dtype dtype) {
+    int64_t needed = divide_up(2 * (int64_t)cuda_of(k)->multiprocessors, d->scan.lanes);
+    int64_t max_splits = d->scan.n / MIN_SEGMENT, limit = needed < MAX_SEGMENTS ? needed : MAX_SEGMENTS;
+    int64_t splits = max_splits < limit ? max_splits : limit;
     if (d->scan.inner > 1 || splits < 2) return TU_OK;
-    d->scan.segment = quotient_up(quotient_up(d->scan.n, splits), 1024) * 1024;
-    d->scan.splits = (int)quotient_up(d->scan.n, d->scan.segment);
+    d->scan.segment = divide_up(divide_up(d->scan.n, splits), 1024) * 1024;
+    d->scan.splits = (int)divide_up(d->scan.n, d->scan.segment);
     d->sums = (fold_rows_args){.rows = d->scan.lanes * d->scan.splits,
                                .reduced = d->scan.n,
                                .segment = d->scan.segment,
@@ -92,7 +92,7 @@ tu_status cuda_lower_cumsum(tu__selection *s, const tu__node *node) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_scan);
     scan_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    bool alone = l.n <= SHORT_LANE || (l.inner > 1 && l.lanes >= MANY_LANES);
+    bool one_thread_per_lane = l.n <= SHORT_LANE || (l.inner > 1 && l.lanes >= MANY_LANES);
     d->scan = (scan_args){.lanes = l.lanes,
                           .n = l.n,
                           .inner = l.inner,
@@ -100,32 +100,33 @@ tu_status cuda_lower_cumsum(tu__selection *s, const tu__node *node) {
                           .splits = 1,
                           .exclusive = (int)a->exclusive,
                           .reverse = (int)a->reverse};
-    if (!alone) TU_TRY(cut_lanes(k, d, x.dtype));
-    d->grid = alone ? cuda_grid_for(k, l.lanes)
-                    : (cuda_grid){.blocks = {(unsigned)(l.lanes * d->scan.splits)}, .threads = 256};
-    d->function =
-        cuda_request(s, "order", "%s<%s>", alone ? "scan_lanes" : "scan_blocks", cuda_type(x.dtype));
+    if (!one_thread_per_lane) TU_TRY(split_lanes(k, d, x.dtype));
+    d->grid = one_thread_per_lane
+                  ? cuda_grid_for(k, l.lanes)
+                  : (cuda_grid){.blocks = {(unsigned)(l.lanes * d->scan.splits)}, .threads = 256};
+    d->function = cuda_request(s, "order", "%s<%s>", one_thread_per_lane ? "scan_lanes" : "scan_blocks",
+                               cuda_type(x.dtype));
     if (!d->function) return TU_NO_MEMORY;
     cuda_kernel_count(k, node);
     return cuda_kernel_bind(k, node, -1);
 }
 
-/* ---- The k largest: sorted runs, merged until one is left ---- */
+/* ---- The k largest: sort runs, then merge them until one is left ---- */
 
 typedef struct top_data {
     const cuda_function *sort, *merge;
     top_sort_args args;
-    size_t half; /* of the workspace: candidates go to and fro */
+    size_t half; /* bytes per half of the workspace; passes alternate between the halves */
 } top_data;
 
-/* Where a pass writes `runs` runs of `kept` candidates; the last pass writes the result. */
+/* Returns the target of a pass: `runs` runs of `kept` candidates. The last pass writes the result. */
 static top_to pass_to(const tu__kernel *k, int64_t runs, int64_t kept, int pass) {
     const top_data *d = k->data;
     top_to to = d->args.to;
     to.runs = runs;
     to.kept = kept;
     to.values = k->out[0];
-    to.places = k->out[1];
+    to.indices = k->out[1];
     to.candidates = runs > 1 ? (char *)k->workspace + (size_t)(pass % 2) * d->half : NULL;
     return to;
 }
@@ -141,7 +142,7 @@ static tu_status run_top(const tu__kernel *k) {
                        &sort));
     const void *from = sort.to.candidates;
     for (int pass = 1; runs > 1; pass++) {
-        int64_t pairs = quotient_up(runs, 2), more = 2 * kept < sort.to.k ? 2 * kept : sort.to.k;
+        int64_t pairs = divide_up(runs, 2), more = 2 * kept < sort.to.k ? 2 * kept : sort.to.k;
         top_merge_args merge = {.from = from,
                                 .lanes = sort.lanes,
                                 .runs = runs,
@@ -164,11 +165,11 @@ tu_status cuda_lower_top_k(tu__selection *s, const tu__node *node) {
     top_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     int segment = 2;
-    while (segment < LARGEST_RUN && segment < l.n) segment *= 2;
-    int64_t runs = quotient_up(l.n, segment), kept = a->k < segment ? a->k : segment;
+    while (segment < MAX_RUN && segment < l.n) segment *= 2;
+    int64_t runs = divide_up(l.n, segment), kept = a->k < segment ? a->k : segment;
     d->args = (top_sort_args){.lanes = l.lanes, .n = l.n, .segment = segment};
     d->args.to = (top_to){.k = a->k, .inner = l.inner, .kept = kept, .runs = runs};
-    /* Merging pads an odd run with a partner's worth of candidates: one run more than there are. */
+    /* An odd run is merged with padding, so there is room for one more run. */
     d->half = (size_t)(l.lanes * (runs + 1) * kept) * CANDIDATE_BYTES;
     k->workspace_bytes = runs > 1 ? 2 * d->half : 0;
     d->sort = cuda_request(s, "order", "top_sort<%s>", cuda_type(x.dtype));

@@ -1,13 +1,15 @@
-/* Fused pointwise kernels: programs put into sources, compiled, launched.
+/* Fused pointwise kernels: generates their sources, compiles and launches them.
  *
- * Three forms of kernels:
- *   one piece     every thread takes packs, a grid apart;
- *   many pieces   the update of all parameters: pieces that do not depend on each other share one launch. A block finds
- *                 its piece by its number; pieces with the same program share its code;
- *   with sums     the values are summed as they are made. Over the rows (the gradient of a bias): a block takes a run of
- *                 rows, a thread a pack of columns in every so many of them; along rows: a warp a row, or blocks for long
- *                 ones. Where several blocks have parts of a sum, a second launch adds those up (kernels/sums.cu).
- * Sums are made in an order that sizes and the card decide, so results are the same bits every time. */
+ * There are three forms of kernels:
+ *   one subkernel     threads process packs with a grid stride;
+ *   many subkernels   independent subkernels, such as the updates of all parameters, share one launch. A block finds
+ *                     its subkernel by its block number. Subkernels with the same program share its code;
+ *   with sums         values are summed as they are computed. Over the rows (the gradient of a bias): a block handles
+ *                     a chunk of rows, a thread a pack of columns in some of them. Along rows: a warp per row, or
+ *                     blocks for long rows. If several blocks hold partial sums, a second launch adds them
+ *                     (kernels/sums.cu).
+ * The order of sums depends only on sizes and the GPU model, so results are bitwise reproducible.
+ */
 #include "device/cuda/ops/pointwise.h"
 
 #include <string.h>
@@ -19,27 +21,26 @@
 enum {
     THREADS = 256,
     WARP = 32,
-    MAX_ARGUMENTS = 28 * 1024, /* bytes: a kernel's parameters are 32,764 at most */
-    MAX_BLOCKS_A_PIECE = 1024,
-    FEW_ROWS =
-        256, /* that one block can sum before a second launch would have added up the parts of several */
-    FEW_LANES = 8,     /* along the columns of such a block: with 16 bytes each, a line of memory */
-    FEW_THREADS = 512, /* at most */
+    MAX_ARGUMENTS = 28 * 1024, /* bytes: kernel parameters are limited to 32,764 */
+    MAX_SUBKERNEL_BLOCKS = 1024,
+    SINGLE_BLOCK_ROWS = 256,    /* up to here one block sums faster than several blocks and a second launch */
+    SINGLE_BLOCK_LANES = 8,     /* per row in such a block: 16 bytes each make one cache line */
+    SINGLE_BLOCK_THREADS = 512, /* maximum */
 };
 
-/* ---- What is launched ---- */
+/* ---- Launch plans ---- */
 
 typedef struct launch_plan {
     const cuda_function *function;
-    const cuda_piece *pieces;
+    const cuda_subkernel *subkernels;
     uint32_t count;
     cuda_grid grid;
-    unsigned char *arguments; /* addresses are filled in at each run */
+    unsigned char *arguments; /* addresses are written at each run */
     size_t bytes;
-    size_t *offsets; /* of the pieces in it */
-    /* sums */
-    size_t tail;   /* where what follows the piece begins */
-    int64_t parts; /* of each sum; 1: the kernel finishes it */
+    size_t *offsets; /* of the subkernels in `arguments` */
+    /* for sums */
+    size_t tail;   /* offset of sum_tail in `arguments` */
+    int64_t parts; /* partial sums per sum; 1: the kernel finishes it */
     const cuda_function *finish[TU__MAX_SUMS];
 } launch_plan;
 
@@ -48,7 +49,7 @@ typedef struct fused {
     launch_plan *launches;
 } fused;
 
-/* What follows the piece in the arguments of a kernel with sums; the same in the text below. */
+/* Follows the subkernel's structure in the arguments of a kernel with sums. Must match the text below. */
 typedef struct sum_tail {
     int64_t rows, chunk;
     uint32_t row_packs, lanes, split, parts;
@@ -58,37 +59,37 @@ typedef struct sum_tail {
 } sum_tail;
 
 static const char sum_tail_text[] =
-    "struct arguments { program0::piece p; i64 rows, chunk; u32 row_packs, lanes, split, parts; void *partial; "
+    "struct arguments { program0::subkernel p; i64 rows, chunk; u32 row_packs, lanes, split, parts; void *partial; "
     "void *out[4]; double divisor[4]; };\n";
 
 /* ---- Arguments ---- */
 
-static void *address_in(const tu__kernel *k, uint32_t place) {
-    return place >= CUDA_WRITE ? k->out[place - CUDA_WRITE] : k->in[place];
+static void *address_of(const tu__kernel *k, uint32_t index) {
+    return index >= CUDA_WRITE ? k->out[index - CUDA_WRITE] : k->in[index];
 }
 
-static void put(unsigned char **at, const void *bytes, size_t size) {
+static void append_bytes(unsigned char **at, const void *bytes, size_t size) {
     memcpy(*at, bytes, size);
     *at += size;
 }
 
-/* A list that is empty has one entry all the same: C++ has no arrays of none. */
+/* An empty list still has one entry: C++ has no empty arrays. */
 static void skip_if_empty(unsigned char **at, uint32_t count, size_t size) {
     if (count == 0) *at += size;
 }
 
-static void write_piece(const tu__kernel *k, const cuda_piece *p, unsigned char *at) {
+static void write_arguments(const tu__kernel *k, const cuda_subkernel *p, unsigned char *at) {
     for (uint32_t i = 0; i < p->address_count; i++) {
-        void *address = k->in ? address_in(k, p->address[i]) : NULL;
-        put(&at, &address, sizeof address);
+        void *address = k->in ? address_of(k, p->address[i]) : NULL;
+        append_bytes(&at, &address, sizeof address);
     }
     skip_if_empty(&at, p->address_count, 8);
-    put(&at, &p->packs, sizeof p->packs);
-    put(&at, p->strides, p->stride_count * sizeof *p->strides);
+    append_bytes(&at, &p->packs, sizeof p->packs);
+    append_bytes(&at, p->strides, p->stride_count * sizeof *p->strides);
     skip_if_empty(&at, p->stride_count, 8);
-    put(&at, p->numbers, p->number_count * sizeof *p->numbers);
+    append_bytes(&at, p->numbers, p->number_count * sizeof *p->numbers);
     skip_if_empty(&at, p->number_count, 8);
-    put(&at, p->axes, p->axis_count * sizeof *p->axes);
+    append_bytes(&at, p->axes, p->axis_count * sizeof *p->axes);
 }
 
 /* ---- Sources ---- */
@@ -107,42 +108,43 @@ static const cuda_function *request_text(tu__selection *s, tu__text *text) {
     return f;
 }
 
-static const cuda_function *request_single(tu__selection *s, const cuda_piece *piece) {
+static const cuda_function *request_single(tu__selection *s, const cuda_subkernel *subkernel) {
     tu__text text = {0};
     begin_source(&text);
-    add_program(&text, 0, piece->body);
-    tu__text_printf(&text, "extern \"C\" __global__ void fused(const __grid_constant__ program0::piece p) {\n"
-                           "    typedef program0::I I;\n"
-                           "    for (I i = (I)thread_of_grid(); i < (I)p.packs; i += (I)threads_of_grid())\n"
-                           "        program0::run(p, i);\n"
-                           "}\n");
+    add_program(&text, 0, subkernel->body);
+    tu__text_printf(&text,
+                    "extern \"C\" __global__ void fused(const __grid_constant__ program0::subkernel p) {\n"
+                    "    typedef program0::I I;\n"
+                    "    for (I i = (I)thread_of_grid(); i < (I)p.packs; i += (I)threads_of_grid())\n"
+                    "        program0::run(p, i);\n"
+                    "}\n");
     return request_text(s, &text);
 }
 
-/* The number of a body among the first `count` pieces' distinct ones. */
-static uint32_t program_of(const cuda_piece *pieces, uint32_t count, uint32_t index) {
+/* Returns the number of a subkernel's program among the distinct programs. */
+static uint32_t program_of(const cuda_subkernel *subkernels, uint32_t count, uint32_t index) {
     uint32_t number = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t first = 0;
-        while (strcmp(pieces[first].body, pieces[i].body) != 0) first++;
-        if (strcmp(pieces[i].body, pieces[index].body) == 0) return number;
+        while (strcmp(subkernels[first].body, subkernels[i].body) != 0) first++;
+        if (strcmp(subkernels[i].body, subkernels[index].body) == 0) return number;
         number += first == i;
     }
     return number;
 }
 
-static bool is_first(const cuda_piece *pieces, uint32_t index) {
+static bool is_first(const cuda_subkernel *subkernels, uint32_t index) {
     for (uint32_t i = 0; i < index; i++)
-        if (strcmp(pieces[i].body, pieces[index].body) == 0) return false;
+        if (strcmp(subkernels[i].body, subkernels[index].body) == 0) return false;
     return true;
 }
 
-static const cuda_function *request_joint(tu__selection *s, const launch_plan *l, size_t blob) {
+static const cuda_function *request_many(tu__selection *s, const launch_plan *l, size_t blob) {
     tu__text text = {0};
     begin_source(&text);
     uint32_t programs = 0;
     for (uint32_t i = 0; i < l->count; i++)
-        if (is_first(l->pieces, i)) add_program(&text, programs++, l->pieces[i].body);
+        if (is_first(l->subkernels, i)) add_program(&text, programs++, l->subkernels[i].body);
     tu__text_printf(
         &text,
         "struct arguments { u32 first[%u], offset[%u], program[%u]; alignas(8) u8 blob[%zu]; };\n"
@@ -161,7 +163,7 @@ static const cuda_function *request_joint(tu__selection *s, const launch_plan *l
         tu__text_printf(
             &text,
             "    case %u: {\n"
-            "        const program%u::piece &p = *(const program%u::piece *)(a.blob + a.offset[low]);\n"
+            "        const program%u::subkernel &p = *(const program%u::subkernel *)(a.blob + a.offset[low]);\n"
             "        for (i64 i = start; i < p.packs; i += step) program%u::run(p, (program%u::I)i);\n"
             "        break;\n"
             "    }\n",
@@ -170,21 +172,21 @@ static const cuda_function *request_joint(tu__selection *s, const launch_plan *l
     return request_text(s, &text);
 }
 
-/* Stores a finished sum, or a part of one. `expression` is where among the results. */
-static void write_sum_store(tu__text *text, const cuda_piece *piece, const char *which, const char *column,
-                            const char *part) {
+/* Writes code that stores a finished sum, or a partial sum at index `part`. */
+static void write_sum_store(tu__text *text, const cuda_subkernel *subkernel, const char *which,
+                            const char *column, const char *part) {
     tu__text_printf(
         text, "            if (a.parts > 1) ((C *)a.partial)[%s] = total;\n            else switch (%s) {\n",
         part, which);
-    for (uint32_t i = 0; i < piece->sum_count; i++)
+    for (uint32_t i = 0; i < subkernel->sum_count; i++)
         tu__text_printf(
             text,
             "            case %u: ((%s *)a.out[%u])[%s] = narrow<%s>(total / (C)a.divisor[%u]); break;\n", i,
-            cuda_type(piece->sum[i].dtype), i, column, cuda_type(piece->sum[i].dtype), i);
+            cuda_type(subkernel->sum[i].dtype), i, column, cuda_type(subkernel->sum[i].dtype), i);
     tu__text_printf(text, "            }\n");
 }
 
-static void write_column_kernel(tu__text *text, const cuda_piece *piece) {
+static void write_column_kernel(tu__text *text, const cuda_subkernel *subkernel) {
     tu__text_printf(
         text,
         "extern \"C\" __global__ void fused(const __grid_constant__ arguments a) {\n"
@@ -217,13 +219,13 @@ static void write_column_kernel(tu__text *text, const cuda_piece *piece) {
         "        u32 s = v / (W * a.lanes), w = v / a.lanes %% W, c = blockIdx.y * a.lanes + v %% a.lanes;\n"
         "        i64 row = (i64)a.row_packs * W, place = (i64)c * W + w;\n"
         "        if (c < a.row_packs) {\n",
-        piece->sum_count);
-    write_sum_store(text, piece, "s", "place", "((i64)blockIdx.x * S + s) * row + place");
+        subkernel->sum_count);
+    write_sum_store(text, subkernel, "s", "place", "((i64)blockIdx.x * S + s) * row + place");
     tu__text_printf(text, "        }\n    }\n}\n");
 }
 
-/* A row is summed by `lanes` threads: a warp, or whole blocks of which `split` share a row. */
-static void write_row_kernel(tu__text *text, const cuda_piece *piece) {
+/* A row is summed by `lanes` threads: a warp, or full blocks, of which `split` share a row. */
+static void write_row_kernel(tu__text *text, const cuda_subkernel *subkernel) {
     tu__text_printf(
         text,
         "extern \"C\" __global__ void fused(const __grid_constant__ arguments a) {\n"
@@ -245,20 +247,20 @@ static void write_row_kernel(tu__text *text, const cuda_piece *piece) {
         "        for (int w = 1; w < W; w++) total += sum[s][w];\n"
         "        total = warps ? fold_warp(total, adding()) : fold_block(total, adding(), room);\n"
         "        if (lane == 0 && row < a.rows) {\n",
-        piece->sum_count);
-    write_sum_store(text, piece, "s", "row", "((i64)s * a.rows + row) * a.split + part");
+        subkernel->sum_count);
+    write_sum_store(text, subkernel, "s", "row", "((i64)s * a.rows + row) * a.split + part");
     tu__text_printf(text, "        }\n    }\n}\n");
 }
 
-static const cuda_function *request_sums(tu__selection *s, const cuda_piece *piece) {
+static const cuda_function *request_sums(tu__selection *s, const cuda_subkernel *subkernel) {
     tu__text text = {0};
     begin_source(&text);
-    add_program(&text, 0, piece->body);
+    add_program(&text, 0, subkernel->body);
     tu__text_append(&text, sum_tail_text, sizeof sum_tail_text - 1);
-    if (piece->sums == TU__COLUMN_SUMS)
-        write_column_kernel(&text, piece);
+    if (subkernel->sums == TU__COLUMN_SUMS)
+        write_column_kernel(&text, subkernel);
     else
-        write_row_kernel(&text, piece);
+        write_row_kernel(&text, subkernel);
     return request_text(s, &text);
 }
 
@@ -266,48 +268,49 @@ static const cuda_function *request_sums(tu__selection *s, const cuda_piece *pie
 
 static uint32_t blocks_for(int64_t packs) {
     int64_t blocks = (packs + THREADS - 1) / THREADS;
-    return (uint32_t)(blocks < MAX_BLOCKS_A_PIECE ? blocks : MAX_BLOCKS_A_PIECE);
+    return (uint32_t)(blocks < MAX_SUBKERNEL_BLOCKS ? blocks : MAX_SUBKERNEL_BLOCKS);
 }
 
-static size_t room_of(const cuda_piece *p, int64_t threads) {
+static size_t shared_bytes(const cuda_subkernel *p, int64_t threads) {
     return (size_t)threads * p->sum_count * (size_t)p->width * (p->wide ? 8 : 4);
 }
 
-/* All rows in one block for a few columns: threads enough that each has a row or a few, and nothing is left to a second
- * launch, which would cost more than the sum. */
-static void arrange_few_rows(launch_plan *l, sum_tail *t) {
-    enum { MAX_ROOM = 32 << 10 };
-    const cuda_piece *p = l->pieces;
-    int64_t threads = FEW_THREADS;
-    while (room_of(p, threads) > MAX_ROOM) threads /= 2;
-    t->lanes = t->row_packs < FEW_LANES ? t->row_packs : FEW_LANES;
+/* All rows in one block, for a few columns: each thread sums a few rows, and no second launch is needed, which would
+ * cost more than the sum. */
+static void plan_single_block(launch_plan *l, sum_tail *t) {
+    enum { MAX_SHARED = 32 << 10 };
+    const cuda_subkernel *p = l->subkernels;
+    int64_t threads = SINGLE_BLOCK_THREADS;
+    while (shared_bytes(p, threads) > MAX_SHARED) threads /= 2;
+    t->lanes = t->row_packs < SINGLE_BLOCK_LANES ? t->row_packs : SINGLE_BLOCK_LANES;
     t->chunk = p->rows;
     l->parts = 1;
     l->grid = (cuda_grid){.blocks = {1, (t->row_packs + t->lanes - 1) / t->lanes},
                           .threads = (unsigned)threads,
-                          .shared = (unsigned)room_of(p, threads)};
+                          .shared = (unsigned)shared_bytes(p, threads)};
 }
 
-/* A warp's lanes lie along the columns; rows are cut into as many parts as keep the card busy. */
-static void arrange_columns(const tu__kernel *k, launch_plan *l, sum_tail *t) {
-    const cuda_piece *p = l->pieces;
+/* The lanes of a warp lie along the columns. Rows are split into as many chunks as keep the GPU busy. */
+static void plan_columns(const tu__kernel *k, launch_plan *l, sum_tail *t) {
+    const cuda_subkernel *p = l->subkernels;
     t->lanes = t->row_packs < WARP ? t->row_packs : WARP;
     int64_t height = THREADS / t->lanes, tiles = (t->row_packs + t->lanes - 1) / t->lanes;
-    int64_t wanted = 4 * (int64_t)cuda_of(k)->multiprocessors / tiles, most = (p->rows + height - 1) / height;
-    int64_t parts = wanted < 1 ? 1 : wanted < most ? wanted : most;
+    int64_t needed = 4 * (int64_t)cuda_of(k)->multiprocessors / tiles,
+            limit = (p->rows + height - 1) / height;
+    int64_t parts = needed < 1 ? 1 : needed < limit ? needed : limit;
     t->chunk = ((p->rows + parts - 1) / parts + height - 1) / height * height;
     l->parts = (p->rows + t->chunk - 1) / t->chunk;
     l->grid = (cuda_grid){.blocks = {(unsigned)l->parts, (unsigned)tiles},
                           .threads = THREADS,
-                          .shared = (unsigned)room_of(p, THREADS)};
+                          .shared = (unsigned)shared_bytes(p, THREADS)};
 }
 
-static void arrange_rows(const tu__kernel *k, launch_plan *l, sum_tail *t) {
-    const cuda_piece *p = l->pieces;
+static void plan_rows(const tu__kernel *k, launch_plan *l, sum_tail *t) {
+    const cuda_subkernel *p = l->subkernels;
     bool warps = t->row_packs <= 8 * WARP;
     t->lanes = warps ? WARP : THREADS;
-    int64_t wanted = 4 * (int64_t)cuda_of(k)->multiprocessors / p->rows, most = t->row_packs / (4 * THREADS);
-    int64_t split = warps || wanted < 1 || most < 1 ? 1 : wanted < most ? wanted : most;
+    int64_t needed = 4 * (int64_t)cuda_of(k)->multiprocessors / p->rows, limit = t->row_packs / (4 * THREADS);
+    int64_t split = warps || needed < 1 || limit < 1 ? 1 : needed < limit ? needed : limit;
     t->split = (uint32_t)split;
     l->parts = split;
     int64_t blocks = warps ? (p->rows + THREADS / WARP - 1) / (THREADS / WARP) : p->rows * split;
@@ -315,7 +318,7 @@ static void arrange_rows(const tu__kernel *k, launch_plan *l, sum_tail *t) {
 }
 
 static tu_status request_finish(tu__selection *s, launch_plan *l) {
-    const cuda_piece *p = l->pieces;
+    const cuda_subkernel *p = l->subkernels;
     for (uint32_t i = 0; i < p->sum_count && l->parts > 1; i++) {
         l->finish[i] = cuda_request(s, "sums", "finish_sums<%s, %s>", p->wide ? "double" : "float",
                                     cuda_type(p->sum[i].dtype));
@@ -325,19 +328,19 @@ static tu_status request_finish(tu__selection *s, launch_plan *l) {
 }
 
 static tu_status plan_sums(tu__kernel *k, launch_plan *l) {
-    const cuda_piece *p = l->pieces;
+    const cuda_subkernel *p = l->subkernels;
     sum_tail t = {.rows = p->rows, .row_packs = (uint32_t)(p->row / p->width), .split = 1};
-    if (p->sums == TU__COLUMN_SUMS && p->rows <= FEW_ROWS)
-        arrange_few_rows(l, &t);
+    if (p->sums == TU__COLUMN_SUMS && p->rows <= SINGLE_BLOCK_ROWS)
+        plan_single_block(l, &t);
     else if (p->sums == TU__COLUMN_SUMS)
-        arrange_columns(k, l, &t);
+        plan_columns(k, l, &t);
     else
-        arrange_rows(k, l, &t);
+        plan_rows(k, l, &t);
     t.parts = (uint32_t)l->parts;
     for (uint32_t i = 0; i < p->sum_count; i++) t.divisor[i] = p->sum[i].divisor;
     int64_t results = p->sums == TU__COLUMN_SUMS ? p->row : p->rows;
     if (l->parts > 1) k->workspace_bytes = (size_t)(l->parts * results * p->sum_count) * (p->wide ? 8 : 4);
-    l->tail = cuda_piece_size(p);
+    l->tail = cuda_subkernel_size(p);
     l->bytes = l->tail + sizeof t;
     l->arguments = tu__arena_alloc(&k->owner->arena, l->bytes);
     if (!l->arguments) return TU_NO_MEMORY;
@@ -347,7 +350,7 @@ static tu_status plan_sums(tu__kernel *k, launch_plan *l) {
 }
 
 static tu_status finish_sum(const tu__kernel *k, const launch_plan *l, uint32_t index) {
-    const cuda_piece *p = l->pieces;
+    const cuda_subkernel *p = l->subkernels;
     size_t element = p->wide ? 8 : 4;
     bool columns = p->sums == TU__COLUMN_SUMS;
     int64_t results = columns ? p->row : p->rows;
@@ -365,9 +368,9 @@ static tu_status finish_sum(const tu__kernel *k, const launch_plan *l, uint32_t 
 }
 
 static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
-    const cuda_piece *p = l->pieces;
+    const cuda_subkernel *p = l->subkernels;
     sum_tail t;
-    write_piece(k, p, l->arguments);
+    write_arguments(k, p, l->arguments);
     memcpy(&t, l->arguments + l->tail, sizeof t);
     t.partial = k->workspace;
     for (uint32_t i = 0; i < p->sum_count; i++) t.out[i] = k->out[p->sum[i].out];
@@ -378,39 +381,39 @@ static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
 }
 
 tu__sum_kind cuda_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *cut) {
-    enum { WIDEST = 1 << 16 }; /* columns; a wider sum is one of reduce.c's own */
+    enum { MAX_COLUMNS = 1 << 16 }; /* columns; wider sums are left to reduce.c */
     (void)c;
     (void)dtype;
     *cut = false;
     bool fits = f.outer * f.reduced * f.inner < INT32_MAX;
     if (f.inner == 1) return fits ? TU__ROW_SUMS : TU__NO_SUMS;
-    return fits && f.outer == 1 && f.inner <= WIDEST ? TU__COLUMN_SUMS : TU__NO_SUMS;
+    return fits && f.outer == 1 && f.inner <= MAX_COLUMNS ? TU__COLUMN_SUMS : TU__NO_SUMS;
 }
 
-/* ---- Kernels without ---- */
+/* ---- Kernels without sums ---- */
 
 static tu_status plan_single(tu__kernel *k, launch_plan *l) {
-    const cuda_piece *p = l->pieces;
-    l->bytes = cuda_piece_size(p);
+    const cuda_subkernel *p = l->subkernels;
+    l->bytes = cuda_subkernel_size(p);
     l->arguments = tu__arena_alloc(&k->owner->arena, l->bytes);
     l->function = request_single(k->owner, p);
     l->grid = cuda_grid_for(k, p->packs);
     return l->arguments && l->function ? TU_OK : TU_NO_MEMORY;
 }
 
-/* Before the pieces lie three lists of numbers: the first block of each (and the end), offsets, programs. */
+/* The arguments start with three lists of u32: first block of each subkernel (and the end), offsets, programs. */
 static size_t head_bytes(uint32_t count) {
     size_t bytes = (3 * (size_t)count + 1) * sizeof(uint32_t);
     return (bytes + 7) & ~(size_t)7;
 }
 
-static tu_status plan_joint(tu__kernel *k, launch_plan *l) {
+static tu_status plan_many(tu__kernel *k, launch_plan *l) {
     size_t head = head_bytes(l->count), blob = 0;
     l->offsets = tu__arena_alloc(&k->owner->arena, l->count * sizeof *l->offsets);
     if (!l->offsets) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < l->count; i++) {
         l->offsets[i] = head + blob;
-        blob += cuda_piece_size(&l->pieces[i]);
+        blob += cuda_subkernel_size(&l->subkernels[i]);
     }
     l->bytes = head + blob;
     l->arguments = tu__arena_alloc(&k->owner->arena, l->bytes);
@@ -418,45 +421,45 @@ static tu_status plan_joint(tu__kernel *k, launch_plan *l) {
     uint32_t *first = (uint32_t *)(void *)l->arguments, *offset = first + l->count + 1,
              *program = offset + l->count;
     for (uint32_t i = 0; i < l->count; i++) {
-        first[i + 1] = first[i] + blocks_for(l->pieces[i].packs);
+        first[i + 1] = first[i] + blocks_for(l->subkernels[i].packs);
         offset[i] = (uint32_t)(l->offsets[i] - head);
-        program[i] = program_of(l->pieces, l->count, i);
+        program[i] = program_of(l->subkernels, l->count, i);
     }
     l->grid = (cuda_grid){.blocks = {first[l->count]}, .threads = THREADS};
-    l->function = request_joint(k->owner, l, blob);
+    l->function = request_many(k->owner, l, blob);
     return l->function ? TU_OK : TU_NO_MEMORY;
 }
 
 static tu_status plan_launch(tu__kernel *k, launch_plan *l) {
-    if (l->count > 1) return plan_joint(k, l);
-    return l->pieces->sum_count ? plan_sums(k, l) : plan_single(k, l);
+    if (l->count > 1) return plan_many(k, l);
+    return l->subkernels->sum_count ? plan_sums(k, l) : plan_single(k, l);
 }
 
-/* How many pieces from here on fit into one launch. */
-static uint32_t count_fitting(const cuda_piece *pieces, uint32_t count) {
+/* Returns how many of the following subkernels fit into one launch. */
+static uint32_t count_fitting(const cuda_subkernel *subkernels, uint32_t count) {
     size_t bytes = 0;
     uint32_t fitting = 0;
     while (fitting < count &&
-           (bytes += cuda_piece_size(&pieces[fitting])) + head_bytes(fitting + 1) <= MAX_ARGUMENTS)
+           (bytes += cuda_subkernel_size(&subkernels[fitting])) + head_bytes(fitting + 1) <= MAX_ARGUMENTS)
         fitting++;
     return fitting ? fitting : 1;
 }
 
-tu_status cuda_make_piece(tu__kernel *k, struct tu__cluster *c, void *piece) {
+tu_status cuda_make_subkernel(tu__kernel *k, struct tu__cluster *c, void *subkernel) {
     k->flops += (int64_t)(c->member_count + c->sum_count) * tu_shape_elements(c->space);
-    return cuda_write_program(k, c, piece);
+    return cuda_write_program(k, c, subkernel);
 }
 
-tu_status cuda_finish_pieces(tu__kernel *k, uint32_t count, void *made) {
-    const cuda_piece *pieces = made;
+tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *data) {
+    const cuda_subkernel *subkernels = data;
     fused *d = tu__kernel_data(k, sizeof *d);
     if (!d) return TU_NO_MEMORY;
     d->launches = tu__arena_alloc(&k->owner->arena, count * sizeof *d->launches);
     if (!d->launches) return TU_NO_MEMORY;
     for (uint32_t done = 0; done < count;) {
         launch_plan *l = &d->launches[d->count++];
-        l->pieces = pieces + done;
-        l->count = count_fitting(l->pieces, count - done);
+        l->subkernels = subkernels + done;
+        l->count = count_fitting(l->subkernels, count - done);
         TU_TRY(plan_launch(k, l));
         done += l->count;
     }
@@ -467,12 +470,12 @@ tu_status cuda_run_pointwise(const tu__kernel *k) {
     const fused *d = k->data;
     for (uint32_t i = 0; i < d->count; i++) {
         const launch_plan *l = &d->launches[i];
-        if (l->pieces->sum_count) {
+        if (l->subkernels->sum_count) {
             TU_TRY(run_sums(k, l));
             continue;
         }
         for (uint32_t p = 0; p < l->count; p++)
-            write_piece(k, &l->pieces[p], l->arguments + (l->count > 1 ? l->offsets[p] : 0));
+            write_arguments(k, &l->subkernels[p], l->arguments + (l->count > 1 ? l->offsets[p] : 0));
         TU_TRY(cuda_launch(k, l->function, l->grid, l->arguments));
     }
     return TU_OK;

@@ -1,5 +1,5 @@
-/* Fused pointwise kernels: what a cluster of device/fusion.h becomes. pointwise_text.c writes the program of a cluster as
- * CUDA C, pointwise.c makes kernels of programs and launches them. */
+/* Fused pointwise kernels for the clusters of device/fusion.h. pointwise_text.c writes the program of a cluster as
+ * CUDA C; pointwise.c turns programs into kernels and launches them. */
 #ifndef TU__DEVICE_CUDA_OPS_POINTWISE_H
 #define TU__DEVICE_CUDA_OPS_POINTWISE_H
 
@@ -9,36 +9,36 @@
 enum { CUDA_MAX_LOADS = 3 * TU__MAX_CLUSTER_NODES };
 
 typedef struct cuda_sum {
-    uint32_t out; /* place in the kernel's writes */
+    uint32_t out; /* index in the kernel's writes */
     tu_dtype dtype;
     double divisor;
 } cuda_sum;
 
-/* One cluster: its program, and what the program is given. In the program's structure `piece` lie, in this order, the
- * addresses, the number of packs, strides, numbers, and dividers by the sizes of axes. */
-struct cuda_piece {
-    const char *body; /* the program; equal texts are equal programs */
+/* One cluster: its program and the program's arguments. The program's structure `subkernel` contains, in this order,
+ * the addresses, the number of packs, strides, numbers, and dividers by the sizes of axes. */
+struct cuda_subkernel {
+    const char *body; /* the program's text; equal texts are the same program */
     bool wide;
-    int width; /* elements of a pack: what a thread takes at once */
+    int width; /* elements per pack: processed together by a thread */
     int64_t packs;
     uint32_t address_count, stride_count, number_count, axis_count;
-    const uint32_t *address; /* places in the kernel's reads, or CUDA_WRITE + a place in its writes */
+    const uint32_t *address; /* index in the kernel's reads, or CUDA_WRITE + index in its writes */
     const int64_t *strides;
     const double *numbers;
     const divider *axes;
     tu__sum_kind sums;
-    int64_t rows, row; /* the space, when it is summed */
+    int64_t rows, row; /* shape of the space if it is summed */
     uint32_t sum_count;
     cuda_sum sum[TU__MAX_SUMS];
 };
 
 enum { CUDA_WRITE = 1 << 20 };
 
-/* pointwise_text.c: fills in the piece; the kernel gets its reads and writes. */
-tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_piece *piece);
+/* pointwise_text.c: writes the subkernel and adds the kernel's reads and writes. */
+tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_subkernel *subkernel);
 
-/* Bytes of a piece's structure. */
-static inline size_t cuda_piece_size(const cuda_piece *p) {
+/* Returns the size of the subkernel's structure. */
+static inline size_t cuda_subkernel_size(const cuda_subkernel *p) {
     size_t words = 1 + (p->address_count ? p->address_count : 1) + (p->stride_count ? p->stride_count : 1) +
                    (p->number_count ? p->number_count : 1);
     size_t bytes = 8 * words + sizeof(divider) * (p->axis_count ? p->axis_count : 1);

@@ -1,16 +1,16 @@
-/* The program of a cluster, written as CUDA C.
+/* Writes the program of a cluster as CUDA C.
  *
- * A program computes one pack of elements: `width` of them that follow each other along the last axis, as many as make
- * accesses of 16 bytes. Its text depends on what is computed, on types, and on how operands are reached, but neither
- * on sizes nor on numbers: those are given, so that a network's many updates are one program, and compiled once.
+ * A program computes one pack: `width` consecutive elements along the last axis, so that accesses are 16 bytes wide.
+ * Its text depends on the operations, the types and the access patterns of operands, but not on sizes or numbers,
+ * which are arguments. Many updates of a network are therefore one program, compiled once.
  *
- * Axes along which every operand goes on alike are merged first. What is left is seldom more than [rows, channels].
- * An operand is dense (as the space: one load), one number for all, or is found by coordinates and strides. Indices are
- * 32 bits wide and divisions multiplications, unless the space has 2^31 elements.
+ * Adjacent axes that all operands traverse alike are merged first. What remains is rarely more than [rows, channels].
+ * An operand is dense (like the space: one load), a single number, or accessed by coordinates and strides. Indices
+ * are 32-bit and divisions are multiplications, unless the space has 2^31 elements or more.
  *
  *     typedef float C; typedef u32 I; enum { W = 4 };
- *     struct piece { const void *address[3]; i64 packs; i64 stride[1]; double number[1]; divider axis[1]; };
- *     static __device__ inline void run(const piece &p, I i) {
+ *     struct subkernel { const void *address[3]; i64 packs; i64 stride[1]; double number[1]; divider axis[1]; };
+ *     static __device__ inline void run(const subkernel &p, I i) {
  *         pack<f32, W> v0 = ((const pack<f32, W> *)p.address[0])[i];
  *         …
  *         for (int w = 0; w < W; w++) { const C x0 = widen(v0.element[w]); … s0.element[w] = narrow<f32>(m2); }
@@ -27,22 +27,22 @@
 typedef struct load {
     tu__edge value;
     tu_type type;
-    uint32_t in; /* place in the kernel's reads */
+    uint32_t in; /* index in the kernel's reads */
     int64_t stride[TU_MAX_RANK];
-    bool dense, single; /* reached by the pack's number; one element for all */
+    bool dense, single; /* dense: indexed by the pack's number; single: one element for all */
 } load;
 
 typedef struct writer {
     tu__kernel *k;
     tu__cluster *c;
-    cuda_piece *piece;
+    cuda_subkernel *subkernel;
     tu__text text;
     load loads[CUDA_MAX_LOADS];
     uint32_t load_count;
-    int64_t rank, dim[TU_MAX_RANK]; /* of the space, axes merged */
+    int64_t rank, dim[TU_MAX_RANK]; /* of the space, with merged axes */
     int64_t elements;
-    bool big;
-    /* the piece's lists in the making */
+    bool needs_64_bits;
+    /* the subkernel's lists under construction */
     uint32_t address[CUDA_MAX_LOADS + TU__MAX_CLUSTER_NODES], address_count;
     int64_t strides[CUDA_MAX_LOADS * TU_MAX_RANK];
     uint32_t stride_count;
@@ -76,7 +76,7 @@ static tu_status find_loads(writer *w) {
     return TU_OK;
 }
 
-/* ---- The space ---- */
+/* ---- The iteration space ---- */
 
 static bool axes_merge(const writer *w, int64_t outer, int64_t inner, int64_t size) {
     for (uint32_t i = 0; i < w->load_count; i++)
@@ -84,26 +84,26 @@ static bool axes_merge(const writer *w, int64_t outer, int64_t inner, int64_t si
     return true;
 }
 
-static void keep_axis(writer *w, int64_t from, int64_t to) {
+static void copy_axis_strides(writer *w, int64_t from, int64_t to) {
     for (uint32_t i = 0; i < w->load_count; i++) w->loads[i].stride[to] = w->loads[i].stride[from];
 }
 
-/* The border between rows and columns of sums stays. */
+/* Merges axes, but not across the border between rows and columns of sums. */
 static void merge_axes(writer *w) {
     tu_shape space = w->c->space;
-    int64_t left = w->elements; /* elements of the axes from here on */
+    int64_t remaining = w->elements; /* elements of this and the following axes */
     for (int64_t axis = 0; axis < space.rank; axis++) {
         int64_t size = space.dim[axis];
         if (size == 1) continue;
-        bool border = w->c->sums != TU__NO_SUMS && left == w->c->sum_row;
-        left /= size;
-        if (w->rank && !border && axes_merge(w, w->rank - 1, axis, size)) {
+        bool is_border = w->c->sums != TU__NO_SUMS && remaining == w->c->sum_row;
+        remaining /= size;
+        if (w->rank && !is_border && axes_merge(w, w->rank - 1, axis, size)) {
             w->dim[w->rank - 1] *= size;
-            keep_axis(w, axis, w->rank - 1);
+            copy_axis_strides(w, axis, w->rank - 1);
             continue;
         }
         w->dim[w->rank] = size;
-        keep_axis(w, axis, w->rank++);
+        copy_axis_strides(w, axis, w->rank++);
     }
     if (w->rank == 0) {
         w->dim[w->rank++] = 1; /* a scalar */
@@ -124,7 +124,8 @@ static void classify_loads(writer *w) {
     }
 }
 
-/* As many elements as the narrowest type has in 16 bytes, at most eight; fewer where rows are not made of such packs. */
+/* Returns the elements of the narrowest type in 16 bytes, at most eight; fewer if that does not divide the last
+ * axis. */
 static int choose_width(const writer *w) {
     size_t narrowest = 8;
     for (uint32_t i = 0; i < w->load_count; i++) {
@@ -144,7 +145,7 @@ static int choose_width(const writer *w) {
 
 static void write_space(writer *w) {
     tu__text_printf(&w->text, "typedef %s C;\ntypedef %s I;\nenum { W = %d };\n",
-                    w->c->wide ? "double" : "float", w->big ? "i64" : "u32", w->piece->width);
+                    w->c->wide ? "double" : "float", w->needs_64_bits ? "i64" : "u32", w->subkernel->width);
 }
 
 static bool needs_coordinates(const writer *w) {
@@ -153,12 +154,12 @@ static bool needs_coordinates(const writer *w) {
     return false;
 }
 
-/* c0 … of the pack's first element: outermost last. */
+/* Writes the coordinates c0, c1, … of the pack's first element, innermost first. */
 static void write_coordinates(writer *w) {
     if (!needs_coordinates(w)) return;
     tu__text_printf(&w->text, "    I at = i * W;\n");
     for (int64_t axis = w->rank - 1; axis > 0; axis--) {
-        if (w->big)
+        if (w->needs_64_bits)
             tu__text_printf(&w->text, "    I c%d = at %% p.axis[%d].divisor; at /= p.axis[%d].divisor;\n",
                             (int)axis, (int)axis, (int)axis);
         else
@@ -166,7 +167,7 @@ static void write_coordinates(writer *w) {
         w->axes[axis] = cuda_divider((uint32_t)w->dim[axis]);
     }
     tu__text_printf(&w->text, "    I c0 = at;\n");
-    w->piece->axis_count = (uint32_t)w->rank;
+    w->subkernel->axis_count = (uint32_t)w->rank;
 }
 
 /* "c0 * p.stride[0] + c1 * p.stride[1]" */
@@ -184,23 +185,23 @@ static void write_offset(writer *w, const load *l) {
 static void write_load(writer *w, uint32_t index) {
     load *l = &w->loads[index];
     const char *type = cuda_type(l->type.dtype);
-    uint32_t place = w->address_count;
+    uint32_t slot = w->address_count;
     w->address[w->address_count++] = l->in;
     if (l->single) {
         tu__text_printf(&w->text, "    const C x%u = (C)widen(*(const %s *)p.address[%u]);\n", index, type,
-                        place);
+                        slot);
     } else if (l->dense) {
         tu__text_printf(&w->text, "    const pack<%s, W> v%u = ((const pack<%s, W> *)p.address[%u])[i];\n",
-                        type, index, type, place);
+                        type, index, type, slot);
     } else if (l->stride[w->rank - 1] == 0) {
         tu__text_printf(&w->text, "    const C x%u = (C)widen(((const %s *)p.address[%u])[", index, type,
-                        place);
+                        slot);
         write_offset(w, l);
         tu__text_printf(&w->text, "]);\n");
     } else {
         tu__text_printf(&w->text,
                         "    const pack<%s, W> v%u = *(const pack<%s, W> *)((const %s *)p.address[%u] + ",
-                        type, index, type, type, place);
+                        type, index, type, type, slot);
         write_offset(w, l);
         tu__text_printf(&w->text, ");\n");
     }
@@ -237,7 +238,7 @@ static void write_operand(writer *w, char name, tu__edge value) {
     }
 }
 
-/* The attributes that expressions call a and b are numbers: clip's bounds, a slope. */
+/* Passes the attributes that expressions call a and b, such as bounds or a slope, as numbers. */
 static void write_attributes(writer *w, const tu__node *node) {
     const double *cells = node->attrs;
     for (uint32_t i = 0; i < node->op->attr_count && i < 2; i++)
@@ -245,7 +246,7 @@ static void write_attributes(writer *w, const tu__node *node) {
             tu__text_printf(&w->text, "const C %c = (C)p.number[%u]; ", "ab"[i], add_number(w, cells[i]));
 }
 
-/* Truth values that a comparison made need no rounding, nor what is computed in its own type. */
+/* Results of comparisons need no rounding, nor do values of the type that is computed in. */
 static bool needs_rounding(const writer *w, const tu__node *node) {
     tu_dtype dtype = node->outputs[0].dtype;
     if (dtype == TU_BOOL) return node->op->code == TU__OP_CAST;
@@ -285,121 +286,124 @@ static void write_elements(writer *w) {
 
 /* ---- Stores ---- */
 
-/* The read whose memory a result may take over: dense, of the same size, best the variable that it is assigned to. A
- * pack is read whole before any of it is written. */
-static int find_place(const writer *w, const tu__node *node, bool *taken) {
+/* Returns the read whose memory a result may reuse, or -1: dense, of the same element size, preferably the variable
+ * it is assigned to. A pack is read completely before it is written. */
+static int find_reusable_read(const writer *w, const tu__node *node, bool *reused) {
     size_t size = tu_dtype_size(node->outputs[0].dtype);
     uint32_t variable = w->c->s->plan->assigned[node->id], chosen = TU__NONE;
     for (uint32_t i = 0; i < w->load_count; i++) {
         const load *l = &w->loads[i];
-        bool own = l->value.node == variable;
-        if (!l->dense || taken[i] || tu_dtype_size(l->type.dtype) != size || (chosen != TU__NONE && !own))
+        bool is_variable = l->value.node == variable;
+        if (!l->dense || reused[i] || tu_dtype_size(l->type.dtype) != size ||
+            (chosen != TU__NONE && !is_variable))
             continue;
         chosen = i;
     }
     if (chosen == TU__NONE) return -1;
-    taken[chosen] = true;
+    reused[chosen] = true;
     return (int)w->loads[chosen].in;
 }
 
 static tu_status write_stores(writer *w) {
-    bool taken[CUDA_MAX_LOADS] = {false};
+    bool reused[CUDA_MAX_LOADS] = {false};
     for (uint32_t i = 0; i < w->c->member_count; i++) {
         const tu__node *node = w->c->members[i];
         if (!w->c->stored[i]) continue;
         tu__text_printf(&w->text, "    ((pack<%s, W> *)p.address[%u])[i] = s%u;\n",
                         cuda_type(node->outputs[0].dtype), w->address_count, i);
         w->address[w->address_count++] = CUDA_WRITE + w->k->write_count;
-        TU_TRY(tu__kernel_write(w->k, (tu__edge){node->id, 0}, find_place(w, node, taken)));
+        TU_TRY(tu__kernel_write(w->k, (tu__edge){node->id, 0}, find_reusable_read(w, node, reused)));
     }
     return TU_OK;
 }
 
 static tu_status list_sums(writer *w) {
     tu__cluster *c = w->c;
-    cuda_piece *piece = w->piece;
-    piece->sums = c->sums;
-    piece->row = c->sum_row;
-    piece->rows = c->sum_count ? w->elements / c->sum_row : 0;
+    cuda_subkernel *subkernel = w->subkernel;
+    subkernel->sums = c->sums;
+    subkernel->row = c->sum_row;
+    subkernel->rows = c->sum_count ? w->elements / c->sum_row : 0;
     for (uint32_t i = 0; i < c->sum_count; i++) {
         const tu__node *node = c->sum_nodes[i];
         int64_t results = tu_shape_elements(node->outputs[0].shape);
-        piece->sum[i] =
+        subkernel->sum[i] =
             (cuda_sum){.out = w->k->write_count,
                        .dtype = node->outputs[0].dtype,
                        .divisor = node->op->code == TU__OP_MEAN ? (double)w->elements / (double)results : 1};
         TU_TRY(tu__kernel_write(w->k, (tu__edge){node->id, 0}, -1));
     }
-    piece->sum_count = c->sum_count;
+    subkernel->sum_count = c->sum_count;
     return TU_OK;
 }
 
-/* ---- All of it ---- */
+/* ---- The whole program ---- */
 
 static uint32_t at_least_one(uint32_t count) {
     return count ? count : 1;
 }
 
-static void write_head(tu__text *text, const writer *w) {
+static void write_declarations(tu__text *text, const writer *w) {
     tu__text_printf(text,
-                    "struct piece { void *address[%u]; i64 packs; i64 stride[%u]; double number[%u]; "
+                    "struct subkernel { void *address[%u]; i64 packs; i64 stride[%u]; double number[%u]; "
                     "divider axis[%u]; };\n",
                     at_least_one(w->address_count), at_least_one(w->stride_count),
-                    at_least_one(w->number_count), at_least_one(w->piece->axis_count));
-    tu__text_printf(text, "static __device__ inline void run(const piece &p, I i");
+                    at_least_one(w->number_count), at_least_one(w->subkernel->axis_count));
+    tu__text_printf(text, "static __device__ inline void run(const subkernel &p, I i");
     if (w->c->sum_count) tu__text_printf(text, ", C (&sum)[%u][W]", w->c->sum_count);
     tu__text_printf(text, ") {\n");
 }
 
-static tu_status keep_lists(writer *w, const tu__text *whole) {
+static tu_status store_lists(writer *w, const tu__text *program) {
     tu__arena *arena = &w->c->s->arena;
-    cuda_piece *piece = w->piece;
-    piece->body = whole->failed ? NULL : tu__arena_string(arena, tu__text_string(whole));
-    piece->address_count = w->address_count;
-    piece->stride_count = w->stride_count;
-    piece->number_count = w->number_count;
-    piece->address = tu__arena_copy(arena, w->address, sizeof w->address);
-    piece->strides = tu__arena_copy(arena, w->strides, (w->stride_count + 1) * sizeof *w->strides);
-    piece->numbers = tu__arena_copy(arena, w->numbers, (w->number_count + 1) * sizeof *w->numbers);
-    piece->axes = tu__arena_copy(arena, w->axes, sizeof w->axes);
-    return piece->body && piece->address && piece->strides && piece->numbers && piece->axes ? TU_OK
-                                                                                            : TU_NO_MEMORY;
+    cuda_subkernel *subkernel = w->subkernel;
+    subkernel->body = program->failed ? NULL : tu__arena_string(arena, tu__text_string(program));
+    subkernel->address_count = w->address_count;
+    subkernel->stride_count = w->stride_count;
+    subkernel->number_count = w->number_count;
+    subkernel->address = tu__arena_copy(arena, w->address, sizeof w->address);
+    subkernel->strides = tu__arena_copy(arena, w->strides, (w->stride_count + 1) * sizeof *w->strides);
+    subkernel->numbers = tu__arena_copy(arena, w->numbers, (w->number_count + 1) * sizeof *w->numbers);
+    subkernel->axes = tu__arena_copy(arena, w->axes, sizeof w->axes);
+    return subkernel->body && subkernel->address && subkernel->strides && subkernel->numbers &&
+                   subkernel->axes
+               ? TU_OK
+               : TU_NO_MEMORY;
 }
 
 static tu_status write_program(writer *w) {
     TU_TRY(find_loads(w));
     merge_axes(w);
     classify_loads(w);
-    w->piece->width = choose_width(w);
-    w->piece->packs = w->elements / w->piece->width;
+    w->subkernel->width = choose_width(w);
+    w->subkernel->packs = w->elements / w->subkernel->width;
     write_coordinates(w);
     write_loads(w);
     write_elements(w);
     TU_TRY(write_stores(w));
     TU_TRY(list_sums(w));
     tu__text_printf(&w->text, "}\n");
-    tu__text body = w->text, whole = {0};
+    tu__text body = w->text, program = {0};
     w->text = (tu__text){0};
     write_space(w);
-    tu__text_append(&whole, tu__text_string(&w->text), w->text.length);
-    write_head(&whole, w);
-    tu__text_append(&whole, tu__text_string(&body), body.length);
-    if (body.failed) whole.failed = true;
-    tu_status status = keep_lists(w, &whole);
+    tu__text_append(&program, tu__text_string(&w->text), w->text.length);
+    write_declarations(&program, w);
+    tu__text_append(&program, tu__text_string(&body), body.length);
+    if (body.failed) program.failed = true;
+    tu_status status = store_lists(w, &program);
     tu__text_free(&body);
-    tu__text_free(&whole);
+    tu__text_free(&program);
     return status;
 }
 
-tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_piece *piece) {
+tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_subkernel *subkernel) {
     writer *w = tu__alloc(sizeof *w, "a fused kernel");
     if (!w) return TU_NO_MEMORY;
-    *piece = (cuda_piece){.wide = c->wide};
+    *subkernel = (cuda_subkernel){.wide = c->wide};
     w->k = k;
     w->c = c;
-    w->piece = piece;
+    w->subkernel = subkernel;
     w->elements = tu_shape_elements(c->space);
-    w->big = w->elements >= INT32_MAX;
+    w->needs_64_bits = w->elements >= INT32_MAX;
     tu_status status = write_program(w);
     tu__text_free(&w->text);
     tu__free(w);

@@ -1,18 +1,19 @@
-/* Pooling: which kernel for which window, and where winners come from. kernels/pool.cu says what they do.
+/* Pooling: chooses the kernel and the source of the winners' indices. See kernels/pool.cu.
  *
- * max_pool looks whether a max_pool_grad of the same x and windows is still to come in this part. If so it leaves the
- * winners' places for it (tu__kernel_leave), and x can be forgotten after the forward pass. A gradient that finds none,
- * because the maximum itself is computed elsewhere or again, has them made first, in its workspace. */
+ * If a max_pool_grad with the same x and windows follows in this partition, max_pool stores the winners' indices for
+ * it (tu__kernel_leave), and x can be freed after the forward pass. A gradient without stored winners, because
+ * max_pool runs elsewhere or again, first computes them in its workspace.
+ */
 #include <string.h>
 
 #include "device/cuda/ops/columns.h"
-#include "device/cuda/ops/rectified.h"
+#include "device/cuda/ops/relu_grad.h"
 
 #include "device/cuda/kernels/pool_args.h"
 
-enum { MAX_SMALL_PLACES = 128 }; /* that leave a bit of a byte free */
+enum { MAX_BYTE_INDICES = 128 }; /* larger windows need more than 7 bits */
 
-/* The attributes that all five operations begin with. */
+/* The attributes that all five operations start with. */
 typedef struct windows {
     int64_t window[2], stride[2], pad[4];
 } windows;
@@ -37,24 +38,24 @@ BEGINS_WITH_WINDOWS(avg_pool_grad);
 /* ---- A launch ---- */
 
 typedef struct pool_launch {
-    pool_args args; /* all but the addresses */
+    pool_args args; /* without addresses */
     cuda_grid grid;
     cuda_function *function;
 } pool_launch;
 
-typedef enum spot_kind { WINDOWS, ELEMENTS, PATCHES } spot_kind;
+typedef enum position_kind { WINDOWS, ELEMENTS, PATCHES } position_kind;
 
-/* Kernels count rows and columns in 32 bits, and add a stride or a window to them. */
+/* True if sizes fit kernels that compute rows and columns in 32 bits, with a stride or a window added. */
 static bool is_small(const windows *w, tu_shape x) {
-    const int64_t most = INT32_MAX / 4;
-    bool small = x.dim[3] <= most;
+    const int64_t limit = INT32_MAX / 4;
+    bool fits = x.dim[3] <= limit;
     for (int i = 0; i < 2; i++)
-        small = small && x.dim[1 + i] <= most && w->window[i] <= most && w->stride[i] <= most;
-    return small && w->window[0] * w->window[1] <= most;
+        fits = fits && x.dim[1 + i] <= limit && w->window[i] <= limit && w->stride[i] <= limit;
+    return fits && w->window[0] * w->window[1] <= limit;
 }
 
-/* Spots of an image along each axis. Patches cover x and its padding, and every window has one. */
-static void count_spots(const pool_args *a, spot_kind kind, int64_t count[2]) {
+/* Counts the positions along each axis. Patches cover x and its padding, and every window has one. */
+static void count_positions(const pool_args *a, position_kind kind, int64_t count[2]) {
     for (int i = 0; i < 2; i++) {
         int64_t stride = a->stride[i].divisor, padded = a->x_size[i] + a->pad[i];
         int64_t patches = (padded + stride - 1) / stride;
@@ -63,9 +64,10 @@ static void count_spots(const pool_args *a, spot_kind kind, int64_t count[2]) {
     }
 }
 
-/* Everything but the function; TU_UNSUPPORTED for sizes that no kernel counts. `few`: it sums. */
-static tu_status lay_out(tu__selection *s, const windows *w, tu_shape x, tu_shape y, spot_kind kind, int pack,
-                         bool few, pool_launch *l) {
+/* Plans the grid and all arguments but addresses. Returns TU_UNSUPPORTED if sizes are too large. `resident_only`: the
+ * kernel sums. */
+static tu_status plan_grid(tu__selection *s, const windows *w, tu_shape x, tu_shape y, position_kind kind,
+                           int pack, bool resident_only, pool_launch *l) {
     if (!is_small(w, x)) return TU_UNSUPPORTED;
     pool_args *a = &l->args;
     a->channels = (int)x.dim[3];
@@ -77,60 +79,60 @@ static tu_status lay_out(tu__selection *s, const windows *w, tu_shape x, tu_shap
         a->stride[i] = cuda_divider((uint32_t)w->stride[i]);
     }
     int64_t count[2];
-    count_spots(a, kind, count);
-    a->spots_high = cuda_divider((uint32_t)count[0]);
-    a->spots_wide = cuda_divider((uint32_t)count[1]);
-    bool laid = cuda_lay_columns(cuda_of(s), x.dim[0] * count[0] * count[1], x.dim[3] / pack, few, &a->over,
-                                 &l->grid);
-    return laid ? TU_OK : TU_UNSUPPORTED;
+    count_positions(a, kind, count);
+    a->positions_high = cuda_divider((uint32_t)count[0]);
+    a->positions_wide = cuda_divider((uint32_t)count[1]);
+    bool planned = cuda_plan_columns(cuda_of(s), x.dim[0] * count[0] * count[1], x.dim[3] / pack,
+                                     resident_only, &a->layout, &l->grid);
+    return planned ? TU_OK : TU_UNSUPPORTED;
 }
 
 static tu_shape input_shape(const tu__selection *s, const tu__node *node, uint32_t index) {
     return tu__type_of(s, node->inputs[index])->shape;
 }
 
-/* ---- Winners ---- */
+/* ---- Winners: index of the maximum within its window ---- */
 
-static int64_t places_of(const windows *w) {
+static int64_t window_elements(const windows *w) {
     return w->window[0] * w->window[1];
 }
 
-static size_t place_bytes(const windows *w) {
-    return places_of(w) <= MAX_SMALL_PLACES ? 1 : 4;
+static size_t index_bytes(const windows *w) {
+    return window_elements(w) <= MAX_BYTE_INDICES ? 1 : 4;
 }
 
-static const char *place_type(const windows *w) {
-    return place_bytes(w) == 1 ? "u8" : "u32";
+static const char *index_type(const windows *w) {
+    return index_bytes(w) == 1 ? "u8" : "u32";
 }
 
-/* The side of a window that kernels are unrolled for; 0: any other. */
-static int unrolled_side(const windows *w) {
+/* Returns the window size that kernels are unrolled for; 0 for others. */
+static int unrolled_size(const windows *w) {
     bool square = w->window[0] == w->window[1];
     return square && (w->window[0] == 2 || w->window[0] == 3) ? (int)w->window[0] : 0;
 }
 
 static tu_status request_winners(tu__selection *s, const windows *w, tu_type x, tu_shape y, pool_launch *l) {
     int pack = cuda_pack_width(x.dtype, x.shape.dim[3]);
-    TU_TRY(lay_out(s, w, x.shape, y, WINDOWS, pack, false, l));
-    l->function = cuda_request(s, "pool", "max_pool<%s, %d, %s, %d>", cuda_type(x.dtype), pack, place_type(w),
-                               unrolled_side(w));
+    TU_TRY(plan_grid(s, w, x.shape, y, WINDOWS, pack, false, l));
+    l->function = cuda_request(s, "pool", "max_pool<%s, %d, %s, %d>", cuda_type(x.dtype), pack, index_type(w),
+                               unrolled_size(w));
     return l->function ? TU_OK : TU_NO_MEMORY;
 }
 
-/* Another reader of x that has the same windows. */
-static const tu__node *find_partner(tu__selection *s, const tu__node *node, tu__opcode op) {
+/* Finds another reader of x with the same windows. */
+static const tu__node *find_matching_pool(tu__selection *s, const tu__node *node, tu__opcode op) {
     const tu__kernel_plan *p = s->plan;
     const tu__plan_value *x = tu__plan_value_of(s, node->inputs[0]);
-    windows own = windows_of(node);
+    windows node_windows = windows_of(node);
     for (uint32_t i = 0; i < x->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[p->readers[x->first_reader + i]];
         if (reader->op->code != op || reader->inputs[0].node != node->inputs[0].node ||
             reader->inputs[0].output != node->inputs[0].output)
             continue;
         windows w = windows_of(reader);
-        bool waits =
+        bool is_usable =
             op == TU__OP_MAX_POOL_GRAD ? p->state[reader->id] != TU__DONE : p->beside[reader->id] != TU__NONE;
-        if (waits && memcmp(&w, &own, sizeof w) == 0) return reader;
+        if (is_usable && memcmp(&w, &node_windows, sizeof w) == 0) return reader;
     }
     return NULL;
 }
@@ -138,7 +140,7 @@ static const tu__node *find_partner(tu__selection *s, const tu__node *node, tu__
 static tu_status run_max_pool(const tu__kernel *k) {
     const pool_launch *l = k->data;
     pool_args a = l->args;
-    a.x = k->in[0], a.to = k->out[0], a.places = k->write_count > 1 ? k->out[1] : NULL;
+    a.x = k->in[0], a.to = k->out[0], a.winner_indices = k->write_count > 1 ? k->out[1] : NULL;
     return cuda_launch(k, l->function, l->grid, &a);
 }
 
@@ -151,32 +153,32 @@ tu_status cuda_lower_max_pool(tu__selection *s, const tu__node *node) {
     TU_TRY(request_winners(s, &w, *tu__type_of(s, node->inputs[0]), y.shape, l));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_write(k, (tu__edge){node->id, 0}, -1));
-    if (!find_partner(s, node, TU__OP_MAX_POOL_GRAD)) return TU_OK;
-    return tu__kernel_leave(k, node, (size_t)tu_shape_elements(y.shape) * place_bytes(&w));
+    if (!find_matching_pool(s, node, TU__OP_MAX_POOL_GRAD)) return TU_OK;
+    return tu__kernel_leave(k, node, (size_t)tu_shape_elements(y.shape) * index_bytes(&w));
 }
 
 /* ---- Gradient of the maximum ---- */
 
 typedef struct max_grad_data {
-    pool_launch winners; /* function NULL: places are found */
+    pool_launch winners; /* function NULL: the forward pass stored the winners */
     pool_launch gradient;
     cuda_column_sums sums;
-    size_t sums_at; /* in the workspace, behind places */
+    size_t sums_at; /* offset in the workspace, after the winners */
 } max_grad_data;
 
-static size_t whole_lines(size_t bytes) {
+static size_t round_up(size_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
-/* in: dy, then places or x. */
+/* Inputs: dy, then the winners or x. */
 static tu_status run_max_pool_grad(const tu__kernel *k) {
     const max_grad_data *d = k->data;
     pool_args a = d->gradient.args;
     a.from = k->in[0], a.to = k->out[0];
-    a.places = d->winners.function ? k->workspace : k->in[1];
+    a.winner_indices = d->winners.function ? k->workspace : k->in[1];
     if (d->winners.function) {
         pool_args find = d->winners.args;
-        find.x = k->in[1], find.places = k->workspace;
+        find.x = k->in[1], find.winner_indices = k->workspace;
         TU_TRY(cuda_launch(k, d->winners.function, d->winners.grid, &find));
     }
     if (d->sums.function) a.sums = (char *)k->workspace + d->sums_at;
@@ -184,35 +186,35 @@ static tu_status run_max_pool_grad(const tu__kernel *k) {
     return d->sums.function ? cuda_run_column_sums(k, &d->sums, a.sums, k->out[1]) : TU_OK;
 }
 
-/* Patches for the windows that networks have: others take an element a thread. */
+/* Uses patches for the common windows; others use one thread per element. */
 static tu_status request_gradient(tu__selection *s, const windows *w, tu_type x, tu_shape y, int epilogue,
                                   pool_launch *l) {
-    int pack = cuda_pack_width(x.dtype, x.shape.dim[3]), side = unrolled_side(w);
-    bool patches = side && w->stride[0] == 2 && w->stride[1] == 2;
-    TU_TRY(lay_out(s, w, x.shape, y, patches ? PATCHES : ELEMENTS, pack, epilogue >= 2, l));
+    int pack = cuda_pack_width(x.dtype, x.shape.dim[3]), window_size = unrolled_size(w);
+    bool patches = window_size && w->stride[0] == 2 && w->stride[1] == 2;
+    TU_TRY(plan_grid(s, w, x.shape, y, patches ? PATCHES : ELEMENTS, pack, epilogue >= 2, l));
     if (patches)
         l->function = cuda_request(s, "pool", "max_pool_grad_patches<%s, %d, %d, 2, %d>", cuda_type(x.dtype),
-                                   pack, side, epilogue);
+                                   pack, window_size, epilogue);
     else
         l->function = cuda_request(s, "pool", "max_pool_grad<%s, %d, %s, %d>", cuda_type(x.dtype), pack,
-                                   place_type(w), epilogue);
+                                   index_type(w), epilogue);
     return l->function ? TU_OK : TU_NO_MEMORY;
 }
 
 static tu_status read_winners(tu__kernel *k, const tu__node *node, const windows *w, max_grad_data *d) {
-    const tu__node *forward = find_partner(k->owner, node, TU__OP_MAX_POOL);
+    const tu__node *forward = find_matching_pool(k->owner, node, TU__OP_MAX_POOL);
     if (forward) return tu__kernel_find(k, forward);
     tu_shape y = input_shape(k->owner, node, 1);
     TU_TRY(request_winners(k->owner, w, node->outputs[0], y, &d->winners));
-    d->sums_at = whole_lines((size_t)tu_shape_elements(y) * place_bytes(w));
+    d->sums_at = round_up((size_t)tu_shape_elements(y) * index_bytes(w));
     return tu__kernel_read(k, node->inputs[0]);
 }
 
 tu_status cuda_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
-    static const char *const names[4] = CUDA_RECTIFIED_NAMES("max_pool_grad");
+    static const char *const names[4] = CUDA_RELU_GRAD_NAMES("max_pool_grad");
     tu_type x = node->outputs[0];
-    cuda_rectified epilogue = cuda_rectified_of(s, node, node->inputs[0]);
-    int bits = cuda_rectified_bits(&epilogue);
+    cuda_relu_grad epilogue = cuda_find_relu_grad(s, node, node->inputs[0]);
+    int bits = cuda_relu_grad_bits(&epilogue);
     tu__kernel *k = tu__kernel_new(s, node, names[bits], run_max_pool_grad);
     max_grad_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
@@ -223,10 +225,10 @@ tu_status cuda_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
     if (epilogue.sum)
         TU_TRY(cuda_request_column_sums(s, "pool", x.dtype, x.shape.dim[3], d->gradient.grid, &d->sums));
     k->workspace_bytes = d->sums_at + d->sums.bytes;
-    return cuda_kernel_rectify(k, &epilogue, -1);
+    return cuda_kernel_write_relu_grad(k, &epilogue, -1);
 }
 
-/* ---- Single launches: values in, one out ---- */
+/* ---- Kernels with one launch ---- */
 
 static tu_status run_pick(const tu__kernel *k) {
     const pool_launch *l = k->data;
@@ -249,7 +251,7 @@ static tu_status run_avg_pool_grad(const tu__kernel *k) {
     return cuda_launch(k, l->function, l->grid, &a);
 }
 
-static tu_status bind(tu__kernel *k, const tu__node *node) {
+static tu_status bind_buffers(tu__kernel *k, const tu__node *node) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
 }
@@ -259,31 +261,32 @@ tu_status cuda_lower_max_pool_pick(tu__selection *s, const tu__node *node) {
     pool_launch *l = k ? tu__kernel_data(k, sizeof *l) : NULL;
     if (!l) return TU_NO_MEMORY;
     windows w = windows_of(node);
-    TU_TRY(lay_out(s, &w, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS, 1, false, l));
+    TU_TRY(plan_grid(s, &w, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS, 1, false, l));
     l->function = cuda_request(s, "pool", "max_pool_pick<%s>", cuda_type(node->outputs[0].dtype));
-    return l->function ? bind(k, node) : TU_NO_MEMORY;
+    return l->function ? bind_buffers(k, node) : TU_NO_MEMORY;
 }
 
-static tu_status make_mean(tu__selection *s, const tu__node *node, tu_shape x, tu_shape y, spot_kind kind,
-                           int64_t count_padding, tu_status (*run)(const tu__kernel *k)) {
+static tu_status lower_average(tu__selection *s, const tu__node *node, tu_shape x, tu_shape y,
+                               position_kind kind, int64_t count_padding,
+                               tu_status (*run)(const tu__kernel *k)) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
     pool_launch *l = k ? tu__kernel_data(k, sizeof *l) : NULL;
     if (!l) return TU_NO_MEMORY;
     windows w = windows_of(node);
     tu_dtype dtype = node->outputs[0].dtype;
     int pack = cuda_pack_width(dtype, x.dim[3]);
-    TU_TRY(lay_out(s, &w, x, y, kind, pack, false, l));
+    TU_TRY(plan_grid(s, &w, x, y, kind, pack, false, l));
     l->args.count_padding = count_padding != 0;
     l->function = cuda_request(s, "pool", "%s<%s, %d>", node->op->name, cuda_type(dtype), pack);
-    return l->function ? bind(k, node) : TU_NO_MEMORY;
+    return l->function ? bind_buffers(k, node) : TU_NO_MEMORY;
 }
 
 tu_status cuda_lower_avg_pool(tu__selection *s, const tu__node *node) {
-    return make_mean(s, node, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS,
-                     tu__attrs(node, avg_pool)->count_padding, run_avg_pool);
+    return lower_average(s, node, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS,
+                         tu__attrs(node, avg_pool)->count_padding, run_avg_pool);
 }
 
 tu_status cuda_lower_avg_pool_grad(tu__selection *s, const tu__node *node) {
-    return make_mean(s, node, node->outputs[0].shape, input_shape(s, node, 0), ELEMENTS,
-                     tu__attrs(node, avg_pool_grad)->count_padding, run_avg_pool_grad);
+    return lower_average(s, node, node->outputs[0].shape, input_shape(s, node, 0), ELEMENTS,
+                         tu__attrs(node, avg_pool_grad)->count_padding, run_avg_pool_grad);
 }

@@ -1,5 +1,5 @@
-/* Random draws. The key comes from the state's seed, which is read when the kernel is enqueued: a plan whose seed has
- * changed is captured anew. Whose draws they are, ordinals of samples or the step, is read on the device. */
+/* Random numbers. The key depends on the state's seed, which is read when the kernel is enqueued: if the seed
+ * changes, the plan is captured again. The sample ordinals, or the step, are read on the device. */
 #include <math.h>
 
 #include <tutti/ops.h>
@@ -13,7 +13,7 @@
 _Static_assert((int)DRAW_UNIFORM == (int)TU__UNIFORM && (int)DRAW_NORMAL == (int)TU__NORMAL &&
                    (int)DRAW_TRUNCATED_NORMAL == (int)TU__TRUNCATED_NORMAL &&
                    (int)DRAW_BERNOULLI == (int)TU__BERNOULLI,
-               "kernels count distributions as base/draw.h does");
+               "kernels must number distributions as base/draw.h does");
 
 typedef struct draw_data {
     draw_args args;
@@ -30,7 +30,7 @@ static tu_status run_draw(const tu__kernel *k) {
     return cuda_launch(k, d->function, cuda_grid_for(k, a.blocks), &a);
 }
 
-/* How many of the 2^24 numbers n / 2^24 lie below p: exact, since scaling by a power of two is. */
+/* Returns how many of the 2^24 numbers n / 2^24 are below p. Exact, since scaling by a power of two is. */
 static unsigned numbers_below(double p) {
     return (unsigned)ceil(fmin(fmax(p, 0), 1) * 0x1p24);
 }

@@ -1,14 +1,15 @@
-/* Reductions: sum, mean, maximum, minimum, product, logsumexp along any axes; places of extremes along one.
+/* Reductions: sum, mean, maximum, minimum, product, logsumexp along any axes; argmax and argmin along one.
  *
- * Axes of size 1 count for nothing, and neighbouring axes that are both reduced or both kept are one axis. Each run of
- * reduced axes that then remains is folded by a stage, x [outer, reduced, inner] -> [outer, inner], the innermost run
- * first; between stages stand states in the workspace (kernels/folds.cuh). Nearly all reductions have one run:
+ * Axes of size 1 are ignored, and adjacent axes that are both reduced or both kept are merged. Each remaining run of
+ * reduced axes is folded by one stage, x [outer, reduced, inner] -> [outer, inner], innermost run first. Between
+ * stages, fold states are stored in the workspace (kernels/folds.cuh). Nearly all reductions have one run:
  *
  *     a loss's mean                [1, n, 1]         a bias's gradient    [1, n h w, c]
  *     a global average pool        [n, h w, c]       a row's maximum      [rows, n, 1]
  *
- * A run with too few results to occupy the card is cut along its reduced axis and becomes two stages: parts, and the
- * fold of the parts. How the work is cut follows from shapes and the card, so a card always gives the same bits. */
+ * A run with too few results to occupy the GPU is split along its reduced axis into two stages: partial results, and
+ * the fold of these. The split depends only on shapes and the GPU model, so results are bitwise reproducible.
+ */
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/reduce_args.h"
@@ -17,8 +18,8 @@ enum {
     BLOCK = 256,
     MAX_STAGES = TU_MAX_RANK, /* at most 4 runs, of two stages each */
     MAX_SPLITS = 4096,
-    BLOCKS_EACH = 4, /* of a multiprocessor: enough loads under way to keep memory busy */
-    ROWS_EACH = 8,   /* of a thread, before a column is shared out further */
+    BLOCKS_EACH = 4, /* per multiprocessor: enough loads in flight to saturate memory */
+    ROWS_EACH = 8,   /* per thread, before a column is split further */
     SMALL = 1 << 16, /* words: 1 MB */
 };
 
@@ -26,7 +27,7 @@ enum {
 
 typedef struct fold {
     const char *name;    /* in kernels/folds.cuh */
-    size_t narrow, wide; /* bytes of a state computed in float, in double */
+    size_t narrow, wide; /* bytes per state, computed in float or double */
 } fold;
 
 static const fold folds[] = {
@@ -35,8 +36,8 @@ static const fold folds[] = {
     [CUDA_LARGEST] = {"largest", 4, 8},
     [CUDA_SMALLEST] = {"smallest", 4, 8},
     [CUDA_LOG_SUM_EXP] = {"log_sum_exp", 8, 16},
-    [CUDA_PLACE_OF_LARGEST] = {"place_of_largest", 16, 16},
-    [CUDA_PLACE_OF_SMALLEST] = {"place_of_smallest", 16, 16},
+    [CUDA_ARGMAX] = {"argmax", 16, 16},
+    [CUDA_ARGMIN] = {"argmin", 16, 16},
 };
 
 /* ---- Stages ---- */
@@ -46,7 +47,7 @@ typedef struct stage {
     size_t to; /* offset in the workspace; the last stage writes the result */
     const cuda_function *function;
     cuda_grid grid;
-    fold_rows_args rows; /* inner == 1 */
+    fold_rows_args rows; /* if inner == 1 */
     fold_columns_args columns;
 } stage;
 
@@ -55,22 +56,22 @@ typedef struct reduce_data {
     stage stages[MAX_STAGES];
 } reduce_data;
 
-static int64_t quotient_up(int64_t n, int64_t d) {
+static int64_t divide_up(int64_t n, int64_t d) {
     return (n + d - 1) / d;
 }
 
-static int64_t least_of(int64_t a, int64_t b) {
+static int64_t min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Elements of a 16-byte word, as in kernels/folds.cuh. */
+/* Elements per 16-byte word, as in kernels/folds.cuh. */
 static int64_t word_of(size_t element) {
-    return least_of(16 / (int64_t)element, 8);
+    return min_i64(16 / (int64_t)element, 8);
 }
 
-/* ---- Rows: lanes for each, and cuts ---- */
+/* ---- Rows ---- */
 
-/* Threads for a row of so many words: neighbours in a warp, or a block where a warp would take long. */
+/* Returns the threads for a row of `words` words: lanes of a warp, or a block if a warp would take long. */
 static int lanes_for(int64_t words) {
     int lanes = 1;
     while (lanes < 32 && lanes < words) lanes *= 2;
@@ -78,18 +79,18 @@ static int lanes_for(int64_t words) {
 }
 
 int cuda_row_lanes(int64_t n, size_t element) {
-    return lanes_for(quotient_up(n, word_of(element)));
+    return lanes_for(divide_up(n, word_of(element)));
 }
 
-static void plan_rows(stage *st, size_t element, int multiprocessors, bool may_cut) {
-    int64_t word = word_of(element), words = quotient_up(st->reduced, word);
+static void plan_rows(stage *st, size_t element, int multiprocessors, bool may_split) {
+    int64_t word = word_of(element), words = divide_up(st->reduced, word);
     int lanes = lanes_for(words);
-    int64_t wanted = quotient_up((int64_t)BLOCKS_EACH * multiprocessors, st->outer);
-    int64_t worth = lanes == BLOCK ? words / (4 * BLOCK) : 1; /* four words in flight for each thread */
-    int64_t splits = least_of(least_of(wanted, worth), MAX_SPLITS);
-    if (!may_cut || st->outer >= 2 * (int64_t)multiprocessors || splits < 2) splits = 1;
-    int64_t segment = quotient_up(quotient_up(st->reduced, splits), word) * word;
-    st->splits = quotient_up(st->reduced, segment);
+    int64_t needed = divide_up((int64_t)BLOCKS_EACH * multiprocessors, st->outer);
+    int64_t max_splits = lanes == BLOCK ? words / (4 * BLOCK) : 1; /* four words in flight per thread */
+    int64_t splits = min_i64(min_i64(needed, max_splits), MAX_SPLITS);
+    if (!may_split || st->outer >= 2 * (int64_t)multiprocessors || splits < 2) splits = 1;
+    int64_t segment = divide_up(divide_up(st->reduced, splits), word) * word;
+    st->splits = divide_up(st->reduced, segment);
     st->rows = (fold_rows_args){.rows = st->outer * st->splits,
                                 .reduced = st->reduced,
                                 .segment = segment,
@@ -99,92 +100,95 @@ static void plan_rows(stage *st, size_t element, int multiprocessors, bool may_c
 }
 
 cuda_grid cuda_row_grid(int64_t rows, int lanes) {
-    return (cuda_grid){.blocks = {(unsigned)quotient_up(rows, BLOCK / lanes)}, .threads = BLOCK};
+    return (cuda_grid){.blocks = {(unsigned)divide_up(rows, BLOCK / lanes)}, .threads = BLOCK};
 }
 
-/* ---- Columns: groups and slices of a block, and cuts ---- */
+/* ---- Columns ---- */
 
-/* Groups that a block takes side by side: all that fit, fewer where that leaves too few blocks with too many rows, but a
- * whole line of 128 bytes; half of one where all lies in the cache anyway. */
+/* Returns the adjacent groups per block: all that fit; fewer if there would be too few blocks with too many rows, but
+ * at least a cache line of 128 bytes, or half of one if all data fits into the cache. */
 static int64_t columns_for(int64_t groups, int64_t reduced, int64_t blocks_wanted) {
-    int64_t columns = quotient_up(groups, quotient_up(groups, BLOCK));
-    int64_t least = groups * reduced <= SMALL ? 4 : 8;
-    while (columns >= 2 * least && quotient_up(groups, columns) < blocks_wanted &&
+    int64_t columns = divide_up(groups, divide_up(groups, BLOCK));
+    int64_t min_columns = groups * reduced <= SMALL ? 4 : 8;
+    while (columns >= 2 * min_columns && divide_up(groups, columns) < blocks_wanted &&
            reduced > ROWS_EACH * (BLOCK / columns))
-        columns = quotient_up(columns, 2);
+        columns = divide_up(columns, 2);
     return columns;
 }
 
 cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors, int resident) {
-    int64_t wanted = (int64_t)resident * multiprocessors, columns = columns_for(groups, reduced, wanted);
-    int64_t slices = least_of(BLOCK / columns, reduced), worth = reduced / (slices * ROWS_EACH * 4);
-    int64_t splits = least_of(least_of(wanted / quotient_up(groups, columns), worth), MAX_SPLITS);
-    int64_t segment = quotient_up(reduced, splits > 1 ? splits : 1);
-    return (cuda_tiling){(int)columns, (int)slices, (int)quotient_up(reduced, segment), segment};
+    int64_t needed = (int64_t)resident * multiprocessors, columns = columns_for(groups, reduced, needed);
+    int64_t slices = min_i64(BLOCK / columns, reduced), max_splits = reduced / (slices * ROWS_EACH * 4);
+    int64_t splits = min_i64(min_i64(needed / divide_up(groups, columns), max_splits), MAX_SPLITS);
+    int64_t segment = divide_up(reduced, splits > 1 ? splits : 1);
+    return (cuda_tiling){(int)columns, (int)slices, (int)divide_up(reduced, segment), segment};
 }
 
-static void plan_columns(stage *st, int64_t width, int multiprocessors, bool may_cut) {
+static void plan_columns(stage *st, int64_t width, int multiprocessors, bool may_split) {
     int64_t row_groups = st->inner / width, groups = st->outer * row_groups;
     cuda_tiling t = cuda_tile_columns(groups, st->reduced, multiprocessors, BLOCKS_EACH);
-    st->splits = may_cut ? t.splits : 1;
+    st->splits = may_split ? t.splits : 1;
     st->columns = (fold_columns_args){.groups = groups,
                                       .row_groups = row_groups,
                                       .reduced = st->reduced,
                                       .inner = st->inner,
-                                      .segment = may_cut ? t.segment : st->reduced,
+                                      .segment = may_split ? t.segment : st->reduced,
                                       .columns = t.columns,
                                       .slices = t.slices};
-    st->grid = (cuda_grid){.blocks = {(unsigned)quotient_up(groups, t.columns), (unsigned)st->splits},
+    st->grid = (cuda_grid){.blocks = {(unsigned)divide_up(groups, t.columns), (unsigned)st->splits},
                            .threads = BLOCK};
 }
 
-/* ---- Making ---- */
+/* ---- Lowering ---- */
 
-typedef struct recipe {
+typedef struct reduction {
     tu__selection *s;
-    cuda_folding folding;
+    cuda_fold fold_kind;
     tu_dtype dtype;
     double divisor;
     reduce_data *data;
     size_t workspace;
-} recipe;
+} reduction;
 
-static size_t state_bytes(const recipe *r) {
-    return cuda_is_wide(r->dtype) ? folds[r->folding].wide : folds[r->folding].narrow;
+static size_t state_bytes(const reduction *r) {
+    return cuda_is_wide(r->dtype) ? folds[r->fold_kind].wide : folds[r->fold_kind].narrow;
 }
 
-/* Adds a stage for x [outer, reduced, inner], and the one that folds its parts if it is cut. `last`: of all runs. */
-static tu_status add_run(recipe *r, int64_t outer, int64_t reduced, int64_t inner, bool last, bool may_cut) {
-    const char *name = folds[r->folding].name, *type = cuda_type(r->dtype);
+/* Adds a stage for x [outer, reduced, inner], and a second one that folds the partial results if it is split. `last`:
+ * no other run follows. */
+static tu_status add_run(reduction *r, int64_t outer, int64_t reduced, int64_t inner, bool last,
+                         bool may_split) {
+    const char *name = folds[r->fold_kind].name, *type = cuda_type(r->dtype);
     bool first = r->data->count == 0;
     size_t element = first ? tu_dtype_size(r->dtype) : state_bytes(r);
     stage *st = &r->data->stages[r->data->count++];
     *st = (stage){.outer = outer, .reduced = reduced, .inner = inner, .to = r->workspace};
     int64_t width = inner % word_of(element) == 0 ? word_of(element) : 1;
     if (inner == 1)
-        plan_rows(st, element, cuda_of(r->s)->multiprocessors, may_cut);
+        plan_rows(st, element, cuda_of(r->s)->multiprocessors, may_split);
     else
-        plan_columns(st, width, cuda_of(r->s)->multiprocessors, may_cut);
-    bool ends = last && st->splits == 1;
-    const char *form =
-        first ? (ends ? "true, true" : "true, false") : (ends ? "false, true" : "false, false");
+        plan_columns(st, width, cuda_of(r->s)->multiprocessors, may_split);
+    bool is_last_stage = last && st->splits == 1;
+    const char *form = first ? (is_last_stage ? "true, true" : "true, false")
+                             : (is_last_stage ? "false, true" : "false, false");
     st->rows.divisor = st->columns.divisor = r->divisor;
     st->function = inner == 1 ? cuda_request(r->s, "reduce", "fold_rows<%s, %s, %s>", name, type, form)
                               : cuda_request(r->s, "reduce", "fold_columns<%s, %s, %s, %d>", name, type, form,
                                              (int)width);
     if (!st->function) return TU_NO_MEMORY;
-    if (!ends) r->workspace += ((size_t)(outer * st->splits * inner) * state_bytes(r) + 63) & ~(size_t)63;
+    if (!is_last_stage)
+        r->workspace += ((size_t)(outer * st->splits * inner) * state_bytes(r) + 63) & ~(size_t)63;
     return st->splits > 1 ? add_run(r, outer, st->splits, inner, last, false) : TU_OK;
 }
 
-/* Neighbours joined: sizes of axes that are reduced and kept in turn, beginning with a kept one (perhaps 1). */
-typedef struct turns {
+/* The merged axes: kept and reduced sizes alternate, starting with a kept one (perhaps 1). */
+typedef struct axis_runs {
     int count;
     int64_t size[TU_MAX_RANK + 1];
-} turns;
+} axis_runs;
 
-static turns turns_of(tu_shape shape, int64_t axes) {
-    turns t = {.count = 1, .size = {1}};
+static axis_runs merge_axes(tu_shape shape, int64_t axes) {
+    axis_runs t = {.count = 1, .size = {1}};
     for (int64_t i = 0; i < shape.rank; i++) {
         if (shape.dim[i] == 1) continue;
         bool reduced = axes >> i & 1, in_reduced = t.count % 2 == 0;
@@ -194,8 +198,8 @@ static turns turns_of(tu_shape shape, int64_t axes) {
     return t;
 }
 
-/* Folds the innermost run and goes on with what is left of the shape. */
-static tu_status add_runs(recipe *r, turns t) {
+/* Folds the innermost run and continues with the rest. */
+static tu_status add_runs(reduction *r, axis_runs t) {
     int64_t inner = 1, outer = 1;
     if (t.count == 1) return add_run(r, 1, 1, t.size[0], true, false); /* nothing to fold: a copy */
     if (t.count % 2 == 1) inner = t.size[--t.count];
@@ -223,23 +227,23 @@ static tu_status run_reduce(const tu__kernel *k) {
     return TU_OK;
 }
 
-static tu_status make_fold(tu__selection *s, const tu__node *node, cuda_folding folding, int64_t axes,
-                           bool mean) {
+static tu_status lower_fold(tu__selection *s, const tu__node *node, cuda_fold fold_kind, int64_t axes,
+                            bool mean) {
     tu_type x = *tu__type_of(s, node->inputs[0]);
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_reduce);
     reduce_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     int64_t folded = tu_shape_elements(x.shape) / tu_shape_elements(node->outputs[0].shape);
-    recipe r = {s, folding, x.dtype, mean ? (double)folded : 1, d, 0};
-    TU_TRY(add_runs(&r, turns_of(x.shape, axes)));
+    reduction r = {s, fold_kind, x.dtype, mean ? (double)folded : 1, d, 0};
+    TU_TRY(add_runs(&r, merge_axes(x.shape, axes)));
     k->workspace_bytes = r.workspace;
     cuda_kernel_count(k, node);
     return cuda_kernel_bind(k, node, -1);
 }
 
-/* The six reductions have the attributes of sum. */
+/* The six reductions have the same attributes as sum. */
 tu_status cuda_lower_reduce(tu__selection *s, const tu__node *node) {
-    static const cuda_folding of_op[TU__OP_COUNT] = {
+    static const cuda_fold of_op[TU__OP_COUNT] = {
         [TU__OP_SUM] = CUDA_SUM,
         [TU__OP_MEAN] = CUDA_SUM,
         [TU__OP_PROD] = CUDA_PRODUCT,
@@ -248,16 +252,16 @@ tu_status cuda_lower_reduce(tu__selection *s, const tu__node *node) {
         [TU__OP_LOGSUMEXP] = CUDA_LOG_SUM_EXP,
     };
     tu__opcode op = node->op->code;
-    return make_fold(s, node, of_op[op], tu__attrs(node, sum)->axes, op == TU__OP_MEAN);
+    return lower_fold(s, node, of_op[op], tu__attrs(node, sum)->axes, op == TU__OP_MEAN);
 }
 
 /* argmin has the attributes of argmax. */
 tu_status cuda_lower_arg(tu__selection *s, const tu__node *node) {
-    cuda_folding folding = node->op->code == TU__OP_ARGMIN ? CUDA_PLACE_OF_SMALLEST : CUDA_PLACE_OF_LARGEST;
-    return make_fold(s, node, folding, INT64_C(1) << tu__attrs(node, argmax)->axis, false);
+    cuda_fold fold_kind = node->op->code == TU__OP_ARGMIN ? CUDA_ARGMIN : CUDA_ARGMAX;
+    return lower_fold(s, node, fold_kind, INT64_C(1) << tu__attrs(node, argmax)->axis, false);
 }
 
-/* ---- What the lowering rules of this family share ---- */
+/* ---- Shared by these lowering rules ---- */
 
 tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));

@@ -1,5 +1,5 @@
-/* Softmax and log-softmax: a few lanes, a warp or a block to each row, one launch. Along another axis than the last,
- * columns side by side. The kernels, and what they move: kernels/softmax.cu. */
+/* Softmax and log-softmax in one launch: a few lanes, a warp or a block per row; along other axes than the last,
+ * adjacent columns. Kernels: kernels/softmax.cu. */
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/softmax_args.h"

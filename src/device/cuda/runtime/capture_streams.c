@@ -1,30 +1,32 @@
-/* Captured kernels on several streams.
+/* Captures a plan's kernels on several streams.
  *
- * What streams.c dealt out becomes edges of the CUDA graph: the other streams join the capture behind an event of the
- * device's own stream, wait for each other by events behind kernels, and are waited for at the end. In the graph that is
- * left there are no streams and no events any more, only kernels and what each comes after; so the same kernels compute the
- * same bits, and a replay is one call as before. */
+ * streams.c assigns each kernel to a stream. While a CUDA graph is captured, the side streams join the capture by
+ * waiting for an event of the device's main stream, wait for each other's kernels with events, and are joined to the
+ * main stream at the end. The captured graph contains only kernels and their dependencies, no streams or events.
+ * Results are bitwise the same as with one stream, and a replay is still one call.
+ */
 #include "base/alloc.h"
 #include "device/cuda/runtime/plan.h"
 
-/* ---- Dealing out ---- */
+/* ---- Assigning kernels to streams ---- */
 
-/* What a card does in a second, roughly: only the proportion to the time of a launch matters. */
-static double guess_seconds(const tu__kernel_plan *p, const tu__kernel *k) {
-    const double launch = 2e-6, bytes_a_second = 3e12, flops_a_second = 3e13;
+/* Estimates a kernel's run time. The constants are rough: only the ratio to the launch time matters. */
+static double estimate_seconds(const tu__kernel_plan *p, const tu__kernel *k) {
+    const double launch = 2e-6, bytes_per_second = 3e12, flops_per_second = 3e13;
     double bytes = (double)k->bytes_moved;
     for (uint32_t i = 0; !k->bytes_moved && i < k->read_count; i++)
         bytes += (double)p->buffers[k->reads[i]].bytes;
     for (uint32_t i = 0; !k->bytes_moved && i < k->write_count; i++)
         bytes += (double)p->buffers[k->writes[i]].bytes;
-    return launch + bytes / bytes_a_second + (double)k->flops / flops_a_second;
+    return launch + bytes / bytes_per_second + (double)k->flops / flops_per_second;
 }
 
 static cuda_extent extent_of(const void *address, size_t bytes, bool written) {
     return (cuda_extent){(uintptr_t)address, (uintptr_t)address + bytes, written};
 }
 
-static tu_status describe(const tu__kernel_plan *p, const tu__kernel *k, tu__arena *arena, cuda_work *work) {
+static tu_status describe_work(const tu__kernel_plan *p, const tu__kernel *k, tu__arena *arena,
+                               cuda_work *work) {
     uint32_t count = k->read_count + k->write_count + 1, n = 0;
     cuda_extent *extents = tu__arena_alloc(arena, count * sizeof *extents);
     if (!extents) return TU_NO_MEMORY;
@@ -33,24 +35,25 @@ static tu_status describe(const tu__kernel_plan *p, const tu__kernel *k, tu__are
     for (uint32_t i = 0; i < k->write_count; i++)
         extents[n++] = extent_of(k->out[i], p->buffers[k->writes[i]].bytes, true);
     if (k->workspace_bytes) extents[n++] = extent_of(k->workspace, k->workspace_bytes, true);
-    *work = (cuda_work){.extents = extents, .extent_count = n, .seconds = guess_seconds(p, k)};
+    *work = (cuda_work){.extents = extents, .extent_count = n, .seconds = estimate_seconds(p, k)};
     return TU_OK;
 }
 
-static tu_status deal(tu__kernel_plan *p, bool *deals) {
+static tu_status assign_streams(tu__kernel_plan *p, bool *is_faster) {
     const cuda_runtime *runtime = p->runtime;
     tu__arena arena = {.purpose = "kernels on streams"};
     cuda_work *work = tu__arena_alloc(&arena, p->kernel_count * sizeof *work);
     tu_status status = work ? TU_OK : TU_NO_MEMORY;
     for (uint32_t i = 0; i < p->kernel_count && status == TU_OK; i++)
-        status = describe(p, p->kernels[p->order[i]], &arena, &work[i]);
-    *deals = status == TU_OK && cuda_deal(p->kernel_count, work, runtime->places);
+        status = describe_work(p, p->kernels[p->order[i]], &arena, &work[i]);
+    *is_faster = status == TU_OK && cuda_assign_streams(p->kernel_count, work, runtime->assignments);
     tu__arena_free(&arena);
     return status;
 }
 
-/* Nodes that come after others without reading them say nothing of memory: then kernels keep their order. */
-static bool has_bonds(const tu__kernel_plan *p) {
+/* True if a kernel's node has control dependencies. Those are not visible in the memory that kernels read and write,
+ * so such a plan keeps its kernels in order on one stream. */
+static bool has_control_deps(const tu__kernel_plan *p) {
     for (uint32_t i = 0; i < p->kernel_count; i++) {
         const tu__kernel *k = p->kernels[i];
         for (uint32_t n = 0; n < k->node_count; n++)
@@ -59,56 +62,59 @@ static bool has_bonds(const tu__kernel_plan *p) {
     return false;
 }
 
-static tu_status make_streams(cuda_device *device) {
+static tu_status create_side_streams(cuda_device *device) {
     for (int s = 1; s < CUDA_STREAMS; s++) {
-        if (!device->side[s]) CUDA_TRY(cuStreamCreate, &device->side[s], CU_STREAM_NON_BLOCKING);
-        if (!device->joined[s]) CUDA_TRY(cuEventCreate, &device->joined[s], CU_EVENT_DISABLE_TIMING);
+        if (!device->side_streams[s])
+            CUDA_TRY(cuStreamCreate, &device->side_streams[s], CU_STREAM_NON_BLOCKING);
+        if (!device->join_events[s])
+            CUDA_TRY(cuEventCreate, &device->join_events[s], CU_EVENT_DISABLE_TIMING);
     }
-    if (!device->joined[0]) CUDA_TRY(cuEventCreate, &device->joined[0], CU_EVENT_DISABLE_TIMING);
+    if (!device->join_events[0]) CUDA_TRY(cuEventCreate, &device->join_events[0], CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
-static tu_status make_events(const tu__kernel_plan *p) {
+static tu_status create_kernel_events(const tu__kernel_plan *p) {
     const cuda_runtime *runtime = p->runtime;
     for (uint32_t i = 0; i < p->kernel_count; i++)
-        if (runtime->places[i].waited_for && !runtime->made[i])
-            CUDA_TRY(cuEventCreate, &runtime->made[i], CU_EVENT_DISABLE_TIMING);
+        if (runtime->assignments[i].waited_for && !runtime->kernel_done[i])
+            CUDA_TRY(cuEventCreate, &runtime->kernel_done[i], CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
-static tu_status reserve(tu__kernel_plan *p) {
+static tu_status allocate_assignments(tu__kernel_plan *p) {
     cuda_runtime *runtime = p->runtime;
     size_t count = p->kernel_count;
-    if (!runtime->places)
-        runtime->places = tu__arena_alloc(&p->selection.arena, count * sizeof *runtime->places);
-    if (!runtime->made) runtime->made = tu__arena_alloc(&p->selection.arena, count * sizeof *runtime->made);
-    return runtime->places && runtime->made ? TU_OK : TU_NO_MEMORY;
+    if (!runtime->assignments)
+        runtime->assignments = tu__arena_alloc(&p->selection.arena, count * sizeof *runtime->assignments);
+    if (!runtime->kernel_done)
+        runtime->kernel_done = tu__arena_alloc(&p->selection.arena, count * sizeof *runtime->kernel_done);
+    return runtime->assignments && runtime->kernel_done ? TU_OK : TU_NO_MEMORY;
 }
 
-tu_status cuda_spread_plan(cuda_device *device, tu__kernel_plan *p) {
+tu_status cuda_assign_plan_streams(cuda_device *device, tu__kernel_plan *p) {
     cuda_runtime *runtime = p->runtime;
-    runtime->spread = false;
-    if (device->streams == 1 || p->kernel_count < 2 || has_bonds(p)) return TU_OK;
-    TU_TRY(reserve(p));
-    bool deals;
-    TU_TRY(deal(p, &deals));
-    if (!deals) return TU_OK;
-    TU_TRY(make_streams(device));
-    TU_TRY(make_events(p));
-    runtime->spread = true;
+    runtime->uses_streams = false;
+    if (device->streams == 1 || p->kernel_count < 2 || has_control_deps(p)) return TU_OK;
+    TU_TRY(allocate_assignments(p));
+    bool is_faster;
+    TU_TRY(assign_streams(p, &is_faster));
+    if (!is_faster) return TU_OK;
+    TU_TRY(create_side_streams(device));
+    TU_TRY(create_kernel_events(p));
+    runtime->uses_streams = true;
     return TU_OK;
 }
 
-void cuda_spread_free(tu__kernel_plan *p) {
+void cuda_free_stream_events(tu__kernel_plan *p) {
     const cuda_runtime *runtime = p->runtime;
-    for (uint32_t i = 0; runtime->made && i < p->kernel_count; i++)
-        if (runtime->made[i]) cuda.cuEventDestroy(runtime->made[i]);
+    for (uint32_t i = 0; runtime->kernel_done && i < p->kernel_count; i++)
+        if (runtime->kernel_done[i]) cuda.cuEventDestroy(runtime->kernel_done[i]);
 }
 
 /* ---- Enqueueing ---- */
 
-/* Kernels and libraries enqueue into the device's stream: for the time of one kernel that is another. */
-static tu_status use_stream(cuda_device *device, CUstream stream) {
+/* Makes a stream the one that kernels and libraries enqueue into. Used for the duration of one kernel. */
+static tu_status switch_stream(cuda_device *device, CUstream stream) {
     if (device->stream == stream) return TU_OK;
     device->stream = stream;
     if (device->dnn) DNN_TRY(cudnnSetStream, device->dnn, stream);
@@ -117,43 +123,45 @@ static tu_status use_stream(cuda_device *device, CUstream stream) {
 }
 
 typedef struct fork {
-    CUstream streams[CUDA_STREAMS]; /* the first is the device's own */
+    CUstream streams[CUDA_STREAMS]; /* [0]: the device's main stream */
     bool used[CUDA_STREAMS];
     uint32_t first;
 } fork;
 
-static tu_status enqueue_place(cuda_device *device, const tu__kernel_plan *p, fork *f, uint32_t i) {
+static tu_status enqueue_assigned(cuda_device *device, const tu__kernel_plan *p, fork *fork_state,
+                                  uint32_t i) {
     const cuda_runtime *runtime = p->runtime;
-    const cuda_place *place = &runtime->places[i];
-    CUstream stream = f->streams[place->stream];
-    if (!f->used[place->stream]) CUDA_TRY(cuStreamWaitEvent, stream, device->joined[0], 0);
-    f->used[place->stream] = true;
-    for (int s = 0; s < CUDA_STREAMS; s++) /* what was launched before this range is done when it begins */
-        if (place->waits[s] >= (int)f->first)
-            CUDA_TRY(cuStreamWaitEvent, stream, runtime->made[place->waits[s]], 0);
-    TU_TRY(use_stream(device, stream));
+    const cuda_stream_assignment *assignment = &runtime->assignments[i];
+    CUstream stream = fork_state->streams[assignment->stream];
+    if (!fork_state->used[assignment->stream]) CUDA_TRY(cuStreamWaitEvent, stream, device->join_events[0], 0);
+    fork_state->used[assignment->stream] = true;
+    for (int s = 0; s < CUDA_STREAMS;
+         s++) /* kernels launched before this range have finished when it starts */
+        if (assignment->waits[s] >= (int)fork_state->first)
+            CUDA_TRY(cuStreamWaitEvent, stream, runtime->kernel_done[assignment->waits[s]], 0);
+    TU_TRY(switch_stream(device, stream));
     TU_TRY(cuda_enqueue_one(p, i));
-    if (place->waited_for) CUDA_TRY(cuEventRecord, runtime->made[i], stream);
+    if (assignment->waited_for) CUDA_TRY(cuEventRecord, runtime->kernel_done[i], stream);
     return TU_OK;
 }
 
-static tu_status join(const cuda_device *device, const fork *f) {
+static tu_status join(const cuda_device *device, const fork *fork_state) {
     for (int s = 1; s < CUDA_STREAMS; s++) {
-        if (!f->used[s]) continue;
-        CUDA_TRY(cuEventRecord, device->joined[s], f->streams[s]);
-        CUDA_TRY(cuStreamWaitEvent, f->streams[0], device->joined[s], 0);
+        if (!fork_state->used[s]) continue;
+        CUDA_TRY(cuEventRecord, device->join_events[s], fork_state->streams[s]);
+        CUDA_TRY(cuStreamWaitEvent, fork_state->streams[0], device->join_events[s], 0);
     }
     return TU_OK;
 }
 
-tu_status cuda_enqueue_spread(cuda_device *device, tu__kernel_plan *p, uint32_t first, uint32_t count) {
-    fork f = {.streams = {device->stream}, .used = {true}, .first = first};
-    for (int s = 1; s < CUDA_STREAMS; s++) f.streams[s] = device->side[s];
-    CUDA_TRY(cuEventRecord, device->joined[0], device->stream);
+tu_status cuda_enqueue_on_streams(cuda_device *device, tu__kernel_plan *p, uint32_t first, uint32_t count) {
+    fork fork_state = {.streams = {device->stream}, .used = {true}, .first = first};
+    for (int s = 1; s < CUDA_STREAMS; s++) fork_state.streams[s] = device->side_streams[s];
+    CUDA_TRY(cuEventRecord, device->join_events[0], device->stream);
     tu_status status = TU_OK;
     for (uint32_t i = first; i < first + count && status == TU_OK; i++)
-        status = enqueue_place(device, p, &f, i);
-    tu_status back = use_stream(device, f.streams[0]);
+        status = enqueue_assigned(device, p, &fork_state, i);
+    tu_status back = switch_stream(device, fork_state.streams[0]);
     if (status == TU_OK) status = back;
-    return status == TU_OK ? join(device, &f) : status;
+    return status == TU_OK ? join(device, &fork_state) : status;
 }

@@ -1,13 +1,14 @@
-/* Compiling kernels: NVRTC, a cache on disk, and the modules that the plans of a device share.
+/* Compiles kernels with NVRTC, caches them on disk, and loads the modules that the plans of a device share.
  *
- * What is compiled is one instance: a unit (or a source made for a plan) and one expression, "max_pool<bf16, 3>". So
- * what was compiled once serves every plan, whatever else that plan needs, and instances are compiled in parallel. One
- * takes NVRTC 20 to 60 ms.
+ * One instance is compiled at a time: a kernel file (or a source generated for a plan) and one expression, such as
+ * "max_pool<bf16, 3>". A compiled instance therefore serves every plan that needs it, and instances are compiled in
+ * parallel. NVRTC needs 20 to 60 ms for one.
  *
- * On disk an instance is a file named by a digest of all that makes it what it is: the text, everything it includes, the
- * expression, NVRTC's version and options. It holds the function's name as the compiler wrote it, a line feed, and
- * the machine code. A file that cannot be read, or is damaged, is compiled anew; a folder that cannot be written costs
- * time at the next start and nothing else. */
+ * On disk an instance is a file named by a digest of everything it depends on: the source, all files it includes, the
+ * expression, NVRTC's version and options. The file contains a digest of the rest, the function's mangled name and
+ * the machine code. An unreadable or damaged file is compiled again. If the folder cannot be written, the next start
+ * compiles again.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@
 #include "base/save.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "device/cuda/runtime/cache_folder.h"
 #include "device/cuda/runtime/cuda.h"
-#include "device/cuda/runtime/kept.h"
 
 /* ---- An instance ---- */
 
@@ -39,25 +40,26 @@ typedef struct instance {
     cuda_device *device;
     const cuda_function *function;
     char key[TU__SHA256_HEX];
-    char *name; /* as in the machine code */
+    char *name; /* the mangled name in the machine code */
     char *code;
     size_t bytes;
     tu_status status;
     char message[2048];
 } instance;
 
-static const char *text_of(const cuda_function *f, char file[64]) {
+static const char *source_of(const cuda_function *f, char file[64]) {
     if (f->source) return f->source;
     snprintf(file, 64, "%s.cu", f->unit);
-    return cuda_unit_text(file);
+    return cuda_kernel_source(file);
 }
 
-/* Files that units include: all of them are offered to NVRTC, and take part in the digest when they are named. */
+/* All kernel files. The headers among them are passed to NVRTC. Those that a source includes are part of its
+ * digest. */
 static const struct header {
     const char *file;
 } headers[] = {
-#define UNIT(file, symbol) {file},
-#include "device/cuda/runtime/units.def"
+#define KERNEL_FILE(file, symbol) {file},
+#include "device/cuda/runtime/kernel_files.def"
 };
 enum { HEADERS = sizeof headers / sizeof *headers };
 
@@ -66,14 +68,14 @@ static bool is_header(const char *file) {
     return dot && strcmp(dot, ".cu") != 0;
 }
 
-/* Adds a text and, after it, the headers it includes. */
+/* Adds a text and the headers it includes to the digest. */
 static void digest_text(tu__sha256 *hash, const char *text, int depth) {
     tu__sha256_update(hash, text, strlen(text) + 1);
     for (const char *at = text; depth && (at = strstr(at, "#include \"")); at += 10) {
         char file[64];
         size_t length = strcspn(at + 10, "\"");
         snprintf(file, sizeof file, "%.*s", (int)length, at + 10);
-        const char *included = cuda_unit_text(file);
+        const char *included = cuda_kernel_source(file);
         if (included) digest_text(hash, included, depth - 1);
     }
 }
@@ -82,14 +84,15 @@ static void write_options(const cuda_device *device, char architecture[40]) {
     snprintf(architecture, 40, "--gpu-architecture=sm_%d", device->capability);
 }
 
-/* Fused kernels round after every operation, as separate ones would: what is fused with what then does not show in the
- * bits. Those written by hand say themselves where they multiply and add at once, or leave it to the compiler. */
+/* Generated fused kernels are compiled without fused multiply-add, so that they round after every operation as
+ * separate kernels would: fusion does not change the bits. In handwritten kernels the compiler may contract, unless
+ * they use explicit intrinsics. */
 static const char *rounding_option(const cuda_function *f) {
     return f->source ? "--fmad=false" : "--fmad=true";
 }
 
-static void find_key(const cuda_device *device, const cuda_function *f, const char *text,
-                     char key[TU__SHA256_HEX]) {
+static void compute_key(const cuda_device *device, const cuda_function *f, const char *text,
+                        char key[TU__SHA256_HEX]) {
     tu__sha256 hash;
     unsigned char digest[TU__SHA256_BYTES];
     char options[40], compiler[24];
@@ -107,8 +110,8 @@ static void find_key(const cuda_device *device, const cuda_function *f, const ch
 
 /* ---- The cache on disk ---- */
 
-/* The file: digest of the rest in hexadecimal, line feed, name, line feed, machine code. */
-static bool split_file(char *data, size_t size, instance *i) {
+/* Parses a cache file: SHA-256 of the rest in hexadecimal, line feed, mangled name, line feed, machine code. */
+static bool parse_cached(char *data, size_t size, instance *i) {
     enum { HEAD = TU__SHA256_HEX };
     if (size <= HEAD || data[HEAD - 1] != '\n') return false;
     unsigned char digest[TU__SHA256_BYTES];
@@ -127,7 +130,7 @@ static bool split_file(char *data, size_t size, instance *i) {
     return true;
 }
 
-static void forget(instance *i) {
+static void free_code(instance *i) {
     tu__free(i->name);
     tu__free(i->code);
     i->name = i->code = NULL;
@@ -136,21 +139,21 @@ static void forget(instance *i) {
 static bool read_cached(instance *i) {
     char path[PATH_MAX];
     struct stat info;
-    FILE *file = cuda_kept_path(i->key, path, sizeof path) ? fopen(path, "rb") : NULL;
+    FILE *file = cuda_cache_path(i->key, path, sizeof path) ? fopen(path, "rb") : NULL;
     if (!file) return false;
-    bool good = fstat(fileno(file), &info) == 0 && info.st_size > 0 && info.st_size < 1 << 28;
-    char *data = good ? malloc((size_t)info.st_size) : NULL;
-    good = data && fread(data, 1, (size_t)info.st_size, file) == (size_t)info.st_size &&
-           split_file(data, (size_t)info.st_size, i);
-    if (!good) forget(i);
+    bool valid = fstat(fileno(file), &info) == 0 && info.st_size > 0 && info.st_size < 1 << 28;
+    char *data = valid ? malloc((size_t)info.st_size) : NULL;
+    valid = data && fread(data, 1, (size_t)info.st_size, file) == (size_t)info.st_size &&
+            parse_cached(data, (size_t)info.st_size, i);
+    if (!valid) free_code(i);
     free(data);
     fclose(file);
-    return good;
+    return valid;
 }
 
 static void write_cached(const instance *i) {
     char path[PATH_MAX];
-    if (!cuda_kept_path(i->key, path, sizeof path)) return;
+    if (!cuda_cache_path(i->key, path, sizeof path)) return;
     tu__text text = {0};
     tu__text_printf(&text, "%s\n", i->name);
     tu__text_append(&text, i->code, i->bytes);
@@ -159,31 +162,31 @@ static void write_cached(const instance *i) {
     tu__sha256_of(text.data, text.length, digest);
     tu__sha256_hex(digest, head);
     head[TU__SHA256_HEX - 1] = '\n';
-    cuda_kept_make_folders(path);
+    cuda_create_parent_folders(path);
     tu__save save;
     if (!text.failed && tu__save_begin(&save, path) == TU_OK) {
         tu__save_append(&save, head, TU__SHA256_HEX);
         tu__save_append(&save, text.data, text.length);
-        tu__save_commit(&save); /* one that fails is compiled again next time */
+        tu__save_commit(&save); /* on failure the kernel is compiled again next time */
     }
     tu__text_free(&text);
 }
 
 /* ---- NVRTC ---- */
 
-static tu_status tell_log(nvrtcProgram program, const instance *i) {
+static tu_status fail_with_log(nvrtcProgram program, const instance *i) {
     size_t size = 0;
     char *log = NULL;
     if (cuda.nvrtcGetProgramLogSize(program, &size) == NVRTC_SUCCESS && size) log = calloc(1, size + 1);
     if (log) cuda.nvrtcGetProgramLog(program, log);
-    tu_fail(TU_INTERNAL, "%s: kernel %s of %s cannot be compiled: %.1200s", i->device->name,
+    tu_fail(TU_INTERNAL, "%s: cannot compile kernel %s of %s: %.1200s", i->device->name,
             i->function->expression, i->function->unit ? i->function->unit : "a fused cluster",
-            log ? log : "no memory for the compiler's log");
+            log ? log : "no compiler log");
     free(log);
     return TU_INTERNAL;
 }
 
-static tu_status take_code(nvrtcProgram program, instance *i) {
+static tu_status copy_cubin(nvrtcProgram program, instance *i) {
     const char *lowered = i->function->expression;
     if (!i->function->source) NVRTC_TRY(nvrtcGetLoweredName, program, i->function->expression, &lowered);
     NVRTC_TRY(nvrtcGetCUBINSize, program, &i->bytes);
@@ -204,9 +207,9 @@ static tu_status compile_program(nvrtcProgram program, instance *i) {
     nvrtcResult result = cuda_call_fails("nvrtcCompileProgram")
                              ? NVRTC_ERROR_INTERNAL_ERROR
                              : cuda.nvrtcCompileProgram(program, sizeof options / sizeof *options, options);
-    if (result == NVRTC_ERROR_COMPILATION) return tell_log(program, i);
+    if (result == NVRTC_ERROR_COMPILATION) return fail_with_log(program, i);
     TU_TRY(cuda_check_nvrtc(result, "nvrtcCompileProgram"));
-    return take_code(program, i);
+    return copy_cubin(program, i);
 }
 
 static tu_status compile_text(const char *text, instance *i) {
@@ -215,7 +218,7 @@ static tu_status compile_text(const char *text, instance *i) {
     for (int h = 0; h < HEADERS; h++)
         if (is_header(headers[h].file)) {
             names[count] = headers[h].file;
-            texts[count++] = cuda_unit_text(headers[h].file);
+            texts[count++] = cuda_kernel_source(headers[h].file);
         }
     nvrtcProgram program;
     NVRTC_TRY(nvrtcCreateProgram, &program, text, i->function->unit ? i->function->unit : "fused.cu", count,
@@ -225,16 +228,16 @@ static tu_status compile_text(const char *text, instance *i) {
     return status;
 }
 
-static tu_status make_code(instance *i) {
+static tu_status load_or_compile(instance *i) {
     if (read_cached(i)) return TU_OK;
     char file[64];
-    TU_TRY(cuda_need(CUDA_nvrtc));
-    TU_TRY(compile_text(text_of(i->function, file), i));
+    TU_TRY(cuda_load_library(CUDA_nvrtc));
+    TU_TRY(compile_text(source_of(i->function, file), i));
     write_cached(i);
     return TU_OK;
 }
 
-/* ---- Several at once ---- */
+/* ---- Parallel compilation ---- */
 
 typedef struct batch {
     instance *instances;
@@ -242,15 +245,15 @@ typedef struct batch {
     pthread_mutex_t lock;
 } batch;
 
-static void *compile_some(void *argument) {
+static void *compile_worker(void *argument) {
     batch *b = argument;
     for (;;) {
         pthread_mutex_lock(&b->lock);
-        uint32_t mine = b->next++;
+        uint32_t index = b->next++;
         pthread_mutex_unlock(&b->lock);
-        if (mine >= b->count) return NULL;
-        instance *i = &b->instances[mine];
-        i->status = make_code(i);
+        if (index >= b->count) return NULL;
+        instance *i = &b->instances[index];
+        i->status = load_or_compile(i);
         if (i->status != TU_OK) snprintf(i->message, sizeof i->message, "%s", tu_message());
     }
 }
@@ -262,9 +265,9 @@ static void compile_all(batch *b) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t started = 0;
     while (started + 1 < b->count && started < MAX_COMPILERS && started + 1 < (uint32_t)cores &&
-           pthread_create(&threads[started], NULL, compile_some, b) == 0)
+           pthread_create(&threads[started], NULL, compile_worker, b) == 0)
         started++;
-    compile_some(b);
+    compile_worker(b);
     for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
 }
 
@@ -287,7 +290,7 @@ static tu_status load_module(cuda_device *device, const instance *i) {
     }
     if (status != TU_OK) {
         tu__free(m);
-        return tu_fail(status, "%s: kernel %s cannot be loaded: %s", device->name, i->function->expression,
+        return tu_fail(status, "%s: cannot load kernel %s: %s", device->name, i->function->expression,
                        tu_message());
     }
     m->next = device->modules->first;
@@ -312,14 +315,14 @@ static bool is_listed(const batch *b, const char *key) {
     return false;
 }
 
-/* What the device has no module of yet, each once. */
+/* Lists the instances that the device has no module for, each once. */
 static tu_status list_missing(cuda_device *device, const cuda_function *functions, batch *b) {
     for (const cuda_function *f = functions; f; f = f->next) {
         instance *i = &b->instances[b->count];
         char file[64];
-        const char *text = text_of(f, file);
-        if (!text) return tu_fail(TU_INTERNAL, "there is no unit of kernels '%s'", f->unit);
-        find_key(device, f, text, i->key);
+        const char *text = source_of(f, file);
+        if (!text) return tu_fail(TU_INTERNAL, "there is no kernel file '%s.cu'", f->unit);
+        compute_key(device, f, text, i->key);
         if (find_module(device, i->key) || is_listed(b, i->key)) continue;
         i->device = device;
         i->function = f;
@@ -330,17 +333,17 @@ static tu_status list_missing(cuda_device *device, const cuda_function *function
 
 static tu_status load_all(cuda_device *device, const batch *b) {
     for (uint32_t i = 0; i < b->count; i++) {
-        const instance *made = &b->instances[i];
-        if (made->status != TU_OK) return tu_fail(made->status, "%s", made->message);
-        TU_TRY(load_module(device, made));
+        const instance *compiled = &b->instances[i];
+        if (compiled->status != TU_OK) return tu_fail(compiled->status, "%s", compiled->message);
+        TU_TRY(load_module(device, compiled));
     }
     return TU_OK;
 }
 
-static void hand_out(const cuda_device *device, cuda_function *functions) {
+static void set_handles(const cuda_device *device, cuda_function *functions) {
     for (cuda_function *f = functions; f; f = f->next) {
         char file[64], key[TU__SHA256_HEX];
-        find_key(device, f, text_of(f, file), key);
+        compute_key(device, f, source_of(f, file), key);
         f->handle = find_module(device, key)->function;
     }
 }
@@ -366,14 +369,14 @@ static tu_status compile_locked(cuda_device *device, cuda_function *functions) {
         return TU_NO_MEMORY;
     }
     tu_status status = compile_missing(device, functions, &b);
-    for (uint32_t i = 0; i < b.count; i++) forget(&b.instances[i]);
+    for (uint32_t i = 0; i < b.count; i++) free_code(&b.instances[i]);
     tu__free(b.instances);
-    if (status == TU_OK) hand_out(device, functions);
+    if (status == TU_OK) set_handles(device, functions);
     return status;
 }
 
 tu_status cuda_compile(cuda_device *device, cuda_function *functions) {
-    TU_TRY(cuda_need(CUDA_nvrtc)); /* its version is part of every key */
+    TU_TRY(cuda_load_library(CUDA_nvrtc)); /* NVRTC's version is part of every key */
     pthread_mutex_lock(&device->lock);
     tu_status status = compile_locked(device, functions);
     pthread_mutex_unlock(&device->lock);

@@ -1,15 +1,16 @@
-/* What comes to a card and leaves it while its kernels run: moves, and the events that tell when a value is made.
+/* Copies between host and device that overlap with kernels, and events.
  *
- * What comes in and what goes out have a stream each, so that the card's two copy engines work at once and neither waits
- * for kernels. Memory of programs is pageable, which the engines cannot read: larger moves go through two pinned
- * pieces a direction, of which one is filled or emptied by the processor while the engine is at the other:
+ * Uploads and downloads have one stream each, so that the GPU's two copy engines work in parallel and neither waits
+ * for kernels. Copy engines cannot read pageable host memory. Larger copies of pageable memory therefore go through
+ * two pinned staging buffers per direction: the CPU fills or empties one while the copy engine uses the other:
  *
- *     processor   fill 0 | fill 1 | wait, fill 0 | wait, fill 1 | …
- *     engine               move 0 |  move 1      |  move 0      | …
+ *     CPU           fill 0 | fill 1 | wait, fill 0 | wait, fill 1 | …
+ *     copy engine            copy 0 |  copy 1      |  copy 0      | …
  *
- * Small ones are handed to the driver, which copies them into a buffer of its own at once. Memory that the engine has let
- * us pin (scratch and variables of a processor that shares programs with cards) is moved from where it lies and to it:
- * such moves are begun, stand behind the kernels that make what they move, and are waited for by those that read it. */
+ * Small copies are passed to the driver, which stages them itself. Memory that the engine has pinned (scratch and
+ * variables of a CPU in programs that also use GPUs) is copied directly and asynchronously: such a copy waits for the
+ * kernels that produce its source, and its readers wait for the copy.
+ */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -17,47 +18,48 @@
 #include "device/cuda/runtime/cuda.h"
 
 enum {
-    PIECES = 2,
-    PIECE = 1 << 20,  /* bytes: the weights of a layer are several, so that processor and engine both work */
-    SMALL = 64 << 10, /* up to here the driver's way is the faster one */
+    STAGING_BUFFERS = 2,
+    STAGING_BYTES = 1 << 20, /* per buffer: large layers need several, so that CPU and copy engine overlap */
+    MAX_DIRECT_BYTES = 64 << 10, /* bytes; up to this size the driver's own staging is faster */
 };
 
-/* ---- Lanes ---- */
+/* ---- Copy lanes ---- */
 
 tu_status cuda_lane_open(cuda_lane *lane) {
     CUDA_TRY(cuStreamCreate, &lane->stream, CU_STREAM_NON_BLOCKING);
-    for (int i = 0; i < PIECES; i++) CUDA_TRY(cuEventCreate, &lane->done[i], CU_EVENT_DISABLE_TIMING);
+    for (int i = 0; i < STAGING_BUFFERS; i++)
+        CUDA_TRY(cuEventCreate, &lane->done[i], CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
 void cuda_lane_close(cuda_lane *lane) {
     if (lane->stream) cuda.cuStreamSynchronize(lane->stream);
-    for (int i = 0; i < PIECES; i++)
+    for (int i = 0; i < STAGING_BUFFERS; i++)
         if (lane->done[i]) cuda.cuEventDestroy(lane->done[i]);
     if (lane->pinned) cuda.cuMemFreeHost(lane->pinned);
     if (lane->stream) cuda.cuStreamDestroy(lane->stream);
 }
 
-static unsigned char *piece_of(const cuda_lane *lane, size_t number) {
-    return lane->pinned + number % PIECES * PIECE;
+static unsigned char *staging_buffer(const cuda_lane *lane, size_t number) {
+    return lane->pinned + number % STAGING_BUFFERS * STAGING_BYTES;
 }
 
-static CUevent done_of(const cuda_lane *lane, size_t number) {
-    return lane->done[number % PIECES];
+static CUevent staging_event(const cuda_lane *lane, size_t number) {
+    return lane->done[number % STAGING_BUFFERS];
 }
 
-static size_t piece_bytes(size_t bytes, size_t number) {
-    size_t left = bytes - number * PIECE;
-    return left < PIECE ? left : PIECE;
+static size_t chunk_bytes(size_t bytes, size_t number) {
+    size_t left = bytes - number * STAGING_BYTES;
+    return left < STAGING_BYTES ? left : STAGING_BYTES;
 }
 
-typedef struct move {
+typedef struct transfer {
     void *to;
     const void *from;
     size_t bytes;
-} move;
+} transfer;
 
-/* ---- Memory that is pinned ---- */
+/* ---- Pinned memory ---- */
 
 typedef struct pinned_range {
     const char *begin, *end;
@@ -65,7 +67,7 @@ typedef struct pinned_range {
 } pinned_range;
 
 static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
-static pinned_range *ranges; /* of all cards: there are few */
+static pinned_range *ranges; /* of all GPUs; only a few entries */
 
 tu_status cuda_pin(cuda_device *d, void *host, size_t bytes) {
     TU_TRY(cuda_enter(d));
@@ -87,11 +89,11 @@ void cuda_unpin(cuda_device *d, void *host) {
     pthread_mutex_lock(&ranges_lock);
     pinned_range **at = &ranges;
     while (*at && (*at)->begin != host) at = &(*at)->next;
-    pinned_range *gone = *at;
-    if (gone) *at = gone->next;
+    pinned_range *removed = *at;
+    if (removed) *at = removed->next;
     pthread_mutex_unlock(&ranges_lock);
-    tu__free(gone);
-    if (cuda_is_given_up(d)) return;
+    tu__free(removed);
+    if (cuda_is_abandoned(d)) return;
     if (cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) cuda.cuMemHostUnregister(host);
 }
 
@@ -104,62 +106,63 @@ static bool is_pinned(const void *host, size_t bytes) {
     return r != NULL;
 }
 
-/* ---- In ---- */
+/* ---- Uploads ---- */
 
-static tu_status send_piece(const cuda_lane *lane, const move *m, size_t number) {
-    size_t offset = number * PIECE, bytes = piece_bytes(m->bytes, number);
-    if (number >= PIECES) CUDA_TRY(cuEventSynchronize, done_of(lane, number));
-    memcpy(piece_of(lane, number), (const char *)m->from + offset, bytes);
-    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)m->to + offset), piece_of(lane, number), bytes,
+static tu_status upload_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
+    size_t offset = number * STAGING_BYTES, bytes = chunk_bytes(t->bytes, number);
+    if (number >= STAGING_BUFFERS) CUDA_TRY(cuEventSynchronize, staging_event(lane, number));
+    memcpy(staging_buffer(lane, number), (const char *)t->from + offset, bytes);
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)t->to + offset), staging_buffer(lane, number), bytes,
              lane->stream);
-    CUDA_TRY(cuEventRecord, done_of(lane, number), lane->stream);
+    CUDA_TRY(cuEventRecord, staging_event(lane, number), lane->stream);
     return TU_OK;
 }
 
-static tu_status send(const cuda_lane *lane, const move *m) {
-    for (size_t i = 0; i * PIECE < m->bytes; i++) TU_TRY(send_piece(lane, m, i));
+static tu_status upload_staged(const cuda_lane *lane, const transfer *t) {
+    for (size_t i = 0; i * STAGING_BYTES < t->bytes; i++) TU_TRY(upload_chunk(lane, t, i));
     return TU_OK;
 }
 
-static tu_status send_whole(const cuda_lane *lane, const move *m) {
-    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(m->to), m->from, m->bytes, lane->stream);
+static tu_status upload_direct(const cuda_lane *lane, const transfer *t) {
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(t->to), t->from, t->bytes, lane->stream);
     return TU_OK;
 }
 
-/* ---- Out ---- */
+/* ---- Downloads ---- */
 
-static tu_status ask_for_piece(const cuda_lane *lane, const move *m, size_t number) {
-    size_t offset = number * PIECE;
-    CUDA_TRY(cuMemcpyDtoHAsync, piece_of(lane, number), cuda_address((const char *)m->from + offset),
-             piece_bytes(m->bytes, number), lane->stream);
-    CUDA_TRY(cuEventRecord, done_of(lane, number), lane->stream);
+static tu_status start_download_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
+    size_t offset = number * STAGING_BYTES;
+    CUDA_TRY(cuMemcpyDtoHAsync, staging_buffer(lane, number), cuda_address((const char *)t->from + offset),
+             chunk_bytes(t->bytes, number), lane->stream);
+    CUDA_TRY(cuEventRecord, staging_event(lane, number), lane->stream);
     return TU_OK;
 }
 
-static tu_status take_piece(const cuda_lane *lane, const move *m, size_t number) {
-    CUDA_TRY(cuEventSynchronize, done_of(lane, number));
-    memcpy((char *)m->to + number * PIECE, piece_of(lane, number), piece_bytes(m->bytes, number));
+static tu_status finish_download_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
+    CUDA_TRY(cuEventSynchronize, staging_event(lane, number));
+    memcpy((char *)t->to + number * STAGING_BYTES, staging_buffer(lane, number),
+           chunk_bytes(t->bytes, number));
     return TU_OK;
 }
 
-static tu_status receive(const cuda_lane *lane, const move *m) {
-    size_t count = (m->bytes + PIECE - 1) / PIECE;
+static tu_status download_staged(const cuda_lane *lane, const transfer *t) {
+    size_t count = (t->bytes + STAGING_BYTES - 1) / STAGING_BYTES;
     for (size_t i = 0; i < count; i++) {
-        TU_TRY(ask_for_piece(lane, m, i));
-        if (i) TU_TRY(take_piece(lane, m, i - 1));
+        TU_TRY(start_download_chunk(lane, t, i));
+        if (i) TU_TRY(finish_download_chunk(lane, t, i - 1));
     }
-    return take_piece(lane, m, count - 1);
+    return finish_download_chunk(lane, t, count - 1);
 }
 
-static tu_status receive_whole(const cuda_lane *lane, const move *m) {
-    CUDA_TRY(cuMemcpyDtoHAsync, m->to, cuda_address(m->from), m->bytes, lane->stream);
+static tu_status download_direct(const cuda_lane *lane, const transfer *t) {
+    CUDA_TRY(cuMemcpyDtoHAsync, t->to, cuda_address(t->from), t->bytes, lane->stream);
     return TU_OK;
 }
 
-/* ---- Either ---- */
+/* ---- Both directions ---- */
 
-/* Also after a failure nothing may be under way: pieces and the caller's memory are used again. */
-static tu_status finish(const cuda_lane *lane, tu_status status) {
+/* Waits for the lane's copies. Also after a failure: the staging buffers and the caller's memory are reused. */
+static tu_status wait_for_lane(const cuda_lane *lane, tu_status status) {
     if (status != TU_OK) {
         cuda.cuStreamSynchronize(lane->stream);
         return status;
@@ -168,50 +171,54 @@ static tu_status finish(const cuda_lane *lane, tu_status status) {
     return TU_OK;
 }
 
-static tu_status pin(cuda_lane *lane) {
-    if (!lane->pinned) CUDA_TRY(cuMemHostAlloc, (void **)&lane->pinned, (size_t)PIECES * PIECE, 0);
+static tu_status allocate_staging(cuda_lane *lane) {
+    if (!lane->pinned)
+        CUDA_TRY(cuMemHostAlloc, (void **)&lane->pinned, (size_t)STAGING_BUFFERS * STAGING_BYTES, 0);
     return TU_OK;
 }
 
-/* `whole` moves everything at once, `in_pieces` what the engines cannot reach. */
-static tu_status go(cuda_device *d, cuda_lane *lane, const move *m, const void *host,
-                    tu_status (*whole)(const cuda_lane *lane, const move *m),
-                    tu_status (*in_pieces)(const cuda_lane *lane, const move *m)) {
+/* Copies with `direct`, in one call, if the copy is small or the host memory is pinned; else with `staged`. Returns
+ * when the copy is done. */
+static tu_status transfer_and_wait(cuda_device *d, cuda_lane *lane, const transfer *t, const void *host,
+                                   tu_status (*direct)(const cuda_lane *lane, const transfer *t),
+                                   tu_status (*staged)(const cuda_lane *lane, const transfer *t)) {
     TU_TRY(cuda_enter(d));
-    if (!m->bytes) return TU_OK;
-    if (m->bytes <= SMALL || is_pinned(host, m->bytes)) return finish(lane, whole(lane, m));
-    pthread_mutex_lock(&lane->lock); /* pieces serve one move at a time */
-    tu_status status = pin(lane);
-    if (status == TU_OK) status = in_pieces(lane, m);
-    status = finish(lane, status);
+    if (!t->bytes) return TU_OK;
+    if (t->bytes <= MAX_DIRECT_BYTES || is_pinned(host, t->bytes))
+        return wait_for_lane(lane, direct(lane, t));
+    pthread_mutex_lock(&lane->lock); /* the staging buffers serve one copy at a time */
+    tu_status status = allocate_staging(lane);
+    if (status == TU_OK) status = staged(lane, t);
+    status = wait_for_lane(lane, status);
     pthread_mutex_unlock(&lane->lock);
     return status;
 }
 
 tu_status cuda_upload(cuda_device *d, void *to, const void *host, size_t bytes) {
-    return go(d, &d->in, &(move){to, host, bytes}, host, send_whole, send);
+    return transfer_and_wait(d, &d->in, &(transfer){to, host, bytes}, host, upload_direct, upload_staged);
 }
 
 tu_status cuda_upload_begin(cuda_device *d, void *to, const void *host, size_t bytes, CUevent event) {
     TU_TRY(cuda_enter(d));
-    bool in_pieces = bytes > SMALL && !is_pinned(host, bytes);
-    if (in_pieces) TU_TRY(cuda_upload(d, to, host, bytes));
-    if (!in_pieces && bytes) TU_TRY(send_whole(&d->in, &(move){to, host, bytes}));
+    bool staged = bytes > MAX_DIRECT_BYTES && !is_pinned(host, bytes);
+    if (staged) TU_TRY(cuda_upload(d, to, host, bytes));
+    if (!staged && bytes) TU_TRY(upload_direct(&d->in, &(transfer){to, host, bytes}));
     CUDA_TRY(cuEventRecord, event, d->in.stream);
     return TU_OK;
 }
 
 tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t bytes) {
-    return go(d, &d->out, &(move){host, from, bytes}, host, receive_whole, receive);
+    return transfer_and_wait(d, &d->out, &(transfer){host, from, bytes}, host, download_direct,
+                             download_staged);
 }
 
-/* Into memory that is not pinned the driver would wait for all of it, holding up who launches. */
+/* If the host memory is not pinned, this blocks until the copy is done. */
 tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size_t bytes, CUevent after,
                               CUevent event) {
     TU_TRY(cuda_enter(d));
     if (is_pinned(host, bytes)) {
         CUDA_TRY(cuStreamWaitEvent, d->out.stream, after, 0);
-        if (bytes) TU_TRY(receive_whole(&d->out, &(move){host, from, bytes}));
+        if (bytes) TU_TRY(download_direct(&d->out, &(transfer){host, from, bytes}));
     } else {
         TU_TRY(cuda_event_synchronize(d, after));
         TU_TRY(cuda_download(d, host, from, bytes));
@@ -220,8 +227,8 @@ tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size
     return TU_OK;
 }
 
-/* Between cards from one to the other where they were let into each other's memory (peers.c); else the driver takes it through
- * pinned memory of its own. */
+/* Copies directly between GPUs with peer access (peer_access.c); without it, the driver copies through its own pinned
+ * host memory. */
 tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, const void *from, size_t bytes) {
     TU_TRY(cuda_enter(d));
     if (!bytes) return TU_OK;
@@ -238,9 +245,9 @@ tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, con
 
 tu_status cuda_event_new(cuda_device *d, void **event) {
     TU_TRY(cuda_enter(d));
-    CUevent made = NULL;
-    CUDA_TRY(cuEventCreate, &made, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-    *event = made;
+    CUevent created = NULL;
+    CUDA_TRY(cuEventCreate, &created, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+    *event = created;
     return TU_OK;
 }
 
@@ -261,24 +268,25 @@ tu_status cuda_event_wait(cuda_device *d, void *event) {
     return TU_OK;
 }
 
-/* Values of a step are made shortly one after another: being woken for each takes longer than most waits. Between two looks some
- * time passes, since each keeps the driver from those who launch. */
-static void watch_for_a_moment(CUevent event) {
-    const double moment = 300e-6, pause = 1e-6;
-    double time = tu__now(), until = time + moment;
+/* Polls an event for up to 300 us before the thread blocks: the values of a step become ready shortly after each
+ * other, and waking a thread takes longer than most of these waits. Pauses between polls, because each poll takes a
+ * driver lock that launching threads need. */
+static void poll_briefly(CUevent event) {
+    const double duration = 300e-6, pause = 1e-6;
+    double time = tu__now(), until = time + duration;
     while (time < until && cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY)
         for (double next = time + pause; time < next;) time = tu__now();
 }
 
-/* Whatever happened, a failure too, the driver tells again. */
+/* cuEventSynchronize also reports errors of earlier asynchronous work. */
 tu_status cuda_event_synchronize(cuda_device *d, void *event) {
     TU_TRY(cuda_enter(d));
-    watch_for_a_moment(event);
+    poll_briefly(event);
     tu_status status = CUDA_CALL(cuEventSynchronize, event);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
 
-/* How it went the driver tells again. */
+/* cuEventSynchronize returns the error status of the finished work. */
 tu_status cuda_event_query(cuda_device *d, void *event, bool *happened) {
     TU_TRY(cuda_enter(d));
     *happened = cuda.cuEventQuery(event) != CUDA_ERROR_NOT_READY;

@@ -1,9 +1,10 @@
-/* The CUDA device: cards, memory, streams, and the table through which the engine uses them.
+/* The CUDA device: GPUs, memory, streams, and the function table through which the engine uses them.
  *
- * "gpu:0" is a card; part p of "gpu:0/n" is a logical device on it, with a stream, kernels and a share of the memory of
- * its own. All of them use the card's primary context, which CUDA shares within a process, so tensors can be copied
- * from one to the other. An entry of the table may be called from any thread, so each begins by making the context
- * the thread's (cuda_enter); that costs some ten nanoseconds. */
+ * "gpu:0" is a GPU. "gpu:0/n" divides it into n logical devices, each with its own stream, kernels and fraction of
+ * the memory. All of them use the GPU's primary context, which CUDA shares within a process, so tensors can be copied
+ * between them. Functions of the table may be called from any thread, so each first makes the context current
+ * (cuda_enter), which costs about ten nanoseconds.
+ */
 #include "device/cuda/runtime/cuda.h"
 
 #include <stdarg.h>
@@ -15,22 +16,22 @@
 #include "device/cuda/runtime/streams.h"
 
 enum {
-    LEAST_DRIVER = 13000,  /* what machine code of NVRTC 13 needs */
-    LEAST_CAPABILITY = 75, /* what CUDA 13 compiles for */
+    MIN_DRIVER = 13000,  /* required by machine code of NVRTC 13 */
+    MIN_CAPABILITY = 75, /* lowest compute capability that CUDA 13 compiles for */
 };
 
 struct tu_device_instance {
     cuda_device device;
 };
 
-cuda_device *cuda_inside(tu_device_instance *device) {
+cuda_device *cuda_device_of(tu_device_instance *device) {
     return &device->device;
 }
 
-/* ---- What there is ---- */
+/* ---- Describing GPUs ---- */
 
 static tu_status start_driver(void) {
-    TU_TRY(cuda_need(CUDA_driver));
+    TU_TRY(cuda_load_library(CUDA_driver));
     CUDA_TRY(cuInit, 0);
     return TU_OK;
 }
@@ -38,10 +39,11 @@ static tu_status start_driver(void) {
 static tu_status check_driver(void) {
     int version = 0;
     CUDA_TRY(cuDriverGetVersion, &version);
-    if (version < LEAST_DRIVER)
-        return tu_fail(TU_UNSUPPORTED,
-                       "NVIDIA's driver serves CUDA %d.%d, but %d.%d is needed: install driver 580 or later",
-                       version / 1000, version % 1000 / 10, LEAST_DRIVER / 1000, LEAST_DRIVER % 1000 / 10);
+    if (version < MIN_DRIVER)
+        return tu_fail(
+            TU_UNSUPPORTED,
+            "the NVIDIA driver supports CUDA %d.%d, but %d.%d is needed: install driver 580 or later",
+            version / 1000, version % 1000 / 10, MIN_DRIVER / 1000, MIN_DRIVER % 1000 / 10);
     return TU_OK;
 }
 
@@ -53,45 +55,46 @@ static tu_status read_capability(CUdevice handle, int *capability) {
     return TU_OK;
 }
 
-/* Everything that stands in the way of using a card, but for cuDNN and cuSOLVER: only some programs need those. */
+/* Checks everything that a usable GPU needs, except cuDNN and cuSOLVER, which only some programs need. */
 static tu_status check_usable(CUdevice handle) {
     int capability;
     TU_TRY(check_driver());
     TU_TRY(read_capability(handle, &capability));
-    if (capability < LEAST_CAPABILITY)
+    if (capability < MIN_CAPABILITY)
         return tu_fail(TU_UNSUPPORTED,
-                       "its compute capability is %d.%d, and CUDA 13 needs %d.%d or higher: use a newer card",
-                       capability / 10, capability % 10, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
-    TU_TRY(cuda_need(CUDA_nvrtc));
-    return cuda_need(CUDA_blas);
+                       "its compute capability is %d.%d, and CUDA 13 needs %d.%d or higher: use a newer GPU",
+                       capability / 10, capability % 10, MIN_CAPABILITY / 10, MIN_CAPABILITY % 10);
+    TU_TRY(cuda_load_library(CUDA_nvrtc));
+    return cuda_load_library(CUDA_blas);
 }
 
-typedef struct card {
+typedef struct gpu_properties {
     char name[128];
     size_t memory;
     int capability, multiprocessors;
-} card;
+} gpu_properties;
 
-static tu_status read_card(CUdevice handle, card *c) {
+static tu_status read_properties(CUdevice handle, gpu_properties *c) {
     CUDA_TRY(cuDeviceGetName, c->name, sizeof c->name, handle);
     CUDA_TRY(cuDeviceTotalMem, &c->memory, handle);
     CUDA_TRY(cuDeviceGetAttribute, &c->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle);
     return read_capability(handle, &c->capability);
 }
 
-/* "NVIDIA H200, capability 9.0, 132 multiprocessors; driver CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0, cuDNN 9.19" */
-static void write_description(const card *c, char *text, size_t capacity) {
+/* Example: "NVIDIA H200, capability 9.0, 132 multiprocessors; driver CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0, cuDNN
+ * 9.19" */
+static void write_description(const gpu_properties *c, char *text, size_t capacity) {
     int used = snprintf(text, capacity, "%s, capability %d.%d, %d multiprocessors; driver CUDA %s", c->name,
                         c->capability / 10, c->capability % 10, c->multiprocessors,
                         cuda_library_version(CUDA_driver));
     static const struct {
         cuda_library library;
         const char *name;
-    } others[] = {{CUDA_nvrtc, "NVRTC"}, {CUDA_blas, "cuBLASLt"}, {CUDA_dnn, "cuDNN"}};
-    for (size_t i = 0; i < sizeof others / sizeof *others && used < (int)capacity; i++) {
-        bool there = cuda_need(others[i].library) == TU_OK;
-        used += snprintf(text + used, capacity - (size_t)used, there ? ", %s %s" : ", no %s", others[i].name,
-                         cuda_library_version(others[i].library));
+    } libraries[] = {{CUDA_nvrtc, "NVRTC"}, {CUDA_blas, "cuBLASLt"}, {CUDA_dnn, "cuDNN"}};
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries && used < (int)capacity; i++) {
+        bool available = cuda_load_library(libraries[i].library) == TU_OK;
+        used += snprintf(text + used, capacity - (size_t)used, available ? ", %s %s" : ", no %s",
+                         libraries[i].name, cuda_library_version(libraries[i].library));
     }
 }
 
@@ -99,11 +102,11 @@ typedef struct description {
     char name[24], text[400], unusable[700];
 } description;
 
-static tu_status describe_card(int index, description *d, tu_device_info *info) {
+static tu_status describe_gpu(int index, description *d, tu_device_info *info) {
     CUdevice handle = 0;
-    card c = {0};
+    gpu_properties c = {0};
     CUDA_TRY(cuDeviceGet, &handle, index);
-    TU_TRY(read_card(handle, &c));
+    TU_TRY(read_properties(handle, &c));
     info->memory_bytes = c.memory;
     if (check_usable(handle) != TU_OK) {
         snprintf(d->unusable, sizeof d->unusable, "%s", tu_message());
@@ -113,7 +116,8 @@ static tu_status describe_card(int index, description *d, tu_device_info *info) 
     return TU_OK;
 }
 
-/* Without a driver there is still one line to show: it says what is missing. A card that there is has its own. */
+/* Describes a GPU. A GPU that cannot be used is described with the reason in `unusable`. Without a driver gpu:0 is
+ * described in that way, too. */
 static tu_status describe(int index, tu_device_info *info) {
     static _Thread_local description d;
     int count = 0;
@@ -122,11 +126,11 @@ static tu_status describe(int index, tu_device_info *info) {
     *info = (tu_device_info){.name = d.name, .kind = "gpu", .description = d.text};
     tu_status status = start_driver();
     if (status == TU_OK) status = CUDA_CALL(cuDeviceGetCount, &count);
-    bool there = status == TU_OK && index < count;
-    if (there && describe_card(index, &d, info) == TU_OK) return TU_OK;
-    if (!there && status == TU_OK)
-        return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d: NVIDIA's driver shows %d", index, count);
-    if (!there && index > 0) return status;
+    bool available = status == TU_OK && index < count;
+    if (available && describe_gpu(index, &d, info) == TU_OK) return TU_OK;
+    if (!available && status == TU_OK)
+        return tu_fail(TU_NOT_FOUND, "there is no gpu:%d: the NVIDIA driver reports %d GPUs", index, count);
+    if (!available && index > 0) return status;
     snprintf(d.unusable, sizeof d.unusable, "%s", tu_message());
     info->unusable = d.unusable;
     return TU_OK;
@@ -135,7 +139,7 @@ static tu_status describe(int index, tu_device_info *info) {
 /* ---- Opening ---- */
 
 tu_status cuda_enter(const cuda_device *device) {
-    TU_TRY(cuda_refuse_given_up(device));
+    TU_TRY(cuda_check_not_abandoned(device));
     tu_status status = CUDA_CALL(cuCtxSetCurrent, device->context);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", device->name, tu_message());
 }
@@ -144,17 +148,18 @@ static tu_status check_options(const tu_open_options *o) {
     int count = 0;
     TU_TRY(start_driver());
     CUDA_TRY(cuDeviceGetCount, &count);
-    if (count > CUDA_MAX_CARDS) count = CUDA_MAX_CARDS;
+    if (count > CUDA_MAX_GPUS) count = CUDA_MAX_GPUS;
     if (o->index < 0 || o->index >= count)
-        return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d: NVIDIA's driver shows %d", o->index, count);
+        return tu_fail(TU_NOT_FOUND, "there is no gpu:%d: the NVIDIA driver reports %d GPUs", o->index,
+                       count);
     return TU_OK;
 }
 
-/* Memory that is gone before anything is planned: context, libraries, other programs on the card. */
+/* Measures the memory that is not available to plans: the context, libraries and other processes on the GPU. */
 static tu_status measure_overhead(cuda_device *d) {
     uint64_t elsewhere = 0;
-    TU_TRY(cuda_memory_elsewhere(d->memory, &elsewhere));
-    d->overhead_bytes = elsewhere / (uint64_t)d->parts;
+    TU_TRY(cuda_memory_used_elsewhere(d->memory, &elsewhere));
+    d->overhead_bytes = elsewhere / (uint64_t)d->logical_count;
     return TU_OK;
 }
 
@@ -169,21 +174,21 @@ static tu_status open_handles(cuda_device *d) {
     return measure_overhead(d);
 }
 
-static tu_status open_card(const tu_open_options *o, cuda_device *d) {
-    card c = {0};
+static tu_status open_gpu(const tu_open_options *o, cuda_device *d) {
+    gpu_properties c = {0};
     CUDA_TRY(cuDeviceGet, &d->handle, o->index);
     TU_TRY(check_usable(d->handle));
-    TU_TRY(read_card(d->handle, &c));
+    TU_TRY(read_properties(d->handle, &c));
     d->capability = c.capability;
     d->multiprocessors = c.multiprocessors;
-    d->memory_bytes = c.memory / (size_t)d->parts;
+    d->memory_bytes = c.memory / (size_t)d->logical_count;
     CUDA_TRY(cuDeviceGetAttribute, &d->shared_bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
              d->handle);
     CUDA_TRY(cuDevicePrimaryCtxRetain, &d->context, d->handle);
     return open_handles(d);
 }
 
-/* What has no handle was not opened. */
+/* Closes the handles that were opened; the others are NULL. */
 static void close_handles(cuda_device *d) {
     if (d->context && cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) {
         if (d->stream) cuda.cuStreamSynchronize(d->stream);
@@ -192,8 +197,8 @@ static void close_handles(cuda_device *d) {
         if (d->dnn) cuda.cudnnDestroy(d->dnn);
         if (d->blas) cuda.cublasLtDestroy(d->blas);
         for (int i = 0; i < CUDA_STREAMS; i++) {
-            if (d->side[i]) cuda.cuStreamDestroy(d->side[i]);
-            if (d->joined[i]) cuda.cuEventDestroy(d->joined[i]);
+            if (d->side_streams[i]) cuda.cuStreamDestroy(d->side_streams[i]);
+            if (d->join_events[i]) cuda.cuEventDestroy(d->join_events[i]);
         }
         cuda_lane_close(&d->in);
         cuda_lane_close(&d->out);
@@ -207,21 +212,21 @@ static void close_handles(cuda_device *d) {
 }
 
 static void name_device(cuda_device *d) {
-    if (d->parts > 1)
-        snprintf(d->name, sizeof d->name, "gpu:%d.%d", d->index, d->part);
+    if (d->logical_count > 1)
+        snprintf(d->name, sizeof d->name, "gpu:%d.%d", d->index, d->logical_index);
     else
         snprintf(d->name, sizeof d->name, "gpu:%d", d->index);
 }
 
 static tu_status open_device(const tu_open_options *o, tu_device_instance **device) {
     TU_TRY(check_options(o));
-    tu_device_instance *made = tu__alloc(sizeof *made, "a device");
-    if (!made) return TU_NO_MEMORY;
-    cuda_device *d = &made->device;
+    tu_device_instance *created = tu__alloc(sizeof *created, "a device");
+    if (!created) return TU_NO_MEMORY;
+    cuda_device *d = &created->device;
     d->index = o->index;
-    d->part = o->part;
-    d->parts = o->parts > 0 ? o->parts : 1;
-    d->share = o->alike ? 1 : d->parts;
+    d->logical_index = o->part;
+    d->logical_count = o->parts > 0 ? o->parts : 1;
+    d->kernel_share = o->alike ? 1 : d->logical_count;
     d->streams = o->streams;
     d->tune = o->tune;
     d->nondeterministic = o->any_order;
@@ -229,35 +234,35 @@ static tu_status open_device(const tu_open_options *o, tu_device_instance **devi
     pthread_mutex_init(&d->in.lock, NULL);
     pthread_mutex_init(&d->out.lock, NULL);
     name_device(d);
-    tu_status status = open_card(o, d);
+    tu_status status = open_gpu(o, d);
     if (status != TU_OK) {
         char message[768];
-        snprintf(message, sizeof message, "%s cannot be used: %s", d->name, tu_message());
+        snprintf(message, sizeof message, "cannot use %s: %s", d->name, tu_message());
         close_handles(d);
-        tu__free(made);
+        tu__free(created);
         return tu_fail(status, "%s", message);
     }
-    *device = made;
+    *device = created;
     return TU_OK;
 }
 
 static void close_device(tu_device_instance *device) {
-    if (cuda_is_given_up(&device->device)) return;
+    if (cuda_is_abandoned(&device->device)) return;
     close_handles(&device->device);
     tu__free(device);
 }
 
-/* ---- Libraries that only some programs need ---- */
+/* ---- Libraries loaded on demand ---- */
 
 static tu_status open_dnn(cuda_device *d) {
-    TU_TRY(cuda_need(CUDA_dnn));
+    TU_TRY(cuda_load_library(CUDA_dnn));
     DNN_TRY(cudnnCreate, &d->dnn);
     DNN_TRY(cudnnSetStream, d->dnn, d->stream);
     return measure_overhead(d);
 }
 
 static tu_status open_solver(cuda_device *d) {
-    TU_TRY(cuda_need(CUDA_solver));
+    TU_TRY(cuda_load_library(CUDA_solver));
     SOLVER_TRY(cusolverDnCreate, &d->solver);
     SOLVER_TRY(cusolverDnSetStream, d->solver, d->stream);
     return measure_overhead(d);
@@ -265,155 +270,155 @@ static tu_status open_solver(cuda_device *d) {
 
 cudnnHandle_t cuda_dnn(cuda_device *device) {
     pthread_mutex_lock(&device->lock);
-    bool there = device->dnn || open_dnn(device) == TU_OK;
+    bool available = device->dnn || open_dnn(device) == TU_OK;
     pthread_mutex_unlock(&device->lock);
-    return there ? device->dnn : NULL;
+    return available ? device->dnn : NULL;
 }
 
 cusolverDnHandle_t cuda_solver(cuda_device *device) {
     pthread_mutex_lock(&device->lock);
-    bool there = device->solver || open_solver(device) == TU_OK;
+    bool available = device->solver || open_solver(device) == TU_OK;
     pthread_mutex_unlock(&device->lock);
-    return there ? device->solver : NULL;
+    return available ? device->solver : NULL;
 }
 
 /* ---- Memory ---- */
 
 static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
-    cuda_device *d = cuda_inside(device);
+    cuda_device *d = cuda_device_of(device);
     TU_TRY(cuda_enter(d));
     CUdeviceptr block = 0;
-    tu_status status = cuda_take(d->memory, bytes, &block);
+    tu_status status = cuda_memory_allocate(d->memory, bytes, &block);
     if (status != TU_OK) return tu_fail(status, "%s: %s", d->name, tu_message());
     *address = cuda_pointer(block);
     return TU_OK;
 }
 
 static void release(tu_device_instance *device, void *address) {
-    const cuda_device *d = cuda_inside(device);
-    if (!address || cuda_is_given_up(d)) return;
+    const cuda_device *d = cuda_device_of(device);
+    if (!address || cuda_is_abandoned(d)) return;
     cuda.cuCtxSetCurrent(d->context);
-    cuda_give(d->memory, cuda_address(address));
+    cuda_memory_free(d->memory, cuda_address(address));
 }
 
 static tu_status reserve(tu_device_instance *device, uint64_t bytes) {
-    const cuda_device *d = cuda_inside(device);
+    const cuda_device *d = cuda_device_of(device);
     TU_TRY(cuda_enter(d));
     tu_status status = cuda_memory_reserve(d->memory, bytes);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
 
 static tu_status pin(tu_device_instance *device, void *host, size_t bytes) {
-    return cuda_pin(cuda_inside(device), host, bytes);
+    return cuda_pin(cuda_device_of(device), host, bytes);
 }
 
 static void unpin(tu_device_instance *device, void *host) {
-    cuda_unpin(cuda_inside(device), host);
+    cuda_unpin(cuda_device_of(device), host);
 }
 
 static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
-    return cuda_upload(cuda_inside(device), to, host, bytes);
+    return cuda_upload(cuda_device_of(device), to, host, bytes);
 }
 
 static tu_status upload_begin(tu_device_instance *device, void *to, const void *host, size_t bytes,
                               void *event) {
-    return cuda_upload_begin(cuda_inside(device), to, host, bytes, event);
+    return cuda_upload_begin(cuda_device_of(device), to, host, bytes, event);
 }
 
 static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
-    return cuda_download(cuda_inside(device), host, from, bytes);
+    return cuda_download(cuda_device_of(device), host, from, bytes);
 }
 
 static tu_status download_begin(tu_device_instance *device, void *host, const void *from, size_t bytes,
                                 void *after, void *event) {
-    return cuda_download_begin(cuda_inside(device), host, from, bytes, after, event);
+    return cuda_download_begin(cuda_device_of(device), host, from, bytes, after, event);
 }
 
 static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
                       const tu_device_api *other_api, const void *from, size_t bytes) {
     if (other_api->host_memory) return upload(device, to, from, bytes);
     if (strcmp(other_api->kind, "gpu") != 0) return TU_UNSUPPORTED;
-    return cuda_copy_from(cuda_inside(device), to, cuda_inside(other), from, bytes);
+    return cuda_copy_from(cuda_device_of(device), to, cuda_device_of(other), from, bytes);
 }
 
 static tu_status event_new(tu_device_instance *device, void **event) {
-    return cuda_event_new(cuda_inside(device), event);
+    return cuda_event_new(cuda_device_of(device), event);
 }
 
 static void event_free(tu_device_instance *device, void *event) {
-    if (!cuda_is_given_up(cuda_inside(device))) cuda_event_free(cuda_inside(device), event);
+    if (!cuda_is_abandoned(cuda_device_of(device))) cuda_event_free(cuda_device_of(device), event);
 }
 
 static tu_status event_record(tu_device_instance *device, void *event) {
-    return cuda_event_record(cuda_inside(device), event);
+    return cuda_event_record(cuda_device_of(device), event);
 }
 
 static tu_status event_wait(tu_device_instance *device, void *event) {
-    return cuda_event_wait(cuda_inside(device), event);
+    return cuda_event_wait(cuda_device_of(device), event);
 }
 
 static tu_status event_synchronize(tu_device_instance *device, void *event) {
-    return cuda_event_synchronize(cuda_inside(device), event);
+    return cuda_event_synchronize(cuda_device_of(device), event);
 }
 
 static tu_status event_query(tu_device_instance *device, void *event, bool *happened) {
-    return cuda_event_query(cuda_inside(device), event, happened);
+    return cuda_event_query(cuda_device_of(device), event, happened);
 }
 
-/* ---- Programs: plan.c ---- */
+/* ---- Plans: plan.c ---- */
 
 static tu_status select_kernels(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
-    return cuda_select(cuda_inside(device), part, plan);
+    return cuda_select(cuda_device_of(device), part, plan);
 }
 
 static tu_status supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
-    (void)device; /* every card has all kernels */
+    (void)device; /* all GPUs support the same operations */
     return cuda_supports(graph->nodes[node]);
 }
 
 static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    return cuda_build(cuda_inside(device), plan, binding);
+    return cuda_build(cuda_device_of(device), plan, binding);
 }
 
 static void plan_free(tu_device_instance *device, tu_plan *plan) {
-    if (!cuda_is_given_up(cuda_inside(device))) cuda_plan_free(cuda_inside(device), plan);
+    if (!cuda_is_abandoned(cuda_device_of(device))) cuda_plan_free(cuda_device_of(device), plan);
 }
 
 static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    return cuda_launch_plan(cuda_inside(device), plan, first, count);
+    return cuda_launch_plan(cuda_device_of(device), plan, first, count);
 }
 
-static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
+static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t position, double *start,
                        double *seconds) {
-    return cuda_trace(cuda_inside(device), plan, place, start, seconds);
+    return cuda_trace(cuda_device_of(device), plan, position, start, seconds);
 }
 
 static tu_status synchronize(tu_device_instance *device) {
-    const cuda_device *d = cuda_inside(device);
+    const cuda_device *d = cuda_device_of(device);
     TU_TRY(cuda_enter(d));
     return cuda_synchronize(d);
 }
 
-static tu_status combine(tu_device_instance *device, const tu_combination *what) {
-    cuda_device *d = cuda_inside(device);
+static tu_status combine(tu_device_instance *device, const tu_combination *combination) {
+    cuda_device *d = cuda_device_of(device);
     TU_TRY(cuda_enter(d));
-    return cuda_combine(d, what, d->stream);
+    return cuda_combine(d, combination, d->stream);
 }
 
 static tu_status enable_peer_access(tu_device_instance *device, tu_device_instance *other) {
-    return cuda_enable_peer_access(cuda_inside(device), cuda_inside(other));
+    return cuda_enable_peer_access(cuda_device_of(device), cuda_device_of(other));
 }
 
 static void allow(tu_device_instance *device, double seconds) {
-    cuda_inside(device)->allowed = seconds;
+    cuda_device_of(device)->timeout_seconds = seconds;
 }
 
 static void give_up(tu_device_instance *device) {
-    cuda_give_up(cuda_inside(device));
+    cuda_abandon(cuda_device_of(device));
 }
 
 static uint64_t overhead(tu_device_instance *device) {
-    return cuda_inside(device)->overhead_bytes;
+    return cuda_device_of(device)->overhead_bytes;
 }
 
 static const tu_device_api api = {
@@ -455,11 +460,11 @@ static const tu_device_api api = {
     .event_query = event_query,
 };
 
-/* The device reads the engine's own structures: it serves the very version it was built with. */
+/* The plugin uses the engine's internal structures, so it works only with the version it was built with. */
 TU_API const tu_device_api *tu_device_plugin(void);
 const tu_device_api *tu_device_plugin(void) {
     static tu_device_api other;
     if (strcmp(tu_version(), TU_VERSION) == 0) return &api;
-    other.kind = "gpu"; /* abi 0: refused, with the path and what to do */
+    other.kind = "gpu"; /* abi 0: the engine rejects the plugin with a message that names its path */
     return &other;
 }

@@ -1,4 +1,4 @@
-/* Finding NVIDIA's libraries and checking what their functions answer. See driver.h. */
+/* Loads NVIDIA's libraries and converts their error codes. See driver.h. */
 #include "device/cuda/runtime/driver.h"
 
 #include <dlfcn.h>
@@ -13,8 +13,8 @@ cuda_calls cuda;
 /* ---- Libraries ---- */
 
 typedef struct library {
-    const char *names[3]; /* in the order tried */
-    const char *install;  /* what to do when there is none */
+    const char *names[3]; /* tried in this order */
+    const char *install;  /* advice if none is found */
     bool tried;
     tu_status status;
     char message[640];
@@ -30,7 +30,7 @@ static library libraries[CUDA_LIBRARIES] = {
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The library in one of a list of folders with ':' between them. */
+/* Opens a library in the first of several folders, separated by ':', that contains it. */
 static void *open_in(const char *folders, const char *name) {
     while (folders && *folders) {
         size_t length = strcspn(folders, ":");
@@ -43,7 +43,8 @@ static void *open_in(const char *folders, const char *name) {
     return NULL;
 }
 
-/* TUTTI_CUDA_LIBRARIES names the only folders to look into; else the system's own places come first. */
+/* Opens a library. Searches only the folders in TUTTI_CUDA_LIBRARIES if that is set; else the system's library path,
+ * then LIBRARY_FOLDERS. */
 static void *open_library(const char *name) {
     const char *only = getenv("TUTTI_CUDA_LIBRARIES");
     if (only) return open_in(only, name);
@@ -55,7 +56,7 @@ static void *open_library(const char *name) {
 #define TEXT_OF_(name) #name
 static const struct call {
     cuda_library library;
-    const char *name; /* as exported: some names in the headers stand for later versions of a function */
+    const char *name; /* exported symbol, such as cuMemAlloc_v2 for cuMemAlloc */
     size_t offset;
 } calls[] = {
 #define CALL(library, function) {CUDA_##library, TEXT_OF(function), offsetof(cuda_calls, function)},
@@ -74,10 +75,10 @@ static tu_status find_functions(cuda_library which, void *handle, const char *fi
     return TU_OK;
 }
 
-static tu_status load(cuda_library which) {
+static tu_status find_and_load(cuda_library which) {
     const library *l = &libraries[which];
     for (int i = 0; l->names[i]; i++) {
-        void *handle = open_library(l->names[i]); /* stays open as long as the process lives */
+        void *handle = open_library(l->names[i]); /* stays open until the process ends */
         if (handle) return find_functions(which, handle, l->names[i]);
     }
     const char *only = getenv("TUTTI_CUDA_LIBRARIES");
@@ -85,11 +86,11 @@ static tu_status load(cuda_library which) {
                    l->names[0], only ? " in " : "", only ? only : "", l->install);
 }
 
-tu_status cuda_need(cuda_library which) {
+tu_status cuda_load_library(cuda_library which) {
     library *l = &libraries[which];
     pthread_mutex_lock(&lock);
     if (!l->tried) {
-        l->status = load(which);
+        l->status = find_and_load(which);
         if (l->status != TU_OK) snprintf(l->message, sizeof l->message, "%s", tu_message());
         l->tried = true;
     }
@@ -97,7 +98,7 @@ tu_status cuda_need(cuda_library which) {
     return l->status == TU_OK ? TU_OK : tu_fail(l->status, "%s", l->message);
 }
 
-/* How each library writes its version as one number: major * scale + minor * step + ... */
+/* Formats the version of a library that encodes it as major * scale + minor * step + … */
 static void split_version(size_t number, size_t scale, size_t step, char *text, size_t capacity) {
     snprintf(text, capacity, "%zu.%zu", number / scale, number % scale / step);
 }
@@ -123,32 +124,32 @@ const char *cuda_library_version(cuda_library which) {
     return text;
 }
 
-/* ---- Calls that tests fail ---- */
+/* ---- Fault injection for tests ---- */
 
 static uint64_t call_count;
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* "17", or "cuMemAlloc:2"; counted anew whenever the variable changes. */
-static bool is_named(const char *wanted, const char *function) {
-    static char before[128];
-    static uint64_t seen;
-    if (strncmp(before, wanted, sizeof before - 1) != 0) {
-        snprintf(before, sizeof before, "%s", wanted);
-        seen = 0;
+/* True if the call is the one named by "17" or "cuMemAlloc:2". Counting restarts whenever the variable changes. */
+static bool is_selected(const char *spec, const char *function) {
+    static char last_spec[128];
+    static uint64_t count;
+    if (strncmp(last_spec, spec, sizeof last_spec - 1) != 0) {
+        snprintf(last_spec, sizeof last_spec, "%s", spec);
+        count = 0;
     }
-    const char *colon = strchr(wanted, ':');
-    size_t length = colon ? (size_t)(colon - wanted) : 0;
-    if (colon && (strncmp(function, wanted, length) != 0 || (function[length] && function[length] != '_')))
-        return false; /* "cuMemAlloc" is also what the driver calls cuMemAlloc_v2 */
-    return ++seen == strtoull(colon ? colon + 1 : wanted, NULL, 10);
+    const char *colon = strchr(spec, ':');
+    size_t length = colon ? (size_t)(colon - spec) : 0;
+    if (colon && (strncmp(function, spec, length) != 0 || (function[length] && function[length] != '_')))
+        return false; /* "cuMemAlloc" also matches cuMemAlloc_v2 */
+    return ++count == strtoull(colon ? colon + 1 : spec, NULL, 10);
 }
 
 bool cuda_call_fails(const char *function) {
-    const char *wanted = getenv("TUTTI_CUDA_FAIL");
-    if (!wanted) return false;
+    const char *spec = getenv("TUTTI_CUDA_FAIL");
+    if (!spec) return false;
     pthread_mutex_lock(&count_lock);
     call_count++;
-    bool fails = is_named(wanted, function);
+    bool fails = is_selected(spec, function);
     pthread_mutex_unlock(&count_lock);
     return fails;
 }
@@ -160,7 +161,7 @@ uint64_t cuda_call_count(void) {
     return count;
 }
 
-/* ---- What functions answer ---- */
+/* ---- Error codes ---- */
 
 tu_status cuda_check_driver(CUresult result, const char *function) {
     if (result == CUDA_SUCCESS) return TU_OK;
@@ -168,7 +169,7 @@ tu_status cuda_check_driver(CUresult result, const char *function) {
     cuda.cuGetErrorName(result, &name);
     cuda.cuGetErrorString(result, &text);
     return tu_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TU_NO_MEMORY : TU_DEVICE, "%s: %s (%s)", function,
-                   name ? name : "an error it does not name", text ? text : "unknown");
+                   name ? name : "unnamed error", text ? text : "unknown");
 }
 
 tu_status cuda_check_nvrtc(nvrtcResult result, const char *function) {

@@ -1,11 +1,12 @@
-/* NVIDIA's libraries, found at run time.
+/* NVIDIA's libraries, loaded at run time.
  *
- * Nothing is linked: a machine without a GPU loads this device and is told what is missing. Each library is opened by
- * its name, where the system finds it, and then in the folders where CUDA and Python's nvidia packages put it.
- * The driver is needed to see a GPU at all, NVRTC and cuBLASLt to open one; cuDNN and cuSOLVER are opened when a
- * program first has a convolution or a matrix to invert, since loading them takes longer than everything else.
+ * Nothing is linked: a machine without a GPU can load this device and gets a message about what is missing. Each
+ * library is searched by name in the system's library path and then in the folders of CUDA and of Python's nvidia
+ * packages. The driver is needed to list GPUs, NVRTC and cuBLASLt to open one. cuDNN and cuSOLVER are loaded when a
+ * program first needs them for a convolution or a matrix decomposition, since loading them takes longer than
+ * everything else.
  *
- * Calls go through a macro that names the function in the message and lets tests fail the Nth of them:
+ * Calls go through macros that put the function's name into the message and let tests make the Nth call fail:
  *
  *     CUDA_TRY(cuMemAlloc, &address, bytes);          // TU_TRY of the status
  */
@@ -37,15 +38,17 @@ typedef enum cuda_library {
     CUDA_LIBRARIES
 } cuda_library;
 
-/* Opens a library and finds its functions, once; from any thread. A failure says which file or function is missing and
- * what to install, and is the same for every later call. */
-tu_status cuda_need(cuda_library library);
-/* "13.0": as the library itself says; "" while it is not open. The string lives as long as the thread. */
+/* Loads a library and looks up its functions, once; callable from any thread. On failure the message names the
+ * missing file or function and what to install. Later calls return the same status. */
+tu_status cuda_load_library(cuda_library library);
+/* Returns the library's version, such as "13.0"; "" if it is not loaded. The string is valid until the thread's next
+ * call. */
 const char *cuda_library_version(cuda_library library);
 
-/* Whether this call is to fail, because TUTTI_CUDA_FAIL says so: "17" the 17th call, "cuMemAlloc:2" its second. */
+/* True if TUTTI_CUDA_FAIL selects this call to fail: "17" is the 17th call of all, "cuMemAlloc:2" the second call of
+ * cuMemAlloc. */
 bool cuda_call_fails(const char *function);
-/* How many calls went through CUDA_TRY and its like so far. */
+/* Returns the number of calls made through CUDA_TRY and its variants while TUTTI_CUDA_FAIL was set. */
 uint64_t cuda_call_count(void);
 
 tu_status cuda_check_driver(CUresult result, const char *function);

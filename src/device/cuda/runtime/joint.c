@@ -1,45 +1,48 @@
-/* A step of several parts, enqueued so that it can be captured as one graph.
+/* Enqueues a step of several partitions so that it can be captured as one CUDA graph.
  *
- * Every part has its device's stream; copies between two parts have a stream of their own. The first part's stream
- * is the one that is captured; the others leave it behind an event and come back to it at the end:
+ * Each partition uses its device's stream. Copies from one partition to another use a separate stream. The first
+ * partition's stream is the one that is captured. The others are forked from it with an event and joined to it at the
+ * end:
  *
- *     part 0     fill | kernels ─┬─ kernels ────────────────┬─ keep | fill | …          next step
- *     0 to 1                     └─ copy ─┐                 │
- *     1 to 0                              │        ┌─ copy ─┘
- *     part 1     fill | kernels ──────────┴ kernels┴─────────────── keep | fill | …
+ *     partition 0   fill | kernels ─┬─ kernels ────────────────┬─ keep | fill | …          next step
+ *     0 to 1                        └─ copy ─┐                 │
+ *     1 to 0                                 │        ┌─ copy ─┘
+ *     partition 1   fill | kernels ──────────┴ kernels┴─────────────── keep | fill | …
  *
- * Events become edges of the graph, streams become nothing. Steps of one graph are not fenced off from each other:
- * a part goes on to its next step when its own is done and what it sent has arrived, since only then may that
- * memory be written again; and a copy waits until its receiver has read what the step before brought. So parts that
- * exchange nothing are chains beside each other, through all steps of a graph. There is no barrier in front of the
- * kernels that change variables either: it lets a run that fails leave the state as it was, which steps taken at
- * once do not promise.
+ * Events become edges of the graph. There is no barrier between the steps of one graph. A partition starts its next
+ * step when its own step is done and the copies it sent have arrived, since only then may the copied memory be
+ * overwritten. A copy waits until the receiver has read the values of the previous step. Partitions that exchange
+ * nothing are therefore independent chains through all steps of a graph. There is also no barrier before the kernels
+ * that update variables: that barrier lets a failing run leave the state unchanged, which multi-step calls do not
+ * promise.
  *
- * What parts add up together they add in streams of their own, so that each goes on with what does not need the
- * sums. Of parts of one card, which none owns a piece of, one launch does everything. Of cards that reach each other's memory
- * each adds its share, so that all that connects them is used at once. The bits are the same.
+ * Collectives are summed in separate streams, so that kernels that do not need the sums continue. If all ranks are on
+ * one GPU, one launch computes the whole sum. GPUs with peer access each sum their rank's share, so that all links
+ * between them are used in parallel. The bits of the result are the same.
  *
- * Streams of several cards are captured into one graph as those of one are: a kernel runs in the context that its function
- * belongs to, and edges lead from card to card. So does a copy between cards that reach each other. What the driver takes
- * through the host (`staged`) is enqueued every time, since nothing says what becomes of it in a graph.
+ * Streams of several GPUs are captured into one graph like those of one GPU: a kernel runs in the context of its
+ * function, and edges may connect GPUs. Copies between GPUs with peer access are captured too. If a copy goes through
+ * the host (`copies_via_host`), steps are not captured, because CUDA does not document how such copies behave in a
+ * graph.
  *
- * Within a part, kernels may be on several streams as well (spread.c). */
+ * Within a partition, kernels may be on several streams as well (capture_streams.c).
+ */
 #include "device/cuda/runtime/joint.h"
 
 #include "base/alloc.h"
 #include "device/cuda/runtime/combine.h"
 
-/* ---- Beginning and epilogue ---- */
+/* ---- Creating and destroying ---- */
 
-static tu_status make_event(CUevent *event) {
+static tu_status create_event(CUevent *event) {
     CUDA_TRY(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
-static tu_status make_member(cuda_member *m) {
+static tu_status create_member_events(cuda_member *m) {
     TU_TRY(cuda_enter(m->device));
-    TU_TRY(make_event(&m->so_far));
-    return make_event(&m->free);
+    TU_TRY(create_event(&m->posted));
+    return create_event(&m->reusable);
 }
 
 static uint32_t find_route(const cuda_joint *j, uint32_t from, uint32_t to) {
@@ -48,255 +51,259 @@ static uint32_t find_route(const cuda_joint *j, uint32_t from, uint32_t to) {
     return i;
 }
 
-static tu_status make_route(cuda_joint *j, uint32_t from, uint32_t to) {
+static tu_status create_route(cuda_joint *j, uint32_t from, uint32_t to) {
     cuda_route *route = &j->routes[j->route_count++];
     *route = (cuda_route){.from = from, .to = to};
     j->members[to].receives = true;
-    if (!cuda_reach_each_other(j->members[from].device, j->members[to].device)) j->staged = true;
+    if (!cuda_have_peer_access(j->members[from].device, j->members[to].device)) j->copies_via_host = true;
     CUDA_TRY(cuStreamCreate, &route->stream, CU_STREAM_NON_BLOCKING);
     return TU_OK;
 }
 
-static cuda_member *rank_of(const cuda_joint *j, const cuda_move *m, uint32_t rank) {
-    return &j->members[m->what.ranks[rank]];
+static cuda_member *member_of_rank(const cuda_joint *j, const cuda_joint_op *op, uint32_t rank) {
+    return &j->members[op->spec.ranks[rank]];
 }
 
-static tu_status prepare_sums(cuda_member *m) {
-    if (m->sums) return TU_OK;
+static tu_status create_sum_stream(cuda_member *m) {
+    if (m->sum_stream) return TU_OK;
     TU_TRY(cuda_enter(m->device));
-    CUDA_TRY(cuStreamCreate, &m->sums, CU_STREAM_NON_BLOCKING);
-    return make_event(&m->added);
+    CUDA_TRY(cuStreamCreate, &m->sum_stream, CU_STREAM_NON_BLOCKING);
+    return create_event(&m->sum_done);
 }
 
-static bool is_on_one_card(const cuda_joint *j, const cuda_move *m) {
-    for (uint32_t r = 1; r < m->what.combinations[0].ranks; r++)
-        if (rank_of(j, m, r)->device->handle != rank_of(j, m, 0)->device->handle) return false;
+static bool is_on_one_gpu(const cuda_joint *j, const cuda_joint_op *op) {
+    for (uint32_t r = 1; r < op->spec.combinations[0].ranks; r++)
+        if (member_of_rank(j, op, r)->device->handle != member_of_rank(j, op, 0)->device->handle)
+            return false;
     return true;
 }
 
-static tu_status make_collective(cuda_joint *j, cuda_move *m) {
-    uint32_t adding = is_on_one_card(j, m) ? 1 : m->what.combinations[0].ranks;
-    for (uint32_t r = adding; r-- > 0;) TU_TRY(prepare_sums(rank_of(j, m, r)));
-    TU_TRY(cuda_enter(rank_of(j, m, 0)->device));
-    return make_event(&m->done);
+static tu_status prepare_collective(cuda_joint *j, cuda_joint_op *op) {
+    uint32_t summing = is_on_one_gpu(j, op) ? 1 : op->spec.combinations[0].ranks;
+    for (uint32_t r = summing; r-- > 0;) TU_TRY(create_sum_stream(member_of_rank(j, op, r)));
+    TU_TRY(cuda_enter(member_of_rank(j, op, 0)->device));
+    return create_event(&op->done);
 }
 
-static tu_status make_move(cuda_joint *j, uint32_t number) {
-    cuda_move *m = &j->moves[number];
-    m->route = CUDA_NO_ROUTE;
-    TU_TRY(cuda_enter(j->members[m->what.part].device));
-    if (m->what.kind == TU_JOINT_COLLECTIVE) return make_collective(j, m);
-    if (m->what.kind != TU_JOINT_COPY || m->what.other == m->what.part) return TU_OK;
-    m->route = find_route(j, m->what.other, m->what.part);
-    if (m->route == j->route_count) TU_TRY(make_route(j, m->what.other, m->what.part));
-    j->routes[m->route].last = number;
-    return make_event(&m->done);
+static tu_status prepare_op(cuda_joint *j, uint32_t number) {
+    cuda_joint_op *op = &j->ops[number];
+    op->route = CUDA_NO_ROUTE;
+    TU_TRY(cuda_enter(j->members[op->spec.part].device));
+    if (op->spec.kind == TU_JOINT_COLLECTIVE) return prepare_collective(j, op);
+    if (op->spec.kind != TU_JOINT_COPY || op->spec.other == op->spec.part) return TU_OK;
+    op->route = find_route(j, op->spec.other, op->spec.part);
+    if (op->route == j->route_count) TU_TRY(create_route(j, op->spec.other, op->spec.part));
+    j->routes[op->route].last = number;
+    return create_event(&op->done);
 }
 
-tu_status cuda_joint_begin(cuda_joint *j, uint32_t part_count, const tu_joint_part *parts,
-                           uint32_t move_count, const tu_joint_move *moves) {
-    j->members = tu__alloc_array(part_count, sizeof *j->members, "steps of several parts");
-    j->moves = tu__alloc_array(move_count, sizeof *j->moves, "steps of several parts");
-    j->routes = tu__alloc_array((size_t)part_count * part_count, sizeof *j->routes, "steps of several parts");
-    if (!j->members || !j->moves || !j->routes) return TU_NO_MEMORY;
+tu_status cuda_joint_new(cuda_joint *j, uint32_t part_count, const tu_joint_part *parts, uint32_t op_count,
+                         const tu_joint_move *ops) {
+    j->members = tu__alloc_array(part_count, sizeof *j->members, "a multi-step call");
+    j->ops = tu__alloc_array(op_count, sizeof *j->ops, "a multi-step call");
+    j->routes = tu__alloc_array((size_t)part_count * part_count, sizeof *j->routes, "a multi-step call");
+    if (!j->members || !j->ops || !j->routes) return TU_NO_MEMORY;
     j->member_count = part_count;
-    j->move_count = move_count;
+    j->op_count = op_count;
     for (uint32_t i = 0; i < part_count; i++) {
-        j->members[i].device = cuda_inside(parts[i].device);
+        j->members[i].device = cuda_device_of(parts[i].device);
         j->members[i].plan = (tu__kernel_plan *)parts[i].plan;
-        TU_TRY(make_member(&j->members[i]));
+        TU_TRY(create_member_events(&j->members[i]));
     }
-    for (uint32_t i = 0; i < move_count; i++) {
-        j->moves[i].what = moves[i];
-        TU_TRY(make_move(j, i));
+    for (uint32_t i = 0; i < op_count; i++) {
+        j->ops[i].spec = ops[i];
+        TU_TRY(prepare_op(j, i));
     }
     return TU_OK;
 }
 
-static void end_stream(CUstream stream) {
+static void destroy_stream(CUstream stream) {
     if (!stream) return;
     cuda.cuStreamSynchronize(stream);
     cuda.cuStreamDestroy(stream);
 }
 
-void cuda_joint_end(cuda_joint *j) {
-    for (uint32_t i = 0; i < j->route_count; i++) end_stream(j->routes[i].stream);
-    for (uint32_t i = 0; i < j->move_count; i++)
-        if (j->moves[i].done) cuda.cuEventDestroy(j->moves[i].done);
+void cuda_joint_free(cuda_joint *j) {
+    for (uint32_t i = 0; i < j->route_count; i++) destroy_stream(j->routes[i].stream);
+    for (uint32_t i = 0; i < j->op_count; i++)
+        if (j->ops[i].done) cuda.cuEventDestroy(j->ops[i].done);
     for (uint32_t i = 0; i < j->member_count; i++) {
         const cuda_member *m = &j->members[i];
-        end_stream(m->sums);
-        if (m->added) cuda.cuEventDestroy(m->added);
-        if (m->so_far) cuda.cuEventDestroy(m->so_far);
-        if (m->free) cuda.cuEventDestroy(m->free);
+        destroy_stream(m->sum_stream);
+        if (m->sum_done) cuda.cuEventDestroy(m->sum_done);
+        if (m->posted) cuda.cuEventDestroy(m->posted);
+        if (m->reusable) cuda.cuEventDestroy(m->reusable);
         cuda_ring_free(m->ring);
     }
-    if (j->member_count) cuda.cuCtxSetCurrent(j->members[0].device->context); /* as it was found */
+    if (j->member_count)
+        cuda.cuCtxSetCurrent(j->members[0].device->context); /* restore the context that was current before */
     tu__free(j->members);
-    tu__free(j->moves);
+    tu__free(j->ops);
     tu__free(j->routes);
     *j = (cuda_joint){0};
 }
 
-/* ---- Moves ---- */
+/* ---- Operations ---- */
 
-static tu_status take_launch(cuda_joint *j, const cuda_move *m) {
-    const cuda_member *part = &j->members[m->what.part];
-    return cuda_enqueue(part->device, part->plan, m->what.first, m->what.count);
+static tu_status enqueue_launch(cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_member *member = &j->members[op->spec.part];
+    return cuda_enqueue(member->device, member->plan, op->spec.first, op->spec.count);
 }
 
-static tu_status copy_within(const cuda_joint *j, const cuda_move *m) {
-    CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(m->what.to), cuda_address(m->what.from), m->what.bytes,
-             j->members[m->what.part].device->stream);
+static tu_status copy_locally(const cuda_joint *j, const cuda_joint_op *op) {
+    CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(op->spec.to), cuda_address(op->spec.from), op->spec.bytes,
+             j->members[op->spec.part].device->stream);
     return TU_OK;
 }
 
-/* Between two cards the driver knows whether they were let into each other's memory. */
-static tu_status copy_along(const cuda_move *m, const cuda_device *to, const cuda_device *from,
-                            CUstream stream) {
-    CUdeviceptr target = cuda_address(m->what.to), source = cuda_address(m->what.from);
+/* The driver copies directly between two GPUs if peer access is enabled. */
+static tu_status copy_between_devices(const cuda_joint_op *op, const cuda_device *to, const cuda_device *from,
+                                      CUstream stream) {
+    CUdeviceptr target = cuda_address(op->spec.to), source = cuda_address(op->spec.from);
     if (to->handle == from->handle)
-        CUDA_TRY(cuMemcpyDtoDAsync, target, source, m->what.bytes, stream);
+        CUDA_TRY(cuMemcpyDtoDAsync, target, source, op->spec.bytes, stream);
     else
-        CUDA_TRY(cuMemcpyPeerAsync, target, to->context, source, from->context, m->what.bytes, stream);
+        CUDA_TRY(cuMemcpyPeerAsync, target, to->context, source, from->context, op->spec.bytes, stream);
     return TU_OK;
 }
 
-static tu_status take_copy(cuda_joint *j, const cuda_move *m) {
-    if (!m->what.bytes) return TU_OK;
-    if (m->route == CUDA_NO_ROUTE) return copy_within(j, m);
-    cuda_route *route = &j->routes[m->route];
+static tu_status enqueue_copy(cuda_joint *j, const cuda_joint_op *op) {
+    if (!op->spec.bytes) return TU_OK;
+    if (op->route == CUDA_NO_ROUTE) return copy_locally(j, op);
+    cuda_route *route = &j->routes[op->route];
     const cuda_member *from = &j->members[route->from], *to = &j->members[route->to];
-    CUDA_TRY(cuEventRecord, from->so_far, from->device->stream);
-    CUDA_TRY(cuStreamWaitEvent, route->stream, from->so_far, 0);
-    if (!route->begun) CUDA_TRY(cuStreamWaitEvent, route->stream, to->free, 0);
-    route->begun = true;
-    TU_TRY(copy_along(m, to->device, from->device, route->stream));
-    CUDA_TRY(cuEventRecord, m->done, route->stream);
+    CUDA_TRY(cuEventRecord, from->posted, from->device->stream);
+    CUDA_TRY(cuStreamWaitEvent, route->stream, from->posted, 0);
+    if (!route->started) CUDA_TRY(cuStreamWaitEvent, route->stream, to->reusable, 0);
+    route->started = true;
+    TU_TRY(copy_between_devices(op, to->device, from->device, route->stream));
+    CUDA_TRY(cuEventRecord, op->done, route->stream);
     return TU_OK;
 }
 
-/* What is enqueued into `stream` comes behind what all ranks have brought. */
-static tu_status come_behind_all(const cuda_joint *j, const cuda_move *m, CUstream stream) {
-    for (uint32_t r = 0; r < m->what.combinations[0].ranks; r++)
-        CUDA_TRY(cuStreamWaitEvent, stream, rank_of(j, m, r)->so_far, 0);
+/* Makes `stream` wait until all ranks have posted their values. */
+static tu_status wait_for_all_ranks(const cuda_joint *j, const cuda_joint_op *op, CUstream stream) {
+    for (uint32_t r = 0; r < op->spec.combinations[0].ranks; r++)
+        CUDA_TRY(cuStreamWaitEvent, stream, member_of_rank(j, op, r)->posted, 0);
     return TU_OK;
 }
 
-static tu_status add_everything(const cuda_joint *j, const cuda_move *m) {
-    const cuda_member *first = rank_of(j, m, 0);
-    TU_TRY(come_behind_all(j, m, first->sums));
-    for (uint32_t i = 0; i < m->what.combination_count; i++)
-        TU_TRY(cuda_combine_all(first->device, &m->what.combinations[i], first->sums));
+static tu_status sum_all_shares(const cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_member *first = member_of_rank(j, op, 0);
+    TU_TRY(wait_for_all_ranks(j, op, first->sum_stream));
+    for (uint32_t i = 0; i < op->spec.combination_count; i++)
+        TU_TRY(cuda_combine_all(first->device, &op->spec.combinations[i], first->sum_stream));
     return TU_OK;
 }
 
-static tu_status add_share(const cuda_joint *j, const cuda_move *m, uint32_t rank) {
-    const cuda_member *member = rank_of(j, m, rank);
+static tu_status sum_share(const cuda_joint *j, const cuda_joint_op *op, uint32_t rank) {
+    const cuda_member *member = member_of_rank(j, op, rank);
     TU_TRY(cuda_enter(member->device));
-    TU_TRY(come_behind_all(j, m, member->sums));
-    for (uint32_t i = 0; i < m->what.combination_count; i++) {
-        tu_combination what = m->what.combinations[i];
-        what.rank = rank;
-        TU_TRY(cuda_combine(member->device, &what, member->sums));
+    TU_TRY(wait_for_all_ranks(j, op, member->sum_stream));
+    for (uint32_t i = 0; i < op->spec.combination_count; i++) {
+        tu_combination combination = op->spec.combinations[i];
+        combination.rank = rank;
+        TU_TRY(cuda_combine(member->device, &combination, member->sum_stream));
     }
-    CUDA_TRY(cuEventRecord, member->added, member->sums);
+    CUDA_TRY(cuEventRecord, member->sum_done, member->sum_stream);
     return TU_OK;
 }
 
-/* The first rank's stream is the one that stands behind all shares. */
-static tu_status add_shares(const cuda_joint *j, const cuda_move *m) {
-    const cuda_member *first = rank_of(j, m, 0);
-    uint32_t ranks = m->what.combinations[0].ranks;
-    for (uint32_t r = 0; r < ranks; r++) TU_TRY(add_share(j, m, r));
+/* Sums one share per rank. At the end the first rank's sum stream waits for all shares. */
+static tu_status sum_each_share(const cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_member *first = member_of_rank(j, op, 0);
+    uint32_t ranks = op->spec.combinations[0].ranks;
+    for (uint32_t r = 0; r < ranks; r++) TU_TRY(sum_share(j, op, r));
     TU_TRY(cuda_enter(first->device));
-    for (uint32_t r = 1; r < ranks; r++) CUDA_TRY(cuStreamWaitEvent, first->sums, rank_of(j, m, r)->added, 0);
+    for (uint32_t r = 1; r < ranks; r++)
+        CUDA_TRY(cuStreamWaitEvent, first->sum_stream, member_of_rank(j, op, r)->sum_done, 0);
     return TU_OK;
 }
 
-static tu_status take_meet(cuda_joint *j, const cuda_move *m) {
-    for (uint32_t r = 0; r < m->what.combinations[0].ranks; r++) {
-        const cuda_member *rank = rank_of(j, m, r);
-        CUDA_TRY(cuEventRecord, rank->so_far, rank->device->stream);
+static tu_status enqueue_collective(cuda_joint *j, const cuda_joint_op *op) {
+    for (uint32_t r = 0; r < op->spec.combinations[0].ranks; r++) {
+        const cuda_member *rank = member_of_rank(j, op, r);
+        CUDA_TRY(cuEventRecord, rank->posted, rank->device->stream);
     }
-    TU_TRY(is_on_one_card(j, m) ? add_everything(j, m) : add_shares(j, m));
-    CUDA_TRY(cuEventRecord, m->done, rank_of(j, m, 0)->sums);
+    TU_TRY(is_on_one_gpu(j, op) ? sum_all_shares(j, op) : sum_each_share(j, op));
+    CUDA_TRY(cuEventRecord, op->done, member_of_rank(j, op, 0)->sum_stream);
     return TU_OK;
 }
 
-static tu_status take_wait(cuda_joint *j, const cuda_move *m) {
-    const cuda_move *before = &j->moves[m->what.after];
-    if (before->what.kind == TU_JOINT_COLLECTIVE || before->what.bytes)
-        CUDA_TRY(cuStreamWaitEvent, j->members[m->what.part].device->stream, before->done, 0);
+static tu_status enqueue_wait(cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_joint_op *before = &j->ops[op->spec.after];
+    if (before->spec.kind == TU_JOINT_COLLECTIVE || before->spec.bytes)
+        CUDA_TRY(cuStreamWaitEvent, j->members[op->spec.part].device->stream, before->done, 0);
     return TU_OK;
 }
 
-static tu_status take_keep(cuda_joint *j, const cuda_move *m) {
-    const cuda_member *part = &j->members[m->what.part];
-    return part->ring ? cuda_ring_keep(part->ring, part->device, part->plan->runtime) : TU_OK;
+static tu_status enqueue_keep(cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_member *member = &j->members[op->spec.part];
+    return member->ring ? cuda_ring_keep(member->ring, member->device, member->plan->runtime) : TU_OK;
 }
 
-static tu_status take_move(cuda_joint *j, const cuda_move *m) {
-    static tu_status (*const take[])(cuda_joint * j, const cuda_move *m) = {[TU_JOINT_LAUNCH] = take_launch,
-                                                                            [TU_JOINT_COPY] = take_copy,
-                                                                            [TU_JOINT_COLLECTIVE] = take_meet,
-                                                                            [TU_JOINT_WAIT] = take_wait,
-                                                                            [TU_JOINT_KEEP] = take_keep};
-    TU_TRY(cuda_enter(j->members[m->what.part].device));
-    return take[m->what.kind](j, m);
+static tu_status enqueue_op(cuda_joint *j, const cuda_joint_op *op) {
+    static tu_status (*const enqueue_functions[])(cuda_joint * j, const cuda_joint_op *op) = {
+        [TU_JOINT_LAUNCH] = enqueue_launch,
+        [TU_JOINT_COPY] = enqueue_copy,
+        [TU_JOINT_COLLECTIVE] = enqueue_collective,
+        [TU_JOINT_WAIT] = enqueue_wait,
+        [TU_JOINT_KEEP] = enqueue_keep};
+    TU_TRY(cuda_enter(j->members[op->spec.part].device));
+    return enqueue_functions[op->spec.kind](j, op);
 }
 
 /* ---- Steps ---- */
 
 static tu_status begin_step(const cuda_joint *j) {
-    for (uint32_t i = 0; i < j->route_count; i++) j->routes[i].begun = false;
+    for (uint32_t i = 0; i < j->route_count; i++) j->routes[i].started = false;
     for (uint32_t i = 0; i < j->member_count; i++) {
         const cuda_member *m = &j->members[i];
         TU_TRY(cuda_enter(m->device));
-        if (m->receives) CUDA_TRY(cuEventRecord, m->free, m->device->stream);
+        if (m->receives) CUDA_TRY(cuEventRecord, m->reusable, m->device->stream);
         if (m->ring) TU_TRY(cuda_ring_fill(m->ring, m->device, m->plan->runtime));
     }
     return TU_OK;
 }
 
-/* What a part sent has arrived before it computes anew. */
+/* Makes each sender wait until the last copy it sent has arrived, before it computes the next step. */
 static tu_status end_step(const cuda_joint *j) {
     for (uint32_t i = 0; i < j->route_count; i++)
-        if (j->routes[i].begun)
+        if (j->routes[i].started)
             CUDA_TRY(cuStreamWaitEvent, j->members[j->routes[i].from].device->stream,
-                     j->moves[j->routes[i].last].done, 0);
+                     j->ops[j->routes[i].last].done, 0);
     return TU_OK;
 }
 
 static tu_status enqueue_step(cuda_joint *j) {
     TU_TRY(begin_step(j));
-    for (uint32_t i = 0; i < j->move_count; i++) TU_TRY(take_move(j, &j->moves[i]));
+    for (uint32_t i = 0; i < j->op_count; i++) TU_TRY(enqueue_op(j, &j->ops[i]));
     return end_step(j);
 }
 
-static tu_status fork_parts(const cuda_joint *j) {
+static tu_status fork_streams(const cuda_joint *j) {
     const cuda_member *first = &j->members[0];
-    if (j->member_count > 1) CUDA_TRY(cuEventRecord, first->so_far, first->device->stream);
+    if (j->member_count > 1) CUDA_TRY(cuEventRecord, first->posted, first->device->stream);
     for (uint32_t i = 1; i < j->member_count; i++)
-        CUDA_TRY(cuStreamWaitEvent, j->members[i].device->stream, first->so_far, 0);
+        CUDA_TRY(cuStreamWaitEvent, j->members[i].device->stream, first->posted, 0);
     return TU_OK;
 }
 
-static tu_status join_parts(const cuda_joint *j) {
+static tu_status join_streams(const cuda_joint *j) {
     const cuda_member *first = &j->members[0];
     for (uint32_t i = 1; i < j->member_count; i++) {
         const cuda_member *m = &j->members[i];
         TU_TRY(cuda_enter(m->device));
-        CUDA_TRY(cuEventRecord, m->so_far, m->device->stream);
-        CUDA_TRY(cuStreamWaitEvent, first->device->stream, m->so_far, 0);
+        CUDA_TRY(cuEventRecord, m->posted, m->device->stream);
+        CUDA_TRY(cuStreamWaitEvent, first->device->stream, m->posted, 0);
     }
     return cuda_enter(first->device);
 }
 
 static tu_status enqueue_all(cuda_joint *j, uint32_t steps) {
-    TU_TRY(fork_parts(j));
+    TU_TRY(fork_streams(j));
     for (uint32_t i = 0; i < steps; i++) TU_TRY(enqueue_step(j));
-    return join_parts(j);
+    return join_streams(j);
 }
 
 tu_status cuda_joint_enqueue(cuda_joint *j, uint32_t steps) {

@@ -1,50 +1,51 @@
-/* A step of several parts: their kernels, and what goes between them, on streams that wait for each other. */
+/* A step of several partitions: their kernels, copies and collectives, on streams that wait for each other. */
 #ifndef TU__DEVICE_CUDA_RUNTIME_JOINT_H
 #define TU__DEVICE_CUDA_RUNTIME_JOINT_H
 
 #include "device/cuda/runtime/ring.h"
 
-typedef struct cuda_member { /* a part */
+typedef struct cuda_member { /* a partition */
     cuda_device *device;
     tu__kernel_plan *plan;
-    cuda_ring *ring; /* NULL: it is fed nothing, and nothing of it is fetched */
-    CUevent so_far;  /* behind what the part was given before; used at once, so one serves all */
-    CUevent free;    /* what comes to it may be overwritten: its readers of the step before are done */
-    CUstream sums;   /* what it adds up of collectives; NULL: nothing */
-    CUevent added;   /* behind that; used at once */
+    cuda_ring *ring;     /* NULL: it has no inputs and no results to fetch */
+    CUevent posted;      /* recorded after the work so far; waited for immediately, then reused */
+    CUevent reusable;    /* its readers of the previous step are done: received values may be overwritten */
+    CUstream sum_stream; /* stream for its sums of collectives; NULL: none */
+    CUevent sum_done;    /* recorded after the sums; waited for immediately */
     bool receives, was_timed;
 } cuda_member;
 
-/* From one part to another copies go one behind the other, in the order in which the sender made them. */
+/* Copies from one partition to another run one after the other, in the order in which the sender produced them. */
 typedef struct cuda_route {
     uint32_t from, to;
-    CUstream stream; /* of the receiver's card */
-    uint32_t last;   /* move */
-    bool begun;      /* in the step being enqueued */
+    CUstream stream; /* on the receiver's GPU */
+    uint32_t last;   /* index of its last copy operation */
+    bool started;    /* a copy was enqueued in the current step */
 } cuda_route;
 
 enum { CUDA_NO_ROUTE = UINT32_MAX };
 
-typedef struct cuda_move {
-    tu_joint_move what;
-    uint32_t route; /* COPY; CUDA_NO_ROUTE: within a part */
-    CUevent done;   /* COPY, MEET */
-} cuda_move;
+typedef struct cuda_joint_op { /* one operation of a step: launch, copy, collective, wait or keep */
+    tu_joint_move spec;
+    uint32_t route; /* COPY; CUDA_NO_ROUTE: within one partition */
+    CUevent done;   /* COPY, COLLECTIVE */
+} cuda_joint_op;
 
 typedef struct cuda_joint {
-    uint32_t member_count, move_count, route_count;
+    uint32_t member_count, op_count, route_count;
     cuda_member *members;
-    cuda_move *moves;
+    cuda_joint_op *ops;
     cuda_route *routes;
-    bool staged; /* something goes between cards that do not reach each other: through the host */
+    bool copies_via_host; /* a copy goes between GPUs without peer access, through the host */
 } cuda_joint;
 
-/* What a failure left is freed as the whole would be. */
-tu_status cuda_joint_begin(cuda_joint *joint, uint32_t part_count, const tu_joint_part *parts,
-                           uint32_t move_count, const tu_joint_move *moves);
-void cuda_joint_end(cuda_joint *joint);
+/* Prepares streams and events. After a failure, free the joint with cuda_joint_free() too. */
+tu_status cuda_joint_new(cuda_joint *joint, uint32_t part_count, const tu_joint_part *parts,
+                         uint32_t op_count, const tu_joint_move *ops);
+void cuda_joint_free(cuda_joint *joint);
 
-/* Enqueues steps of all parts; they begin behind what the first part's stream was given, which comes behind them. */
+/* Enqueues steps of all partitions. They start after the work already in the first partition's stream; work that is
+ * enqueued there later waits for them. */
 tu_status cuda_joint_enqueue(cuda_joint *joint, uint32_t steps);
 
 #endif

@@ -1,13 +1,15 @@
-/* What is taken from a card's memory, and its reserve.
+/* Allocates device memory from the driver and from an optional reserve.
  *
- * As a rule every block is the driver's: it is taken when it is needed. On a card that others use too, that is a promise
- * nobody made: the evaluation after an hour of training may find the card full. A reserve is memory taken at once and
- * kept until the last device on the card is closed. Blocks come out of it, first fit, and only what does not fit there is
- * the driver's. All logical parts of a card have the same one, as they have the same context.
+ * By default every block comes from the driver when it is needed. On a GPU that other processes use too, a later
+ * allocation may fail: the evaluation after an hour of training may find the memory full. A reserve is memory
+ * allocated up front and kept until the last device on the GPU is closed. Blocks are allocated from it, first fit.
+ * Only blocks that do not fit come from the driver. All logical devices of a GPU share one reserve, as they share one
+ * context.
  *
- * The driver frees a block when nothing uses it any more. Within a reserve that is ours to see to: what was given back is
- * handed out again only after everything that is under way on the card has ended. A context cannot be waited for while a
- * stream of it is being captured, by whichever thread, so captures and that waiting keep out of each other's way. */
+ * cuMemFree waits until a block is no longer in use. For blocks of a reserve we must do that: a freed block is reused
+ * only after all work in flight on the GPU has finished. A context cannot be synchronised while any thread captures a
+ * stream of it, so a read-write lock keeps captures and that wait apart.
+ */
 #include "device/cuda/runtime/memory.h"
 
 #include <pthread.h>
@@ -15,7 +17,7 @@
 
 #include "base/alloc.h"
 
-enum { ALIGNMENT = 512 }; /* as the driver's own blocks have */
+enum { ALIGNMENT = 512 }; /* that of cuMemAlloc */
 
 typedef struct block {
     CUdeviceptr address;
@@ -25,10 +27,10 @@ typedef struct block {
 
 struct cuda_memory {
     int index, users;
-    pthread_mutex_t lock; /* of what follows */
-    block *reserves;      /* the driver's, one for each time it grew */
-    block *taken;         /* by address, of the reserves and of the driver */
-    bool unsettled;       /* what was given back to a reserve may still be in use */
+    pthread_mutex_t lock;  /* guards the fields below */
+    block *reserves;       /* blocks from the driver, one for each time the reserve grew */
+    block *allocated;      /* sorted by address; from the reserves and from the driver */
+    bool has_freed_blocks; /* a freed block of a reserve may still be in use */
     struct cuda_memory *next;
 };
 
@@ -36,11 +38,11 @@ static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_memory *list;
 static pthread_rwlock_t captures = PTHREAD_RWLOCK_INITIALIZER;
 
-void cuda_capture_begins(void) {
+void cuda_capture_lock(void) {
     pthread_rwlock_rdlock(&captures);
 }
 
-void cuda_capture_ends(void) {
+void cuda_capture_unlock(void) {
     pthread_rwlock_unlock(&captures);
 }
 
@@ -50,7 +52,7 @@ static size_t aligned(size_t bytes) {
 
 /* ---- Lists ---- */
 
-static uint64_t sum(const block *b) {
+static uint64_t total_bytes(const block *b) {
     uint64_t bytes = 0;
     for (; b; b = b->next) bytes += b->bytes;
     return bytes;
@@ -66,10 +68,10 @@ static bool is_reserved(const cuda_memory *m, CUdeviceptr address) {
     return false;
 }
 
-/* Bytes of blocks in the reserves, or of the driver's own. */
-static uint64_t taken(const cuda_memory *m, bool reserved) {
+/* Sums the bytes of allocated blocks that are in the reserves (`reserved`), or that are not. */
+static uint64_t allocated_bytes(const cuda_memory *m, bool reserved) {
     uint64_t bytes = 0;
-    for (const block *b = m->taken; b; b = b->next)
+    for (const block *b = m->allocated; b; b = b->next)
         if (is_reserved(m, b->address) == reserved) bytes += b->bytes;
     return bytes;
 }
@@ -80,24 +82,24 @@ static void insert(block **at, block *b) {
     *at = b;
 }
 
-/* ---- What cannot be had ---- */
+/* ---- Error messages ---- */
 
 static double mebibytes(uint64_t bytes) {
     return (double)bytes / 1048576;
 }
 
-/* Adds to the message of a failure what the card has left. */
-static tu_status say_what_is_free(const cuda_memory *m, tu_status status, bool for_reserve, uint64_t bytes) {
+/* Extends the message of a failed allocation by the free memory of the GPU. */
+static tu_status fail_allocation(const cuda_memory *m, tu_status status, bool for_reserve, uint64_t bytes) {
     size_t unused = 0, total = 0;
     char reason[256], reserve[96] = "";
-    uint64_t reserved = sum(m->reserves);
+    uint64_t reserved = total_bytes(m->reserves);
     snprintf(reason, sizeof reason, "%s", tu_message());
     cuda.cuMemGetInfo(&unused, &total);
     if (reserved)
-        snprintf(reserve, sizeof reserve, ", beside %.1f of the %.1f MiB of its reserve",
-                 mebibytes(reserved - taken(m, true)), mebibytes(reserved));
-    return tu_fail(status, "no %s%.1f MiB%s: %.1f of its %.1f MiB are free%s (%s)",
-                   for_reserve ? "reserve of " : "", mebibytes(bytes), for_reserve ? "" : " of memory",
+        snprintf(reserve, sizeof reserve, ", and %.1f of the %.1f MiB of its reserve",
+                 mebibytes(reserved - allocated_bytes(m, true)), mebibytes(reserved));
+    return tu_fail(status, "cannot allocate %s%.1f MiB%s: %.1f of its %.1f MiB are free%s (%s)",
+                   for_reserve ? "a reserve of " : "", mebibytes(bytes), for_reserve ? "" : " of memory",
                    mebibytes(unused), mebibytes(total), reserve, reason);
 }
 
@@ -124,10 +126,10 @@ static void free_reserves(cuda_memory *m) {
     }
 }
 
-/* Where a card has no room for both a reserve that nobody uses yet and a block that is larger, the reserve grows to the
- * block's size in its own place. */
-static tu_status exchange_reserve(cuda_memory *m, size_t bytes) {
-    uint64_t before = sum(m->reserves);
+/* Replaces an unused reserve by one that is large enough for a block, if the GPU has no room for both. Restores the
+ * old size on failure. */
+static tu_status replace_reserve(cuda_memory *m, size_t bytes) {
+    uint64_t before = total_bytes(m->reserves);
     char message[512];
     free_reserves(m);
     tu_status status = add_reserve(m, bytes > before ? bytes : before);
@@ -139,7 +141,7 @@ static tu_status exchange_reserve(cuda_memory *m, size_t bytes) {
 
 static bool find_gap(const cuda_memory *m, const block *reserve, size_t bytes, CUdeviceptr *address) {
     CUdeviceptr from = reserve->address, end = reserve->address + reserve->bytes;
-    for (const block *b = m->taken; b; b = b->next) {
+    for (const block *b = m->allocated; b; b = b->next) {
         if (!is_within(b->address, reserve)) continue;
         if (b->address - from >= bytes) break;
         from = b->address + b->bytes;
@@ -148,64 +150,64 @@ static bool find_gap(const cuda_memory *m, const block *reserve, size_t bytes, C
     return end - from >= bytes;
 }
 
-/* Waits until nobody uses what was given back. */
-static tu_status settle(cuda_memory *m) {
-    if (!m->unsettled) return TU_OK;
+/* Waits until freed blocks of the reserve are no longer in use. */
+static tu_status wait_for_freed(cuda_memory *m) {
+    if (!m->has_freed_blocks) return TU_OK;
     pthread_rwlock_wrlock(&captures);
     tu_status status = CUDA_CALL(cuCtxSynchronize);
     pthread_rwlock_unlock(&captures);
-    m->unsettled = status != TU_OK;
+    m->has_freed_blocks = status != TU_OK;
     return status;
 }
 
 tu_status cuda_memory_reserve(cuda_memory *m, uint64_t bytes) {
     tu_status status = TU_OK;
     pthread_mutex_lock(&m->lock);
-    uint64_t before = sum(m->reserves);
+    uint64_t before = total_bytes(m->reserves);
     if (bytes > before) status = add_reserve(m, bytes - before);
-    if (status != TU_OK) status = say_what_is_free(m, status, true, bytes);
+    if (status != TU_OK) status = fail_allocation(m, status, true, bytes);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
 
 /* ---- Blocks ---- */
 
-/* The driver sees to the alignment of its own. */
-static tu_status take_reserved(cuda_memory *m, block *b) {
+/* Allocates from a reserve, rounded up to ALIGNMENT. Returns TU_NOT_FOUND if no reserve has room. */
+static tu_status allocate_reserved(cuda_memory *m, block *b) {
     size_t bytes = aligned(b->bytes);
     for (const block *r = m->reserves; r; r = r->next)
         if (find_gap(m, r, bytes, &b->address)) {
             b->bytes = bytes;
-            return settle(m);
+            return wait_for_freed(m);
         }
     return TU_NOT_FOUND;
 }
 
-static tu_status place(cuda_memory *m, block *b) {
-    tu_status status = take_reserved(m, b);
+static tu_status allocate_block(cuda_memory *m, block *b) {
+    tu_status status = allocate_reserved(m, b);
     if (status != TU_NOT_FOUND) return status;
     status = CUDA_CALL(cuMemAlloc, &b->address, b->bytes);
-    if (status != TU_NO_MEMORY || !m->reserves || taken(m, true)) return status;
-    TU_TRY(exchange_reserve(m, b->bytes));
-    return take_reserved(m, b);
+    if (status != TU_NO_MEMORY || !m->reserves || allocated_bytes(m, true)) return status;
+    TU_TRY(replace_reserve(m, b->bytes));
+    return allocate_reserved(m, b);
 }
 
-static tu_status take(cuda_memory *m, block *b) {
+static tu_status allocate_locked(cuda_memory *m, block *b) {
     pthread_mutex_lock(&m->lock);
-    tu_status status = place(m, b);
+    tu_status status = allocate_block(m, b);
     if (status == TU_OK)
-        insert(&m->taken, b);
-    else if (status == TU_NO_MEMORY) /* not where the card is lost */
-        status = say_what_is_free(m, status, false, b->bytes);
+        insert(&m->allocated, b);
+    else if (status == TU_NO_MEMORY) /* for other errors, such as a lost GPU, free memory is irrelevant */
+        status = fail_allocation(m, status, false, b->bytes);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
 
-tu_status cuda_take(cuda_memory *m, size_t bytes, CUdeviceptr *address) {
-    block *b = tu__alloc(sizeof *b, "a block of a card");
+tu_status cuda_memory_allocate(cuda_memory *m, size_t bytes, CUdeviceptr *address) {
+    block *b = tu__alloc(sizeof *b, "a block of GPU memory");
     if (!b) return TU_NO_MEMORY;
     b->bytes = bytes ? bytes : 1;
-    tu_status status = take(m, b);
+    tu_status status = allocate_locked(m, b);
     if (status == TU_OK)
         *address = b->address;
     else
@@ -213,43 +215,43 @@ tu_status cuda_take(cuda_memory *m, size_t bytes, CUdeviceptr *address) {
     return status;
 }
 
-/* Takes it out of the list; NULL: it is not there. */
-static block *find_taken(cuda_memory *m, CUdeviceptr address) {
-    block **at = &m->taken;
+/* Removes a block from the list and returns it; NULL if it is not in the list. */
+static block *remove_block(cuda_memory *m, CUdeviceptr address) {
+    block **at = &m->allocated;
     while (*at && (*at)->address != address) at = &(*at)->next;
     block *b = *at;
     if (b) *at = b->next;
     return b;
 }
 
-void cuda_give(cuda_memory *m, CUdeviceptr address) {
+void cuda_memory_free(cuda_memory *m, CUdeviceptr address) {
     if (!address) return;
     pthread_mutex_lock(&m->lock);
-    block *b = find_taken(m, address);
+    block *b = remove_block(m, address);
     if (is_reserved(m, address))
-        m->unsettled = true;
+        m->has_freed_blocks = true;
     else
         cuda.cuMemFree(address);
     pthread_mutex_unlock(&m->lock);
     tu__free(b);
 }
 
-tu_status cuda_memory_elsewhere(cuda_memory *m, uint64_t *bytes) {
+tu_status cuda_memory_used_elsewhere(cuda_memory *m, uint64_t *bytes) {
     size_t unused = 0, total = 0;
     CUDA_TRY(cuMemGetInfo, &unused, &total);
     pthread_mutex_lock(&m->lock);
-    uint64_t gone = total - unused, own = sum(m->reserves) + taken(m, false);
+    uint64_t used = total - unused, ours = total_bytes(m->reserves) + allocated_bytes(m, false);
     pthread_mutex_unlock(&m->lock);
-    *bytes = gone > own ? gone - own : 0;
+    *bytes = used > ours ? used - ours : 0;
     return TU_OK;
 }
 
-/* ---- Cards ---- */
+/* ---- One memory per GPU ---- */
 
 static cuda_memory *find_or_add(int index) {
     for (cuda_memory *m = list; m; m = m->next)
         if (m->index == index) return m;
-    cuda_memory *m = tu__alloc(sizeof *m, "the memory of a card");
+    cuda_memory *m = tu__alloc(sizeof *m, "the memory of a GPU");
     if (!m) return NULL;
     m->index = index;
     pthread_mutex_init(&m->lock, NULL);
@@ -265,7 +267,7 @@ cuda_memory *cuda_memory_open(int index) {
     return m;
 }
 
-static void drop(cuda_memory *m) {
+static void destroy_memory(cuda_memory *m) {
     cuda_memory **at = &list;
     while (*at != m) at = &(*at)->next;
     *at = m->next;
@@ -277,6 +279,6 @@ static void drop(cuda_memory *m) {
 void cuda_memory_close(cuda_memory *m) {
     if (!m) return;
     pthread_mutex_lock(&list_lock);
-    if (--m->users == 0) drop(m);
+    if (--m->users == 0) destroy_memory(m);
     pthread_mutex_unlock(&list_lock);
 }

@@ -1,4 +1,4 @@
-/* The memory of a card: what is taken from it and given back, and its reserve. */
+/* Device memory of a GPU: allocation, and an optional reserve. */
 #ifndef TU__DEVICE_CUDA_RUNTIME_MEMORY_H
 #define TU__DEVICE_CUDA_RUNTIME_MEMORY_H
 
@@ -8,24 +8,26 @@
 
 typedef struct cuda_memory cuda_memory;
 
-/* The memory of card `index`: one for all devices that are parts of it. NULL (message set) when the host's runs out. */
+/* Opens the memory of GPU `index`, shared by all its logical devices. Returns NULL (message set) if host memory runs
+ * out. */
 cuda_memory *cuda_memory_open(int index);
-/* The last part gives the reserve back: its context must be the thread's. NULL: nothing was opened. */
+/* Closes the memory; the last call frees the reserve. The GPU's context must be current. NULL is ignored. */
 void cuda_memory_close(cuda_memory *memory);
 
-/* For all of these the card's context must be the calling thread's. */
+/* The GPU's context must be current on the calling thread for all functions below. */
 
-/* Makes the reserve as large as this, if it is not yet. */
+/* Grows the reserve to this size if it is smaller. */
 tu_status cuda_memory_reserve(cuda_memory *memory, uint64_t bytes);
-/* A block of at least one byte: of the reserve where that has room, else of the card. Not while the thread captures. */
-tu_status cuda_take(cuda_memory *memory, size_t bytes, CUdeviceptr *block);
-/* What was enqueued may still use the block. 0: nothing. */
-void cuda_give(cuda_memory *memory, CUdeviceptr block);
-/* Bytes of the card that somebody else has: its context, libraries, other processes. */
-tu_status cuda_memory_elsewhere(cuda_memory *memory, uint64_t *bytes);
+/* Allocates a block of at least one byte, from the reserve if it has room, else from the driver. Must not be called
+ * while the thread captures. */
+tu_status cuda_memory_allocate(cuda_memory *memory, size_t bytes, CUdeviceptr *block);
+/* Frees a block. Enqueued work may still use it. 0 is ignored. */
+void cuda_memory_free(cuda_memory *memory, CUdeviceptr block);
+/* Returns the GPU memory used by others: the context, libraries, other processes. */
+tu_status cuda_memory_used_elsewhere(cuda_memory *memory, uint64_t *bytes);
 
-/* Between these two, a thread captures. */
-void cuda_capture_begins(void);
-void cuda_capture_ends(void);
+/* A thread must call these before and after it captures a stream. */
+void cuda_capture_lock(void);
+void cuda_capture_unlock(void);
 
 #endif

@@ -1,12 +1,13 @@
-/* Plans: kernels selected, built, and replayed as CUDA graphs.
+/* Plans: selects and builds kernels, and replays them as CUDA graphs.
  *
- * The first launch of a range of kernels enqueues them one by one, so that libraries load what they load at first use.
- * The second captures the same calls into a graph; every later one replays it: one call to the driver for a whole
- * step. A graph holds addresses and the seed: when either changes, it is captured anew.
+ * The first launch of a range of kernels enqueues them one by one, because libraries load modules at first use. The
+ * second launch captures the same calls into a graph, and later launches replay it: one driver call for a whole step.
+ * A graph contains addresses and the seed. If either changes, it is captured again.
  *
- * Somebody who asks for the kernels' times gets them from then on: the graph is captured with events between kernels,
- * which cost a microsecond each, so nobody else has them (times.c). Kernels that do not fill the card are captured on
- * several streams where that pays (spread.c). */
+ * Once a trace has been requested, the graph is captured with events between the kernels, which cost a microsecond
+ * each (kernel_times.c). Kernels that do not fill the GPU are captured on several streams if the estimate says it is
+ * faster (capture_streams.c).
+ */
 #include "device/cuda/runtime/plan.h"
 
 #include <stdarg.h>
@@ -14,8 +15,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "device/cuda/ops/global_norm.h"
 #include "device/cuda/ops/pointwise.h"
-#include "device/cuda/ops/squares.h"
 #include "device/norm_fusion.h"
 
 /* ---- Selecting ---- */
@@ -25,27 +26,28 @@ static const tu__lowering_rule rules[TU__OP_COUNT] = {
 #include "device/cuda/ops/lowering.def"
 };
 
-static tu_status refuse(tu__selection *s, const tu__node *node) {
+static tu_status fail_without_kernel(tu__selection *s, const tu__node *node) {
     return tu_fail(
         TU_UNSUPPORTED,
-        "%s has no kernel for %s '%s' of %s: place it on the CPU, tu_with_device(graph, \"cpu:0\")",
+        "%s has no kernel for %s '%s' of %s: place it on the CPU with tu_with_device(graph, \"cpu:0\")",
         cuda_of(s)->name, node->op->name, node->name, tu__type_string(node->outputs[0]));
 }
 
-/* What select would make kernels of: pointwise operations, what is looked through, and what has a lowering rule. */
+/* Supported are pointwise operations, views, and operations with a lowering rule. */
 tu_status cuda_supports(const tu__node *node) {
     bool fused = node->op->traits & (TU__POINTWISE | TU__VIEW);
     if (fused || rules[node->op->code]) return TU_OK;
     if (node->op->code == TU__OP_CUSTOM)
-        return tu_fail(TU_UNSUPPORTED, "a custom operation is a function on host memory");
-    return tu_fail(TU_UNSUPPORTED, "it has no kernel for %s", node->op->name);
+        return tu_fail(TU_UNSUPPORTED, "custom operations run on host memory only");
+    return tu_fail(TU_UNSUPPORTED, "there is no GPU kernel for %s", node->op->name);
 }
 
 static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t index) {
-    return node->op->code == TU__OP_SUM ? cuda_squares_read(s, node, index) : tu__norm_reads(s, node, index);
+    return node->op->code == TU__OP_SUM ? cuda_global_norm_read(s, node, index)
+                                        : tu__norm_reads(s, node, index);
 }
 
-/* Every plan may be repeated. */
+/* Requests the kernels that multi-step calls need; any plan may be used in one. */
 static tu_status request_rings(tu__kernel_plan *p) {
     cuda_runtime *runtime = cuda_runtime_of(p);
     if (!runtime) return TU_NO_MEMORY;
@@ -57,14 +59,14 @@ static tu_status request_rings(tu__kernel_plan *p) {
 tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan) {
     static const tu__selector selector = {
         .rules = rules,
-        .otherwise = refuse,
+        .otherwise = fail_without_kernel,
         .make_copy = cuda_lower_copy,
         .read_by_rule = read_by_rule,
-        .piece_bytes = sizeof(cuda_piece),
+        .subkernel_bytes = sizeof(cuda_subkernel),
         .joins_casts = true,
         .run_pointwise = cuda_run_pointwise,
-        .make_piece = cuda_make_piece,
-        .finish_pieces = cuda_finish_pieces,
+        .make_subkernel = cuda_make_subkernel,
+        .finish_subkernels = cuda_finish_subkernels,
         .sum_kind_of = cuda_sum_kind_of,
     };
     TU_TRY(cuda_enter(device));
@@ -81,7 +83,7 @@ cuda_runtime *cuda_runtime_of(tu__kernel_plan *plan) {
     return plan->runtime;
 }
 
-static bool is_same(const char *a, const char *b) {
+static bool same_text(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
@@ -90,7 +92,8 @@ static cuda_function *request(tu__selection *s, const char *unit, const char *so
     cuda_runtime *runtime = cuda_runtime_of(s->plan);
     if (!runtime) return NULL;
     for (cuda_function *f = runtime->functions; f; f = f->next)
-        if (is_same(f->unit, unit) && is_same(f->source, source) && strcmp(f->expression, expression) == 0)
+        if (same_text(f->unit, unit) && same_text(f->source, source) &&
+            strcmp(f->expression, expression) == 0)
             return f;
     cuda_function *f = tu__arena_alloc(&s->arena, sizeof *f);
     if (!f) return NULL;
@@ -147,7 +150,7 @@ divider cuda_divider(uint32_t divisor) {
 
 /* ---- Building ---- */
 
-static void drop_segments(cuda_runtime *runtime) {
+static void destroy_segment_graphs(cuda_runtime *runtime) {
     for (cuda_segment *s = runtime->segments; s; s = s->next) {
         if (s->exec) cuda.cuGraphExecDestroy(s->exec);
         s->exec = NULL;
@@ -159,41 +162,41 @@ tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *bindi
     TU_TRY(cuda_enter(device));
     cuda_runtime *runtime = cuda_runtime_of(p);
     if (!runtime) return TU_NO_MEMORY;
-    drop_segments(runtime);
+    destroy_segment_graphs(runtime);
     cuda_repetition_free(runtime);
     tu__kernel_plan_bind(p, binding);
     if (!runtime->compiled) TU_TRY(cuda_compile(device, runtime->functions));
     runtime->compiled = true;
-    return cuda_spread_plan(device, p);
+    return cuda_assign_plan_streams(device, p);
 }
 
 void cuda_plan_free(cuda_device *device, tu_plan *plan) {
     tu__kernel_plan *p = (tu__kernel_plan *)plan;
     cuda_runtime *runtime = p->runtime;
-    if (runtime) { /* also for a card that is lost, where these calls only fail */
+    if (runtime) { /* also for a lost GPU: then these calls fail without effect */
         cuda.cuCtxSetCurrent(device->context);
         cuda.cuStreamSynchronize(device->stream);
-        drop_segments(runtime);
+        destroy_segment_graphs(runtime);
         cuda_repetition_free(runtime);
         cuda_times_free(runtime);
-        cuda_spread_free(p);
+        cuda_free_stream_events(p);
     }
     tu__kernel_plan_free(p);
 }
 
-/* ---- What kernels call ---- */
+/* ---- Functions for `run` ---- */
 
 cuda_grid cuda_grid_for(const tu__kernel *k, int64_t count) {
-    enum { THREADS = 256, BLOCKS_EACH = 8 }; /* 2048 threads are what a multiprocessor holds */
+    enum { THREADS = 256, BLOCKS_EACH = 8 }; /* 2048 threads: the maximum per multiprocessor */
     int64_t blocks = (count + THREADS - 1) / THREADS,
-            most = (int64_t)cuda_of(k)->multiprocessors * BLOCKS_EACH;
-    return (cuda_grid){.blocks = {(unsigned)(blocks < most ? blocks : most)}, .threads = THREADS};
+            limit = (int64_t)cuda_of(k)->multiprocessors * BLOCKS_EACH;
+    return (cuda_grid){.blocks = {(unsigned)(blocks < limit ? blocks : limit)}, .threads = THREADS};
 }
 
-/* More than 48 KiB of shared memory must be asked for. */
+/* More than 48 KiB of dynamic shared memory must be enabled with a function attribute. */
 static tu_status allow_shared(CUfunction function, unsigned bytes) {
-    enum { ALWAYS = 48 * 1024 };
-    if (bytes > ALWAYS)
+    enum { DEFAULT_SHARED = 48 * 1024 };
+    if (bytes > DEFAULT_SHARED)
         CUDA_TRY(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes);
     return TU_OK;
 }
@@ -203,11 +206,11 @@ tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_g
     if (grid.blocks[0] == 0) return TU_OK;
     unsigned y = grid.blocks[1] ? grid.blocks[1] : 1, z = grid.blocks[2] ? grid.blocks[2] : 1;
     TU_TRY(allow_shared(function->handle, grid.shared));
-    union { /* the driver copies it, but does not say so */
+    union { /* the driver only reads the parameter, but its type is not const */
         const void *constant;
         void *parameter;
-    } only = {arguments};
-    void *parameters[] = {only.parameter};
+    } argument = {arguments};
+    void *parameters[] = {argument.parameter};
     tu_status status = CUDA_CALL(cuLaunchKernel, function->handle, grid.blocks[0], y, z, grid.threads, 1, 1,
                                  grid.shared, cuda_of(k)->stream, parameters, NULL);
     return status == TU_OK
@@ -228,8 +231,8 @@ tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes) {
 
 /* ---- Launching ---- */
 
-tu_status cuda_enqueue_one(const tu__kernel_plan *p, uint32_t place) {
-    const tu__kernel *k = p->kernels[p->order[place]];
+tu_status cuda_enqueue_one(const tu__kernel_plan *p, uint32_t position) {
+    const tu__kernel *k = p->kernels[p->order[position]];
     tu_status status = k->run(k);
     if (status == TU_OK) return TU_OK;
     return tu_fail(status, "%s '%s': %s", k->name, p->selection.graph->nodes[k->nodes[0]]->name,
@@ -238,8 +241,8 @@ tu_status cuda_enqueue_one(const tu__kernel_plan *p, uint32_t place) {
 
 tu_status cuda_enqueue(cuda_device *device, tu__kernel_plan *p, uint32_t first, uint32_t count) {
     const cuda_runtime *runtime = p->runtime;
-    if (device->capturing && runtime->spread && !runtime->timed)
-        return cuda_enqueue_spread(device, p, first, count);
+    if (device->capturing && runtime->uses_streams && !runtime->timed)
+        return cuda_enqueue_on_streams(device, p, first, count);
     for (uint32_t i = first; i < first + count; i++) {
         TU_TRY(cuda_mark_begin(device, runtime, i));
         TU_TRY(cuda_enqueue_one(p, i));
@@ -247,7 +250,7 @@ tu_status cuda_enqueue(cuda_device *device, tu__kernel_plan *p, uint32_t first, 
     return count ? cuda_mark_end(device, runtime, first + count - 1) : TU_OK;
 }
 
-/* An abandoned capture must still be ended, or the stream stays unusable. */
+/* Captures a graph. After a failure the capture is still ended, or the stream would stay unusable. */
 static tu_status capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
                          void *context, CUgraphExec *exec) {
     CUgraph graph = NULL;
@@ -267,9 +270,9 @@ static tu_status capture(cuda_device *device, tu_status (*enqueue)(cuda_device *
 
 tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
                        void *context, CUgraphExec *exec) {
-    cuda_capture_begins();
+    cuda_capture_lock();
     tu_status status = capture(device, enqueue, context, exec);
-    cuda_capture_ends();
+    cuda_capture_unlock();
     return status;
 }
 
@@ -303,7 +306,7 @@ static uint64_t seed_of(const tu__kernel_plan *p) {
 static tu_status replay(cuda_device *device, tu__kernel_plan *p, cuda_segment *s) {
     const cuda_runtime *runtime = p->runtime;
     if (s->exec && (s->seed != seed_of(p) || s->timed != runtime->timed)) {
-        CUDA_TRY(cuStreamSynchronize, device->stream); /* it may still be running */
+        CUDA_TRY(cuStreamSynchronize, device->stream); /* the graph may still be running */
         cuda.cuGraphExecDestroy(s->exec);
         s->exec = NULL;
     }

@@ -1,23 +1,24 @@
-/* Many steps without the engine in between: of one plan, or of several parts together.
+/* Multi-step calls: many steps of one plan, or of several partitions together, without the engine in between.
  *
- * A step, of one plan or of all parts (joint.c), is the same graph every time, since inputs come from ring slots
- * and results go to ring slots (ring.c). The first step is enqueued as it is, so that libraries load what they load
- * at first use; the second is captured, and replayed from then on. Short steps are captured several to a graph.
+ * Every step is the same CUDA graph, since inputs are read from ring slots and results are written to ring slots
+ * (ring.c). The first step is enqueued kernel by kernel, because libraries load modules at first use. The second is
+ * captured, and replayed from then on. Several short steps are captured into one graph.
  *
- * Rings have two halves. While the steps of one run, the other is filled: the host copies into pinned memory, the
- * card's copy engine takes it from there, on a stream of its own. What the steps of a half left is fetched behind
- * them.
+ * A ring has two halves. While the steps of one half run, the other half is filled: the host copies inputs into
+ * pinned memory, and the copy engine uploads them on a separate stream. The results of a half are downloaded after
+ * its steps.
  *
  *     host     stage 0 | stage 1 |  … wait for 0, read results 0, stage 2 | …
  *     copies           upload 0  | upload 1 |                   upload 2
  *     compute                      steps of 0  | steps of 1  | steps of 2
  *
- * From the captured steps on nothing here waits in the driver for the steps of a card, which might never end: events are
- * asked for until a deadline (cuda_device.allowed) at which the card counts as given up. The driver takes so many launches
- * and no more before it waits, too, so launches keep to a number that are under way at once. A step that is enqueued kernel
- * by kernel may be more than that.
+ * Once steps are captured, this file never blocks in the driver, because the steps of a broken GPU might never end.
+ * It polls events until the timeout (cuda_device.timeout_seconds), after which the GPU is abandoned. The driver also
+ * blocks when too many launches are pending, so the number of launches in flight is limited. A step that is enqueued
+ * kernel by kernel may exceed that limit.
  *
- * What is kept between calls belongs to the first part's plan, and goes when that plan gets other addresses. */
+ * The data kept between calls belongs to the first partition's plan and is freed when that plan's addresses change.
+ */
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -25,25 +26,25 @@
 #include "device/cuda/runtime/joint.h"
 
 enum {
-    NODES_OF_A_GRAPH = 512, /* of a part at most, when several steps share one */
-    MAX_STEPS_OF_A_GRAPH = 16,
-    LAUNCHES_OF_A_GROUP = 32, /* two groups are under way at most */
+    MAX_GRAPH_NODES = 512, /* per partition, if a graph contains several steps */
+    MAX_GRAPH_STEPS = 16,
+    LAUNCHES_PER_GROUP = 32, /* at most two groups are in flight */
 };
 
 typedef struct cuda_repetition {
     cuda_joint joint;
-    uint32_t half; /* steps, of every ring */
+    uint32_t half; /* steps per ring half, the same for all rings */
     CUevent done[CUDA_HALVES];
-    bool warm; /* a step was enqueued as it is */
+    bool warm; /* a step was enqueued kernel by kernel */
     uint64_t seed;
-    uint32_t steps_of_a_graph;
-    CUgraphExec one, several;
-    uint32_t steps; /* of the call */
-    CUevent group;  /* behind the latest group of launches that is complete */
-    uint32_t in_group;
+    uint32_t steps_per_graph;
+    CUgraphExec one_step_graph, multi_step_graph;
+    uint32_t steps;     /* of the current call */
+    CUevent group_done; /* recorded after the latest complete group of launches */
+    uint32_t group_launches;
 } cuda_repetition;
 
-typedef struct call { /* of repeat_joint */
+typedef struct call { /* the arguments of repeat_joint */
     uint32_t part_count;
     const tu_joint_part *parts;
     uint32_t steps;
@@ -53,171 +54,173 @@ static cuda_device *first_device(const cuda_repetition *r) {
     return r->joint.members[0].device;
 }
 
-/* ---- Making and freeing ---- */
+/* ---- Creating and freeing ---- */
 
-static void drop_graphs(cuda_repetition *r) {
-    if (r->one) cuda.cuGraphExecDestroy(r->one);
-    if (r->several) cuda.cuGraphExecDestroy(r->several);
-    r->one = r->several = NULL;
+static void destroy_graphs(cuda_repetition *r) {
+    if (r->one_step_graph) cuda.cuGraphExecDestroy(r->one_step_graph);
+    if (r->multi_step_graph) cuda.cuGraphExecDestroy(r->multi_step_graph);
+    r->one_step_graph = r->multi_step_graph = NULL;
 }
 
 void cuda_repetition_free(cuda_runtime *runtime) {
     cuda_repetition *r = runtime->repetition;
     if (!r) return;
     runtime->repetition = NULL;
-    for (uint32_t i = 0; i < r->joint.member_count; i++) { /* of which some may not have been made */
+    for (uint32_t i = 0; i < r->joint.member_count; i++) { /* after a failure some may be unset */
         const cuda_device *device = r->joint.members[i].device;
-        if (device && cuda_is_given_up(device)) return;
+        if (device && cuda_is_abandoned(device)) return;
     }
-    drop_graphs(r);
+    destroy_graphs(r);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->done[i]) cuda.cuEventDestroy(r->done[i]);
-    if (r->group) cuda.cuEventDestroy(r->group);
-    cuda_joint_end(&r->joint);
+    if (r->group_done) cuda.cuEventDestroy(r->group_done);
+    cuda_joint_free(&r->joint);
     tu__free(r);
 }
 
-/* Few enough that a graph stays small. Between two graphs all parts wait for each other, so parts have each its nodes. */
-static uint32_t choose_steps_of_a_graph(const cuda_joint *j) {
-    uint32_t nodes = j->move_count + j->member_count; /* more than there are: waits are edges */
+/* Chooses how many steps one graph contains, so that graphs stay small. All partitions wait for each other between
+ * two graphs, so the limit grows with the number of partitions. */
+static uint32_t choose_steps_per_graph(const cuda_joint *j) {
+    uint32_t nodes = j->op_count + j->member_count; /* an upper bound: waits are edges, not nodes */
     for (uint32_t i = 0; i < j->member_count; i++) nodes += j->members[i].plan->kernel_count;
-    uint32_t several = NODES_OF_A_GRAPH * j->member_count / (nodes ? nodes : 1);
-    return several > MAX_STEPS_OF_A_GRAPH ? MAX_STEPS_OF_A_GRAPH : several;
+    uint32_t steps = MAX_GRAPH_NODES * j->member_count / (nodes ? nodes : 1);
+    return steps > MAX_GRAPH_STEPS ? MAX_GRAPH_STEPS : steps;
 }
 
-static tu_status make_repetition(cuda_runtime *runtime, uint32_t part_count, const tu_joint_part *parts,
-                                 uint32_t move_count, const tu_joint_move *moves) {
-    cuda_repetition *r = runtime->repetition = tu__alloc(sizeof *r, "many steps");
+static tu_status create_repetition(cuda_runtime *runtime, uint32_t part_count, const tu_joint_part *parts,
+                                   uint32_t op_count, const tu_joint_move *ops) {
+    cuda_repetition *r = runtime->repetition = tu__alloc(sizeof *r, "a multi-step call");
     if (!r) return TU_NO_MEMORY;
-    TU_TRY(cuda_joint_begin(&r->joint, part_count, parts, move_count, moves));
-    r->steps_of_a_graph = choose_steps_of_a_graph(&r->joint);
+    TU_TRY(cuda_joint_new(&r->joint, part_count, parts, op_count, ops));
+    r->steps_per_graph = choose_steps_per_graph(&r->joint);
     TU_TRY(cuda_enter(first_device(r)));
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->done[i], CU_EVENT_DISABLE_TIMING);
-    CUDA_TRY(cuEventCreate, &r->group, CU_EVENT_DISABLE_TIMING);
+    CUDA_TRY(cuEventCreate, &r->group_done, CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
 /* ---- Rings ---- */
 
-static bool needs_ring(const tu_repetition *what) {
-    return what->feed_count || what->fetch_count;
+static bool needs_ring(const tu_repetition *request) {
+    return request->feed_count || request->fetch_count;
 }
 
-/* Parts take their steps together, so the hungriest decides. */
+/* All partitions advance together, so the smallest half is used. */
 static uint32_t choose_half(const call *c) {
-    uint32_t least = UINT32_MAX;
+    uint32_t min_steps = UINT32_MAX;
     for (uint32_t i = 0; i < c->part_count; i++) {
         uint32_t half = cuda_ring_half(&c->parts[i].what, c->steps);
-        if (half < least) least = half;
+        if (half < min_steps) min_steps = half;
     }
-    return least;
+    return min_steps;
 }
 
 static bool rings_fit(const cuda_repetition *r, const call *c, uint32_t half) {
-    bool are_small = r->half < half && r->half < c->steps / CUDA_HALVES; /* fewer steps than pay now */
-    if (!r->half || are_small) return false;
+    bool too_small = r->half < half && r->half < c->steps / CUDA_HALVES; /* a larger half would be faster */
+    if (!r->half || too_small) return false;
     for (uint32_t i = 0; i < c->part_count; i++) {
         const cuda_ring *ring = r->joint.members[i].ring;
         if (needs_ring(&c->parts[i].what) != (ring != NULL)) return false;
-        if (ring && !cuda_ring_fits(ring, &c->parts[i].what)) return false;
+        if (ring && !cuda_ring_matches(ring, &c->parts[i].what)) return false;
     }
     return true;
 }
 
-static tu_status make_ring(cuda_member *m, uint32_t half, const tu_repetition *what) {
+static tu_status create_ring(cuda_member *m, uint32_t half, const tu_repetition *request) {
     cuda_ring_free(m->ring);
     m->ring = NULL;
-    if (!needs_ring(what)) return TU_OK;
-    tu_status status = cuda_ring_new(m->device, half, what, &m->ring);
+    if (!needs_ring(request)) return TU_OK;
+    tu_status status = cuda_ring_new(m->device, half, request, &m->ring);
     if (status == TU_OK) return TU_OK;
-    return tu_fail(status, "no ring of %.1f MiB for the inputs and results of steps: %s",
+    return tu_fail(status, "cannot allocate %.1f MiB for the inputs and results of steps: %s",
                    m->ring ? cuda_ring_mebibytes(m->ring) : 0, tu_message());
 }
 
-static tu_status make_rings(cuda_repetition *r, const call *c) {
+static tu_status create_rings(cuda_repetition *r, const call *c) {
     uint32_t half = choose_half(c);
     if (rings_fit(r, c, half)) return TU_OK;
-    drop_graphs(r);
+    destroy_graphs(r);
     r->half = half;
     for (uint32_t i = 0; i < c->part_count; i++)
-        TU_TRY(make_ring(&r->joint.members[i], half, &c->parts[i].what));
+        TU_TRY(create_ring(&r->joint.members[i], half, &c->parts[i].what));
     return TU_OK;
 }
 
 /* ---- Waiting ---- */
 
-/* What the parts' counts tell. */
+/* Finished steps, as counted by the rings of the partitions. */
 typedef struct progress {
-    const cuda_member *last; /* the part that is furthest behind; NULL: none counts, since none has a ring */
-    uint32_t least, most;    /* steps that are done: by that part, and by the one ahead of all */
-    uint64_t all;            /* by all of them: parts that exchange nothing may take theirs in turns */
+    const cuda_member *slowest;    /* NULL: no partition has a ring, so steps are not counted */
+    uint32_t min_steps, max_steps; /* steps done by the slowest and by the fastest partition */
+    uint64_t total_steps;          /* sum over all partitions: independent partitions may advance in turns */
 } progress;
 
-static progress see_progress(const cuda_repetition *r) {
+static progress read_progress(const cuda_repetition *r) {
     progress p = {0};
     for (uint32_t i = 0; i < r->joint.member_count; i++) {
         const cuda_member *m = &r->joint.members[i];
         if (!m->ring) continue;
         cuda.cuCtxSetCurrent(m->device->context);
         uint32_t done = cuda_ring_done(m->ring);
-        if (!p.last || done < p.least) p.last = m, p.least = done;
-        if (done > p.most) p.most = done;
-        p.all += done;
+        if (!p.slowest || done < p.min_steps) p.slowest = m, p.min_steps = done;
+        if (done > p.max_steps) p.max_steps = done;
+        p.total_steps += done;
     }
     cuda.cuCtxSetCurrent(first_device(r)->context);
     return p;
 }
 
-typedef struct patience {
-    double limit; /* seconds without the end of a step; 0: any time */
-    double look;  /* when to see how far the steps are */
-    double alive; /* when a part was last seen to have come further */
-    progress seen;
-} patience;
+typedef struct progress_timeout {
+    double limit;         /* maximum seconds between the ends of two steps; 0: no limit */
+    double next_check;    /* time of the next check */
+    double last_progress; /* time when progress was last seen */
+    progress last_seen;
+} progress_timeout;
 
-static double between_looks(const patience *p) {
-    enum { LOOKS = 16 }; /* within the limit */
-    return p->limit < LOOKS ? p->limit / LOOKS : 1;
+static double check_interval(const progress_timeout *p) {
+    enum { CHECKS = 16 }; /* within the limit */
+    return p->limit < CHECKS ? p->limit / CHECKS : 1;
 }
 
-/* Where nobody counts, all steps of the call are one. */
-static patience begin_patience(const cuda_repetition *r, double now) {
-    patience p = {.limit = first_device(r)->allowed, .alive = now};
+/* If steps are not counted, the limit applies to all steps of the call together. */
+static progress_timeout start_timeout(const cuda_repetition *r, double now) {
+    progress_timeout p = {.limit = first_device(r)->timeout_seconds, .last_progress = now};
     bool counted = false;
     for (uint32_t i = 0; i < r->joint.member_count; i++) counted |= r->joint.members[i].ring != NULL;
     if (!counted) p.limit *= r->steps;
-    p.look = now + between_looks(&p);
+    p.next_check = now + check_interval(&p);
     return p;
 }
 
-static bool is_late(const cuda_repetition *r, patience *p, double now) {
-    if (p->limit <= 0 || now < p->look) return false;
-    uint64_t before = p->seen.all;
-    p->seen = see_progress(r);
-    if (p->seen.all != before) p->alive = now;
-    p->look = now + between_looks(p);
-    return now - p->alive > p->limit;
+static bool has_timed_out(const cuda_repetition *r, progress_timeout *p, double now) {
+    if (p->limit <= 0 || now < p->next_check) return false;
+    uint64_t before = p->last_seen.total_steps;
+    p->last_seen = read_progress(r);
+    if (p->last_seen.total_steps != before) p->last_progress = now;
+    p->next_check = now + check_interval(p);
+    return now - p->last_progress > p->limit;
 }
 
-static tu_status give_up(const cuda_repetition *r, const patience *p) {
-    const progress *seen = &p->seen;
-    for (uint32_t i = 0; i < r->joint.member_count; i++) cuda_give_up(r->joint.members[i].device);
+static tu_status fail_timeout(const cuda_repetition *r, const progress_timeout *p) {
+    const progress *last_seen = &p->last_seen;
+    for (uint32_t i = 0; i < r->joint.member_count; i++) cuda_abandon(r->joint.members[i].device);
     if (r->steps == 1) return tu_fail(TU_DEVICE, "its step has not ended after %g s", p->limit);
-    if (!seen->last) return tu_fail(TU_DEVICE, "%u steps have not ended after %g s", r->steps, p->limit);
-    bool is_behind = seen->least < seen->most;
+    if (!last_seen->slowest)
+        return tu_fail(TU_DEVICE, "%u steps have not ended after %g s", r->steps, p->limit);
+    bool is_behind = last_seen->min_steps < last_seen->max_steps;
     return tu_fail(TU_DEVICE, "no step%s%s has ended for %g s: %u of these %u are done",
-                   is_behind ? " of " : "", is_behind ? seen->last->device->name : "", p->limit, seen->least,
-                   r->steps);
+                   is_behind ? " of " : "", is_behind ? last_seen->slowest->device->name : "", p->limit,
+                   last_seen->min_steps, r->steps);
 }
 
-/* Waits for an event behind steps. How they went the driver tells at the end. */
-static tu_status await(const cuda_repetition *r, CUevent event) {
-    double began = tu__now();
-    patience p = begin_patience(r, began);
+/* Waits for an event that follows steps. cuEventSynchronize at the end reports their errors. */
+static tu_status wait_for_event(const cuda_repetition *r, CUevent event) {
+    double start = tu__now();
+    progress_timeout p = start_timeout(r, start);
     while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
         double now = tu__now();
-        if (is_late(r, &p, now)) return give_up(r, &p);
-        cuda_pause(now - began);
+        if (has_timed_out(r, &p, now)) return fail_timeout(r, &p);
+        cuda_pause(now - start);
     }
     CUDA_TRY(cuEventSynchronize, event);
     return TU_OK;
@@ -225,19 +228,19 @@ static tu_status await(const cuda_repetition *r, CUevent event) {
 
 /* ---- Steps ---- */
 
-typedef struct steps_of {
+typedef struct captured_steps {
     cuda_joint *joint;
     uint32_t count;
-} steps_of;
+} captured_steps;
 
 static tu_status enqueue_steps(cuda_device *device, void *context) {
-    const steps_of *s = context;
-    (void)device; /* the first part's */
+    const captured_steps *s = context;
+    (void)device; /* the first partition's */
     return cuda_joint_enqueue(s->joint, s->count);
 }
 
 static tu_status launch_graph(cuda_repetition *r, uint32_t count, CUgraphExec *exec) {
-    steps_of s = {&r->joint, count};
+    captured_steps s = {&r->joint, count};
     if (!*exec) TU_TRY(cuda_capture(first_device(r), enqueue_steps, &s, exec));
     CUDA_TRY(cuGraphLaunch, *exec, first_device(r)->stream);
     return TU_OK;
@@ -248,16 +251,16 @@ static bool may_be_captured(const cuda_repetition *r) {
         const cuda_runtime *runtime = r->joint.members[i].plan->runtime;
         if (runtime->capture_forbidden) return false;
     }
-    return r->warm && !r->joint.staged;
+    return r->warm && !r->joint.copies_via_host;
 }
 
-/* After so many launches more. When they complete a group, it waits until the one before is done. */
-static tu_status keep_pace(cuda_repetition *r, uint32_t launches) {
-    r->in_group += launches;
-    if (r->in_group < LAUNCHES_OF_A_GROUP) return TU_OK;
-    r->in_group = 0;
-    TU_TRY(await(r, r->group));
-    CUDA_TRY(cuEventRecord, r->group, first_device(r)->stream);
+/* Counts launches. When a group is complete, waits until the previous group is done. */
+static tu_status limit_launches(cuda_repetition *r, uint32_t launches) {
+    r->group_launches += launches;
+    if (r->group_launches < LAUNCHES_PER_GROUP) return TU_OK;
+    r->group_launches = 0;
+    TU_TRY(wait_for_event(r, r->group_done));
+    CUDA_TRY(cuEventRecord, r->group_done, first_device(r)->stream);
     return TU_OK;
 }
 
@@ -268,19 +271,20 @@ static tu_status launch_steps(cuda_repetition *r, uint32_t count) {
             TU_TRY(cuda_joint_enqueue(&r->joint, 1));
             r->warm = true;
             done++;
-        } else if (r->steps_of_a_graph > 1 && count - done >= r->steps_of_a_graph) {
-            TU_TRY(launch_graph(r, r->steps_of_a_graph, &r->several));
-            done += r->steps_of_a_graph;
+        } else if (r->steps_per_graph > 1 && count - done >= r->steps_per_graph) {
+            TU_TRY(launch_graph(r, r->steps_per_graph, &r->multi_step_graph));
+            done += r->steps_per_graph;
         } else {
-            TU_TRY(launch_graph(r, 1, &r->one));
+            TU_TRY(launch_graph(r, 1, &r->one_step_graph));
             done++;
         }
-        TU_TRY(keep_pace(r, captured ? 1 : LAUNCHES_OF_A_GROUP)); /* kernel by kernel a step is many */
+        TU_TRY(limit_launches(
+            r, captured ? 1 : LAUNCHES_PER_GROUP)); /* a step that is not captured counts as a full group */
     }
     return TU_OK;
 }
 
-/* ---- Halves ---- */
+/* ---- Ring halves ---- */
 
 static tu_status begin_rings(const cuda_repetition *r, const call *c) {
     for (uint32_t i = 0; i < c->part_count; i++) {
@@ -291,8 +295,8 @@ static tu_status begin_rings(const cuda_repetition *r, const call *c) {
     return TU_OK;
 }
 
-static tu_status stage(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
-                       uint32_t count) {
+static tu_status stage_inputs(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
+                              uint32_t count) {
     for (uint32_t i = 0; i < c->part_count; i++) {
         const cuda_member *m = &r->joint.members[i];
         TU_TRY(cuda_enter(m->device));
@@ -302,7 +306,7 @@ static tu_status stage(const cuda_repetition *r, const call *c, uint32_t half, u
     return cuda_enter(first_device(r));
 }
 
-static tu_status fetch_behind(const cuda_repetition *r, uint32_t half, uint32_t count) {
+static tu_status enqueue_fetches(const cuda_repetition *r, uint32_t half, uint32_t count) {
     CUstream steps = first_device(r)->stream;
     for (uint32_t i = 0; i < r->joint.member_count; i++)
         if (r->joint.members[i].ring) TU_TRY(cuda_ring_fetch(r->joint.members[i].ring, half, count, steps));
@@ -310,17 +314,17 @@ static tu_status fetch_behind(const cuda_repetition *r, uint32_t half, uint32_t 
     return TU_OK;
 }
 
-/* Waits for the half's steps and hands over what they left. */
-static tu_status collect(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
-                         uint32_t count) {
-    TU_TRY(await(r, r->done[half]));
+/* Waits for the steps of a half and copies their results to the caller. */
+static tu_status read_results(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
+                              uint32_t count) {
+    TU_TRY(wait_for_event(r, r->done[half]));
     for (uint32_t i = 0; i < c->part_count; i++)
         if (r->joint.members[i].ring)
-            cuda_ring_hand_over(r->joint.members[i].ring, &c->parts[i].what, half, first, count);
+            cuda_ring_read_results(r->joint.members[i].ring, &c->parts[i].what, half, first, count);
     return TU_OK;
 }
 
-static uint32_t steps_in(const cuda_repetition *r, uint32_t steps, uint32_t round) {
+static uint32_t steps_of_round(const cuda_repetition *r, uint32_t steps, uint32_t round) {
     uint32_t first = round * r->half;
     return steps - first < r->half ? steps - first : r->half;
 }
@@ -330,17 +334,18 @@ static tu_status run_rounds(cuda_repetition *r, const call *c) {
     TU_TRY(begin_rings(r, c));
     for (uint32_t round = 0; round < rounds + CUDA_HALVES; round++) {
         uint32_t half = round % CUDA_HALVES, before = round - CUDA_HALVES;
-        if (round >= CUDA_HALVES) TU_TRY(collect(r, c, half, before * r->half, steps_in(r, steps, before)));
+        if (round >= CUDA_HALVES)
+            TU_TRY(read_results(r, c, half, before * r->half, steps_of_round(r, steps, before)));
         if (round >= rounds) continue;
-        uint32_t count = steps_in(r, steps, round);
-        TU_TRY(stage(r, c, half, round * r->half, count));
+        uint32_t count = steps_of_round(r, steps, round);
+        TU_TRY(stage_inputs(r, c, half, round * r->half, count));
         TU_TRY(launch_steps(r, count));
-        TU_TRY(fetch_behind(r, half, count));
+        TU_TRY(enqueue_fetches(r, half, count));
     }
     return TU_OK;
 }
 
-/* ---- A repetition ---- */
+/* ---- Entry points ---- */
 
 static uint64_t seed_of(const cuda_joint *j) {
     for (uint32_t i = 0; i < j->member_count; i++)
@@ -348,8 +353,8 @@ static uint64_t seed_of(const cuda_joint *j) {
     return 0;
 }
 
-/* Events that time kernels belong to single launches. */
-static void leave_out_times(const cuda_joint *j) {
+/* Turns off kernel timing: its events are valid only for single launches. */
+static void suspend_timing(const cuda_joint *j) {
     for (uint32_t i = 0; i < j->member_count; i++) {
         cuda_runtime *runtime = j->members[i].plan->runtime;
         j->members[i].was_timed = runtime->timed;
@@ -357,7 +362,7 @@ static void leave_out_times(const cuda_joint *j) {
     }
 }
 
-static void take_times_again(const cuda_joint *j) {
+static void resume_timing(const cuda_joint *j) {
     for (uint32_t i = 0; i < j->member_count; i++) {
         cuda_runtime *runtime = j->members[i].plan->runtime;
         runtime->timed = j->members[i].was_timed;
@@ -365,57 +370,57 @@ static void take_times_again(const cuda_joint *j) {
 }
 
 static tu_status repeat(cuda_repetition *r, const call *c) {
-    TU_TRY(make_rings(r, c));
-    if (r->seed != seed_of(&r->joint)) drop_graphs(r);
+    TU_TRY(create_rings(r, c));
+    if (r->seed != seed_of(&r->joint)) destroy_graphs(r);
     r->seed = seed_of(&r->joint);
     r->steps = c->steps;
-    leave_out_times(&r->joint);
+    suspend_timing(&r->joint);
     tu_status status = run_rounds(r, c);
-    take_times_again(&r->joint);
+    resume_timing(&r->joint);
     return status;
 }
 
-/* "gpu:0.0", or "gpu:0.0 to gpu:0.3 together": of which the failure itself need not name one. */
-static tu_status failed(tu_status status, const call *c) {
-    const char *first = cuda_inside(c->parts[0].device)->name;
+/* Adds the names of the devices to the message: "gpu:0.0", or "gpu:0.0 to gpu:0.3". */
+static tu_status add_device_names(tu_status status, const call *c) {
+    const char *first = cuda_device_of(c->parts[0].device)->name;
     if (c->part_count == 1) return tu_fail(status, "%s: %s", first, tu_message());
-    return tu_fail(status, "%s to %s together: %s", first,
-                   cuda_inside(c->parts[c->part_count - 1].device)->name, tu_message());
+    return tu_fail(status, "%s to %s: %s", first, cuda_device_of(c->parts[c->part_count - 1].device)->name,
+                   tu_message());
 }
 
-/* Nothing may be under way when what it uses goes. */
-static void wait_for_all(const call *c) {
+/* Waits for all streams before the memory they use is freed. */
+static void synchronize_all(const call *c) {
     for (uint32_t i = 0; i < c->part_count; i++) {
-        const cuda_device *device = cuda_inside(c->parts[i].device);
+        const cuda_device *device = cuda_device_of(c->parts[i].device);
         cuda.cuCtxSetCurrent(device->context);
         cuda.cuStreamSynchronize(device->stream);
     }
 }
 
-tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
-                            const tu_joint_move *moves, uint32_t steps) {
+tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t op_count,
+                            const tu_joint_move *ops, uint32_t steps) {
     const tu__kernel_plan *first = (tu__kernel_plan *)parts[0].plan;
     cuda_runtime *runtime = first->runtime;
     const call c = {part_count, parts, steps};
     if (steps == 0) return TU_OK;
-    tu_status status = cuda_enter(cuda_inside(parts[0].device));
+    tu_status status = cuda_enter(cuda_device_of(parts[0].device));
     if (status == TU_OK && !runtime->repetition)
-        status = make_repetition(runtime, part_count, parts, move_count, moves);
+        status = create_repetition(runtime, part_count, parts, op_count, ops);
     if (status == TU_OK) status = repeat(runtime->repetition, &c);
     if (status == TU_OK) return TU_OK;
-    failed(status, &c);
+    add_device_names(status, &c);
     for (uint32_t i = 0; i < part_count; i++)
-        if (cuda_is_given_up(cuda_inside(parts[i].device))) return status;
-    wait_for_all(&c);
+        if (cuda_is_abandoned(cuda_device_of(parts[i].device))) return status;
+    synchronize_all(&c);
     cuda_repetition_free(runtime);
     return status;
 }
 
-/* A part alone is one launch. */
+/* Runs steps of one partition: each step is one launch. */
 tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t steps,
-                           const tu_repetition *what) {
-    const tu_joint_part part = {.device = device, .plan = plan, .what = *what};
-    const tu_joint_move moves[] = {{.kind = TU_JOINT_LAUNCH, .count = plan->kernel_count},
-                                   {.kind = TU_JOINT_KEEP}};
-    return cuda_repeat_joint(1, &part, sizeof moves / sizeof *moves, moves, steps);
+                           const tu_repetition *request) {
+    const tu_joint_part part = {.device = device, .plan = plan, .what = *request};
+    const tu_joint_move ops[] = {{.kind = TU_JOINT_LAUNCH, .count = plan->kernel_count},
+                                 {.kind = TU_JOINT_KEEP}};
+    return cuda_repeat_joint(1, &part, sizeof ops / sizeof *ops, ops, steps);
 }

@@ -1,61 +1,61 @@
-/* The ring of one plan.
+/* The ring of one plan: input and result slots of the steps of a multi-step call.
  *
- * Inputs of the steps to come wait in slots of a ring on the card, results are left in slots of another; a count on
- * the card says which slot a step's own is (kernels/ring.cu). So a step is the same graph every time: fill the
- * inputs, run the kernels, keep the results. The count is the ring's own: plans that are repeated together need not
- * agree on it.
+ * Inputs of later steps are stored in slots on the GPU, results in other slots. A step counter on the GPU selects the
+ * slots of the current step (kernels/ring.cu). Every step is therefore the same graph: copy inputs from their slots,
+ * run the kernels, copy results into their slots. Each ring has its own counter.
  *
- * What comes goes through pinned memory and on a stream of its own, so that the card's copy engine takes it while
- * the steps of the other half run. Who repeats (repeat.c) says when. */
+ * Inputs go through pinned memory and a separate stream, so that the copy engine uploads them while the steps of the
+ * other half run. repeat.c decides when.
+ */
 #include "device/cuda/runtime/ring.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 
-#include "device/cuda/kernels/ring_args.h" /* after what it needs */
+#include "device/cuda/kernels/ring_args.h" /* needs the types above */
 
 enum {
-    MAX_STEPS = 256,      /* in a half */
-    MAX_BYTES = 32 << 20, /* of a half, unless a single step needs more */
+    MAX_STEPS = 256,      /* per half */
+    MAX_BYTES = 32 << 20, /* per half, unless a single step needs more */
     COUNT_BYTES = 256,
 };
 
-typedef struct lane { /* one feed or fetch */
-    size_t bytes;     /* of a step: of row numbers, for a table */
-    size_t offset;    /* of its slots, on the card and in pinned memory */
+typedef struct slot_array { /* the slots of one feed or fetch */
+    size_t bytes;           /* per step; for a table feed: of its row numbers */
+    size_t offset;          /* of the slots, on the GPU and in pinned memory */
     bool same;
-} lane;
+} slot_array;
 
 struct cuda_ring {
     const cuda_device *device;
     uint32_t feed_count, fetch_count;
-    tu_repeat_feed *feeds; /* as they were when the ring was made, without the host's addresses */
+    tu_repeat_feed *feeds; /* copies of the caller's, whose host addresses may be outdated */
     tu_repeat_fetch *fetches;
-    lane *in, *out;
-    uint32_t half;                  /* steps */
-    size_t feed_bytes, fetch_bytes; /* of all slots of both halves */
-    CUdeviceptr block;              /* count, feed slots, fetch slots */
-    unsigned char *pinned;          /* feed slots, fetch slots, the count as it was when last asked for */
+    slot_array *in, *out;
+    uint32_t half;                  /* steps per half */
+    size_t feed_bytes, fetch_bytes; /* all slots of both halves */
+    CUdeviceptr block;              /* counter, feed slots, fetch slots */
+    unsigned char *pinned;          /* feed slots, fetch slots, last copy of the counter */
     CUstream copies;
     CUevent uploaded[CUDA_HALVES];
-    CUevent told;  /* behind the copy of the count */
-    bool asked;    /* such a copy was begun */
-    uint32_t done; /* steps, as far as the card has told */
+    CUevent count_copied; /* recorded after the copy of the counter */
+    bool count_requested; /* a copy of the counter is under way */
+    uint32_t done;        /* last known number of finished steps */
 };
 
-/* ---- Making and freeing ---- */
+/* ---- Creating and freeing ---- */
 
 void cuda_ring_free(cuda_ring *r) {
     if (!r) return;
-    cuda.cuCtxSetCurrent(r->device->context); /* of several cards the caller's may be another */
+    cuda.cuCtxSetCurrent(r->device->context); /* with several GPUs another context may be current */
     if (r->copies) cuda.cuStreamSynchronize(r->copies);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->uploaded[i]) cuda.cuEventDestroy(r->uploaded[i]);
-    if (r->told) cuda.cuEventDestroy(r->told);
+    if (r->count_copied) cuda.cuEventDestroy(r->count_copied);
     if (r->copies) cuda.cuStreamDestroy(r->copies);
     if (r->pinned) cuda.cuMemFreeHost(r->pinned);
-    cuda_give(r->device->memory, r->block);
+    cuda_memory_free(r->device->memory, r->block);
     tu__free(r->feeds);
     tu__free(r->fetches);
     tu__free(r->in);
@@ -72,12 +72,13 @@ static bool is_same_feed(const tu_repeat_feed *a, const tu_repeat_feed *b) {
            a->row_bytes == b->row_bytes;
 }
 
-bool cuda_ring_fits(const cuda_ring *r, const tu_repetition *what) {
-    if (r->feed_count != what->feed_count || r->fetch_count != what->fetch_count) return false;
+bool cuda_ring_matches(const cuda_ring *r, const tu_repetition *request) {
+    if (r->feed_count != request->feed_count || r->fetch_count != request->fetch_count) return false;
     for (uint32_t i = 0; i < r->feed_count; i++)
-        if (!is_same_feed(&r->feeds[i], &what->feeds[i])) return false;
+        if (!is_same_feed(&r->feeds[i], &request->feeds[i])) return false;
     for (uint32_t i = 0; i < r->fetch_count; i++)
-        if (r->fetches[i].from != what->fetches[i].from || r->fetches[i].bytes != what->fetches[i].bytes)
+        if (r->fetches[i].from != request->fetches[i].from ||
+            r->fetches[i].bytes != request->fetches[i].bytes)
             return false;
     return true;
 }
@@ -86,66 +87,66 @@ static size_t bytes_of_feed(const tu_repeat_feed *f) {
     return f->table ? f->bytes / f->row_bytes * sizeof *f->rows : f->bytes;
 }
 
-uint32_t cuda_ring_half(const tu_repetition *what, uint32_t steps) {
+uint32_t cuda_ring_half(const tu_repetition *request, uint32_t steps) {
     size_t bytes = 1;
-    for (uint32_t i = 0; i < what->feed_count; i++)
-        if (!what->feeds[i].same) bytes += bytes_of_feed(&what->feeds[i]);
-    for (uint32_t i = 0; i < what->fetch_count; i++) bytes += what->fetches[i].bytes;
-    size_t most = MAX_BYTES / bytes;
-    uint32_t wanted = steps / CUDA_HALVES + (steps % CUDA_HALVES > 0);
-    uint32_t half = most < 1 ? 1 : most < MAX_STEPS ? (uint32_t)most : MAX_STEPS;
-    return wanted < half ? wanted : half;
+    for (uint32_t i = 0; i < request->feed_count; i++)
+        if (!request->feeds[i].same) bytes += bytes_of_feed(&request->feeds[i]);
+    for (uint32_t i = 0; i < request->fetch_count; i++) bytes += request->fetches[i].bytes;
+    size_t max_steps = MAX_BYTES / bytes;
+    uint32_t needed = steps / CUDA_HALVES + (steps % CUDA_HALVES > 0);
+    uint32_t half = max_steps < 1 ? 1 : max_steps < MAX_STEPS ? (uint32_t)max_steps : MAX_STEPS;
+    return needed < half ? needed : half;
 }
 
-/* Places of all slots; the lists are copied. */
-static tu_status lay_out(cuda_ring *r, const tu_repetition *what) {
-    r->feeds = tu__alloc_array(what->feed_count + 1, sizeof *r->feeds, "a ring");
-    r->fetches = tu__alloc_array(what->fetch_count + 1, sizeof *r->fetches, "a ring");
-    r->in = tu__alloc_array(what->feed_count + 1, sizeof *r->in, "a ring");
-    r->out = tu__alloc_array(what->fetch_count + 1, sizeof *r->out, "a ring");
+/* Assigns an offset to every slot. Copies the lists of feeds and fetches. */
+static tu_status assign_offsets(cuda_ring *r, const tu_repetition *request) {
+    r->feeds = tu__alloc_array(request->feed_count + 1, sizeof *r->feeds, "a ring");
+    r->fetches = tu__alloc_array(request->fetch_count + 1, sizeof *r->fetches, "a ring");
+    r->in = tu__alloc_array(request->feed_count + 1, sizeof *r->in, "a ring");
+    r->out = tu__alloc_array(request->fetch_count + 1, sizeof *r->out, "a ring");
     if (!r->feeds || !r->fetches || !r->in || !r->out) return TU_NO_MEMORY;
-    r->feed_count = what->feed_count;
-    r->fetch_count = what->fetch_count;
+    r->feed_count = request->feed_count;
+    r->fetch_count = request->fetch_count;
     size_t slots = CUDA_HALVES * (size_t)r->half;
     for (uint32_t i = 0; i < r->feed_count; i++) {
-        r->feeds[i] = what->feeds[i];
-        r->in[i] = (lane){bytes_of_feed(&what->feeds[i]), r->feed_bytes, what->feeds[i].same};
+        r->feeds[i] = request->feeds[i];
+        r->in[i] = (slot_array){bytes_of_feed(&request->feeds[i]), r->feed_bytes, request->feeds[i].same};
         r->feed_bytes += aligned(r->in[i].bytes * (r->in[i].same ? 1 : slots));
     }
     for (uint32_t i = 0; i < r->fetch_count; i++) {
-        r->fetches[i] = what->fetches[i];
-        r->out[i] = (lane){.bytes = what->fetches[i].bytes, .offset = r->fetch_bytes};
+        r->fetches[i] = request->fetches[i];
+        r->out[i] = (slot_array){.bytes = request->fetches[i].bytes, .offset = r->fetch_bytes};
         r->fetch_bytes += aligned(r->out[i].bytes * slots);
     }
     return TU_OK;
 }
 
-static tu_status take_resources(cuda_ring *r) {
+static tu_status allocate_resources(cuda_ring *r) {
     size_t bytes = r->feed_bytes + r->fetch_bytes;
-    TU_TRY(cuda_take(r->device->memory, COUNT_BYTES + bytes, &r->block));
+    TU_TRY(cuda_memory_allocate(r->device->memory, COUNT_BYTES + bytes, &r->block));
     CUDA_TRY(cuMemHostAlloc, (void **)&r->pinned, bytes + sizeof(ring_count), 0);
     CUDA_TRY(cuStreamCreate, &r->copies, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->uploaded[i], CU_EVENT_DISABLE_TIMING);
-    CUDA_TRY(cuEventCreate, &r->told, CU_EVENT_DISABLE_TIMING);
+    CUDA_TRY(cuEventCreate, &r->count_copied, CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
-tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *what,
+tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *request,
                         cuda_ring **ring) {
     cuda_ring *r = *ring = tu__alloc(sizeof *r, "a ring");
     if (!r) return TU_NO_MEMORY;
     r->device = device;
     TU_TRY(cuda_enter(device));
     r->half = half;
-    TU_TRY(lay_out(r, what));
-    return take_resources(r);
+    TU_TRY(assign_offsets(r, request));
+    return allocate_resources(r);
 }
 
 double cuda_ring_mebibytes(const cuda_ring *r) {
     return (double)(r->feed_bytes + r->fetch_bytes) / 1048576;
 }
 
-/* ---- A step ---- */
+/* ---- The kernels of a step ---- */
 
 static unsigned char *feed_slots(const cuda_ring *r, uint32_t i) {
     return (unsigned char *)cuda_pointer(r->block) + COUNT_BYTES + r->in[i].offset;
@@ -155,17 +156,17 @@ static unsigned char *fetch_slots(const cuda_ring *r, uint32_t i) {
     return (unsigned char *)cuda_pointer(r->block) + COUNT_BYTES + r->feed_bytes + r->out[i].offset;
 }
 
-static int word_of(size_t bytes) {
+static int widest_word(size_t bytes) {
     int word = 16;
     while (bytes % (size_t)word) word /= 2;
     return word;
 }
 
-static void fill_in(const cuda_ring *r, uint32_t i, ring_feed *f, long long begin) {
+static void set_feed_args(const cuda_ring *r, uint32_t i, ring_feed *f, long long begin) {
     const tu_repeat_feed *feed = &r->feeds[i];
     f->to = feed->to;
     f->slots = r->in[i].same ? 1 : CUDA_HALVES * r->half;
-    f->word = word_of(feed->table ? feed->row_bytes : feed->bytes);
+    f->word = widest_word(feed->table ? feed->row_bytes : feed->bytes);
     f->end = begin + (long long)(feed->bytes / (size_t)f->word);
     f->row = cuda_divider(1);
     f->from = feed_slots(r, i);
@@ -177,14 +178,14 @@ static void fill_in(const cuda_ring *r, uint32_t i, ring_feed *f, long long begi
     f->row = cuda_divider((uint32_t)(feed->row_bytes / (size_t)f->word));
 }
 
-/* Eight at a time; a launch without any keeps the count going. */
+/* Copies up to RING_MAX feeds per launch. Without feeds one launch is still needed to advance the counter. */
 tu_status cuda_ring_fill(const cuda_ring *r, const cuda_device *device, const cuda_runtime *runtime) {
     const tu__kernel k = {.device = device};
     uint32_t done = 0;
     do {
         ring_in_args a = {.count = cuda_pointer(r->block)};
-        for (; a.feeds < RING_MOST && done < r->feed_count; done++) {
-            fill_in(r, done, &a.feed[a.feeds], a.words);
+        for (; a.feeds < RING_MAX && done < r->feed_count; done++) {
+            set_feed_args(r, done, &a.feed[a.feeds], a.words);
             a.words = a.feed[a.feeds++].end;
         }
         TU_TRY(cuda_launch(&k, runtime->ring_in, cuda_grid_for(&k, a.words ? a.words : 1), &a));
@@ -197,10 +198,10 @@ tu_status cuda_ring_keep(const cuda_ring *r, const cuda_device *device, const cu
     uint32_t done = 0;
     do {
         ring_out_args a = {.count = cuda_pointer(r->block)};
-        for (; a.fetches < RING_MOST && done < r->fetch_count; done++) {
+        for (; a.fetches < RING_MAX && done < r->fetch_count; done++) {
             ring_fetch *f = &a.fetch[a.fetches++];
             const tu_repeat_fetch *fetch = &r->fetches[done];
-            f->word = word_of(fetch->bytes);
+            f->word = widest_word(fetch->bytes);
             f->stride = (long long)(fetch->bytes / (size_t)f->word);
             f->end = a.words += f->stride;
             f->from = fetch->from;
@@ -218,8 +219,8 @@ static const unsigned char *host_of(const tu_repeat_feed *f) {
     return f->table ? (const unsigned char *)f->rows : f->host;
 }
 
-/* What steps first … first + count - 1 are fed, one behind the other. */
-static void gather(unsigned char *to, const tu_repeat_feed *f, size_t bytes, size_t first, size_t count) {
+/* Copies the inputs of steps first … first + count - 1 into consecutive slots. */
+static void copy_steps(unsigned char *to, const tu_repeat_feed *f, size_t bytes, size_t first, size_t count) {
     size_t stride = f->table ? f->stride * sizeof *f->rows : f->stride;
     const unsigned char *from = host_of(f) + first * stride;
     if (stride == bytes)
@@ -234,24 +235,24 @@ static tu_status upload(const cuda_ring *r, uint32_t i, size_t from, size_t byte
     return TU_OK;
 }
 
-tu_status cuda_ring_begin(cuda_ring *r, const tu_repetition *what) {
-    r->asked = false;
+tu_status cuda_ring_begin(cuda_ring *r, const tu_repetition *request) {
+    r->count_requested = false;
     r->done = 0;
     CUDA_TRY(cuMemsetD8Async, r->block, 0, COUNT_BYTES, r->copies);
     for (uint32_t i = 0; i < r->feed_count; i++) {
         if (!r->in[i].same || !r->in[i].bytes) continue;
-        memcpy(r->pinned + r->in[i].offset, host_of(&what->feeds[i]), r->in[i].bytes);
+        memcpy(r->pinned + r->in[i].offset, host_of(&request->feeds[i]), r->in[i].bytes);
         TU_TRY(upload(r, i, 0, r->in[i].bytes));
     }
     return TU_OK;
 }
 
-tu_status cuda_ring_stage(const cuda_ring *r, const tu_repetition *what, uint32_t half, uint32_t first,
+tu_status cuda_ring_stage(const cuda_ring *r, const tu_repetition *request, uint32_t half, uint32_t first,
                           uint32_t count, CUstream steps) {
     for (uint32_t i = 0; i < r->feed_count; i++) {
         size_t bytes = r->in[i].bytes, slot = (size_t)half * r->half * bytes;
         if (r->in[i].same || !bytes) continue;
-        gather(r->pinned + r->in[i].offset + slot, &what->feeds[i], bytes, first, count);
+        copy_steps(r->pinned + r->in[i].offset + slot, &request->feeds[i], bytes, first, count);
         TU_TRY(upload(r, i, slot, count * bytes));
     }
     CUDA_TRY(cuEventRecord, r->uploaded[half], r->copies);
@@ -273,30 +274,30 @@ tu_status cuda_ring_fetch(const cuda_ring *r, uint32_t half, uint32_t count, CUs
     return TU_OK;
 }
 
-void cuda_ring_hand_over(const cuda_ring *r, const tu_repetition *what, uint32_t half, uint32_t first,
-                         uint32_t count) {
+void cuda_ring_read_results(const cuda_ring *r, const tu_repetition *request, uint32_t half, uint32_t first,
+                            uint32_t count) {
     for (uint32_t i = 0; i < r->fetch_count; i++) {
         size_t bytes = r->out[i].bytes;
-        unsigned char *host = what->fetches[i].host;
+        unsigned char *host = request->fetches[i].host;
         if (host)
             memcpy(host + (size_t)first * bytes, pinned_fetches(r, i) + (size_t)half * r->half * bytes,
                    count * bytes);
     }
 }
 
-/* ---- How far the card is ---- */
+/* ---- Progress ---- */
 
 static ring_count *pinned_count(const cuda_ring *r) {
     return (ring_count *)(void *)(r->pinned + r->feed_bytes + r->fetch_bytes);
 }
 
-/* What is copied meanwhile goes by this stream too, so the answer stands behind it, but not behind kernels. A card that cannot
- * even answer has done no more than it told before. */
+/* The counter is copied on the stream of the uploads, so it waits for them but not for kernels. If the GPU does not
+ * answer, the last known number is returned. */
 uint32_t cuda_ring_done(cuda_ring *r) {
-    if (r->asked && cuda.cuEventQuery(r->told) == CUDA_ERROR_NOT_READY) return r->done;
-    if (r->asked) r->done = pinned_count(r)->next;
-    r->asked =
+    if (r->count_requested && cuda.cuEventQuery(r->count_copied) == CUDA_ERROR_NOT_READY) return r->done;
+    if (r->count_requested) r->done = pinned_count(r)->next;
+    r->count_requested =
         cuda.cuMemcpyDtoHAsync(pinned_count(r), r->block, sizeof(ring_count), r->copies) == CUDA_SUCCESS &&
-        cuda.cuEventRecord(r->told, r->copies) == CUDA_SUCCESS;
+        cuda.cuEventRecord(r->count_copied, r->copies) == CUDA_SUCCESS;
     return r->done;
 }

@@ -1,6 +1,9 @@
-/* Which kernels of a plan may run beside each other, on which of a few streams, and what each has to wait for.
+/* Assigns the kernels of a plan to a few streams so that independent kernels run in parallel, and determines what
+ * each must wait for.
  *
- * Knows nothing of CUDA: kernels are the memory they touch and the time they take, so that it can be tested anywhere. */
+ * Independent of CUDA: a kernel is described by the memory it accesses and its run time, so it can be tested without
+ * a GPU.
+ */
 #ifndef TU__DEVICE_CUDA_RUNTIME_STREAMS_H
 #define TU__DEVICE_CUDA_RUNTIME_STREAMS_H
 
@@ -9,7 +12,7 @@
 
 enum { CUDA_STREAMS = 4, CUDA_NO_KERNEL = -1 };
 
-typedef struct cuda_extent { /* addresses from … to - 1 */
+typedef struct cuda_extent { /* addresses [from, to) */
     uintptr_t from, to;
     bool written;
 } cuda_extent;
@@ -17,18 +20,18 @@ typedef struct cuda_extent { /* addresses from … to - 1 */
 typedef struct cuda_work { /* one kernel */
     const cuda_extent *extents;
     uint32_t extent_count;
-    double seconds; /* as far as can be guessed */
+    double seconds; /* estimated */
 } cuda_work;
 
-typedef struct cuda_place {
+typedef struct cuda_stream_assignment {
     int stream;
-    int waits[CUDA_STREAMS]; /* per stream: the kernel there that must be done before, or CUDA_NO_KERNEL */
+    int waits[CUDA_STREAMS]; /* per stream: the kernel that must finish first, or CUDA_NO_KERNEL */
     bool waited_for;         /* by a kernel of another stream */
-} cuda_place;
+} cuda_stream_assignment;
 
-/* Deals `count` kernels, in the order they run, out to streams. A kernel that touches what an earlier one writes, or writes
- * what an earlier one touches, stands behind it: on its stream, or by a wait. Returns whether it pays: if not, all of
- * them are on stream 0. */
-bool cuda_deal(uint32_t count, const cuda_work *work, cuda_place *places);
+/* Assigns `count` kernels, in launch order, to streams. A kernel that accesses memory that an earlier kernel writes,
+ * or writes memory that an earlier kernel accesses, runs after it: on the same stream, or by a wait. Returns false if
+ * several streams are not estimated to be faster; all kernels are then on stream 0. */
+bool cuda_assign_streams(uint32_t count, const cuda_work *work, cuda_stream_assignment *assignments);
 
 #endif

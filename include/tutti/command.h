@@ -1,0 +1,91 @@
+/* For programs with a command line, as `tutti` is one: JSON on a stream, suggestions for misspelt names, files that are
+ * replaced as a whole, and the names that options choose from. */
+#ifndef TUTTI_COMMAND_H
+#define TUTTI_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <tutti/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- JSON ----------------------------------------------------------------------------------------------------
+ *
+ * A streaming writer. Each call writes its bytes at once and keeps nothing in memory. Every value has a key; it is NULL for
+ * the elements of an array and for the outermost value.
+ *
+ *     tu_json json = tu_json_to_file(stdout);
+ *     tu_json_begin_object(&json, NULL);
+ *     tu_json_string(&json, "device", "cpu:0");
+ *     tu_json_begin_array(&json, "shape");
+ *     tu_json_i64(&json, NULL, 128);
+ *     tu_json_end_array(&json);
+ *     tu_json_end_object(&json);
+ *     if (!tu_json_finish(&json)) return 1; // {"device":"cpu:0","shape":[128]}
+ *
+ * No call needs a check: the writer remembers the first failed write, and tu_json_finish reports it. The output is valid
+ * JSON in valid UTF-8 whatever the arguments are.
+ */
+typedef struct tu_json { /* every field is private */
+    bool (*write)(void *sink, const char *bytes, size_t length);
+    void *sink;
+    uint64_t objects; /* bit d is set if the container at depth d is an object */
+    int depth;
+    bool comma;  /* a comma precedes the next value or key */
+    bool failed; /* a write failed, containers were nested too deep, or a call did not fit */
+} tu_json;
+#define TU_JSON_MAX_DEPTH 64
+
+TU_API tu_json tu_json_to_file(FILE *file);
+
+TU_API void tu_json_begin_object(tu_json *json, const char *key);
+TU_API void tu_json_end_object(tu_json *json);
+TU_API void tu_json_begin_array(tu_json *json, const char *key);
+TU_API void tu_json_end_array(tu_json *json);
+
+/* Replaces every maximal ill-formed sequence of bytes by U+FFFD. Writes null for a NULL string. */
+TU_API void tu_json_string(tu_json *json, const char *key, const char *string);
+TU_API void tu_json_i64(tu_json *json, const char *key, int64_t value);
+TU_API void tu_json_u64(tu_json *json, const char *key, uint64_t value);
+/* Writes the fewest digits that read back as the same double, but at least those of "%.15g"; null for NaN and infinities. */
+TU_API void tu_json_f64(tu_json *json, const char *key, double value);
+TU_API void tu_json_bool(tu_json *json, const char *key, bool value);
+TU_API void tu_json_null(tu_json *json, const char *key);
+
+/* Returns true if every container was closed and every byte was written. */
+TU_API bool tu_json_finish(const tu_json *json);
+
+/* ---- Names and files ---------------------------------------------------------------------------------------- */
+
+/* Returns the name with the smallest edit distance to `word` (the first of several), for "did you mean …?"; NULL if none is
+ * close enough to be a typing error. */
+TU_API const char *tu_nearest_name(const char *word, const char *const *names, size_t count);
+
+/* Writes a file atomically: a reader, or the next start after a power failure, finds the old file or the new one, complete.
+ * On failure the old file is unchanged and the message names the path and the system's reason (TU_IO). A symbolic link stays
+ * a link; what is not a regular file (/dev/stdout, a pipe) is written in place. */
+TU_API tu_status tu_file_save(const char *path, const void *bytes, size_t size);
+
+/* ---- What options choose from ------------------------------------------------------------------------------- */
+
+/* The values of tu_compile_options.precision and .strategy:
+ *
+ *     static const char *const precisions[] = {TU_PRECISIONS, NULL};
+ */
+#define TU_PRECISIONS "f32", "tf32", "bf16", "f16"
+#define TU_STRATEGIES "single", "central", "mirrored"
+
+/* Returns the strategy that `tutti` uses if none is given: "mirrored" if the batch is sharded anyway (`invariant`), or if the
+ * list of devices (NULL: "all") has several devices of one kind and nothing else places operations (`placed`); else
+ * "single". */
+TU_API const char *tu_default_strategy(const char *devices, bool placed, bool invariant);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,24 @@
+/* The gradient of a relu, and the column sums, that follow a gradient dx and can be fused into its kernel. */
+#ifndef TU__DEVICE_CUDA_OPS_RELU_GRAD_H
+#define TU__DEVICE_CUDA_OPS_RELU_GRAD_H
+
+#include "device/cuda/runtime/cuda.h"
+
+typedef struct cuda_relu_grad {
+    const tu__node *select, *greater; /* dx where x > 0, else 0; NULL: no relu */
+    const tu__node *sum;              /* over all axes but the last; NULL: none */
+    tu__edge result;                  /* what the kernel stores */
+} cuda_relu_grad;
+
+/* Finds what can be fused into `node`, which computes the gradient of `x`. */
+cuda_relu_grad cuda_find_relu_grad(tu__selection *s, const tu__node *node, tu__edge x);
+/* Returns the template argument: the kernels' bits RELU_GRAD and SUMMED. */
+int cuda_relu_grad_bits(const cuda_relu_grad *r);
+/* The names by these bits: "lrn_grad", "lrn_grad+select", "lrn_grad+sum", "lrn_grad+select+sum". */
+#define CUDA_RELU_GRAD_NAMES(name)                                                                           \
+    { name, name "+select", name "+sum", name "+select+sum" }
+
+/* Covers the fused nodes, and writes the result and then the sums. */
+tu_status cuda_kernel_write_relu_grad(tu__kernel *k, const cuda_relu_grad *r, int in_place);
+
+#endif

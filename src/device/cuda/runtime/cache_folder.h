@@ -1,0 +1,18 @@
+/* The cache folder: compiled kernels (compile.c) and tuning results (tuning_cache.c) that later runs reuse.
+ *
+ * $TUTTI_KERNELS, else $XDG_CACHE_HOME/tutti/kernels, else ~/.cache/tutti/kernels.
+ */
+#ifndef TU__DEVICE_CUDA_RUNTIME_CACHE_FOLDER_H
+#define TU__DEVICE_CUDA_RUNTIME_CACHE_FOLDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Writes the path of file `name` in the cache folder. Returns false if there is no cache folder (TUTTI_KERNELS is
+ * empty, or no home directory is known) or the path is too long. */
+bool cuda_cache_path(const char *name, char *path, size_t capacity);
+
+/* Creates the parent folders of a path. Errors are ignored: writing the file then fails. */
+void cuda_create_parent_folders(const char *path);
+
+#endif

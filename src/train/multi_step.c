@@ -1,0 +1,169 @@
+/* Multi-step calls. See multi_step.h. */
+#include "train/multi_step.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "data/dataset.h"
+#include "graph/graph.h"
+#include "optim/optimizer.h"
+
+enum { MAX_STEPS = 1024, MAX_PIXEL_BYTES = 64 << 20, MAX_GROWTH = 8 };
+
+double tu__multi_step_seconds = 0.15;
+
+/* ---- Support ---- */
+
+/* True if the device runs many steps per call and a non-finite step of the graph disables the later ones. Graphs of
+ * runs that earlier versions started do not have this guard. */
+static bool can_run_many(const tu__micro_batch *micro_batch) {
+    tu_many_report report = TU_SIZED(tu_many_report);
+    return tu_program_many(micro_batch->program, &report) == TU_OK && report.at_once &&
+           tu__healthy_name(micro_batch->graph);
+}
+
+/* ---- Opening and closing ---- */
+
+static tu_status open_tables(tu__multi_step *b) {
+    const tu_dataset *dataset = b->dataset;
+    int64_t count = dataset->info.count[TU_TRAIN];
+    if (!dataset->images[TU_TRAIN]) return TU_OK;
+    TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &b->images));
+    return tu_table_new(dataset->labels[TU_TRAIN], sizeof *dataset->labels[TU_TRAIN], count, &b->labels);
+}
+
+static tu_status allocate_arrays(tu__multi_step *b) {
+    size_t batch_bytes = (size_t)b->batch * b->dataset->image_bytes;
+    b->capacity = MAX_STEPS;
+    if (!b->images && batch_bytes * MAX_STEPS > MAX_PIXEL_BYTES)
+        b->capacity = MAX_PIXEL_BYTES / (int64_t)batch_bytes;
+    if (b->capacity < 1) b->capacity = 1;
+    size_t steps = (size_t)b->capacity, samples = steps * (size_t)b->batch;
+    /* With tables only one batch of pixels is needed, to diagnose a non-finite step. */
+    b->pixels = tu__alloc_aligned((b->images ? 1 : steps) * batch_bytes, "the images of many steps");
+    b->classes = tu__alloc_array(samples, sizeof *b->classes, "the labels of many steps");
+    b->ordinals = tu__alloc_array(samples, sizeof *b->ordinals, "the ordinals of many steps");
+    b->indices = tu__alloc_array(samples, sizeof *b->indices, "the image indices of many steps");
+    b->batches = tu__alloc_array(steps, sizeof *b->batches, "many steps");
+    b->losses = tu__alloc_array(steps, sizeof *b->losses, "many steps");
+    b->rates = tu__alloc_array(steps, sizeof *b->rates, "many steps");
+    b->norms = tu__alloc_array(steps, sizeof *b->norms, "many steps");
+    b->corrects = tu__alloc_array(steps, sizeof *b->corrects, "many steps");
+    b->finite = tu__alloc_array(steps, sizeof *b->finite, "many steps");
+    bool complete = b->pixels && b->classes && b->ordinals && b->indices && b->batches && b->losses &&
+                    b->rates && b->norms && b->corrects && b->finite;
+    return complete ? TU_OK : TU_NO_MEMORY;
+}
+
+tu_status tu__multi_step_open(const tu__stepper *stepper, const tu_dataset *dataset, int64_t batch,
+                              tu__multi_step *b) {
+    *b = (tu__multi_step){.dataset = dataset, .batch = batch, .length = 1};
+    bool possible = !stepper->apply && can_run_many(&stepper->full) &&
+                    (!stepper->rest.graph || can_run_many(&stepper->rest));
+    if (!possible) return TU_OK;
+    b->stepper = stepper;
+    TU_TRY(open_tables(b));
+    return allocate_arrays(b);
+}
+
+void tu__multi_step_close(tu__multi_step *b) {
+    tu_table_free(b->images);
+    tu_table_free(b->labels);
+    tu__free_aligned(b->pixels);
+    void *const blocks[] = {b->classes, b->ordinals, b->indices,  b->batches, b->losses,
+                            b->rates,   b->norms,    b->corrects, b->finite};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tu__free(blocks[i]);
+    *b = (tu__multi_step){0};
+}
+
+/* ---- Reading batches ---- */
+
+/* Copies a batch of the loader into the arrays of the call. */
+static void copy_batch(tu__multi_step *b, int64_t step, const tu_batch *source) {
+    size_t first = (size_t)(step * b->batch), count = (size_t)source->count;
+    tu_batch *copy = &b->batches[step];
+    *copy = *source;
+    memcpy(b->ordinals + first, source->ordinals, count * sizeof *b->ordinals);
+    memcpy(b->indices + first, source->indices, count * sizeof *b->indices);
+    copy->ordinals = b->ordinals + first;
+    copy->indices = b->indices + first;
+    if (b->images) return;
+    unsigned char *pixels = b->pixels + first * b->dataset->image_bytes;
+    memcpy(pixels, source->images, count * b->dataset->image_bytes);
+    memcpy(b->classes + first, source->labels, count * sizeof *b->classes);
+    copy->images = pixels;
+    copy->labels = b->classes + first;
+}
+
+/* Reads the batches of up to `steps` steps. Stops before a batch that cannot be read; fails only if that is the
+ * first. */
+static tu_status read_batches(tu__multi_step *b, tu_loader *loader, int64_t steps, int64_t *count) {
+    tu_status status = TU_OK;
+    for (*count = 0; *count < steps; ++*count) {
+        tu_batch batch = TU_SIZED(tu_batch);
+        status = tu_loader_next(loader, &batch);
+        if (status != TU_OK) break;
+        copy_batch(b, *count, &batch);
+    }
+    return *count ? TU_OK : status;
+}
+
+/* ---- Running ---- */
+
+static size_t make_feeds(const tu__multi_step *b, const tu__micro_batch *micro_batch,
+                         tu_feed_many feeds[TU__MAX_FEEDS]) {
+    size_t count = 0;
+    if (b->images) {
+        feeds[count++] = (tu_feed_many){.input = micro_batch->images, .table = b->images, .rows = b->indices};
+        feeds[count++] = (tu_feed_many){.input = micro_batch->labels, .table = b->labels, .rows = b->indices};
+    } else {
+        feeds[count++] = (tu_feed_many){.input = micro_batch->images, .data = b->pixels};
+        feeds[count++] = (tu_feed_many){.input = micro_batch->labels, .data = b->classes};
+    }
+    if (tu_ok(micro_batch->ordinals))
+        feeds[count++] = (tu_feed_many){.input = micro_batch->ordinals, .data = b->ordinals};
+    return count;
+}
+
+/* Sets the length of the next call from the measured time. It grows by at most the factor MAX_GROWTH, because the
+ * first call also copies the data set to the device. */
+static void adapt_length(tu__multi_step *b, int64_t steps, double seconds) {
+    double wanted = tu__multi_step_seconds * (double)steps / (seconds > 1e-9 ? seconds : 1e-9);
+    int64_t limit = b->length * MAX_GROWTH < b->capacity ? b->length * MAX_GROWTH : b->capacity;
+    b->length = wanted < 1 ? 1 : wanted > (double)limit ? limit : (int64_t)wanted;
+}
+
+tu_status tu__multi_step_run(tu__multi_step *b, const tu__micro_batch *micro_batch, tu_state *state,
+                             tu_loader *loader, int64_t steps, int64_t *completed) {
+    tu_feed_many feeds[TU__MAX_FEEDS];
+    void *fetches[] = {b->losses, b->corrects, b->finite, b->rates, b->norms};
+    double start = tu__now();
+    TU_TRY(read_batches(b, loader, steps < b->capacity ? steps : b->capacity, completed));
+    TU_TRY(tu_run_many(micro_batch->program, state, (size_t)*completed, make_feeds(b, micro_batch, feeds),
+                       feeds, fetches));
+    adapt_length(b, *completed, tu__now() - start);
+    return TU_OK;
+}
+
+tu__step_values tu__multi_step_values(const tu__multi_step *b, const tu__micro_batch *micro_batch,
+                                      int64_t index) {
+    bool finite = b->finite[index];
+    return (tu__step_values){.loss = b->losses[index],
+                             .correct = b->corrects[index],
+                             .rate = b->rates[index],
+                             .gradient_norm = b->norms[index],
+                             .finite = finite,
+                             .failed = finite ? NULL : micro_batch};
+}
+
+tu_status tu__multi_step_batch(tu__multi_step *b, int64_t index, tu_batch *batch) {
+    *batch = b->batches[index];
+    if (!b->images) return TU_OK;
+    for (int64_t i = 0; i < batch->count; i++)
+        TU_TRY(tu_dataset_read(b->dataset, TU_TRAIN, batch->indices[i],
+                               b->pixels + (size_t)i * b->dataset->image_bytes, &b->classes[i]));
+    batch->images = b->pixels;
+    batch->labels = b->classes;
+    return TU_OK;
+}
