@@ -31,7 +31,8 @@ extern "C" {
  * No call needs a check: the writer remembers the first failed write, and tu_json_finish reports it. The output is valid
  * JSON in valid UTF-8 whatever the arguments are.
  */
-typedef struct tu_json { /* every field is private */
+/* Every field is private. Frozen: it gets no more fields. */
+typedef struct tu_json {
     bool (*write)(void *sink, const char *bytes, size_t length);
     void *sink;
     uint64_t objects; /* bit d is set if the container at depth d is an object */

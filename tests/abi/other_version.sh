@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# libtutti_train.so, libtutti_cuda.so and the command work with the libtutti.so of their own version. With another one the
-# system's loader stops before any code runs, and names the version that is missing.
+# libtutti_train.so and libtutti_cuda.so work with the libtutti.so of their own version. With another one the system's loader
+# stops the command, which needs both libraries, before any code runs, and names the version that is missing.
 #   other_version.sh TUTTI LIBTUTTI LIBTUTTI_TRAIN VERSION
 set -uo pipefail
 
