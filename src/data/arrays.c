@@ -80,10 +80,9 @@ enum { MIN_GAP = 2 };
 
 static void report_label_gap(int64_t largest, int64_t second, char notice[160]) {
     if (second < 0 || largest - second - 1 < MIN_GAP) return;
-    snprintf(
-        notice, 160,
-        "no image has the labels %lld to %lld; if label %lld marks images to ignore, use --ignore-label %lld",
-        (long long)second + 1, (long long)largest - 1, (long long)largest, (long long)largest);
+    snprintf(notice, 160,
+             "no image has the labels %lld to %lld; if %lld marks images to ignore, use --ignore-label %lld",
+             (long long)second + 1, (long long)largest - 1, (long long)largest, (long long)largest);
 }
 
 static tu_status check_ignored(const array *labels, const tu_dataset_options *options,
