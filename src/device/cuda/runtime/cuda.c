@@ -224,12 +224,12 @@ static tu_status open_device(const tu_open_options *o, tu_device_instance **devi
     if (!created) return TU_NO_MEMORY;
     cuda_device *d = &created->device;
     d->index = o->index;
-    d->logical_index = o->part;
-    d->logical_count = o->parts > 0 ? o->parts : 1;
-    d->kernel_share = o->alike ? 1 : d->logical_count;
+    d->logical_index = o->logical_index;
+    d->logical_count = o->logical_count > 0 ? o->logical_count : 1;
+    d->kernel_share = o->whole_device_kernels ? 1 : d->logical_count;
     d->streams = o->streams;
     d->tune = o->tune;
-    d->nondeterministic = o->any_order;
+    d->nondeterministic = o->nondeterministic;
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->in.lock, NULL);
     pthread_mutex_init(&d->out.lock, NULL);
@@ -409,11 +409,11 @@ static tu_status enable_peer_access(tu_device_instance *device, tu_device_instan
     return cuda_enable_peer_access(cuda_device_of(device), cuda_device_of(other));
 }
 
-static void allow(tu_device_instance *device, double seconds) {
+static void set_timeout(tu_device_instance *device, double seconds) {
     cuda_device_of(device)->timeout_seconds = seconds;
 }
 
-static void give_up(tu_device_instance *device) {
+static void abandon(tu_device_instance *device) {
     cuda_abandon(cuda_device_of(device));
 }
 
@@ -455,8 +455,8 @@ static const tu_device_api api = {
     .download_begin = download_begin,
     .enable_peer_access = enable_peer_access,
     .reserve = reserve,
-    .allow = allow,
-    .give_up = give_up,
+    .set_timeout = set_timeout,
+    .abandon = abandon,
     .event_query = event_query,
 };
 

@@ -217,7 +217,7 @@ tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__s
 
 /* ---- Plans: plan.c, repeat.c, kernel_times.c ---- */
 
-tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan);
+tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_plan **plan);
 /* Returns TU_OK if cuda_select() has a kernel for the node, else TU_UNSUPPORTED with the reason. */
 tu_status cuda_supports(const tu__node *node);
 tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding);

@@ -59,7 +59,7 @@ static tu_status request_rings(tu__kernel_plan *p) {
 tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan) {
     static const tu__selector selector = {
         .rules = rules,
-        .otherwise = fail_without_kernel,
+        .fallback = fail_without_kernel,
         .make_copy = cuda_lower_copy,
         .read_by_rule = read_by_rule,
         .subkernel_bytes = sizeof(cuda_subkernel),
@@ -125,7 +125,7 @@ void cuda_forbid_capture(tu__selection *s) {
 }
 
 bool cuda_allows_tf32(const tu__selection *s) {
-    return s->plan->part->tf32;
+    return s->plan->partition->tf32;
 }
 
 const char *cuda_type(tu_dtype dtype) {
@@ -139,8 +139,8 @@ bool cuda_is_wide(tu_dtype dtype) {
     return dtype == TU_F64 || dtype == TU_I32 || dtype == TU_I64;
 }
 
-/* With 2^(l-1) < divisor <= 2^l and multiplier = ceil(2^(31+l) / divisor), n * multiplier >> (31+l) is n / divisor for
- * every n below 2^31. */
+/* With 2^(l-1) < divisor <= 2^l and multiplier = ceil(2^(31+l) / divisor), n * multiplier >> (31+l) is n / divisor
+ * for every n below 2^31. */
 divider cuda_divider(uint32_t divisor) {
     if (divisor <= 1) return (divider){.divisor = 1};
     uint32_t l = 32 - (uint32_t)__builtin_clz(divisor - 1);
