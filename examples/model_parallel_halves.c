@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     if (ok) {
         tu_placement_totals totals = TU_SIZED(tu_placement_totals);
         print_variables(program);
-        tu_program_placed(program, &totals);
+        tu_program_placement_totals(program, &totals);
         printf("%zu copies of %llu bytes per step\n", totals.copies, (unsigned long long)totals.copied_bytes);
         printf("loss %.4f in the first step, %.4f after %d steps\n", (double)first, (double)last, STEPS);
     }

@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
     int64_t steps = argc > 2 ? atoll(argv[2]) : 200;
     tu_train_result result = TU_SIZED(tu_train_result);
     tu_evaluation evaluation = TU_SIZED(tu_evaluation);
-    if (tu_train("mlp", set, &result, .steps = steps, .batch = 64, .base = 64, .watch = print_progress) !=
+    if (tu_train("mlp", set, &result, .steps = steps, .batch = 64, .base = 64, .on_report = print_progress) !=
         TU_OK)
         return print_error();
     printf("%lld parameters, %.1f s, run folder %s\n", (long long)result.parameters, result.seconds,

@@ -154,7 +154,7 @@ static inline void bytes_copied_are_those_predicted(const decoded *d, tu_program
     assert_true(traced == runs * predicted);
     tu_trace_report r = TU_SIZED(tu_trace_report);
     for (size_t i = 0; i < tu_program_device_count(program) && tu_trace_device(program, i, &r) == TU_OK; i++)
-        arrived += (double)r.arrived_bytes;
+        arrived += (double)r.received_bytes;
     assert_true(arrived == traced);
 }
 

@@ -83,8 +83,8 @@ static void end_training(training *t) {
 }
 
 static tu_status run_steps(training *t) {
-    const tu_feed_many feeds[] = {{.input = t->net.images, .data = t->images, .same = true},
-                                  {.input = t->net.labels, .data = t->labels, .same = true}};
+    const tu_feed_many feeds[] = {{.input = t->net.images, .data = t->images, .same_batch = true},
+                                  {.input = t->net.labels, .data = t->labels, .same_batch = true}};
     return tu_run_many(t->program, t->state, t->steps, 2, feeds, (void *[]){t->losses});
 }
 

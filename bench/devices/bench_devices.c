@@ -73,7 +73,7 @@ static void run(const work *w, int steps) {
 static void run_many(const work *w, int steps) {
     tu_feed_many feeds[MAX_NETWORKS];
     for (size_t i = 0; i < w->input_count; i++)
-        feeds[i] = (tu_feed_many){.input = w->inputs[i], .data = w->data, .same = true};
+        feeds[i] = (tu_feed_many){.input = w->inputs[i], .data = w->data, .same_batch = true};
     must(tu_run_many(w->program, w->state, (size_t)steps, w->input_count, feeds, NULL));
 }
 
@@ -182,10 +182,10 @@ static void measure_networks(const char *list, int count, int streams, int units
     work w = new_work(batch, units);
     build_networks(&w, count, devices, names);
     compile(&w, list, true, streams);
-    tu_many_report report = TU_SIZED(tu_many_report);
-    must(tu_program_many(w.program, &report));
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
+    must(tu_program_multi_step(w.program, &report));
     printf("{\"networks\":%d,\"devices\":\"%s\",\"streams\":%d,\"at_once\":%s,\"ms_per_step\":%.5f}\n", count,
-           list, streams, report.at_once ? "true" : "false", measure(&w, run_many));
+           list, streams, report.in_one_call ? "true" : "false", measure(&w, run_many));
     free_work(&w);
 }
 

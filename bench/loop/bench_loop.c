@@ -183,7 +183,7 @@ static tu_status start_run(struct bench *b, const char *model, const char *folde
                           .recipe = v->recipe,
                           .out = folder,
                           .stop = &b->stop,
-                          .watch = on_progress,
+                          .on_report = on_progress,
                           .context = b,
                           .devices = "cpu:0",
                           .threads = v->threads,

@@ -132,10 +132,10 @@ typedef struct tu_loader_options {
     bool indices_only; /* read nothing: batches have indices, but neither images nor labels */
     bool bootstrap;    /* read a sample of the set, of the same size, drawn by the seed with replacement */
     /* Of TU_TRAIN: the size of the validation split, whose images are left out; 0: none. It is the set's validation
-     * split if that has this size, else chosen the same way for every seed. With `validating` only these images are
-     * read. */
+     * split if that has this size, else chosen the same way for every seed. With `validation_only` only these images
+     * are read. */
     int64_t validation;
-    bool validating;
+    bool validation_only;
 } tu_loader_options;
 
 typedef struct tu_batch {

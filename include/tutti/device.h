@@ -13,8 +13,8 @@
  * TUTTI_DEVICES (several, separated by ':'), or load it with tu_device_load(). The engine loads libtutti_cuda.so if
  * it is in the folder of libtutti.so, or in the folder tutti/ there, unless TUTTI_CUDA is "off".
  *
- * Functions marked optional may be NULL. The interface grows by new functions at the end; `struct_size` tells the
- * engine which a device has. TU_DEVICE_ABI changes only if older devices cannot work any more.
+ * Functions marked optional may be NULL. The interface grows by new functions at the end; `struct_size` shows
+ * which a device has. TU_DEVICE_ABI changes only if older devices cannot work any more.
  */
 #ifndef TUTTI_DEVICE_H
 #define TUTTI_DEVICE_H
@@ -148,7 +148,7 @@ typedef struct tu_combine_segment {
 
 /* An all-reduce: every `out` becomes the sum of all `in`, added pairwise in the order of ranks: ((0 + 1) + (2 + 3)) +
  * …. Half-precision types are added in f32 and rounded once. The elements of all segments are divided between the
- * ranks; `rank` computes its share. */
+ * ranks; `rank` computes its slice. */
 typedef struct tu_combination {
     size_t struct_size;
     tu_dtype dtype; /* of all segments: f64, f32, bf16 or f16 */
@@ -194,14 +194,15 @@ typedef struct tu_joint_move {
 
 typedef struct tu_open_options {
     size_t struct_size;
-    int index;             /* number of the device: 0 in "cpu:0" */
-    int part, parts;       /* logical device 1 of 2 in "cpu:0.1" of "cpu:0/2"; parts 1: the whole device */
-    int threads;           /* 0: one per core of the logical device */
-    uint64_t memory_limit; /* bytes; 0: none */
+    int index;                        /* number of the device: 0 in "cpu:0" */
+    int logical_index, logical_count; /* 1 and 2 for "cpu:0.1" of "cpu:0/2"; count 1: the whole device */
+    int threads;                      /* 0: one per core of the logical device */
+    uint64_t memory_limit;            /* bytes; 0: none */
     bool tune;             /* time candidate kernels and keep the fastest, instead of using heuristics */
-    bool any_order;        /* also use kernels whose results differ in the last bits from run to run */
+    bool nondeterministic; /* also use kernels whose results differ in the last bits from run to run */
     int streams;           /* kernels that may run in parallel; 0: as many as are faster; 1: one */
-    bool alike; /* use the whole device's kernels: bits do not depend on the number of logical devices */
+    /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
+    bool whole_device_kernels;
 } tu_open_options;
 
 typedef struct tu_device_api {
@@ -216,9 +217,9 @@ typedef struct tu_device_api {
     tu_status (*open)(const tu_open_options *options, tu_device_instance **device);
     void (*close)(tu_device_instance *device);
     /* optional: called on the thread that will launch, before it does. If a program has several devices, or the
-     * device is a logical one (parts > 1), that is a thread of the engine, and this is called once: pin cores here.
-     * Else it is the thread that called tu_run, and this is called in every run: neither it nor launch may change
-     * that thread. */
+     * device is a logical one (logical_count > 1), that is a thread of the engine, and this is called once: pin cores
+     * here. Else it is the thread that called tu_run, and this is called in every run: neither it nor launch may
+     * change that thread. */
     tu_status (*attach)(tu_device_instance *device);
 
     /* memory: addresses that the device computes on, 64-byte aligned. Copies are complete when these return. Any
@@ -232,7 +233,7 @@ typedef struct tu_device_api {
                       const struct tu_device_api *other_api, const void *from, size_t bytes);
 
     /* compiling */
-    tu_status (*select)(tu_device_instance *device, const tu_partition *part, tu_plan **plan);
+    tu_status (*select)(tu_device_instance *device, const tu_partition *partition, tu_plan **plan);
     tu_status (*build)(tu_device_instance *device, tu_plan *plan, const tu_binding *binding);
     void (*plan_free)(tu_device_instance *device, tu_plan *plan);
 
@@ -253,8 +254,8 @@ typedef struct tu_device_api {
     tu_status (*event_record)(tu_device_instance *device, void *event);
     tu_status (*event_wait)(tu_device_instance *device, void *event);
 
-    /* optional: start and seconds of kernel `place` of the order in the latest launch */
-    tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
+    /* optional: start and seconds of the kernel at `position` of the order in the latest launch */
+    tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t position, double *start,
                        double *seconds);
 
     /* optional: reports the threads of an opened device's loops (0: it has none), and a line for the user (NULL:
@@ -273,7 +274,7 @@ typedef struct tu_device_api {
     /* optional, with the other events: returns when everything launched before the event was recorded is done, with
      * the first failure. Called from threads other than the launching one. */
     tu_status (*event_synchronize)(tu_device_instance *device, void *event);
-    /* optional, for devices whose memory is not the host's: computes this rank's share of a combination, after
+    /* optional, for devices whose memory is not the host's: computes this rank's slice of a combination, after
      * everything launched so far. All addresses belong to logical devices of one GPU, or to devices with peer access.
      * Their values are complete, and no rank continues before all have synchronized. */
     tu_status (*combine)(tu_device_instance *device, const tu_combination *what);
@@ -293,7 +294,7 @@ typedef struct tu_device_api {
      * of one run. */
     tu_status (*upload_begin)(tu_device_instance *device, void *to, const void *host, size_t bytes,
                               void *event);
-    /* optional, likewise: starts a download after event `after`, and records `event` after the download */
+    /* optional, with the events: starts a download after event `after`, and records `event` after the download */
     tu_status (*download_begin)(tu_device_instance *device, void *host, const void *from, size_t bytes,
                                 void *after, void *event);
     /* optional, with combine: lets kernels of this device read and write all memory of another device of its kind
@@ -307,10 +308,10 @@ typedef struct tu_device_api {
     /* optional: sets the timeout of a step; 0: none. repeat and repeat_joint return TU_DEVICE if no step ends for
      * that many seconds, with a message that says how many were done; synchronize returns it if launched kernels do
      * not end. The devices then count as lost. In a run of several devices the engine checks the timeout. */
-    void (*allow)(tu_device_instance *device, double seconds);
+    void (*set_timeout)(tu_device_instance *device, double seconds);
     /* optional: a call of the device timed out, and the engine waits no longer. From now on no function may wait for
      * the device: functions that free return at once and free nothing, others fail. */
-    void (*give_up)(tu_device_instance *device);
+    void (*abandon)(tu_device_instance *device);
     /* optional, with the events: reports whether an event has happened, without waiting, or the failure of what came
      * before it. With this and download_begin, the reader of a value polls for the end of a download. Called from
      * threads of other devices while this one launches and copies. */

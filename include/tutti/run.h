@@ -67,7 +67,8 @@ TU_API tu_status tu_state_digest(const tu_state *state, char digest[TU_DIGEST_TE
 
 /* ---- State files --------------------------------------------------------------------------------------------
  *
- * The variables of a state by name, in a safetensors file, a format that PyTorch, NumPy and others read and write too.
+ * The variables of a state by name, in a safetensors file, a format that PyTorch, NumPy and others read and write
+ * too.
  *
  *     tu_state_save(state, "net.safetensors");
  *     tu_state_load(state, "net.safetensors");
@@ -158,10 +159,11 @@ typedef struct tu_compile_options {
     const char *precision;
     bool plan_only; /* make a program to inspect, even if it does not fit; it cannot run */
     /* For devices that choose between kernels of a library. tune_kernels: time candidates once and keep the fastest,
-     * instead of using heuristics. any_order: also use kernels whose results differ in the last bits from run to
-     * run. */
-    bool tune_kernels, any_order;
-    /* Kernels that a GPU may run in parallel; 0: as many as are faster; 1: one after another. The bits are the same. */
+     * instead of using heuristics. nondeterministic: also use kernels whose results differ in the last bits from run
+     * to run. */
+    bool tune_kernels, nondeterministic;
+    /* Kernels that a GPU may run in parallel; 0: as many as are faster; 1: one after another. The bits are the
+     * same. */
     int streams;
     /* Patterns of names with devices, such as "conv*=gpu:1,local*=cpu:0". The first match decides, also for gradients
      * of the operations that it names. */
@@ -189,7 +191,8 @@ typedef struct tu_compile_options {
     uint64_t gpu_memory_reserve;
     /* Do not run the assignments of the graph. A graph that assigns trainable variables, as an optimizer does, needs
      * `updates` or `no_updates`, unless one of these assignments is fetched: else it fails, since it would train
-     * nothing. Assignments of frozen variables only, such as batch normalisation's running statistics, need neither. */
+     * nothing. Assignments of frozen variables only, such as batch normalisation's running statistics, need
+     * neither. */
     bool no_updates;
 } tu_compile_options;
 /* Compiles a program. Fails with the graph's first error, if there is one. The graph must outlive the program and
@@ -223,19 +226,20 @@ TU_API tu_status tu_table_new(const void *data, size_t row_bytes, int64_t rows, 
 TU_API void tu_table_free(tu_table *table);
 
 /* Feeds an input in every step: with batches one after another in `data`, or with rows of a table, whose numbers are
- * in `rows`, one batch after another. With `same` there is one batch for all steps. Frozen: it gets no more fields. */
+ * in `rows`, one batch after another. With `same_batch` there is one batch for all steps. Frozen: it gets no more
+ * fields. */
 typedef struct tu_feed_many {
     tu_value input;
     const void *data;
     tu_table *table;
     const int64_t *rows;
-    bool same;
+    bool same_batch;
 } tu_feed_many;
 
 /* Runs the program `steps` times, with the same results and the same state at the end as with tu_run. Writes the
- * results of all steps to fetches[i], one after another (NULL drops them). If the devices can (tu_program_many), they
- * run all steps without the host in between. If a step fails, the steps before it are done, and the message says how
- * many.
+ * results of all steps to fetches[i], one after another (NULL drops them). If the devices can
+ * (tu_program_multi_step), they run all steps without the host in between. If a step fails, the steps before it are
+ * done, and the message says how many.
  *
  *     tu_table *set;
  *     int64_t order[100 * 128]; // numbers of the images of every step
@@ -248,16 +252,16 @@ typedef struct tu_feed_many {
 TU_API tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps, size_t feed_count,
                              const tu_feed_many *feeds, void *const *fetches);
 
-typedef struct tu_many_report {
+typedef struct tu_multi_step_report {
     size_t struct_size;
-    bool at_once;         /* the devices run many steps in one call; else the engine runs them one by one */
+    bool in_one_call;     /* the devices run many steps in one call; else the engine runs them one by one */
     uint64_t table_bytes; /* of tables in the device's memory that the latest call read */
     uint64_t gathered_bytes; /* of rows that the latest call gathered on the host instead */
     const char *notice; /* NULL, or why the host handles steps or rows; lives until the next tu_run_many */
-    bool straight;      /* the device's threads copy rows from the table directly to the inputs */
-} tu_many_report;
+    bool direct_copies; /* the device's threads copy rows from the table directly to the inputs */
+} tu_multi_step_report;
 /* Reports how tu_run_many runs this program. */
-TU_API tu_status tu_program_many(const tu_program *program, tu_many_report *report);
+TU_API tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_report *report);
 
 /* ---- What a program needs and does ------------------------------------------------------------------------- */
 
@@ -266,12 +270,12 @@ typedef struct tu_memory_report {
     const char *device;
     uint64_t scratch_bytes; /* activations, gradients, workspaces: the planned peak; programs share it */
     uint64_t constant_bytes;
-    uint64_t variable_bytes; /* of the variables on this device */
-    uint64_t overhead_bytes; /* of the device's context and libraries, if it can report that */
-    uint64_t need_bytes;     /* sum of the four above */
-    uint64_t table_bytes;    /* of tables on this device now (tu_run_many) */
-    uint64_t taken_bytes;    /* allocated for scratch and constants; 0 before the first run */
-    uint64_t limit_bytes;    /* the limit given to tu_compile, else the device's memory; 0: unknown */
+    uint64_t variable_bytes;  /* of the variables on this device */
+    uint64_t overhead_bytes;  /* of the device's context and libraries, if it can report that */
+    uint64_t need_bytes;      /* sum of the four above */
+    uint64_t table_bytes;     /* of tables on this device now (tu_run_many) */
+    uint64_t allocated_bytes; /* allocated for scratch and constants; 0 before the first run */
+    uint64_t limit_bytes;     /* the limit given to tu_compile, else the device's memory; 0: unknown */
 } tu_memory_report;
 /* Returns the number of devices of the program. */
 TU_API size_t tu_program_device_count(const tu_program *program);
@@ -325,13 +329,13 @@ typedef struct tu_placement {
     const char *node, *operation; /* name and operation; "copy" copies a value from another device */
     tu_type type;                 /* of its first output */
     const char *device;
-    const char *reason;  /* why it is placed there */
-    const char *refused; /* NULL, or the devices that do not support it, with reasons */
-    bool moved;          /* not on the device set for it, or on a device added for it */
-    uint64_t bytes_in;   /* it reads from other devices; for a copy: bytes copied */
-    uint64_t bytes_out;  /* of its values copied to other devices, once per device */
-    const char *from;    /* for a copy: the source device; else NULL */
-    const char *way;     /* for a copy between GPUs: "peer to peer" or "through the host"; else NULL */
+    const char *reason;         /* why it is placed there */
+    const char *unsupported_on; /* NULL, or the devices that do not support it, with reasons */
+    bool moved;                 /* not on the device set for it, or on a device added for it */
+    uint64_t bytes_in;          /* it reads from other devices; for a copy: bytes copied */
+    uint64_t bytes_out;         /* of its values copied to other devices, once per device */
+    const char *from;           /* for a copy: the source device; else NULL */
+    const char *copy_path;      /* for a copy between GPUs: "peer to peer" or "through the host"; else NULL */
 } tu_placement;
 /* Returns the number of operations of the program, copies among them. */
 TU_API size_t tu_program_placement_count(const tu_program *program);
@@ -347,12 +351,13 @@ typedef struct tu_placement_totals {
     const char *notice;
 } tu_placement_totals;
 /* Sums up the placement. */
-TU_API tu_status tu_program_placed(const tu_program *program, tu_placement_totals *totals);
+TU_API tu_status tu_program_placement_totals(const tu_program *program, tu_placement_totals *totals);
 
 /* Compares the placement with the file `path`. Writes the file if it does not exist or `update` is set: JSON, one
  * operation per line. Fails with TU_INVALID if the placement differs; `*diff` is then one line per difference, "  -
  * conv1/conv2d gpu:0" or "  + conv1/conv2d cpu:0", to be freed with tu_bytes_free, else NULL. `diff` may be NULL. */
-TU_API tu_status tu_program_lock(const tu_program *program, const char *path, bool update, char **diff);
+TU_API tu_status tu_program_check_placement(const tu_program *program, const char *path, bool update,
+                                            char **diff);
 
 /* Prints one line per kernel, in the order they run: device, name, number of operations, bytes. */
 TU_API tu_status tu_program_print(const tu_program *program, FILE *out);
@@ -426,17 +431,17 @@ TU_API tu_status tu_trace_save(size_t count, tu_program *const *programs, const 
 typedef struct tu_trace_report {
     size_t struct_size;
     const char *device;
-    double runs;            /* from the first feed to the last update */
-    double computing;       /* in kernels */
-    double copying;         /* in copies from other devices */
-    double overlapped;      /* of `copying` and `collective`, during a kernel of this device */
-    double lost_to_copies;  /* waiting for a running copy */
-    double waiting;         /* waiting for other devices to compute */
-    uint64_t arrived_bytes; /* copied from other devices */
-    double collective;      /* in collectives */
-    double gathering;       /* waiting for other devices in collectives */
-    uint64_t met_bytes;     /* of its values in collectives */
-    double feeding;         /* filling its inputs */
+    double runs;               /* from the first feed to the last update */
+    double computing;          /* in kernels */
+    double copying;            /* in copies from other devices */
+    double overlapped;         /* of `copying` and `collective`, during a kernel of this device */
+    double lost_to_copies;     /* waiting for a running copy */
+    double waiting;            /* waiting for other devices to compute */
+    uint64_t received_bytes;   /* copied from other devices */
+    double collective;         /* in collectives */
+    double collective_waiting; /* waiting for other devices in collectives */
+    uint64_t collective_bytes; /* of its values in collectives */
+    double feeding;            /* filling its inputs */
 } tu_trace_report;
 /* Reports on device `index` of a traced program. Fails with TU_NOT_FOUND from tu_program_device_count on. */
 TU_API tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report);

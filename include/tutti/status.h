@@ -62,8 +62,8 @@ TU_API tu_status tu_fail(tu_status status, const char *format, ...) TU_PRINTF(2,
 /* TU_ABI is the version of the binary interface. A program that was compiled with one TU_ABI runs with every library
  * whose tu_abi() returns the same number, older or newer:
  *
- * - Structures that begin with struct_size grow at their end. The size tells the library which fields a program has,
- *   so callers always set it: TU_OPTIONS for options, TU_SIZED for results (graph.h).
+ * - Structures that begin with struct_size grow at their end. The library reads from the size which fields a program
+ *   has, so callers always set it: TU_OPTIONS for options, TU_SIZED for results (graph.h).
  * - All other structures are frozen: tu_shape, tu_type, tu_value, tu_init, tu_axes, tu_edge, tu_feed, tu_feed_many,
  *   tu_optimizer_group, tu_json. The structures for device plug-ins are versioned by TU_DEVICE_ABI (device.h).
  * - Constants keep their values; new ones are added at the end of an enum.

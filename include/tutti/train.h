@@ -93,7 +93,7 @@ typedef struct tu_optimizer_options {
     bool unguarded;     /* apply every step; default: skip a step whose loss or gradients are not finite */
     /* After a skipped step also skip all later ones, until the variable "optimizer/healthy" is set to true. With many
      * steps in one call the state is then the one before the first bad step. */
-    bool stop_at_bad;
+    bool stop_at_nonfinite;
     /* For f16: multiplies the loss by the variable "optimizer/loss_scale", which starts with this number, and divides
      * the gradients by it. A step that is not finite is skipped and halves it; 2000 good steps double it. 0: none. */
     double loss_scale;
@@ -137,8 +137,8 @@ typedef enum tu_train_event {
     TU_TRAIN_VALIDATED, /* the validation split was evaluated: see the validation_ fields */
 } tu_train_event;
 
-/* What the library passes to tu_train_options.watch. It sets struct_size; a program that needs a later field checks
- * it. */
+/* What the library passes to tu_train_options.on_report. It sets struct_size; a program that needs a later field
+ * checks it. */
 typedef struct tu_train_report {
     size_t struct_size;
     tu_train_event event;
@@ -176,7 +176,7 @@ typedef struct tu_train_result {
     int64_t validation_step;                 /* of the latest evaluation of the validation split; -1: none */
     double validation_loss, validation_accuracy, validation_top5;
     /* Share of the largest class of these images: the accuracy of always guessing that class. */
-    double validation_largest, test_largest;
+    double validation_largest_class, test_largest_class;
 } tu_train_result;
 
 typedef struct tu_train_options {
@@ -189,7 +189,7 @@ typedef struct tu_train_options {
     bool offline;          /* download nothing: fail if the data set is not in the cache */
     const volatile sig_atomic_t
         *stop; /* once it is not zero: finish the step, save, return; read atomically */
-    void (*watch)(void *context, const tu_train_report *report); /* called by the training thread */
+    void (*on_report)(void *context, const tu_train_report *report); /* called by the training thread */
     void *context;
     const char *trace;   /* file for a trace of some steps (tu_program_trace_begin) after a warm-up */
     int64_t trace_steps; /* steps to trace; 0: 10 */
@@ -201,7 +201,7 @@ typedef struct tu_train_options {
 #define TU_SETTING_SWITCH int
 #define TU_SETTING_FLAG int
 #define TU_SETTING_TEXT const char *
-#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+#define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
     TU_SETTING_##kind field;
 #define TU_TRAIN_FIELD(type, field) type field;
 #include <tutti/settings.def>
@@ -235,8 +235,8 @@ typedef struct tu_ensemble_result {
  * devices; each device trains its members one after another. With `bootstrap` every member has its own sample of the
  * training images. The folder contains the run folder of member i as members/i. tu_evaluate and tu_predict accept it
  * like a run folder and average the members' probabilities. With `resume`, `members` may be 0: the number in the
- * folder. Several threads call `watch`, one at a time. If a member fails, the others go on, and the call fails at the
- * end with a message that names it. Free the result with tu_ensemble_result_free; `result` may be NULL. */
+ * folder. Several threads call `on_report`, one at a time. If a member fails, the others go on, and the call fails at
+ * the end with a message that names it. Free the result with tu_ensemble_result_free; `result` may be NULL. */
 TU_API tu_status tu_train_ensemble_with(const char *model, const char *data, int64_t members,
                                         tu_ensemble_result *result, const tu_train_options *options);
 #define tu_train_ensemble(model, data, members, result, ...)                                                 \
@@ -270,9 +270,9 @@ TU_API tu_status tu_plan_training_with(const char *model, const char *data, tu_t
 TU_API void tu_train_plan_free(tu_train_plan *plan);
 
 /* Returns the number of recipes. */
-TU_API size_t tu_train_recipe_count(void);
+TU_API size_t tu_recipe_count(void);
 /* Gets the name and a one-line summary of recipe `index`. Fails with TU_NOT_FOUND from the count on. */
-TU_API tu_status tu_train_recipe(size_t index, const char **name, const char **summary);
+TU_API tu_status tu_recipe(size_t index, const char **name, const char **summary);
 
 /* ---- Using what was trained ------------------------------------------------------------------------------------- */
 
@@ -307,11 +307,12 @@ typedef struct tu_evaluation {
     const int64_t *confusion; /* [classes, classes]: images of the row's class predicted as the column's */
     int64_t member_count;     /* of an ensemble, whose probabilities are averaged; 0 for a run */
     void *internal;           /* used by the library */
-    double largest;           /* share of the largest class: the accuracy of always guessing it */
+    double largest_class;     /* share of the largest class: the accuracy of always guessing it */
     int64_t skipped, ignored; /* images of the data set that were left out: see tu_dataset_info */
 } tu_evaluation;
 
-/* Evaluates the network of a run folder on the test split of its data set. Free the result with tu_evaluation_free. */
+/* Evaluates the network of a run folder on the test split of its data set. Free the result with
+ * tu_evaluation_free. */
 TU_API tu_status tu_evaluate_with(const char *folder, tu_evaluation *evaluation,
                                   const tu_trained_options *options);
 #define tu_evaluate(folder, evaluation, ...)                                                                 \

@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include <tutti/command.h>
 
-tu_status tu__choice_refuse(tu_status status, const char *what, const char *word, size_t count,
-                            const char *const *names) {
+tu_status tu__fail_unknown_choice(tu_status status, const char *what, const char *word, size_t count,
+                                  const char *const *names) {
     tu__text known = {0};
     for (size_t i = 0; i < count; i++)
         tu__text_printf(&known, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " or ", names[i]);
@@ -26,5 +26,5 @@ tu_status tu__choice_find(const char *what, const char *word, const char *const 
             *index = count;
             return TU_OK;
         }
-    return tu__choice_refuse(TU_INVALID, what, word, count, names);
+    return tu__fail_unknown_choice(TU_INVALID, what, word, count, names);
 }

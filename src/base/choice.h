@@ -10,8 +10,8 @@
 #include "base/shared.h"
 
 /* Fails with `status` and "WHAT 'word': expected f32, bf16 or f16; did you mean 'f16'?". */
-TU__SHARED tu_status tu__choice_refuse(tu_status status, const char *what, const char *word, size_t count,
-                                       const char *const *names);
+TU__SHARED tu_status tu__fail_unknown_choice(tu_status status, const char *what, const char *word,
+                                             size_t count, const char *const *names);
 
 /* Sets `*index` to the position of `word` in the NULL-terminated `names`. Fails with TU_INVALID if it is not
  * there. */

@@ -177,7 +177,7 @@ bool tu__yield_cores(int width) {
 
 /* ---- The regular check ---- */
 
-void tu__contention_look(double now) {
+void tu__contention_check(double now) {
     static _Thread_local double last_check;
     /* Successive checks that found contention. A single one may be caused by the start of another team. */
     static _Thread_local int contended_checks;
@@ -198,7 +198,7 @@ bool tu__yield_cores(int width) {
     return false;
 }
 
-void tu__contention_look(double now) {
+void tu__contention_check(double now) {
     (void)now;
 }
 

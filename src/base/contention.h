@@ -28,7 +28,7 @@ bool tu__parse_schedstat(const char *schedstat, double *seconds);
 
 /* Checks for contention if the last check is 50 ms ago, and yields if needed. Threads that run parallel loops call it
  * regularly; `now` is tu__now(). Does nothing if the user sets GOMP_SPINCOUNT or OMP_WAIT_POLICY. */
-void tu__contention_look(double now);
+void tu__contention_check(double now);
 
 /* Makes waiting threads sleep instead of spin for the next quarter of a second. `width`: a lower bound of the number
  * of OpenMP threads. Returns false with an OpenMP other than libgomp, or if no threads can be created. */

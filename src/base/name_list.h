@@ -12,6 +12,6 @@ typedef struct tu__name_list {
 
 TU__SHARED void tu__name_list_add(tu__name_list *list, const char *name);
 /* Appends "; WHAT: NAMES and 3 more", or nothing for an empty list. */
-TU__SHARED void tu__name_list_tell(const tu__name_list *list, const char *what, tu__text *message);
+TU__SHARED void tu__name_list_append_to(const tu__name_list *list, const char *what, tu__text *message);
 
 #endif

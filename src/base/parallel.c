@@ -157,7 +157,7 @@ static void run_own_then_steal(void *context, int64_t first, int64_t last, int w
             run_queue(d, &d->queue[(first_queue + i) % d->queue_count], worker);
 }
 
-void tu__parallel_deal(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
+void tu__parallel_for_stealing(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
     int ranges = tu__parallel_ranges(count, grain);
     if (ranges <= 1 || ranges > MAX_QUEUES) {
         tu__parallel_for(count, grain, body, context);

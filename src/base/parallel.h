@@ -38,6 +38,6 @@ int tu__parallel_ranges(int64_t count, int64_t grain);
 /* Like tu__parallel_for, with work stealing: ranges are processed in chunks, and a worker that has finished its range
  * continues with chunks of other ranges. So one slow core (used by another process) does not delay the loop. Only for
  * work whose result depends neither on the chunks nor on the worker: `body` must not sum per range or per worker. */
-void tu__parallel_deal(int64_t count, int64_t grain, tu__parallel_body body, void *context);
+void tu__parallel_for_stealing(int64_t count, int64_t grain, tu__parallel_body body, void *context);
 
 #endif

@@ -25,7 +25,7 @@ static bool match_one(const char *pattern, size_t length, const char *name) {
     return pattern == end;
 }
 
-bool tu__pattern_fits(const char *pattern, const char *name) {
+bool tu__pattern_matches(const char *pattern, const char *name) {
     while (pattern && *pattern) {
         size_t length = strcspn(pattern, ",");
         if (length && match_one(pattern, length, name)) return true;

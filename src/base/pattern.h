@@ -8,6 +8,6 @@
 #include "base/shared.h"
 
 /* True if one of the comma-separated patterns matches `name`. NULL and "" match nothing. */
-TU__SHARED bool tu__pattern_fits(const char *pattern, const char *name);
+TU__SHARED bool tu__pattern_matches(const char *pattern, const char *name);
 
 #endif

@@ -114,11 +114,11 @@ __attribute__((target("sha,sse4.1"))) static void compress(uint32_t state[8], co
 #endif
 
 static void take_blocks(uint32_t state[8], const unsigned char *p, size_t count) {
-    void (*take)(uint32_t state[8], const unsigned char *block) = tu__sha256_plain;
+    void (*compress_block)(uint32_t state[8], const unsigned char *block) = tu__sha256_plain;
 #if defined(__x86_64__)
-    if (has_instructions()) take = compress;
+    if (has_instructions()) compress_block = compress;
 #endif
-    for (; count; p += 64, count--) take(state, p);
+    for (; count; p += 64, count--) compress_block(state, p);
 }
 
 void tu__sha256_init(tu__sha256 *hash) {

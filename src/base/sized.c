@@ -24,7 +24,7 @@ tu_status tu__check_sized(const void *target, const char *type) {
                    type, size, type, type, type);
 }
 
-void tu__give_sized(void *target, const void *full, size_t size) {
+void tu__copy_sized(void *target, const void *full, size_t size) {
     size_t given = size_of(target), common = given < size ? given : size;
     memcpy((char *)target + sizeof given, (const char *)full + sizeof given, common - sizeof given);
     memset((char *)target + common, 0, given - common);

@@ -7,7 +7,7 @@
  *     TU_TRY(TU__CHECK_SIZED(tu_train_result, result));
  *     tu_train_result full = {0};
  *     …
- *     TU__GIVE_SIZED(result, full);
+ *     TU__COPY_SIZED(result, full);
  */
 #ifndef TU__BASE_SIZED_H
 #define TU__BASE_SIZED_H
@@ -16,8 +16,8 @@
 
 #include "base/shared.h"
 
-/* The size of a structure that callers fill and hand over by pointer, as the first release had it, from its last field
- * then. A shorter one is rejected. */
+/* The size of a structure that callers fill and hand over by pointer, as the first release had it, from its last
+ * field then. A shorter one is rejected. */
 #define TU__FIRST_SIZE(type, last) (offsetof(type, last) + sizeof(((const type *)0)->last))
 
 /* Fails with TU_INVALID if `target`, a structure of the named type, is NULL or its struct_size cannot be right: the
@@ -27,8 +27,8 @@ TU__SHARED tu_status tu__check_sized(const void *target, const char *type);
 
 /* Copies `full` to `target`, except struct_size: at most target's struct_size bytes. Fields that only the caller has
  * become zero. */
-#define TU__GIVE_SIZED(target, full) tu__give_sized(target, &(full), sizeof(full))
-TU__SHARED void tu__give_sized(void *target, const void *full, size_t size);
+#define TU__COPY_SIZED(target, full) tu__copy_sized(target, &(full), sizeof(full))
+TU__SHARED void tu__copy_sized(void *target, const void *full, size_t size);
 
 /* Sets all fields of `target` after struct_size to zero. */
 TU__SHARED void tu__clear_sized(void *target);

@@ -13,8 +13,8 @@ tu_status communication_measure(struct workload *work, int64_t steps, struct com
          devices++) {
         seconds += r.copying + r.collective;
         overlapped += r.overlapped;
-        waiting += r.waiting + r.lost_to_copies + r.gathering;
-        spent->bytes += (r.arrived_bytes + r.met_bytes) / (uint64_t)steps;
+        waiting += r.waiting + r.lost_to_copies + r.collective_waiting;
+        spent->bytes += (r.received_bytes + r.collective_bytes) / (uint64_t)steps;
     }
     double times = (double)steps * (double)devices;
     spent->ms = 1e3 * seconds / times;

@@ -25,7 +25,7 @@ void cli_print_ensemble(const tu_ensemble_result *r, bool closed) {
     tu_train_result member = TU_SIZED(tu_train_result);
     for (int64_t i = 0; i < r->member_count && tu_ensemble_result_member(r, i, &member) == TU_OK; i++) {
         print_member(&member, i);
-        if (member.test_largest > 0) largest = member.test_largest;
+        if (member.test_largest_class > 0) largest = member.test_largest_class;
     }
     if (largest > 0) printf("%-10s  the largest has %.2f%% of the test images\n", "classes", 100 * largest);
     putchar('\n');

@@ -109,7 +109,7 @@ static void print_text(const tu_evaluation *e, const char *picture) {
     if (e->ignored) printf("%-10s  %" PRId64 " images of the label to ignore\n", "left out", e->ignored);
     if (e->member_count) printf("%-10s  %" PRId64 " members\n", "ensemble", e->member_count);
     printf("%-10s  after step %" PRId64 "\n", "checkpoint", e->step);
-    printf("%-10s  %.2f%% (largest class %.2f%%)\n", "accuracy", 100 * e->accuracy, 100 * e->largest);
+    printf("%-10s  %.2f%% (largest class %.2f%%)\n", "accuracy", 100 * e->accuracy, 100 * e->largest_class);
     printf("%-10s  %.2f%%\n", "top-5", 100 * e->top5);
     printf("%-10s  %.4f\n", "loss", e->loss);
     if (e->member_count) print_members(e);
@@ -167,7 +167,7 @@ static void print_json(const char *run, const tu_evaluation *e) {
     tu_json_f64(&json, "accuracy", e->accuracy);
     tu_json_f64(&json, "top5", e->top5);
     tu_json_f64(&json, "loss", e->loss);
-    tu_json_f64(&json, "largest_class", e->largest);
+    tu_json_f64(&json, "largest_class", e->largest_class);
     if (e->member_count) put_members(&json, e);
     tu_json_begin_array(&json, "classes");
     for (int64_t i = 0; i < e->classes; i++) put_class(&json, e, i);

@@ -149,10 +149,10 @@ static void print_refusals(const tu_program *program) {
     bool any = false;
     for (size_t i = 0;
          i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
-        if (!p.refused) continue;
+        if (!p.unsupported_on) continue;
         if (!any) printf("\nrefused\n");
         any = true;
-        printf("%s '%s', on %s: %s\n", p.operation, p.node, p.device, p.refused);
+        printf("%s '%s', on %s: %s\n", p.operation, p.node, p.device, p.unsupported_on);
     }
 }
 
@@ -165,7 +165,7 @@ static void print_copies(const tu_program *program) {
         if (!any) printf("\n%-48s  %-8s  %-8s  %10s\n", "copy", "from", "to", "bytes");
         any = true;
         printf("%-48s  %-8s  %-8s  %10s%s%s\n", p.node, p.from, p.device, cli_size(p.bytes_in).text,
-               p.way ? "  " : "", p.way ? p.way : "");
+               p.copy_path ? "  " : "", p.copy_path ? p.copy_path : "");
     }
 }
 
@@ -220,12 +220,12 @@ static void put_operations(tu_json *json, const tu_program *program, bool copies
             tu_json_string(json, "from", p.from);
             tu_json_string(json, "to", p.device);
             tu_json_u64(json, "bytes", p.bytes_in);
-            tu_json_string(json, "way", p.way);
+            tu_json_string(json, "way", p.copy_path);
         } else {
             tu_json_string(json, "operation", p.operation);
             tu_json_string(json, "device", p.device);
             tu_json_string(json, "reason", p.reason);
-            tu_json_string(json, "refused", p.refused);
+            tu_json_string(json, "refused", p.unsupported_on);
             tu_json_bool(json, "moved", p.moved);
             tu_json_u64(json, "bytes_in", p.bytes_in);
             tu_json_u64(json, "bytes_out", p.bytes_out);
@@ -273,7 +273,7 @@ static void put_devices(tu_json *json, const tu_program *program) {
 static tu_status print_json(const tu_program *program, const char *model,
                             const struct explain_values *values) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    TU_TRY(tu_program_placed(program, &totals));
+    TU_TRY(tu_program_placement_totals(program, &totals));
     tu_json json = tu_json_to_file(stdout);
     tu_json_begin_object(&json, NULL);
     tu_json_string(&json, "model", model);

@@ -72,16 +72,16 @@ static void print_fall_backs(const tu_program *program) {
     size_t count = 0;
     for (size_t i = 0;
          i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
-        if (!p.refused) continue;
+        if (!p.unsupported_on) continue;
         if (count++ < SHOWN_FALL_BACKS)
-            printf("fall-back: %s '%s' on %s: %s\n", p.operation, p.node, p.device, p.refused);
+            printf("fall-back: %s '%s' on %s: %s\n", p.operation, p.node, p.device, p.unsupported_on);
     }
     if (count > SHOWN_FALL_BACKS) printf("fall-back: %zu more\n", count - SHOWN_FALL_BACKS);
 }
 
 tu_status explain_print_summary(const tu_program *program) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    TU_TRY(tu_program_placed(program, &totals));
+    TU_TRY(tu_program_placement_totals(program, &totals));
     struct sums sums = sums_of(program);
     printf("%zu operations, %zu moved, %zu %s of %s in a step\n", totals.operations, totals.moved,
            totals.copies, totals.copies == 1 ? "copy" : "copies",
@@ -119,12 +119,12 @@ static void put_fall_backs(tu_json *json, const tu_program *program) {
     tu_json_begin_array(json, "fall_backs");
     for (size_t i = 0;
          i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
-        if (!p.refused) continue;
+        if (!p.unsupported_on) continue;
         tu_json_begin_object(json, NULL);
         tu_json_string(json, "name", p.node);
         tu_json_string(json, "operation", p.operation);
         tu_json_string(json, "device", p.device);
-        tu_json_string(json, "refused", p.refused);
+        tu_json_string(json, "refused", p.unsupported_on);
         tu_json_end_object(json);
     }
     tu_json_end_array(json);
@@ -132,7 +132,7 @@ static void put_fall_backs(tu_json *json, const tu_program *program) {
 
 tu_status explain_put_summary(tu_json *json, const tu_program *program) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    TU_TRY(tu_program_placed(program, &totals));
+    TU_TRY(tu_program_placement_totals(program, &totals));
     struct sums sums = sums_of(program);
     tu_json_begin_object(json, "summary");
     tu_json_u64(json, "operations", totals.operations);

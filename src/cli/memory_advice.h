@@ -1,8 +1,8 @@
 /* What `tutti bench` and `tutti train` say of a step that does not fit: one line, what weighs most, what would help.
  *
  * How a step is planned is the command's own affair: it lends a function for it. */
-#ifndef CLI_MEMORY_REFUSAL_H
-#define CLI_MEMORY_REFUSAL_H
+#ifndef CLI_MEMORY_BUILD_ERROR_H
+#define CLI_MEMORY_BUILD_ERROR_H
 
 #include <tutti/run.h>
 

@@ -5,14 +5,14 @@
 
 void cli_say_placement(const tu_program *program) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    if (tu_program_placed(program, &totals) == TU_OK && totals.notice)
+    if (tu_program_placement_totals(program, &totals) == TU_OK && totals.notice)
         fprintf(stderr, "tutti: %s\n", totals.notice);
 }
 
 int cli_hold_to_lock(const tu_program *program, const char *lock, bool update) {
     if (!lock) return CLI_DONE;
     char *diff;
-    tu_status status = tu_program_lock(program, lock, update, &diff);
+    tu_status status = tu_program_check_placement(program, lock, update, &diff);
     int result = cli_report(status);
     if (diff) fputs(diff, stderr);
     tu_bytes_free(diff);

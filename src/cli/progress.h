@@ -18,7 +18,7 @@ struct progress {
 };
 
 void progress_begin(struct progress *progress, bool quiet);
-/* For tu_train_options.watch, with a struct progress as context. */
+/* For tu_train_options.on_report, with a struct progress as context. */
 void progress_show(void *progress, const tu_train_report *report);
 /* Ends the line that is drawn, if there is one. */
 void progress_end(struct progress *progress);

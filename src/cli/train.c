@@ -49,7 +49,7 @@ static const struct train_values defaults = {
         {
             .struct_size = sizeof(tu_train_options),
             .trace_steps = 10,
-#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+#define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
     .field = NOT_GIVEN_##kind,
 #include <tutti/settings.def>
 #undef TU_SETTING
@@ -69,17 +69,17 @@ enum {
     GROUP_FOLDER
 };
 
-#define OPTION_COUNT(field, name, letter, argument, least, most, place, help)                                \
-    CLI_INT(struct train_values, o.field, name, letter, argument, least, most, help, .group = place)
-#define OPTION_SIZE(field, name, letter, argument, least, most, place, help)                                 \
+#define OPTION_COUNT(field, name, letter, argument, minimum, maximum, place, help)                           \
+    CLI_INT(struct train_values, o.field, name, letter, argument, minimum, maximum, help, .group = place)
+#define OPTION_SIZE(field, name, letter, argument, minimum, maximum, place, help)                            \
     CLI_STRING(struct train_values, field, name, letter, argument, help, .group = place)
-#define OPTION_NUMBER(field, name, letter, argument, least, most, place, help)                               \
-    CLI_DOUBLE(struct train_values, o.field, name, letter, argument, least, most, help, .group = place)
-#define OPTION_SWITCH(field, name, letter, argument, least, most, place, help)                               \
+#define OPTION_NUMBER(field, name, letter, argument, minimum, maximum, place, help)                          \
+    CLI_DOUBLE(struct train_values, o.field, name, letter, argument, minimum, maximum, help, .group = place)
+#define OPTION_SWITCH(field, name, letter, argument, minimum, maximum, place, help)                          \
     CLI_CHOICE(struct train_values, o.field, name, letter, argument, no_yes, help, .group = place)
-#define OPTION_FLAG(field, name, letter, argument, least, most, place, help)                                 \
+#define OPTION_FLAG(field, name, letter, argument, minimum, maximum, place, help)                            \
     CLI_FLAG(struct train_values, field, name, letter, help, .group = place)
-#define OPTION_TEXT(field, name, letter, argument, least, most, place, help)                                 \
+#define OPTION_TEXT(field, name, letter, argument, minimum, maximum, place, help)                            \
     CLI_STRING(struct train_values, o.field, name, letter, argument, help, .group = place)
 
 static const struct cli_option options[] = {
@@ -98,8 +98,8 @@ static const struct cli_option options[] = {
     CLI_INT(struct train_values, o.trace_steps, "trace-steps", 0, "N", 1, 100000, CLI_HELP_TRACE_STEPS),
     CLI_FLAG(struct train_values, quiet, "quiet", 'q', "show no progress"),
     CLI_FLAG(struct train_values, json, "json", 0, CLI_HELP_JSON),
-#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
-    OPTION_##kind(field, option, letter, argument, least, most, GROUP_##group, help),
+#define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
+    OPTION_##kind(field, option, letter, argument, minimum, maximum, GROUP_##group, help),
 #include <tutti/settings.def>
 #undef TU_SETTING
     {0},
@@ -124,7 +124,7 @@ static bool read_size(const char *option, const char *text, int64_t *size) {
     if (!read_size(option, v->field, &v->o.field)) return CLI_BAD_INPUT
 #define SETTLE_TEXT(v, field, option) (void)0
 static int settle(struct train_values *v) {
-#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+#define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
     SETTLE_##kind(v, field, option);
 #include <tutti/settings.def>
 #undef TU_SETTING
@@ -214,13 +214,14 @@ static void print_text(const tu_train_result *r, bool closed) {
     print_row("steps", "%" PRId64 " of %" PRId64 "%s", r->step, r->steps, why_stopped(r, closed));
     print_row("training", "accuracy %.2f%%, loss %.4f", 100 * r->accuracy, r->loss);
     if (r->validation_step >= 0)
-        print_score("validation", r->validation_accuracy, r->validation_largest, r->validation_top5,
+        print_score("validation", r->validation_accuracy, r->validation_largest_class, r->validation_top5,
                     r->validation_loss, r->validation_step);
     if (r->best_step >= 0 && r->best_step != (r->validation_images ? r->validation_step : r->test_step))
         print_row("best", "%saccuracy %.2f%%, after step %" PRId64, r->validation_images ? "validation " : "",
                   100 * r->best_accuracy, r->best_step);
     if (r->test_step >= 0)
-        print_score("test", r->test_accuracy, r->test_largest, r->test_top5, r->test_loss, r->test_step);
+        print_score("test", r->test_accuracy, r->test_largest_class, r->test_top5, r->test_loss,
+                    r->test_step);
     print_row("time", "%.1f s, %.0f images/s", r->seconds, r->images_per_second);
     print_row("parameters", "%" PRId64, r->parameters);
     print_row("digest", "%s", r->digest);
@@ -248,14 +249,14 @@ static void print_json(const tu_train_result *r) {
         tu_json_f64(&json, "test_loss", r->test_loss);
         tu_json_f64(&json, "test_accuracy", r->test_accuracy);
         tu_json_f64(&json, "test_top5", r->test_top5);
-        if (r->test_largest > 0) tu_json_f64(&json, "test_largest_class", r->test_largest);
+        if (r->test_largest_class > 0) tu_json_f64(&json, "test_largest_class", r->test_largest_class);
     }
     if (r->validation_step >= 0) {
         tu_json_i64(&json, "validation_step", r->validation_step);
         tu_json_f64(&json, "validation_loss", r->validation_loss);
         tu_json_f64(&json, "validation_accuracy", r->validation_accuracy);
         tu_json_f64(&json, "validation_top5", r->validation_top5);
-        tu_json_f64(&json, "validation_largest_class", r->validation_largest);
+        tu_json_f64(&json, "validation_largest_class", r->validation_largest_class);
     }
     if (r->best_step >= 0) {
         tu_json_i64(&json, "best_step", r->best_step);
@@ -307,7 +308,7 @@ static void release_run(struct memory_plan *plan) {
 
 static int report_memory(const char *model, const struct train_values *values) {
     struct asked asked = {model, values->data, values->o};
-    asked.o.watch = NULL; /* all that is to be told was told */
+    asked.o.on_report = NULL; /* all that is to be told was told */
     /* A file is compiled once for all plans. */
     if (tu_model_is_file(model) && tu_model_load(model, &asked.model) != TU_OK) asked.model = model;
     return cli_report_memory(&(struct memory_planner){.command = "train",
@@ -324,7 +325,7 @@ static void warn_of_unequal_devices(const char *model, const struct train_values
     tu_train_plan plan = TU_SIZED(tu_train_plan);
     tu_train_options o = v->o;
     if (!o.devices || !strchr(o.devices, ',')) return;
-    o.watch = NULL;
+    o.on_report = NULL;
     if (tu_plan_training_with(model, v->data, &plan, &o) == TU_OK) speeds_warn(plan.program, (int)o.threads);
     tu_train_plan_free(&plan);
 }
@@ -377,7 +378,7 @@ static int run(const void *given, int operand_count, char **operands) {
     if (settle(&values) != CLI_DONE) return CLI_BAD_INPUT;
     progress_begin(&audience.progress, values.quiet);
     values.o.stop = &stop_wanted;
-    values.o.watch = watch;
+    values.o.on_report = watch;
     values.o.context = &audience;
     int outcome =
         (is_ensemble(operands[0], &values) ? train_ensemble : train_one)(operands[0], &values, &audience);

@@ -127,8 +127,8 @@ static tu_status compile(struct workload *w, const struct workload_settings *s, 
         .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels, .fetch = &w->net.loss,
         .fetch_count = 1, .updates = true, .plan_only = plan_only);
     w->compile_seconds = cli_now() - start;
-    tu_many_report many = TU_SIZED(tu_many_report);
-    w->at_once = status == TU_OK && tu_program_many(w->step, &many) == TU_OK && many.at_once;
+    tu_multi_step_report many = TU_SIZED(tu_multi_step_report);
+    w->at_once = status == TU_OK && tu_program_multi_step(w->step, &many) == TU_OK && many.in_one_call;
     return say_bench(status);
 }
 
@@ -146,7 +146,7 @@ tu_status workload_begin(struct workload *w, const struct workload_settings *set
     *w = (struct workload){0};
     TU_TRY(build(w, settings));
     TU_TRY(compile(w, settings, false));
-    if (settings->lock) TU_TRY(say_bench(tu_program_lock(w->step, settings->lock, false, NULL)));
+    if (settings->lock) TU_TRY(say_bench(tu_program_check_placement(w->step, settings->lock, false, NULL)));
     TU_TRY(draw_batch(w));
     return tu_state_new(w->graph, &w->state, .seed = SEED);
 }
@@ -168,8 +168,8 @@ tu_status workload_step(struct workload *w) {
 
 /* All steps in one call, the batch lying on the device, which then also keeps the losses. */
 static tu_status steps_at_once(struct workload *w, size_t count) {
-    const tu_feed_many feeds[] = {{.input = w->net.images, .data = w->images, .same = true},
-                                  {.input = w->net.labels, .data = w->labels, .same = true}};
+    const tu_feed_many feeds[] = {{.input = w->net.images, .data = w->images, .same_batch = true},
+                                  {.input = w->net.labels, .data = w->labels, .same_batch = true}};
     float *losses = calloc(count, sizeof *losses);
     if (!losses) return tu_fail(TU_NO_MEMORY, "bench: out of memory for the losses of %zu steps", count);
     tu_status status = tu_run_many(w->step, w->state, count, 2, feeds, (void *[]){losses});

@@ -7,7 +7,7 @@
 
 struct workload_settings {
     const char *model, *devices, *precision;
-    const char *place, *lock; /* as for tu_compile and tu_program_lock; NULL: none */
+    const char *place, *lock; /* as for tu_compile and tu_program_check_placement; NULL: none */
     bool strict_placement;
     const char *strategy, *central; /* as for tu_compile; strategy NULL: compile/default_strategy.h */
     int invariant;

@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "comm/comm.h"
 #include "device/cpu/isa/loops.h"
-#include "device/rank_share.h"
+#include "device/rank_slice.h"
 
 enum {
     TILE_BYTES =
@@ -129,7 +129,7 @@ static size_t chunk_elements(const rank_work *w) {
 
 /* Returns the result for a chunk. */
 static const void *compute_chunk(const rank_work *w, const tu_combine_segment *s,
-                                 const tu__rank_share_range *range, tiles *t) {
+                                 const tu__rank_slice_range *range, tiles *t) {
     const tu_combination *c = w->combination;
     if (w->which == TU__BROADCAST) return element_at(s->in[w->root], c->dtype, range->first);
     if (w->which == TU__ALL_GATHER) return element_at(s->in[c->rank], c->dtype, range->first);
@@ -138,7 +138,7 @@ static const void *compute_chunk(const rank_work *w, const tu_combine_segment *s
     return to_stored_type(c->dtype, sum, range->count, t->level[MAX_LEVELS - 1]);
 }
 
-static void write_chunk(const rank_work *w, const tu__rank_share_range *range, tiles *t) {
+static void write_chunk(const rank_work *w, const tu__rank_slice_range *range, tiles *t) {
     const tu_combination *c = w->combination;
     const tu_combine_segment *s = &c->segments[range->segment];
     const void *from = compute_chunk(w, s, range, t);
@@ -164,10 +164,10 @@ static void process_lines(void *context, int64_t first, int64_t last, int worker
     (void)worker;
     const rank_work *w = context;
     tiles t;
-    tu__rank_share_range chunk;
-    tu__rank_share_walk walk =
-        tu__rank_share_walk_begin(w->combination, (size_t)first, (size_t)(last - first));
-    while (tu__rank_share_walk_next(&walk, chunk_elements(w), &chunk)) write_chunk(w, &chunk, &t);
+    tu__rank_slice_range chunk;
+    tu__rank_slice_iterator iterator =
+        tu__rank_slice_begin(w->combination, (size_t)first, (size_t)(last - first));
+    while (tu__rank_slice_next(&iterator, chunk_elements(w), &chunk)) write_chunk(w, &chunk, &t);
     fence_non_temporal();
 }
 
@@ -181,5 +181,5 @@ void tu__local_collective(tu__collective_kind which, uint32_t root, const tu_com
     enum { GRAIN = 1024 }; /* in cache lines: 64 KB, below which waking a thread costs more than it saves */
     rank_work w = {.which = which, .root = root, .combination = combination};
     w.non_temporal = is_sum(&w) && total_bytes(combination) > STREAMED_BYTES;
-    tu__parallel_for((int64_t)tu__rank_share_lines(combination), GRAIN, process_lines, &w);
+    tu__parallel_for((int64_t)tu__rank_slice_lines(combination), GRAIN, process_lines, &w);
 }

@@ -35,12 +35,12 @@ static tu_status run_passes(tu__unit *unit, const tu_graph_after_options *o) {
                                 .central = o->central,
                                 .invariant = o->invariant,
                                 .bf16_gradients = o->bf16_gradients};
-    tu__placing placing;
+    tu__place_options place_options;
     TU_TRY(tu__precision_parse(o->precision, &unit->precision));
-    tu_status status = tu__placing_begin(&list, &placing, unit, o->devices, NULL, &rules);
+    tu_status status = tu__open_for_placement(&list, &place_options, unit, o->devices, NULL, &rules);
     if (status == TU_OK) status = tu__run_passes(unit, o->pass);
     unit->devices = NULL;
-    unit->placing = NULL;
+    unit->place_options = NULL;
     unit->replication = (tu__replication){0};
     tu__devices_close(count, devices);
     return status;

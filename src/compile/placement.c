@@ -58,7 +58,7 @@ static tu_status add_host(void *context, tu__unit *unit) {
     return tu__open_list_add(context, unit, "cpu:0");
 }
 
-bool tu__asks_for_all(const char *devices) {
+bool tu__device_list_has_all(const char *devices) {
     for (const char *at = devices ? devices : "all"; *at;) {
         size_t length = strcspn(at, ",");
         if (length == 3 && strncmp(at, "all", 3) == 0) return true;
@@ -67,19 +67,20 @@ bool tu__asks_for_all(const char *devices) {
     return false;
 }
 
-tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *unit, const char *devices,
-                            const tu_open_options *options, const tu_compile_options *rules) {
+tu_status tu__open_for_placement(tu__open_list *list, tu__place_options *how, tu__unit *unit,
+                                 const char *devices, const tu_open_options *options,
+                                 const tu_compile_options *rules) {
     list->options = options ? *options : (tu_open_options){0};
     TU_TRY(tu__devices_open(devices, &list->options, TU__MAX_DEVICES, list->devices, list->count));
-    *how = (tu__placing){.patterns = rules->place,
-                         .by = rules->place_by,
-                         .by_context = rules->place_context,
-                         .strict = rules->strict_placement,
-                         .context = list,
-                         .supports = supports,
-                         .is_host = is_host,
-                         .add_host = tu__asks_for_all(devices) ? add_host : NULL};
+    *how = (tu__place_options){.patterns = rules->place,
+                               .by = rules->place_by,
+                               .by_context = rules->place_context,
+                               .strict = rules->strict_placement,
+                               .context = list,
+                               .supports = supports,
+                               .is_host = is_host,
+                               .add_host = tu__device_list_has_all(devices) ? add_host : NULL};
     set_unit_devices(list, unit);
-    unit->placing = how;
+    unit->place_options = how;
     return tu__replication_begin(list, unit, rules);
 }

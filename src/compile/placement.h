@@ -17,15 +17,16 @@ typedef struct tu__open_list {
 } tu__open_list;
 
 /* True if the device list contains "all"; NULL means "all". */
-TU__SHARED bool tu__asks_for_all(const char *devices);
+TU__SHARED bool tu__device_list_has_all(const char *devices);
 
 /* Opens the devices of a device list into `list` and sets up `unit` for the pass `place`. Placement follows the
  * graph, the fields place, place_by, place_context and strict_placement of `rules`, and what the devices support;
  * tu__replication_begin uses further fields. If the list contains "all", the pass opens a CPU for operations that no
  * GPU supports. The caller closes the devices with tu__devices_close; `how` and `list` must not move while passes
  * run. */
-tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *unit, const char *devices,
-                            const tu_open_options *options, const tu_compile_options *rules);
+tu_status tu__open_for_placement(tu__open_list *list, tu__place_options *how, tu__unit *unit,
+                                 const char *devices, const tu_open_options *options,
+                                 const tu_compile_options *rules);
 /* Opens one more device, and adds it to the unit. */
 tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name);
 

@@ -3,13 +3,9 @@
 #ifndef TU__DATA_CACHE_H
 #define TU__DATA_CACHE_H
 
-#include <limits.h>
-
 #include <tutti/data.h>
 
-typedef struct tu__path {
-    char text[PATH_MAX];
-} tu__path;
+#include "base/path.h"
 
 /* Returns the path of the folder, which may not exist yet. Fails with TU_NOT_FOUND if none of the environment
  * variables is set. */

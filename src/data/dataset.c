@@ -103,7 +103,7 @@ void tu_dataset_free(tu_dataset *dataset) {
 
 tu_status tu_dataset_describe(const tu_dataset *dataset, tu_dataset_info *info) {
     TU_TRY(TU__CHECK_SIZED(tu_dataset_info, info));
-    TU__GIVE_SIZED(info, dataset->info);
+    TU__COPY_SIZED(info, dataset->info);
     return TU_OK;
 }
 
@@ -126,7 +126,7 @@ tu_status tu_dataset_read(const tu_dataset *dataset, tu_split split, int64_t ind
     return TU_OK;
 }
 
-void tu__dataset_expect(const tu_dataset *dataset, tu_split split) {
+void tu__dataset_prefetch(const tu_dataset *dataset, tu_split split) {
     size_t bytes = (size_t)dataset->info.count[split] * dataset->image_bytes,
            page = (size_t)sysconf(_SC_PAGESIZE);
     size_t before = (uintptr_t)dataset->images[split] % page;

@@ -40,7 +40,7 @@ tu_status tu__dataset_check(const tu_dataset_info *info, size_t *image_bytes);
 tu_status tu__dataset_notice(tu_dataset *dataset, const char *notice);
 
 /* Advises the kernel that a whole split in memory will be read soon. */
-void tu__dataset_expect(const tu_dataset *dataset, tu_split split);
+void tu__dataset_prefetch(const tu_dataset *dataset, tu_split split);
 
 /* The built-in data sets, ended by NULL: "cifar10", "mnist", "generated". */
 extern const char *const tu__dataset_names[];

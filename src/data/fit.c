@@ -1,6 +1,6 @@
 /* Crops and resizes images with a graph. See fit.h.
  *
- * Bilinear interpolation alone would read four pixels of a large image and ignore those between, so images are first
+ * Plain bilinear interpolation would read four pixels of a large image and ignore those between, so images are first
  * averaged by integer factors; the remaining factor, below two, is interpolated. The window is cropped first, so that
  * nothing outside it is computed.
  *

@@ -142,7 +142,7 @@ static tu_status fail_option(const char *what, long long value, const char *expe
 }
 
 static tu_status check_validation(const tu_dataset *dataset, const tu_loader_options *o) {
-    if (o->validation == 0 && !o->validating) return TU_OK;
+    if (o->validation == 0 && !o->validation_only) return TU_OK;
     if (o->split != TU_TRAIN) return fail_option("split", o->split, "TU_TRAIN for a validation split");
     if (o->validation < 1 || o->validation >= dataset->info.count[TU_TRAIN])
         return tu_fail(TU_INVALID, "loader: validation split of %lld images: expected 1 to %lld",
@@ -161,7 +161,7 @@ static tu_status check_options(const tu_dataset *dataset, tu_loader_options *o) 
     int64_t bytes;
     if (o->batch < 0 || __builtin_mul_overflow(o->batch, (int64_t)dataset->image_bytes, &bytes))
         return fail_option("batch of", o->batch, "a number of samples that fits into memory");
-    int64_t count = tu__image_split_of(&dataset->info, o->split, o->validation, o->validating).count;
+    int64_t count = tu__image_split_of(&dataset->info, o->split, o->validation, o->validation_only).count;
     if (o->batch > count) o->batch = count;
     if (o->start < 0 || o->start > INT64_MAX / 2)
         return fail_option("start at sample", o->start, "an ordinal of at least 0");
@@ -202,7 +202,7 @@ tu_status tu_loader_new_with(const tu_dataset *dataset, tu_loader **loader,
     if (!created) return TU_NO_MEMORY;
     created->dataset = dataset;
     created->options = o;
-    created->images = tu__image_split_of(&dataset->info, o.split, o.validation, o.validating);
+    created->images = tu__image_split_of(&dataset->info, o.split, o.validation, o.validation_only);
     created->count = created->images.count;
     pthread_mutex_init(&created->lock, NULL);
     pthread_cond_init(&created->filled, NULL);
@@ -257,7 +257,7 @@ tu_status tu_loader_next(tu_loader *loader, tu_batch *batch) {
     TU_TRY(TU__CHECK_SIZED(tu_batch, batch));
     slot *s = wait_for_slot(loader);
     if (s->status != TU_OK) return tu_fail(s->status, "%s", s->message);
-    TU__GIVE_SIZED(batch, s->batch);
+    TU__COPY_SIZED(batch, s->batch);
     pthread_mutex_lock(&loader->lock);
     loader->given++; /* frees the slot of the previous batch */
     pthread_cond_signal(&loader->freed);

@@ -167,7 +167,8 @@ static tu_status fail_unknown_name(const char *name) {
     static const char *const names[] = {"cifar10", "mnist"};
     if (strcmp(name, "generated") == 0)
         return tu_fail(TU_INVALID, "'generated' needs no download: its images are drawn when they are read");
-    return tu__choice_refuse(TU_NOT_FOUND, "unknown data set", name, sizeof names / sizeof *names, names);
+    return tu__fail_unknown_choice(TU_NOT_FOUND, "unknown data set", name, sizeof names / sizeof *names,
+                                   names);
 }
 
 /* Unlike opening a data set, which must be fast, this verifies all its images. */

@@ -16,20 +16,21 @@
 
 typedef struct tu__device {
     char name[48]; /* "cpu:0.1" */
-    char word[64]; /* device spec that selects only this device: "cpu:0.1/2" */
+    char spec[64]; /* device spec that selects only this device: "cpu:0.1/2" */
     const tu_device_api *api;
     tu_device_instance *instance;
     tu_open_options options;
     int users;
     struct tu__device *next;
 
-    pthread_mutex_t turn; /* held by the program that is running */
+    pthread_mutex_t lock; /* held by the program that is running */
     void *scratch;
     size_t scratch_bytes;
-    uint64_t scratch_generation;         /* incremented when the block moves: programs must be bound again */
-    struct tu__device *pinned_by;        /* the device for which the block is pinned; NULL: not pinned */
-    atomic_uint_least64_t table_bytes;   /* of the tables in its memory: run/table.h */
-    struct tu__worker *compute, *copier; /* the two threads, started on first use: base/worker.h */
+    uint64_t scratch_generation;       /* incremented when the block moves: programs must be bound again */
+    struct tu__device *pinned_by;      /* the device for which the block is pinned; NULL: not pinned */
+    atomic_uint_least64_t table_bytes; /* of the tables in its memory: run/table.h */
+    /* The two host threads, started on first use: base/worker.h. */
+    struct tu__worker *compute_thread, *copy_thread;
 } tu__device;
 
 enum { TU__MAX_DEVICES = 64 }; /* per program */
@@ -40,25 +41,26 @@ tu_status tu__device_describe(const tu_device_api *api, int index, tu_device_inf
 
 /* Opens the devices of a list ("cpu:0/2,ref"; NULL: "all"), at most `capacity`, and stores their number in `*count`.
  * On failure none stays open; for an unknown name the message lists the existing devices. `options` may be NULL; the
- * list overrides its fields index, part and parts. A device opened with other threads, tuning or order is a separate
- * device with its own memory. The memory limit is that of the first call that opens the device. */
+ * list overrides its fields index, logical_index and logical_count. A device opened with other threads, tuning or
+ * order is a separate device with its own memory. The memory limit is that of the first call that opens the
+ * device. */
 TU__SHARED tu_status tu__devices_open(const char *list, const tu_open_options *options, size_t capacity,
                                       tu__device **devices, size_t *count);
 TU__SHARED void tu__devices_close(size_t count, tu__device **devices);
 /* Adds a user of an open device; tu__devices_close removes it. */
-void tu__device_keep(tu__device *device);
+void tu__device_retain(tu__device *device);
 
 /* Returns the number of threads that the device computes with; 1 if it does not report one. */
 int tu__device_threads(const tu__device *device);
 
-/* Makes sure that the scratch has at least `bytes`; the block may move. The caller must hold the device's `turn`. */
+/* Makes sure that the scratch has at least `bytes`; the block may move. The caller must hold the device's `lock`. */
 tu_status tu__device_scratch(tu__device *device, size_t bytes);
 
 /* Pins host memory for a device that has its own memory, and returns true if that worked. The pinned memory counts
  * as a user of the device until it is unpinned. Memory that cannot be pinned (too little of it, or a system limit)
  * works too, but copies are slower. */
 bool tu__device_pin(tu__device *device, void *host, size_t bytes);
-/* Pins the scratch of a host device, if it is not pinned yet. The caller must hold both devices' `turn`. */
+/* Pins the scratch of a host device, if it is not pinned yet. The caller must hold both devices' `lock`. */
 void tu__device_pin_scratch(tu__device *host, tu__device *device);
 
 /* Copies bytes between two devices: directly if they can, else through host memory. */
@@ -66,7 +68,7 @@ tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, co
                           size_t bytes);
 
 /* plan_check.c: validates a plan that a device returned. The message names the device, the kernel and the error. */
-tu_status tu__plan_check(const char *device, const tu_partition *part, const tu_plan *plan);
+tu_status tu__plan_check(const char *device, const tu_partition *partition, const tu_plan *plan);
 
 /* bundled.c: finds a plug-in that is installed with the engine. Returns false if there is none. */
 bool tu__bundled_plugin(const char *file, size_t capacity, char *path);
@@ -82,7 +84,7 @@ void tu__set_missing_cuda_reason(const char *why);
 
 /* Returns the reason why "all" selects the CPU although there is a GPU; NULL if there is no GPU or it can be used.
  * The text is valid until the next call in this thread. */
-TU__SHARED const char *tu__unused_card(void);
+TU__SHARED const char *tu__unused_gpu_reason(void);
 
 /* The built-in kinds; and registration of another kind, like that of a plug-in, until the process ends. */
 extern const tu_device_api tu__ref_api, tu__null_api, tu__cpu_api;

@@ -38,15 +38,15 @@ tu__epilogue tu__find_epilogue(tu__selection *s, const tu__node *node, const tu_
 }
 
 tu__epilogue tu__epilogue_of(tu__selection *s, const tu__node *node) {
-    static const tu__epilogue_rules rules = {tu__free_reader, can_add_bias};
+    static const tu__epilogue_rules rules = {tu__fusible_reader, can_add_bias};
     return tu__find_epilogue(s, node, &rules);
 }
 
-tu_status tu__kernel_end(tu__kernel *k, const tu__epilogue *e) {
+tu_status tu__kernel_add_epilogue(tu__kernel *k, const tu__epilogue *e) {
     const tu__node *const nodes[2] = {e->add, e->relu};
     for (int i = 0; i < 2; i++) {
         if (!nodes[i]) continue;
-        TU_TRY(tu__kernel_cover(k, nodes[i]));
+        TU_TRY(tu__kernel_add_node(k, nodes[i]));
         tu__mark_done(k->owner, nodes[i]);
     }
     return e->add ? tu__kernel_read(k, e->added) : TU_OK;

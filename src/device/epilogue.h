@@ -6,7 +6,7 @@
  *     tu__epilogue epilogue = tu__epilogue_of(s, node);
  *     tu__kernel *k = tu__kernel_new(s, node, tu__epilogue_name(&epilogue, names), run);
  *     …                                                // the kernel's other reads
- *     TU_TRY(tu__kernel_end(k, &epilogue));              // the bias is the next entry of k->in
+ *     TU_TRY(tu__kernel_add_epilogue(k, &epilogue));              // the bias is the next entry of k->in
  *     return tu__kernel_write(k, epilogue.result, -1);
  */
 #ifndef TU__DEVICE_EPILOGUE_H
@@ -34,7 +34,7 @@ typedef struct tu__epilogue_rules {
 tu__epilogue tu__find_epilogue(tu__selection *s, const tu__node *node, const tu__epilogue_rules *rules);
 
 /* Adds the epilogue to the kernel, and a read of the added value, if there is one, as the next entry of k->in. */
-TU__SHARED tu_status tu__kernel_end(tu__kernel *k, const tu__epilogue *epilogue);
+TU__SHARED tu_status tu__kernel_add_epilogue(tu__kernel *k, const tu__epilogue *epilogue);
 
 /* Returns "conv2d", "conv2d+bias", "conv2d+relu" or "conv2d+bias+relu", depending on the epilogue. */
 TU__SHARED const char *tu__epilogue_name(const tu__epilogue *epilogue, const char *const names[4]);

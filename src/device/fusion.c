@@ -58,7 +58,7 @@ static tu__operand pending_operand(const tu__cluster *c, tu__edge value) {
     return (tu__operand){.kind = member ? TU__MEMBER : TU__OBSTACLE, .value = value};
 }
 
-tu__operand tu__resolve(tu__cluster *c, tu__edge value) {
+tu__operand tu__classify_operand(tu__cluster *c, tu__edge value) {
     const tu__kernel_plan *p = c->s->plan;
     for (;;) {
         const tu__node *node = c->s->graph->nodes[value.node];
@@ -90,7 +90,7 @@ static void add_members(tu__cluster *c, const tu__node *node) {
     p->mark[node->id] = c->id;
     c->reserved++;
     for (uint32_t i = 0; i < node->input_count && !c->blocked; i++) {
-        tu__operand operand = tu__resolve(c, node->inputs[i]);
+        tu__operand operand = tu__classify_operand(c, node->inputs[i]);
         if (operand.kind == TU__MEMBER) add_members(c, c->s->graph->nodes[operand.value.node]);
         if (operand.kind == TU__OBSTACLE) {
             c->blocked = true;
@@ -151,7 +151,7 @@ static bool is_expensive_op(tu__opcode op) {
 static bool is_cheap(tu__cluster *c, const tu__node *node) {
     size_t bytes = tu_type_bytes(node->outputs[0]), large = 0;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        tu__operand operand = tu__resolve(c, node->inputs[i]);
+        tu__operand operand = tu__classify_operand(c, node->inputs[i]);
         if (operand.kind == TU__MEMBER) return false;
         if (operand.kind != TU__LOAD) continue;
         size_t each = tu_type_bytes(operand.type);
@@ -280,8 +280,8 @@ static const char *kernel_name(tu__selection *s, const tu__cluster *c, uint32_t 
 }
 
 static tu_status cover_members(tu__kernel *k, const tu__cluster *c, uint32_t from) {
-    for (uint32_t i = from; i < c->member_count; i++) TU_TRY(tu__kernel_cover(k, c->members[i]));
-    for (uint32_t i = 0; i < c->sum_count; i++) TU_TRY(tu__kernel_cover(k, c->sum_nodes[i]));
+    for (uint32_t i = from; i < c->member_count; i++) TU_TRY(tu__kernel_add_node(k, c->members[i]));
+    for (uint32_t i = 0; i < c->sum_count; i++) TU_TRY(tu__kernel_add_node(k, c->sum_nodes[i]));
     return TU_OK;
 }
 
@@ -347,7 +347,7 @@ static tu_status depends_on_kernel(const multi_kernel *j, tu__cluster *c, bool *
     find_tainted(j, tainted);
     for (uint32_t i = 0; i < c->member_count; i++)
         for (uint32_t k = 0; k < c->members[i]->input_count; k++) {
-            tu__operand operand = tu__resolve(c, c->members[i]->inputs[k]);
+            tu__operand operand = tu__classify_operand(c, c->members[i]->inputs[k]);
             if (operand.kind != TU__LOAD) continue;
             const tu__plan_value *v = tu__plan_value_of(j->s, tu__root_of(j->s, operand.value));
             if (v->dense != TU__NONE && tainted[v->dense]) *depends = true;
@@ -430,8 +430,8 @@ static tu_status fuse_leaf_casts(tu__selection *s, uint32_t level) {
     multi_kernel j = {.s = s};
     tu__cluster previous = {0};
     tu_status status = TU_OK;
-    for (uint32_t i = 0; i < p->part->node_count && status == TU_OK; i++) {
-        const tu__node *node = s->graph->nodes[p->part->nodes[i]];
+    for (uint32_t i = 0; i < p->partition->node_count && status == TU_OK; i++) {
+        const tu__node *node = s->graph->nodes[p->partition->nodes[i]];
         if (!is_leaf_cast(s, node) || p->level[node->id] != level) continue;
         p->state[node->id] = TU__PENDING;
         status = add_cluster(&j, node, &previous);
@@ -473,11 +473,11 @@ static tu_status add_all_exports(multi_kernel *j, uint32_t count, const export_r
 
 tu_status tu__fuse_exports(tu__selection *s) {
     tu__kernel_plan *p = s->plan;
-    uint32_t count = p->part->export_count;
+    uint32_t count = p->partition->export_count;
     export_root *list = tu__alloc_array(count + 1, sizeof *list, "a plan");
     if (!list) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t node = tu__root_of(s, p->part->exports[i]).node;
+        uint32_t node = tu__root_of(s, p->partition->exports[i]).node;
         list[i] = (export_root){p->level[node], node};
     }
     qsort(list, count, sizeof *list, compare_export_roots);

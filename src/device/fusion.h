@@ -40,7 +40,7 @@ typedef struct tu__cluster {
 } tu__cluster;
 
 /* Classifies an input of a member: another member, a constant, a load, or an obstacle. */
-TU__SHARED tu__operand tu__resolve(tu__cluster *c, tu__edge value);
+TU__SHARED tu__operand tu__classify_operand(tu__cluster *c, tu__edge value);
 
 /* tu__fuse adds a kernel for a pending pointwise node and all nodes that are fused with it. tu__fuse_exports does so
  * for all pending exports, with one kernel per level. */

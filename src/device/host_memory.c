@@ -17,7 +17,7 @@ void tu__host_release(tu_device_instance *device, void *address) {
     tu__free_aligned(address);
 }
 
-tu_status tu__host_move(tu_device_instance *device, void *to, const void *from, size_t bytes) {
+tu_status tu__host_transfer(tu_device_instance *device, void *to, const void *from, size_t bytes) {
     (void)device;
     memcpy(to, from, bytes);
     return TU_OK;
@@ -27,5 +27,5 @@ tu_status tu__host_copy(tu_device_instance *device, void *to, tu_device_instance
                         const tu_device_api *other_api, const void *from, size_t bytes) {
     (void)other;
     if (!other_api->host_memory) return TU_UNSUPPORTED;
-    return tu__host_move(device, to, from, bytes);
+    return tu__host_transfer(device, to, from, bytes);
 }

@@ -7,7 +7,7 @@
 tu_status tu__host_allocate(tu_device_instance *device, size_t bytes, void **address);
 void tu__host_release(tu_device_instance *device, void *address);
 /* For both upload and download. */
-tu_status tu__host_move(tu_device_instance *device, void *to, const void *from, size_t bytes);
+tu_status tu__host_transfer(tu_device_instance *device, void *to, const void *from, size_t bytes);
 /* Copies from any device that computes in host memory. */
 tu_status tu__host_copy(tu_device_instance *device, void *to, tu_device_instance *other,
                         const tu_device_api *other_api, const void *from, size_t bytes);

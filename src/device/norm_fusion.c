@@ -8,7 +8,7 @@
  *     backward   dy where y > 0, then dx               8           5
  *                dy + dy' where y + other > 0, dx      9           7, and one bit per element
  *
- * The third case needs no mask in memory: the forward kernel saves the factors of y (tu__kernel_leave), and the
+ * The third case needs no mask in memory: the forward kernel saves the factors of y (tu__kernel_save), and the
  * gradient computes y again from x, which it reads anyway, with the same bits. After an addition this would need the
  * other operand too; a device may save a mask instead, and apply it while it sums.
  *
@@ -22,7 +22,7 @@
 /* Returns the only reader of a value, if it is free and of the same level. */
 static const tu__node *level_reader(tu__selection *s, tu__edge value) {
     const uint32_t *level = s->plan->level;
-    const tu__node *reader = tu__free_reader(s, value);
+    const tu__node *reader = tu__fusible_reader(s, value);
     return reader && level[reader->id] == level[value.node] ? reader : NULL;
 }
 
@@ -63,7 +63,7 @@ bool tu__norm_epilogue_is_compared(tu__selection *s, const tu__epilogue *e) {
 static const tu__node *norm_with_saved_data(const tu__selection *s, tu__edge value) {
     const tu__node *norm = s->graph->nodes[value.node];
     bool is_y = norm->op->code == TU__OP_BATCH_NORM && value.output == 0;
-    return is_y && s->plan->beside[norm->id] != TU__NONE ? norm : NULL;
+    return is_y && s->plan->saved[norm->id] != TU__NONE ? norm : NULL;
 }
 
 /* Returns the normalisation whose y, after a relu, is `value`; `joined`: something was added to y before the relu. */
@@ -89,7 +89,7 @@ static bool is_pending(tu__selection *s, tu__edge value) {
 }
 
 /* Fuses an addition of two values in memory that only the select reads. */
-static void find_sum(tu__selection *s, tu__rectified *r) {
+static void find_sum(tu__selection *s, tu__relu_gradient *r) {
     const tu__node *add = s->graph->nodes[r->dy.node];
     const tu_type *type = tu__type_of(s, r->dy);
     bool can_fuse = add->op->code == TU__OP_ADD && s->plan->state[add->id] == TU__PENDING &&
@@ -104,12 +104,12 @@ static void find_sum(tu__selection *s, tu__rectified *r) {
 }
 
 /* With a mask, dy must be in memory anyway. If it is still pending, it is better fused with the select. */
-static bool can_mask(tu__selection *s, tu__rectified *r) {
+static bool can_mask(tu__selection *s, tu__relu_gradient *r) {
     find_sum(s, r);
     return !is_pending(s, r->dy);
 }
 
-bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *found) {
+bool tu__find_relu_gradient(tu__selection *s, const tu__node *node, tu__relu_gradient *found) {
     if (node->op->code != TU__OP_BATCH_NORM_GRAD) return false;
     const tu__kernel_plan *p = s->plan;
     tu__edge dy = node->inputs[TU__NORM_DY];
@@ -122,7 +122,7 @@ bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *f
          joined = false;
     const tu__node *forward = is_positive_test ? norm_before_relu(s, greater->inputs[0], &joined) : NULL;
     if (!forward) return false;
-    *found = (tu__rectified){
+    *found = (tu__relu_gradient){
         .select = select, .greater = greater, .forward = forward, .joined = joined, .dy = select->inputs[1]};
     if (!same_type(tu__type_of(s, greater->inputs[0]), tu__type_of(s, dy)) ||
         !same_type(tu__type_of(s, found->dy), tu__type_of(s, dy)))
@@ -133,19 +133,19 @@ bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *f
 static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
     tu__mark_done(k->owner, node);
-    return tu__kernel_cover(k, node);
+    return tu__kernel_add_node(k, node);
 }
 
-tu_status tu__kernel_take_rectified(tu__kernel *k, const tu__rectified *found) {
+tu_status tu__kernel_add_relu_gradient(tu__kernel *k, const tu__relu_gradient *found) {
     TU_TRY(fuse_node(k, found->select));
     if (tu__only_reader(k->owner, (tu__edge){found->greater->id, 0})) TU_TRY(fuse_node(k, found->greater));
     TU_TRY(fuse_node(k, found->add));
-    TU_TRY(tu__kernel_find(k, found->forward));
+    TU_TRY(tu__kernel_read_saved(k, found->forward));
     return found->add ? tu__kernel_read(k, found->other) : TU_OK;
 }
 
 tu__edge tu__norm_reads(tu__selection *s, const tu__node *node, uint32_t index) {
-    tu__rectified r;
-    bool fuses_relu = index == TU__NORM_DY && tu__find_rectified(s, node, &r);
+    tu__relu_gradient r;
+    bool fuses_relu = index == TU__NORM_DY && tu__find_relu_gradient(s, node, &r);
     return fuses_relu ? r.dy : node->inputs[index];
 }

@@ -170,8 +170,8 @@ tu_status tu__device_describe(const tu_device_api *api, int index, tu_device_inf
     return status;
 }
 
-/* Describes device `index` in `info` and counts the devices up to it: all of them if there is no such device. The last
- * device of a kind is found by asking for one more, which fails; this thread's message stays as it was. */
+/* Describes device `index` in `info` and counts the devices up to it: all of them if there is no such device. The
+ * last device of a kind is found by asking for one more, which fails; this thread's message stays as it was. */
 static bool find_described(size_t index, tu_device_info *info, size_t *count) {
     bool found = false;
     char message[1024];
@@ -200,7 +200,7 @@ tu_status tu_device(size_t index, tu_device_info *info) {
     TU_TRY(TU__CHECK_SIZED(tu_device_info, info));
     if (!find_described(index, &full, &count))
         return tu_fail(TU_NOT_FOUND, "there is no device with index %zu: there are %zu", index, count);
-    TU__GIVE_SIZED(info, full);
+    TU__COPY_SIZED(info, full);
     return TU_OK;
 }
 
@@ -208,8 +208,8 @@ tu_status tu_device(size_t index, tu_device_info *info) {
 
 typedef struct device_spec {
     const tu_device_api *api;
-    int first, last; /* indices */
-    int part, parts; /* logical devices: which one (-1: all), and how many */
+    int first, last;                  /* indices */
+    int logical_index, logical_count; /* logical devices: which one (-1: all), and how many */
 } device_spec;
 
 /* Lists the devices that can be used, or those that cannot, separated by commas. */
@@ -253,7 +253,7 @@ static tu_status check_usable(const tu_device_api *api, int index, const char *n
 static tu_status parse_device_spec(const char *name, device_spec *spec) {
     size_t length = strcspn(name, ":");
     const char *rest = name + length;
-    *spec = (device_spec){.parts = 1};
+    *spec = (device_spec){.logical_count = 1};
     for (int k = 0; k < kind_count && !spec->api; k++)
         if (strlen(kinds[k]->kind) == length && strncmp(kinds[k]->kind, name, length) == 0)
             spec->api = kinds[k];
@@ -264,14 +264,15 @@ static tu_status parse_device_spec(const char *name, device_spec *spec) {
         spec->first = spec->last = parse_number(&rest);
         if (*rest == '-') rest++, spec->last = parse_number(&rest);
         bool is_single = *rest == '.';
-        if (is_single) rest++, spec->part = parse_number(&rest);
+        if (is_single) rest++, spec->logical_index = parse_number(&rest);
         if (*rest == '/') {
             rest++;
-            spec->parts = parse_number(&rest);
-            if (!is_single) spec->part = -1;
+            spec->logical_count = parse_number(&rest);
+            if (!is_single) spec->logical_index = -1;
         }
-        is_valid = !*rest && spec->first >= 0 && spec->last >= spec->first && spec->parts >= 1 &&
-                   spec->parts <= MAX_LOGICAL && spec->part < spec->parts && (!is_single || spec->part >= 0);
+        is_valid = !*rest && spec->first >= 0 && spec->last >= spec->first && spec->logical_count >= 1 &&
+                   spec->logical_count <= MAX_LOGICAL && spec->logical_index < spec->logical_count &&
+                   (!is_single || spec->logical_index >= 0);
     } else if (*rest) {
         is_valid = false;
     }
@@ -288,10 +289,10 @@ static tu_status parse_device_spec(const char *name, device_spec *spec) {
 
 static tu__device *find_opened(const tu_device_api *api, const tu_open_options *o) {
     for (tu__device *d = opened; d; d = d->next)
-        if (d->api == api && d->options.index == o->index && d->options.part == o->part &&
-            d->options.parts == o->parts && d->options.threads == o->threads && d->options.tune == o->tune &&
-            d->options.any_order == o->any_order && d->options.streams == o->streams &&
-            d->options.alike == o->alike)
+        if (d->api == api && d->options.index == o->index && d->options.logical_index == o->logical_index &&
+            d->options.logical_count == o->logical_count && d->options.threads == o->threads &&
+            d->options.tune == o->tune && d->options.nondeterministic == o->nondeterministic &&
+            d->options.streams == o->streams && d->options.whole_device_kernels == o->whole_device_kernels)
             return d;
     return NULL;
 }
@@ -299,9 +300,11 @@ static tu__device *find_opened(const tu_device_api *api, const tu_open_options *
 static void name_device(tu__device *d) {
     const tu_open_options *o = &d->options;
     int used = snprintf(d->name, sizeof d->name, "%s:%d", d->api->kind, o->index);
-    if (o->parts > 1) snprintf(d->name + used, sizeof d->name - (size_t)used, ".%d", o->part);
-    used = snprintf(d->word, sizeof d->word, "%s", d->name);
-    if (o->parts > 1) snprintf(d->word + used, sizeof d->word - (size_t)used, "/%d", o->parts);
+    if (o->logical_count > 1)
+        snprintf(d->name + used, sizeof d->name - (size_t)used, ".%d", o->logical_index);
+    used = snprintf(d->spec, sizeof d->spec, "%s", d->name);
+    if (o->logical_count > 1)
+        snprintf(d->spec + used, sizeof d->spec - (size_t)used, "/%d", o->logical_count);
 }
 
 static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu__device **device) {
@@ -317,7 +320,7 @@ static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu
             tu__free(d);
             return status;
         }
-        pthread_mutex_init(&d->turn, NULL);
+        pthread_mutex_init(&d->lock, NULL);
         d->next = opened;
         opened = d;
     }
@@ -341,22 +344,22 @@ static void close_one(tu__device *device) {
     tu__device **at = &opened;
     while (*at != device) at = &(*at)->next;
     *at = device->next;
-    tu__worker_stop(device->compute);
-    tu__worker_stop(device->copier);
+    tu__worker_stop(device->compute_thread);
+    tu__worker_stop(device->copy_thread);
     release_scratch(device);
     if (device->pinned_by) close_one(device->pinned_by);
     device->api->close(device->instance);
-    pthread_mutex_destroy(&device->turn);
+    pthread_mutex_destroy(&device->lock);
     tu__free(device);
 }
 
 static tu_status open_spec(const device_spec *spec, tu_open_options *o, size_t capacity, tu__device **devices,
                            size_t *count) {
     for (o->index = spec->first; o->index <= spec->last; o->index++)
-        for (int part = 0; part < spec->parts; part++) {
-            if (spec->part >= 0 && part != spec->part) continue;
-            o->part = part;
-            o->parts = spec->parts;
+        for (int index = 0; index < spec->logical_count; index++) {
+            if (spec->logical_index >= 0 && index != spec->logical_index) continue;
+            o->logical_index = index;
+            o->logical_count = spec->logical_count;
             if (*count == capacity)
                 return tu_fail(TU_UNSUPPORTED, "too many devices in one program: expected at most %zu",
                                capacity);
@@ -378,11 +381,11 @@ static tu_status open_all(tu_open_options *o, size_t capacity, tu__device **devi
     for (int k = 0; k < kind_count; k++)
         for (int i = 0;
              strcmp(kinds[k]->kind, "gpu") == 0 && tu__device_describe(kinds[k], i, &info) == TU_OK; i++) {
-            device_spec gpu = {.api = kinds[k], .first = i, .last = i, .parts = 1};
+            device_spec gpu = {.api = kinds[k], .first = i, .last = i, .logical_count = 1};
             if (!info.unusable) TU_TRY(open_spec(&gpu, o, capacity, devices, count));
         }
     if (*count > before) return TU_OK;
-    device_spec cpu = {.api = &tu__cpu_api, .parts = 1};
+    device_spec cpu = {.api = &tu__cpu_api, .logical_count = 1};
     return open_spec(&cpu, o, capacity, devices, count);
 }
 
@@ -394,7 +397,7 @@ static bool is_unused_gpu(const tu_device_api *api, const tu_device_info *info) 
            (info->memory_bytes || api == &tu__missing_cuda_api || tu__find_nvidia_gpu(sizeof path, path));
 }
 
-const char *tu__unused_card(void) {
+const char *tu__unused_gpu_reason(void) {
     static _Thread_local char text[1200];
     const char *notice = NULL;
     tu_device_info info = TU_SIZED(tu_device_info);
@@ -450,7 +453,7 @@ void tu__devices_close(size_t count, tu__device **devices) {
     pthread_mutex_unlock(&registry_lock);
 }
 
-void tu__device_keep(tu__device *device) {
+void tu__device_retain(tu__device *device) {
     pthread_mutex_lock(&registry_lock);
     device->users++;
     pthread_mutex_unlock(&registry_lock);
@@ -479,7 +482,7 @@ tu_status tu__device_scratch(tu__device *device, size_t bytes) {
 bool tu__device_pin(tu__device *device, void *host, size_t bytes) {
     if (bytes < TU__PINNABLE_BYTES || !device->api->pin) return false;
     if (device->api->pin(device->instance, host, bytes) != TU_OK) return false;
-    tu__device_keep(device);
+    tu__device_retain(device);
     return true;
 }
 

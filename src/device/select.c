@@ -88,7 +88,7 @@ tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *n
     k->run = run;
     k->device = s->device;
     k->owner = s;
-    if (tu__kernel_cover(k, node) != TU_OK) return NULL;
+    if (tu__kernel_add_node(k, node) != TU_OK) return NULL;
     p->kernels[p->kernel_count++] = k;
     return k;
 }
@@ -97,7 +97,7 @@ void *tu__kernel_data(tu__kernel *k, size_t bytes) {
     return k->data = tu__arena_alloc(&k->owner->arena, bytes);
 }
 
-tu_status tu__kernel_cover(tu__kernel *k, const tu__node *node) {
+tu_status tu__kernel_add_node(tu__kernel *k, const tu__node *node) {
     return append(&k->owner->arena, &k->nodes, &k->node_count, node->id);
 }
 
@@ -123,15 +123,15 @@ tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place) {
     return add_write(k, v->dense, in_place);
 }
 
-tu_status tu__kernel_leave(tu__kernel *k, const tu__node *node, size_t bytes) {
+tu_status tu__kernel_save(tu__kernel *k, const tu__node *node, size_t bytes) {
     tu__kernel_plan *p = plan_of(k->owner);
     tu_buffer buffer = {bytes, {TU_NO_NODE, 0}, false};
-    TU_TRY(add_buffer(p, buffer, &p->beside[node->id]));
-    return add_write(k, p->beside[node->id], -1);
+    TU_TRY(add_buffer(p, buffer, &p->saved[node->id]));
+    return add_write(k, p->saved[node->id], -1);
 }
 
-tu_status tu__kernel_find(tu__kernel *k, const tu__node *node) {
-    return append(&k->owner->arena, &k->reads, &k->read_count, plan_of(k->owner)->beside[node->id]);
+tu_status tu__kernel_read_saved(tu__kernel *k, const tu__node *node) {
+    return append(&k->owner->arena, &k->reads, &k->read_count, plan_of(k->owner)->saved[node->id]);
 }
 
 const tu__node *tu__only_reader(tu__selection *s, tu__edge value) {
@@ -142,14 +142,14 @@ const tu__node *tu__only_reader(tu__selection *s, tu__edge value) {
     return reader->after_count ? NULL : reader; /* a node with control dependencies is never fused */
 }
 
-bool tu__is_free(const tu__selection *s, const tu__node *node) {
+bool tu__can_fuse(const tu__selection *s, const tu__node *node) {
     tu__node_state state = s->plan->state[node->id];
     return state != TU__OUTSIDE && state != TU__DONE;
 }
 
-const tu__node *tu__free_reader(tu__selection *s, tu__edge value) {
+const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value) {
     const tu__node *reader = tu__only_reader(s, value);
-    return reader && tu__is_free(s, reader) ? reader : NULL;
+    return reader && tu__can_fuse(s, reader) ? reader : NULL;
 }
 
 bool tu__is_zero(const tu__selection *s, tu__edge value) {
@@ -197,7 +197,7 @@ static tu_status lower_node(tu__selection *s, const tu__node *node) {
     tu_status status = rule ? rule(s, node) : TU_UNSUPPORTED;
     if (status == TU_UNSUPPORTED) {
         drop_kernels_of(p, node, kernels);
-        status = s->selector->otherwise(s, node);
+        status = s->selector->fallback(s, node);
     }
     p->state[node->id] = TU__DONE;
     return status;
@@ -283,7 +283,7 @@ static tu_status make_export(tu__selection *s, tu__edge value) {
 
 /* Makes the exports of roots first: a view of one then gets a copy, since the buffer is in use. */
 static tu_status make_exports(tu__selection *s) {
-    const tu_partition *partition = plan_of(s)->part;
+    const tu_partition *partition = plan_of(s)->partition;
     for (uint32_t i = 0; i < partition->export_count; i++)
         if (!is_view(s, partition->exports[i])) TU_TRY(make_export(s, partition->exports[i]));
     for (uint32_t i = 0; i < partition->export_count; i++)
@@ -407,12 +407,12 @@ static tu_status init_tables(tu__kernel_plan *p, const tu_partition *partition) 
     p->level = tu__alloc_array(g->node_count, sizeof *p->level, "a plan");
     p->mark = tu__alloc_array(g->node_count, sizeof *p->mark, "a plan");
     p->assigned = tu__alloc_array(g->node_count, sizeof *p->assigned, "a plan");
-    p->beside = tu__alloc_array(g->node_count, sizeof *p->beside, "a plan");
-    if (!p->state || !p->slot || !p->level || !p->mark || !p->assigned || !p->beside) return TU_NO_MEMORY;
+    p->saved = tu__alloc_array(g->node_count, sizeof *p->saved, "a plan");
+    if (!p->state || !p->slot || !p->level || !p->mark || !p->assigned || !p->saved) return TU_NO_MEMORY;
     record_assignments(p, g);
     uint32_t outputs = 0;
     for (uint32_t i = 0; i < g->node_count; i++) {
-        p->beside[i] = TU__NONE;
+        p->saved[i] = TU__NONE;
         p->slot[i] = outputs;
         outputs += g->nodes[i]->output_count;
     }
@@ -461,12 +461,12 @@ static void free_tables(tu__kernel_plan *p) {
     tu__free(p->slot);
     tu__free(p->level);
     tu__free(p->mark);
-    tu__free(p->beside);
+    tu__free(p->saved);
     tu__free(p->assigned);
     tu__free(p->values);
     tu__free(p->readers);
     p->state = NULL;
-    p->slot = p->level = p->mark = p->assigned = p->beside = p->readers = NULL;
+    p->slot = p->level = p->mark = p->assigned = p->saved = p->readers = NULL;
     p->values = NULL;
 }
 
@@ -490,13 +490,13 @@ tu_status tu__select(const void *device, const tu__selector *selector, const tu_
                      tu_plan **plan) {
     tu__kernel_plan *p = tu__alloc(sizeof *p, "a plan");
     if (!p) return TU_NO_MEMORY;
-    p->part = partition;
+    p->partition = partition;
     p->selection =
         (tu__selection){.device = device, .selector = selector, .graph = partition->graph, .plan = p};
     p->selection.arena.purpose = "a plan";
     tu_status status = fill_plan(p, partition);
     free_tables(p);
-    p->part = NULL;
+    p->partition = NULL;
     if (status != TU_OK) {
         tu__kernel_plan_free(p);
         return status;

@@ -67,25 +67,25 @@ TU__SHARED tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, co
 /* Allocates zeroed memory for the lowering rule, valid as long as the plan, and stores it in k->data. */
 TU__SHARED void *tu__kernel_data(tu__kernel *k, size_t bytes);
 /* Adds another node that this kernel computes (fused). */
-TU__SHARED tu_status tu__kernel_cover(tu__kernel *k, const tu__node *node);
+TU__SHARED tu_status tu__kernel_add_node(tu__kernel *k, const tu__node *node);
 /* Adds a read of the value's dense buffer, as the next entry of k->in. */
 TU__SHARED tu_status tu__kernel_read(tu__kernel *k, tu__edge value);
 /* Adds a write of the value's dense buffer, as the next entry of k->out. `in_place`: the read whose memory it may
  * reuse, or -1. */
 TU__SHARED tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place);
-/* Passes data that is no value of the graph from one kernel to another, in a buffer of its own. tu__kernel_leave:
- * the kernel of `node` writes it, as the next entry of k->out. tu__kernel_find: another kernel reads it, as the next
- * entry of k->in. */
-TU__SHARED tu_status tu__kernel_leave(tu__kernel *k, const tu__node *node, size_t bytes);
-TU__SHARED tu_status tu__kernel_find(tu__kernel *k, const tu__node *node);
+/* Passes data that is no value of the graph from one kernel to another, in a buffer of its own. tu__kernel_save: the
+ * kernel of `node` writes it, as the next entry of k->out. tu__kernel_read_saved: another kernel reads it, as the
+ * next entry of k->in. */
+TU__SHARED tu_status tu__kernel_save(tu__kernel *k, const tu__node *node, size_t bytes);
+TU__SHARED tu_status tu__kernel_read_saved(tu__kernel *k, const tu__node *node);
 
 /* Returns the only node of the partition that reads a value; NULL if there are several or it is exported. */
 TU__SHARED const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
 /* True if a node is in this partition and no kernel computes it yet. (If two products are added, only one of them
  * can fuse the addition.) */
-TU__SHARED bool tu__is_free(const tu__selection *s, const tu__node *node);
+TU__SHARED bool tu__can_fuse(const tu__selection *s, const tu__node *node);
 /* Returns the only reader of a value, if it is free in this sense. */
-TU__SHARED const tu__node *tu__free_reader(tu__selection *s, tu__edge value);
+TU__SHARED const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value);
 /* True if a value is a fill with 0, possibly broadcast or viewed. */
 TU__SHARED bool tu__is_zero(const tu__selection *s, tu__edge value);
 /* Marks a node as computed by an earlier kernel, so that select skips it. For lowering rules that fuse later
@@ -107,8 +107,8 @@ struct tu__cluster;
 typedef tu_status (*tu__lowering_rule)(tu__selection *s, const tu__node *node);
 
 typedef struct tu__selector {
-    const tu__lowering_rule *rules; /* [TU__OP_COUNT]; NULL: use `otherwise` */
-    tu__lowering_rule otherwise;    /* fallback: lowers any node, or fails */
+    const tu__lowering_rule *rules; /* [TU__OP_COUNT]; NULL: use `fallback` */
+    tu__lowering_rule fallback;     /* lowers any node, or fails */
     /* Adds a kernel that copies a dense value into the buffer of an export. */
     tu_status (*make_copy)(tu__selection *s, tu__edge from, tu__edge to);
     /* optional: returns the value that the lowering rule of `node` reads in place of input `index`. It differs from
@@ -153,7 +153,7 @@ typedef struct tu__kernel_time {
 typedef struct tu__kernel_plan {
     tu_plan plan; /* the part that the engine sees; must be first */
     tu__selection selection;
-    const tu_partition *part; /* set while selecting */
+    const tu_partition *partition; /* set while selecting */
     tu_buffer *buffers;
     uint32_t buffer_count, buffer_capacity;
     tu__kernel **kernels;
@@ -165,7 +165,7 @@ typedef struct tu__kernel_plan {
     uint32_t *level;    /* tu_partition.levels */
     uint32_t *mark;     /* fusion.c: id of the cluster being built that contains the node */
     uint32_t *assigned; /* the variable that its value is assigned to; TU__NONE */
-    uint32_t *beside;   /* the buffer of tu__kernel_leave for the node's kernel; TU__NONE */
+    uint32_t *saved;    /* the buffer of tu__kernel_save for the node's kernel; TU__NONE */
     uint32_t cluster_count;
     const tu__node *required_by; /* tu__fuse: the node whose input is being computed; NULL: none */
     tu__plan_value *values;
@@ -177,8 +177,8 @@ typedef struct tu__kernel_plan {
     void *runtime;          /* for the device */
 } tu__kernel_plan;
 
-TU__SHARED tu_status tu__select(const void *device, const tu__selector *selector, const tu_partition *part,
-                                tu_plan **plan);
+TU__SHARED tu_status tu__select(const void *device, const tu__selector *selector,
+                                const tu_partition *partition, tu_plan **plan);
 TU__SHARED void tu__kernel_plan_bind(tu__kernel_plan *plan, const tu_binding *binding);
 TU__SHARED void tu__kernel_plan_free(tu__kernel_plan *plan);
 

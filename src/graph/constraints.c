@@ -27,7 +27,7 @@ static tu_status reserve_dependency(tu_graph *graph, tu__node *node) {
     return TU_OK;
 }
 
-tu_status tu__node_wait(tu_graph *graph, uint32_t node, uint32_t dependency) {
+tu_status tu__node_add_dependency(tu_graph *graph, uint32_t node, uint32_t dependency) {
     tu__node *n = graph->nodes[node];
     uint32_t at = n->after_count;
     while (at && n->after[at - 1] > dependency) at--;
@@ -81,7 +81,7 @@ tu_value tu_after(tu_value value, tu_value dependency) {
     if (status == TU_OK) status = check_dependency(tu__node_of(value), tu__node_of(dependency));
     /* A dependency that is available from the start needs no ordering. */
     if (status == TU_OK && tu__node_is_computed(tu__node_of(dependency)))
-        status = tu__node_wait(value.graph, value.node, dependency.node);
+        status = tu__node_add_dependency(value.graph, value.node, dependency.node);
     return status == TU_OK ? value : tu__graph_fail(value.graph, status, "%s", tu_message());
 }
 

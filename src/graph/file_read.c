@@ -231,7 +231,7 @@ static tu_status read_device(reader *r, partial_node *node) {
     const char *name = "";
     TU_TRY(read_string(r, &name, "a device's name"));
     if (!*name) return TU_OK; /* not assigned to a device */
-    if (!tu__device_name_usable(name))
+    if (!tu__device_name_is_valid(name))
         return fail_at(TU_CORRUPT, at, "the device name of '%s' is not valid: expected one like cpu:0.1",
                        node->name);
     node->request.device = name;
@@ -327,7 +327,7 @@ static tu_status add_dependencies(reader *r, const partial_node *partial) {
                            " in ascending order",
                            partial->name, dependency, node);
         before = dependency;
-        tu_status status = tu__node_wait(r->graph, node, dependency);
+        tu_status status = tu__node_add_dependency(r->graph, node, dependency);
         if (status == TU_UNSUPPORTED) return fail_at(TU_CORRUPT, at, "%s", tu_message());
         TU_TRY(status);
     }

@@ -196,7 +196,7 @@ struct tu__device_scope {
     const struct tu__device_scope *outer;
 };
 
-bool tu__device_name_usable(const char *name) {
+bool tu__device_name_is_valid(const char *name) {
     if (!*name || strlen(name) > 64) return false;
     for (const unsigned char *c = (const unsigned char *)name; *c; c++)
         if (*c < 0x21 || *c == 0x7f || *c == ',') return false; /* commas separate devices in lists */
@@ -206,7 +206,7 @@ bool tu__device_name_usable(const char *name) {
 /* An invalid name enters a scope too, so that tu_device_end leaves the right one. */
 int tu_device_begin(tu_graph *graph, const char *device) {
     if (!graph) return 1;
-    if (device && !tu__device_name_usable(device)) {
+    if (device && !tu__device_name_is_valid(device)) {
         tu__graph_fail(graph, TU_INVALID, "device '%s': expected a name like cpu:0 or cpu:0.1", device);
         device = NULL;
     }
@@ -235,7 +235,7 @@ int tu_device_end(tu_graph *graph) {
 static tu_status set_device(tu_graph *graph, tu__node *node, const char *requested) {
     node->device = graph->device_scope ? graph->device_scope->name : NULL;
     if (!requested) return TU_OK;
-    if (!tu__device_name_usable(requested))
+    if (!tu__device_name_is_valid(requested))
         return tu_fail(TU_INVALID, "device '%s' of node '%s': expected a name like cpu:0 or cpu:0.1",
                        requested, node->name);
     const char *before = graph->node_count ? graph->nodes[graph->node_count - 1]->device : NULL;
@@ -385,10 +385,11 @@ static tu_status set_placement(tu_graph *graph, tu__node *node, const tu__node_r
     if (node->group > graph->group_count) graph->group_count = node->group;
     node->moved = request->moved;
     node->why = request->why ? tu__arena_string(&graph->arena, request->why) : NULL;
-    node->refused = request->refused ? tu__arena_string(&graph->arena, request->refused) : NULL;
+    node->unsupported_on =
+        request->unsupported_on ? tu__arena_string(&graph->arena, request->unsupported_on) : NULL;
     node->stands_for = request->stands_for ? tu__arena_string(&graph->arena, request->stands_for) : NULL;
     node->first_row = request->first_row;
-    bool kept = (node->why || !request->why) && (node->refused || !request->refused) &&
+    bool kept = (node->why || !request->why) && (node->unsupported_on || !request->unsupported_on) &&
                 (node->stands_for || !request->stands_for);
     return kept ? TU_OK : TU_NO_MEMORY;
 }

@@ -48,7 +48,7 @@ struct tu__node {
     uint32_t *after; /* control dependencies: earlier nodes that are computed before this one; ascending */
     /* For reports: why the node is on its device, and why other devices do not support it ("gpu:0: …"); NULL: no
      * text. */
-    const char *why, *refused;
+    const char *why, *unsupported_on;
     bool moved; /* the preferred device does not support the node, so it was placed on another */
     /* For an input or variable of one replica (pass/replicate.c): the name of the original graph's input or variable
      * of which it is a shard or copy, and the first row of an input's shard. NULL: it is the original. */
@@ -116,7 +116,7 @@ typedef struct tu__node_request {
     uint32_t flags;
     const char *device; /* NULL: the device of the enclosing tu_with_device, if any */
     uint32_t group;     /* 0: the graph's group_scope */
-    const char *why, *refused;
+    const char *why, *unsupported_on;
     bool moved;
     const char *stands_for;
     int64_t first_row;
@@ -131,7 +131,7 @@ tu_status tu__node_infer(const tu_graph *graph, const tu__node *node, tu_type *i
  * end. */
 bool tu__node_is_computed(const tu__node *node);
 /* Adds a control dependency on an earlier node; does nothing if it exists. */
-tu_status tu__node_wait(tu_graph *graph, uint32_t node, uint32_t dependency);
+tu_status tu__node_add_dependency(tu_graph *graph, uint32_t node, uint32_t dependency);
 
 /* Turns an assignment into a node that only returns its value, so that the variable can be assigned again. */
 void tu__cancel_assign(tu_graph *graph, uint32_t node);
@@ -148,7 +148,7 @@ tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous);
 
 /* True if `name` is a syntactically valid device name: 1 to 64 visible characters without commas. Does not check that
  * the device exists. */
-bool tu__device_name_usable(const char *name);
+bool tu__device_name_is_valid(const char *name);
 
 /* Returns the unique scoped name that a node called `name` would get in the current scope; NULL if memory runs
  * out. */

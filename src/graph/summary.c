@@ -79,7 +79,7 @@ tu_status tu_graph_total(const tu_graph *graph, tu_graph_totals *totals) {
     if (!in) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++) count_node(&full, graph, graph->nodes[i], in);
     tu__free(in);
-    TU__GIVE_SIZED(totals, full);
+    TU__COPY_SIZED(totals, full);
     return TU_OK;
 }
 

@@ -56,7 +56,7 @@ static tu_status check_identity(const check *c) {
     if (unknown_flags) return fail_node(c, "unknown flags 0x%" PRIx32, unknown_flags);
     if (node->group > c->graph->group_count)
         return fail_node(c, "group %" PRIu32 " is larger than the graph's number of groups", node->group);
-    if (node->device && !tu__device_name_usable(node->device))
+    if (node->device && !tu__device_name_is_valid(node->device))
         return fail_node(c, "its device '%.64s' is not a valid device name", node->device);
     return TU_OK;
 }

@@ -158,18 +158,18 @@ static tu__named_tensor tensor_of(const header_entry *d, const unsigned char *da
 static tu_status add_tensors(contents *own, size_t count, const header_entry *list, const unsigned char *data,
                              tu__safetensors *file) {
     tu__named_tensor *tensors = tu__arena_alloc(&own->arena, count * sizeof *tensors);
-    tu__refused_tensor *refused = tu__arena_alloc(&own->arena, count * sizeof *refused);
-    if (!tensors || !refused) return TU_NO_MEMORY;
+    tu__unsupported_tensor *unsupported = tu__arena_alloc(&own->arena, count * sizeof *unsupported);
+    if (!tensors || !unsupported) return TU_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
         const char *reason = unsupported_reason(own, &list[i]);
         if (!reason) return TU_NO_MEMORY;
         if (*reason)
-            refused[file->refused_count++] = (tu__refused_tensor){list[i].name, reason};
+            unsupported[file->unsupported_count++] = (tu__unsupported_tensor){list[i].name, reason};
         else
             tensors[file->tensor_count++] = tensor_of(&list[i], data);
     }
     file->tensors = tensors;
-    file->refused = refused;
+    file->unsupported = unsupported;
     return TU_OK;
 }
 
@@ -233,7 +233,7 @@ static tu_status new_contents(const char *name, tu__safetensors *file, contents 
     *file = (tu__safetensors){0};
     *own = tu__alloc(sizeof **own, "a safetensors file");
     if (!*own) return TU_NO_MEMORY;
-    file->own = *own;
+    file->contents = *own;
     (*own)->arena.purpose = "the header of a safetensors file";
     (*own)->name = tu__arena_string(&(*own)->arena, name);
     if ((*own)->name) return TU_OK;
@@ -284,14 +284,14 @@ tu_status tu__safetensors_open(const char *path, tu__safetensors *file) {
         if (mapping) munmap(mapping, size);
         return status;
     }
-    contents *own = file->own;
+    contents *own = file->contents;
     own->mapping = mapping;
     own->size = size;
     return TU_OK;
 }
 
 void tu__safetensors_close(tu__safetensors *file) {
-    contents *own = file->own;
+    contents *own = file->contents;
     *file = (tu__safetensors){0};
     if (!own) return;
     if (own->mapping) munmap(own->mapping, own->size);
@@ -299,17 +299,18 @@ void tu__safetensors_close(tu__safetensors *file) {
     tu__free(own);
 }
 
-const char *tu__safetensors_why_refused(const tu__safetensors *file, const char *name) {
-    for (size_t i = 0; i < file->refused_count; i++)
-        if (strcmp(file->refused[i].name, name) == 0) return file->refused[i].why;
+const char *tu__safetensors_why_unsupported(const tu__safetensors *file, const char *name) {
+    for (size_t i = 0; i < file->unsupported_count; i++)
+        if (strcmp(file->unsupported[i].name, name) == 0) return file->unsupported[i].why;
     return NULL;
 }
 
 const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name) {
     for (size_t i = 0; i < file->tensor_count; i++)
         if (strcmp(file->tensors[i].name, name) == 0) return &file->tensors[i];
-    const contents *own = file->own;
-    const char *source = own ? own->name : "an empty file", *reason = tu__safetensors_why_refused(file, name);
+    const contents *own = file->contents;
+    const char *source = own ? own->name : "an empty file",
+               *reason = tu__safetensors_why_unsupported(file, name);
     if (reason)
         tu_fail(TU_UNSUPPORTED, "%s: tensor '%s' %s", source, name, reason);
     else

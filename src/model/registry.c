@@ -90,7 +90,7 @@ static tu_status fail_unknown_model(const char *name) {
     const tu_model_definition *model;
     size_t count = 0;
     while (count < BUILT_IN + MAX_LOADED && (model = model_at(count))) names[count++] = model->name;
-    return tu__choice_refuse(TU_NOT_FOUND, "unknown model", name, count, names);
+    return tu__fail_unknown_choice(TU_NOT_FOUND, "unknown model", name, count, names);
 }
 
 static tu_status get_model(const char *name, const tu_model_definition **model) {
@@ -130,7 +130,7 @@ tu_status tu_model_defaults(const char *name, tu_model_options *defaults) {
     TU_TRY(TU__CHECK_SIZED(tu_model_options, defaults));
     TU_TRY(get_model(name, &model));
     TU_TRY(fill_and_check_options(model, &full));
-    TU__GIVE_SIZED(defaults, full);
+    TU__COPY_SIZED(defaults, full);
     return TU_OK;
 }
 
@@ -204,6 +204,6 @@ tu_status tu_model_build_with(tu_graph *graph, const char *name, tu_model_graph 
     tu_model_graph full = {.images = none, .labels = none, .logits = none, .loss = none};
     TU_TRY(TU__CHECK_SIZED(tu_model_graph, model));
     tu_status status = build(graph, name, o, &full);
-    TU__GIVE_SIZED(model, full);
+    TU__COPY_SIZED(model, full);
     return status;
 }

@@ -70,7 +70,7 @@ static tu_value find_or_add_variable(tu_graph *graph, const tu__node *node) {
 
 static bool is_trained(const tu__node *node, const char *freeze) {
     return !tu__attrs(node, variable)->frozen && tu_dtype_is_float(node->outputs[0].dtype) &&
-           !tu__pattern_fits(freeze, node->name);
+           !tu__pattern_matches(freeze, node->name);
 }
 
 /* Adds the network's variables to the graph, and lists the trained ones with their gradient sums. */
@@ -119,7 +119,7 @@ tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimiz
     tu_value none = tu__invalid(graph);
     tu_optimizer_values full = {.rate = none, .gradient_norm = none, .finite = none};
     if (values) TU_TRY(TU__CHECK_SIZED(tu_optimizer_values, values));
-    if (values) TU__GIVE_SIZED(values, full);
+    if (values) TU__COPY_SIZED(values, full);
     TU_TRY(tu_graph_status(graph));
     TU_TRY(tu_graph_status(network));
     TU_TRY(tu__optimizer_init(graph, options, &optimizer));
@@ -130,7 +130,7 @@ tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimiz
             optimizer.rule->name, optimizer.options.loss_scale);
     TU_TRY(tu__enter_root(graph, &outer));
     tu_status status = apply_sums(graph, network, &optimizer, values ? &full : NULL);
-    if (values) TU__GIVE_SIZED(values, full);
+    if (values) TU__COPY_SIZED(values, full);
     tu_status left = tu__leave_root(graph, outer);
     return status == TU_OK ? left : status;
 }

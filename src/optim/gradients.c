@@ -42,7 +42,7 @@ static tu_status check_freeze(const tu_graph *graph, const char *freeze) {
     const char *example = NULL;
     for (uint32_t i = 0; i < graph->node_count; i++) {
         if (!tu__is_network_variable(graph, i)) continue;
-        if (tu__pattern_fits(freeze, graph->nodes[i]->name)) return TU_OK;
+        if (tu__pattern_matches(freeze, graph->nodes[i]->name)) return TU_OK;
         if (!example) example = graph->nodes[i]->name;
     }
     return tu_fail(
@@ -56,7 +56,7 @@ static tu_status check_freeze(const tu_graph *graph, const char *freeze) {
 static void remove_frozen(tu__gradients *list, const char *freeze) {
     size_t kept = 0;
     for (size_t i = 0; i < list->count; i++)
-        if (!tu__pattern_fits(freeze, tu_value_name(list->variables[i])))
+        if (!tu__pattern_matches(freeze, tu_value_name(list->variables[i])))
             list->variables[kept++] = list->variables[i];
     list->count = kept;
 }

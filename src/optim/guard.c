@@ -19,7 +19,7 @@ void tu__guard_assignments(const tu__guard *guard, tu_graph *graph, const char *
         const tu__node *node = graph->nodes[i];
         if (node->op->code != TU__OP_ASSIGN) continue;
         tu_value variable = tu__input_of(graph, node, 0), next = tu__input_of(graph, node, 1);
-        bool frozen = tu__pattern_fits(freeze, tu_value_name(variable));
+        bool frozen = tu__pattern_matches(freeze, tu_value_name(variable));
         if (!frozen && !tu_ok(guard->finite)) continue;
         tu__cancel_assign(graph, i);
         if (frozen) continue;

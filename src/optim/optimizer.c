@@ -98,10 +98,10 @@ tu_status tu__optimizer_init(tu_graph *graph, const tu_optimizer_options *given,
         return fail_option(optimizer, "trust", o.trust, "a number of at least 0");
     if (!is_finite_non_negative(o.loss_scale) || (o.loss_scale > 0 && (o.loss_scale < 1 || o.unguarded)))
         return fail_option(optimizer, "loss_scale", o.loss_scale, "0, or at least 1 without .unguarded");
-    if (o.stop_at_bad && o.unguarded)
+    if (o.stop_at_nonfinite && o.unguarded)
         return tu_fail(
             TU_INVALID,
-            "optimizer '%s': .unguarded and .stop_at_bad are both set: expected at most one of them",
+            "optimizer '%s': .unguarded and .stop_at_nonfinite are both set: expected at most one of them",
             optimizer->rule->name);
     if (!is_finite_non_negative(o.clip_norm))
         return fail_option(optimizer, "clip_norm", o.clip_norm, "a number of at least 0");
@@ -116,7 +116,7 @@ static tu_optimizer_group group_of(const tu_optimizer_options *o, tu_value varia
     tu_optimizer_group group = {.rate_factor = 1};
     if (tu_value_shape(variable).rank >= 2) group.weight_decay = o->weight_decay;
     for (size_t i = 0; i < o->group_count; i++) {
-        if (!tu__pattern_fits(o->groups[i].pattern, tu_value_name(variable))) continue;
+        if (!tu__pattern_matches(o->groups[i].pattern, tu_value_name(variable))) continue;
         group = o->groups[i];
         group.rate_factor = tu__given_or(group.rate_factor, 1);
         break;
@@ -133,7 +133,7 @@ typedef struct scalars {
     /* Bools about the step; invalid if there is no guard. */
     tu_value finite;  /* loss and gradients of this step are finite */
     tu_value good;    /* the step was applied, or skipped because the loss scale was too large */
-    tu_value healthy; /* variable: no earlier step was non-finite; invalid without .stop_at_bad */
+    tu_value healthy; /* variable: no earlier step was non-finite; invalid without .stop_at_nonfinite */
 } scalars;
 
 /* Builds a bool: loss (if given) and gradients of this step are finite. */
@@ -145,7 +145,7 @@ static tu_value finite_step(tu_value loss, tu_value squared_norm) {
 static void build_guard(const tu_optimizer_options *o, tu_value finite, const tu__loss_scale *scale,
                         scalars *s) {
     s->finite = s->guard.finite = finite;
-    if (o->stop_at_bad) {
+    if (o->stop_at_nonfinite) {
         s->healthy = tu_variable(finite.graph, "healthy", TU_BOOL, TU_SCALAR,
                                  .init = {TU_INIT_CONSTANT, .a = 1}, .frozen = true);
         s->guard.finite = tu_and(finite, s->healthy);
@@ -198,12 +198,12 @@ static void add_update(const tu__optimizer *optimizer, const scalars *s, tu_valu
                        tu_value gradient) {
     tu_dtype dtype = tu_value_dtype(variable);
     tu_optimizer_group group = group_of(&optimizer->options, variable);
-    tu__update u = {.options = &optimizer->options,
-                    .guard = &s->guard,
-                    .variable = variable,
-                    .gradient = gradient,
-                    .rate = tu_cast(s->rate, dtype),
-                    .weight_decay = group.weight_decay};
+    tu__variable_update u = {.options = &optimizer->options,
+                             .guard = &s->guard,
+                             .variable = variable,
+                             .gradient = gradient,
+                             .rate = tu_cast(s->rate, dtype),
+                             .weight_decay = group.weight_decay};
     if (group.rate_factor != 1) u.rate = tu_scale(u.rate, group.rate_factor);
     if (tu_ok(s->clip)) u.gradient = tu_mul(u.gradient, tu_cast(s->clip, dtype));
     if (optimizer->rule->adds_decay && group.weight_decay != 0)
@@ -254,7 +254,7 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     tu_value none = tu__invalid(loss.graph);
     tu_optimizer_values full = {.rate = none, .gradient_norm = none, .finite = none};
     if (values) TU_TRY(TU__CHECK_SIZED(tu_optimizer_values, values));
-    if (values) TU__GIVE_SIZED(values, full);
+    if (values) TU__COPY_SIZED(values, full);
     if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss is an uninitialised tu_value");
     TU_TRY(tu_graph_status(loss.graph));
     TU_TRY(tu__optimizer_init(loss.graph, options, &optimizer));
@@ -265,7 +265,7 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     tu_status status = tu__enter_root(loss.graph, &outer);
     if (status == TU_OK) {
         status = tu__optimize(loss.graph, &optimizer, loss, &scale, &list, values ? &full : NULL);
-        if (values) TU__GIVE_SIZED(values, full);
+        if (values) TU__COPY_SIZED(values, full);
         tu_status left = tu__leave_root(loss.graph, outer);
         if (status == TU_OK) status = left;
     }

@@ -13,7 +13,7 @@ typedef struct tu__optimizer {
     const tu__update_rule *rule;
 } tu__optimizer;
 
-/* With .stop_at_bad, the bool variable that is false after a non-finite step. Graphs and checkpoints of older
+/* With .stop_at_nonfinite, the bool variable that is false after a non-finite step. Graphs and checkpoints of older
  * versions use the second name. */
 #define TU__HEALTHY "optimizer/healthy"
 #define TU__HEALTHY_BEFORE "optimizer/sound"

@@ -82,7 +82,7 @@ static const struct schedule *find_schedule(const char *kind) {
         if (strcmp(schedules[i].kind, kind) == 0) return &schedules[i];
         names[i] = schedules[i].kind;
     }
-    tu__choice_refuse(TU_INVALID, "schedule", kind, SCHEDULE_COUNT, names);
+    tu__fail_unknown_choice(TU_INVALID, "schedule", kind, SCHEDULE_COUNT, names);
     return NULL;
 }
 

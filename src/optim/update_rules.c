@@ -16,7 +16,7 @@
 /* ---- Slots ---- */
 
 /* Creates the variable "optimizer/PURPOSE/NAME" with the type of the updated variable, initially zero. */
-static tu_value slot(const tu__update *u, const char *purpose) {
+static tu_value slot(const tu__variable_update *u, const char *purpose) {
     tu_graph *graph = u->variable.graph;
     tu_type type = tu_value_type(u->variable);
     tu__text name = {0};
@@ -29,39 +29,39 @@ static tu_value slot(const tu__update *u, const char *purpose) {
 }
 
 /* Assigns decay * slot + share * x to the slot and returns it. */
-static tu_value update_moving_average(const tu__update *u, const char *purpose, double decay, double share,
-                                      tu_value x) {
+static tu_value update_moving_average(const tu__variable_update *u, const char *purpose, double decay,
+                                      double share, tu_value x) {
     tu_value before = slot(u, purpose);
     return tu__guarded_assign(u->guard, before,
                               tu_add(tu_scale(before, decay), share == 1 ? x : tu_scale(x, share)));
 }
 
 /* Returns w - rate * direction. */
-static tu_value descend(const tu__update *u, tu_value direction) {
+static tu_value descend(const tu__variable_update *u, tu_value direction) {
     return tu_sub(u->variable, tu_mul(direction, u->rate));
 }
 
 /* ---- Rules ---- */
 
 /* w = w - rate * g */
-static tu_value sgd(const tu__update *u) {
+static tu_value sgd(const tu__variable_update *u) {
     return descend(u, u->gradient);
 }
 
 /* v = momentum * v + g; w = w - rate * v */
-static tu_value momentum(const tu__update *u) {
+static tu_value momentum(const tu__variable_update *u) {
     return descend(u, update_moving_average(u, "velocity", u->options->momentum, 1, u->gradient));
 }
 
 /* v = momentum * v + g; w = w - rate * (g + momentum * v) */
-static tu_value nesterov(const tu__update *u) {
+static tu_value nesterov(const tu__variable_update *u) {
     tu_value velocity = update_moving_average(u, "velocity", u->options->momentum, 1, u->gradient);
     return descend(u, tu_add(u->gradient, tu_scale(velocity, u->options->momentum)));
 }
 
 /* s = beta2 * s + (1 - beta2) * g^2; w = w - rate * g / (sqrt(s) + epsilon), with momentum of the quotient if
  * .momentum is set (Tieleman & Hinton 2012) */
-static tu_value rmsprop(const tu__update *u) {
+static tu_value rmsprop(const tu__variable_update *u) {
     const tu_optimizer_options *o = u->options;
     tu_value square = update_moving_average(u, "mean_square", o->beta2, 1 - o->beta2, tu_square(u->gradient));
     tu_value direction = tu_div(u->gradient, tu_shift(tu_sqrt(square), o->epsilon));
@@ -77,7 +77,7 @@ static tu_value correction(tu_graph *graph, double beta) {
 
 /* m = beta1 * m + (1 - beta1) * g; s = beta2 * s + (1 - beta2) * g^2;
  * w = w - rate * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)          (Kingma & Ba 2015) */
-static tu_value adam(const tu__update *u) {
+static tu_value adam(const tu__variable_update *u) {
     const tu_optimizer_options *o = u->options;
     tu_graph *graph = u->variable.graph;
     tu_dtype dtype = tu_value_dtype(u->variable);
@@ -90,7 +90,7 @@ static tu_value adam(const tu__update *u) {
 }
 
 /* Adam with decoupled weight decay: w -= rate * weight_decay * w (Loshchilov & Hutter 2019). */
-static tu_value adamw(const tu__update *u) {
+static tu_value adamw(const tu__variable_update *u) {
     tu_value next = adam(u);
     if (u->weight_decay == 0) return next;
     return tu_sub(next, tu_mul(u->variable, tu_scale(u->rate, u->weight_decay)));
@@ -101,7 +101,7 @@ static tu_value norm_of(tu_value x) {
 }
 
 /* Returns trust * |w| / (|g| + weight_decay * |w|), or 1 if a norm is zero. */
-static tu_value trust_ratio(const tu__update *u) {
+static tu_value trust_ratio(const tu__variable_update *u) {
     tu_value w = norm_of(u->variable), g = norm_of(u->gradient), none = tu_number(w, 0);
     tu_value ratio = tu_div(tu_scale(w, u->options->trust), tu_add(g, tu_scale(w, u->weight_decay)));
     tu_value comparable = tu_and(tu_greater(w, none), tu_greater(g, none));
@@ -110,7 +110,7 @@ static tu_value trust_ratio(const tu__update *u) {
 
 /* v = momentum * v + rate * ratio * (g + weight_decay * w); w = w - v               (You et al. 2017)
  * Biases and scales (rank below 2) are updated without the ratio. */
-static tu_value lars(const tu__update *u) {
+static tu_value lars(const tu__variable_update *u) {
     tu_value direction = u->gradient, rate = u->rate;
     if (u->weight_decay != 0) direction = tu_add(direction, tu_scale(u->variable, u->weight_decay));
     if (tu_value_shape(u->variable).rank >= 2) rate = tu_mul(rate, trust_ratio(u));
@@ -139,6 +139,6 @@ const tu__update_rule *tu__update_rule_find(const char *name) {
         if (strcmp(rules[i].name, name) == 0) return &rules[i];
         names[i] = rules[i].name;
     }
-    tu__choice_refuse(TU_INVALID, "optimizer", name, RULE_COUNT, names);
+    tu__fail_unknown_choice(TU_INVALID, "optimizer", name, RULE_COUNT, names);
     return NULL;
 }

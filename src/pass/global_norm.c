@@ -66,7 +66,8 @@ static tu_status copy_control_deps(const tu__rewrite *r, const tu__node *node, u
         tu_value dependency = tu__rewrite_value(r, (tu__edge){node->after[i], 0});
         if (!tu_ok(dependency) || !tu__node_is_computed(tu__node_of(dependency))) continue;
         for (uint32_t id = first; id < r->to->node_count; id++)
-            if (tu__node_is_computed(r->to->nodes[id])) TU_TRY(tu__node_wait(r->to, id, dependency.node));
+            if (tu__node_is_computed(r->to->nodes[id]))
+                TU_TRY(tu__node_add_dependency(r->to, id, dependency.node));
     }
     return TU_OK;
 }

@@ -52,7 +52,7 @@ static tu_value make_copy(partition *p, const tu__node *node, tu__edge value, co
     if (is_made_per_device(node) && same_device(node->device, device))
         return tu__rewrite_make(r, node, &request);
     /* The reason of the original's placement does not apply to the copy. */
-    request.why = request.refused = NULL;
+    request.why = request.unsupported_on = NULL;
     tu__text suffix = {0};
     if (value.output) tu__text_printf(&suffix, ":%u", value.output);
     tu__text_printf(&suffix, "@%s", device);
@@ -101,7 +101,7 @@ static struct tu__slice_attrs first_element_attrs(tu_shape shape) {
 /* Sets `*can_slice_it` if the node's device supports that slice; tests it with a graph of its own. */
 static tu_status can_slice(const partition *p, const tu__node *node, bool *can_slice_it) {
     *can_slice_it = true;
-    const tu__placing *options = p->unit->placing;
+    const tu__place_options *options = p->unit->place_options;
     if (!options || !options->supports) return TU_OK;
     size_t device = 0;
     while (!same_device(p->unit->devices[device], node->device)) device++;
@@ -170,7 +170,7 @@ static tu_status redirect_dependencies(partition *p, const tu__node *node, tu__n
         tu_value local = tu__rewrite_value(&p->r, (tu__edge){dependency->id, 0});
         if (!same_device(dependency->device, node->device))
             TU_TRY(dependency_on_device(p, dependency, node->device, &local));
-        TU_TRY(tu__node_wait(p->r.to, made->id, local.node));
+        TU_TRY(tu__node_add_dependency(p->r.to, made->id, local.node));
     }
     return TU_OK;
 }

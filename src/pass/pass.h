@@ -35,7 +35,7 @@ struct tu__unit;
 
 /* Options of the pass `place`, in addition to the devices named in the graph. The pass refers to devices by index and
  * queries them through these callbacks, which compile/placement.c implements. */
-typedef struct tu__placing {
+typedef struct tu__place_options {
     const char
         *patterns; /* "conv*=gpu:1,local*=cpu:0": the first match of a node's name decides; NULL: none */
     /* Returns a device's name, or NULL. */
@@ -50,7 +50,7 @@ typedef struct tu__placing {
     bool (*is_host)(void *context, size_t device);
     /* Adds a host device to the unit, for operations that no other device supports. NULL: no device is added. */
     tu_status (*add_host)(void *context, struct tu__unit *unit);
-} tu__placing;
+} tu__place_options;
 
 typedef struct tu__unit {
     tu_graph *graph; /* owned */
@@ -63,9 +63,9 @@ typedef struct tu__unit {
     tu__edge *kept;
     tu__precision precision;
     size_t device_count;
-    const char *const *devices;  /* full names; the first is the default */
-    const tu__placing *placing;  /* NULL: only the devices named in the graph */
-    char unfitting[256];         /* the first placement pattern that matches no node; empty: all match */
+    const char *const *devices;             /* full names; the first is the default */
+    const tu__place_options *place_options; /* NULL: only the devices named in the graph */
+    char unmatched_pattern[256]; /* the first placement pattern that matches no node; empty: all match */
     tu__replication replication; /* strategy TU__SINGLE: the graph is not replicated */
 } tu__unit;
 

@@ -34,7 +34,7 @@
 
 enum { FEW_BYTES = 4096 }; /* too little to be worth a GPU launch */
 
-static const tu__placing no_options;
+static const tu__place_options no_options;
 
 /* ---- Devices ---- */
 
@@ -101,9 +101,10 @@ tu_status tu__placer_put(tu__placer *p, tu__node *node, uint32_t device, const c
 }
 
 /* Records that a device does not support the node; the reason is this thread's message. */
-static void record_refusal(tu__placer *p, tu__node *node, uint32_t device) {
-    node->refused = tu__placer_reason(p, "%s%s%s: %s", node->refused ? node->refused : "",
-                                      node->refused ? "; " : "", p->unit->devices[device], tu_message());
+static void record_unsupported(tu__placer *p, tu__node *node, uint32_t device) {
+    node->unsupported_on =
+        tu__placer_reason(p, "%s%s%s: %s", node->unsupported_on ? node->unsupported_on : "",
+                          node->unsupported_on ? "; " : "", p->unit->devices[device], tu_message());
 }
 
 /* ---- The find_nearest device ---- */
@@ -117,18 +118,18 @@ static uint64_t input_bytes_on(const tu__placer *p, const tu__node *node, uint32
 }
 
 /* Finds the device that supports the node and has most bytes of its inputs, among devices of the kind of `like`
- * (TU__UNPLACED: any kind) that are not marked refused. Sets `*device` to TU__UNPLACED if there is none. */
+ * (TU__UNPLACED: any kind) that are not marked unsupported. Sets `*device` to TU__UNPLACED if there is none. */
 static tu_status find_nearest(tu__placer *p, tu__node *node, uint32_t like, uint32_t *device) {
     *device = TU__UNPLACED;
     uint64_t most_bytes = 0;
     for (uint32_t d = 0; d < p->unit->device_count; d++) {
-        if (p->refused[d] || (like != TU__UNPLACED && !same_kind(p, like, d))) continue;
+        if (p->unsupported[d] || (like != TU__UNPLACED && !same_kind(p, like, d))) continue;
         uint64_t bytes = input_bytes_on(p, node, d);
         if (*device != TU__UNPLACED && bytes <= most_bytes) continue;
         tu_status status = tu__placer_supports(p, d, node);
         if (status == TU_UNSUPPORTED) {
-            p->refused[d] = true;
-            record_refusal(p, node, d);
+            p->unsupported[d] = true;
+            record_unsupported(p, node, d);
             continue;
         }
         TU_TRY(status);
@@ -154,8 +155,8 @@ static tu_status fail_unsupported(tu__placer *p, const tu__node *node) {
     tu_fail(
         TU_UNSUPPORTED,
         "no device of the program supports %s '%s' (%s): its devices are %s; add one that does, as in \"%s,cpu:0\"",
-        node->op->name, node->name, node->refused ? node->refused : "", list_devices(p, &devices_text),
-        p->unit->devices[0]);
+        node->op->name, node->name, node->unsupported_on ? node->unsupported_on : "",
+        list_devices(p, &devices_text), p->unit->devices[0]);
     tu__text_free(&devices_text);
     return TU_UNSUPPORTED;
 }
@@ -174,8 +175,8 @@ static tu_status find_nearest_or_add_host(tu__placer *p, tu__node *node, uint32_
     return *device == TU__UNPLACED ? fail_unsupported(p, node) : TU_OK;
 }
 
-static void clear_refusals(tu__placer *p) {
-    memset(p->refused, 0, sizeof p->refused);
+static void clear_unsupported(tu__placer *p) {
+    memset(p->unsupported, 0, sizeof p->unsupported);
 }
 
 /* ---- Pinned nodes ---- */
@@ -199,9 +200,9 @@ static const char *forward_name(const char *name) {
 
 /* Matches a node's name; for a gradient also the forward name: "conv1/conv2d/dx" for "grad/conv1/conv2d/dx". */
 static bool name_matches(const char *pattern, const char *name) {
-    if (tu__pattern_fits(pattern, name)) return true;
+    if (tu__pattern_matches(pattern, name)) return true;
     const char *forward = forward_name(name);
-    return forward && tu__pattern_fits(pattern, forward);
+    return forward && tu__pattern_matches(pattern, forward);
 }
 
 /* Splits "PATTERN=DEVICE" of at most 255 characters into two strings in `text`; the second starts at `*device_at`. */
@@ -234,8 +235,8 @@ static tu_status find_unmatched_pattern(tu__placer *p) {
     for (const char *rule = p->options->patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
         TU_TRY(split_rule(rule, length, text, &device_at));
-        if (!*unit->unfitting && !matches_any_node(unit->graph, text))
-            snprintf(unit->unfitting, sizeof unit->unfitting, "%s", text);
+        if (!*unit->unmatched_pattern && !matches_any_node(unit->graph, text))
+            snprintf(unit->unmatched_pattern, sizeof unit->unmatched_pattern, "%s", text);
         rule += length + (rule[length] == ',');
     }
     return TU_OK;
@@ -282,7 +283,7 @@ static tu_status pin_by_graph(tu__placer *p, tu__node *node, const char *name) {
 
 static tu_status find_pin(tu__placer *p, tu__node *node) {
     const char *scope = node->device;
-    node->device = node->why = node->refused = NULL;
+    node->device = node->why = node->unsupported_on = NULL;
     if (node->op->code == TU__OP_ASSIGN) return TU_OK; /* placed with its variable */
     TU_TRY(pin_by_pattern(p, node));
     if (!p->pinned[node->id]) TU_TRY(pin_by_function(p, node));
@@ -298,9 +299,9 @@ static tu_status check_pin(tu__placer *p, tu__node *node) {
     if (p->options->strict)
         return tu_fail(TU_UNSUPPORTED, "%s '%s' cannot run on %s: %s (it was %s, and placement is strict)",
                        node->op->name, node->name, p->unit->devices[pinned], tu_message(), node->why);
-    clear_refusals(p);
-    p->refused[pinned] = true;
-    record_refusal(p, node, pinned);
+    clear_unsupported(p);
+    p->unsupported[pinned] = true;
+    record_unsupported(p, node, pinned);
     p->device_of[node->id] = TU__UNPLACED;
     TU_TRY(find_nearest_or_add_host(p, node, &device));
     node->moved = true;
@@ -353,7 +354,7 @@ static tu_status place_by_default(tu__placer *p, tu__node *node) {
     uint32_t device;
     if (p->unit->device_count > 1 && !node->group) TU_TRY(place_gradient(p, node));
     if (p->device_of[node->id] != TU__UNPLACED) return TU_OK;
-    clear_refusals(p);
+    clear_unsupported(p);
     TU_TRY(find_nearest(p, node, p->preferred, &device));
     if (device == TU__UNPLACED) {
         TU_TRY(find_nearest_or_add_host(p, node, &device));
@@ -527,7 +528,7 @@ tu_status tu__pass_place(tu__unit *unit) {
     size_t nodes = (size_t)unit->graph->node_count + 1;
     tu__arena arena = {.purpose = "a pass"};
     tu__placer p = {.unit = unit,
-                    .options = unit->placing ? unit->placing : &no_options,
+                    .options = unit->place_options ? unit->place_options : &no_options,
                     .device_of = tu__arena_alloc(&arena, nodes * sizeof *p.device_of),
                     .pinned = tu__arena_alloc(&arena, nodes),
                     .reader = tu__arena_alloc(&arena, nodes * sizeof *p.reader),

@@ -11,13 +11,13 @@ enum { TU__MAX_PLACES = 64 }; /* devices of a unit, not counting an added host d
 
 typedef struct tu__placer {
     tu__unit *unit;
-    const tu__placing *options;
+    const tu__place_options *options;
     /* In the graph's arena, since the graph may outlive the unit's list. */
     const char *device_names[TU__MAX_PLACES + 1];
-    bool refused[TU__MAX_PLACES + 1]; /* per device: it does not support the node being placed */
-    uint32_t preferred;               /* nodes without a pinned device go to devices of this kind */
-    bool added_host;                  /* a host device was added to the unit */
-    bool failed;                      /* out of memory while formatting a reason */
+    bool unsupported[TU__MAX_PLACES + 1]; /* per device: it does not support the node being placed */
+    uint32_t preferred;                   /* nodes without a pinned device go to devices of this kind */
+    bool added_host;                      /* a host device was added to the unit */
+    bool failed;                          /* out of memory while formatting a reason */
     /* per node */
     uint32_t *device_of; /* index of its device, or TU__UNPLACED */
     bool *pinned;        /* the user or the strategy chose the device */

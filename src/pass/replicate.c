@@ -30,7 +30,7 @@
 
 /* Concatenates all shards, on the first replica. */
 static tu_value concat_shards(tu__replicator *p, tu__edge edge) {
-    const tu__distribution *value = tu__distribution_of(p, edge);
+    const tu__distributed_value *value = tu__distributed_value_of(p, edge);
     if (p->shards == 1) return tu__shard_of_value(p, edge, value->layout, 0);
     tu_value *shards = tu__arena_alloc(&p->arena, p->shards * sizeof *shards);
     if (!shards) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
@@ -64,12 +64,12 @@ static tu_status map_results(tu__replicator *p) {
 /* ---- Values that all replicas must keep ---- */
 
 /* Fetched values of the first replica have memory of their own, which prevents some fusion. The same values of the
- * other replicas are kept too, although nobody reads them. Otherwise replicas would round differently, and their
+ * other replicas are kept too, although no node reads them. Otherwise replicas would round differently, and their
  * variables would diverge. */
 static size_t list_replicas_of_fetches(const tu__replicator *p, tu__edge *list) {
     size_t count = 0;
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
-        const tu__distribution *value = tu__distribution_of(p, p->unit->fetch[i]);
+        const tu__distributed_value *value = tu__distributed_value_of(p, p->unit->fetch[i]);
         for (size_t place = 0; value->by_place && place < p->replicas; place++)
             list[count++] = value->by_place[place];
         const tu__sharded_value *c = value->sharded_values;
@@ -116,7 +116,7 @@ static tu_status check_invariant(const tu__replication *options) {
 
 /* A strategy assigns all devices, so it excludes other placement options. */
 static tu_status check_no_placement(const tu__unit *unit, const char *strategy) {
-    const tu__placing *options = unit->placing;
+    const tu__place_options *options = unit->place_options;
     if (options && (options->patterns || options->by))
         return tu_fail(TU_INVALID, "strategy '%s' assigns all devices and cannot be combined with %s",
                        strategy, options->patterns ? "placement patterns" : "a placement function");

@@ -15,7 +15,7 @@ typedef struct tu__sharded_value {
 } tu__sharded_value;
 
 /* How an output of the old graph is distributed over the replicas. */
-typedef struct tu__distribution {
+typedef struct tu__distributed_value {
     int layout;          /* TU__REPLICATED, TU__PER_SHARD or the axis it is sharded along */
     bool summed;         /* its shards are partial sums, which are added to get the replicated value */
     bool is_read;        /* by a node, or by the user */
@@ -23,7 +23,7 @@ typedef struct tu__distribution {
     uint32_t collective; /* number of the all-reduce of a sum between mirrored replicas */
     tu__edge *by_place;  /* per place: the replicated value in the new graph; TU_NO_NODE: not there */
     tu__sharded_value *sharded_values;
-} tu__distribution;
+} tu__distributed_value;
 
 typedef struct tu__replicator {
     tu__unit *unit;
@@ -31,14 +31,14 @@ typedef struct tu__replicator {
     const char *strategy; /* its name, for messages */
     tu__rewrite r;
     tu__arena arena;
-    int64_t samples;              /* of the whole batch; 0: the graph has no batched input */
-    size_t replicas, shards;      /* shard s is computed by replica s * replicas / shards */
-    size_t places;                /* where replicated values can be: the replicas, then the central device */
-    tu__distribution *values;     /* per output of the old graph, indexed by tu__rewrite's slots */
-    const tu__sharding **sharded; /* per node; NULL: it is replicated */
+    int64_t samples;               /* of the whole batch; 0: the graph has no batched input */
+    size_t replicas, shards;       /* shard s is computed by replica s * replicas / shards */
+    size_t places;                 /* where replicated values can be: the replicas, then the central device */
+    tu__distributed_value *values; /* per output of the old graph, indexed by tu__rewrite's slots */
+    const tu__sharding **sharded;  /* per node; NULL: it is replicated */
 } tu__replicator;
 
-static inline tu__distribution *tu__distribution_of(const tu__replicator *p, tu__edge edge) {
+static inline tu__distributed_value *tu__distributed_value_of(const tu__replicator *p, tu__edge edge) {
     return &p->values[p->r.slot[edge.node] + edge.output];
 }
 

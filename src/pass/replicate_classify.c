@@ -4,7 +4,7 @@
 
 static bool has_sharded_operand(const tu__replicator *p, const tu__node *node) {
     for (uint32_t i = 0; i < node->input_count; i++)
-        if (tu__distribution_of(p, node->inputs[i])->layout >= 0) return true;
+        if (tu__distributed_value_of(p, node->inputs[i])->layout >= 0) return true;
     return false;
 }
 
@@ -19,14 +19,15 @@ static tu__sharding *new_sharding(tu__replicator *p, const tu__node *node) {
                         .samples = p->samples,
                         .in = in,
                         .read = in + node->input_count + 1};
-    for (uint32_t i = 0; i < node->input_count; i++) in[i] = tu__distribution_of(p, node->inputs[i])->layout;
+    for (uint32_t i = 0; i < node->input_count; i++)
+        in[i] = tu__distributed_value_of(p, node->inputs[i])->layout;
     return s;
 }
 
 static tu_status classify_node(tu__replicator *p, const tu__node *node) {
     if (!has_sharded_operand(p, node)) {
         for (uint32_t i = 0; i < node->output_count; i++)
-            tu__distribution_of(p, (tu__edge){node->id, i})->layout =
+            tu__distributed_value_of(p, (tu__edge){node->id, i})->layout =
                 tu__is_batched(node) ? 0 : TU__REPLICATED;
         return TU_OK;
     }
@@ -34,7 +35,7 @@ static tu_status classify_node(tu__replicator *p, const tu__node *node) {
     if (!s) return TU_NO_MEMORY;
     TU_TRY(tu__apply_shard_rule(s));
     for (uint32_t i = 0; i < node->output_count; i++) {
-        tu__distribution *value = tu__distribution_of(p, (tu__edge){node->id, i});
+        tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){node->id, i});
         value->layout = s->out[i] == TU__PARTIAL ? TU__REPLICATED : s->out[i];
     }
     p->sharded[node->id] = s;
@@ -47,31 +48,31 @@ static void mark_inputs(tu__replicator *p, const tu__node *node) {
     const tu__sharding *sharding = p->sharded[node->id];
     bool feeds = sharding != NULL;
     for (uint32_t i = 0; i < node->output_count; i++)
-        feeds = feeds || tu__distribution_of(p, (tu__edge){node->id, i})->feeds_shards;
+        feeds = feeds || tu__distributed_value_of(p, (tu__edge){node->id, i})->feeds_shards;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        tu__distribution *value = tu__distribution_of(p, node->inputs[i]);
+        tu__distributed_value *value = tu__distributed_value_of(p, node->inputs[i]);
         bool reads_own_shard = sharding && sharding->read[i] == TU__PER_SHARD; /* not the sum over shards */
         value->is_read = true;
         value->feeds_shards = value->feeds_shards || (feeds && !reads_own_shard);
         if (value->layout == TU__PER_SHARD && !reads_own_shard) value->summed = true;
     }
     for (uint32_t i = 0; feeds && i < node->after_count; i++)
-        tu__distribution_of(p, (tu__edge){node->after[i], 0})->feeds_shards = true;
+        tu__distributed_value_of(p, (tu__edge){node->after[i], 0})->feeds_shards = true;
 }
 
 static void mark_fetches(tu__replicator *p) {
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
-        tu__distribution *value = tu__distribution_of(p, p->unit->fetch[i]);
+        tu__distributed_value *value = tu__distributed_value_of(p, p->unit->fetch[i]);
         value->is_read = true;
         if (value->layout == TU__PER_SHARD) value->summed = true;
     }
 }
 
-/* Partial sums that nobody reads are not added. */
+/* Partial sums that no node reads are not added. */
 static void mark_sums(tu__replicator *p, const tu__node *node) {
     const tu__sharding *sharding = p->sharded[node->id];
     for (uint32_t i = 0; sharding && i < node->output_count; i++) {
-        tu__distribution *value = tu__distribution_of(p, (tu__edge){node->id, i});
+        tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){node->id, i});
         if (sharding->out[i] == TU__PARTIAL && value->is_read) value->summed = true;
     }
 }

@@ -50,7 +50,7 @@ tu__edge *tu__replicator_new_edges(tu__replicator *p, size_t count) {
 
 /* Returns the entry for the shards of a value along an axis; makes it on first use. NULL if out of memory. */
 static tu__sharded_value *find_sharded_value(tu__replicator *p, tu__edge edge, int axis) {
-    tu__distribution *value = tu__distribution_of(p, edge);
+    tu__distributed_value *value = tu__distributed_value_of(p, edge);
     for (tu__sharded_value *c = value->sharded_values; c; c = c->next)
         if (c->axis == axis) return c;
     tu__sharded_value *c = tu__arena_alloc(&p->arena, sizeof *c);
@@ -96,7 +96,7 @@ static tu_status add_control_deps(tu__replicator *p, tu__node *made, const tu__e
     for (size_t i = 0; edges && i < count; i++) {
         if (edges[i].node == TU_NO_NODE) continue;
         if (depends_on(p, made, p->r.to->nodes[edges[i].node]))
-            TU_TRY(tu__node_wait(p->r.to, made->id, edges[i].node));
+            TU_TRY(tu__node_add_dependency(p->r.to, made->id, edges[i].node));
     }
     return TU_OK;
 }
@@ -104,9 +104,9 @@ static tu_status add_control_deps(tu__replicator *p, tu__node *made, const tu__e
 static tu_status copy_control_deps(tu__replicator *p, const tu__node *node, tu_value made) {
     if (!tu_ok(made)) return tu_graph_status(p->r.to);
     for (uint32_t i = 0; i < node->after_count; i++) {
-        const tu__distribution *value = tu__distribution_of(p, (tu__edge){node->after[i], 0});
+        const tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){node->after[i], 0});
         TU_TRY(add_control_deps(p, p->r.to->nodes[made.node], value->by_place, p->places));
-        /* Partial sums that nobody reads: wait for the partials themselves. */
+        /* Partial sums that no node reads: wait for the partials themselves. */
         bool unsummed = !value->by_place;
         for (const tu__sharded_value *c = value->sharded_values; c; c = c->next)
             if (c->axis == value->layout || (c->axis == TU__PARTIAL && unsummed))
@@ -136,7 +136,7 @@ static const void *attrs_of_shard(tu__replicator *p, const tu__node *node, int a
 /* ---- Operands of a shard or a place ---- */
 
 tu_value tu__replicated_value(const tu__replicator *p, tu__edge edge, size_t place) {
-    const tu__edge *by_place = tu__distribution_of(p, edge)->by_place;
+    const tu__edge *by_place = tu__distributed_value_of(p, edge)->by_place;
     if (!by_place) return tu__invalid(p->r.to);
     return to_value(p, by_place[place].node == TU_NO_NODE ? by_place[tu__central_place(p)] : by_place[place]);
 }
@@ -223,7 +223,7 @@ static tu_value read_operand(tu__replicator *p, tu__edge edge, int layout, size_
 /* ---- Nodes ---- */
 
 /* True if a replicated node is built at a place: at every place if mirrored, else only on the central device. Fills
- * and constants are built everywhere; those that nobody reads are dropped at the end. */
+ * and constants are built everywhere; those that no node reads are dropped at the end. */
 static bool is_computed_at(const tu__replicator *p, const tu__node *node, size_t place) {
     if (p->options->strategy == TU__MIRRORED) return true;
     bool is_number = node->op->code == TU__OP_FILL || node->op->code == TU__OP_CONSTANT;
@@ -249,7 +249,7 @@ static tu_status make_replicated_at(tu__replicator *p, const tu__node *node, siz
     TU_TRY(tu_graph_status(p->r.to));
     if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate dropped an input of '%s'", node->name);
     for (uint32_t i = 0; i < node->output_count; i++)
-        tu__distribution_of(p, (tu__edge){node->id, i})->by_place[place] = (tu__edge){made.node, i};
+        tu__distributed_value_of(p, (tu__edge){node->id, i})->by_place[place] = (tu__edge){made.node, i};
     return copy_control_deps(p, node, made);
 }
 
@@ -257,7 +257,7 @@ static tu_status make_replicated(tu__replicator *p, const tu__node *node, tu_val
     for (uint32_t i = 0; i < node->output_count; i++) {
         tu__edge *by_place = tu__replicator_new_edges(p, p->places);
         if (!by_place) return TU_NO_MEMORY;
-        tu__distribution_of(p, (tu__edge){node->id, i})->by_place = by_place;
+        tu__distributed_value_of(p, (tu__edge){node->id, i})->by_place = by_place;
     }
     for (size_t place = 0; place < p->places; place++)
         if (is_computed_at(p, node, place)) TU_TRY(make_replicated_at(p, node, place, inputs));
@@ -338,7 +338,7 @@ static double scale_of_shard(const tu__replicator *p, const tu__sharding *shardi
 }
 
 static void scale_sum(tu__replicator *p, const tu__sharding *sharding, uint32_t output) {
-    tu__edge *by_place = tu__distribution_of(p, (tu__edge){sharding->node->id, output})->by_place;
+    tu__edge *by_place = tu__distributed_value_of(p, (tu__edge){sharding->node->id, output})->by_place;
     double weight = scale_of_sum(p, sharding, output);
     for (size_t place = 0; place < p->places && weight != 1; place++) {
         if (by_place[place].node == TU_NO_NODE) continue;
@@ -365,7 +365,7 @@ static tu_status make_sum(tu__replicator *p, const tu__sharding *sharding, uint3
 static tu_status make_shards(tu__replicator *p, const tu__sharding *sharding, tu_value *inputs) {
     for (size_t shard = 0; shard < p->shards; shard++) TU_TRY(make_shard(p, sharding, shard, inputs));
     for (uint32_t i = 0; i < sharding->node->output_count; i++)
-        if (tu__distribution_of(p, (tu__edge){sharding->node->id, i})->summed)
+        if (tu__distributed_value_of(p, (tu__edge){sharding->node->id, i})->summed)
             TU_TRY(make_sum(p, sharding, i));
     return TU_OK;
 }

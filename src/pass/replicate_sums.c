@@ -28,7 +28,7 @@ enum {
 static tu_dtype transfer_dtype(const tu__replicator *p, tu__edge edge) {
     tu_type type = tu_edge_type(p->r.from, edge);
     if (!tu_dtype_is_float(type.dtype)) return p->options->strategy == TU__MIRRORED ? TU_F64 : type.dtype;
-    bool rounds = p->options->bf16_gradients && !tu__distribution_of(p, edge)->feeds_shards &&
+    bool rounds = p->options->bf16_gradients && !tu__distributed_value_of(p, edge)->feeds_shards &&
                   type.dtype == TU_F32 && tu_shape_elements(type.shape) >= MIN_ROUNDED_ELEMENTS;
     return rounds ? TU_BF16 : type.dtype;
 }
@@ -57,7 +57,7 @@ static int64_t open_bucket(bucketing *b) {
 }
 
 static void put_in_bucket(const tu__replicator *p, bucketing *b, tu__edge edge) {
-    const tu__distribution *value = tu__distribution_of(p, edge);
+    const tu__distributed_value *value = tu__distributed_value_of(p, edge);
     tu_type type = p->r.from->nodes[edge.node]->outputs[edge.output];
     if (b->urgent != NO_BUCKET && b->newest_urgent[edge.node] == b->urgent) b->urgent = NO_BUCKET;
     int64_t *open = value->feeds_shards ? &b->urgent : &b->deferred;
@@ -88,7 +88,7 @@ static void fill_buckets(const tu__replicator *p, bucketing *b) {
         b->newest_urgent[id] = newest_urgent_of_inputs(b, node);
         int64_t own_bucket = NO_BUCKET;
         for (uint32_t i = 0; i < node->output_count; i++) {
-            const tu__distribution *value = tu__distribution_of(p, (tu__edge){id, i});
+            const tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){id, i});
             if (!value->summed) continue;
             put_in_bucket(p, b, (tu__edge){id, i});
             if (value->feeds_shards) own_bucket = b->bucket_of_sum[b->sums - 1];
@@ -104,7 +104,7 @@ static void number_buckets(const tu__replicator *p, bucketing *b) {
     size_t sum = 0;
     for (uint32_t id = 0; id < p->r.from->node_count; id++)
         for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++) {
-            tu__distribution *value = tu__distribution_of(p, (tu__edge){id, i});
+            tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){id, i});
             if (value->summed) value->collective = b->buckets[b->bucket_of_sum[sum++]].number;
         }
 }
@@ -113,7 +113,7 @@ static size_t count_sums(const tu__replicator *p) {
     size_t count = 0;
     for (uint32_t id = 0; id < p->r.from->node_count; id++)
         for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++)
-            count += tu__distribution_of(p, (tu__edge){id, i})->summed;
+            count += tu__distributed_value_of(p, (tu__edge){id, i})->summed;
     return count;
 }
 
@@ -188,7 +188,7 @@ static void all_reduce(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *b
     for (size_t i = 0; i < p->replicas; i++)
         sums[i] = cast(s, i, tu__place_device(p, i), sums[i], transfer_dtype(p, edge));
     for (size_t i = 0; i < p->replicas; i++) {
-        struct tu__all_reduce_attrs a = {.collective = tu__distribution_of(p, edge)->collective,
+        struct tu__all_reduce_attrs a = {.collective = tu__distributed_value_of(p, edge)->collective,
                                          .rank = (int64_t)i,
                                          .ranks = (int64_t)p->replicas};
         sums[i] = insert_node(s, "/sum", i,
@@ -228,6 +228,6 @@ tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t out
         add_on_central(&s, partials, dtype, by_place);
     else
         all_reduce(&s, partials, dtype, by_place);
-    tu__distribution_of(p, (tu__edge){node->id, output})->by_place = by_place;
+    tu__distributed_value_of(p, (tu__edge){node->id, output})->by_place = by_place;
     return tu_graph_status(p->r.to);
 }

@@ -89,7 +89,7 @@ tu__node_request tu__rewrite_request(const tu__rewrite *r, const tu__node *node,
                               .device = node->device,
                               .group = node->group,
                               .why = node->why,
-                              .refused = node->refused,
+                              .unsupported_on = node->unsupported_on,
                               .moved = node->moved,
                               .stands_for = node->stands_for,
                               .first_row = node->first_row};
@@ -101,7 +101,7 @@ static tu_status copy_control_deps(tu__rewrite *r, const tu__node *from, uint32_
     for (uint32_t i = 0; i < from->after_count; i++) {
         tu_value dependency = tu__rewrite_value(r, (tu__edge){from->after[i], 0});
         if (tu_ok(dependency) && tu__node_is_computed(tu__node_of(dependency)))
-            TU_TRY(tu__node_wait(r->to, to, dependency.node));
+            TU_TRY(tu__node_add_dependency(r->to, to, dependency.node));
     }
     return TU_OK;
 }

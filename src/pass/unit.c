@@ -102,7 +102,7 @@ static tu_status fail_unknown_pass(const char *name) {
     enum { PASS_COUNT = sizeof tu__passes / sizeof *tu__passes - 1 };
     const char *names[PASS_COUNT];
     for (size_t i = 0; i < PASS_COUNT; i++) names[i] = tu__passes[i].name;
-    return tu__choice_refuse(TU_NOT_FOUND, "unknown pass", name, PASS_COUNT, names);
+    return tu__fail_unknown_choice(TU_NOT_FOUND, "unknown pass", name, PASS_COUNT, names);
 }
 
 static tu_status run_pass(const tu__pass *pass, tu__unit *unit) {

@@ -48,8 +48,8 @@ static bool computes_f16(const tu_program *program, size_t index) {
     return false;
 }
 
-/* Returns a notice if a CPU computes f16: it only has the reference kernels, in which a matrix product is 80 times slower
- * than in f32. */
+/* Returns a notice if a CPU computes f16: it only has the reference kernels, in which a matrix product is 80 times
+ * slower than in f32. */
 static const char *slow_type_notice(const tu_program *program, size_t index) {
     bool is_slow = program->unit.precision == TU__PRECISION_F16 &&
                    strcmp(program->devices[index]->api->kind, "cpu") == 0 && computes_f16(program, index);
@@ -69,12 +69,12 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
         return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
                        program->device_count);
     const tu__device *device = program->devices[index];
-    tu_device_report full = {.device = device->name, .spec = device->word};
+    tu_device_report full = {.device = device->name, .spec = device->spec};
     const char *own_notice;
     TU_TRY(inspect(device, &full.threads, &own_notice));
-    const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_card() : NULL, own_notice,
-                                   slow_type_notice(program, index)};
+    const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_gpu_reason() : NULL,
+                                   own_notice, slow_type_notice(program, index)};
     full.notice = join_notices(sizeof notices / sizeof *notices, notices);
-    TU__GIVE_SIZED(report, full);
+    TU__COPY_SIZED(report, full);
     return TU_OK;
 }

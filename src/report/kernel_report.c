@@ -68,7 +68,7 @@ tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_r
         const tu__partition *partition = &program->partitions[i];
         if (index - kernels_before < partition->plan->kernel_count) {
             TU_TRY(report_kernel(program, partition, (uint32_t)(index - kernels_before), &full));
-            TU__GIVE_SIZED(report, full);
+            TU__COPY_SIZED(report, full);
             return TU_OK;
         }
         kernels_before += partition->plan->kernel_count;

@@ -127,7 +127,7 @@ static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
         c->path, c->differences, c->first, c->locked ? c->locked : "none", c->now ? c->now : "none");
 }
 
-tu_status tu_program_lock(const tu_program *program, const char *path, bool update, char **diff) {
+tu_status tu_program_check_placement(const tu_program *program, const char *path, bool update, char **diff) {
     if (diff) *diff = NULL;
     struct stat is_at_barrier;
     if (update || (stat(path, &is_at_barrier) != 0 && errno == ENOENT)) return write_lock(program, path);

@@ -50,13 +50,13 @@ tu_status tu_program_placement(const tu_program *program, size_t index, tu_place
                          .reason = node->why ? node->why
                                    : copy    ? "read on this device, computed on another"
                                              : "placed with its reader",
-                         .refused = node->refused,
+                         .unsupported_on = node->unsupported_on,
                          .moved = node->moved,
                          .bytes_in = bytes_in(graph, node),
                          .bytes_out = program->sent_bytes[index],
                          .from = copy ? graph->nodes[node->inputs[0].node]->device : NULL,
-                         .way = copy ? path_of(program, node) : NULL};
-    TU__GIVE_SIZED(placement, full);
+                         .copy_path = copy ? path_of(program, node) : NULL};
+    TU__COPY_SIZED(placement, full);
     return TU_OK;
 }
 
@@ -69,15 +69,15 @@ static const char *notice_of(const tu_program *program, const tu__node *first, s
         snprintf(more, sizeof more, ", and %zu more that were moved (see tutti explain)", moved - 1);
     if (first)
         snprintf(text, sizeof text, "%s '%s' is computed on %s: %s (%s)%s", first->op->name, first->name,
-                 first->device, first->why, first->refused ? first->refused : "", more);
+                 first->device, first->why, first->unsupported_on ? first->unsupported_on : "", more);
     else
         snprintf(text, sizeof text,
                  "the placement pattern '%s' matches no operation ('tutti explain --all' lists them)",
-                 program->unit.unfitting);
+                 program->unit.unmatched_pattern);
     return tu__arena_string(arena, text);
 }
 
-tu_status tu_program_placed(const tu_program *program, tu_placement_totals *totals) {
+tu_status tu_program_placement_totals(const tu_program *program, tu_placement_totals *totals) {
     const tu_graph *graph = program->unit.graph;
     const tu__node *first = NULL;
     tu_placement_totals full = TU_SIZED(tu_placement_totals);
@@ -90,8 +90,8 @@ tu_status tu_program_placed(const tu_program *program, tu_placement_totals *tota
         if (is_copy(node)) full.copied_bytes += bytes_of(graph, node->inputs[0]);
         if (node->moved && !first) first = node;
     }
-    bool notable = first || *program->unit.unfitting;
+    bool notable = first || *program->unit.unmatched_pattern;
     if (notable) full.notice = notice_of(program, first, full.moved);
-    TU__GIVE_SIZED(totals, full);
+    TU__COPY_SIZED(totals, full);
     return notable && !full.notice ? TU_NO_MEMORY : TU_OK;
 }

@@ -25,7 +25,7 @@ tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_repor
                                    .from = program->devices[receive->source_partition]->name,
                                    .to = partition->device->name,
                                    .bytes = partition->plan->buffers[receive->buffer].bytes};
-            TU__GIVE_SIZED(report, full);
+            TU__COPY_SIZED(report, full);
             return TU_OK;
         }
         copies_before += partition->receive_count;
@@ -52,7 +52,7 @@ tu_status tu_program_collective(const tu_program *program, size_t index, tu_coll
                                  .bytes = c->bytes,
                                  .through_host = c->path == TU__COLLECTIVE_THROUGH_HOST,
                                  .peer_to_peer = c->path == TU__COLLECTIVE_PEER_TO_PEER};
-    TU__GIVE_SIZED(report, full);
+    TU__COPY_SIZED(report, full);
     return TU_OK;
 }
 
@@ -95,12 +95,12 @@ static void count_wait(const tu_program *p, const tu__span *wait, tu_trace_repor
 static void count_collective(const tu_program *p, const tu__span *s, tu_trace_report *r) {
     double computing = tu__trace_computing(p, s->partition, s->start, s->end);
     if (s->kind == TU__SPAN_COLLECTIVE_WAIT) {
-        r->gathering += length(s) > computing ? length(s) - computing : 0;
+        r->collective_waiting += length(s) > computing ? length(s) - computing : 0;
         return;
     }
     r->collective += length(s);
     r->overlapped += computing;
-    r->met_bytes += tu__span_bytes(p, s);
+    r->collective_bytes += tu__span_bytes(p, s);
 }
 
 static void count_row(const tu_program *p, const tu__span_list *row, tu_trace_report *r) {
@@ -144,7 +144,7 @@ static void count_bytes(const tu_program *p, size_t partition, tu_trace_report *
         for (size_t k = 0; k < row->count; k++) {
             const tu__span *s = &row->spans[k];
             if (s->kind == TU__SPAN_COPY && s->partition == partition)
-                r->arrived_bytes += tu__span_bytes(p, s);
+                r->received_bytes += tu__span_bytes(p, s);
         }
     }
 }
@@ -167,7 +167,7 @@ tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *re
     for (int row = 0; row < TU__ROWS; row++) count_row(program, tu__trace_row(program, index, row), &full);
     count_copies(program, index, &full);
     count_bytes(program, index, &full);
-    TU__GIVE_SIZED(report, full);
+    TU__COPY_SIZED(report, full);
     return TU_OK;
 }
 
@@ -190,7 +190,7 @@ static tu_status print_devices(tu_program *program, double runs, FILE *out) {
                 1e3 * r.computing / runs, 1e3 * r.lost_to_copies / runs, 1e3 * r.waiting / runs,
                 1e3 * r.copying / runs);
         if (has_collectives)
-            fprintf(out, " %12.3f %12.3f", 1e3 * r.collective / runs, 1e3 * r.gathering / runs);
+            fprintf(out, " %12.3f %12.3f", 1e3 * r.collective / runs, 1e3 * r.collective_waiting / runs);
         if (r.copying + r.collective > 0)
             fprintf(out, " %12.1f\n", percent(r.overlapped, r.copying + r.collective));
         else

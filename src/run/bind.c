@@ -40,7 +40,8 @@ static tu_status bind_variable(const tu_program *program, const tu__partition *p
                                uint32_t id, tu__variable **variable, tu__mirror **mirror) {
     const tu__node *node = program->unit.graph->nodes[id];
     *mirror = NULL;
-    *variable = tu__state_bind(state, node->stands_for ? node->stands_for : node->name, node->outputs[0]);
+    *variable =
+        tu__state_find_variable(state, node->stands_for ? node->stands_for : node->name, node->outputs[0]);
     if (!*variable) return TU_INVALID;
     if (node->stands_for) return tu__state_mirror(state, *variable, partition->device, mirror);
     return tu__state_move(state, *variable, partition->device);
@@ -126,7 +127,7 @@ static void pin_variables(const tu_program *program, const tu__partition *gpu, c
     for (uint32_t i = 0; i < gpu->receive_count; i++) {
         const tu__node *node = program->unit.graph->nodes[gpu->receives[i].source.node];
         if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue;
-        tu__variable *variable = tu__state_bind(state, node->name, node->outputs[0]);
+        tu__variable *variable = tu__state_find_variable(state, node->name, node->outputs[0]);
         if (variable) tu__state_pin(variable, gpu->device);
     }
 }

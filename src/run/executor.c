@@ -376,9 +376,9 @@ static tu_status attach(void *context) {
 
 static tu_status start_workers(tu__partition *partition) {
     tu__device *d = partition->device;
-    if (!d->compute) TU_TRY(tu__worker_start(&d->compute, d->name, attach, d));
-    if (partition->copy_thread_copies && !d->copier)
-        TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
+    if (!d->compute_thread) TU_TRY(tu__worker_start(&d->compute_thread, d->name, attach, d));
+    if (partition->copy_thread_copies && !d->copy_thread)
+        TU_TRY(tu__worker_start(&d->copy_thread, d->name, NULL, NULL));
     return TU_OK;
 }
 
@@ -386,14 +386,15 @@ static tu_status start_workers(tu__partition *partition) {
  * active, on a whole device. A logical device runs on its own thread, which is pinned to its cores. With several
  * partitions, each runs on the thread that is attached to its device. */
 static bool runs_on_caller(const tu_program *program) {
-    return program->only_active && program->only_active->device->options.parts == 1;
+    return program->only_active && program->only_active->device->options.logical_count == 1;
 }
 
 /* Fails if a thread of the device has not returned from an earlier run. */
 static tu_status check_threads_free(const tu__partition *partition) {
-    if (!tu__worker_busy(partition->device->compute) && !tu__worker_busy(partition->device->copier))
+    if (!tu__worker_busy(partition->device->compute_thread) &&
+        !tu__worker_busy(partition->device->copy_thread))
         return TU_OK;
-    bool may_return = !partition->device->api->give_up;
+    bool may_return = !partition->device->api->abandon;
     return tu_fail(TU_DEVICE, "device '%s' is still busy with an abandoned run: restart the process%s",
                    partition->device->name, may_return ? ", or wait for it" : "");
 }
@@ -402,7 +403,7 @@ static tu_status check_threads_free(const tu__partition *partition) {
 static void set_device_timeout(const tu_program *program, double seconds) {
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__device *d = program->devices[i];
-        if (d->api->allow) d->api->allow(d->instance, seconds);
+        if (d->api->set_timeout) d->api->set_timeout(d->instance, seconds);
     }
 }
 
@@ -417,8 +418,8 @@ static tu_status run_single(tu_program *program, void (*work)(void *job), tu__jo
         work(&job);
     } else {
         TU_TRY(start_workers(job.partition));
-        tu__worker_post(device->compute, work, &job);
-        tu__worker_join(device->compute);
+        tu__worker_post(device->compute_thread, work, &job);
+        tu__worker_join(device->compute_thread);
     }
     return tu__run_sync_end_run(&program->sync);
 }
@@ -429,13 +430,14 @@ static void post_partition(tu_program *program, size_t index) {
     *job = (tu__job){.program = program, .partition = partition};
     atomic_store(&partition->current_step, 0);
     atomic_store(&partition->is_at_barrier, false);
-    tu__worker_post(partition->device->compute, run_partition, job);
-    if (partition->copy_thread_copies) tu__worker_post(partition->device->copier, tu__run_copy_thread, job);
+    tu__worker_post(partition->device->compute_thread, run_partition, job);
+    if (partition->copy_thread_copies)
+        tu__worker_post(partition->device->copy_thread, tu__run_copy_thread, job);
 }
 
 /* Tells the device that its call is abandoned, so that freeing objects does not wait for it. */
 static void abandon_device(const tu__device *device) {
-    if (device->api->give_up) device->api->give_up(device->instance);
+    if (device->api->abandon) device->api->abandon(device->instance);
 }
 
 /* Waits for a partition's threads. Waiting partitions time out at the deadline and report which device is late, but
@@ -443,8 +445,9 @@ static void abandon_device(const tu__device *device) {
 static void join_partition(tu_program *program, tu__partition *partition) {
     enum { GRACE_SECONDS = 1 }; /* so that waiting partitions report first */
     double until = program->sync.deadline + GRACE_SECONDS;
-    bool computed = tu__worker_join_until(partition->device->compute, until);
-    bool copied = !partition->copy_thread_copies || tu__worker_join_until(partition->device->copier, until);
+    bool computed = tu__worker_join_until(partition->device->compute_thread, until);
+    bool copied =
+        !partition->copy_thread_copies || tu__worker_join_until(partition->device->copy_thread, until);
     if (computed && copied) return;
     abandon_device(partition->device);
     uint32_t awaited =
@@ -502,7 +505,8 @@ static tu_status feed_idle_partitions(tu_program *program) {
 
 bool tu__program_is_stuck(const tu_program *program) {
     for (size_t i = 0; program->abandoned && i < program->device_count; i++)
-        if (tu__worker_busy(program->devices[i]->compute) || tu__worker_busy(program->devices[i]->copier))
+        if (tu__worker_busy(program->devices[i]->compute_thread) ||
+            tu__worker_busy(program->devices[i]->copy_thread))
             return true;
     return false;
 }

@@ -84,7 +84,7 @@ static void append_names(tu_load_report *report, tu_load_outcome outcome, const 
     tu__name_list list = {0};
     for (const entry *e = report->first[outcome]; e; e = e->next)
         add_entry(&list, e, outcome == TU_LOAD_MISMATCHED);
-    tu__name_list_tell(&list, what, &report->text);
+    tu__name_list_append_to(&list, what, &report->text);
     tu__text_free(&list.text);
 }
 

@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/parallel.h"
 #include "comm/comm.h"
-#include "device/rank_share.h"
+#include "device/rank_slice.h"
 #include "run/trace.h"
 
 /* ---- Timeouts ---- */
@@ -60,7 +60,7 @@ static tu_status reduce_on_device(const tu__partition *partition, const tu_combi
 
 /* Reduces one chunk of a slice, which fits the staging buffer: one area per rank. */
 static tu_status reduce_chunk(const tu_program *program, const tu__collective *c,
-                              const tu_combination *combination, const tu__rank_share_range *chunk,
+                              const tu_combination *combination, const tu__rank_slice_range *chunk,
                               char *staging) {
     const tu_combine_segment *s = &combination->segments[chunk->segment];
     size_t size = tu_dtype_size(combination->dtype), bytes = chunk->count * size,
@@ -86,9 +86,10 @@ static tu_status reduce_chunk(const tu_program *program, const tu__collective *c
 
 static tu_status reduce_through_host(const tu_program *program, const tu__collective *c,
                                      const tu_combination *combination, char *staging) {
-    tu__rank_share_range chunk;
-    tu__rank_share_walk walk = tu__rank_share_walk_begin(combination, 0, tu__rank_share_lines(combination));
-    while (tu__rank_share_walk_next(&walk, TU__STAGED_BYTES / tu_dtype_size(combination->dtype), &chunk))
+    tu__rank_slice_range chunk;
+    tu__rank_slice_iterator iterator =
+        tu__rank_slice_begin(combination, 0, tu__rank_slice_lines(combination));
+    while (tu__rank_slice_next(&iterator, TU__STAGED_BYTES / tu_dtype_size(combination->dtype), &chunk))
         TU_TRY(reduce_chunk(program, c, combination, &chunk, staging));
     return TU_OK;
 }

@@ -130,15 +130,15 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
     tu_open_options open = {.threads = o->invariant && !o->threads ? 1 : o->threads,
                             .memory_limit = o->memory_limit,
                             .tune = o->tune_kernels,
-                            .any_order = o->any_order,
+                            .nondeterministic = o->nondeterministic,
                             .streams = o->streams,
-                            .alike = o->invariant > 0};
+                            .whole_device_kernels = o->invariant > 0};
     tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
-    tu__placing placing;
-    p->uses_all = tu__asks_for_all(o->devices);
-    TU_TRY(tu__placing_begin(&list, &placing, &p->unit, o->devices, &open, o));
+    tu__place_options place_options;
+    p->uses_all = tu__device_list_has_all(o->devices);
+    TU_TRY(tu__open_for_placement(&list, &place_options, &p->unit, o->devices, &open, o));
     tu_status status = tu__run_passes(&p->unit, NULL);
-    p->unit.placing = NULL;
+    p->unit.place_options = NULL;
     return status;
 }
 
@@ -158,7 +158,8 @@ static uint64_t limit_on(const tu__device *device, const tu_compile_options *o) 
 /* Checks the reserve against the limit. Logical devices of a GPU have one limit each and share one reserve, also with
  * those of other programs. */
 static tu_status check_reserve(const tu__device *gpu, const tu_compile_options *o) {
-    uint64_t limit = limit_on(gpu, o), divisor = gpu->options.parts > 1 ? (uint64_t)gpu->options.parts : 1;
+    uint64_t limit = limit_on(gpu, o),
+             divisor = gpu->options.logical_count > 1 ? (uint64_t)gpu->options.logical_count : 1;
     if (!limit || (o->gpu_memory_reserve - 1) / divisor < limit) return TU_OK;
     return tu_fail(
         TU_INVALID,

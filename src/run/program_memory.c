@@ -115,7 +115,7 @@ tu_status tu_program_peak(const tu_program *program, size_t index, size_t capaci
     for (size_t i = 0; i < *count; i++) {
         void *target = (char *)items + i * stride;
         memcpy(target, &stride, sizeof stride);
-        TU__GIVE_SIZED(target, list.items[i]);
+        TU__COPY_SIZED(target, list.items[i]);
     }
     tu__free(list.items);
     return TU_OK;
@@ -155,7 +155,8 @@ static uint64_t limit_of(const tu__partition *partition) {
     const tu__device *device = partition->device;
     tu_device_info info = TU_SIZED(tu_device_info);
     if (tu__device_describe(device->api, device->options.index, &info) != TU_OK) return 0;
-    int divisor = device->api->host_memory || device->options.parts < 1 ? 1 : device->options.parts;
+    int divisor =
+        device->api->host_memory || device->options.logical_count < 1 ? 1 : device->options.logical_count;
     return info.memory_bytes / (uint64_t)divisor;
 }
 
@@ -173,10 +174,10 @@ tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_r
                              .overhead_bytes = overhead,
                              .need_bytes = scratch + constants + variables + overhead,
                              .table_bytes = atomic_load(&partition->device->table_bytes),
-                             .taken_bytes =
+                             .allocated_bytes =
                                  ran ? partition->device->scratch_bytes + partition->constant_bytes : 0,
                              .limit_bytes = limit_of(partition)};
-    TU__GIVE_SIZED(report, full);
+    TU__COPY_SIZED(report, full);
     return TU_OK;
 }
 

@@ -80,7 +80,7 @@ static bool can_multi_step(const tu_program *p) {
  * computes on this thread, whose parallel loops can then be used. */
 static bool gathers_directly(const tu_program *p) {
     return !can_multi_step(p) && p->only_active && all_feeds_are_local(p) &&
-           p->only_active->device->api->host_memory && p->only_active->device->options.parts == 1;
+           p->only_active->device->api->host_memory && p->only_active->device->options.logical_count == 1;
 }
 
 /* A traced program runs step by step. */
@@ -88,17 +88,17 @@ static bool uses_multi_step(const tu_program *p) {
     return can_multi_step(p) && !(p->trace && p->trace->on);
 }
 
-tu_status tu_program_many(const tu_program *program, tu_many_report *report) {
+tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_report *report) {
     const tu__multi_step *m = &program->multi_step;
-    TU_TRY(TU__CHECK_SIZED(tu_many_report, report));
-    tu_many_report full = {.at_once = can_multi_step(program),
-                           .table_bytes = m->table_bytes,
-                           .gathered_bytes = m->gathered_bytes,
-                           .notice = m->notice[0]         ? m->notice
-                                     : m->table_notice[0] ? m->table_notice
-                                                          : NULL,
-                           .straight = gathers_directly(program)};
-    TU__GIVE_SIZED(report, full);
+    TU_TRY(TU__CHECK_SIZED(tu_multi_step_report, report));
+    tu_multi_step_report full = {.in_one_call = can_multi_step(program),
+                                 .table_bytes = m->table_bytes,
+                                 .gathered_bytes = m->gathered_bytes,
+                                 .notice = m->notice[0]         ? m->notice
+                                           : m->table_notice[0] ? m->table_notice
+                                                                : NULL,
+                                 .direct_copies = gathers_directly(program)};
+    TU__COPY_SIZED(report, full);
     return TU_OK;
 }
 
@@ -116,7 +116,7 @@ static tu_status check_rows(size_t index, const tu__node *input, const tu_feed_m
             "feed %zu for input '%s' %s needs %zu bytes, which is not a multiple of its table's row "
             "size, %zu bytes",
             index, input->name, tu__type_string(input->outputs[0]), bytes, t->row_bytes);
-    size_t count = bytes / t->row_bytes * (f->same ? 1 : steps);
+    size_t count = bytes / t->row_bytes * (f->same_batch ? 1 : steps);
     for (size_t i = 0; i < count; i++)
         if (f->rows[i] < 0 || f->rows[i] >= t->rows)
             return tu_fail(
@@ -175,8 +175,8 @@ static bool is_counted(const tu__multi_step *m, const tu__multi_step_source *s) 
 static tu_status upload_table(tu_program *p, const tu__feed_slot *slot, tu__multi_step_source *s) {
     const tu_table *t = s->feed->table;
     tu__device *device = p->partitions[slot->partition].device;
-    if (gathers_directly(p) && !s->feed->same) s->table = t->data;
-    if (!uses_multi_step(p) || s->feed->same) return TU_OK;
+    if (gathers_directly(p) && !s->feed->same_batch) s->table = t->data;
+    if (!uses_multi_step(p) || s->feed->same_batch) return TU_OK;
     if (!tu__table_find(s->feed->table, device, &s->table)) {
         uint64_t room;
         TU_TRY(room_for_tables(p, slot->partition, &room));
@@ -230,7 +230,7 @@ static bool is_generated(const tu__multi_step_source *s) {
 
 /* True if all steps use the same batch of an input. In a program without updates, ordinals do not advance. */
 static bool uses_one_batch(const tu_program *p, const tu__multi_step_source *s) {
-    return s->feed ? s->feed->same : !p->unit.updates;
+    return s->feed ? s->feed->same_batch : !p->unit.updates;
 }
 
 static size_t align64(size_t bytes) {
@@ -270,7 +270,7 @@ static tu_status allocate_block(tu_program *p, size_t steps, size_t *chunk) {
 /* Returns the row indices that an input gets from its table in a step of the call. */
 static const int64_t *rows_of(const tu__multi_step_source *s, const tu__feed_slot *slot, size_t step) {
     size_t row = s->feed->table->row_bytes;
-    return s->feed->rows + (s->feed->same ? 0 : step * (slot->total_bytes / row)) + slot->offset / row;
+    return s->feed->rows + (s->feed->same_batch ? 0 : step * (slot->total_bytes / row)) + slot->offset / row;
 }
 
 /* Generates or gathers the data of one input for steps [done, done + steps) of the call. */

@@ -174,11 +174,11 @@ static tu__device *next_device(const tu_program *p, const tu__device *done) {
 
 /* Devices are locked in the order of their addresses, so that two programs with the same devices cannot deadlock. */
 void tu__program_lock_devices(const tu_program *p) {
-    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_lock(&d->turn);
+    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_lock(&d->lock);
 }
 
 void tu__program_unlock_devices(const tu_program *p) {
-    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_unlock(&d->turn);
+    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_unlock(&d->lock);
 }
 
 tu_status tu__program_check_run(const tu_program *program, const tu_state *state, size_t feed_count,

@@ -97,7 +97,7 @@ static tu_status allocate_data(tu__variable *v, tu__device *home) {
     size_t bytes = tu_type_bytes(v->type);
     if (home) {
         TU_TRY(home->api->allocate(home->instance, bytes, &v->data));
-        tu__device_keep(home);
+        tu__device_retain(home);
     } else {
         v->data = tu__alloc_aligned(bytes, v->name);
     }
@@ -151,7 +151,7 @@ tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *
         tu__free(created);
         return status;
     }
-    tu__device_keep(device);
+    tu__device_retain(device);
     created->device = device;
     created->next = variable->mirrors;
     *mirror = variable->mirrors = created;
@@ -217,7 +217,7 @@ static tu_status add_new_variables(tu_state *state, const tu_graph *graph, tu_gr
         if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue;
         uint32_t known;
         if (tu__names_find(state->names, node->name, &known)) {
-            if (!tu__state_bind(state, node->name, node->outputs[0])) return TU_INVALID;
+            if (!tu__state_find_variable(state, node->name, node->outputs[0])) return TU_INVALID;
             continue;
         }
         TU_TRY(add_variable(state, node));
@@ -303,7 +303,7 @@ static tu__variable *find_variable(const tu_state *state, const char *name) {
     return NULL;
 }
 
-tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type type) {
+tu__variable *tu__state_find_variable(const tu_state *state, const char *name, tu_type type) {
     tu__variable *v = find_variable(state, name);
     if (v && (v->type.dtype != type.dtype || !tu_shape_equal(v->type.shape, type.shape))) {
         tu_fail(TU_INVALID, "variable '%s' is %s in the state, %s in the graph: they must agree", name,

@@ -41,7 +41,7 @@ struct tu_state {
 };
 
 /* Returns the variable of that name and type; NULL, with the message set, if there is none. */
-tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type type);
+tu__variable *tu__state_find_variable(const tu_state *state, const char *name, tu_type type);
 
 /* Moves the variable to memory that `device` can compute on, if it is elsewhere. */
 tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *device);

@@ -23,7 +23,7 @@
 
 /* True if `name` matches `only` and does not match `except`. */
 static bool is_selected(const char *only, const char *except, const char *name) {
-    return (!only || tu__pattern_fits(only, name)) && !tu__pattern_fits(except, name);
+    return (!only || tu__pattern_matches(only, name)) && !tu__pattern_matches(except, name);
 }
 
 static tu_status fail_nothing_selected(const tu_state *state, const char *only, const char *except) {
@@ -71,7 +71,7 @@ tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_s
 
 /* ---- Setting variables from tensors ---- */
 
-bool tu__tensor_fits(const tu__named_tensor *tensor, tu_type type, bool allow_conversion) {
+bool tu__tensor_is_compatible(const tu__named_tensor *tensor, tu_type type, bool allow_conversion) {
     return tu_shape_equal(tensor->type.shape, type.shape) &&
            (tensor->type.dtype == type.dtype ||
             (allow_conversion && tu_dtype_is_float(tensor->type.dtype) && tu_dtype_is_float(type.dtype)));
@@ -89,7 +89,8 @@ static tu_status convert_elements(const tu__named_tensor *tensor, tu_type type, 
     return TU_OK;
 }
 
-tu_status tu__state_take(tu_state *state, const char *name, tu_type type, const tu__named_tensor *tensor) {
+tu_status tu__state_set_from_tensor(tu_state *state, const char *name, tu_type type,
+                                    const tu__named_tensor *tensor) {
     void *converted;
     TU_TRY(convert_elements(tensor, type, &converted));
     tu_status status = tu_state_set(state, name, converted ? converted : tensor->data, tu_type_bytes(type));
@@ -124,10 +125,10 @@ static const char *name_in_file(const tu__safetensors *file, const char *name) {
 static tu_status compare_variable(const tu__safetensors *file, const tu__variable *v, bool allow_conversion,
                                   tu_load_report *report) {
     const tu__named_tensor *tensor = tu__safetensors_find(file, name_in_file(file, v->name));
-    const char *reason = tensor ? NULL : tu__safetensors_why_refused(file, v->name);
+    const char *reason = tensor ? NULL : tu__safetensors_why_unsupported(file, v->name);
     if (!tensor && !reason)
         return tu__load_report_add(report, TU_LOAD_MISSING, v->name, &v->type, NULL, NULL);
-    bool fits = tensor && tu__tensor_fits(tensor, v->type, allow_conversion);
+    bool fits = tensor && tu__tensor_is_compatible(tensor, v->type, allow_conversion);
     return tu__load_report_add(report, fits ? TU_LOAD_MATCHED : TU_LOAD_MISMATCHED, v->name, &v->type,
                                tensor ? &tensor->type : NULL, reason);
 }
@@ -143,8 +144,8 @@ static tu_status compare(const tu__safetensors *file, const tu_state *state, con
         if (is_selected(o->only, o->except, t->name) && !tu__names_find(state->names, t->name, &index))
             TU_TRY(tu__load_report_add(report, TU_LOAD_EXTRA, t->name, NULL, &t->type, NULL));
     }
-    for (size_t i = 0; i < file->refused_count; i++) {
-        const tu__refused_tensor *t = &file->refused[i];
+    for (size_t i = 0; i < file->unsupported_count; i++) {
+        const tu__unsupported_tensor *t = &file->unsupported[i];
         if (is_selected(o->only, o->except, t->name) && !tu__names_find(state->names, t->name, &index))
             TU_TRY(tu__load_report_add(report, TU_LOAD_EXTRA, t->name, NULL, NULL, t->why));
     }

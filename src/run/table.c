@@ -84,7 +84,7 @@ static tu_status add_copy(tu_table *table, tu__device *device, uint64_t room, tu
     tu__table_copy *p = tu__alloc(sizeof *p, "a table");
     if (!p) return TU_NO_MEMORY;
     p->device = device;
-    tu__device_keep(device);
+    tu__device_retain(device);
     tu_status status = fill_copy(table, p, room);
     if (status != TU_OK) {
         free_copy(table, p);

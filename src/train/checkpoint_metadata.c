@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parse_integer.h"
 #include "base/status.h"
-#include "base/whole_number.h"
 #include "io/safetensors_digest.h"
 
 #define FORMAT_PREFIX "tutti checkpoint "
@@ -109,7 +109,7 @@ tu_status tu__metadata_check(const tu__safetensors *file, const char *path) {
 
 static tu_status read_count(const tu__safetensors *file, const char *path, const char *key, int64_t *value) {
     const char *text = tu__safetensors_metadata(file, key);
-    if (text && tu__read_whole_number(text, value)) return TU_OK;
+    if (text && tu__parse_integer(text, value)) return TU_OK;
     return tu_fail(TU_CORRUPT, "checkpoint '%s': metadata entry '%s': expected an integer", path, key);
 }
 

@@ -11,7 +11,7 @@
 tu_status tu__device_specs(const char *list, size_t *count, tu__device_spec specs[TU__MAX_DEVICES]) {
     tu__device *devices[TU__MAX_DEVICES];
     TU_TRY(tu__devices_open(list, NULL, TU__MAX_DEVICES, devices, count));
-    for (size_t i = 0; i < *count; i++) snprintf(specs[i].text, sizeof specs[i].text, "%s", devices[i]->word);
+    for (size_t i = 0; i < *count; i++) snprintf(specs[i].text, sizeof specs[i].text, "%s", devices[i]->spec);
     tu__devices_close(*count, devices);
     return TU_OK;
 }

@@ -231,7 +231,7 @@ static tu_status allocate_members(tu__ensemble *e) {
     e->results = tu__alloc_array(count, sizeof *e->results, "the results of an ensemble");
     if (!e->members || !e->results) return TU_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        e->members[i] = (tu__member){.ensemble = e, .number = (int64_t)i};
+        e->members[i] = (tu__ensemble_member){.ensemble = e, .number = (int64_t)i};
         e->members[i].latest.steps = e->config.steps;
         e->results[i] = (tu_train_result){
             .steps = e->config.steps, .test_step = -1, .validation_step = -1, .best_step = -1};
@@ -249,7 +249,7 @@ static void fill_result(tu__ensemble *e, tu_ensemble_result *result) {
     memcpy(full.folder, e->folder.path, strlen(e->folder.path) + 1);
     for (int64_t i = 0; i < full.member_count; i++)
         full.stopped = full.stopped || e->results[i].stopped || !*e->results[i].digest;
-    TU__GIVE_SIZED(result, full);
+    TU__COPY_SIZED(result, full);
     e->results = NULL;
 }
 
@@ -268,7 +268,7 @@ static void report_notices(const tu__ensemble *e) {
     tu_train_report report = {.struct_size = sizeof report, .event = TU_TRAIN_NOTICE};
     for (size_t at = 0; at < e->notices.length; at += strlen(report.message) + 1) {
         report.message = e->notices.data + at;
-        if (e->options.watch) e->options.watch(e->options.context, &report);
+        if (e->options.on_report) e->options.on_report(e->options.context, &report);
     }
 }
 
@@ -286,11 +286,11 @@ static void free_ensemble(tu__ensemble *e) {
 /* Reports why "all" devices did not include a GPU. Members get their device by name and cannot detect this. */
 static void report_unused_gpu(const tu__ensemble *e) {
     const char *why =
-        tu__asks_for_all(e->config.settings.devices) && strncmp(e->devices[0].text, "cpu", 3) == 0
-            ? tu__unused_card()
+        tu__device_list_has_all(e->config.settings.devices) && strncmp(e->devices[0].text, "cpu", 3) == 0
+            ? tu__unused_gpu_reason()
             : NULL;
     tu_train_report report = {.struct_size = sizeof report, .event = TU_TRAIN_NOTICE, .message = why};
-    if (why && e->options.watch) e->options.watch(e->options.context, &report);
+    if (why && e->options.on_report) e->options.on_report(e->options.context, &report);
 }
 
 static tu_status train(tu__ensemble *e, const char *model, const char *data, int64_t members,
@@ -333,6 +333,6 @@ tu_status tu_ensemble_result_member(const tu_ensemble_result *result, int64_t in
     if (index < 0 || index >= result->member_count)
         return tu_fail(TU_NOT_FOUND, "the ensemble has %" PRId64 " members: there is no number %" PRId64,
                        result->member_count, index);
-    TU__GIVE_SIZED(member, results[index]);
+    TU__COPY_SIZED(member, results[index]);
     return TU_OK;
 }

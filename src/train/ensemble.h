@@ -8,7 +8,7 @@
 #include "train/compile_options.h"
 #include "train/run_folder.h"
 
-typedef struct tu__member {
+typedef struct tu__ensemble_member {
     struct tu__ensemble *ensemble;
     int64_t number;
     tu_train_report latest;     /* its latest report */
@@ -17,7 +17,7 @@ typedef struct tu__member {
     volatile sig_atomic_t stop; /* copy of the caller's stop flag, one per thread */
     tu_status status;
     char message[1024]; /* error message that belongs to `status` */
-} tu__member;
+} tu__ensemble_member;
 
 typedef struct tu__ensemble {
     tu_train_options options; /* given by the caller */
@@ -28,11 +28,11 @@ typedef struct tu__ensemble {
     bool created;          /* the folder was created by this process, which removes it if no member starts */
     size_t device_count;
     tu__device_spec devices[TU__MAX_DEVICES];
-    tu__member *members;
+    tu__ensemble_member *members;
     tu_train_result *results;
     double start_time;
     pthread_mutex_t start_lock;  /* serialises compiling a member and creating its folder */
-    pthread_mutex_t report_lock; /* held while calling the watch function; guards all `latest` */
+    pthread_mutex_t report_lock; /* held while calling the on_report callback; guards all `latest` */
 } tu__ensemble;
 
 /* Returns the path of the run folder of member `number`. */

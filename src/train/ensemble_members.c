@@ -1,10 +1,10 @@
 /* Trains the members of an ensemble: one thread per device, which trains the members of that device one after
  * another.
  *
- * Members share only the caller's watch function and the stop flag; both are accessed while holding `report_lock`.
- * Only one thread at a time calls the watch function. A member reads a copy of the stop flag, which is updated
- * whenever the member reports. Members start one at a time, because that compiles programs and creates folders; then
- * they train in parallel. */
+ * Members share only the caller's on_report callback and the stop flag; both are accessed while holding
+ * `report_lock`. Only one thread at a time calls the on_report callback. A member reads a copy of the stop flag,
+ * which is updated whenever the member reports. Members start one at a time, because that compiles programs and
+ * creates folders; then they train in parallel. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static tu_train_report summarize(const tu__ensemble *e, int64_t reporter, const 
     all.step = all.steps = 0;
     all.epoch = all.epochs = all.loss = all.accuracy = all.images_per_second = 0;
     for (int64_t i = 0; i < e->config.members; i++) {
-        const tu__member *m = &e->members[i];
+        const tu__ensemble_member *m = &e->members[i];
         all.step += m->latest.step;
         all.steps += m->latest.steps;
         all.epoch += m->latest.epoch / (double)e->config.members;
@@ -45,12 +45,12 @@ static tu_train_report summarize(const tu__ensemble *e, int64_t reporter, const 
 static void call_watch(const tu__ensemble *e, tu_train_report *report, int64_t member) {
     report->members = e->config.members;
     report->member = member;
-    if (e->options.watch) e->options.watch(e->options.context, report);
+    if (e->options.on_report) e->options.on_report(e->options.context, report);
 }
 
-/* The tu_train_options.watch of one member. */
+/* The tu_train_options.on_report of one member. */
 static void report_member(void *context, const tu_train_report *report) {
-    tu__member *m = context;
+    tu__ensemble_member *m = context;
     tu__ensemble *e = m->ensemble;
     pthread_mutex_lock(&e->report_lock);
     if (report->event == TU_TRAIN_BEGUN) m->started = true, m->first_step = report->step;
@@ -75,7 +75,7 @@ static bool stops_device(tu_status status) {
 }
 
 /* Reports a failed member at once, because the others may train for hours. */
-static void report_failure(tu__member *m) {
+static void report_failure(tu__ensemble_member *m) {
     char message[sizeof m->message + 64];
     snprintf(m->message, sizeof m->message, "%s", tu_message());
     snprintf(message, sizeof message, "%s; the %s continue", m->message,
@@ -88,7 +88,7 @@ static void report_failure(tu__member *m) {
 
 /* ---- One member ---- */
 
-static tu_status start_member(tu__member *m, tu__trainer *trainer) {
+static tu_status start_member(tu__ensemble_member *m, tu__trainer *trainer) {
     tu__ensemble *e = m->ensemble;
     const tu__run_config *c = &e->config;
     tu_train_options o = e->options;
@@ -97,7 +97,7 @@ static tu_status start_member(tu__member *m, tu__trainer *trainer) {
     int64_t seed = c->settings.seed + m->number;
     o.seed = seed ? seed : -1;
     o.devices = e->devices[(size_t)m->number % e->device_count].text;
-    o.watch = report_member;
+    o.on_report = report_member;
     o.context = m;
     o.stop = &m->stop;
     o.resume = tu__run_folder_has_run(path.text);
@@ -110,7 +110,7 @@ static tu_status start_member(tu__member *m, tu__trainer *trainer) {
     return status;
 }
 
-static void train_member(tu__member *m) {
+static void train_member(tu__ensemble_member *m) {
     tu__trainer trainer;
     m->status = start_member(m, &trainer);
     if (m->status == TU_OK) m->status = tu__trainer_run(&trainer, &m->ensemble->results[m->number]);

@@ -173,7 +173,7 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
                               .ignored = info.ignored};
     if (!result->set) return TU_NO_MEMORY;
     TU_TRY(e->config.members ? evaluate_ensemble(e, folder, o, result) : evaluate_run(e, result));
-    result->largest = largest_fraction(result);
+    result->largest_class = largest_fraction(result);
     return TU_OK;
 }
 
@@ -197,7 +197,7 @@ tu_status tu_evaluate_with(const char *folder, tu_evaluation *result, const tu_t
     e->arena.purpose = "a run's configuration";
     tu_status status = evaluate(e, folder, &o, &full);
     if (status == TU_OK)
-        TU__GIVE_SIZED(result, full);
+        TU__COPY_SIZED(result, full);
     else
         free_evaluation(e);
     return status;
@@ -209,7 +209,7 @@ tu_status tu_evaluation_member(const tu_evaluation *result, int64_t index, tu_me
     if (index < 0 || index >= result->member_count)
         return tu_fail(TU_NOT_FOUND, "the evaluation has %" PRId64 " members: there is no number %" PRId64,
                        result->member_count, index);
-    TU__GIVE_SIZED(score, e->members[index]);
+    TU__COPY_SIZED(score, e->members[index]);
     return TU_OK;
 }
 

@@ -191,11 +191,11 @@ static tu_status make_tables(tu__evaluator *e, const tu_dataset *dataset, const 
 }
 
 static bool can_use_tables(const tu__evaluator *e, const tu_dataset *dataset, const tu__image_split *split) {
-    tu_many_report report = TU_SIZED(tu_many_report);
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     bool fits =
         split->split == TU_TEST || (size_t)split->count * dataset->image_bytes <= (size_t)MAX_SPLIT_BYTES;
     return dataset->images[split->split] && fits && split->count >= e->batch &&
-           tu_program_many(e->program, &report) == TU_OK && report.at_once;
+           tu_program_multi_step(e->program, &report) == TU_OK && report.in_one_call;
 }
 
 static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *dataset,
@@ -237,7 +237,7 @@ tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset 
     tu_loader *loader;
     TU_TRY(tu_loader_new(dataset, &loader, .split = source, .batch = e->batch, .start = score->images,
                          .threads = score->images ? -1 : 1, .validation = validation,
-                         .validating = validation > 0));
+                         .validation_only = validation > 0));
     tu_status status = TU_OK;
     while (status == TU_OK && score->images < split.count) {
         tu_batch batch = TU_SIZED(tu_batch);

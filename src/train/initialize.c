@@ -28,11 +28,11 @@ static tu_status load_matching(const tu__safetensors *file, tu_state *state, siz
         TU_TRY(tu_state_variable(state, i, &name, &type));
         if (!tu__is_network_name(name)) continue;
         const tu__named_tensor *tensor = find_tensor(file, name);
-        if (!tensor || !tu__tensor_fits(tensor, type, true)) {
+        if (!tensor || !tu__tensor_is_compatible(tensor, type, true)) {
             tu__name_list_add(unmatched, name);
             continue;
         }
-        TU_TRY(tu__state_take(state, name, type, tensor));
+        TU_TRY(tu__state_set_from_tensor(state, name, type, tensor));
         ++*loaded;
     }
     return TU_OK;
@@ -64,8 +64,8 @@ static tu_status load_weights(const char *source, const tu__safetensors *file, t
     if (status == TU_OK) {
         list_unused(file, state, &unused);
         tu__text_printf(summary, "loaded %zu variable%s from '%s'", loaded, loaded == 1 ? "" : "s", source);
-        tu__name_list_tell(&unmatched, "not in the file, keep their initial values", summary);
-        tu__name_list_tell(&unused, "unused in the file", summary);
+        tu__name_list_append_to(&unmatched, "not in the file, keep their initial values", summary);
+        tu__name_list_append_to(&unused, "unused in the file", summary);
     }
     tu__text_free(&unmatched.text);
     tu__text_free(&unused.text);

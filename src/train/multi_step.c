@@ -11,21 +11,21 @@
 
 enum { MAX_STEPS = 1024, MAX_PIXEL_BYTES = 64 << 20, MAX_GROWTH = 8 };
 
-double tu__multi_step_seconds = 0.15;
+double tu__multi_step_loop_seconds = 0.15;
 
 /* ---- Support ---- */
 
 /* True if the device runs many steps per call and a non-finite step of the graph disables the later ones. Graphs of
  * runs that earlier versions started do not have this guard. */
 static bool can_run_many(const tu__micro_batch *micro_batch) {
-    tu_many_report report = TU_SIZED(tu_many_report);
-    return tu_program_many(micro_batch->program, &report) == TU_OK && report.at_once &&
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
+    return tu_program_multi_step(micro_batch->program, &report) == TU_OK && report.in_one_call &&
            tu__healthy_name(micro_batch->graph);
 }
 
 /* ---- Opening and closing ---- */
 
-static tu_status open_tables(tu__multi_step *b) {
+static tu_status open_tables(tu__multi_step_loop *b) {
     const tu_dataset *dataset = b->dataset;
     int64_t count = dataset->info.count[TU_TRAIN];
     if (!dataset->images[TU_TRAIN]) return TU_OK;
@@ -33,7 +33,7 @@ static tu_status open_tables(tu__multi_step *b) {
     return tu_table_new(dataset->labels[TU_TRAIN], sizeof *dataset->labels[TU_TRAIN], count, &b->labels);
 }
 
-static tu_status allocate_arrays(tu__multi_step *b) {
+static tu_status allocate_arrays(tu__multi_step_loop *b) {
     size_t batch_bytes = (size_t)b->batch * b->dataset->image_bytes;
     b->capacity = MAX_STEPS;
     if (!b->images && batch_bytes * MAX_STEPS > MAX_PIXEL_BYTES)
@@ -56,9 +56,9 @@ static tu_status allocate_arrays(tu__multi_step *b) {
     return complete ? TU_OK : TU_NO_MEMORY;
 }
 
-tu_status tu__multi_step_open(const tu__stepper *stepper, const tu_dataset *dataset, int64_t batch,
-                              tu__multi_step *b) {
-    *b = (tu__multi_step){.dataset = dataset, .batch = batch, .length = 1};
+tu_status tu__multi_step_loop_open(const tu__stepper *stepper, const tu_dataset *dataset, int64_t batch,
+                                   tu__multi_step_loop *b) {
+    *b = (tu__multi_step_loop){.dataset = dataset, .batch = batch, .length = 1};
     bool possible = !stepper->apply && can_run_many(&stepper->full) &&
                     (!stepper->rest.graph || can_run_many(&stepper->rest));
     if (!possible) return TU_OK;
@@ -67,20 +67,20 @@ tu_status tu__multi_step_open(const tu__stepper *stepper, const tu_dataset *data
     return allocate_arrays(b);
 }
 
-void tu__multi_step_close(tu__multi_step *b) {
+void tu__multi_step_loop_close(tu__multi_step_loop *b) {
     tu_table_free(b->images);
     tu_table_free(b->labels);
     tu__free_aligned(b->pixels);
     void *const blocks[] = {b->classes, b->ordinals, b->indices,  b->batches, b->losses,
                             b->rates,   b->norms,    b->corrects, b->finite};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tu__free(blocks[i]);
-    *b = (tu__multi_step){0};
+    *b = (tu__multi_step_loop){0};
 }
 
 /* ---- Reading batches ---- */
 
 /* Copies a batch of the loader into the arrays of the call. */
-static void copy_batch(tu__multi_step *b, int64_t step, const tu_batch *source) {
+static void copy_batch(tu__multi_step_loop *b, int64_t step, const tu_batch *source) {
     size_t first = (size_t)(step * b->batch), count = (size_t)source->count;
     tu_batch *copy = &b->batches[step];
     *copy = *source;
@@ -98,7 +98,7 @@ static void copy_batch(tu__multi_step *b, int64_t step, const tu_batch *source) 
 
 /* Reads the batches of up to `steps` steps. Stops before a batch that cannot be read; fails only if that is the
  * first. */
-static tu_status read_batches(tu__multi_step *b, tu_loader *loader, int64_t steps, int64_t *count) {
+static tu_status read_batches(tu__multi_step_loop *b, tu_loader *loader, int64_t steps, int64_t *count) {
     tu_status status = TU_OK;
     for (*count = 0; *count < steps; ++*count) {
         tu_batch batch = TU_SIZED(tu_batch);
@@ -111,7 +111,7 @@ static tu_status read_batches(tu__multi_step *b, tu_loader *loader, int64_t step
 
 /* ---- Running ---- */
 
-static size_t make_feeds(const tu__multi_step *b, const tu__micro_batch *micro_batch,
+static size_t make_feeds(const tu__multi_step_loop *b, const tu__micro_batch *micro_batch,
                          tu_feed_many feeds[TU__MAX_FEEDS]) {
     size_t count = 0;
     if (b->images) {
@@ -128,14 +128,14 @@ static size_t make_feeds(const tu__multi_step *b, const tu__micro_batch *micro_b
 
 /* Sets the length of the next call from the measured time. It grows by at most the factor MAX_GROWTH, because the
  * first call also copies the data set to the device. */
-static void adapt_length(tu__multi_step *b, int64_t steps, double seconds) {
-    double wanted = tu__multi_step_seconds * (double)steps / (seconds > 1e-9 ? seconds : 1e-9);
+static void adapt_length(tu__multi_step_loop *b, int64_t steps, double seconds) {
+    double wanted = tu__multi_step_loop_seconds * (double)steps / (seconds > 1e-9 ? seconds : 1e-9);
     int64_t limit = b->length * MAX_GROWTH < b->capacity ? b->length * MAX_GROWTH : b->capacity;
     b->length = wanted < 1 ? 1 : wanted > (double)limit ? limit : (int64_t)wanted;
 }
 
-tu_status tu__multi_step_run(tu__multi_step *b, const tu__micro_batch *micro_batch, tu_state *state,
-                             tu_loader *loader, int64_t steps, int64_t *completed) {
+tu_status tu__multi_step_loop_run(tu__multi_step_loop *b, const tu__micro_batch *micro_batch, tu_state *state,
+                                  tu_loader *loader, int64_t steps, int64_t *completed) {
     tu_feed_many feeds[TU__MAX_FEEDS];
     void *fetches[] = {b->losses, b->corrects, b->finite, b->rates, b->norms};
     double start = tu__now();
@@ -146,8 +146,8 @@ tu_status tu__multi_step_run(tu__multi_step *b, const tu__micro_batch *micro_bat
     return TU_OK;
 }
 
-tu__step_values tu__multi_step_values(const tu__multi_step *b, const tu__micro_batch *micro_batch,
-                                      int64_t index) {
+tu__step_values tu__multi_step_loop_values(const tu__multi_step_loop *b, const tu__micro_batch *micro_batch,
+                                           int64_t index) {
     bool finite = b->finite[index];
     return (tu__step_values){.loss = b->losses[index],
                              .correct = b->corrects[index],
@@ -157,7 +157,7 @@ tu__step_values tu__multi_step_values(const tu__multi_step *b, const tu__micro_b
                              .failed = finite ? NULL : micro_batch};
 }
 
-tu_status tu__multi_step_batch(tu__multi_step *b, int64_t index, tu_batch *batch) {
+tu_status tu__multi_step_loop_batch(tu__multi_step_loop *b, int64_t index, tu_batch *batch) {
     *batch = b->batches[index];
     if (!b->images) return TU_OK;
     for (int64_t i = 0; i < batch->count; i++)

@@ -26,7 +26,7 @@ tu_status tu_plan_training_with(const char *model, const char *data, tu_train_pl
     tu__trainer *t = tu__alloc(sizeof *t, "the plan of a run");
     if (!t) return TU_NO_MEMORY;
     tu_train_plan full = {.internal = t};
-    TU__GIVE_SIZED(plan, full);
+    TU__COPY_SIZED(plan, full);
     tu_status status = tu__trainer_plan(t, model, data, options, NULL);
     if (status != TU_OK) {
         tu_train_plan_free(plan);
@@ -38,7 +38,7 @@ tu_status tu_plan_training_with(const char *model, const char *data, tu_train_pl
     full.accumulate = s->accumulate;
     full.precision = s->precision;
     full.set = t->dataset;
-    TU__GIVE_SIZED(plan, full);
+    TU__COPY_SIZED(plan, full);
     return TU_OK;
 }
 

@@ -29,7 +29,7 @@ void tu__trainer_report(tu__trainer *t, tu_train_event event, const char *messag
     t->report.event = event;
     t->report.message = message;
     t->report.folder = t->folder.path;
-    if (t->options.watch) t->options.watch(t->options.context, &t->report);
+    if (t->options.on_report) t->options.on_report(t->options.context, &t->report);
     t->report.message = NULL;
 }
 
@@ -53,13 +53,13 @@ static void report_notices(tu__trainer *t) {
 
 static void report_loading(void *context, const char *what, int64_t done, int64_t total) {
     tu__trainer *t = context;
-    if (!t->options.watch) return;
+    if (!t->options.on_report) return;
     tu_train_report report = {.struct_size = sizeof report,
                               .event = TU_TRAIN_LOADING,
                               .message = what,
                               .step = done,
                               .steps = total};
-    t->options.watch(t->options.context, &report);
+    t->options.on_report(t->options.context, &report);
 }
 
 /* Fails if options were given that only apply to a data set opened by tu_train. */
@@ -219,7 +219,7 @@ static void report_device_notices(tu__trainer *t) {
         tu__trainer_notice(t, device.notice);
     }
     tu_placement_totals placed = TU_SIZED(tu_placement_totals);
-    if (tu_program_placed(t->stepper.full.program, &placed) == TU_OK && placed.notice)
+    if (tu_program_placement_totals(t->stepper.full.program, &placed) == TU_OK && placed.notice)
         tu__trainer_notice(t, placed.notice);
 }
 
@@ -227,7 +227,7 @@ static tu_status compile_programs(tu__trainer *t) {
     TU_TRY(tu__stepper_open(&t->graphs, &t->config, &t->stepper));
     record_threads(t);
     report_device_notices(t);
-    TU_TRY(tu__multi_step_open(&t->stepper, t->dataset, t->config.settings.batch, &t->multi_step));
+    TU_TRY(tu__multi_step_loop_open(&t->stepper, t->dataset, t->config.settings.batch, &t->multi_step));
     if (!t->multi_step.stepper) TU_TRY(tu__stepper_select_from(&t->stepper, t->dataset));
     if (t->config.dataset.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
@@ -468,7 +468,7 @@ tu_status tu__trainer_plan(tu__trainer *t, const char *model, const char *data,
 
 void tu__trainer_end(tu__trainer *t) {
     tu__metrics_close(t->metrics);
-    tu__multi_step_close(&t->multi_step);
+    tu__multi_step_loop_close(&t->multi_step);
     tu__stepper_close(&t->stepper);
     tu__evaluator_close(&t->evaluator);
     tu__snapshot_free(&t->snapshot);

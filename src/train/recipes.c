@@ -77,13 +77,13 @@ static const recipe recipes[] = {
 };
 enum { RECIPE_COUNT = sizeof recipes / sizeof *recipes };
 
-size_t tu_train_recipe_count(void) {
+size_t tu_recipe_count(void) {
     size_t count = 0;
     for (size_t i = 0; i < RECIPE_COUNT; i++) count += recipes[i].summary != NULL;
     return count;
 }
 
-tu_status tu_train_recipe(size_t index, const char **name, const char **summary) {
+tu_status tu_recipe(size_t index, const char **name, const char **summary) {
     size_t count = 0;
     for (size_t i = 0; i < RECIPE_COUNT; i++)
         if (recipes[i].summary && count++ == index) {
@@ -99,12 +99,12 @@ static void fail_unknown_recipe(const char *name) {
     size_t count = 0;
     for (size_t i = 0; i < RECIPE_COUNT; i++)
         if (recipes[i].summary) names[count++] = recipes[i].name;
-    tu__choice_refuse(TU_NOT_FOUND, "unknown recipe", name, count, names);
+    tu__fail_unknown_choice(TU_NOT_FOUND, "unknown recipe", name, count, names);
 }
 
 const tu_train_options *tu__recipe_find(const char *name, const char *model) {
     for (size_t i = 0; i < RECIPE_COUNT; i++)
-        if (strcmp(recipes[i].name, name) == 0 && tu__pattern_fits(recipes[i].model_globs, model))
+        if (strcmp(recipes[i].name, name) == 0 && tu__pattern_matches(recipes[i].model_globs, model))
             return &recipes[i].settings;
     fail_unknown_recipe(name);
     return NULL;

@@ -151,7 +151,7 @@ typedef struct entry_name {
 static entry_name find_unexpected(DIR *folder, const char *pattern) {
     entry_name name = {""};
     for (struct dirent *entry; !*name.text && (entry = readdir(folder));)
-        if (!tu__pattern_fits(pattern, entry->d_name))
+        if (!tu__pattern_matches(pattern, entry->d_name))
             snprintf(name.text, sizeof name.text, "%s", entry->d_name);
     return name;
 }

@@ -17,15 +17,13 @@
 #include <tutti/graph.h>
 
 #include "base/arena.h"
+#include "base/path.h"
 #include "train/settings.h"
 
 enum { TU__RUN_VERSION = 1, TU__MAX_FOLDER_LENGTH = 3900 };
 
-/* A path within a run folder. Folder paths are limited to TU__MAX_FOLDER_LENGTH, which leaves room for the file
- * names. */
-typedef struct tu__path {
-    char text[4096];
-} tu__path;
+/* Formats the path of a file within a run folder. Folder paths are limited to TU__MAX_FOLDER_LENGTH, which leaves
+ * room for the file names. */
 tu__path tu__path_in(const char *folder, const char *format, ...) TU_PRINTF(2, 3);
 
 /* ---- The folder and its lock ---- */

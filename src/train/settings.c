@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/choice.h"
-#include "base/whole_number.h"
+#include "base/parse_integer.h"
 #include "graph/graph.h"
 #include "optim/update_rules.h"
 #include "pass/choices.h"
@@ -163,7 +163,7 @@ static tu_status check_schedule(const tu__settings *s) {
 
 tu_status tu__read_ignore_label(const char *text, bool *given, int64_t *label) {
     *given = text && *text;
-    if (!*given || tu__read_whole_number(text, label)) return TU_OK;
+    if (!*given || tu__parse_integer(text, label)) return TU_OK;
     return tu_fail(TU_INVALID, "--ignore-label '%.60s': expected an integer", text);
 }
 

@@ -129,7 +129,7 @@ static tu_status add_update(const tu__run_config *config, tu_graph *graph, const
                               .clip_norm = s->clip,
                               .average = s->average,
                               .freeze = *s->freeze ? s->freeze : NULL,
-                              .stop_at_bad = loss != NULL,
+                              .stop_at_nonfinite = loss != NULL,
                               .loss_scale =
                                   loss && strcmp(s->precision, "f16") == 0 ? INITIAL_LOSS_SCALE : 0};
     TU_TRY(tu_graph_status(graph));

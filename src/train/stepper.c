@@ -64,7 +64,7 @@ static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_confi
                                             tu_dtype_size(dataset->dtype)};
     TU_TRY(open_micro_batch(graphs->step, config, true, plan_only, &stepper->full));
     if (*config->settings.lock && !plan_only)
-        TU_TRY(tu_program_lock(stepper->full.program, config->settings.lock, false, NULL));
+        TU_TRY(tu_program_check_placement(stepper->full.program, config->settings.lock, false, NULL));
     TU_TRY(open_micro_batch(graphs->step_short, config, false, plan_only, &stepper->rest));
     return open_apply(graphs->apply, config, plan_only, stepper);
 }
@@ -90,9 +90,9 @@ void tu__stepper_close(tu__stepper *stepper) {
 /* ---- Images by index ---- */
 
 static bool can_select(const tu__micro_batch *micro_batch) {
-    tu_many_report report = TU_SIZED(tu_many_report);
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     return !micro_batch->graph ||
-           (tu_program_many(micro_batch->program, &report) == TU_OK && report.straight);
+           (tu_program_multi_step(micro_batch->program, &report) == TU_OK && report.direct_copies);
 }
 
 /* A large memory-mapped file may not stay in memory; it is better prefetched by a thread. */
@@ -106,7 +106,7 @@ tu_status tu__stepper_select_from(tu__stepper *stepper, const tu_dataset *datase
     bool use_tables = dataset->images[TU_TRAIN] && stays_in_memory(dataset) && can_select(&stepper->full) &&
                       can_select(&stepper->rest);
     if (!use_tables) return TU_OK;
-    tu__dataset_expect(dataset, TU_TRAIN);
+    tu__dataset_prefetch(dataset, TU_TRAIN);
     TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &stepper->images));
     return tu_table_new(dataset->labels[TU_TRAIN], sizeof *dataset->labels[TU_TRAIN], count,
                         &stepper->labels);

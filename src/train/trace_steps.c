@@ -17,11 +17,11 @@ static int64_t end_traced(const tu__trainer *t) {
     return first_traced(t) + (t->options.trace_steps > 0 ? t->options.trace_steps : DEFAULT_STEPS);
 }
 
-int64_t tu__trace_steps_until(const tu__trainer *t, int64_t otherwise) {
+int64_t tu__trace_steps_until(const tu__trainer *t, int64_t limit) {
     int64_t step = t->progress.step;
-    if (!t->options.trace || t->traced) return otherwise;
+    if (!t->options.trace || t->traced) return limit;
     int64_t until = step < first_traced(t) ? first_traced(t) - step : end_traced(t) - step;
-    return until > 0 && until < otherwise ? until : otherwise;
+    return until > 0 && until < limit ? until : limit;
 }
 
 static size_t programs_of(const tu__trainer *t, tu_program *programs[2]) {

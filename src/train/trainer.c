@@ -355,17 +355,18 @@ static const tu__micro_batch *next_multi_step(const tu__trainer *t, int64_t *ste
 
 static tu_status fail_in_multi_step(tu__trainer *t, int64_t index, const tu__step_values *values) {
     tu_batch batch = TU_SIZED(tu_batch);
-    tu_status status = tu__multi_step_batch(&t->multi_step, index, &batch);
+    tu_status status = tu__multi_step_loop_batch(&t->multi_step, index, &batch);
     return status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
 }
 
 static tu_status run_multi_step(tu__trainer *t, tu_loader *loader) {
     int64_t steps, completed;
     const tu__micro_batch *micro_batch = next_multi_step(t, &steps);
-    tu_status status = tu__multi_step_run(&t->multi_step, micro_batch, t->state, loader, steps, &completed);
+    tu_status status =
+        tu__multi_step_loop_run(&t->multi_step, micro_batch, t->state, loader, steps, &completed);
     if (status != TU_OK) return completed ? add_step_to_error(t, status) : save_and_fail(t, status, "");
     for (int64_t i = 0; i < completed; i++) {
-        tu__step_values values = tu__multi_step_values(&t->multi_step, micro_batch, i);
+        tu__step_values values = tu__multi_step_loop_values(&t->multi_step, micro_batch, i);
         if (!values.finite) return fail_in_multi_step(t, i, &values);
         count_step(t, &t->multi_step.batches[i], &values);
     }
@@ -461,8 +462,8 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
                                 .validation_loss = p->validation_loss,
                                 .validation_accuracy = p->validation_accuracy,
                                 .validation_top5 = p->validation_top5,
-                                .validation_largest = p->validation_largest,
-                                .test_largest = p->test_largest};
+                                .validation_largest_class = p->validation_largest,
+                                .test_largest_class = p->test_largest};
     memcpy(result->folder, t->folder.path, strlen(t->folder.path) + 1);
     TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
     memcpy(result->digest, tu__snapshot_digest(&t->snapshot), TU__SHA256_HEX);
@@ -499,7 +500,7 @@ tu_status tu_train_with(const char *model, const char *data, tu_train_result *re
     if (result) TU_TRY(TU__CHECK_SIZED(tu_train_result, result));
     tu_status status = tu__trainer_begin(&trainer, model, data, options, NULL);
     if (status == TU_OK) status = tu__trainer_run(&trainer, result ? &full : NULL);
-    if (status == TU_OK && result) TU__GIVE_SIZED(result, full);
+    if (status == TU_OK && result) TU__COPY_SIZED(result, full);
     tu__trainer_end(&trainer);
     return status;
 }

@@ -23,8 +23,8 @@ typedef struct tu__trainer {
     const tu_dataset *dataset;
     tu__run_graphs graphs;
     tu__stepper stepper;
-    tu__multi_step multi_step; /* used if the device runs many steps per call */
-    tu__evaluator evaluator;   /* zeroed if there is nothing to evaluate on */
+    tu__multi_step_loop multi_step; /* used if the device runs many steps per call */
+    tu__evaluator evaluator;        /* zeroed if there is nothing to evaluate on */
     tu_state *state;
     tu__snapshot snapshot; /* of the state after the latest step; taken on demand */
     tu__progress progress;
@@ -59,7 +59,7 @@ static inline bool tu__flag_is_set(const volatile sig_atomic_t *flag) {
     return flag && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
 }
 
-/* Calls the caller's watch function, if any. */
+/* Calls the caller's on_report callback, if any. */
 void tu__trainer_report(tu__trainer *trainer, tu_train_event event, const char *message);
 /* Reports a notice to the user (a tu__notice). Queues it until the run has started. */
 void tu__trainer_notice(void *trainer, const char *message);

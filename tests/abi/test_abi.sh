@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# abi.sh notices what breaks programs that were compiled earlier, tells it from additions, and says so.
+# Tests that abi.sh reports changes that break programs compiled earlier, and distinguishes them from additions.
 #   test_abi.sh INCLUDE LIBTUTTI LIBTUTTI_TRAIN COMPILER
 set -uo pipefail
 

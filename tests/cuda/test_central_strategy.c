@@ -10,7 +10,7 @@
 
 #include <tutti/tutti.h>
 
-#include "copiers.h"
+#include "count_copy_threads.h"
 #include "cuda/failing_calls.h"
 
 enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB: large enough to be pinned */
@@ -70,9 +70,9 @@ static void only_traced_copies_have_threads(void **unused) {
     (void)unused;
     trainer t;
     if (start_trainer(&t) != TU_OK || run(&t, 0) != TU_OK) fail_msg("%s", tu_message());
-    assert_int_equal(count_copiers(t.step), 0);
+    assert_int_equal(count_copy_threads(t.step), 0);
     if (tu_program_trace_begin(t.step) != TU_OK || run(&t, 1) != TU_OK) fail_msg("%s", tu_message());
-    assert_int_equal(count_copiers(t.step), 2);
+    assert_int_equal(count_copy_threads(t.step), 2);
     free_trainer(&t);
 }
 

@@ -51,7 +51,7 @@ static void run_branches(int streams, float losses[RUNS], float *w) {
         if (tu_run(program, state, 1, (tu_feed[]){{x, data}}, (void *[]){&losses[i]}) != TU_OK)
             fail_msg("%s", tu_message());
     if (tu_run_many(program, state, RUNS - RUNS / 2, 1,
-                    (tu_feed_many[]){{.input = x, .data = data, .same = true}},
+                    (tu_feed_many[]){{.input = x, .data = data, .same_batch = true}},
                     (void *[]){&losses[RUNS / 2]}) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_get(state, "w", w, WIDTH * WIDTH * sizeof *w), TU_OK);

@@ -43,7 +43,7 @@ static void free_adder(adder *a) {
 
 static tu_status run(adder *a, float y[STEPS][3]) {
     static const float x[3] = {1, 2, 3};
-    const tu_feed_many feed = {.input = a->x, .data = x, .same = true};
+    const tu_feed_many feed = {.input = a->x, .data = x, .same_batch = true};
     return tu_run_many(a->program, a->state, STEPS, 1, &feed, (void *[]){y});
 }
 

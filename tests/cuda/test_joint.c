@@ -93,7 +93,7 @@ static void build_layers(work *w, const char *const devices[]) {
     tu_with_device(w->graph, devices[0]) x = tu_dense(x, .units = 8, .act = TU_TANH, .name = "third");
     tu_with_device(w->graph, devices[1]) loss = tu_mean(tu_square(tu_dense(x, .units = 2, .name = "fourth")));
     w->fetches[w->fetch_count++] = loss;
-    assert_int_equal(tu_add_optimizer(loss, NULL, .name = "adam", .stop_at_bad = true,
+    assert_int_equal(tu_add_optimizer(loss, NULL, .name = "adam", .stop_at_nonfinite = true,
                                       .rate = tu_fill(w->graph, TU_F64, TU_SCALAR, 0.05)),
                      TU_OK);
 }
@@ -196,19 +196,20 @@ static void assert_same_results(const work *a, const work *b) {
                          (double)a->results[i][s], (double)b->results[i][s]);
 }
 
-static void assert_multi_step(const work *w, bool at_once) {
-    tu_many_report report = TU_SIZED(tu_many_report);
-    assert_int_equal(tu_program_many(w->program, &report), TU_OK);
-    if (report.at_once != at_once)
-        fail_msg("multi-step calls are%s used: %s", at_once ? " not" : "", report.notice);
+static void assert_multi_step(const work *w, bool in_one_call) {
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
+    assert_int_equal(tu_program_multi_step(w->program, &report), TU_OK);
+    if (report.in_one_call != in_one_call)
+        fail_msg("multi-step calls are%s used: %s", in_one_call ? " not" : "", report.notice);
 }
 
-static void expect_same_bits(builder *build, const char *const devices[], const char *list, bool at_once) {
+static void expect_same_bits(builder *build, const char *const devices[], const char *list,
+                             bool in_one_call) {
     for (int from_table = 0; from_table < 2; from_table++) {
         static work one, many;
         assert_int_equal(build_work(&one, build, devices, list), TU_OK);
         if (build_work(&many, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
-        assert_multi_step(&many, at_once);
+        assert_multi_step(&many, in_one_call);
         run_one_by_one(&one);
         if (run_many(&many, 0, 2, from_table) != TU_OK) fail_msg("%s", tu_message());
         if (run_many(&many, 2, STEPS - 2, from_table) != TU_OK) fail_msg("%s", tu_message());
@@ -272,11 +273,11 @@ static void steps_may_have_no_inputs_and_results(void **unused) {
 static void a_gpu_keeps_one_copy_of_a_table(void **unused) {
     (void)unused;
     static work w;
-    tu_many_report report = TU_SIZED(tu_many_report);
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     strategy = "mirrored";
     assert_int_equal(build_work(&w, build_replicated, NULL, "gpu:0/4"), TU_OK);
     assert_int_equal(run_many(&w, 0, STEPS, true), TU_OK);
-    assert_int_equal(tu_program_many(w.program, &report), TU_OK);
+    assert_int_equal(tu_program_multi_step(w.program, &report), TU_OK);
     assert_int_equal(report.table_bytes, sizeof w.data[0]);
     assert_int_equal(report.gathered_bytes, 0);
     free_work(&w);
@@ -337,10 +338,10 @@ static void a_gpu_and_a_cpu_run_single_steps(void **unused) {
     (void)unused;
     static const char *const mixed[] = {"gpu:0", "cpu:0"};
     static work w;
-    tu_many_report report = TU_SIZED(tu_many_report);
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     expect_same_bits(build_layers, mixed, "gpu:0,cpu:0", false);
     assert_int_equal(build_work(&w, build_layers, mixed, "gpu:0,cpu:0"), TU_OK);
-    assert_int_equal(tu_program_many(w.program, &report), TU_OK);
+    assert_int_equal(tu_program_multi_step(w.program, &report), TU_OK);
     assert_string_equal(report.notice, "the program has 2 devices, which exchange values in every step");
     free_work(&w);
 }

@@ -89,14 +89,14 @@ static void assert_placement(const network *n) {
          i++) {
         if (strcmp(p.operation, "custom") == 0) {
             assert_string_equal(p.device, "cpu:0");
-            assert_string_equal(p.refused, "gpu:0: custom operations run on host memory only");
+            assert_string_equal(p.unsupported_on, "gpu:0: custom operations run on host memory only");
             assert_true(p.bytes_in == ROWS * COLUMNS * sizeof(float));
         } else if (!p.from) {
             assert_string_equal(p.device, "gpu:0");
         }
     }
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    assert_int_equal(tu_program_placed(n->program, &totals), TU_OK);
+    assert_int_equal(tu_program_placement_totals(n->program, &totals), TU_OK);
     assert_int_equal(totals.copies, 2);
     assert_true(totals.copied_bytes == 2 * ROWS * COLUMNS * sizeof(float));
 }

@@ -108,8 +108,8 @@ static void assert_copy_path(const setup *s, const char *way) {
     for (size_t i = 0; i < tu_program_placement_count(t.step) && tu_program_placement(t.step, i, &p) == TU_OK;
          i++) {
         copies += p.from != NULL;
-        if (!p.from || !way) assert_null(p.way);
-        if (p.from && way) assert_string_equal(p.way, way);
+        if (!p.from || !way) assert_null(p.copy_path);
+        if (p.from && way) assert_string_equal(p.copy_path, way);
     }
     assert_true(copies > 0);
     free_trainer(&t);

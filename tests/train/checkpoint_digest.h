@@ -3,7 +3,7 @@
 #define TUTTI_CHECKPOINT_DIGEST_H
 
 #include "run/snapshot.h"
-#include "train/small_set.h"
+#include "train/small_dataset.h"
 
 static inline int by_tensor_name(const void *a, const void *b) {
     return strcmp(((const tu__named_tensor *)a)->name, ((const tu__named_tensor *)b)->name);

@@ -11,14 +11,14 @@
 
 #include <stdarg.h>
 
-#include "train/small_set.h"
+#include "train/small_dataset.h"
 
 /* ---- Setup and teardown ---- */
 
 static tu_dataset *set;
 
 static inline int begin_fresh(void **state) {
-    set = small_set();
+    set = small_dataset();
     return scratch_begin(state);
 }
 
@@ -42,7 +42,8 @@ static inline void expect_error(tu_status status, tu_status expected, const char
     expect_message(part);
 }
 
-/* All notices of a run, one per line; written by keep_notices, which is a .watch function. Clear it before a run. */
+/* All notices of a run, one per line; written by keep_notices, which is an .on_report callback. Clear it before a
+ * run. */
 static char notice_log[4096];
 static inline void keep_notices(void *context, const tu_train_report *report) {
     (void)context;

@@ -4,10 +4,10 @@
 
 static void a_nan_pixel_is_reported_as_the_input(void **state) {
     (void)state;
-    small_set_nan = 7;
+    small_dataset_nan = 7;
     tu_status status =
         tu_train("mlp", NULL, NULL, .set = set, .out = in_scratch("run").text, SMALL_RUN, .epochs = 2);
-    small_set_nan = -1;
+    small_dataset_nan = -1;
     assert_int_equal(status, TU_NUMERIC);
     expect_message("first non-finite value: input 'images', training image 7 of the data set");
     expect_message("fix or remove that image");
@@ -15,10 +15,10 @@ static void a_nan_pixel_is_reported_as_the_input(void **state) {
 
 static void a_nan_pixel_in_a_later_micro_batch_is_found(void **state) {
     (void)state;
-    small_set_nan = 7;
+    small_dataset_nan = 7;
     tu_status status = tu_train("mlp", NULL, NULL, .set = set, .out = in_scratch("run").text, SMALL_RUN,
                                 .epochs = 2, .accumulate = 4);
-    small_set_nan = -1;
+    small_dataset_nan = -1;
     assert_int_equal(status, TU_NUMERIC);
     expect_message("input 'images', training image 7 of the data set");
 }
@@ -33,10 +33,10 @@ static void a_nan_in_the_last_micro_batch_undoes_the_earlier_ones(void **state) 
     struct scratch_path run = in_scratch("run");
     char digest[TU_DIGEST_TEXT];
     tu_train_result shorter = TU_SIZED(tu_train_result);
-    small_set_nan = image_of_step(3, 5, -1);
+    small_dataset_nan = image_of_step(3, 5, -1);
     tu_status status =
         tu_train("resnet20", NULL, NULL, .set = set, .out = run.text, WITH_ACCUMULATION, .epochs = 2);
-    small_set_nan = -1;
+    small_dataset_nan = -1;
     assert_int_equal(status, TU_NUMERIC);
     expect_message("step 3: ");
     expect_message("the state before it is saved as checkpoint 2");

@@ -27,7 +27,8 @@ static tu_status open_predictor(const char *run) {
     struct scratch_path run = in_scratch(name);                                                              \
     stop_at = 1;                                                                                             \
     stop_flag = 0;                                                                                           \
-    train_small(set, NULL, .out = run.text, .epochs = 1, .stop = &stop_flag, .watch = stop_there, __VA_ARGS__)
+    train_small(set, NULL, .out = run.text, .epochs = 1, .stop = &stop_flag, .on_report = stop_there,        \
+                __VA_ARGS__)
 
 /* ---- config.json ---- */
 

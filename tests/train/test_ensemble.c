@@ -107,7 +107,7 @@ static void a_resumed_ensemble_is_bit_identical(void **state) {
         snprintf(name, sizeof name, "part-%d", (int)stop_after);
         struct scratch_path folder = in_scratch(name);
         ensemble_stop = 0;
-        train_members(folder.text, &part, .stop = &ensemble_stop, .watch = stop_all_there);
+        train_members(folder.text, &part, .stop = &ensemble_stop, .on_report = stop_all_there);
         assert_true(part.stopped);
         tu_ensemble_result_free(&part);
         assert_int_equal(tu_train_ensemble(folder.text, NULL, 0, &part, .set = set, .resume = true), TU_OK);
@@ -126,7 +126,7 @@ static void an_ensemble_can_be_resumed_on_other_devices(void **state) {
     train_members(in_scratch("whole").text, &whole, .keep = 2);
     ensemble_stop = 0;
     stop_after = 4;
-    train_members(folder.text, &part, .stop = &ensemble_stop, .watch = stop_all_there);
+    train_members(folder.text, &part, .stop = &ensemble_stop, .on_report = stop_all_there);
     tu_ensemble_result_free(&part);
     assert_int_equal(
         tu_train_ensemble(folder.text, NULL, 0, &part, .set = set, .resume = true, .devices = half(0)),

@@ -1,6 +1,6 @@
 /* If a device fails or hangs while it trains its shard of a batch, the run ends with one message that names it, and
  * can be resumed from its last checkpoint, on the same devices or on others. */
-#include "odd_device.h"
+#include "faulty_device.h"
 
 #include <time.h>
 
@@ -18,14 +18,14 @@ const char *__lsan_default_options(void) { // NOLINT(bugprone-reserved-identifie
 enum { STEPS = 8 };
 
 #define MIRRORED                                                                                             \
-    .devices = "cpu:0,odd:0", .strategy = "mirrored", .threads = 1, .batch = SMALL_BATCH, .base = 8,         \
+    .devices = "cpu:0,faulty:0", .strategy = "mirrored", .threads = 1, .batch = SMALL_BATCH, .base = 8,      \
     .steps = STEPS, .recipe = "plain", .checkpoint_every = 1, .keep = STEPS
 
 static int launches_of_a_run(void) {
-    mend_odd();
+    clear_faults();
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = in_scratch("whole").text, MIRRORED),
                      TU_OK);
-    return odd.launches;
+    return faulty.launches;
 }
 
 /* The newest checkpoint is identical to that of an undisturbed run. Returns its step. */
@@ -47,7 +47,7 @@ static int64_t expect_good_checkpoint(const char *folder) {
 static void expect_resume_works(const char *folder) {
     char good[TU_DIGEST_TEXT];
     tu_train_result result = TU_SIZED(tu_train_result);
-    mend_odd();
+    clear_faults();
     tu_status status = TU_OK;
     for (int tries = 0; tries < 1000; tries++) { /* a released thread needs some time to return */
         status = tu_train(folder, NULL, &result, .set = set, .resume = true);
@@ -64,10 +64,10 @@ static void a_failing_replica_is_named_and_loses_no_checkpoint(void **state) {
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("failed");
-    mend_odd();
-    odd.fails_in = launches / 2;
+    clear_faults();
+    faulty.failing_launch = launches / 2;
     expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE,
-                 "device 'odd:0' failed at ");
+                 "device 'faulty:0' failed at ");
     expect_message("its fan has stopped");
     expect_good_checkpoint(run.text);
     expect_resume_works(run.text);
@@ -77,8 +77,8 @@ static void a_run_can_be_resumed_without_the_failed_device(void **state) {
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("left");
-    mend_odd();
-    odd.fails_in = launches / 2;
+    clear_faults();
+    faulty.failing_launch = launches / 2;
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE);
     int64_t step = expect_good_checkpoint(run.text);
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -90,11 +90,11 @@ static void a_run_can_be_resumed_without_the_failed_device(void **state) {
 
 /* Releases the device some time after the run has timed out, because freeing the run waits for it. */
 static void *free_later(void *unused) {
-    pthread_mutex_lock(&odd.lock);
-    while (!odd.stuck) pthread_cond_wait(&odd.changed, &odd.lock);
-    pthread_mutex_unlock(&odd.lock);
+    pthread_mutex_lock(&faulty.lock);
+    while (!faulty.blocked) pthread_cond_wait(&faulty.changed, &faulty.lock);
+    pthread_mutex_unlock(&faulty.lock);
     nanosleep(&(struct timespec){.tv_sec = 4}, NULL);
-    free_odd();
+    unblock_faulty_device();
     return unused;
 }
 
@@ -102,12 +102,12 @@ static void a_hanging_replica_ends_the_run_at_the_timeout(void **state) {
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("late");
-    mend_odd();
-    odd.sticks_in = launches / 2;
+    clear_faults();
+    faulty.blocking_launch = launches / 2;
     pthread_t helper;
     assert_int_equal(pthread_create(&helper, NULL, free_later, NULL), 0);
     expect_error(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED, .timeout = 2), TU_DEVICE,
-                 "device 'odd:0'");
+                 "device 'faulty:0'");
     pthread_join(helper, NULL);
     expect_good_checkpoint(run.text);
     expect_resume_works(run.text);
@@ -115,7 +115,7 @@ static void a_hanging_replica_ends_the_run_at_the_timeout(void **state) {
 
 static int plug_in(void **unused) {
     (void)unused;
-    plug_in_odd();
+    register_faulty_device();
     return 0;
 }
 

@@ -16,7 +16,8 @@ static void count_notices(void *context, const tu_train_report *report) {
 }
 
 #define RUN                                                                                                  \
-    SMALL_RUN, .epochs = 2, .optimizer = "adam", .rate = 0.01, .checkpoint_every = 3, .watch = count_notices
+    SMALL_RUN, .epochs = 2, .optimizer = "adam", .rate = 0.01, .checkpoint_every = 3,                        \
+               .on_report = count_notices
 
 static unsigned stride(unsigned default_stride) {
     return getenv("TUTTI_EVERY_CALL") ? 1 : default_stride;
@@ -99,7 +100,7 @@ static void a_power_failure_leaves_a_valid_checkpoint(void **state) {
     stop_flag = 0;
     assert_int_equal(tu_train("mlp", NULL, &result, .set = set, .out = folder.text, SMALL_RUN, .epochs = 2,
                               .optimizer = "adam", .rate = 0.01, .checkpoint_every = 3, .stop = &stop_flag,
-                              .watch = stop_there),
+                              .on_report = stop_there),
                      TU_OK);
     assert_int_equal(result.step, 4);
     fake_disk_record(folder.text);

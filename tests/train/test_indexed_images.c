@@ -1,18 +1,18 @@
 /* Steps on the CPU that select their images by index from a data set in memory: nothing is prefetched, and the run is
  * identical to one that is fed with batches, also if a step is not finite. */
 #include "train/checkpoint_digest.h"
-#include "train/set_in_memory.h"
+#include "train/memory_dataset.h"
 
 /* Puts the data set into memory and makes reading single training images fail. */
 static void use_memory(void) {
-    small_set_unreadable[TU_TRAIN] = -1;
-    put_in_memory();
-    small_set_unreadable[TU_TRAIN] = 3;
+    small_dataset_unreadable[TU_TRAIN] = -1;
+    keep_dataset_in_memory();
+    small_dataset_unreadable[TU_TRAIN] = 3;
 }
 
 static void use_batches(void) {
-    small_set_unreadable[TU_TRAIN] = -1;
-    take_from_memory();
+    small_dataset_unreadable[TU_TRAIN] = -1;
+    stop_keeping_dataset_in_memory();
 }
 
 #define train(result, out_, ...)                                                                             \
@@ -22,7 +22,7 @@ static void use_batches(void) {
 #define train_fed(...) (use_batches(), train(__VA_ARGS__))
 
 static int end_indexed(void **state) {
-    small_set_unreadable[TU_TRAIN] = -1;
+    small_dataset_unreadable[TU_TRAIN] = -1;
     return end_fresh(state);
 }
 
@@ -63,7 +63,7 @@ static void a_resumed_run_selects_by_index(void **state) {
     stop_flag = 0;
     stop_at = 6;
     expect_ok(train_indexed(&part, "part", .devices = "cpu:0", .threads = 2, .stop = &stop_flag,
-                            .watch = stop_there));
+                            .on_report = stop_there));
     assert_true(part.stopped && part.step == 6);
     expect_ok(train_indexed(&rest, "part", .devices = "cpu:0", .threads = 2, .resume = true));
     assert_string_equal(whole.digest, rest.digest);
@@ -74,7 +74,7 @@ static void logical_devices_are_fed(void **state) {
     (void)state;
     tu_train_result fed = TU_SIZED(tu_train_result), from_memory = TU_SIZED(tu_train_result);
     expect_ok(train_fed(&fed, "fed", .devices = "cpu:0/2", .threads = 1));
-    put_in_memory();
+    keep_dataset_in_memory();
     expect_ok(train(&from_memory, "memory", .devices = "cpu:0/2", .threads = 1));
     assert_string_equal(fed.digest, from_memory.digest);
 }
@@ -97,15 +97,15 @@ static void a_nan_image_is_reported(void **state) {
     for (int64_t micro_batches = 1; micro_batches <= 2; micro_batches++) {
         const char *const names[2][2] = {{"fed", "indexed"}, {"fed-accumulating", "indexed-accumulating"}};
         const char *const *name = names[micro_batches - 1];
-        small_set_nan = image_of_step(3, 1, -1);
+        small_dataset_nan = image_of_step(3, 1, -1);
         struct failure fed = failure_of(
             train_fed(NULL, name[0], .devices = "cpu:0", .threads = 1, .accumulate = micro_batches), name[0],
             "step-2");
-        put_in_memory();
+        keep_dataset_in_memory();
         struct failure indexed =
             failure_of(train(NULL, name[1], .devices = "cpu:0", .threads = 1, .accumulate = micro_batches),
                        name[1], "step-2");
-        small_set_nan = -1;
+        small_dataset_nan = -1;
         assert_non_null(strstr(fed.message, "input 'images', training image"));
         assert_string_equal(fed.message, indexed.message);
         assert_string_equal(fed.digest, indexed.digest);

@@ -15,7 +15,7 @@ static void flip_last_byte(const char *path) {
 static tu_status train_from(const char *init, const char *folder, bool resume, tu_train_result *result) {
     stop_flag = 0;
     return tu_train("mlp", NULL, result, .set = set, .out = folder, .resume = resume, .init = init,
-                    .stop = &stop_flag, .watch = stop_there, SMALL_RUN, .epochs = 1);
+                    .stop = &stop_flag, .on_report = stop_there, SMALL_RUN, .epochs = 1);
 }
 
 static void a_resume_does_not_read_the_init_weights_again(void **state) {

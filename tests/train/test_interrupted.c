@@ -13,9 +13,9 @@ static void expect_same_result_after_resume(tu_split split, int64_t index, const
     struct scratch_path run = in_scratch("run");
     tu_train_result whole = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     train_small(set, &whole, .out = in_scratch("whole").text, RUN);
-    small_set_unreadable[split] = index;
+    small_dataset_unreadable[split] = index;
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, SMALL_RUN, RUN), TU_IO);
-    small_set_unreadable[split] = -1;
+    small_dataset_unreadable[split] = -1;
     expect_message("cannot be read; the state before it is saved as checkpoint ");
     assert_true(exists(run.text, saved));
     if (tu_train(run.text, NULL, &result, .set = set, .resume = true) != TU_OK) fail_msg("%s", tu_message());
@@ -59,7 +59,8 @@ static void fill_disk_until_checkpoint(void *context, const tu_train_report *rep
 static void saving_the_best_checkpoint_is_retried(void **state) {
     (void)state;
     best = (struct best_watch){0};
-    train_small(set, NULL, .out = in_scratch("run").text, .epochs = 2, .watch = fill_disk_until_checkpoint);
+    train_small(set, NULL, .out = in_scratch("run").text, .epochs = 2,
+                .on_report = fill_disk_until_checkpoint);
     assert_true(best.was_there);
 }
 
@@ -88,7 +89,7 @@ static void an_outdated_best_checkpoint_is_removed(void **state) {
     (void)state;
     best = (struct best_watch){.accuracy = -1};
     train_small(set, NULL, .out = in_scratch("run").text, .epochs = 12, .optimizer = "adam", .rate = 0.005,
-                .watch = fill_disk_at_improvement);
+                .on_report = fill_disk_at_improvement);
     assert_true(best.done);
     assert_non_null(strstr(best.notice, "the best state so far, of step "));
     assert_non_null(strstr(best.notice, "of an earlier step, is removed"));
@@ -112,7 +113,7 @@ static void a_stop_during_a_checkpoint_is_saved(void **state) {
     char name[64];
     stop_flag = 0;
     train_small(set, &result, .out = run.text, .epochs = 3, .checkpoint_every = 2, .stop = &stop_flag,
-                .watch = stop_in_a_checkpoint);
+                .on_report = stop_in_a_checkpoint);
     assert_true(result.stopped);
     snprintf(name, sizeof name, "checkpoints/step-%lld.safetensors", (long long)result.step);
     assert_true(exists(run.text, name));

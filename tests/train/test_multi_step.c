@@ -1,10 +1,10 @@
 /* Training with multi-step calls gives the same result as step by step on the CPU, for data sets in memory and for
  * batches that are read. The same holds if a step is not finite, an image cannot be read or the run is stopped. */
-#include "far_device.h"
+#include "discrete_device.h"
 
 #include "train/checkpoint_digest.h"
 #include "train/fresh_run.h"
-#include "train/set_in_memory.h"
+#include "train/memory_dataset.h"
 
 #include "train/multi_step.h"
 
@@ -25,7 +25,8 @@ static void expect_same(const tu_train_result *a, const tu_train_result *b) {
     assert_true(a->test_loss == b->test_loss && a->test_accuracy == b->test_accuracy);
     assert_int_equal(a->best_step, b->best_step);
     assert_int_equal(a->validation_step, b->validation_step);
-    assert_true(a->validation_loss == b->validation_loss && a->validation_largest == b->validation_largest);
+    assert_true(a->validation_loss == b->validation_loss &&
+                a->validation_largest_class == b->validation_largest_class);
 }
 
 /* ---- Tests ---- */
@@ -35,21 +36,21 @@ static void multi_step_calls_give_the_result_of_single_steps(void **state) {
     tu_train_result one = TU_SIZED(tu_train_result), copied = TU_SIZED(tu_train_result),
                     from_table = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&one, "cpu:0", "one"), TU_OK);
-    plug_in_far();
-    if (train_long(&copied, "far:0", "copied") != TU_OK) fail_msg("%s", tu_message());
+    register_discrete_device();
+    if (train_long(&copied, "discrete:0", "copied") != TU_OK) fail_msg("%s", tu_message());
     expect_same(&one, &copied);
-    assert_int_equal(far.rows_read, 0);
-    assert_int_equal(far.longest_call, 3); /* all full batches of an epoch */
-    assert_in_range(far.calls, 500, 999);
-    plug_in_far();
-    put_in_memory();
-    if (train_long(&from_table, "far:0", "table") != TU_OK) fail_msg("%s", tu_message());
-    take_from_memory();
+    assert_int_equal(discrete.rows_read, 0);
+    assert_int_equal(discrete.longest_call, 3); /* all full batches of an epoch */
+    assert_in_range(discrete.calls, 500, 999);
+    register_discrete_device();
+    keep_dataset_in_memory();
+    if (train_long(&from_table, "discrete:0", "table") != TU_OK) fail_msg("%s", tu_message());
+    stop_keeping_dataset_in_memory();
     expect_same(&one, &from_table);
     /* Images and labels: of all epochs, and of the full batch of two validations and of the test. */
-    assert_int_equal(far.rows_read, 2 * (250 * SMALL_TRAINED + 3 * SMALL_BATCH));
-    assert_int_equal(far.longest_call, 3);
-    assert_int_equal(far.held, 0);
+    assert_int_equal(discrete.rows_read, 2 * (250 * SMALL_TRAINED + 3 * SMALL_BATCH));
+    assert_int_equal(discrete.longest_call, 3);
+    assert_int_equal(discrete.live_allocations, 0);
 }
 
 /* Not the data set's own validation split: its images are scattered among the others. */
@@ -59,13 +60,14 @@ static void a_scattered_validation_split_gives_the_same_result_from_a_table(void
     enum { SPLIT = 2 * SMALL_BATCH + 3 };
     assert_int_equal(train_long(&one, "cpu:0", "one", .validation = SPLIT), TU_OK);
     assert_int_equal(one.validation_images, SPLIT);
-    plug_in_far();
-    put_in_memory();
-    if (train_long(&from_table, "far:0", "table", .validation = SPLIT) != TU_OK) fail_msg("%s", tu_message());
-    take_from_memory();
+    register_discrete_device();
+    keep_dataset_in_memory();
+    if (train_long(&from_table, "discrete:0", "table", .validation = SPLIT) != TU_OK)
+        fail_msg("%s", tu_message());
+    stop_keeping_dataset_in_memory();
     expect_same(&one, &from_table);
-    assert_true(far.rows_read > 0);
-    assert_int_equal(far.held, 0);
+    assert_true(discrete.rows_read > 0);
+    assert_int_equal(discrete.live_allocations, 0);
 }
 
 /* Result of a run with a NaN image: its message and the digest of its last checkpoint. */
@@ -88,17 +90,17 @@ static struct failure fail_long(const char *devices, const char *name, int64_t s
 static void a_failing_step_in_a_multi_step_call_keeps_the_state_before_it(void **state) {
     (void)state;
     for (int64_t step = 2; step <= 3; step++) {
-        small_set_nan = image_of_step(step, 1, 4);
+        small_dataset_nan = image_of_step(step, 1, 4);
         struct failure expected = fail_long("cpu:0", "bad-one", step);
         assert_non_null(
             strstr(expected.message, "of the data set; the state before it is saved as checkpoint"));
-        plug_in_far();
-        struct failure copied = fail_long("far:0", "bad-copied", step);
-        assert_int_equal(far.longest_call, 2);
-        put_in_memory();
-        struct failure from_table = fail_long("far:0", "bad-table", step);
-        take_from_memory();
-        small_set_nan = -1;
+        register_discrete_device();
+        struct failure copied = fail_long("discrete:0", "bad-copied", step);
+        assert_int_equal(discrete.longest_call, 2);
+        keep_dataset_in_memory();
+        struct failure from_table = fail_long("discrete:0", "bad-table", step);
+        stop_keeping_dataset_in_memory();
+        small_dataset_nan = -1;
         assert_string_equal(expected.message, copied.message);
         assert_string_equal(expected.message, from_table.message);
         assert_string_equal(expected.digest, copied.digest);
@@ -107,7 +109,8 @@ static void a_failing_step_in_a_multi_step_call_keeps_the_state_before_it(void *
     /* After the image is fixed, the run continues as if nothing had happened. */
     tu_train_result whole = TU_SIZED(tu_train_result), resumed = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&whole, "cpu:0", "whole"), TU_OK);
-    if (train_long(&resumed, "far:0", "bad-copied-3", .resume = true) != TU_OK) fail_msg("%s", tu_message());
+    if (train_long(&resumed, "discrete:0", "bad-copied-3", .resume = true) != TU_OK)
+        fail_msg("%s", tu_message());
     assert_string_equal(whole.digest, resumed.digest);
 }
 
@@ -115,41 +118,43 @@ static void a_resumed_run_is_bit_identical(void **state) {
     (void)state;
     tu_train_result whole = TU_SIZED(tu_train_result), part = TU_SIZED(tu_train_result),
                     rest = TU_SIZED(tu_train_result);
-    plug_in_far();
-    put_in_memory();
-    assert_int_equal(train_long(&whole, "far:0", "unstopped"), TU_OK);
+    register_discrete_device();
+    keep_dataset_in_memory();
+    assert_int_equal(train_long(&whole, "discrete:0", "unstopped"), TU_OK);
     stop_flag = 0;
     stop_at = 301; /* the second step of an epoch */
-    assert_int_equal(train_long(&part, "far:0", "stopped", .stop = &stop_flag, .watch = stop_there), TU_OK);
+    assert_int_equal(train_long(&part, "discrete:0", "stopped", .stop = &stop_flag, .on_report = stop_there),
+                     TU_OK);
     assert_true(part.stopped);
     assert_in_range(part.step, 301, 303); /* the current call is completed */
-    assert_int_equal(train_long(&rest, "far:0", "stopped", .resume = true), TU_OK);
-    take_from_memory();
+    assert_int_equal(train_long(&rest, "discrete:0", "stopped", .resume = true), TU_OK);
+    stop_keeping_dataset_in_memory();
     expect_same(&whole, &rest);
 }
 
 static void an_unreadable_image_loses_no_step_before_it(void **state) {
     (void)state;
     char expected[1024];
-    small_set_unreadable[TU_TRAIN] = image_of_step(3, 1, 4);
+    small_dataset_unreadable[TU_TRAIN] = image_of_step(3, 1, 4);
     assert_int_equal(train_long(NULL, "cpu:0", "unread-one"), TU_IO);
     snprintf(expected, sizeof expected, "%s", tu_message());
-    plug_in_far();
-    assert_int_equal(train_long(NULL, "far:0", "unread-many"), TU_IO);
+    register_discrete_device();
+    assert_int_equal(train_long(NULL, "discrete:0", "unread-many"), TU_IO);
     assert_string_equal(tu_message(), expected);
-    small_set_unreadable[TU_TRAIN] = -1;
+    small_dataset_unreadable[TU_TRAIN] = -1;
 }
 
 /* Gradient accumulation needs several programs: these steps run one by one. */
 static void gradient_accumulation_uses_no_multi_step_calls(void **state) {
     (void)state;
-    tu_train_result one = TU_SIZED(tu_train_result), far_away = TU_SIZED(tu_train_result);
+    tu_train_result one = TU_SIZED(tu_train_result), on_discrete = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&one, "cpu:0", "micro-batches-one", .accumulate = 2, .steps = 20), TU_OK);
-    plug_in_far();
-    assert_int_equal(train_long(&far_away, "far:0", "micro-batches-far", .accumulate = 2, .steps = 20),
-                     TU_OK);
-    assert_int_equal(far.calls, 0);
-    assert_string_equal(one.digest, far_away.digest);
+    register_discrete_device();
+    assert_int_equal(
+        train_long(&on_discrete, "discrete:0", "micro-batches-discrete", .accumulate = 2, .steps = 20),
+        TU_OK);
+    assert_int_equal(discrete.calls, 0);
+    assert_string_equal(one.digest, on_discrete.digest);
 }
 
 /* Returns the loss scale stored in a checkpoint. */
@@ -171,11 +176,11 @@ static void f16_lowers_the_loss_scale_until_gradients_are_finite(void **state) {
     (void)state;
     tu_train_result one = TU_SIZED(tu_train_result), many = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&one, "cpu:0", "f16-one", .precision = "f16", .steps = 200), TU_OK);
-    plug_in_far();
-    if (train_long(&many, "far:0", "f16-many", .precision = "f16", .steps = 200) != TU_OK)
+    register_discrete_device();
+    if (train_long(&many, "discrete:0", "f16-many", .precision = "f16", .steps = 200) != TU_OK)
         fail_msg("%s", tu_message());
     expect_same(&one, &many);
-    assert_true(far.longest_call > 1);
+    assert_true(discrete.longest_call > 1);
     assert_true(isfinite(many.loss));
     float scale = scale_after("f16-one", 200);
     assert_true(scale >= 1 && scale < 65536 && scale == scale_after("f16-many", 200));
@@ -202,7 +207,7 @@ static void tf32_is_f32_on_the_cpu(void **state) {
 }
 
 static int begin_with_long_calls(void **state) {
-    tu__multi_step_seconds = 1e9;
+    tu__multi_step_loop_seconds = 1e9;
     return begin_fresh(state);
 }
 

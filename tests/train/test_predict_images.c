@@ -26,7 +26,7 @@ static void predictions_agree_with_the_evaluation(void **state) {
     int32_t labels[SMALL_TEST];
     int64_t correct = 0;
     for (int i = 0; i < SMALL_TEST; i++)
-        assert_int_equal(small_set_read(NULL, TU_TEST, i, images[i], &labels[i]), TU_OK);
+        assert_int_equal(small_dataset_read(NULL, TU_TEST, i, images[i], &labels[i]), TU_OK);
     assert_int_equal(tu_predict_images(predictor, TU_F32, images, SMALL_TEST, all[0]), TU_OK);
     for (int i = 0; i < SMALL_TEST; i++) {
         float sum = 0;

@@ -20,7 +20,7 @@ enum { EPOCHS = 3, STEPS = EPOCHS * SMALL_STEPS };
 static tu_status train_rich(const char *folder, bool resume, tu_train_result *result) {
     stop_flag = 0;
     return tu_train("mlp", NULL, result, .set = set, .out = folder, .resume = resume, .stop = &stop_flag,
-                    .watch = stop_there, RICH);
+                    .on_report = stop_there, RICH);
 }
 
 static void train_uninterrupted(char digest[TU_DIGEST_TEXT]) {
@@ -177,7 +177,8 @@ static void a_damaged_checkpoint_is_reported_and_the_previous_one_used(void **st
         damage(path, offsets[i]);
         *notice_log = '\0';
         assert_int_equal(
-            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notices), TU_OK);
+            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .on_report = keep_notices),
+            TU_OK);
         assert_non_null(strstr(notice_log, "step-7.safetensors"));
         assert_non_null(strstr(notice_log, "loading the previous checkpoint"));
         assert_string_equal(result.digest, digest);
@@ -196,7 +197,7 @@ static void a_damaged_checkpoint_does_not_count_as_kept(void **state) {
     stop_at = 5;
     stop_flag = 0;
     assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true, .keep = 1,
-                              .stop = &stop_flag, .watch = stop_there),
+                              .stop = &stop_flag, .on_report = stop_there),
                      TU_OK);
     assert_int_equal(result.step, 5);
     assert_true(exists(folder.text, "checkpoints/step-5.safetensors"));
@@ -229,7 +230,8 @@ static void damaged_progress_is_detected(void **state) {
         change_metadata(path, changes[i][0], changes[i][1]);
         *notice_log = '\0';
         assert_int_equal(
-            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notices), TU_OK);
+            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .on_report = keep_notices),
+            TU_OK);
         assert_non_null(strstr(notice_log, "its metadata does not match its digest"));
         assert_string_equal(result.digest, digest);
     }
@@ -301,7 +303,7 @@ static void changed_settings_are_kept_for_the_next_resume(void **state) {
     stop_at = 3;
     stop_flag = 0;
     assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true, .devices = "ref",
-                              .keep = 1, .checkpoint_every = 2, .stop = &stop_flag, .watch = stop_there),
+                              .keep = 1, .checkpoint_every = 2, .stop = &stop_flag, .on_report = stop_there),
                      TU_OK);
     assert_true(config_contains(folder.text, "\"devices\":\"ref\"") &&
                 config_contains(folder.text, "\"keep\":1") &&

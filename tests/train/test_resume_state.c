@@ -10,7 +10,7 @@
 static tu_status train_full_state(const char *folder, bool resume, tu_train_result *result) {
     stop_flag = 0;
     return tu_train("resnet20", NULL, result, .set = set, .out = folder, .resume = resume, .stop = &stop_flag,
-                    .watch = stop_there, FULL_STATE);
+                    .on_report = stop_there, FULL_STATE);
 }
 
 static void expect_same_results(const tu_train_result *a, const tu_train_result *b) {
@@ -50,7 +50,7 @@ static void accumulation_statistics_and_averages_are_resumed(void **state) {
 static tu_status train_stalled(const char *folder, bool resume, tu_train_result *result) {
     stop_flag = 0;
     return tu_train("mlp", NULL, result, .set = set, .out = folder, .resume = resume, .stop = &stop_flag,
-                    .watch = stop_there, STALLED);
+                    .on_report = stop_there, STALLED);
 }
 
 static void early_stopping_continues_its_count(void **state) {
@@ -83,7 +83,7 @@ static void the_best_accuracy_is_resumed(void **state) {
     stop_flag = 0;
     stop_at = whole.best_step + 1; /* just after the best step; beyond the end the run is not stopped */
     train_small(set, &result, .out = folder.text, .epochs = 6, .optimizer = "adam", .rate = 0.01,
-                .evaluate_every = 1, .stop = &stop_flag, .watch = stop_there);
+                .evaluate_every = 1, .stop = &stop_flag, .on_report = stop_there);
     assert_int_equal(result.best_step, whole.best_step);
     assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
     expect_same_results(&whole, &result);

@@ -72,7 +72,7 @@ static void expect_named_close(const char *pattern, const char *run, const char 
     open_checkpoint(other, step, &b);
     assert_int_equal(a.tensor_count, b.tensor_count);
     for (size_t i = 0; i < a.tensor_count; i++) {
-        if (a.tensors[i].type.dtype != TU_F32 || !tu__pattern_fits(pattern, a.tensors[i].name)) continue;
+        if (a.tensors[i].type.dtype != TU_F32 || !tu__pattern_matches(pattern, a.tensors[i].name)) continue;
         double difference = distance(&a.tensors[i], tu__safetensors_find(&b, a.tensors[i].name));
         if (!(difference <= tolerance))
             fail_msg("%s: %g apart after step %d", a.tensors[i].name, difference, (int)step);
@@ -288,10 +288,10 @@ static void train_on_changing_devices(const char *folder, int64_t invariant,
             i == 0 ? tu_train("mlp", NULL, result, .set = set, .out = folder, .threads = 1,
                               .batch = SMALL_BATCH, .base = 8, TWELVE_STEPS,
                               .devices = split_device(choices[i].count), .strategy = choices[i].strategy,
-                              .invariant = invariant, .stop = &stop_flag, .watch = stop_there)
+                              .invariant = invariant, .stop = &stop_flag, .on_report = stop_there)
                    : tu_train(folder, NULL, result, .set = set, .resume = true, .threads = 1,
                               .devices = split_device(choices[i].count), .strategy = choices[i].strategy,
-                              .stop = &stop_flag, .watch = stop_there);
+                              .stop = &stop_flag, .on_report = stop_there);
         if (status != TU_OK) print_message("%s\n", tu_message());
         assert_int_equal(status, TU_OK);
     }
@@ -339,7 +339,7 @@ static void batches_that_cannot_be_sharded_fail_before_the_first_step(void **sta
                  "invariant 8 on 3 devices");
     expect_error(begin_bad(.devices = split_device(2), .invariant = 32), TU_INVALID, "32 shards (invariant)");
     expect_error(begin_bad(.devices = split_device(2), .strategy = "mirrored", .place = "*=cpu:0"),
-                 TU_INVALID, "use one of the two");
+                 TU_INVALID, "cannot be combined with placement patterns");
     expect_error(begin_bad(.devices = split_device(2), .batch_norm = "local"), TU_INVALID,
                  "--batch-norm 'local'");
     assert_int_equal(access(in_scratch("bad").text, F_OK), -1);

@@ -5,7 +5,7 @@
 
 /* ---- Learning ---- */
 
-static void a_network_learns_the_small_set(void **state) {
+static void a_network_learns_the_small_dataset(void **state) {
     (void)state;
     tu_train_result result = TU_SIZED(tu_train_result);
     train_small(set, &result, .out = in_scratch("run").text, .epochs = 12, .optimizer = "adam", .rate = 0.02);
@@ -70,7 +70,7 @@ static void momentum_can_be_set_to_zero(void **state) {
 static void the_rate_factor_can_be_set_to_zero(void **state) {
     (void)state;
     train_small(set, NULL, .out = in_scratch("run").text, .recipe = "plain", .epochs = 2, .schedule = "step",
-                .rate_every = 1, .rate_factor = -1, .watch = keep_rate);
+                .rate_every = 1, .rate_factor = -1, .on_report = keep_rate);
     assert_true(rate_of_last_step == 0);
 }
 
@@ -97,7 +97,7 @@ static void a_data_set_without_test_images_can_be_trained_on(void **state) {
                               .channels = 1,
                               .dtype = TU_F32,
                               .classes = SMALL_CLASSES,
-                              .read = small_set_read};
+                              .read = small_dataset_read};
     tu_dataset *untested;
     tu_train_result result = TU_SIZED(tu_train_result);
     assert_int_equal(tu_dataset_from(&source, &untested), TU_OK);
@@ -225,7 +225,7 @@ static void every_recipe_is_listed_and_runs(void **state) {
     (void)state;
     const char *name, *summary;
     size_t count = 0;
-    for (; count < tu_train_recipe_count() && tu_train_recipe(count, &name, &summary) == TU_OK; count++) {
+    for (; count < tu_recipe_count() && tu_recipe(count, &name, &summary) == TU_OK; count++) {
         assert_true(strlen(summary) > 10);
         train_small(set, NULL, .out = in_scratch(name).text, .recipe = name, .steps = 1);
     }
@@ -300,7 +300,7 @@ static void a_run_can_start_from_the_weights_of_another(void **state) {
     train_small(set, NULL, .out = first.text, .epochs = 1);
     *notice_log = '\0';
     train_small(set, NULL, .out = second.text, .steps = 1, .init = first.text, .freeze = "hidden1/*",
-                .watch = keep_notices);
+                .on_report = keep_notices);
     assert_non_null(strstr(notice_log, "6 variables from"));
     float before[HIDDEN], after[HIDDEN], moved[8 * 8], start[8 * 8];
     read_weights(first.text, "step-4", "hidden1/weights", before, HIDDEN);
@@ -312,7 +312,7 @@ static void a_run_can_start_from_the_weights_of_another(void **state) {
 }
 
 static tu_status read_two_classes(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
-    tu_status status = small_set_read(context, split, index, image, label);
+    tu_status status = small_dataset_read(context, split, index, image, label);
     *label = *label % 2;
     return status;
 }
@@ -334,7 +334,7 @@ static void a_last_layer_with_other_classes_is_initialised(void **state) {
     assert_int_equal(tu_dataset_from(&source, &two), TU_OK);
     *notice_log = '\0';
     train_small(two, NULL, .out = second.text, .steps = 2,
-                .init = in_scratch("first/checkpoints/best.safetensors").text, .watch = keep_notices);
+                .init = in_scratch("first/checkpoints/best.safetensors").text, .on_report = keep_notices);
     assert_non_null(strstr(notice_log, "4 variables from"));
     assert_non_null(
         strstr(notice_log, "not in the file, keep their initial values: logits/weights, logits/bias"));
@@ -390,7 +390,7 @@ static void evaluation_agrees_with_training(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        fresh(a_network_learns_the_small_set),
+        fresh(a_network_learns_the_small_dataset),
         fresh(a_convolutional_network_learns_with_all_settings),
         fresh(gradient_accumulation_gives_the_same_update),
         fresh(runs_with_the_same_seed_are_bit_identical),

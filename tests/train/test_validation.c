@@ -12,7 +12,7 @@ static tu_status count_and_read(void *context, tu_split split, int64_t index, vo
                         : is_validation[index] ? &validated_with
                                                : &trained_on;
     atomic_fetch_add(count, 1);
-    return small_set_read(context, split, index, image, label);
+    return small_dataset_read(context, split, index, image, label);
 }
 
 static tu_dataset *counting_set(void) {
@@ -31,13 +31,13 @@ static tu_dataset *counting_set(void) {
 }
 
 /* Iterates once over the images inside or outside the validation split and marks each. */
-static void mark_images(const tu_dataset *of, uint64_t seed, int64_t validation, bool validating,
+static void mark_images(const tu_dataset *of, uint64_t seed, int64_t validation, bool validation_only,
                         bool *marks) {
     tu_loader *loader;
     tu_batch batch = TU_SIZED(tu_batch);
     memset(marks, 0, SMALL_TRAIN * sizeof *marks);
     assert_int_equal(tu_loader_new(of, &loader, .batch = 9, .seed = seed, .shuffle = true,
-                                   .validation = validation, .validating = validating),
+                                   .validation = validation, .validation_only = validation_only),
                      TU_OK);
     while (tu_loader_next(loader, &batch) == TU_OK && batch.epoch == 0)
         for (int64_t i = 0; i < batch.count; i++) {
@@ -114,14 +114,14 @@ static void test_images_are_evaluated_once_and_validation_images_are_not_trained
     tu_train_result result = TU_SIZED(tu_train_result);
     memset(&evaluations, 0, sizeof evaluations);
     mark_images(of, 1, 7, true, is_validation);
-    train_small(of, &result, .out = in_scratch("run").text, .epochs = 5, .watch = check_reads);
+    train_small(of, &result, .out = in_scratch("run").text, .epochs = 5, .on_report = check_reads);
     assert_int_equal(result.validation_images, 7);
     assert_int_equal(result.train_images, SMALL_TRAIN - 7);
     assert_int_equal(evaluations.validations, 5);
     assert_int_equal(evaluations.tests, 1);
     assert_int_equal(evaluations.test_at, result.steps);
     assert_true(trained_on > 0 && validated_with > 0 && tested_with >= SMALL_TEST);
-    assert_true(result.test_largest > 0.3 && result.test_largest < 0.4);
+    assert_true(result.test_largest_class > 0.3 && result.test_largest_class < 0.4);
     assert_true(exists(in_scratch("run").text, "checkpoints/best.safetensors"));
     tu_dataset_free(of);
 }
@@ -131,7 +131,7 @@ static void without_validation_all_images_are_trained_on(void **state) {
     tu_train_result result = TU_SIZED(tu_train_result);
     struct scratch_path run = in_scratch("run");
     memset(&evaluations, 0, sizeof evaluations);
-    train_small(set, &result, .out = run.text, .epochs = 3, .validation = -1, .watch = count_evaluations);
+    train_small(set, &result, .out = run.text, .epochs = 3, .validation = -1, .on_report = count_evaluations);
     assert_int_equal(result.train_images, SMALL_TRAIN);
     assert_int_equal(result.validation_step, -1);
     assert_int_equal(result.best_step, -1);
@@ -186,12 +186,12 @@ static void a_run_of_an_earlier_version_still_selects_on_the_test_images(void **
     stop_flag = 0;
     stop_at = 2;
     train_small(set, &result, .out = run.text, .epochs = 4, .validation = -1, .stop = &stop_flag,
-                .watch = stop_there);
+                .on_report = stop_there);
     make_config_old(run.text);
     memset(&evaluations, 0, sizeof evaluations);
-    assert_int_equal(
-        tu_train(run.text, NULL, &result, .set = set, .resume = true, .keep = 7, .watch = count_evaluations),
-        TU_OK);
+    assert_int_equal(tu_train(run.text, NULL, &result, .set = set, .resume = true, .keep = 7,
+                              .on_report = count_evaluations),
+                     TU_OK);
     assert_string_equal(result.digest, whole.digest);
     assert_int_equal(evaluations.tests, 4);
     assert_int_equal(evaluations.validations, 0);
@@ -209,7 +209,7 @@ static void a_small_data_set_is_trained_for_a_minimum_number_of_steps(void **sta
     (void)state;
     tu_train_result result = TU_SIZED(tu_train_result);
     notice_log[0] = '\0';
-    train_small(set, &result, .out = in_scratch("run").text, .recipe = "plain", .watch = keep_notices);
+    train_small(set, &result, .out = in_scratch("run").text, .recipe = "plain", .on_report = keep_notices);
     assert_int_equal(result.steps, 300);
     assert_non_null(strstr(notice_log, "75 epochs instead of 10, for at least 300 steps"));
     assert_int_equal(count_lines(in_scratch("run").text, "metrics.jsonl", "validation_loss"), 19);

@@ -47,7 +47,7 @@ static inline void test_plan_select(test_plan *b, const tu_graph *graph, int thr
                                     const tu_edge *exports) {
     *b = (test_plan){.graph = graph};
     assert_int_equal(tu_graph_status(graph), TU_OK);
-    tu_open_options options = {.struct_size = sizeof options, .parts = 1, .threads = threads};
+    tu_open_options options = {.struct_size = sizeof options, .logical_count = 1, .threads = threads};
     assert_int_equal(tu__cpu_api.open(&options, &b->device), TU_OK);
     tu__parallel_set_width(threads);
     uint32_t *nodes = calloc(graph->node_count, sizeof *nodes);

@@ -40,7 +40,7 @@ static inline void assert_says(const char *part) {
 }
 
 /* Asserts that reading the file fails with `status` and a message that contains `part`. */
-static inline void assert_refused(file f, tu_status status, const char *part) {
+static inline void assert_read_error(file f, tu_status status, const char *part) {
     tu_graph *graph = (tu_graph *)f.bytes;
     assert_int_equal(tu_graph_read(f.bytes, f.size, &graph), status);
     assert_null(graph);

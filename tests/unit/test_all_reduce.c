@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/number.h"
-#include "far_device.h"
+#include "discrete_device.h"
 #include "unit/replica_graphs.h"
 
 static void expect_message(const char *text) {
@@ -216,12 +216,12 @@ static void devices_without_peer_access_reduce_through_the_host(void **unused) {
     (void)unused;
     const char *before = kind;
     bool were_physical = physical;
-    plug_in_far();
-    kind = "far", physical = false;
+    register_discrete_device();
+    kind = "discrete", physical = false;
     assert_sums(&(reduction){3, 3, TU_F32, {7, 100000, 30}});
     assert_sums(&(reduction){2, 1, TU_BF16, {300000}});
     kind = before, physical = were_physical;
-    assert_int_equal(far.held, 0);
+    assert_int_equal(discrete.live_allocations, 0);
 }
 
 /* ---- Random programs ---- */

@@ -2,7 +2,7 @@
  * in place after all devices have read them. Variables that a GPU reads in every run are pinned for it, as long as
  * they stay in host memory. GPUs send values to the host in parallel. Asynchronous copies are complete before their
  * value is read. */
-#include "far_device.h"
+#include "discrete_device.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 #include <tutti/tutti.h>
 
-#include "copiers.h"
+#include "count_copy_threads.h"
 
 /* ---- A device that pins host memory ---- */
 
@@ -24,7 +24,7 @@ static struct {
     bool fails;
 } pinned;
 
-static tu_status pin_far(tu_device_instance *device, void *host, size_t bytes) {
+static tu_status pin_discrete(tu_device_instance *device, void *host, size_t bytes) {
     (void)device;
     if (pinned.fails) return tu_fail(TU_NO_MEMORY, "no more can be pinned");
     assert_true(pinned.count < MAX_PINNED);
@@ -33,7 +33,7 @@ static tu_status pin_far(tu_device_instance *device, void *host, size_t bytes) {
     return TU_OK;
 }
 
-static void unpin_far(tu_device_instance *device, void *host) {
+static void unpin_discrete(tu_device_instance *device, void *host) {
     (void)device;
     int at = 0;
     while (at < pinned.count && pinned.host[at] != host) at++;
@@ -53,11 +53,11 @@ static bool is_pinned(const tu_state *state, const char *name) {
     return false;
 }
 
-static void plug_in_pinning_far(void) {
-    plug_in_far();
+static void register_pinning_discrete_device(void) {
+    register_discrete_device();
     memset(&pinned, 0, sizeof pinned);
-    far_api.pin = pin_far;
-    far_api.unpin = unpin_far;
+    discrete_api.pin = pin_discrete;
+    discrete_api.unpin = unpin_discrete;
 }
 
 /* ---- A network whose weights are large enough to pin, and whose biases are not ---- */
@@ -126,9 +126,9 @@ static void assert_close(const float *a, const float *b, size_t count) {
 
 static void variables_that_replicas_read_are_updated_in_place(void **unused) {
     (void)unused;
-    static const char *const lists[] = {"cpu:0/2", "far:0/2"};
+    static const char *const lists[] = {"cpu:0/2", "discrete:0/2"};
     static float single[IN * OUT], replicated[IN * OUT];
-    plug_in_far();
+    register_discrete_device();
     for (int l = 0; l < 2; l++) {
         trainer one, two;
         begin(&one, "cpu:0", NULL);
@@ -186,8 +186,8 @@ static void variables_are_pinned_while_they_are_in_host_memory(void **unused) {
     (void)unused;
     trainer t;
     static float w[IN * OUT], after[IN * OUT];
-    plug_in_pinning_far();
-    begin(&t, "far:0/2", "central");
+    register_pinning_discrete_device();
+    begin(&t, "discrete:0/2", "central");
     assert_int_equal(pinned.count, 0);
     run(&t, t.step, 0);
     assert_true(is_pinned(t.state, "w"));
@@ -202,13 +202,13 @@ static void variables_are_pinned_while_they_are_in_host_memory(void **unused) {
     for (int i = 0; i < IN * OUT; i++) assert_true(after[i] != 0 && fabsf(after[i]) < 0.1f);
 
     /* Moves the variables to the device; the next run moves them back. */
-    tu_program *far_away = compile(&t, "far:0", NULL);
-    run(&t, far_away, 2);
+    tu_program *on_discrete = compile(&t, "discrete:0", NULL);
+    run(&t, on_discrete, 2);
     assert_false(is_pinned(t.state, "w"));
     assert_true(pinned.count < count);
     run(&t, t.step, 3);
     assert_true(is_pinned(t.state, "w"));
-    tu_program_free(far_away);
+    tu_program_free(on_discrete);
     end(&t);
     assert_int_equal(pinned.count, 0);
 }
@@ -216,8 +216,8 @@ static void variables_are_pinned_while_they_are_in_host_memory(void **unused) {
 static void a_state_may_outlive_the_program_that_pinned_it(void **unused) {
     (void)unused;
     trainer t;
-    plug_in_pinning_far();
-    begin(&t, "far:0/2", "central");
+    register_pinning_discrete_device();
+    begin(&t, "discrete:0/2", "central");
     run(&t, t.step, 0);
     tu_program_free(t.step);
     assert_true(is_pinned(t.state, "w"));
@@ -232,9 +232,9 @@ static void variables_that_cannot_be_pinned_are_still_copied(void **unused) {
     float losses[2][STEPS];
     for (int fails = 0; fails < 2; fails++) {
         trainer t;
-        plug_in_pinning_far();
+        register_pinning_discrete_device();
         pinned.fails = fails;
-        begin(&t, "far:0/2", "central");
+        begin(&t, "discrete:0/2", "central");
         for (int i = 0; i < STEPS; i++) losses[fails][i] = run(&t, t.step, i);
         assert_int_equal(is_pinned(t.state, "w"), !fails);
         end(&t);
@@ -245,12 +245,12 @@ static void variables_that_cannot_be_pinned_are_still_copied(void **unused) {
 /* ---- Asynchronous copies ---- */
 
 /* An asynchronous copy is performed as late as possible: when a thread waits for its event. */
-typedef struct far_event {
+typedef struct discrete_event {
     void *to;
     const void *from;
     size_t bytes; /* 0: no copy in progress */
     int queries;  /* number of queries */
-} far_event;
+} discrete_event;
 
 static struct { atomic_int uploads, downloads, completed; } copies;
 
@@ -258,18 +258,18 @@ static int count_begun_copies(void) {
     return copies.uploads + copies.downloads;
 }
 
-static tu_status event_new_far(tu_device_instance *device, void **event) {
+static tu_status event_new_discrete(tu_device_instance *device, void **event) {
     (void)device;
-    *event = test_calloc(1, sizeof(far_event));
+    *event = test_calloc(1, sizeof(discrete_event));
     return TU_OK;
 }
 
-static void event_free_far(tu_device_instance *device, void *event) {
+static void event_free_discrete(tu_device_instance *device, void *event) {
     (void)device;
     test_free(event);
 }
 
-static tu_status event_record_far(tu_device_instance *device, void *event) {
+static tu_status event_record_discrete(tu_device_instance *device, void *event) {
     (void)device;
     (void)event; /* all launched kernels are done */
     return TU_OK;
@@ -278,7 +278,7 @@ static tu_status event_record_far(tu_device_instance *device, void *event) {
 static tu_status complete_copy(tu_device_instance *device, void *event) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* any thread may wait for an event */
     (void)device;
-    far_event *e = event;
+    discrete_event *e = event;
     pthread_mutex_lock(&lock);
     if (e->bytes) {
         memcpy(e->to, e->from, e->bytes);
@@ -289,56 +289,56 @@ static tu_status complete_copy(tu_device_instance *device, void *event) {
     return TU_OK;
 }
 
-static tu_status upload_begin_far(tu_device_instance *device, void *to, const void *host, size_t bytes,
-                                  void *event) {
+static tu_status upload_begin_discrete(tu_device_instance *device, void *to, const void *host, size_t bytes,
+                                       void *event) {
     (void)device;
-    *(far_event *)event = (far_event){.to = to, .from = host, .bytes = bytes};
+    *(discrete_event *)event = (discrete_event){.to = to, .from = host, .bytes = bytes};
     copies.uploads++;
     return TU_OK;
 }
 
-static tu_status download_begin_far(tu_device_instance *device, void *host, const void *from, size_t bytes,
-                                    void *after, void *event) {
+static tu_status download_begin_discrete(tu_device_instance *device, void *host, const void *from,
+                                         size_t bytes, void *after, void *event) {
     (void)device;
     assert_non_null(after);
-    *(far_event *)event = (far_event){.to = host, .from = from, .bytes = bytes};
+    *(discrete_event *)event = (discrete_event){.to = host, .from = from, .bytes = bytes};
     copies.downloads++;
     return TU_OK;
 }
 
 /* The copy is complete at the second query. */
-static tu_status event_query_far(tu_device_instance *device, void *event, bool *happened) {
-    far_event *e = event;
+static tu_status event_query_discrete(tu_device_instance *device, void *event, bool *happened) {
+    discrete_event *e = event;
     *happened = e->queries++ > 0;
     return *happened ? complete_copy(device, event) : TU_OK;
 }
 
-/* Adds the far device with asynchronous copies. `by_compute_threads`: with pinned memory, so that compute threads
- * begin the copies, not copy threads. */
-static void plug_in_far_with_async_copies(bool by_compute_threads) {
+/* Adds the discrete device with asynchronous copies. `by_compute_threads`: with pinned memory, so that compute
+ * threads begin the copies, not copy threads. */
+static void register_discrete_device_with_async_copies(bool by_compute_threads) {
     if (by_compute_threads)
-        plug_in_pinning_far();
+        register_pinning_discrete_device();
     else
-        plug_in_far();
-    if (by_compute_threads) far_api.event_query = event_query_far;
+        register_discrete_device();
+    if (by_compute_threads) discrete_api.event_query = event_query_discrete;
     copies.uploads = copies.downloads = copies.completed = 0;
-    far_api.event_new = event_new_far;
-    far_api.event_free = event_free_far;
-    far_api.event_record = event_record_far;
-    far_api.event_wait = far_api.event_synchronize = complete_copy;
-    far_api.upload_begin = upload_begin_far;
-    far_api.download_begin = download_begin_far;
+    discrete_api.event_new = event_new_discrete;
+    discrete_api.event_free = event_free_discrete;
+    discrete_api.event_record = event_record_discrete;
+    discrete_api.event_wait = discrete_api.event_synchronize = complete_copy;
+    discrete_api.upload_begin = upload_begin_discrete;
+    discrete_api.download_begin = download_begin_discrete;
 }
 
 static void remove_async_copies(void) {
-    far_api.event_new = NULL;
-    far_api.event_free = NULL;
-    far_api.event_record = far_api.event_wait = far_api.event_synchronize = NULL;
-    far_api.upload_begin = NULL;
-    far_api.download_begin = NULL;
-    far_api.event_query = NULL;
-    far_api.pin = NULL;
-    far_api.unpin = NULL;
+    discrete_api.event_new = NULL;
+    discrete_api.event_free = NULL;
+    discrete_api.event_record = discrete_api.event_wait = discrete_api.event_synchronize = NULL;
+    discrete_api.upload_begin = NULL;
+    discrete_api.download_begin = NULL;
+    discrete_api.event_query = NULL;
+    discrete_api.pin = NULL;
+    discrete_api.unpin = NULL;
 }
 
 static void asynchronous_copies_complete_before_their_value_is_used(void **unused) {
@@ -348,13 +348,13 @@ static void asynchronous_copies_complete_before_their_value_is_used(void **unuse
     static float w[MODES][IN * OUT];
     for (int mode = 0; mode < MODES; mode++) {
         trainer t;
-        plug_in_far();
-        if (mode != SYNCHRONOUS) plug_in_far_with_async_copies(mode >= UNPINNED);
+        register_discrete_device();
+        if (mode != SYNCHRONOUS) register_discrete_device_with_async_copies(mode >= UNPINNED);
         pinned.fails = mode == UNPINNED; /* then copy threads begin the copies, except small ones */
-        begin(&t, "far:0/2", "central");
+        begin(&t, "discrete:0/2", "central");
         for (int i = 0; i < STEPS; i++) losses[mode][i] = run(&t, t.step, i);
         assert_int_equal(tu_state_get(t.state, "w", w[mode], sizeof w[mode]), TU_OK);
-        assert_int_equal(count_copiers(t.step), mode == BY_COMPUTE_THREADS ? 0 : 2);
+        assert_int_equal(count_copy_threads(t.step), mode == BY_COMPUTE_THREADS ? 0 : 2);
         end(&t);
         assert_memory_equal(losses[0], losses[mode], sizeof losses[0]);
         assert_memory_equal(w[0], w[mode], sizeof w[0]);
@@ -371,11 +371,11 @@ static void no_copy_is_in_progress_after_a_failed_run(void **unused) {
     for (int trial = 0; trial < 8; trial++) {
         trainer t;
         float x[BATCH * IN] = {0};
-        plug_in_far_with_async_copies(trial % 2);
-        begin(&t, "far:0/2", "central");
-        far.fails_in_launch = 1 + trial / 2;
+        register_discrete_device_with_async_copies(trial % 2);
+        begin(&t, "discrete:0/2", "central");
+        discrete.fails_in_launch = 1 + trial / 2;
         assert_int_equal(tu_run(t.step, t.state, 1, (tu_feed[]){{t.x, x}}, NULL), TU_DEVICE);
-        assert_true(strstr(tu_message(), "the far device has gone away"));
+        assert_true(strstr(tu_message(), "the discrete device has gone away"));
         assert_int_equal(copies.completed, count_begun_copies());
         end(&t);
         remove_async_copies();
@@ -384,7 +384,7 @@ static void no_copy_is_in_progress_after_a_failed_run(void **unused) {
 
 /* ---- Sending in parallel ---- */
 
-/* A download from one far device blocks until the other one downloads, too, or fails after a timeout. */
+/* A download from one discrete device blocks until the other one downloads, too, or fails after a timeout. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -418,13 +418,13 @@ static tu_status download_in_parallel(tu_device_instance *device, void *host, co
 static void devices_send_to_the_host_in_parallel(void **unused) {
     (void)unused;
     trainer t;
-    plug_in_far();
-    begin(&t, "far:0/2", "central");
-    far_api.download = download_in_parallel;
+    register_discrete_device();
+    begin(&t, "discrete:0/2", "central");
+    discrete_api.download = download_in_parallel;
     downloads.count = 0;
     run(&t, t.step, 0);
     assert_int_equal(downloads.count, 2);
-    far_api.download = tu__cpu_api.download;
+    discrete_api.download = tu__cpu_api.download;
     end(&t);
 }
 

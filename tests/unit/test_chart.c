@@ -295,7 +295,7 @@ static void a_long_curve_is_thinned_and_keeps_its_extremes(void **state) {
 static void a_matrix_shows_its_non_zero_counts(void **state) {
     (void)state;
     static const char *const names[] = {"cat", "dog",
-                                        "a class with a name too long to be written beside its row"};
+                                        "a class with a name too long to be written next to its row"};
     static const int64_t counts[] = {90, 10, 0, 0, 0, 0, 1, 0, 99};
     const tu__matrix matrix = {"pets", "200 images", "is", "taken for", 3, names, counts};
     tu__text svg = {0};

@@ -27,14 +27,15 @@ static void the_error_lists_the_allowed_names(void **state) {
 
 static void the_error_suggests_the_nearest_name(void **state) {
     (void)state;
-    assert_int_equal(tu__choice_refuse(TU_NOT_FOUND, "unknown fruit", "qince", 3, fruits), TU_NOT_FOUND);
+    assert_int_equal(tu__fail_unknown_choice(TU_NOT_FOUND, "unknown fruit", "qince", 3, fruits),
+                     TU_NOT_FOUND);
     assert_string_equal(tu_message(),
                         "unknown fruit 'qince': expected apple, pear or quince; did you mean 'quince'?");
 }
 
 static void a_single_name_is_listed_without_or(void **state) {
     (void)state;
-    tu__choice_refuse(TU_INVALID, "fruit", "stone", 1, fruits);
+    tu__fail_unknown_choice(TU_INVALID, "fruit", "stone", 1, fruits);
     assert_string_equal(tu_message(), "fruit 'stone': expected apple");
 }
 

@@ -9,7 +9,7 @@
 #include "base/number.h"
 #include "base/parallel.h"
 #include "comm/comm.h"
-#include "device/rank_share.h"
+#include "device/rank_slice.h"
 
 enum { MAX_RANKS = 9, SEGMENTS = 5, GUARD = 64 };
 
@@ -74,13 +74,13 @@ static double pairwise(tu_dtype dtype, uint32_t ranks, size_t s, size_t i) {
 static uint32_t owner_of(const group *g, size_t segment, size_t element) {
     tu_combination what = g->what;
     for (what.rank = 0; what.rank < what.ranks; what.rank++) {
-        tu__rank_share_range range;
-        tu__rank_share_walk walk = tu__rank_share_walk_begin(&what, 0, tu__rank_share_lines(&what));
-        while (tu__rank_share_walk_next(&walk, SIZE_MAX, &range))
+        tu__rank_slice_range range;
+        tu__rank_slice_iterator walk = tu__rank_slice_begin(&what, 0, tu__rank_slice_lines(&what));
+        while (tu__rank_slice_next(&walk, SIZE_MAX, &range))
             if (range.segment == segment && element >= range.first && element < range.first + range.count)
                 return what.rank;
     }
-    fail_msg("element %zu of segment %zu is nobody's", element, segment);
+    fail_msg("element %zu of segment %zu is in no rank's slice", element, segment);
     return 0;
 }
 
@@ -201,12 +201,12 @@ static void slices_cover_every_element_once(void **unused) {
         uint32_t segment = 0;
         size_t next = 0;
         for (what.rank = 0; what.rank < what.ranks; what.rank++) {
-            size_t lines = tu__rank_share_lines(&what);
+            size_t lines = tu__rank_slice_lines(&what);
             min_lines = lines < min_lines ? lines : min_lines;
             max_lines = lines > max_lines ? lines : max_lines;
-            tu__rank_share_range range;
-            tu__rank_share_walk walk = tu__rank_share_walk_begin(&what, 0, lines);
-            while (tu__rank_share_walk_next(&walk, 100, &range)) {
+            tu__rank_slice_range range;
+            tu__rank_slice_iterator walk = tu__rank_slice_begin(&what, 0, lines);
+            while (tu__rank_slice_next(&walk, 100, &range)) {
                 while (next == segments[segment].count) segment++, next = 0;
                 assert_int_equal(range.segment, segment);
                 assert_int_equal(range.first, next);

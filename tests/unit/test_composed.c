@@ -1,7 +1,7 @@
 /* Functions composed of other operations (ops/composed.c) and comparisons with a number: results and error
  * messages. */
+#include "unit/build_error.h"
 #include "unit/evaluate.h"
-#include "unit/refusal.h"
 
 static tu_value three_by_four(void) {
     return counting(new_graph(), TU_F32, TU_SHAPE(3, 4)); /* 0 1 2 3 / 4 5 6 7 / 8 9 10 11 */
@@ -13,7 +13,7 @@ static void eye_has_ones_on_the_diagonal(void **state) {
     assert_computes(tu_eye(new_graph(), TU_I64, 3, 2), TU_SHAPE(3, 2), 1, 0, 0, 1, 0, 0);
     assert_computes(tu_eye(new_graph(), TU_BOOL, 1, 1), TU_SHAPE(1, 1), 1);
     first_input(TU_F32, TU_SCALAR);
-    assert_refused(tu_eye(refusal_graph, TU_F32, 0, 3), "[0,3]");
+    assert_build_error(tu_eye(error_graph, TU_F32, 0, 3), "[0,3]");
 }
 
 static void diagonals_are_extracted(void **state) {
@@ -46,19 +46,22 @@ static void diagonals_become_matrices(void **state) {
 
 static void out_of_range_diagonals_are_rejected(void **state) {
     (void)state;
-    assert_refused(tu_diagonal(first_input(TU_F32, TU_SHAPE(3)), 0), "diagonal of 'in0' f32[3]",
-                   "expected matrices [..., m, n]");
-    assert_refused(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), 3), "diagonal of 'in0' f32[2,3]",
-                   "offset is 3", "expected -1 to 2");
-    assert_refused(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), -2), "offset is -2", "expected -1 to 2");
-    assert_refused(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), INT64_MIN), "expected -1 to 2");
-    assert_refused(tu_diagonal_matrix(first_input(TU_F32, TU_SCALAR), 0), "diagonal_matrix of 'in0' f32[]",
-                   "diagonals [..., n]");
-    assert_refused(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0),
-                   "1 to 7 axes");
-    assert_refused(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(3)), INT64_MAX), "offset is", "2^24 rows");
-    assert_refused(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(3)), INT64_MIN), "offset is", "2^24 rows");
-    assert_refused(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(1 << 25)), 0), "2^24 rows");
+    assert_build_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(3)), 0), "diagonal of 'in0' f32[3]",
+                       "expected matrices [..., m, n]");
+    assert_build_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), 3), "diagonal of 'in0' f32[2,3]",
+                       "offset is 3", "expected -1 to 2");
+    assert_build_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), -2), "offset is -2",
+                       "expected -1 to 2");
+    assert_build_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), INT64_MIN), "expected -1 to 2");
+    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SCALAR), 0),
+                       "diagonal_matrix of 'in0' f32[]", "diagonals [..., n]");
+    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0),
+                       "1 to 7 axes");
+    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(3)), INT64_MAX), "offset is",
+                       "2^24 rows");
+    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(3)), INT64_MIN), "offset is",
+                       "2^24 rows");
+    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(1 << 25)), 0), "2^24 rows");
 }
 
 static void stack_adds_an_axis(void **state) {
@@ -76,14 +79,14 @@ static void stack_adds_an_axis(void **state) {
 static void values_of_a_stack_must_have_equal_types(void **state) {
     (void)state;
     tu_value x = first_input(TU_F32, TU_SHAPE(2, 3)), y = next_input(TU_F32, TU_SHAPE(2, 4));
-    assert_refused(tu_stack((tu_value[]){x, y}, 2, 0), "stack: value 1, 'in1', is f32[2,4]",
-                   "value 0 is f32[2,3]", "equal types and shapes");
+    assert_build_error(tu_stack((tu_value[]){x, y}, 2, 0), "stack: value 1, 'in1', is f32[2,4]",
+                       "value 0 is f32[2,3]", "equal types and shapes");
     x = first_input(TU_F32, TU_SHAPE(2)), y = next_input(TU_I32, TU_SHAPE(2));
-    assert_refused(tu_stack((tu_value[]){x, y}, 2, 0), "i32[2]", "f32[2]");
+    assert_build_error(tu_stack((tu_value[]){x, y}, 2, 0), "i32[2]", "f32[2]");
     x = first_input(TU_F32, TU_SHAPE(2));
-    assert_refused(tu_stack(&x, 1, 2), "stack of 'in0' f32[2]", "new axis 2: expected -2 to 1");
+    assert_build_error(tu_stack(&x, 1, 2), "stack of 'in0' f32[2]", "new axis 2: expected -2 to 1");
     x = first_input(TU_F32, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1));
-    assert_refused(tu_stack(&x, 1, 0), "at most 8 axes");
+    assert_build_error(tu_stack(&x, 1, 0), "at most 8 axes");
     assert_false(tu_ok(tu_stack(NULL, 0, 0)));
     assert_non_null(strstr(tu_message(), "stack: count is 0"));
 }
@@ -99,29 +102,28 @@ static void split_axis_returns_slices(void **state) {
     assert_computes(parts[1], TU_SHAPE(2, 4), 4, 5, 6, 7, 8, 9, 10, 11);
 }
 
-/* Calls tu_split_axis, which must fail, and returns one of the invalid parts for assert_refused. */
+/* Calls tu_split_axis, which must fail, and returns one of the invalid parts for assert_build_error. */
 static tu_value failed_split(tu_value x, int axis, size_t count, const int64_t *sizes) {
     tu_value parts[8];
     assert_int_equal(tu_split_axis(x, axis, count, sizes, parts), TU_INVALID);
     for (size_t i = 0; i < count; i++) assert_false(tu_ok(parts[i]));
-    return (tu_value){.graph = refusal_graph, .node = TU_NO_NODE};
+    return (tu_value){.graph = error_graph, .node = TU_NO_NODE};
 }
-#define assert_split_refused(x, axis, count, sizes, ...)                                                     \
-    assert_refused(failed_split(x, axis, count, sizes), __VA_ARGS__)
+#define assert_split_error(x, axis, count, sizes, ...)                                                       \
+    assert_build_error(failed_split(x, axis, count, sizes), __VA_ARGS__)
 
 static void sizes_of_a_split_must_sum_to_the_axis_size(void **state) {
     (void)state;
 #define MATRIX first_input(TU_F32, TU_SHAPE(2, 6))
-    assert_split_refused(MATRIX, 2, 2, NULL, "split_axis of 'in0' f32[2,6]", "axis 2", "expected -2 to 1");
-    assert_split_refused(MATRIX, 1, 4, NULL, "split_axis of 'in0' f32[2,6]", "size 6", "4 equal parts");
-    assert_split_refused(MATRIX, 0, 4, NULL, "4 equal parts");
-    assert_split_refused(MATRIX, 1, 0, NULL, "count is 0, expected at least 1");
-    assert_split_refused(MATRIX, 1, 2, ((const int64_t[]){2, 3}), "the sum of the 2 sizes is 5",
-                         "expected 6");
-    assert_split_refused(MATRIX, 1, 2, ((const int64_t[]){5, 2}), "sizes[1] is 2",
-                         "but 1 elements of axis 1 are left");
-    assert_split_refused(MATRIX, 1, 2, ((const int64_t[]){0, 6}), "sizes[0] is 0");
-    assert_split_refused(MATRIX, 1, 2, ((const int64_t[]){INT64_MAX, INT64_MAX}), "sizes[0] is");
+    assert_split_error(MATRIX, 2, 2, NULL, "split_axis of 'in0' f32[2,6]", "axis 2", "expected -2 to 1");
+    assert_split_error(MATRIX, 1, 4, NULL, "split_axis of 'in0' f32[2,6]", "size 6", "4 equal parts");
+    assert_split_error(MATRIX, 0, 4, NULL, "4 equal parts");
+    assert_split_error(MATRIX, 1, 0, NULL, "count is 0, expected at least 1");
+    assert_split_error(MATRIX, 1, 2, ((const int64_t[]){2, 3}), "the sum of the 2 sizes is 5", "expected 6");
+    assert_split_error(MATRIX, 1, 2, ((const int64_t[]){5, 2}), "sizes[1] is 2",
+                       "but 1 elements of axis 1 are left");
+    assert_split_error(MATRIX, 1, 2, ((const int64_t[]){0, 6}), "sizes[0] is 0");
+    assert_split_error(MATRIX, 1, 2, ((const int64_t[]){INT64_MAX, INT64_MAX}), "sizes[0] is");
     tu_value part;
     assert_int_equal(tu_split_axis((tu_value){0}, 0, 1, NULL, &part), TU_INVALID);
     assert_false(tu_ok(part));
@@ -146,18 +148,18 @@ static void values_are_compared_with_numbers(void **state) {
 
 static void comparing_integers_with_unrepresentable_numbers_is_rejected(void **state) {
     (void)state;
-    assert_refused(tu_less_than(first_input(TU_I32, TU_SHAPE(3)), 0.5), "less_than of 'in0' i32[3]",
-                   "the number is 0.5", "which i32 cannot represent");
-    assert_refused(tu_at_most(first_input(TU_U8, TU_SHAPE(3)), 256), "at_most", "256", "u8");
-    assert_refused(tu_at_most(first_input(TU_U8, TU_SHAPE(3)), -1), "at_most", "-1", "u8");
-    assert_refused(tu_equal_to(first_input(TU_I64, TU_SHAPE(3)), (double)NAN), "equal_to", "nan");
-    assert_refused(tu_equal_to(first_input(TU_I64, TU_SHAPE(3)), 0x1p63), "equal_to", "i64");
-    assert_refused(tu_equal_to(first_input(TU_BOOL, TU_SHAPE(3)), 2), "equal_to", "bool");
+    assert_build_error(tu_less_than(first_input(TU_I32, TU_SHAPE(3)), 0.5), "less_than of 'in0' i32[3]",
+                       "the number is 0.5", "which i32 cannot represent");
+    assert_build_error(tu_at_most(first_input(TU_U8, TU_SHAPE(3)), 256), "at_most", "256", "u8");
+    assert_build_error(tu_at_most(first_input(TU_U8, TU_SHAPE(3)), -1), "at_most", "-1", "u8");
+    assert_build_error(tu_equal_to(first_input(TU_I64, TU_SHAPE(3)), (double)NAN), "equal_to", "nan");
+    assert_build_error(tu_equal_to(first_input(TU_I64, TU_SHAPE(3)), 0x1p63), "equal_to", "i64");
+    assert_build_error(tu_equal_to(first_input(TU_BOOL, TU_SHAPE(3)), 2), "equal_to", "bool");
 }
 
 static int free_both(void **state) {
-    tu_graph_free(refusal_graph);
-    refusal_graph = NULL;
+    tu_graph_free(error_graph);
+    error_graph = NULL;
     return free_last_graph(state);
 }
 

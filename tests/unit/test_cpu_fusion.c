@@ -212,7 +212,7 @@ static void values_from_another_device_are_not_fused_with_values_sent_to_it(void
                               .export_count = 3,
                               .exports = edges,
                               .levels = levels};
-    tu_open_options options = {.struct_size = sizeof options, .parts = 1};
+    tu_open_options options = {.struct_size = sizeof options, .logical_count = 1};
     assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
     assert_int_equal(tu__cpu_api.select(device, &partition, &plan), TU_OK);
     assert_int_equal(plan->kernel_count, 2);
@@ -243,7 +243,7 @@ static void selecting_without_memory_fails_and_leaks_nothing(void **state) {
                               .nodes = nodes,
                               .export_count = 3,
                               .exports = exports};
-    tu_open_options options = {.struct_size = sizeof options, .parts = 1};
+    tu_open_options options = {.struct_size = sizeof options, .logical_count = 1};
     assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
     int64_t live = tu__alloc_live();
     tu_status status = TU_NO_MEMORY;

@@ -209,7 +209,7 @@ static void only_damaged_images_are_skipped(void **state) {
 static void images_are_averaged_when_they_shrink(void **state) {
     (void)state;
     static uint8_t pixels[64][96]
-                         [1]; /* a fine checkerboard, which interpolation alone would turn black or white */
+                         [1]; /* a fine checkerboard, which plain interpolation would turn black or white */
     for (int y = 0; y < 64; y++)
         for (int x = 0; x < 96; x++) pixels[y][x][0] = (x + y) % 2 ? 255 : 0;
     tu__image image = {64, 96, 1, &pixels[0][0][0]};

@@ -1,13 +1,13 @@
 /* A device fails or does not return during a run: the run fails with a message that names the device and the
  * operation, no variable has changed, and later runs succeed once the device works again. */
-#include "odd_device.h"
+#include "faulty_device.h"
 
 #include <math.h>
 #include <time.h>
 
 #include <tutti/tutti.h>
 
-/* w += exp(tanh(x)): tanh and the sum on the CPU, exp on the odd device. */
+/* w += exp(tanh(x)): tanh and the sum on the CPU, exp on the faulty device. */
 typedef struct pair {
     tu_graph *graph;
     tu_value x, y;
@@ -18,7 +18,7 @@ typedef struct pair {
 static const float input[3] = {0.5f, -1, 2};
 
 static void begin(pair *p, double timeout) {
-    plug_in_odd();
+    register_faulty_device();
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     tu_value h, e;
     p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(3));
@@ -26,12 +26,12 @@ static void begin(pair *p, double timeout) {
     tu_with_device(p->graph, "cpu:0") {
         h = tu_tanh(p->x);
     }
-    tu_with_device(p->graph, "odd:0") e = tu_exp(h);
+    tu_with_device(p->graph, "faulty:0") e = tu_exp(h);
     tu_with_device(p->graph, "cpu:0") {
         p->y = tu_add(e, w);
         tu_assign(w, p->y);
     }
-    if (tu_compile(p->graph, &p->program, .devices = "cpu,odd", .fetch = &p->y, .fetch_count = 1,
+    if (tu_compile(p->graph, &p->program, .devices = "cpu,faulty", .fetch = &p->y, .fetch_count = 1,
                    .updates = true, .timeout = timeout) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(p->graph, &p->state, .seed = 1), TU_OK);
@@ -63,9 +63,9 @@ static void a_failure_names_device_and_operation_and_changes_nothing(void **unus
     begin(&p, 0);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     get(&p, before);
-    odd.fails_in = odd.launches + 1;
+    faulty.failing_launch = faulty.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
-    assert_string_equal(tu_message(), "device 'odd:0' failed at exp 'exp': its fan has stopped");
+    assert_string_equal(tu_message(), "device 'faulty:0' failed at exp 'exp': its fan has stopped");
     get(&p, after);
     assert_memory_equal(before, after, sizeof before);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message()); /* it has recovered */
@@ -78,11 +78,11 @@ static void the_first_failure_is_reported(void **unused) {
     pair p;
     begin(&p, 0);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
-    odd.fails_in = odd.launches + 1;
-    odd.ends_badly = true;
+    faulty.failing_launch = faulty.launches + 1;
+    faulty.synchronize_fails = true;
     assert_int_equal(run(&p), TU_DEVICE);
-    assert_string_equal(tu_message(), "device 'odd:0' failed at exp 'exp': its fan has stopped");
-    mend_odd();
+    assert_string_equal(tu_message(), "device 'faulty:0' failed at exp 'exp': its fan has stopped");
+    clear_faults();
     end(&p);
 }
 
@@ -90,35 +90,35 @@ static void a_failing_copy_names_value_and_devices(void **unused) {
     (void)unused;
     pair p;
     begin(&p, 0);
-    odd.copies_fail = true;
+    faulty.copies_fail = true;
     assert_int_equal(run(&p), TU_IO);
     assert_string_equal(tu_message(),
-                        "copying 'tanh' from device 'cpu:0' to 'odd:0' failed: the cable is loose");
+                        "copying 'tanh' from device 'cpu:0' to 'faulty:0' failed: the cable is loose");
     end(&p);
 }
 
-/* y = tanh(x) on the odd device only, with tu_run and tu_run_many. */
+/* y = tanh(x) on the faulty device only, with tu_run and tu_run_many. */
 static void failing_uploads_and_downloads_name_the_value(void **unused) {
     (void)unused;
     pair p;
     float y[3];
-    plug_in_odd();
+    register_faulty_device();
     assert_int_equal(tu_graph_new(&p.graph), TU_OK);
     p.x = tu_input(p.graph, "x", TU_F32, TU_SHAPE(3));
     p.y = tu_name(tu_tanh(p.x), "y");
-    assert_int_equal(tu_compile(p.graph, &p.program, .devices = "odd", .fetch = &p.y, .fetch_count = 1),
+    assert_int_equal(tu_compile(p.graph, &p.program, .devices = "faulty", .fetch = &p.y, .fetch_count = 1),
                      TU_OK);
     assert_int_equal(tu_state_new(p.graph, &p.state, .seed = 1), TU_OK);
-    odd.uploads_fail = true;
+    faulty.uploads_fail = true;
     assert_int_equal(run(&p), TU_IO);
-    assert_string_equal(tu_message(), "device 'odd:0' failed at uploading 'x': the line is dead");
-    odd.uploads_fail = false;
-    odd.downloads_fail = true;
+    assert_string_equal(tu_message(), "device 'faulty:0' failed at uploading 'x': the line is dead");
+    faulty.uploads_fail = false;
+    faulty.downloads_fail = true;
     assert_int_equal(run(&p), TU_IO);
-    assert_string_equal(tu_message(), "device 'odd:0' failed at downloading 'y': the line is dead");
+    assert_string_equal(tu_message(), "device 'faulty:0' failed at downloading 'y': the line is dead");
     const tu_feed_many feed = {.input = p.x, .data = input};
     assert_int_equal(tu_run_many(p.program, p.state, 1, 1, &feed, (void *[]){y}), TU_IO);
-    expect_message("device 'odd:0' failed at downloading 'y': the line is dead");
+    expect_message("device 'faulty:0' failed at downloading 'y': the line is dead");
     end(&p);
 }
 
@@ -139,29 +139,30 @@ static void a_device_that_does_not_return_is_a_timeout(void **unused) {
     begin(&p, 0.2);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     get(&p, before);
-    odd.sticks_in = odd.launches + 1;
+    faulty.blocking_launch = faulty.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
     expect_message(
-        "device 'cpu:0' waited 0.2 s for 'exp' from device 'odd:0', which is late: it is executing exp 'exp'");
+        "device 'cpu:0' waited 0.2 s for 'exp' from device 'faulty:0', which is late: it is executing exp 'exp'");
     get(&p, after);
     assert_memory_equal(before, after, sizeof before);
     assert_int_equal(run(&p), TU_DEVICE);
-    expect_message("device 'odd:0' is still busy with an abandoned run: restart the process, or wait for it");
-    free_odd();
+    expect_message(
+        "device 'faulty:0' is still busy with an abandoned run: restart the process, or wait for it");
+    unblock_faulty_device();
     assert_true(is_idle_soon(&p));
     end(&p);
 }
 
 /* ---- Collectives ---- */
 
-/* w += the sum of exp(x) over both devices, on both. The odd device has a mirror of w. */
+/* w += the sum of exp(x) over both devices, on both. The faulty device has a mirror of w. */
 static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
     struct tu__all_reduce_attrs attrs = {.collective = 3, .rank = rank, .ranks = 2};
     tu_value sum = {0};
     tu_with_device(p->graph, device) {
         tu_value value = tu_exp(p->x);
         sum = tu__make(p->graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
-                                                     .name = rank ? "odd_sum" : "sum",
+                                                     .name = rank ? "faulty_sum" : "sum",
                                                      .attrs = &attrs,
                                                      .inputs = &value,
                                                      .input_count = 1,
@@ -171,22 +172,22 @@ static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
     return sum;
 }
 
-/* `far`: the odd device's memory is not host memory, so the collective goes through the host. */
-static void begin_collective(pair *p, double timeout, bool far) {
-    plug_in_odd();
-    odd_api.host_memory = !far;
+/* `own_memory`: the faulty device's memory is not host memory, so the collective goes through the host. */
+static void begin_collective(pair *p, double timeout, bool own_memory) {
+    register_faulty_device();
+    faulty_api.host_memory = !own_memory;
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(3));
     tu_value w = tu_variable(p->graph, "w", TU_F32, TU_SHAPE(3));
     tu_value mirror = tu__make(p->graph, &(tu__node_request){.op = TU__OP_VARIABLE,
-                                                             .name = "w/odd",
+                                                             .name = "w/faulty",
                                                              .exact_name = true,
                                                              .attrs = p->graph->nodes[w.node]->attrs,
-                                                             .device = "odd:0",
+                                                             .device = "faulty:0",
                                                              .stands_for = "w"});
     p->y = replica(p, w, 0, "cpu:0");
-    replica(p, mirror, 1, "odd:0");
-    if (tu_compile(p->graph, &p->program, .devices = "cpu,odd", .fetch = &p->y, .fetch_count = 1,
+    replica(p, mirror, 1, "faulty:0");
+    if (tu_compile(p->graph, &p->program, .devices = "cpu,faulty", .fetch = &p->y, .fetch_count = 1,
                    .updates = true, .timeout = timeout) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(p->graph, &p->state, .seed = 1), TU_OK);
@@ -205,9 +206,9 @@ static void a_failing_rank_aborts_the_collective_and_changes_nothing(void **unus
     pair p;
     begin_collective(&p, 0, false);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
-    odd.fails_in = odd.launches + 1;
+    faulty.failing_launch = faulty.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
-    expect_message("device 'odd:0' failed at exp 'exp_1': its fan has stopped");
+    expect_message("device 'faulty:0' failed at exp 'exp_1': its fan has stopped");
     expect_runs(&p, 1);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message()); /* its mirror is up to date again */
     expect_runs(&p, 2);
@@ -220,11 +221,11 @@ static void a_rank_whose_download_fails_is_named(void **unused) {
     pair p;
     begin_collective(&p, 0, true);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
-    odd.downloads_fail = true;
+    faulty.downloads_fail = true;
     assert_int_equal(run(&p), TU_IO);
-    assert_string_equal(tu_message(), "collective 3, 'sum': device 'odd:0' failed: the line is dead");
+    assert_string_equal(tu_message(), "collective 3, 'sum': device 'faulty:0' failed: the line is dead");
     expect_runs(&p, 1);
-    odd.downloads_fail = false;
+    faulty.downloads_fail = false;
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     expect_runs(&p, 2);
     end(&p);
@@ -235,46 +236,46 @@ static void a_late_rank_is_named(void **unused) {
     pair p;
     begin_collective(&p, 0.2, false);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
-    odd.sticks_in = odd.launches + 1;
+    faulty.blocking_launch = faulty.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
     expect_message(
-        "device 'cpu:0' waited 0.2 s for device 'odd:0', rank 1 of 2 of collective 3, to post 'odd_sum', which "
+        "device 'cpu:0' waited 0.2 s for device 'faulty:0', rank 1 of 2 of collective 3, to post 'faulty_sum', which "
         "is late: it is executing exp 'exp_1'");
     expect_runs(&p, 1);
-    free_odd();
+    unblock_faulty_device();
     assert_true(is_idle_soon(&p));
     expect_runs(&p, 2);
     end(&p);
 }
 
-/* y = tanh(x) on the CPU and z = exp(u) on the odd device, whose upload of u does not return. */
+/* y = tanh(x) on the CPU and z = exp(u) on the faulty device, whose upload of u does not return. */
 static void a_device_whose_upload_does_not_return_is_named(void **unused) {
     (void)unused;
     pair p;
-    plug_in_odd();
+    register_faulty_device();
     assert_int_equal(tu_graph_new(&p.graph), TU_OK);
     tu_value u = {0}, results[2];
     tu_with_device(p.graph, "cpu:0") {
         p.x = tu_input(p.graph, "x", TU_F32, TU_SHAPE(3));
         results[0] = tu_tanh(p.x);
     }
-    tu_with_device(p.graph, "odd:0") {
+    tu_with_device(p.graph, "faulty:0") {
         u = tu_input(p.graph, "u", TU_F32, TU_SHAPE(3));
         results[1] = tu_exp(u);
     }
-    if (tu_compile(p.graph, &p.program, .devices = "cpu,odd", .fetch = results, .fetch_count = 2,
+    if (tu_compile(p.graph, &p.program, .devices = "cpu,faulty", .fetch = results, .fetch_count = 2,
                    .timeout = 0.2) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(p.graph, &p.state, .seed = 1), TU_OK);
-    odd.uploads_stick = true;
+    faulty.uploads_block = true;
     const tu_feed feeds[] = {{p.x, input}, {u, input}};
     float y[3], z[3];
     assert_int_equal(tu_run(p.program, p.state, 2, feeds, (void *[]){y, z}), TU_DEVICE);
     /* Either the barrier or the join reports first. */
-    expect_message("device 'odd:0' has not ");
+    expect_message("device 'faulty:0' has not ");
     expect_message("after 0.2 s: it is uploading 'u'");
-    odd.uploads_stick = false;
-    free_odd();
+    faulty.uploads_block = false;
+    unblock_faulty_device();
     end(&p);
 }
 
@@ -283,14 +284,15 @@ static void a_device_whose_event_does_not_complete_is_named(void **unused) {
     (void)unused;
     pair p;
     begin_collective(&p, 0.2, false);
-    give_odd_events();
+    add_faulty_events();
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
-    odd.events_stick = true;
+    faulty.events_block = true;
     assert_int_equal(run(&p), TU_DEVICE);
     assert_string_equal(
-        tu_message(), "a call of device 'odd:0' has not returned after 0.2 s: it is executing collective 3");
-    odd.events_stick = false;
-    free_odd();
+        tu_message(),
+        "a call of device 'faulty:0' has not returned after 0.2 s: it is executing collective 3");
+    faulty.events_block = false;
+    unblock_faulty_device();
     assert_true(is_idle_soon(&p));
     expect_runs(&p, 2);
     end(&p);

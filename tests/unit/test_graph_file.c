@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "graph/graph.h"
-#include "own_folder.h"
+#include "temp_folder.h"
 
 /* ---- Round trips ---- */
 
@@ -99,8 +99,8 @@ static void a_file_truncated_anywhere_is_rejected(void **state) {
         unsigned char *cut =
             malloc(size ? size : 1); /* of exactly this size, so that the sanitizer detects reads beyond it */
         memcpy(cut, f.bytes, size);
-        assert_refused((file){cut, size}, TU_CORRUPT,
-                       size < TU__FILE_HEADER ? "ends within its header" : "truncated");
+        assert_read_error((file){cut, size}, TU_CORRUPT,
+                          size < TU__FILE_HEADER ? "ends within its header" : "truncated");
         free(cut);
     }
     tu_bytes_free(f.bytes);
@@ -128,7 +128,7 @@ static void bytes_after_the_end_are_found(void **state) {
     file f = write_and_free(small_graph());
     unsigned char *longer = calloc(1, f.size + 1);
     memcpy(longer, f.bytes, f.size);
-    assert_refused((file){longer, f.size + 1}, TU_CORRUPT, "1 bytes follow the end of the file");
+    assert_read_error((file){longer, f.size + 1}, TU_CORRUPT, "1 bytes follow the end of the file");
     free(longer);
     tu_bytes_free(f.bytes);
 }
@@ -136,19 +136,20 @@ static void bytes_after_the_end_are_found(void **state) {
 static void another_kind_of_file_is_rejected(void **state) {
     (void)state;
     char text[100] = "# This is a text";
-    assert_refused((file){(unsigned char *)text, sizeof text}, TU_CORRUPT, "this is not a Tutti graph file");
+    assert_read_error((file){(unsigned char *)text, sizeof text}, TU_CORRUPT,
+                      "this is not a Tutti graph file");
 }
 
 static void a_newer_version_is_rejected(void **state) {
     (void)state;
     file f = write_and_free(small_graph());
     f.bytes[TU__FILE_AT_VERSION] = 9;
-    assert_refused(f, TU_UNSUPPORTED, "the file has format version 9, but Tutti");
+    assert_read_error(f, TU_UNSUPPORTED, "the file has format version 9, but Tutti");
     f.bytes[TU__FILE_AT_VERSION] = 0;
-    assert_refused(f, TU_CORRUPT, "format version 0");
+    assert_read_error(f, TU_CORRUPT, "format version 0");
     f.bytes[TU__FILE_AT_VERSION] = 1;
     f.bytes[TU__FILE_AT_FLAGS] = 2;
-    assert_refused(f, TU_UNSUPPORTED, "unknown flags 0x2");
+    assert_read_error(f, TU_UNSUPPORTED, "unknown flags 0x2");
     tu_bytes_free(f.bytes);
 }
 

@@ -40,7 +40,7 @@ static void assert_replaced(const char *old, const char *fresh, tu_status status
     unsigned char *place = find(f, old);
     for (size_t i = 0; fresh[i]; i++) place[i] = (unsigned char)fresh[i];
     sign(f);
-    assert_refused(f, status, part);
+    assert_read_error(f, status, part);
     tu_bytes_free(f.bytes);
 }
 
@@ -131,7 +131,7 @@ static file finish_file(file_builder *m) {
 }
 
 static void assert_built_file_fails(file_builder m, tu_status status, const char *part) {
-    assert_refused(finish_file(&m), status, part);
+    assert_read_error(finish_file(&m), status, part);
 }
 
 static void a_missing_attribute_is_zero(void **state) {
@@ -378,7 +378,7 @@ static void a_variable_assigned_twice_is_rejected(void **state) {
     assert_int_equal(*input, v.node);
     *input = (unsigned char)w.node;
     sign(f);
-    assert_refused(f, TU_CORRUPT, "variable 'w' is assigned twice");
+    assert_read_error(f, TU_CORRUPT, "variable 'w' is assigned twice");
     tu_bytes_free(f.bytes);
 }
 

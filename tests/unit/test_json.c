@@ -91,7 +91,7 @@ static void ill_formed_utf8_is_replaced(void **state) {
         const char *bytes, *written;
     } cases[] = {
         {"a\xFFz", "a" REPLACED "z"},
-        {"\x80", REPLACED},                                        /* a continuation byte alone */
+        {"\x80", REPLACED},                                        /* a single continuation byte */
         {"\xC0\x80", REPLACED REPLACED},                           /* overlong, of two bytes */
         {"\xE0\x80\x80", REPLACED REPLACED REPLACED},              /* overlong, of three */
         {"\xED\xA0\x80", REPLACED REPLACED REPLACED},              /* a surrogate */

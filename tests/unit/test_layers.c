@@ -1,6 +1,6 @@
 /* Layers: strides and dilations per axis, activations, and .given_weights. */
+#include "unit/build_error.h"
 #include "unit/evaluate.h"
-#include "unit/refusal.h"
 
 #include "graph/graph.h"
 
@@ -26,11 +26,11 @@ static void strides_and_dilations_may_differ_per_axis(void **state) {
 static void stride_and_strides_exclude_each_other(void **state) {
     (void)state;
 #define IMAGES first_input(TU_F32, TU_SHAPE(2, 7, 6, 4))
-    assert_refused(tu_conv2d(IMAGES, .filters = 8, .size = 3, .stride = 2, .strides = {2, 1}),
-                   "conv2d of 'in0' f32[2,7,6,4]", "either .stride", "or .strides");
-    assert_refused(tu_conv2d(IMAGES, .filters = 8, .size = 3, .dilation = 2, .dilations = {0, 1}),
-                   "conv2d of 'in0'", "either .dilation", "or .dilations");
-    assert_refused(tu_conv2d(IMAGES, .filters = 8, .size = 3, .strides = {1, -1}), "stride[1] is -1");
+    assert_build_error(tu_conv2d(IMAGES, .filters = 8, .size = 3, .stride = 2, .strides = {2, 1}),
+                       "conv2d of 'in0' f32[2,7,6,4]", "either .stride", "or .strides");
+    assert_build_error(tu_conv2d(IMAGES, .filters = 8, .size = 3, .dilation = 2, .dilations = {0, 1}),
+                       "conv2d of 'in0'", "either .dilation", "or .dilations");
+    assert_build_error(tu_conv2d(IMAGES, .filters = 8, .size = 3, .strides = {1, -1}), "stride[1] is -1");
 }
 
 /* Options of an older header end before the new fields; the memory behind them is not read. */
@@ -90,35 +90,36 @@ static void tied_weights_get_both_gradients(void **state) {
 static void given_weights_of_another_type_are_rejected(void **state) {
     (void)state;
     tu_value x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(3, 5));
-    assert_refused(tu_dense(x, .given_weights = w), "dense of 'in0' f32[5,4]",
-                   ".given_weights is 'in1' f32[3,5]", "expected f32[3,4]");
+    assert_build_error(tu_dense(x, .given_weights = w), "dense of 'in0' f32[5,4]",
+                       ".given_weights is 'in1' f32[3,5]", "expected f32[3,4]");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(3, 4));
-    assert_refused(tu_dense(x, .units = 2, .given_weights = w), "f32[3,4], expected f32[2,4]");
+    assert_build_error(tu_dense(x, .units = 2, .given_weights = w), "f32[3,4], expected f32[2,4]");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_BF16, TU_SHAPE(3, 4));
-    assert_refused(tu_dense(x, .given_weights = w), "bf16[3,4], expected f32[3,4]");
+    assert_build_error(tu_dense(x, .given_weights = w), "bf16[3,4], expected f32[3,4]");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SCALAR);
-    assert_refused(tu_dense(x, .given_weights = w), ".units is 0, expected at least 1");
+    assert_build_error(tu_dense(x, .given_weights = w), ".units is 0, expected at least 1");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(3, 4));
-    assert_refused(tu_dense(x, .weights = {.kind = TU_INIT_CONSTANT}, .given_weights = w), "either .weights");
+    assert_build_error(tu_dense(x, .weights = {.kind = TU_INIT_CONSTANT}, .given_weights = w),
+                       "either .weights");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(3));
-    assert_refused(tu_dense(x, .units = 3, .no_bias = true, .given_bias = w), ".given_bias without");
+    assert_build_error(tu_dense(x, .units = 3, .no_bias = true, .given_bias = w), ".given_bias without");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(4));
-    assert_refused(tu_dense(x, .units = 3, .given_bias = w), ".given_bias is 'in1' f32[4]",
-                   "expected f32[3]");
+    assert_build_error(tu_dense(x, .units = 3, .given_bias = w), ".given_bias is 'in1' f32[4]",
+                       "expected f32[3]");
     x = IMAGES, w = next_input(TU_F32, TU_SHAPE(3, 2, 2, 5));
-    assert_refused(tu_conv2d(x, .given_weights = w), "conv2d of 'in0'",
-                   "f32[3,2,2,5], expected f32[3,2,2,4]");
+    assert_build_error(tu_conv2d(x, .given_weights = w), "conv2d of 'in0'",
+                       "f32[3,2,2,5], expected f32[3,2,2,4]");
     x = first_input(TU_I32, TU_SHAPE(5)), w = next_input(TU_F32, TU_SHAPE(3, 2, 2));
-    assert_refused(tu_embedding(x, .given_weights = w), "embedding of 'in0' i32[5]", "f32[3,2,2]",
-                   "expected f32[3,2]");
+    assert_build_error(tu_embedding(x, .given_weights = w), "embedding of 'in0' i32[5]", "f32[3,2,2]",
+                       "expected f32[3,2]");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = tu_reshape(x, TU_SHAPE(7));
-    assert_refused(tu_dense(x, .units = 3, .given_weights = w), "reshape"); /* the first error is kept */
+    assert_build_error(tu_dense(x, .units = 3, .given_weights = w), "reshape"); /* the first error is kept */
 #undef IMAGES
 }
 
 static int free_both(void **state) {
-    tu_graph_free(refusal_graph);
-    refusal_graph = NULL;
+    tu_graph_free(error_graph);
+    error_graph = NULL;
     return free_last_graph(state);
 }
 

@@ -109,7 +109,7 @@ static void a_non_finite_step_changes_nothing(void **state) {
     assert_bad_step_changes_nothing("cpu", NAN, false);
 }
 
-/* ---- stop_at_bad and loss_scale ---- */
+/* ---- stop_at_nonfinite and loss_scale ---- */
 
 typedef struct guarded {
     net n;
@@ -118,11 +118,12 @@ typedef struct guarded {
     float images[PIXELS];
 } guarded;
 
-static void start_guarded(guarded *g, const char *precision, bool stop_at_bad, double loss_scale) {
+static void start_guarded(guarded *g, const char *precision, bool stop_at_nonfinite, double loss_scale) {
     tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     g->n = build_net(TU_F32, BATCH, true);
     assert_int_equal(tu_add_optimizer(g->n.loss, &values, .constant_rate = 0.01, .clip_norm = 1,
-                                      .average = 0.9, .stop_at_bad = stop_at_bad, .loss_scale = loss_scale),
+                                      .average = 0.9, .stop_at_nonfinite = stop_at_nonfinite,
+                                      .loss_scale = loss_scale),
                      TU_OK);
     assert_int_equal(tu_graph_verify(g->n.graph), TU_OK);
     tu_value fetch[] = {g->n.loss, values.finite, values.gradient_norm};
@@ -256,7 +257,7 @@ static void contradictory_guard_options_are_rejected(void **unused) {
     assert_int_equal(tu_add_optimizer(n.loss, NULL, .constant_rate = 1, .loss_scale = 8, .unguarded = true),
                      TU_INVALID);
     assert_int_equal(
-        tu_add_optimizer(n.loss, NULL, .constant_rate = 1, .stop_at_bad = true, .unguarded = true),
+        tu_add_optimizer(n.loss, NULL, .constant_rate = 1, .stop_at_nonfinite = true, .unguarded = true),
         TU_INVALID);
     tu_graph_free(n.graph);
 }

@@ -26,7 +26,7 @@ static bool is_listed(const struct exception *list, size_t count, const char *na
 }
 #define IS_LISTED(list, name) is_listed(list, sizeof(list) / sizeof *(list), name)
 
-/* The help with the choices, without the closing part in parentheses: that may tell of a command's default. */
+/* The help with the choices, without the closing part in parentheses, which may describe a command's default. */
 static struct cli_option_text common_help(const struct cli_option *option) {
     struct cli_option_text text = cli_option_text(option);
     char *closing = strstr(text.text, " (");

@@ -48,7 +48,7 @@ static void a_loop_processes_every_item_once(void **state) {
 
 static void a_work_stealing_loop_processes_every_item_once(void **state) {
     (void)state;
-    check_loop(tu__parallel_deal);
+    check_loop(tu__parallel_for_stealing);
 }
 
 /* The worker of the first chunk waits until all other items are done, so another worker must steal the rest of its
@@ -70,7 +70,7 @@ static void the_range_of_a_slow_worker_is_stolen(void **state) {
     (void)state;
     held h = {.count = 640};
     tu__parallel_set_width(2);
-    tu__parallel_deal(h.count, 1, hold_first, &h);
+    tu__parallel_for_stealing(h.count, 1, hold_first, &h);
     tu__parallel_set_width(1);
     assert_int_equal(atomic_load(&h.done), h.count);
 }
@@ -85,7 +85,7 @@ static void a_team_smaller_than_requested_does_all_the_work(void **state) {
     int levels = omp_get_max_active_levels();
     omp_set_max_active_levels(0);
     check_loop(tu__parallel_for);
-    check_loop(tu__parallel_deal);
+    check_loop(tu__parallel_for_stealing);
     omp_set_max_active_levels(levels);
 }
 

@@ -1,6 +1,6 @@
 /* Tests of placement in programs: how the device of an operation is chosen, what devices support, control
- * dependencies, and reports. The device "shy" is a CPU that does not support tanh and custom operations; "far" is a
- * CPU that claims not to use host memory. */
+ * dependencies, and reports. The device "shy" is a CPU that does not support tanh and custom operations; "discrete"
+ * is a CPU that claims not to use host memory. */
 #include "test.h"
 
 #include <stdatomic.h>
@@ -24,15 +24,15 @@ static tu_status shy_supports(tu_device_instance *device, const tu_graph *graph,
 }
 
 static void add_devices(void) {
-    static tu_device_api shy, far;
+    static tu_device_api shy, discrete;
     shy = tu__cpu_api;
     shy.kind = "shy";
     shy.supports = shy_supports;
-    far = tu__cpu_api;
-    far.kind = "far";
-    far.host_memory = false;
+    discrete = tu__cpu_api;
+    discrete.kind = "discrete";
+    discrete.host_memory = false;
     assert_int_equal(tu__device_kind_add(&shy), TU_OK);
-    assert_int_equal(tu__device_kind_add(&far), TU_OK);
+    assert_int_equal(tu__device_kind_add(&discrete), TU_OK);
 }
 
 /* Custom operations that record when they ran. */
@@ -163,7 +163,7 @@ static void patterns_place_gradients_and_updates_follow(void **state) {
     assert_string_equal(placement_of(program, "sub").device, "cpu:0.0");
     assert_string_equal(placement_of(program, "sub_1").device, "cpu:0.1");
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_int_equal(tu_program_placement_totals(program, &totals), TU_OK);
     assert_int_equal(totals.copies, 2); /* an activation forward, its gradient back */
     assert_int_equal(totals.copied_bytes, 2 * 64 * 64 * 4);
     tu_program_free(program);
@@ -200,13 +200,13 @@ static void unsupported_operations_are_moved_and_reported(void **state) {
     assert_string_equal(
         p.reason,
         "placed by tu_with_device, but shy:0 does not support it: moved to the nearest device that does");
-    assert_string_equal(p.refused, "shy:0: it is shy of tanh");
+    assert_string_equal(p.unsupported_on, "shy:0: it is shy of tanh");
     assert_true(p.moved);
     assert_int_equal(p.bytes_in, 64 * 64 * 4);
     assert_int_equal(p.bytes_out, 64 * 64 * 4);
     assert_string_equal(placement_of(program, "exp").device, "shy:0");
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_int_equal(tu_program_placement_totals(program, &totals), TU_OK);
     assert_int_equal(totals.moved, 1);
     assert_string_equal(
         totals.notice,
@@ -227,12 +227,12 @@ static void a_pattern_that_matches_nothing_has_a_notice(void **state) {
         compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tan*=cpu:0.1,tank*=cpu:0.0"});
     assert_string_equal(placement_of(program, "tanh").device, "cpu:0.1");
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_int_equal(tu_program_placement_totals(program, &totals), TU_OK);
     assert_string_equal(totals.notice, "the placement pattern 'tank*' matches no operation ('tutti "
                                        "explain --all' lists them)");
     tu_program_free(program);
     program = compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tan*=cpu:0.1,*=cpu:0.0"});
-    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_int_equal(tu_program_placement_totals(program, &totals), TU_OK);
     assert_null(totals.notice);
     tu_program_free(program);
 }
@@ -251,14 +251,14 @@ static void custom_operations_stay_in_host_memory(void **state) {
     (void)state;
     begin();
     tu_value a = tu_exp(x), b = tu_custom("early", 1, &a), y = tu_tanh(b);
-    tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0,far:0"});
-    assert_string_equal(placement_of(program, "exp").device, "far:0");
+    tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0,discrete:0"});
+    assert_string_equal(placement_of(program, "exp").device, "discrete:0");
     assert_string_equal(placement_of(program, "exp").reason, "the first GPU");
-    assert_string_equal(placement_of(program, "tanh").device, "far:0");
+    assert_string_equal(placement_of(program, "tanh").device, "discrete:0");
     tu_placement p = placement_of(program, "early");
     assert_string_equal(p.device, "cpu:0");
     assert_string_equal(p.reason, "the nearest device that supports it");
-    assert_string_equal(p.refused, "far:0: a custom operation needs host memory");
+    assert_string_equal(p.unsupported_on, "discrete:0: a custom operation needs host memory");
     assert_false(p.moved); /* no rule placed it elsewhere */
     tu_program_free(program);
 }
@@ -269,11 +269,11 @@ static void small_host_work_stays_on_the_host(void **state) {
     tu_value n = tu_input(graph, "n", TU_F32, TU_SHAPE(4)), big = tu_exp(x);
     tu_value small = tu_scale(tu_square(n), 3), inputs[] = {small};
     tu_value y = tu_add(tu_sum(tu_custom("late", 1, inputs)), tu_sum(big));
-    tu_program *program = compile(y, &(tu_compile_options){.devices = "far:0,cpu:0"});
+    tu_program *program = compile(y, &(tu_compile_options){.devices = "discrete:0,cpu:0"});
     assert_string_equal(placement_of(program, "square").device, "cpu:0");
     assert_string_equal(placement_of(program, "square").reason, "small, and only cpu:0 reads it");
     assert_string_equal(placement_of(program, "n").device, "cpu:0");
-    assert_string_equal(placement_of(program, "exp").device, "far:0");
+    assert_string_equal(placement_of(program, "exp").device, "discrete:0");
     tu_program_free(program);
 }
 
@@ -301,7 +301,7 @@ static void a_group_is_placed_where_all_of_it_is_supported(void **state) {
     tu_colocate(a, b);
     tu_program *program = compile(b, &(tu_compile_options){.devices = "shy:0,cpu:0"});
     assert_string_equal(placement_of(program, "exp").device, "cpu:0");
-    assert_string_equal(placement_of(program, "exp").refused,
+    assert_string_equal(placement_of(program, "exp").unsupported_on,
                         "shy:0: colocated tanh 'tanh': it is shy of tanh");
     assert_string_equal(placement_of(program, "tanh").device, "cpu:0");
     tu_program_free(program);
@@ -376,7 +376,7 @@ static void a_control_dependency_between_devices_copies_one_element(void **state
     tu_after(b, a);
     tu_program *program = compile(b, &(tu_compile_options){.devices = "cpu:0/2"});
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
-    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_int_equal(tu_program_placement_totals(program, &totals), TU_OK);
     assert_int_equal(totals.copies, 1);
     assert_int_equal(totals.copied_bytes, sizeof(float));
     tu_program_free(program);
@@ -451,16 +451,16 @@ static void a_lock_reports_moved_operations(void **state) {
     tu_value a = tu_exp(x), y = tu_tanh(a);
     char *diff;
     tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0/2"});
-    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* writes the file */
-    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* compares with it */
+    assert_int_equal(tu_program_check_placement(program, path, false, &diff), TU_OK); /* writes the file */
+    assert_int_equal(tu_program_check_placement(program, path, false, &diff), TU_OK); /* compares with it */
     assert_null(diff);
     tu_program_free(program);
     program = compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tanh=cpu:0.1"});
-    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_INVALID);
+    assert_int_equal(tu_program_check_placement(program, path, false, &diff), TU_INVALID);
     assert_string_equal(diff, "  - tanh cpu:0.0\n  + tanh cpu:0.1\n");
     tu_bytes_free(diff);
-    assert_int_equal(tu_program_lock(program, path, true, &diff), TU_OK);
-    assert_int_equal(tu_program_lock(program, path, false, NULL), TU_OK);
+    assert_int_equal(tu_program_check_placement(program, path, true, &diff), TU_OK);
+    assert_int_equal(tu_program_check_placement(program, path, false, NULL), TU_OK);
     tu_program_free(program);
     unlink(path);
 }

@@ -1,51 +1,54 @@
 /* Invalid arguments of pooling fail with a message that contains the operation, the input types and the expected
  * value. */
-#include "unit/refused_call.h"
+#include "unit/expect_error.h"
 
 #include "graph/graph.h"
 
-/* `g` is declared by REFUSED. */
+/* `g` is declared by EXPECT_ERROR. */
 #define IMAGES TENSOR(TU_F32, 2, 7, 6, 4)
 
 static void operands_of_the_wrong_rank_are_rejected(void **state) {
     (void)state;
-    REFUSED(tu_max_pool(TENSOR(TU_F32, 7, 6, 4)), "max_pool", "f32[7,6,4]", "rank 3, expected 4",
-            "[n,h,w,c]");
-    REFUSED(tu_avg_pool(TENSOR(TU_F32, 7)), "avg_pool", "f32[7]", "rank 1, expected 4", "[n,h,w,c]");
-    REFUSED(tu_global_avg_pool(TENSOR(TU_F32, 7)), "global_avg_pool of 'x' f32[7]", "rank is 1, expected 4");
-    REFUSED(tu_global_max_pool(TENSOR(TU_F32, 7, 6)), "global_max_pool of 'x' f32[7,6]",
-            "rank is 2, expected 4");
+    EXPECT_ERROR(tu_max_pool(TENSOR(TU_F32, 7, 6, 4)), "max_pool", "f32[7,6,4]", "rank 3, expected 4",
+                 "[n,h,w,c]");
+    EXPECT_ERROR(tu_avg_pool(TENSOR(TU_F32, 7)), "avg_pool", "f32[7]", "rank 1, expected 4", "[n,h,w,c]");
+    EXPECT_ERROR(tu_global_avg_pool(TENSOR(TU_F32, 7)), "global_avg_pool of 'x' f32[7]",
+                 "rank is 1, expected 4");
+    EXPECT_ERROR(tu_global_max_pool(TENSOR(TU_F32, 7, 6)), "global_max_pool of 'x' f32[7,6]",
+                 "rank is 2, expected 4");
 }
 
 static void operands_of_the_wrong_type_are_rejected(void **state) {
     (void)state;
-    REFUSED(tu_avg_pool(TENSOR(TU_U8, 2, 7, 6, 4)), "avg_pool", "u8[2,7,6,4]", "expected a float type",
-            "tu_cast");
-    REFUSED(tu_max_pool(TENSOR(TU_BOOL, 2, 7, 6, 4)), "max_pool", "bool", "expected numbers");
+    EXPECT_ERROR(tu_avg_pool(TENSOR(TU_U8, 2, 7, 6, 4)), "avg_pool", "u8[2,7,6,4]", "expected a float type",
+                 "tu_cast");
+    EXPECT_ERROR(tu_max_pool(TENSOR(TU_BOOL, 2, 7, 6, 4)), "max_pool", "bool", "expected numbers");
 }
 
 static void windows_and_strides_must_be_positive(void **state) {
     (void)state;
-    REFUSED(tu_max_pool(IMAGES, .window = {-2, 2}), "window size[0] is -2, expected at least 1");
-    REFUSED(tu_max_pool(IMAGES, .window = {2, 2}, .stride = {1, -1}), "stride[1] is -1, expected at least 1");
-    REFUSED(tu_avg_pool(IMAGES, .window = {INT64_MIN, 2}), "window size[0] is -9223372036854775808");
+    EXPECT_ERROR(tu_max_pool(IMAGES, .window = {-2, 2}), "window size[0] is -2, expected at least 1");
+    EXPECT_ERROR(tu_max_pool(IMAGES, .window = {2, 2}, .stride = {1, -1}),
+                 "stride[1] is -1, expected at least 1");
+    EXPECT_ERROR(tu_avg_pool(IMAGES, .window = {INT64_MIN, 2}), "window size[0] is -9223372036854775808");
 }
 
 static void windows_must_fit_and_not_contain_only_padding(void **state) {
     (void)state;
-    REFUSED(tu_max_pool(IMAGES, .window = {8, 2}, .padding = TU_VALID),
-            "the window's height of 8 is larger than the input's 7");
-    REFUSED(tu_max_pool(IMAGES, .window = {2, 2}, .padding = TU_EXPLICIT, .pad = {0, 0, 2, 0}),
-            "pad[2] is 2, expected less than the window size 2", "only padding");
-    REFUSED(tu_avg_pool(IMAGES, .window = {2, 2}, .padding = TU_EXPLICIT, .pad = {0, 3, 0, 0}),
-            "pad[1] is 3");
-    REFUSED(tu_avg_pool(IMAGES, .padding = TU_EXPLICIT, .pad = {-1, 0, 0, 0}), "pad[0] is -1");
+    EXPECT_ERROR(tu_max_pool(IMAGES, .window = {8, 2}, .padding = TU_VALID),
+                 "the window's height of 8 is larger than the input's 7");
+    EXPECT_ERROR(tu_max_pool(IMAGES, .window = {2, 2}, .padding = TU_EXPLICIT, .pad = {0, 0, 2, 0}),
+                 "pad[2] is 2, expected less than the window size 2", "only padding");
+    EXPECT_ERROR(tu_avg_pool(IMAGES, .window = {2, 2}, .padding = TU_EXPLICIT, .pad = {0, 3, 0, 0}),
+                 "pad[1] is 3");
+    EXPECT_ERROR(tu_avg_pool(IMAGES, .padding = TU_EXPLICIT, .pad = {-1, 0, 0, 0}), "pad[0] is -1");
 }
 
 static void unknown_or_contradictory_padding_is_rejected(void **state) {
     (void)state;
-    REFUSED(tu_max_pool(IMAGES, .padding = (tu_padding)3), "max_pool of 'x' f32[2,7,6,4]", "padding is 3");
-    REFUSED(tu_avg_pool(IMAGES, .pad = {1, 1, 1, 1}), "avg_pool of 'x'", "pad[0] is 1", "TU_EXPLICIT");
+    EXPECT_ERROR(tu_max_pool(IMAGES, .padding = (tu_padding)3), "max_pool of 'x' f32[2,7,6,4]",
+                 "padding is 3");
+    EXPECT_ERROR(tu_avg_pool(IMAGES, .pad = {1, 1, 1, 1}), "avg_pool of 'x'", "pad[0] is 1", "TU_EXPLICIT");
 }
 
 /* Attribute values that builders never set but a graph file may contain. */
@@ -69,18 +72,21 @@ static tu_value raw_max_pick(tu_graph *g, tu_type u) {
 
 static void attributes_of_gradient_operations_are_checked(void **state) {
     (void)state;
-    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){0}), "avg_pool_grad", "window size[0] is 0");
-    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS}), "height is 0");
-    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {8, 6}}), "has 4 x 3 windows",
-            "expected 3 x 3");
-    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {BIG, 6}, .pad = {1, 1, 1, 1}}),
-            "too large");
-    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {2, 6}, .pad = {2, 2, 0, 0}}),
-            "pad[0] is 2");
-    REFUSED(raw_max_grad(g, (tu_type){TU_F32, TU_SHAPE(2, 3, 4, 4)}), "max_pool_grad",
-            "operand 1 is f32[2,3,4,4]", "expected f32[2,3,3,4]");
-    REFUSED(raw_max_grad(g, (tu_type){TU_F64, TU_SHAPE(2, 3, 3, 4)}), "f64", "expected f32[2,3,3,4]");
-    REFUSED(raw_max_pick(g, (tu_type){TU_F32, TU_SHAPE(2, 6)}), "max_pool_pick", "expected f32[2,6,6,4]");
+    EXPECT_ERROR(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){0}), "avg_pool_grad",
+                 "window size[0] is 0");
+    EXPECT_ERROR(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS}), "height is 0");
+    EXPECT_ERROR(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {8, 6}}), "has 4 x 3 windows",
+                 "expected 3 x 3");
+    EXPECT_ERROR(
+        raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {BIG, 6}, .pad = {1, 1, 1, 1}}),
+        "too large");
+    EXPECT_ERROR(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {2, 6}, .pad = {2, 2, 0, 0}}),
+                 "pad[0] is 2");
+    EXPECT_ERROR(raw_max_grad(g, (tu_type){TU_F32, TU_SHAPE(2, 3, 4, 4)}), "max_pool_grad",
+                 "operand 1 is f32[2,3,4,4]", "expected f32[2,3,3,4]");
+    EXPECT_ERROR(raw_max_grad(g, (tu_type){TU_F64, TU_SHAPE(2, 3, 3, 4)}), "f64", "expected f32[2,3,3,4]");
+    EXPECT_ERROR(raw_max_pick(g, (tu_type){TU_F32, TU_SHAPE(2, 6)}), "max_pool_pick",
+                 "expected f32[2,6,6,4]");
 }
 
 static void operations_on_invalid_values_keep_the_first_error(void **state) {

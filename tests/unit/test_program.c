@@ -92,10 +92,10 @@ static void allocated_memory_equals_planned_memory(void **unused) {
         tu_memory_report planned = TU_SIZED(tu_memory_report), allocated = TU_SIZED(tu_memory_report);
         begin(&t, models[m], "cpu", 2);
         assert_int_equal(tu_program_memory(t.step, 0, &planned), TU_OK);
-        assert_int_equal(planned.taken_bytes, 0);
+        assert_int_equal(planned.allocated_bytes, 0);
         run(&t);
         assert_int_equal(tu_program_memory(t.step, 0, &allocated), TU_OK);
-        assert_int_equal(allocated.taken_bytes, planned.scratch_bytes + planned.constant_bytes);
+        assert_int_equal(allocated.allocated_bytes, planned.scratch_bytes + planned.constant_bytes);
         assert_int_equal(allocated.scratch_bytes, planned.scratch_bytes);
         assert_int_equal(tu_program_memory(t.step, 1, &allocated), TU_NOT_FOUND);
         end(&t);

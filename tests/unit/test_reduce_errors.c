@@ -1,10 +1,10 @@
 /* Invalid arguments of reductions fail with a message that contains the operation, the input types and the expected
  * value. */
-#include "unit/refused_call.h"
+#include "unit/expect_error.h"
 
 #include "graph/graph.h"
 
-/* `g` is declared by REFUSED. */
+/* `g` is declared by EXPECT_ERROR. */
 #define MATRIX TENSOR(TU_F32, 2, 3)
 #define SCALAR tu_input(g, "x", TU_F32, TU_SCALAR)
 
@@ -33,16 +33,17 @@ static void out_of_range_axes_are_rejected(void **state) {
     (void)state;
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
         const char *prefix = builder_prefix(r, "f32[2,3]");
-        REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(2))), prefix,
-                "axis 2 is out of range", "expected -2 to 1");
-        REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(0, -3))), prefix,
-                "axis -3 is out of range", "expected -2 to 1");
-        REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(INT32_MIN), .keep = true)),
-                prefix, "axis -2147483648 is out of range");
-        REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(INT32_MAX))), prefix,
-                "axis 2147483647 is out of range");
-        REFUSED(r->build(SCALAR, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(0))),
-                builder_prefix(r, "f32[]"), "axis 0 is out of range", "a scalar has no axes");
+        EXPECT_ERROR(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(2))), prefix,
+                     "axis 2 is out of range", "expected -2 to 1");
+        EXPECT_ERROR(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(0, -3))), prefix,
+                     "axis -3 is out of range", "expected -2 to 1");
+        EXPECT_ERROR(
+            r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(INT32_MIN), .keep = true)), prefix,
+            "axis -2147483648 is out of range");
+        EXPECT_ERROR(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(INT32_MAX))), prefix,
+                     "axis 2147483647 is out of range");
+        EXPECT_ERROR(r->build(SCALAR, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(0))),
+                     builder_prefix(r, "f32[]"), "axis 0 is out of range", "a scalar has no axes");
     }
 }
 
@@ -50,34 +51,34 @@ static void axes_listed_twice_are_rejected(void **state) {
     (void)state;
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
         const char *prefix = builder_prefix(r, "f32[2,3]");
-        REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(1, 0, 1))), prefix,
-                "axis 1 is listed twice");
-        REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(1, -1))), prefix,
-                "axis -1 is listed twice");
+        EXPECT_ERROR(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(1, 0, 1))), prefix,
+                     "axis 1 is listed twice");
+        EXPECT_ERROR(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = TU_AXES(1, -1))), prefix,
+                     "axis -1 is listed twice");
     }
 }
 
 static void too_many_axes_are_rejected(void **state) {
     (void)state;
     for (const struct reduction *r = reductions; r < reductions_end; r++)
-        REFUSED(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = {.count = TU_MAX_RANK + 1})),
-                builder_prefix(r, "f32[2,3]"), "9 axes are listed", "expected at most 8");
+        EXPECT_ERROR(r->build(MATRIX, TU_OPTIONS(tu_reduce_options, .axes = {.count = TU_MAX_RANK + 1})),
+                     builder_prefix(r, "f32[2,3]"), "9 axes are listed", "expected at most 8");
 }
 
 static void elements_of_the_wrong_type_are_rejected(void **state) {
     (void)state;
     static const tu_dtype integers[] = {TU_I32, TU_I64, TU_U8};
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
-        REFUSED(r->build(TENSOR(TU_BOOL, 2, 3), NULL), r->name, "bool[2,3]", "expected", "tu_cast");
+        EXPECT_ERROR(r->build(TENSOR(TU_BOOL, 2, 3), NULL), r->name, "bool[2,3]", "expected", "tu_cast");
         for (size_t i = 0; i < sizeof integers / sizeof *integers && r->floats_only; i++)
-            REFUSED(r->build(TENSOR(integers[i], 2, 3), NULL), r->name, tu_dtype_name(integers[i]),
-                    "expected floats (f32, f64, bf16, f16)", "tu_cast");
+            EXPECT_ERROR(r->build(TENSOR(integers[i], 2, 3), NULL), r->name, tu_dtype_name(integers[i]),
+                         "expected floats (f32, f64, bf16, f16)", "tu_cast");
     }
-    REFUSED(tu_sum(TENSOR(TU_BOOL, 4)), "sum node 'sum' (input bool[4]",
-            "the elements are bool, expected numbers: convert with tu_cast");
-    REFUSED(tu_mean(TENSOR(TU_I32, 4)), "mean node 'mean' (input i32[4]",
-            "the elements are i32, expected floats");
-    REFUSED(tu_variance(TENSOR(TU_U8, 4)), "variance of 'x' u8[4]: expected floats");
+    EXPECT_ERROR(tu_sum(TENSOR(TU_BOOL, 4)), "sum node 'sum' (input bool[4]",
+                 "the elements are bool, expected numbers: convert with tu_cast");
+    EXPECT_ERROR(tu_mean(TENSOR(TU_I32, 4)), "mean node 'mean' (input i32[4]",
+                 "the elements are i32, expected floats");
+    EXPECT_ERROR(tu_variance(TENSOR(TU_U8, 4)), "variance of 'x' u8[4]: expected floats");
 }
 
 /* Attribute values that builders never set but a graph file may contain. */
@@ -88,14 +89,15 @@ static void invalid_axes_attributes_are_rejected(void **state) {
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         const char *name = tu__op_get(codes[i])->name;
 #define RAW(x, axes, keep) tu__apply_list(codes[i], &(struct tu__sum_attrs){axes, keep}, 1, (tu_value[]){x})
-        REFUSED(RAW(MATRIX, 4, 0), name, "(input f32[2,3])", "bit mask 0x4",
-                "expected only bits below the rank 2");
-        REFUSED(RAW(MATRIX, INT64_MIN, 0), name, "bit mask 0x8000000000000000", "rank 2");
-        REFUSED(RAW(MATRIX, -1, 0), name, "bit mask 0xffffffffffffffff", "rank 2");
-        REFUSED(RAW(SCALAR, 1, 0), name, "(input f32[])", "bit mask 0x1", "rank 0");
-        REFUSED(RAW(MATRIX, 0, 0), name, "the set of axes is empty, expected at least one of the 2 axes");
-        REFUSED(RAW(MATRIX, 1, 2), name, "keep is 2, expected 0 or 1");
-        REFUSED(RAW(MATRIX, 1, INT64_MIN), name, "keep is -9223372036854775808");
+        EXPECT_ERROR(RAW(MATRIX, 4, 0), name, "(input f32[2,3])", "bit mask 0x4",
+                     "expected only bits below the rank 2");
+        EXPECT_ERROR(RAW(MATRIX, INT64_MIN, 0), name, "bit mask 0x8000000000000000", "rank 2");
+        EXPECT_ERROR(RAW(MATRIX, -1, 0), name, "bit mask 0xffffffffffffffff", "rank 2");
+        EXPECT_ERROR(RAW(SCALAR, 1, 0), name, "(input f32[])", "bit mask 0x1", "rank 0");
+        EXPECT_ERROR(RAW(MATRIX, 0, 0), name,
+                     "the set of axes is empty, expected at least one of the 2 axes");
+        EXPECT_ERROR(RAW(MATRIX, 1, 2), name, "keep is 2, expected 0 or 1");
+        EXPECT_ERROR(RAW(MATRIX, 1, INT64_MIN), name, "keep is -9223372036854775808");
 #undef RAW
     }
 }

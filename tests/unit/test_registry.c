@@ -141,7 +141,7 @@ static void a_device_is_opened_once_per_set_of_options(void **unused) {
     (void)unused;
     static const tu_compile_options rows[] = {{.devices = "recorder"},
                                               {.devices = "recorder", .tune_kernels = true},
-                                              {.devices = "recorder", .any_order = true},
+                                              {.devices = "recorder", .nondeterministic = true},
                                               {.devices = "recorder", .tune_kernels = true},
                                               {.devices = "recorder"}};
     enum { ROWS = sizeof rows / sizeof *rows };
@@ -158,9 +158,9 @@ static void a_device_is_opened_once_per_set_of_options(void **unused) {
         assert_int_equal(tu_compile_with(g, &programs[i], &o), TU_OK);
     }
     assert_int_equal(open_count, 3);
-    assert_true(!opened_with[0].tune && !opened_with[0].any_order);
-    assert_true(opened_with[1].tune && !opened_with[1].any_order);
-    assert_true(!opened_with[2].tune && opened_with[2].any_order);
+    assert_true(!opened_with[0].tune && !opened_with[0].nondeterministic);
+    assert_true(opened_with[1].tune && !opened_with[1].nondeterministic);
+    assert_true(!opened_with[2].tune && opened_with[2].nondeterministic);
     for (int i = 0; i < ROWS; i++) tu_program_free(programs[i]);
     tu_graph_free(g);
 }

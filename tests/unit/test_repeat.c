@@ -1,7 +1,7 @@
 /* Tests of tu_run_many: results are bit-identical to single steps on every device; invalid feeds fail; an error
  * message says which steps took effect. */
 #include "base/alloc.h"
-#include "many_steps.h"
+#include "multi_step_trainer.h"
 #include "state_checks.h"
 
 /* ---- Bit-identical results ---- */
@@ -11,9 +11,9 @@ typedef struct setting {
 } setting;
 
 static const setting settings[] = {
-    {"mlp", "cpu", "cpu"},          {"mlp", "cpu:0/2", "cpu:0/2"},     {"mlp", "ref", "ref"},
-    {"mlp", "cpu", "far"},          {"mlp", "cpu:0.0/2", "far:0.0/2"}, {"mlp", "null", "null"},
-    {"tutorial-cnn", "cpu", "cpu"}, {"tutorial-cnn", "cpu", "far"},    {"mlp", "cpu", "far,null"}};
+    {"mlp", "cpu", "cpu"},          {"mlp", "cpu:0/2", "cpu:0/2"},          {"mlp", "ref", "ref"},
+    {"mlp", "cpu", "discrete"},     {"mlp", "cpu:0.0/2", "discrete:0.0/2"}, {"mlp", "null", "null"},
+    {"tutorial-cnn", "cpu", "cpu"}, {"tutorial-cnn", "cpu", "discrete"},    {"mlp", "cpu", "discrete,null"}};
 
 static void multi_step_calls_are_bit_identical_to_single_steps(void **unused) {
     (void)unused;
@@ -33,7 +33,7 @@ static void multi_step_calls_are_bit_identical_to_single_steps(void **unused) {
 
 static void consecutive_batches_equal_a_table(void **unused) {
     (void)unused;
-    static const char *const devices[] = {"cpu", "far"};
+    static const char *const devices[] = {"cpu", "discrete"};
     for (int i = 0; i < 2; i++) {
         trainer a, b;
         float expected[STEPS], got[STEPS];
@@ -54,7 +54,7 @@ static void consecutive_batches_equal_a_table(void **unused) {
 
 static void one_batch_can_serve_all_steps(void **unused) {
     (void)unused;
-    static const char *const devices[] = {"cpu", "far"};
+    static const char *const devices[] = {"cpu", "discrete"};
     for (int i = 0; i < 2; i++) {
         trainer a, b, c;
         float expected[STEPS], got[STEPS], from_rows[STEPS];
@@ -64,14 +64,15 @@ static void one_batch_can_serve_all_steps(void **unused) {
         tu_feed feeds[] = {{a.model.images, a.images}, {a.model.labels, labels}};
         for (int s = 0; s < STEPS; s++)
             assert_int_equal(tu_run(a.step, a.state, 2, feeds, (void *[]){&expected[s]}), TU_OK);
-        tu_feed_many same[] = {{.input = b.model.images, .data = b.images, .same = true},
-                               {.input = b.model.labels, .data = labels, .same = true}};
+        tu_feed_many same[] = {{.input = b.model.images, .data = b.images, .same_batch = true},
+                               {.input = b.model.labels, .data = labels, .same_batch = true}};
         assert_int_equal(tu_run_many(b.step, b.state, STEPS, 2, same, (void *[]){got}), TU_OK);
         assert_memory_equal(expected, got, sizeof expected);
         assert_same_state(a.state, b.state);
         static const int64_t first[BATCH] = {0, 1};
-        tu_feed_many same_rows[] = {{.input = c.model.images, .table = c.table, .rows = first, .same = true},
-                                    {.input = c.model.labels, .data = labels, .same = true}};
+        tu_feed_many same_rows[] = {
+            {.input = c.model.images, .table = c.table, .rows = first, .same_batch = true},
+            {.input = c.model.labels, .data = labels, .same_batch = true}};
         assert_int_equal(tu_run_many(c.step, c.state, STEPS, 2, same_rows, (void *[]){from_rows}), TU_OK);
         assert_memory_equal(expected, from_rows, sizeof expected);
         end(&a);
@@ -84,13 +85,13 @@ static void one_batch_can_serve_all_steps(void **unused) {
  * same in a program without updates. */
 static void sample_ordinals_advance_with_every_step(void **unused) {
     (void)unused;
-    static const char *const devices[] = {"ref", "far"};
+    static const char *const devices[] = {"ref", "discrete"};
     for (int updates = 0; updates < 2; updates++)
         for (int i = 0; i < 2; i++) {
             tu_graph *g;
             tu_program *program;
             tu_state *state;
-            plug_in_far();
+            register_discrete_device();
             assert_int_equal(tu_graph_new(&g), TU_OK);
             tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(3, 2)), y = tu_dropout(x, 0.5);
             tu_value count = tu_variable(g, "count", TU_F32, TU_SCALAR);
@@ -106,7 +107,7 @@ static void sample_ordinals_advance_with_every_step(void **unused) {
                                  TU_OK);
             tu_state_free(state);
             assert_int_equal(tu_state_new(g, &state, .seed = 3), TU_OK);
-            tu_feed_many feed = {.input = x, .data = ones, .same = true};
+            tu_feed_many feed = {.input = x, .data = ones, .same_batch = true};
             assert_int_equal(tu_run_many(program, state, 5, 1, &feed, (void *[]){got}), TU_OK);
             assert_memory_equal(expected, got, sizeof expected);
             assert_int_equal(tu_state_sample(state), updates ? 15 : 0);
@@ -119,7 +120,7 @@ static void sample_ordinals_advance_with_every_step(void **unused) {
 
 static void later_calls_allocate_nothing(void **unused) {
     (void)unused;
-    static const char *const devices[] = {"cpu", "far"};
+    static const char *const devices[] = {"cpu", "discrete"};
     for (int i = 0; i < 2; i++) {
         trainer t;
         float losses[STEPS];
@@ -143,7 +144,7 @@ static void expect_error(trainer *t, tu_feed_many images, const char *words) {
 
 static void invalid_feeds_are_rejected(void **unused) {
     (void)unused;
-    static const char *const devices[] = {"cpu", "far"};
+    static const char *const devices[] = {"cpu", "discrete"};
     for (int i = 0; i < 2; i++) {
         trainer t;
         begin(&t, "mlp", devices[i]);
@@ -183,13 +184,13 @@ static void steps_before_a_failing_step_take_effect(void **unused) {
     begin(&one, "mlp", "cpu");
     run_step_by_step(&one, expected);
     end(&one);
-    far_has_no_repeat = true;
-    begin(&t, "mlp", "far");
-    far.fails_in_launch = 2 + 1;
+    discrete_has_no_repeat = true;
+    begin(&t, "mlp", "discrete");
+    discrete.fails_in_launch = 2 + 1;
     assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_DEVICE);
     assert_non_null(strstr(tu_message(), "step 3 of 4 failed, the 2 before it took effect: "));
-    assert_non_null(strstr(tu_message(), "device 'far:0' failed at its "));
-    assert_non_null(strstr(tu_message(), ": the far device has gone away"));
+    assert_non_null(strstr(tu_message(), "device 'discrete:0' failed at its "));
+    assert_non_null(strstr(tu_message(), ": the discrete device has gone away"));
     if (run_many_from_table(&t, 2, 2, losses) != TU_OK) fail_msg("%s", tu_message());
     assert_memory_equal(expected, losses, sizeof losses);
     end(&t);
@@ -199,12 +200,13 @@ static void a_failing_call_reports_all_its_steps(void **unused) {
     (void)unused;
     trainer t;
     float losses[STEPS];
-    begin(&t, "mlp", "far");
-    far.fails_in_call = 1;
+    begin(&t, "mlp", "discrete");
+    discrete.fails_in_call = 1;
     assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_INTERNAL);
     assert_string_equal(
-        tu_message(), "steps 1 to 4 of 4, one call of device 'far:0', failed; the 0 before them took effect, "
-                      "some of these may have: the far device has gone away");
+        tu_message(),
+        "steps 1 to 4 of 4, one call of device 'discrete:0', failed; the 0 before them took effect, "
+        "some of these may have: the discrete device has gone away");
     end(&t);
 }
 
@@ -213,7 +215,7 @@ static void running_out_of_memory_loses_no_step(void **unused) {
     trainer one, t;
     float expected[STEPS], got[STEPS];
     begin(&one, "mlp", "cpu");
-    begin(&t, "mlp", "far");
+    begin(&t, "mlp", "discrete");
     run_step_by_step(&one, expected);
     int failures = 0;
     tu_status status;

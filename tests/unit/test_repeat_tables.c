@@ -1,5 +1,5 @@
 /* Tests of tables as feeds of tu_run_many: where their rows are gathered, and tables that do not fit the device. */
-#include "many_steps.h"
+#include "multi_step_trainer.h"
 #include "state_checks.h"
 
 /* A whole CPU gathers rows directly into its inputs with its own threads. Logical devices and devices with their own
@@ -8,17 +8,17 @@ static void rows_are_gathered_directly_into_the_inputs_of_a_whole_cpu(void **unu
     (void)unused;
     static const struct {
         const char *devices;
-        bool straight;
-    } cases[] = {{"cpu", true}, {"ref", true}, {"cpu:0/2", false}, {"cpu:0.0/2", false}, {"far", false}};
+        bool direct_copies;
+    } cases[] = {{"cpu", true}, {"ref", true}, {"cpu:0/2", false}, {"cpu:0.0/2", false}, {"discrete", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         trainer t;
         float losses[STEPS];
-        tu_many_report report = TU_SIZED(tu_many_report);
+        tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
         begin(&t, "mlp", cases[i].devices);
         if (run_many_from_table(&t, 0, STEPS, losses) != TU_OK) fail_msg("%s", tu_message());
-        assert_int_equal(tu_program_many(t.step, &report), TU_OK);
-        assert_int_equal(report.straight, cases[i].straight);
-        if (cases[i].straight) {
+        assert_int_equal(tu_program_multi_step(t.step, &report), TU_OK);
+        assert_int_equal(report.direct_copies, cases[i].direct_copies);
+        if (cases[i].direct_copies) {
             assert_int_equal(report.table_bytes, 0);
             assert_int_equal(report.gathered_bytes, STEPS * BATCH * t.pixels * sizeof(float));
         }
@@ -39,21 +39,21 @@ static void invalid_tables_are_rejected(void **unused) {
 
 /* ---- Tables that do not fit ---- */
 
-/* Trains from a table on the far device, and expects that the table stays on the host, with the same results. */
+/* Trains from a table on the discrete device, and expects that the table stays on the host, with the same results. */
 static void expect_table_on_host(trainer *t) {
     trainer one;
     float expected[STEPS], got[STEPS];
-    tu_many_report report = TU_SIZED(tu_many_report);
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     if (run_many_from_table(t, 0, 1, got) != TU_OK) fail_msg("%s", tu_message());
-    far.has_no_room = false;
+    discrete.allocations_fail = false;
     if (run_many_from_table(t, 1, STEPS - 1, got) != TU_OK) fail_msg("%s", tu_message());
-    assert_int_equal(far.rows_read, 0);
-    assert_int_equal(tu_program_many(t->step, &report), TU_OK);
-    assert_true(report.at_once);
+    assert_int_equal(discrete.rows_read, 0);
+    assert_int_equal(tu_program_multi_step(t->step, &report), TU_OK);
+    assert_true(report.in_one_call);
     assert_int_equal(report.table_bytes, 0);
     assert_int_equal(report.gathered_bytes, (STEPS - 1) * BATCH * t->pixels * sizeof(float));
     assert_non_null(report.notice);
-    if (!strstr(report.notice, "does not fit on device 'far:0'")) fail_msg("%s", report.notice);
+    if (!strstr(report.notice, "does not fit on device 'discrete:0'")) fail_msg("%s", report.notice);
     begin(&one, "mlp", "cpu");
     run_step_by_step(&one, expected);
     assert_memory_equal(expected, got, sizeof expected);
@@ -65,18 +65,18 @@ static void a_table_that_exceeds_the_limit_stays_on_the_host(void **unused) {
     (void)unused;
     trainer t;
     tu_memory_report memory = TU_SIZED(tu_memory_report);
-    begin(&t, "mlp", "far");
+    begin(&t, "mlp", "discrete");
     assert_int_equal(tu_program_memory(t.step, 0, &memory), TU_OK);
     uint64_t need = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes;
     size_t bytes = ROWS * t.pixels * sizeof(float);
     end(&t);
-    begin_with_limit(&t, "mlp", "far", need + bytes - 1);
+    begin_with_limit(&t, "mlp", "discrete", need + bytes - 1);
     expect_table_on_host(&t);
     end(&t);
-    begin_with_limit(&t, "mlp", "far", need + bytes);
+    begin_with_limit(&t, "mlp", "discrete", need + bytes);
     float losses[STEPS];
     assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_OK);
-    assert_int_equal(far.rows_read, STEPS * BATCH);
+    assert_int_equal(discrete.rows_read, STEPS * BATCH);
     end(&t);
 }
 
@@ -84,10 +84,10 @@ static void a_table_uses_at_most_half_of_the_remaining_memory(void **unused) {
     (void)unused;
     trainer t;
     tu_memory_report memory = TU_SIZED(tu_memory_report);
-    begin(&t, "mlp", "far");
+    begin(&t, "mlp", "discrete");
     assert_int_equal(tu_program_memory(t.step, 0, &memory), TU_OK);
-    far.memory = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes +
-                 2 * ROWS * t.pixels * sizeof(float) - 2;
+    discrete.memory = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes +
+                      2 * ROWS * t.pixels * sizeof(float) - 2;
     expect_table_on_host(&t);
     end(&t);
 }
@@ -95,7 +95,7 @@ static void a_table_uses_at_most_half_of_the_remaining_memory(void **unused) {
 static void a_table_that_does_not_fit_is_not_tried_again(void **unused) {
     (void)unused;
     trainer t;
-    begin(&t, "mlp", "far");
+    begin(&t, "mlp", "discrete");
     float *all = batches(&t);
     tu_feed feeds[] = {{t.model.images, all}, {t.model.labels, labels}};
     float loss;
@@ -113,7 +113,7 @@ static void a_table_that_does_not_fit_is_not_tried_again(void **unused) {
         test_free(value);
     }
     tu_state_set_sample(t.state, tu_state_sample(other));
-    far.has_no_room = true;
+    discrete.allocations_fail = true;
     expect_table_on_host(&t);
     tu_state_free(other);
     test_free(all);
@@ -130,22 +130,22 @@ static void rows_are_gathered_for_as_many_steps_as_fit(void **unused) {
     tu_state *state;
     tu_table *table;
     tu_memory_report memory = TU_SIZED(tu_memory_report);
-    plug_in_far();
+    register_discrete_device();
     float *data = test_malloc(2 * (size_t)WIDTH * sizeof *data), got[6];
     for (size_t i = 0; i < 2 * (size_t)WIDTH; i++) data[i] = i < WIDTH ? 1 : 2;
     assert_int_equal(tu_table_new(data, WIDTH * sizeof *data, 2, &table), TU_OK);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(WIDTH)), y = tu_max(x);
-    assert_int_equal(tu_compile(g, &program, .devices = "far", .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_compile(g, &program, .devices = "discrete", .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     assert_int_equal(tu_program_memory(program, 0, &memory), TU_OK);
-    far.memory = memory.scratch_bytes + memory.constant_bytes + 1;
+    discrete.memory = memory.scratch_bytes + memory.constant_bytes + 1;
     tu_feed_many feed = {.input = x, .table = table, .rows = order};
     if (tu_run_many(program, state, 6, 1, &feed, (void *[]){got}) != TU_OK) fail_msg("%s", tu_message());
     for (int i = 0; i < 6; i++) assert_true(got[i] == (float)(order[i] + 1));
-    assert_int_equal(far.calls, 2);
-    assert_int_equal(far.longest_call, 4);
-    far.fails_in_call = 4;
+    assert_int_equal(discrete.calls, 2);
+    assert_int_equal(discrete.longest_call, 4);
+    discrete.fails_in_call = 4;
     assert_int_equal(tu_run_many(program, state, 6, 1, &feed, (void *[]){got}), TU_INTERNAL);
     assert_non_null(strstr(tu_message(), "steps 5 to 6 of 6"));
     assert_non_null(strstr(tu_message(), "the 4 before them took effect"));

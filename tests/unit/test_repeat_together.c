@@ -1,6 +1,6 @@
 /* Tests of which programs run many steps in one device call: on one device, on several devices jointly, and the
  * notice if neither is possible. */
-#include "many_steps.h"
+#include "multi_step_trainer.h"
 #include "state_checks.h"
 
 /* ---- One device ---- */
@@ -9,38 +9,38 @@ static void a_device_with_repeat_runs_all_steps_in_one_call(void **unused) {
     (void)unused;
     trainer t;
     float losses[STEPS];
-    tu_many_report report = TU_SIZED(tu_many_report);
-    begin(&t, "mlp", "far");
-    assert_int_equal(tu_program_many(t.step, &report), TU_OK);
-    assert_true(report.at_once && !report.notice);
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
+    begin(&t, "mlp", "discrete");
+    assert_int_equal(tu_program_multi_step(t.step, &report), TU_OK);
+    assert_true(report.in_one_call && !report.notice);
     assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_OK);
-    assert_int_equal(far.calls, 1);
-    assert_int_equal(far.launches, 0);
-    assert_int_equal(far.rows_read, STEPS * BATCH);
-    assert_int_equal(tu_program_many(t.step, &report), TU_OK);
+    assert_int_equal(discrete.calls, 1);
+    assert_int_equal(discrete.launches, 0);
+    assert_int_equal(discrete.rows_read, STEPS * BATCH);
+    assert_int_equal(tu_program_multi_step(t.step, &report), TU_OK);
     assert_int_equal(report.table_bytes, ROWS * t.pixels * sizeof(float));
     assert_int_equal(report.gathered_bytes, 0);
     end(&t);
-    assert_int_equal(far.held, 0);
+    assert_int_equal(discrete.live_allocations, 0);
 }
 
 static void a_program_of_one_device_is_one_launch(void **unused) {
     (void)unused;
     trainer t;
     float losses[STEPS];
-    begin(&t, "mlp", "far");
+    begin(&t, "mlp", "discrete");
     run_step_by_step(&t, losses);
-    assert_int_equal(far.launches, STEPS);
+    assert_int_equal(discrete.launches, STEPS);
     end(&t);
 }
 
 static void a_device_without_repeat_has_a_notice(void **unused) {
     (void)unused;
     trainer t;
-    tu_many_report report = TU_SIZED(tu_many_report);
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     begin(&t, "mlp", "cpu");
-    assert_int_equal(tu_program_many(t.step, &report), TU_OK);
-    assert_false(report.at_once);
+    assert_int_equal(tu_program_multi_step(t.step, &report), TU_OK);
+    assert_false(report.in_one_call);
     assert_string_equal(report.notice, "device 'cpu:0' runs one step per call");
     end(&t);
 }
@@ -49,30 +49,31 @@ static void a_device_with_collectives_has_a_notice(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
-    tu_many_report report = TU_SIZED(tu_many_report);
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value y = tu_sum(tu_tanh(tu_batch_input(g, "x", TU_F32, TU_SHAPE(4))));
     assert_int_equal(tu_compile(g, &program, .devices = "cpu", .invariant = 2, .fetch = &y, .fetch_count = 1),
                      TU_OK);
-    assert_int_equal(tu_program_many(program, &report), TU_OK);
+    assert_int_equal(tu_program_multi_step(program, &report), TU_OK);
     assert_string_equal(report.notice, "device 'cpu:0' runs one step per call");
     tu_program_free(program);
     tu_graph_free(g);
 }
 
 /* Compiles y = exp(tanh(x)) with exp on the device `second`. */
-static void expect_at_once(const char *second, bool at_once, const char *notice) {
+static void expect_in_one_call(const char *second, bool in_one_call, const char *notice) {
     tu_graph *g;
     tu_program *program;
-    tu_many_report report = TU_SIZED(tu_many_report);
-    plug_in_far();
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
+    register_discrete_device();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
-    tu_with_device(g, "far:0") y = tu_tanh(x);
+    tu_with_device(g, "discrete:0") y = tu_tanh(x);
     tu_with_device(g, second) y = tu_exp(y);
-    assert_int_equal(tu_compile(g, &program, .devices = "far,cpu", .fetch = &y, .fetch_count = 1), TU_OK);
-    assert_int_equal(tu_program_many(program, &report), TU_OK);
-    assert_int_equal(report.at_once, at_once);
+    assert_int_equal(tu_compile(g, &program, .devices = "discrete,cpu", .fetch = &y, .fetch_count = 1),
+                     TU_OK);
+    assert_int_equal(tu_program_multi_step(program, &report), TU_OK);
+    assert_int_equal(report.in_one_call, in_one_call);
     if (notice) assert_string_equal(report.notice, notice);
     tu_program_free(program);
     tu_graph_free(g);
@@ -80,8 +81,8 @@ static void expect_at_once(const char *second, bool at_once, const char *notice)
 
 static void idle_devices_are_ignored(void **unused) {
     (void)unused;
-    expect_at_once("far:0", true, NULL);
-    expect_at_once("cpu:0", false, "the program has 2 devices, which exchange values in every step");
+    expect_in_one_call("discrete:0", true, NULL);
+    expect_in_one_call("cpu:0", false, "the program has 2 devices, which exchange values in every step");
 }
 
 /* Two variables swap their values: neither can be written before the other has been read. */
@@ -90,16 +91,16 @@ static void an_update_that_is_not_in_place_prevents_multi_step_calls(void **unus
     tu_graph *g;
     tu_program *program;
     tu_state *state;
-    tu_many_report report = TU_SIZED(tu_many_report);
-    plug_in_far();
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
+    register_discrete_device();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value a = tu_variable(g, "a", TU_F32, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 1});
     tu_value b = tu_variable(g, "b", TU_F32, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 2});
     tu_assign(a, b);
     tu_assign(b, a);
-    assert_int_equal(tu_compile(g, &program, .devices = "far", .updates = true), TU_OK);
-    assert_int_equal(tu_program_many(program, &report), TU_OK);
-    assert_false(report.at_once);
+    assert_int_equal(tu_compile(g, &program, .devices = "discrete", .updates = true), TU_OK);
+    assert_int_equal(tu_program_multi_step(program, &report), TU_OK);
+    assert_false(report.in_one_call);
     assert_non_null(strstr(report.notice, "is not updated in place"));
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     assert_int_equal(tu_run_many(program, state, 3, 0, NULL, NULL), TU_OK);
@@ -140,17 +141,17 @@ static void collectives_come_as_early_as_possible(void **unused) {
     tu_graph *g;
     tu_program *program;
     uint32_t collectives = 0, launches[2] = {0};
-    plug_in_far();
-    far_api.combine = combine_nothing;
-    far_api.repeat_joint = record_moves;
+    register_discrete_device();
+    discrete_api.combine = combine_nothing;
+    discrete_api.repeat_joint = record_moves;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 8));
     /* 1100 units: the gradient of the next layer's weights fills a bucket. */
     x = tu_dense(x, .units = 1100, .act = TU_TANH);
     tu_value loss = tu_mean(tu_dense(x, .units = 1100, .name = "second"));
     assert_int_equal(tu_add_sgd(loss, 0.1, 0.9), TU_OK);
-    assert_int_equal(tu_compile(g, &program, .devices = "far:0/2", .strategy = "mirrored", .updates = true,
-                                .fetch = &loss, .fetch_count = 1, .plan_only = true),
+    assert_int_equal(tu_compile(g, &program, .devices = "discrete:0/2", .strategy = "mirrored",
+                                .updates = true, .fetch = &loss, .fetch_count = 1, .plan_only = true),
                      TU_OK);
     for (uint32_t i = 0; i < recorded.count; i++) {
         const tu_joint_move *m = &recorded.list[i];
@@ -162,12 +163,12 @@ static void collectives_come_as_early_as_possible(void **unused) {
     assert_true(collectives > 1);
     tu_program_free(program);
     tu_graph_free(g);
-    far_api.combine = NULL;
+    discrete_api.combine = NULL;
 }
 
 enum { PAIR_STEPS = 7 };
 
-/* A network whose halves are on two far devices; one reads a variable of the other. */
+/* A network whose halves are on two discrete devices; one reads a variable of the other. */
 typedef struct device_pair {
     tu_graph *graph;
     tu_program *program;
@@ -178,19 +179,20 @@ typedef struct device_pair {
 static void begin_pair(device_pair *c) {
     assert_int_equal(tu_graph_new(&c->graph), TU_OK);
     tu_value y = {0}, rate = {0};
-    tu_with_device(c->graph, "far:0.0") {
+    tu_with_device(c->graph, "discrete:0.0") {
         c->x = tu_input(c->graph, "x", TU_F32, TU_SHAPE(3, 4));
         rate = tu_variable(c->graph, "rate", TU_F64, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 0.1},
                            .frozen = true);
         tu_assign(rate, tu_scale(rate, 0.9));
         y = tu_dense(c->x, .units = 5, .act = TU_TANH, .name = "first");
     }
-    tu_with_device(c->graph, "far:0.1") y = tu_mean(tu_square(tu_dense(y, .units = 2, .name = "second")));
+    tu_with_device(c->graph, "discrete:0.1") y =
+        tu_mean(tu_square(tu_dense(y, .units = 2, .name = "second")));
     c->fetches[0] = y;
     c->fetches[1] = rate;
     if (tu_add_optimizer(y, NULL, .name = "momentum", .momentum = 0.9, .rate = rate) != TU_OK)
         fail_msg("%s", tu_message());
-    if (tu_compile(c->graph, &c->program, .devices = "far:0/2", .threads = 1, .fetch = c->fetches,
+    if (tu_compile(c->graph, &c->program, .devices = "discrete:0/2", .threads = 1, .fetch = c->fetches,
                    .fetch_count = 2, .updates = true) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(c->graph, &c->state, .seed = 9), TU_OK);
@@ -226,24 +228,24 @@ static void run_pair(const device_pair *c, bool one_by_one, pair_results *r) {
 static void expect_pair(const char *reason, const char *notice) {
     device_pair one, multi_step;
     pair_results expected, got;
-    tu_many_report report = TU_SIZED(tu_many_report);
-    plug_in_far();
-    far.refuses_to_join = reason;
+    tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
+    register_discrete_device();
+    discrete.joint_error = reason;
     begin_pair(&one);
     begin_pair(&multi_step);
-    assert_int_equal(tu_program_many(multi_step.program, &report), TU_OK);
-    assert_int_equal(report.at_once, !reason);
+    assert_int_equal(tu_program_multi_step(multi_step.program, &report), TU_OK);
+    assert_int_equal(report.in_one_call, !reason);
     if (notice) assert_string_equal(report.notice, notice);
     run_pair(&one, true, &expected);
-    int launches = far.launches;
+    int launches = discrete.launches;
     run_pair(&multi_step, false, &got);
-    assert_int_equal(far.calls, reason ? 0 : 1);
-    assert_int_equal(far.launches == launches, !reason);
+    assert_int_equal(discrete.calls, reason ? 0 : 1);
+    assert_int_equal(discrete.launches == launches, !reason);
     assert_memory_equal(&expected, &got, sizeof got);
     assert_same_state(one.state, multi_step.state);
     end_pair(&one);
     end_pair(&multi_step);
-    assert_int_equal(far.held, 0);
+    assert_int_equal(discrete.live_allocations, 0);
 }
 
 static void joint_devices_run_all_steps_in_one_call(void **unused) {
@@ -260,14 +262,14 @@ static void devices_that_cannot_be_joined_have_a_notice(void **unused) {
 static void a_failing_joint_call_reports_its_steps(void **unused) {
     (void)unused;
     device_pair c;
-    plug_in_far();
-    far.fails_in_call = 1;
+    register_discrete_device();
+    discrete.fails_in_call = 1;
     begin_pair(&c);
     tu_feed_many feed = {.input = c.x, .data = pair_data};
     assert_int_equal(tu_run_many(c.program, c.state, PAIR_STEPS, 1, &feed, NULL), TU_INTERNAL);
     assert_string_equal(tu_message(),
                         "steps 1 to 7 of 7, one call of all devices, failed; the 0 before them took effect, "
-                        "some of these may have: the far devices have gone away");
+                        "some of these may have: the discrete devices have gone away");
     end_pair(&c);
 }
 

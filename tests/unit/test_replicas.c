@@ -248,8 +248,9 @@ static void traces_contain_collectives(void **unused) {
     for (size_t i = 0; i < 2; i++) {
         tu_trace_report r = TU_SIZED(tu_trace_report);
         assert_ok(tu_trace_device(t.program, i, &r));
-        assert_true(r.collective > 0 && r.gathering >= 0 && r.collective + r.gathering <= r.runs);
-        assert_int_equal(r.met_bytes, RUNS * sizeof *w);
+        assert_true(r.collective > 0 && r.collective_waiting >= 0 &&
+                    r.collective + r.collective_waiting <= r.runs);
+        assert_int_equal(r.collective_bytes, RUNS * sizeof *w);
     }
     assert_summary_contains(t.program, "rank wait ms");
     assert_summary_contains(t.program, "1 collectives: 12 bytes per device are reduced");

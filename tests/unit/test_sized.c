@@ -1,6 +1,6 @@
 /* Structures that the library fills are those of the caller's version: a shorter one is filled as far as it goes, a
  * longer one is zero where the library knows nothing, and one without a size is rejected. Lists are walked by their
- * count, which leaves tu_message() alone. */
+ * count, which does not change tu_message(). */
 #include <stddef.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static void a_shorter_structure_is_filled_to_its_end(void **state) {
         int64_t behind;
     } old = {{.struct_size = sizeof old.thing}, 77};
     assert_int_equal(tu__check_sized(&old.thing, "thing"), TU_OK);
-    tu__give_sized(&old.thing, &full, sizeof full);
+    tu__copy_sized(&old.thing, &full, sizeof full);
     assert_int_equal(old.thing.struct_size, sizeof old.thing);
     assert_int_equal(old.thing.first, 1);
     assert_int_equal(old.behind, 77);
@@ -44,7 +44,7 @@ static void a_shorter_structure_is_filled_to_its_end(void **state) {
 static void fields_that_only_the_caller_has_become_zero(void **state) {
     (void)state;
     thing_after later = {.struct_size = sizeof later, .first = 9, .second = 9, .third = 9};
-    tu__give_sized(&later, &full, sizeof full);
+    tu__copy_sized(&later, &full, sizeof full);
     assert_int_equal(later.struct_size, sizeof later);
     assert_true(later.first == 1 && later.second == 2 && later.third == 0);
 }
@@ -102,9 +102,9 @@ static void walking_a_list_leaves_the_message_alone(void **state) {
     expect_message("an earlier failure");
     count = tu_model_count();
     for (size_t i = 0; i < count; i++) assert_int_equal(tu_model(i, &name, &summary), TU_OK);
-    count = tu_train_recipe_count();
+    count = tu_recipe_count();
     assert_int_equal(count, 3);
-    for (size_t i = 0; i < count; i++) assert_int_equal(tu_train_recipe(i, &name, &summary), TU_OK);
+    for (size_t i = 0; i < count; i++) assert_int_equal(tu_recipe(i, &name, &summary), TU_OK);
     count = tu_state_variable_count(variables);
     for (size_t i = 0; i < count; i++) assert_int_equal(tu_state_variable(variables, i, &name, &type), TU_OK);
     count = tu_program_device_count(program);

@@ -1,7 +1,7 @@
 /* Tests of state files: loading restores what was saved, bit for bit; mismatches fail with the variable's name and
  * change nothing. */
 #include "fake_disk.h"
-#include "own_folder.h"
+#include "temp_folder.h"
 
 #include <stdint.h>
 

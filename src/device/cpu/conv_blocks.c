@@ -295,5 +295,5 @@ void cpu_conv_blocks_run(const cpu_conv_blocks *plan, const cpu_direct_operands 
     }
     task t = {plan, operands};
     tu__parallel_for(plan->group_count * plan->chunks * CPU_BLOCK_PAIRS, 64, pack_filter, &t);
-    tu__parallel_deal(plan->shape.images * plan->bands, 1, compute_slices, &t);
+    tu__parallel_for_stealing(plan->shape.images * plan->bands, 1, compute_slices, &t);
 }

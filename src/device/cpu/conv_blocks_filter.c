@@ -171,6 +171,6 @@ static void add_partials(void *context, int64_t first, int64_t last, int worker)
 
 void cpu_conv_blocks_filter(const cpu_conv_blocks *plan, const cpu_direct_operands *operands) {
     task t = {plan, operands};
-    tu__parallel_deal(plan->partial_count, 1, sum_chunks, &t);
+    tu__parallel_for_stealing(plan->partial_count, 1, sum_chunks, &t);
     tu__parallel_for(plan->shape.y_channels * plan->runs, 16, add_partials, &t);
 }

@@ -203,5 +203,5 @@ static void compute_bands(void *context, int64_t first, int64_t last, int worker
 void cpu_direct_output(const cpu_direct *plan, const cpu_direct_operands *operands) {
     task t = {plan, operands};
     tu__parallel_for(plan->shape.groups * plan->panels * plan->taps, 1, pack_filter, &t);
-    tu__parallel_deal(plan->shape.images * plan->bands, 1, compute_bands, &t);
+    tu__parallel_for_stealing(plan->shape.images * plan->bands, 1, compute_bands, &t);
 }

@@ -84,13 +84,14 @@ static tu_status describe(int index, tu_device_info *info) {
 
 /* ---- Opening ---- */
 
-/* Finds the cores of logical device `part` of `parts`; returns their number. `*first` is the first one's index in
- * the mask. */
-static int split_cores(int part, int parts, cpu_set_t *group, int *first) {
+/* Finds the cores of logical device `logical_index` of `logical_count`; returns their number. `*first` is the first
+ * one's index in the mask. */
+static int split_cores(int logical_index, int logical_count, cpu_set_t *group, int *first) {
     cpu_set_t mask;
     int count = cores_of_process(&mask), index = 0, group_count = 0;
-    int from = parts <= count ? (int)((int64_t)count * part / parts) : part % count;
-    int to = parts <= count ? (int)((int64_t)count * (part + 1) / parts) : from + 1;
+    int from = logical_count <= count ? (int)((int64_t)count * logical_index / logical_count)
+                                      : logical_index % count;
+    int to = logical_count <= count ? (int)((int64_t)count * (logical_index + 1) / logical_count) : from + 1;
     CPU_ZERO(group);
     for (int core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &mask)) continue;
@@ -109,34 +110,34 @@ static const char *plural(int count) {
 }
 
 /* Writes a notice if cores are shared, which is allowed but rarely intended. All logical devices write the same. */
-static void write_notice(tu_device_instance *device, int part_cores) {
+static void write_notice(tu_device_instance *device, int own_cores) {
     const cpu_device *d = &device->device;
     cpu_set_t mask;
     int cores = cores_of_process(&mask);
     char name[24];
-    snprintf(name, sizeof name, d->parts > 1 ? "cpu:%d/%d" : "cpu:%d", d->index, d->parts);
-    if (d->parts > cores)
+    snprintf(name, sizeof name, d->logical_count > 1 ? "cpu:%d/%d" : "cpu:%d", d->index, d->logical_count);
+    if (d->logical_count > cores)
         snprintf(device->notice, sizeof device->notice,
-                 "%s: %d devices share %d core%s; at most %d could have a core each", name, d->parts, cores,
-                 plural(cores), cores);
-    else if (d->threads > part_cores && d->parts == 1)
+                 "%s: %d devices share %d core%s; at most %d could have a core each", name, d->logical_count,
+                 cores, plural(cores), cores);
+    else if (d->threads > own_cores && d->logical_count == 1)
         snprintf(device->notice, sizeof device->notice, "%s: %d threads share %d core%s", name, d->threads,
-                 part_cores, plural(part_cores));
-    else if (d->threads > (cores + d->parts - 1) / d->parts)
+                 own_cores, plural(own_cores));
+    else if (d->threads > (cores + d->logical_count - 1) / d->logical_count)
         snprintf(device->notice, sizeof device->notice, "%s: each device has %d threads but only %d core%s",
-                 name, d->threads, cores / d->parts, plural(cores / d->parts));
+                 name, d->threads, cores / d->logical_count, plural(cores / d->logical_count));
     else if (cpu_dnnl_version() && !cpu_dnnl_usable())
         snprintf(device->notice, sizeof device->notice,
                  "%s: oneDNN is disabled: the process initialised it before it could be limited to %s", name,
                  cpu_isa_name(cpu_isa_in_use()));
 }
 
-static tu_status check_options(const tu_open_options *options, int parts) {
+static tu_status check_options(const tu_open_options *options, int logical_count) {
     if (options->index != 0)
         return tu_fail(TU_NOT_FOUND, "there is no device cpu:%d: expected cpu:0", options->index);
-    if (options->part < 0 || options->part >= parts)
-        return tu_fail(TU_INVALID, "logical device %d of cpu:0/%d: expected 0 to %d", options->part, parts,
-                       parts - 1);
+    if (options->logical_index < 0 || options->logical_index >= logical_count)
+        return tu_fail(TU_INVALID, "logical device %d of cpu:0/%d: expected 0 to %d", options->logical_index,
+                       logical_count, logical_count - 1);
     if (options->threads < 0 || options->threads > MAX_THREADS)
         return tu_fail(TU_INVALID, "threads = %d: expected 1 to %d, or 0 (one per core)", options->threads,
                        MAX_THREADS);
@@ -144,15 +145,15 @@ static tu_status check_options(const tu_open_options *options, int parts) {
 }
 
 static tu_status open_device(const tu_open_options *options, tu_device_instance **device) {
-    int parts = options->parts > 0 ? options->parts : 1;
-    TU_TRY(check_options(options, parts));
+    int logical_count = options->logical_count > 0 ? options->logical_count : 1;
+    TU_TRY(check_options(options, logical_count));
     TU_TRY(cpu_isa_check_limit());
     tu_device_instance *d = tu__alloc(sizeof *d, "a device");
     if (!d) return TU_NO_MEMORY;
-    int cores = split_cores(options->part, parts, &d->cores, &d->device.first_core);
+    int cores = split_cores(options->logical_index, logical_count, &d->cores, &d->device.first_core);
     d->device.index = options->index;
-    d->device.part = options->part;
-    d->device.parts = parts;
+    d->device.logical_index = options->logical_index;
+    d->device.logical_count = logical_count;
     d->device.threads = options->threads ? options->threads : cores;
     d->device.memory_limit = options->memory_limit;
     d->device.loops = cpu_loops_for_this_machine();
@@ -174,9 +175,9 @@ static void close_device(tu_device_instance *device) {
 /* Pins the calling thread, for a logical device: it has a host thread of its own. */
 static tu_status attach(tu_device_instance *device) {
     const cpu_device *d = &device->device;
-    if (d->parts > 1 && sched_setaffinity(0, sizeof device->cores, &device->cores) != 0)
+    if (d->logical_count > 1 && sched_setaffinity(0, sizeof device->cores, &device->cores) != 0)
         return tu_fail(TU_INTERNAL, "cpu:%d.%d: the host thread could not be pinned to its %d cores",
-                       d->index, d->part, CPU_COUNT(&device->cores));
+                       d->index, d->logical_index, CPU_COUNT(&device->cores));
     return TU_OK;
 }
 
@@ -189,7 +190,7 @@ static const tu__lowering_rule rules[TU__OP_COUNT] = {
 
 static const tu__selector selector = {
     .rules = rules,
-    .otherwise = cpu_lower_reference,
+    .fallback = cpu_lower_reference,
     .make_copy = cpu_lower_copy,
     .read_by_rule = tu__norm_reads,
     .subkernel_bytes = sizeof(cpu_subkernel),
@@ -199,8 +200,8 @@ static const tu__selector selector = {
     .sum_kind_of = cpu_sum_kind_of,
 };
 
-static tu_status select_kernels(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
-    return tu__select(&device->device, &selector, part, plan);
+static tu_status select_kernels(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
+    return tu__select(&device->device, &selector, partition, plan);
 }
 
 static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
@@ -222,7 +223,7 @@ static tu_status run_kernels(tu__kernel_plan *p, uint32_t first, uint32_t count)
         TU_TRY(k->run(k));
         double end = tu__now();
         p->times[i] = (tu__kernel_time){start, end - start};
-        tu__contention_look(end);
+        tu__contention_check(end);
         start = end;
     }
     return TU_OK;
@@ -259,8 +260,8 @@ const tu_device_api tu__cpu_api = {
     .attach = attach,
     .allocate = tu__host_allocate,
     .release = tu__host_release,
-    .upload = tu__host_move,
-    .download = tu__host_move,
+    .upload = tu__host_transfer,
+    .download = tu__host_transfer,
     .copy = tu__host_copy,
     .select = select_kernels,
     .build = build,

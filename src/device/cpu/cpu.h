@@ -8,7 +8,7 @@
 #include "device/select.h"
 
 typedef struct cpu_device {
-    int index, part, parts;
+    int index, logical_index, logical_count;
     int threads;
     int first_core; /* of the logical device, as an index into the process's affinity mask */
     uint64_t memory_limit;

@@ -38,6 +38,6 @@ tu_status cpu_kernel_bind_epilogue(tu__kernel *k, const tu__selection *s, const 
                                    const tu__epilogue *epilogue) {
     cpu_kernel_count(k, s, node);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
-    TU_TRY(tu__kernel_end(k, epilogue));
+    TU_TRY(tu__kernel_add_epilogue(k, epilogue));
     return tu__kernel_write(k, epilogue->result, -1);
 }

@@ -44,13 +44,15 @@ static void backward_range(void *context, int64_t first, int64_t last, int worke
 
 static tu_status run_forward(const tu__kernel *k) {
     const lrn_data *d = k->data;
-    tu__parallel_deal(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), forward_range, (void *)k);
+    tu__parallel_for_stealing(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), forward_range,
+                              (void *)k);
     return TU_OK;
 }
 
 static tu_status run_backward(const tu__kernel *k) {
     const lrn_data *d = k->data;
-    tu__parallel_deal(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), backward_range, (void *)k);
+    tu__parallel_for_stealing(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), backward_range,
+                              (void *)k);
     return TU_OK;
 }
 

@@ -280,24 +280,24 @@ tu_status cpu_lower_batch_norm(tu__selection *s, const tu__node *node) {
     d->saves_factors = d->relu && !d->adds;
     if (d->adds) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
-    TU_TRY(tu__kernel_end(k, &epilogue));
+    TU_TRY(tu__kernel_add_epilogue(k, &epilogue));
     TU_TRY(tu__kernel_write(k, epilogue.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
-    return d->saves_factors ? tu__kernel_leave(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
+    return d->saves_factors ? tu__kernel_save(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
 }
 
 tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(new_norm_kernel(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
-    tu__rectified found;
-    if (!tu__find_rectified(s, node, &found)) return cpu_kernel_bind(k, node, TU__NORM_DY);
+    tu__relu_gradient found;
+    if (!tu__find_relu_gradient(s, node, &found)) return cpu_kernel_bind(k, node, TU__NORM_DY);
     norm_data *d = k->data;
     d->after_relu = true;
     k->name = "relu_grad+batch_norm_grad";
     for (uint32_t i = 0; i < node->input_count; i++)
         TU_TRY(tu__kernel_read(k, i == TU__NORM_DY ? found.dy : node->inputs[i]));
-    TU_TRY(tu__kernel_take_rectified(k, &found));
+    TU_TRY(tu__kernel_add_relu_gradient(k, &found));
     for (uint32_t i = 0; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i == 0 ? TU__NORM_DY : -1));
     return TU_OK;

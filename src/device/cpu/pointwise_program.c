@@ -74,7 +74,7 @@ static uint32_t value_of_member(const program *p, tu__edge member) {
 
 /* Returns the index of the value that an input is; adds new operands. */
 static uint32_t find_value(program *p, tu__edge input) {
-    tu__operand operand = tu__resolve(p->c, input);
+    tu__operand operand = tu__classify_operand(p->c, input);
     if (operand.kind == TU__MEMBER) return value_of_member(p, operand.value);
     for (uint32_t i = 0; i < p->operand_count; i++)
         if (same_operand(&p->operands[i], &operand)) return i;

@@ -81,7 +81,7 @@ static void mean_gradient_range(void *context, int64_t first, int64_t last, int 
 static tu_status run_rows(const tu__kernel *k, int64_t rows_per_image, int64_t row, tu__parallel_body body) {
     const pool_data *d = k->data;
     int64_t rows = d->p.images * rows_per_image;
-    tu__parallel_deal(rows, cpu_grain(rows, row, d->workers), body, (void *)k);
+    tu__parallel_for_stealing(rows, cpu_grain(rows, row, d->workers), body, (void *)k);
     return TU_OK;
 }
 

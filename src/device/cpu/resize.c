@@ -16,17 +16,17 @@ typedef struct resize_data {
 static void resize_pixel(const resize_data *d, const float *image, const tu__neighbours *row,
                          const tu__neighbours *column, float *to) {
     const float *corner[4];
-    double share[4];
+    double weight[4];
     int count = 0;
     for (int i = 0; i < 4; i++) {
-        double both = row->share[i / 2] * column->share[i % 2];
+        double both = row->weight[i / 2] * column->weight[i % 2];
         if (both == 0) continue;
-        share[count] = both;
-        corner[count++] = image + (row->place[i / 2] * d->original[1] + column->place[i % 2]) * d->channels;
+        weight[count] = both;
+        corner[count++] = image + (row->index[i / 2] * d->original[1] + column->index[i % 2]) * d->channels;
     }
     for (int64_t c = 0; c < d->channels; c++) {
         double sum = 0;
-        for (int i = 0; i < count; i++) sum += share[i] * (double)corner[i][c];
+        for (int i = 0; i < count; i++) sum += weight[i] * (double)corner[i][c];
         to[c] = (float)sum;
     }
 }
@@ -36,8 +36,8 @@ static void resize_range(void *context, int64_t first, int64_t last, int worker)
     const resize_data *d = k->data;
     (void)worker;
     for (int64_t work_item = first; work_item < last; work_item++) {
-        int64_t image = work_item / d->resized[0], place = work_item % d->resized[0];
-        tu__neighbours row = tu__neighbours_of(place, d->original[0], d->resized[0], d->method);
+        int64_t image = work_item / d->resized[0], index = work_item % d->resized[0];
+        tu__neighbours row = tu__neighbours_of(index, d->original[0], d->resized[0], d->method);
         const float *from = (const float *)k->in[0] + image * d->original[0] * d->original[1] * d->channels;
         float *to = (float *)k->out[0] + work_item * d->resized[1] * d->channels;
         for (int64_t i = 0; i < d->resized[1]; i++)

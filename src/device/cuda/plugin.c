@@ -93,8 +93,8 @@ static tu_status event_query(tu_device_instance *device, void *event, bool *happ
 
 /* ---- Plans: ops/select.c, runtime/plan.c ---- */
 
-static tu_status select_kernels(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
-    return cuda_select(cuda_device_of(device), part, plan);
+static tu_status select_kernels(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
+    return cuda_select(cuda_device_of(device), partition, plan);
 }
 
 static tu_status supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
@@ -135,11 +135,11 @@ static tu_status enable_peer_access(tu_device_instance *device, tu_device_instan
     return cuda_enable_peer_access(cuda_device_of(device), cuda_device_of(other));
 }
 
-static void allow(tu_device_instance *device, double seconds) {
+static void set_timeout(tu_device_instance *device, double seconds) {
     cuda_device_of(device)->timeout_seconds = seconds;
 }
 
-static void give_up(tu_device_instance *device) {
+static void abandon(tu_device_instance *device) {
     cuda_abandon(cuda_device_of(device));
 }
 
@@ -181,8 +181,8 @@ static const tu_device_api api = {
     .download_begin = download_begin,
     .enable_peer_access = enable_peer_access,
     .reserve = reserve,
-    .allow = allow,
-    .give_up = give_up,
+    .set_timeout = set_timeout,
+    .abandon = abandon,
     .event_query = event_query,
 };
 

@@ -155,12 +155,12 @@ void tu__crop_grad_gradient(tu__vjp *v) {
 
 /* ---- Reference kernels of resizing ---- */
 
-tu__neighbours tu__neighbours_of(int64_t output_place, int64_t input, int64_t output, int64_t method) {
+tu__neighbours tu__neighbours_of(int64_t output_index, int64_t input, int64_t output, int64_t method) {
     if (method == TU_NEAREST) {
-        int64_t place = output_place * input / output;
-        return (tu__neighbours){{place, place}, {1, 0}};
+        int64_t index = output_index * input / output;
+        return (tu__neighbours){{index, index}, {1, 0}};
     }
-    double position = ((double)output_place + 0.5) * (double)input / (double)output - 0.5;
+    double position = ((double)output_index + 0.5) * (double)input / (double)output - 0.5;
     if (position < 0) position = 0;
     int64_t low = (int64_t)position;
     if (low >= input - 1) return (tu__neighbours){{input - 1, input - 1}, {1, 0}};
@@ -178,10 +178,10 @@ static resizing resizing_of(tu_type original, tu_type resized, int64_t method) {
     return (resizing){x[0], x[3], method, {x[1], x[2]}, {y[1], y[2]}};
 }
 
-/* Adds share * from to one pixel. Skips a weight of 0: 0 times an infinity would be NaN. */
-static void add_weighted(double share, int64_t channels, const double *from, double *to) {
-    if (share == 0) return;
-    for (int64_t c = 0; c < channels; c++) to[c] += share * from[c];
+/* Adds weight * from to one pixel. Skips a weight of 0: 0 times an infinity would be NaN. */
+static void add_weighted(double weight, int64_t channels, const double *from, double *to) {
+    if (weight == 0) return;
+    for (int64_t c = 0; c < channels; c++) to[c] += weight * from[c];
 }
 
 /* Adds the original image to the resized one; if `transpose`, adds the resized image to the original. */
@@ -192,12 +192,12 @@ static void resize_image(const resizing *s, bool transpose, double *original, do
             tu__neighbours c = tu__neighbours_of(column, s->original[1], s->resized[1], s->method);
             for (int corner = 0; corner < 4; corner++) {
                 int i = corner / 2, j = corner % 2;
-                double *pixel = original + (r.place[i] * s->original[1] + c.place[j]) * s->channels;
-                double share = r.share[i] * c.share[j];
+                double *pixel = original + (r.index[i] * s->original[1] + c.index[j]) * s->channels;
+                double weight = r.weight[i] * c.weight[j];
                 if (transpose)
-                    add_weighted(share, s->channels, resized, pixel);
+                    add_weighted(weight, s->channels, resized, pixel);
                 else
-                    add_weighted(share, s->channels, pixel, resized);
+                    add_weighted(weight, s->channels, pixel, resized);
             }
         }
     }
@@ -228,8 +228,8 @@ tu_status tu__resize_grad_reference(const tu__reference_call *m) {
 
 /* Bilinear: a multiplication and an addition for each of four neighbours per element of the resized image. */
 static int64_t resize_flops(tu_type resized, int64_t method) {
-    int64_t shares = method == TU_NEAREST ? 1 : 8;
-    return tu__saturating_product(2, (int64_t[]){shares, tu_shape_elements(resized.shape)});
+    int64_t flops_per_element = method == TU_NEAREST ? 1 : 8;
+    return tu__saturating_product(2, (int64_t[]){flops_per_element, tu_shape_elements(resized.shape)});
 }
 
 int64_t tu__resize_flops(const tu__node *node, const tu_type *in) {

@@ -10,8 +10,8 @@
  * zero and writes nothing, so padding tokens and masked rows need no special case, and no index accesses memory out
  * of bounds. Updates are added in row-major order, so that repeated indices give bit-identical sums.
  *
- * The gradient of gather is scatter_add and vice versa, likewise take_along and put_along. Indices have no gradient.
- */
+ * The gradient of gather is scatter_add and vice versa; so are those of take_along and put_along. Indices have no
+ * gradient. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -64,13 +64,13 @@ struct cpu_norm_loops {
      * Each result is rounded to the type, as if it were a separate operation. */
     void (*apply[2])(int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns,
                      const void *join, bool relu, void *y);
-    /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). If `rectified` (the factors of y before a
+    /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). If `relu_factors` (the factors of y before a
      * relu) is not NULL, dy is replaced by zero where y is not above zero. */
     void (*gradient_sums[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
-                             const cpu_norm_columns *rectified, float *sum_dy, float *sum_dy_x);
+                             const cpu_norm_columns *relu_factors, float *sum_dy, float *sum_dy_x);
     /* dx = scale (dy - by_dy) - by_x (x - mean), per column; dy as above. */
     void (*gradient[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
-                        const cpu_norm_columns *rectified, const float *scale, const float *by_dy,
+                        const cpu_norm_columns *relu_factors, const float *scale, const float *by_dy,
                         const float *by_x, void *dx);
     /* Layer normalisation of rows: mean [rows] and r [rows] are results. */
     void (*layer[2])(int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma,

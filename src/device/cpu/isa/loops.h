@@ -44,7 +44,7 @@ typedef struct cpu_loops_convert {
 typedef struct cpu_loops {
     const char *isa;                          /* "baseline", "avx2", "avx512" */
     cpu_tile_f32 pointwise[TU__OP_COUNT];     /* loops_pointwise.c; NULL for other operations */
-    cpu_tile_f64 pointwise_f64[TU__OP_COUNT]; /* likewise */
+    cpu_tile_f64 pointwise_f64[TU__OP_COUNT]; /* the same in f64 */
     struct cpu_loops_convert *convert;        /* loops_convert.c: bf16, f16, u8 and bool to and from f32 */
     struct cpu_loops_kernels
         *kernels;                /* loops_kernels*.c: LRN, pooling, normalisation, reductions, softmax … */

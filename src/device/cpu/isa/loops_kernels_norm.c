@@ -121,7 +121,7 @@ LANES_INLINE lanes column_of(const float *array, int64_t k, int64_t c) {
     return array ? lanes_load_upto(false, array, k, c) : (lanes){0};
 }
 
-LANES_INLINE void gradient_sums_as(bool half, bool rectified, int64_t rows, int64_t c, const void *x,
+LANES_INLINE void gradient_sums_as(bool half, bool through_relu, int64_t rows, int64_t c, const void *x,
                                    const void *dy, const float *mean, const cpu_norm_columns *y,
                                    float *sum_dy, float *sum_dy_x) {
     for (int64_t first = 0; first < rows; first += BLOCK) {
@@ -132,7 +132,7 @@ LANES_INLINE void gradient_sums_as(bool half, bool rectified, int64_t rows, int6
             for (int64_t i = first; i < end; i++) {
                 lanes g = lanes_load_upto(half, dy, i * c + k, i * c + c);
                 lanes v = lanes_load_upto(half, x, i * c + k, i * c + c);
-                if (rectified) g = gradient_through_relu(half, g, v, middle, scale, shift);
+                if (through_relu) g = gradient_through_relu(half, g, v, middle, scale, shift);
                 sum += g;
                 sum_x = lanes_multiply_add(g, v - middle, sum_x);
             }
@@ -149,15 +149,15 @@ LANES_INLINE void gradient_sums_as(bool half, bool rectified, int64_t rows, int6
 static const cpu_norm_columns no_columns = {NULL, NULL, NULL};
 
 LANES_INLINE void gradient_sums(bool half, int64_t rows, int64_t c, const void *x, const void *dy,
-                                const float *mean, const cpu_norm_columns *rectified, float *sum_dy,
+                                const float *mean, const cpu_norm_columns *relu_factors, float *sum_dy,
                                 float *sum_dy_x) {
-    if (rectified)
-        gradient_sums_as(half, true, rows, c, x, dy, mean, rectified, sum_dy, sum_dy_x);
+    if (relu_factors)
+        gradient_sums_as(half, true, rows, c, x, dy, mean, relu_factors, sum_dy, sum_dy_x);
     else
         gradient_sums_as(half, false, rows, c, x, dy, mean, &no_columns, sum_dy, sum_dy_x);
 }
 
-LANES_INLINE void gradient_as(bool half, bool rectified, int64_t rows, int64_t c, const void *x,
+LANES_INLINE void gradient_as(bool half, bool through_relu, int64_t rows, int64_t c, const void *x,
                               const void *dy, const float *mean, const cpu_norm_columns *y,
                               const float *scale, const float *by_dy, const float *by_x, void *dx) {
     for (int64_t first = 0; first < rows; first += BLOCK) {
@@ -169,7 +169,7 @@ LANES_INLINE void gradient_as(bool half, bool rectified, int64_t rows, int64_t c
             for (int64_t i = first; i < end; i++) {
                 int64_t at = i * c + k, row_end = i * c + c;
                 lanes v = lanes_load_upto(half, x, at, row_end), g = lanes_load_upto(half, dy, at, row_end);
-                if (rectified) g = gradient_through_relu(half, g, v, middle, y_scale, y_shift);
+                if (through_relu) g = gradient_through_relu(half, g, v, middle, y_scale, y_shift);
                 lanes less = less_x * (v - middle);
                 lanes_store_upto(half, dx, at, row_end, lanes_multiply_add(factor, g - less_dy, -less));
             }
@@ -178,10 +178,10 @@ LANES_INLINE void gradient_as(bool half, bool rectified, int64_t rows, int64_t c
 }
 
 LANES_INLINE void gradient(bool half, int64_t rows, int64_t c, const void *x, const void *dy,
-                           const float *mean, const cpu_norm_columns *rectified, const float *scale,
+                           const float *mean, const cpu_norm_columns *relu_factors, const float *scale,
                            const float *by_dy, const float *by_x, void *dx) {
-    if (rectified)
-        gradient_as(half, true, rows, c, x, dy, mean, rectified, scale, by_dy, by_x, dx);
+    if (relu_factors)
+        gradient_as(half, true, rows, c, x, dy, mean, relu_factors, scale, by_dy, by_x, dx);
     else
         gradient_as(half, false, rows, c, x, dy, mean, &no_columns, scale, by_dy, by_x, dx);
 }
@@ -251,13 +251,13 @@ LANES_BOTH_TYPES(apply,
                  rows, c, x, columns, join, relu, y)
 LANES_BOTH_TYPES(gradient_sums,
                  (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
-                  const cpu_norm_columns *rectified, float *sum_dy, float *sum_dy_x),
-                 rows, c, x, dy, mean, rectified, sum_dy, sum_dy_x)
+                  const cpu_norm_columns *relu_factors, float *sum_dy, float *sum_dy_x),
+                 rows, c, x, dy, mean, relu_factors, sum_dy, sum_dy_x)
 LANES_BOTH_TYPES(gradient,
                  (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
-                  const cpu_norm_columns *rectified, const float *scale, const float *by_dy,
+                  const cpu_norm_columns *relu_factors, const float *scale, const float *by_dy,
                   const float *by_x, void *dx),
-                 rows, c, x, dy, mean, rectified, scale, by_dy, by_x, dx)
+                 rows, c, x, dy, mean, relu_factors, scale, by_dy, by_x, dx)
 LANES_BOTH_TYPES(layer,
                  (int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma,
                   const float *beta, void *y, float *mean, float *r),

@@ -1,7 +1,7 @@
 /* Sums between devices that can access each other's memory: logical devices of one GPU, and GPUs with peer access.
  *
  * Every element is read once from each rank and written once to each, 16 bytes at a time. The cost is memory
- * bandwidth or, between GPUs, the links: each GPU reads its share from all ranks and writes the sum to all, in
+ * bandwidth or, between GPUs, the links: each GPU reads its slice from all ranks and writes the sum to all, in
  * parallel with the others. Values are added pairwise in rank order, ((0 + 1) + (2 + 3)) + …, bf16 and f16 in float
  * and rounded once, as on the CPU (src/comm/). The sum may overwrite its inputs: a thread reads all ranks' words
  * before it writes.

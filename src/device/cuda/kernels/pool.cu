@@ -2,7 +2,7 @@
  *
  * Maximum. max_pool reads x once from memory, since overlapping windows hit the caches, and writes y. If a gradient
  * follows, it also writes the winner's index in its window, one byte. The gradient then reads dy and the winners and
- * writes dx: x, four times as large as y at stride 2, is not read again. The byte's highest bit tells whether the
+ * writes dx: x, four times as large as y at stride 2, is not read again. The byte's highest bit is set if the
  * winner is positive. If x is the result of a relu, dx is 0 unless x > 0, and this bit makes that known without x.
  *
  * A window's winner is its first largest element in row-major order; NaN is larger than all. Windows of 2 x 2 and 3 x

@@ -273,7 +273,7 @@ static tu_status lower_convolution(tu__selection *s, const tu__node *node, cuda_
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    TU_TRY(tu__kernel_end(k, &epilogue));
+    TU_TRY(tu__kernel_add_epilogue(k, &epilogue));
     return tu__kernel_write(k, epilogue.result, -1);
 }
 

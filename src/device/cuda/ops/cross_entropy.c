@@ -41,7 +41,7 @@ static bool is_output_of(tu__edge value, const tu__node *node) {
 }
 
 /* True if the node is in this partition, has no kernel yet, and is ready no later than `like`. Such a node can be
- * computed by the kernel of `like` if nobody else reads it. */
+ * computed by the kernel of `like` if no other node reads it. */
 static bool is_available(const tu__selection *s, const tu__node *node, const tu__node *like) {
     tu__node_state state = s->plan->state[node->id];
     return (state == TU__WAITING || state == TU__PENDING) &&
@@ -213,7 +213,7 @@ static tu_status write_output(tu__kernel *k, output which, const tu__node *node)
 static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
     tu__mark_done(k->owner, node);
-    return tu__kernel_cover(k, node);
+    return tu__kernel_add_node(k, node);
 }
 
 static tu_status fuse_gradient(tu__kernel *k, const gradient *g) {

@@ -19,7 +19,7 @@ static inline extent cuda_extent(int64_t size) {
     return (extent){size, cuda_divider(cuda_fits_u32(size) ? (uint32_t)size : 1)};
 }
 
-/* Returns the unsigned type with `bytes` bytes (1, 2, 4, 8 or 16) that elements, alone or in groups, are copied
+/* Returns the unsigned type with `bytes` bytes (1, 2, 4, 8 or 16) that single elements or groups of them are copied
  * as. */
 static inline const char *cuda_word(size_t bytes) {
     return bytes == 16 ? "u128" : bytes == 8 ? "u64" : bytes == 4 ? "u32" : bytes == 2 ? "u16" : "u8";

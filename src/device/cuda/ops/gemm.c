@@ -60,7 +60,7 @@ static tu_status set_address(const cuda_gemm_plan *p, cublasLtMatmulDescAttribut
     return TU_OK;
 }
 
-/* Addresses are set at every run. Here they only tell the library the minimum alignment of buffers. */
+/* Addresses are set at every run. Here they only define the minimum alignment of buffers for the library. */
 static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
     static _Alignas(2 * BUFFER_ALIGNMENT) const char anywhere[2 * BUFFER_ALIGNMENT];
     const void *aligned = anywhere + BUFFER_ALIGNMENT;

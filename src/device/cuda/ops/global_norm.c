@@ -8,7 +8,7 @@
  * (kernels/global_norm.cu), and one block adds these sums. Whether the norm is finite is a second result if the graph
  * needs it, at the same level as the first (device/select.c); the gradients may have lower levels.
  *
- * The rule matches a tree of f64 scalar additions over two or more leaves whose values nobody else reads. Its
+ * The rule matches a tree of f64 scalar additions over two or more leaves whose values no other node reads. Its
  * gradients must be stored in memory: a gradient computed by a fused pointwise kernel is squared there (pointwise.c),
  * and the tree is not matched.
  */
@@ -34,8 +34,8 @@ static const tu__node *input_of(const tu__selection *s, const tu__node *node) {
 }
 
 static bool is_private(tu__selection *s, const tu__node *node, tu__opcode op, const tu__node *reader) {
-    return node->op->code == op && tu__is_free(s, node) &&
-           tu__free_reader(s, (tu__edge){node->id, 0}) == reader;
+    return node->op->code == op && tu__can_fuse(s, node) &&
+           tu__fusible_reader(s, (tu__edge){node->id, 0}) == reader;
 }
 
 static bool is_half(tu_dtype dtype) {
@@ -47,7 +47,7 @@ static bool is_stored(const tu__selection *s, tu__edge value) {
     const tu__node *node = s->graph->nodes[tu__root_of(s, value).node];
     bool is_lazy = (node->op->traits & TU__POINTWISE) || node->op->code == TU__OP_BROADCAST ||
                    node->op->code == TU__OP_FILL;
-    return !is_lazy || !tu__is_free(s, node);
+    return !is_lazy || !tu__can_fuse(s, node);
 }
 
 static bool find_leaf(tu__selection *s, const tu__node *cast, leaf *found) {
@@ -64,7 +64,7 @@ static bool find_leaf(tu__selection *s, const tu__node *cast, leaf *found) {
     if (!is_private(s, square, TU__OP_SQUARE, first)) return false;
     *found = (leaf){.x = square->inputs[0], .first = first, .chain = {cast, total, rows, square}};
     const tu__node *widening = s->graph->nodes[found->x.node];
-    if (widening->op->code == TU__OP_CAST && tu__is_free(s, widening) &&
+    if (widening->op->code == TU__OP_CAST && tu__can_fuse(s, widening) &&
         is_half(tu__type_of(s, widening->inputs[0])->dtype) && widening->outputs[0].dtype == TU_F32) {
         found->cast = widening;
         found->x = widening->inputs[0];
@@ -93,7 +93,7 @@ static bool is_scalar_add(const tu__node *node) {
 static const tu__node *find_top(tu__selection *s, const tu__node *node) {
     const tu__node *top = NULL, *at = node;
     for (;;) {
-        at = tu__free_reader(s, (tu__edge){at->id, 0});
+        at = tu__fusible_reader(s, (tu__edge){at->id, 0});
         if (at && is_scalar_add(at))
             top = at;
         else if (top || !at || (at->op->code != TU__OP_SUM && at->op->code != TU__OP_CAST))
@@ -134,7 +134,7 @@ static const tu__node *find_finite(tu__selection *s, const tu__node *top) {
     const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){top->id, 0});
     for (uint32_t i = 0; i < v->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[p->readers[v->first_reader + i]];
-        if (reader->op->code == TU__OP_IS_FINITE && tu__is_free(s, reader) && !reader->after_count &&
+        if (reader->op->code == TU__OP_IS_FINITE && tu__can_fuse(s, reader) && !reader->after_count &&
             p->level[reader->id] == p->level[top->id])
             return reader;
     }
@@ -264,7 +264,7 @@ static tu_status plan_launches(tu__kernel *k, global_norm_data *d, const tree *t
 
 static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     tu__mark_done(k->owner, node);
-    return tu__kernel_cover(k, node);
+    return tu__kernel_add_node(k, node);
 }
 
 static tu_status fuse_leaf(tu__kernel *k, const leaf *f) {
@@ -272,7 +272,7 @@ static tu_status fuse_leaf(tu__kernel *k, const leaf *f) {
         if (f->chain[i] && f->chain[i]->id != k->nodes[0]) TU_TRY(fuse_node(k, f->chain[i]));
     if (!f->cast) return TU_OK;
     bool is_only_reader = tu__only_reader(k->owner, (tu__edge){f->cast->id, 0}) == f->chain[3];
-    return is_only_reader ? fuse_node(k, f->cast) : tu__kernel_cover(k, f->cast);
+    return is_only_reader ? fuse_node(k, f->cast) : tu__kernel_add_node(k, f->cast);
 }
 
 /* Covers the fused nodes first: reading inputs may make the selection lower nodes that belong to this kernel. */

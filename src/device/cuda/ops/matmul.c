@@ -213,7 +213,7 @@ static tu_status plan_epilogue(tu__selection *s, const epilogue *e, matmul_data 
 }
 
 static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
-    const tu__node *reader = tu__free_reader(s, value);
+    const tu__node *reader = tu__fusible_reader(s, value);
     tu_dtype dtype = type_of(s, value).dtype;
     bool half = dtype == TU_BF16 || dtype == TU_F16;
     return half && reader && reader->op->code == TU__OP_GELU_TANH ? reader : NULL;
@@ -279,7 +279,7 @@ static tu_status choose_epilogue(tu__selection *s, const tu__node *node, matmul_
 static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
     tu__mark_done(k->owner, node);
-    return tu__kernel_cover(k, node);
+    return tu__kernel_add_node(k, node);
 }
 
 /* Covers the fused nodes first: reading inputs may make the selection lower nodes that belong to this kernel. */

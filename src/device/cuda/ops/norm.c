@@ -217,11 +217,11 @@ tu_status cuda_lower_batch_norm(tu__selection *s, const tu__node *node) {
     if (d->adds_residual) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     TU_TRY(request_batch(s, node, d));
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
-    TU_TRY(tu__kernel_end(k, &epilogue));
+    TU_TRY(tu__kernel_add_epilogue(k, &epilogue));
     TU_TRY(tu__kernel_write(k, epilogue.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
-    return d->saves_for_gradient ? tu__kernel_leave(k, node, saved_bytes(d)) : TU_OK;
+    return d->saves_for_gradient ? tu__kernel_save(k, node, saved_bytes(d)) : TU_OK;
 }
 
 static tu_status request_batch_gradient(tu__selection *s, const tu__node *node, norm_data *d) {
@@ -240,7 +240,7 @@ static tu_status request_batch_gradient(tu__selection *s, const tu__node *node, 
 }
 
 /* The masked dy reuses dy's memory, and dx then x's. Without a mask dx reuses dy's. */
-static tu_status write_gradients(tu__kernel *k, const tu__node *node, const tu__rectified *found) {
+static tu_status write_gradients(tu__kernel *k, const tu__node *node, const tu__relu_gradient *found) {
     const norm_data *d = k->data;
     for (uint32_t i = 0; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i ? -1 : d->uses_mask ? 0 : TU__NORM_DY));
@@ -249,8 +249,8 @@ static tu_status write_gradients(tu__kernel *k, const tu__node *node, const tu__
 
 tu_status cuda_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    tu__rectified found;
-    bool has_relu = tu__find_rectified(s, node, &found);
+    tu__relu_gradient found;
+    bool has_relu = tu__find_relu_gradient(s, node, &found);
     TU_TRY(create_kernel(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 4,
                          has_relu ? RESIDENT_RELU : RESIDENT, run_batch_gradient, &k));
     norm_data *d = k->data;
@@ -265,7 +265,7 @@ tu_status cuda_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
                   : d->uses_mask ? "relu_grad+batch_norm_grad (mask)"
                                  : "relu_grad+batch_norm_grad";
         if (d->uses_mask) k->bytes_moved += (d->adds ? 2 : 1) * (int64_t)tu_type_bytes(node->outputs[0]);
-        TU_TRY(tu__kernel_take_rectified(k, &found));
+        TU_TRY(tu__kernel_add_relu_gradient(k, &found));
     }
     return write_gradients(k, node, &found);
 }

@@ -18,7 +18,7 @@ tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *subkernels
 tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
 
 /* select.c */
-tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan);
+tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_plan **plan);
 /* Returns TU_OK if cuda_select() has a kernel for the node, else TU_UNSUPPORTED with the reason. */
 tu_status cuda_supports(const tu__node *node);
 

@@ -70,7 +70,7 @@ static tu_status add_load(writer *w, const tu__operand *operand) {
 static tu_status find_loads(writer *w) {
     for (uint32_t i = 0; i < w->c->member_count; i++)
         for (uint32_t n = 0; n < w->c->members[i]->input_count; n++) {
-            tu__operand operand = tu__resolve(w->c, w->c->members[i]->inputs[n]);
+            tu__operand operand = tu__classify_operand(w->c, w->c->members[i]->inputs[n]);
             if (operand.kind == TU__LOAD) TU_TRY(add_load(w, &operand));
         }
     return TU_OK;
@@ -227,7 +227,7 @@ static uint32_t member_index(const writer *w, const tu__node *node) {
 }
 
 static void write_operand(writer *w, char name, tu__edge value) {
-    tu__operand operand = tu__resolve(w->c, value);
+    tu__operand operand = tu__classify_operand(w->c, value);
     tu__text_printf(&w->text, "const C %c = ", name);
     switch (operand.kind) {
     case TU__NUMBER: tu__text_printf(&w->text, "(C)p.number[%u]; ", add_number(w, operand.number)); break;

@@ -1,7 +1,7 @@
 /* Pooling: chooses the kernel and the source of the winners' indices. See kernels/pool.cu.
  *
  * If a max_pool_grad with the same x and windows follows in this partition, max_pool stores the winners' indices for
- * it (tu__kernel_leave), and x can be freed after the forward pass. A gradient without stored winners, because
+ * it (tu__kernel_save), and x can be freed after the forward pass. A gradient without stored winners, because
  * max_pool runs elsewhere or again, first computes them in its workspace.
  */
 #include <string.h>
@@ -132,7 +132,7 @@ static const tu__node *find_matching_pool(tu__selection *s, const tu__node *node
             continue;
         windows w = windows_of(reader);
         bool is_usable =
-            op == TU__OP_MAX_POOL_GRAD ? p->state[reader->id] != TU__DONE : p->beside[reader->id] != TU__NONE;
+            op == TU__OP_MAX_POOL_GRAD ? p->state[reader->id] != TU__DONE : p->saved[reader->id] != TU__NONE;
         if (is_usable && memcmp(&w, &node_windows, sizeof w) == 0) return reader;
     }
     return NULL;
@@ -155,7 +155,7 @@ tu_status cuda_lower_max_pool(tu__selection *s, const tu__node *node) {
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_write(k, (tu__edge){node->id, 0}, -1));
     if (!find_matching_pool(s, node, TU__OP_MAX_POOL_GRAD)) return TU_OK;
-    return tu__kernel_leave(k, node, (size_t)tu_shape_elements(y.shape) * index_bytes(&w));
+    return tu__kernel_save(k, node, (size_t)tu_shape_elements(y.shape) * index_bytes(&w));
 }
 
 /* ---- Gradient of the maximum ---- */
@@ -204,7 +204,7 @@ static tu_status request_gradient(tu__selection *s, const windows *w, tu_type x,
 
 static tu_status read_winners(tu__kernel *k, const tu__node *node, const windows *w, max_grad_data *d) {
     const tu__node *forward = find_matching_pool(k->owner, node, TU__OP_MAX_POOL);
-    if (forward) return tu__kernel_find(k, forward);
+    if (forward) return tu__kernel_read_saved(k, forward);
     tu_shape y = input_shape(k->owner, node, 1);
     TU_TRY(request_winners(k->owner, w, node->outputs[0], y, &d->winners));
     d->sums_at = round_up((size_t)tu_shape_elements(y) * index_bytes(w));

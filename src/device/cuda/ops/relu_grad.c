@@ -12,7 +12,7 @@
 #include "device/cuda/ops/relu_grad.h"
 
 static bool is_free_at_level(const tu__selection *s, const tu__node *node, uint32_t level) {
-    return tu__is_free(s, node) && s->plan->level[node->id] == level;
+    return tu__can_fuse(s, node) && s->plan->level[node->id] == level;
 }
 
 /* Returns the comparison x > 0 by which `select` selects dx; NULL if it is another kind of select. */
@@ -63,7 +63,7 @@ int cuda_relu_grad_bits(const cuda_relu_grad *r) {
 
 static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     tu__mark_done(k->owner, node);
-    return tu__kernel_cover(k, node);
+    return tu__kernel_add_node(k, node);
 }
 
 /* Covers the select and its comparison. Other readers of the comparison compute it themselves. */
@@ -72,7 +72,7 @@ static tu_status fuse_select(tu__kernel *k, const cuda_relu_grad *r) {
     uint8_t state = k->owner->plan->state[r->greater->id];
     if (state == TU__OUTSIDE || state == TU__DONE) return TU_OK;
     bool is_only_reader = tu__only_reader(k->owner, (tu__edge){r->greater->id, 0}) == r->select;
-    return is_only_reader ? fuse_node(k, r->greater) : tu__kernel_cover(k, r->greater);
+    return is_only_reader ? fuse_node(k, r->greater) : tu__kernel_add_node(k, r->greater);
 }
 
 tu_status cuda_kernel_write_relu_grad(tu__kernel *k, const cuda_relu_grad *r, int in_place) {

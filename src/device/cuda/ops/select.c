@@ -32,10 +32,10 @@ static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t in
                                         : tu__norm_reads(s, node, index);
 }
 
-tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan) {
+tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_plan **plan) {
     static const tu__selector selector = {
         .rules = rules,
-        .otherwise = fail_without_kernel,
+        .fallback = fail_without_kernel,
         .make_copy = cuda_lower_copy,
         .read_by_rule = read_by_rule,
         .subkernel_bytes = sizeof(cuda_subkernel),
@@ -46,7 +46,7 @@ tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **p
         .sum_kind_of = cuda_sum_kind_of,
     };
     TU_TRY(cuda_enter(device));
-    tu_status status = tu__select(device, &selector, part, plan);
+    tu_status status = tu__select(device, &selector, partition, plan);
     if (status == TU_OK) {
         status = cuda_request_rings((tu__kernel_plan *)*plan);
         if (status != TU_OK) cuda_plan_free(device, *plan);

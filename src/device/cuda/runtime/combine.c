@@ -1,6 +1,6 @@
 /* Sums values of the ranks of a collective: logical devices of one GPU, or GPUs with peer access. Chooses which
- * address ranges go into which launch, for one rank's share or for all shares. Shares are divided as on the host
- * (src/device/rank_share.c); kernels/combine.cu does the additions.
+ * address ranges go into which launch, for one rank's slice or for all slices. Slices are divided as on the host
+ * (src/device/rank_slice.c); kernels/combine.cu does the additions.
  *
  * Addresses are passed as the kernel's argument, so nothing is uploaded and a launch can be captured. If the
  * addresses of a bucket with many values do not fit into one argument, several launches are used.
@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "device/rank_share.h"
+#include "device/rank_slice.h"
 
 #include "device/cuda/kernels/combine_args.h"
 
@@ -47,7 +47,7 @@ static unsigned count_blocks(tu_dtype dtype, size_t count) {
 }
 
 static void append_range(combine_args *a, const tu_combination *combination,
-                         const tu__rank_share_range *range) {
+                         const tu__rank_slice_range *range) {
     const tu_combine_segment *s = &combination->segments[range->segment];
     size_t offset = range->first * tu_dtype_size(combination->dtype);
     void **in = a->pointers + (size_t)a->ranges * 2 * combination->ranks, **out = in + combination->ranks;
@@ -78,9 +78,9 @@ static tu_status combine_lines(cuda_device *device, const tu_combination *combin
     int max_ranges = COMBINE_POINTERS / (2 * (int)combination->ranks);
     if (max_ranges > COMBINE_RANGES) max_ranges = COMBINE_RANGES;
     combine_args a = {.ranks = (int)combination->ranks};
-    tu__rank_share_range range;
-    tu__rank_share_walk walk = tu__rank_share_walk_begin(combination, 0, lines);
-    while (tu__rank_share_walk_next(&walk, MAX_ELEMENTS, &range)) {
+    tu__rank_slice_range range;
+    tu__rank_slice_iterator iterator = tu__rank_slice_begin(combination, 0, lines);
+    while (tu__rank_slice_next(&iterator, MAX_ELEMENTS, &range)) {
         append_range(&a, combination, &range);
         if (a.ranges == max_ranges) TU_TRY(launch(stream, *kernel_slot(device, combination), &a));
     }
@@ -88,14 +88,14 @@ static tu_status combine_lines(cuda_device *device, const tu_combination *combin
 }
 
 tu_status cuda_combine(cuda_device *device, const tu_combination *combination, CUstream stream) {
-    return combine_lines(device, combination, tu__rank_share_lines(combination), stream);
+    return combine_lines(device, combination, tu__rank_slice_lines(combination), stream);
 }
 
 tu_status cuda_combine_all(cuda_device *device, const tu_combination *combination, CUstream stream) {
     tu_combination all_shares = *combination;
     size_t lines = 0;
     for (all_shares.rank = 0; all_shares.rank < all_shares.ranks; all_shares.rank++)
-        lines += tu__rank_share_lines(&all_shares);
+        lines += tu__rank_slice_lines(&all_shares);
     all_shares.rank = 0;
     return combine_lines(device, &all_shares, lines, stream);
 }

@@ -223,12 +223,12 @@ tu_status cuda_open(const tu_open_options *o, tu_device_instance **device) {
     if (!created) return TU_NO_MEMORY;
     cuda_device *d = &created->device;
     d->index = o->index;
-    d->logical_index = o->part;
-    d->logical_count = o->parts > 0 ? o->parts : 1;
-    d->kernel_share = o->alike ? 1 : d->logical_count;
+    d->logical_index = o->logical_index;
+    d->logical_count = o->logical_count > 0 ? o->logical_count : 1;
+    d->kernel_share = o->whole_device_kernels ? 1 : d->logical_count;
     d->streams = o->streams;
     d->tune = o->tune;
-    d->nondeterministic = o->any_order;
+    d->nondeterministic = o->nondeterministic;
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->in.lock, NULL);
     pthread_mutex_init(&d->out.lock, NULL);

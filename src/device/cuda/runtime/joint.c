@@ -17,7 +17,7 @@
  * promise.
  *
  * Collectives are summed in separate streams, so that kernels that do not need the sums continue. If all ranks are on
- * one GPU, one launch computes the whole sum. GPUs with peer access each sum their rank's share, so that all links
+ * one GPU, one launch computes the whole sum. GPUs with peer access each sum their rank's slice, so that all links
  * between them are used in parallel. The bits of the result are the same.
  *
  * Streams of several GPUs are captured into one graph like those of one GPU: a kernel runs in the context of its

@@ -63,7 +63,7 @@ void cuda_forbid_capture(tu__selection *s) {
 }
 
 bool cuda_allows_tf32(const tu__selection *s) {
-    return s->plan->part->tf32;
+    return s->plan->partition->tf32;
 }
 
 const char *cuda_type(tu_dtype dtype) {
@@ -77,8 +77,8 @@ bool cuda_is_wide(tu_dtype dtype) {
     return dtype == TU_F64 || dtype == TU_I32 || dtype == TU_I64;
 }
 
-/* With 2^(l-1) < divisor <= 2^l and multiplier = ceil(2^(31+l) / divisor), n * multiplier >> (31+l) is n / divisor for
- * every n below 2^31. */
+/* With 2^(l-1) < divisor <= 2^l and multiplier = ceil(2^(31+l) / divisor), n * multiplier >> (31+l) is n / divisor
+ * for every n below 2^31. */
 divider cuda_divider(uint32_t divisor) {
     if (divisor <= 1) return (divider){.divisor = 1};
     uint32_t l = 32 - (uint32_t)__builtin_clz(divisor - 1);

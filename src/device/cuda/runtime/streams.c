@@ -1,7 +1,7 @@
 /* Assigns kernels to streams.
  *
  * A kernel with few blocks leaves most of the GPU idle. Each kernel is assigned, in order, to the stream on which it
- * can start first by estimated times; a long kernel, which fills the GPU alone, stays on stream 0. Dependencies are
+ * can start first by estimated times; a long kernel, which fills the GPU, stays on stream 0. Dependencies are
  * derived from addresses, not values: buffers whose lifetimes do not overlap share memory, so two kernels may
  * conflict although no value passes between them.
  */

@@ -1,8 +1,8 @@
 /* A small network in training, and data for its steps, for tests of tu_run_many. */
-#ifndef TUTTI_MANY_STEPS_H
-#define TUTTI_MANY_STEPS_H
+#ifndef TUTTI_MULTI_STEP_TRAINER_H
+#define TUTTI_MULTI_STEP_TRAINER_H
 
-#include "far_device.h"
+#include "discrete_device.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,14 +24,14 @@ typedef struct trainer {
 static const int64_t rows[STEPS * BATCH] = {3, 0, 6, 6, 1, 2, 5, 4};
 static const int32_t labels[STEPS * BATCH] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-static bool far_has_no_repeat; /* if set, the device of the next trainer has no `repeat` */
+static bool discrete_has_no_repeat; /* if set, the device of the next trainer has no `repeat` */
 
 static inline void begin_with_limit(trainer *t, const char *name, const char *devices,
                                     uint64_t memory_limit) {
     memset(t, 0, sizeof *t);
-    plug_in_far();
-    if (far_has_no_repeat) far_api.repeat = NULL;
-    far_has_no_repeat = false;
+    register_discrete_device();
+    if (discrete_has_no_repeat) discrete_api.repeat = NULL;
+    discrete_has_no_repeat = false;
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
     t->model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_build(t->graph, name, &t->model, .batch = BATCH), TU_OK);

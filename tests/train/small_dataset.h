@@ -3,8 +3,8 @@
  * It has 70 training and 20 test images of 8x8 grey pixels in three classes: bright above, bright below, bright at
  * the left, each with its own noise. The last 20 training images are the validation split. Batches of 16 give four
  * steps per epoch, the last with two images. */
-#ifndef TUTTI_SMALL_SET_H
-#define TUTTI_SMALL_SET_H
+#ifndef TUTTI_SMALL_DATASET_H
+#define TUTTI_SMALL_DATASET_H
 
 #include <math.h>
 #include <stdbool.h>
@@ -29,15 +29,15 @@ enum {
 };
 
 /* Index of the training image with a NaN pixel; -1: none. */
-static int64_t small_set_nan = -1;
+static int64_t small_dataset_nan = -1;
 
 /* Index of the image of each split that fails to read; -1: none. */
-static int64_t small_set_unreadable[2] = {-1, -1};
+static int64_t small_dataset_unreadable[2] = {-1, -1};
 
-static inline tu_status small_set_read(void *context, tu_split split, int64_t index, void *image,
-                                       int32_t *label) {
+static inline tu_status small_dataset_read(void *context, tu_split split, int64_t index, void *image,
+                                           int32_t *label) {
     (void)context;
-    if (index == small_set_unreadable[split])
+    if (index == small_dataset_unreadable[split])
         return tu_fail(TU_IO, "image %lld cannot be read", (long long)index);
     float *pixels = image;
     *label = (int32_t)(index % SMALL_CLASSES);
@@ -50,11 +50,11 @@ static inline tu_status small_set_read(void *context, tu_split split, int64_t in
         noise = noise * 6364136223846793005u + 1442695040888963407u;
         pixels[i] = (bright ? 0.7f : 0.3f) + (float)(noise >> 40) / (float)(1 << 24) * 0.4f - 0.2f;
     }
-    if (split == TU_TRAIN && index == small_set_nan) pixels[5] = NAN;
+    if (split == TU_TRAIN && index == small_dataset_nan) pixels[5] = NAN;
     return TU_OK;
 }
 
-static inline tu_dataset *small_set(void) {
+static inline tu_dataset *small_dataset(void) {
     static const char *const names[] = {"above", "below", "left"};
     const tu_source source = {.struct_size = sizeof source,
                               .name = "small",
@@ -65,13 +65,13 @@ static inline tu_dataset *small_set(void) {
                               .dtype = TU_F32,
                               .classes = SMALL_CLASSES,
                               .class_names = names,
-                              .read = small_set_read,
+                              .read = small_dataset_read,
                               .validation = SMALL_VALIDATION};
     tu_dataset *set;
-    int64_t nan_index = small_set_nan;
-    small_set_nan = -1; /* compute mean and deviation without the NaN */
+    int64_t nan_index = small_dataset_nan;
+    small_dataset_nan = -1; /* compute mean and deviation without the NaN */
     assert_int_equal(tu_dataset_from(&source, &set), TU_OK);
-    small_set_nan = nan_index;
+    small_dataset_nan = nan_index;
     return set;
 }
 

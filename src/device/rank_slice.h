@@ -1,30 +1,30 @@
 /* Divides the elements of a collective among the ranks that add them: whole cache lines, equally many per rank. */
-#ifndef TU__DEVICE_RANK_SHARE_H
-#define TU__DEVICE_RANK_SHARE_H
+#ifndef TU__DEVICE_RANK_SLICE_H
+#define TU__DEVICE_RANK_SLICE_H
 
 #include <tutti/device.h>
 
 #include "base/shared.h"
 
 /* An iteration over the elements of rank `what->rank`, or over `lines` of its cache lines from `first` on. */
-typedef struct tu__rank_share_walk {
+typedef struct tu__rank_slice_iterator {
     const tu_combination *what;
     uint32_t segment;
     size_t line, left; /* cache lines: the next one of the segment, and how many remain */
-} tu__rank_share_walk;
+} tu__rank_slice_iterator;
 
 /* Consecutive elements of one segment. */
-typedef struct tu__rank_share_range {
+typedef struct tu__rank_slice_range {
     uint32_t segment;
     size_t first, count;
-} tu__rank_share_range;
+} tu__rank_slice_range;
 
-TU__SHARED size_t tu__rank_share_lines(const tu_combination *what); /* cache lines of rank `what->rank` */
-TU__SHARED tu__rank_share_walk tu__rank_share_walk_begin(const tu_combination *what, size_t first,
-                                                         size_t lines);
+TU__SHARED size_t tu__rank_slice_lines(const tu_combination *what); /* cache lines of rank `what->rank` */
+TU__SHARED tu__rank_slice_iterator tu__rank_slice_begin(const tu_combination *what, size_t first,
+                                                        size_t lines);
 /* Returns the next range, of at most `max_elements` elements (but at least a cache line); false if there are no
  * more. */
-TU__SHARED bool tu__rank_share_walk_next(tu__rank_share_walk *walk, size_t max_elements,
-                                         tu__rank_share_range *range);
+TU__SHARED bool tu__rank_slice_next(tu__rank_slice_iterator *iterator, size_t max_elements,
+                                    tu__rank_slice_range *range);
 
 #endif

@@ -1,10 +1,10 @@
 /* Asserts that building an operation fails. Each test uses a new graph, because a graph keeps only its first error.
  *
  *     tu_value x = first_input(TU_F32, TU_SHAPE(2, 3)), y = next_input(TU_F32, TU_SHAPE(4));
- *     assert_refused(tu_matmul(x, y), "matmul", "f32[2,3]", "f32[4]", "at least 2 axes");
+ *     assert_build_error(tu_matmul(x, y), "matmul", "f32[2,3]", "f32[4]", "at least 2 axes");
  */
-#ifndef TESTS_UNIT_REFUSAL_H
-#define TESTS_UNIT_REFUSAL_H
+#ifndef TESTS_UNIT_BUILD_ERROR_H
+#define TESTS_UNIT_BUILD_ERROR_H
 
 #include "test.h"
 
@@ -13,35 +13,35 @@
 
 #include <tutti/tutti.h>
 
-static tu_graph *refusal_graph;
-static int refusal_inputs;
+static tu_graph *error_graph;
+static int error_inputs;
 
 /* Adds the input "in1", "in2", … to the graph of first_input(). */
 static inline tu_value next_input(tu_dtype dtype, tu_shape shape) {
     char name[16];
-    snprintf(name, sizeof name, "in%d", refusal_inputs++);
-    return tu_input(refusal_graph, name, dtype, shape);
+    snprintf(name, sizeof name, "in%d", error_inputs++);
+    return tu_input(error_graph, name, dtype, shape);
 }
 
 /* Creates a new graph and returns its input "in0". */
 static inline tu_value first_input(tu_dtype dtype, tu_shape shape) {
-    tu_graph_free(refusal_graph);
-    assert_int_equal(tu_graph_new(&refusal_graph), TU_OK);
-    refusal_inputs = 0;
+    tu_graph_free(error_graph);
+    assert_int_equal(tu_graph_new(&error_graph), TU_OK);
+    error_inputs = 0;
     return next_input(dtype, shape);
 }
 
 /* Asserts that the value is invalid, that the graph's status is TU_INVALID, that the message contains every part, and
  * that the value can be used as an operand without a crash. */
-static inline void check_refused(tu_value value, const char *const *parts) {
+static inline void check_build_error(tu_value value, const char *const *parts) {
     assert_false(tu_ok(value));
-    assert_int_equal(tu_graph_status(refusal_graph), TU_INVALID);
+    assert_int_equal(tu_graph_status(error_graph), TU_INVALID);
     for (; *parts; parts++)
         if (!strstr(tu_message(), *parts)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), *parts);
     assert_false(tu_ok(tu_neg(value)));
-    tu_graph_free(refusal_graph);
-    refusal_graph = NULL;
+    tu_graph_free(error_graph);
+    error_graph = NULL;
 }
-#define assert_refused(value, ...) check_refused(value, (const char *const[]){__VA_ARGS__, NULL})
+#define assert_build_error(value, ...) check_build_error(value, (const char *const[]){__VA_ARGS__, NULL})
 
 #endif

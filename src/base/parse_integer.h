@@ -1,8 +1,8 @@
 /* Parses integers.
  *
  * Header-only because the command-line tool uses it too and can link only the library's public functions. */
-#ifndef TU__BASE_WHOLE_NUMBER_H
-#define TU__BASE_WHOLE_NUMBER_H
+#ifndef TU__BASE_PARSE_INTEGER_H
+#define TU__BASE_PARSE_INTEGER_H
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 /* Parses `text` as a decimal integer. Returns false, with *number undefined, if the whole text is not a 64-bit
  * integer. */
-static inline bool tu__read_whole_number(const char *text, int64_t *number) {
+static inline bool tu__parse_integer(const char *text, int64_t *number) {
     char *end;
     errno = 0;
     *number = strtoimax(text, &end, 10);

@@ -1,6 +1,6 @@
 /* A temporary folder with the path of one file in it. */
-#ifndef TESTS_UNIT_OWN_FOLDER_H
-#define TESTS_UNIT_OWN_FOLDER_H
+#ifndef TESTS_UNIT_TEMP_FOLDER_H
+#define TESTS_UNIT_TEMP_FOLDER_H
 
 #include <dirent.h>
 #include <stdio.h>
