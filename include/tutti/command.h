@@ -1,5 +1,5 @@
-/* For programs with a command line, as `tutti` is one: JSON on a stream, suggestions for misspelt names, files that are
- * replaced as a whole, and the names that options choose from. */
+/* Helpers for command-line programs such as `tutti`: a JSON writer, suggestions for misspelt names, atomic file writes, and
+ * the values of options. */
 #ifndef TUTTI_COMMAND_H
 #define TUTTI_COMMAND_H
 
@@ -16,8 +16,8 @@ extern "C" {
 
 /* ---- JSON ----------------------------------------------------------------------------------------------------
  *
- * A streaming writer. Each call writes its bytes at once and keeps nothing in memory. Every value has a key; it is NULL for
- * the elements of an array and for the outermost value.
+ * A streaming writer. Each call writes its bytes immediately. Every value has a key; the key is NULL for elements of an array
+ * and for the outermost value.
  *
  *     tu_json json = tu_json_to_file(stdout);
  *     tu_json_begin_object(&json, NULL);
@@ -28,8 +28,8 @@ extern "C" {
  *     tu_json_end_object(&json);
  *     if (!tu_json_finish(&json)) return 1; // {"device":"cpu:0","shape":[128]}
  *
- * No call needs a check: the writer remembers the first failed write, and tu_json_finish reports it. The output is valid
- * JSON in valid UTF-8 whatever the arguments are.
+ * Calls need not be checked: the writer records a failed write, and tu_json_finish reports it. The output is always valid
+ * JSON in UTF-8.
  */
 typedef struct tu_json { /* every field is private */
     bool (*write)(void *sink, const char *bytes, size_t length);
@@ -37,7 +37,7 @@ typedef struct tu_json { /* every field is private */
     uint64_t objects; /* bit d is set if the container at depth d is an object */
     int depth;
     bool comma;  /* a comma precedes the next value or key */
-    bool failed; /* a write failed, containers were nested too deep, or a call did not fit */
+    bool failed; /* a write failed, containers were nested too deep, or calls were not balanced */
 } tu_json;
 #define TU_JSON_MAX_DEPTH 64
 
@@ -66,12 +66,13 @@ TU_API bool tu_json_finish(const tu_json *json);
  * close enough to be a typing error. */
 TU_API const char *tu_nearest_name(const char *word, const char *const *names, size_t count);
 
-/* Writes a file atomically: a reader, or the next start after a power failure, finds the old file or the new one, complete.
- * On failure the old file is unchanged and the message names the path and the system's reason (TU_IO). A symbolic link stays
- * a link; what is not a regular file (/dev/stdout, a pipe) is written in place. */
+/* Writes a file atomically: a reader, or the next start after a power failure, finds either the old file or the complete
+ * new one. On failure (TU_IO) the old file is unchanged and the message contains the path and the system's error. If `path`
+ * is a symbolic link, the file it points to is replaced. Files that are not regular (/dev/stdout, a pipe) are written in
+ * place. */
 TU_API tu_status tu_file_save(const char *path, const void *bytes, size_t size);
 
-/* ---- What options choose from ------------------------------------------------------------------------------- */
+/* ---- Values of options -------------------------------------------------------------------------------------- */
 
 /* The values of tu_compile_options.precision and .strategy:
  *
@@ -80,8 +81,8 @@ TU_API tu_status tu_file_save(const char *path, const void *bytes, size_t size);
 #define TU_PRECISIONS "f32", "tf32", "bf16", "f16"
 #define TU_STRATEGIES "single", "central", "mirrored"
 
-/* Returns the strategy that `tutti` uses if none is given: "mirrored" if the batch is sharded anyway (`invariant`), or if the
- * list of devices (NULL: "all") has several devices of one kind and nothing else places operations (`placed`); else
+/* Returns the strategy that `tutti` uses by default: "mirrored" if `invariant` is true, or if the list of devices (NULL:
+ * "all") has several devices, all of one kind, and operations are not placed in another way (`placed` is false); else
  * "single". */
 TU_API const char *tu_default_strategy(const char *devices, bool placed, bool invariant);
 

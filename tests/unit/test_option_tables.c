@@ -43,7 +43,8 @@ static const char *difference(const struct cli_option *a, const struct cli_optio
     if (a->letter != b->letter) return "letter";
     if (!a->argument != !b->argument || (a->argument && strcmp(a->argument, b->argument) != 0))
         return "name of the argument";
-    if (a->least != b->least || a->most != b->most || a->lower != b->lower || a->upper != b->upper)
+    if (a->min != b->min || a->max != b->max || a->min_double != b->min_double ||
+        a->max_double != b->max_double)
         return "bounds";
     if (strcmp(common_help(a).text, common_help(b).text) != 0) return "help";
     return NULL;
