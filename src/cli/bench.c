@@ -56,7 +56,7 @@ static const struct cli_option options[] = {
     CLI_CHOICE(struct bench_values, bf16_gradients, "bf16-gradients", 0, "YES|NO", no_yes,
                CLI_HELP_BF16_GRADIENTS),
     CLI_FLAG(struct bench_values, scaling, "scaling", 0,
-             "also measure the first device only, with its shard of the batch, in alternating blocks"),
+             "also measure the first device by itself, with its shard of the batch, in alternating blocks"),
     CLI_STRING(struct bench_values, place, "place", 0, "RULES", CLI_HELP_PLACE),
     CLI_CHOICE(struct bench_values, strict_placement, "strict-placement", 0, "YES|NO", no_yes,
                CLI_HELP_STRICT_PLACEMENT),

@@ -11,7 +11,7 @@
 #define CLI_HELP_DATA "data set: cifar10, mnist, generated, a folder of images, or IMAGES.npy,LABELS.npy"
 #define CLI_HELP_DEVICES "devices to run on, as in gpu:0-3 or cpu:0/2"
 #define CLI_HELP_GPU_MEMORY_LIMIT                                                                            \
-    "memory limit of each GPU; if --memory-limit is smaller, it applies instead; 0: no limit"
+    "memory limit of each GPU; the smaller of this and --memory-limit applies; 0: no limit"
 #define CLI_HELP_GPU_MEMORY_RESERVE                                                                          \
     "memory to allocate on each GPU at the start and keep; 0: allocate as needed"
 #define CLI_HELP_IGNORE_LABEL "leave out the images of an array with this label"
