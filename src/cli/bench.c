@@ -1,9 +1,9 @@
 /* `tutti bench MODEL`: measures the time of a training step.
  *
- * The time of a step is the mean within a block of steps; the result is the median over several blocks, which excludes
- * blocks that other processes slowed down. Before the blocks come the first step, which is timed from the start of the
- * process, and a few more steps, after which the digest of all variables is computed: two runs with the same digest
- * computed bit-identical results. */
+ * The time of a step is the mean within a block of steps; the result is the median over several blocks, which
+ * excludes blocks that other processes slowed down. Before the blocks come the first step, which is timed from the
+ * start of the process, and a few more steps, after which the digest of all variables is computed: two runs with the
+ * same digest computed bit-identical results. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,9 +33,8 @@ enum {
 struct bench_values {
     const char *devices, *place, *lock, *trace, *central;
     const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as text */
-    int64_t threads, batch, steps, warmup, repeat,
-        trace_steps; /* threads 0: one per core; steps 0: not given */
-    int64_t invariant;
+    int64_t threads, steps; /* threads 0: one per core; steps 0: not given */
+    int64_t batch, warmup, repeat, trace_steps, invariant;
     int precision, strategy;                            /* strategy -1: not given */
     int tune_kernels, strict_placement, bf16_gradients; /* no, yes */
     bool json, kernels, scaling;
@@ -86,7 +85,8 @@ static const struct cli_option options[] = {
 
 /* ---- Measuring ---- */
 
-/* Returns the seconds since the kernel created this process, at most one clock tick too many; `fallback` if unknown. */
+/* Returns the seconds since the kernel created this process, at most one clock tick too many; `fallback` if
+ * unknown. */
 static double process_age(double fallback) {
     double age = fallback;
     char stat[1024] = "";

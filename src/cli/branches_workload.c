@@ -1,10 +1,10 @@
 /* `branches`: a workload for measuring how well independent work scales over devices.
  *
  * Sixteen MLPs of equal size read the same images; their logits are summed. The branches are assigned to the devices
- * round-robin, so 1, 2, 4, 8 or 16 devices have equal work and compute the same result. With more than sixteen devices
- * there is one branch per device. Only images, logits and the gradients of the logits are copied between devices: a few
- * hundred KiB, compared with 2.4 billion floating-point operations. It is useful only as a benchmark, so it is not one of
- * the built-in models. */
+ * round-robin, so 1, 2, 4, 8 or 16 devices have equal work and compute the same result. With more than sixteen
+ * devices there is one branch per device. Only images, logits and the gradients of the logits are copied between
+ * devices: a few hundred KiB, compared with 2.4 billion floating-point operations. It is useful only as a benchmark,
+ * so it is not one of the built-in models. */
 #include "cli/branches_workload.h"
 
 #include <stdio.h>

@@ -5,7 +5,8 @@
 #include <tutti/model.h>
 #include <tutti/run.h>
 
-/* Builds the forward pass and the loss. `device_list` is any compiled program: only the names of its devices are used. */
+/* Builds the forward pass and the loss. `device_list` is any compiled program: only the names of its devices are
+ * used. */
 tu_status branches_workload_build(tu_graph *graph, const tu_program *device_list, int64_t batch,
                                   tu_model_graph *net);
 

@@ -1,5 +1,5 @@
-/* Parses and formats memory sizes. Units are powers of 1024. Sizes are rounded up when printed, so that a printed peak
- * is sufficient as a memory limit. */
+/* Parses and formats memory sizes. Units are powers of 1024. Sizes are rounded up when printed, so that a printed
+ * peak is sufficient as a memory limit. */
 #include "cli/byte_size.h"
 
 #include <math.h>

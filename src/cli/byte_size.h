@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Parses "1.5G", "64MiB" or "4096": a number and a unit K, M, G or T (powers of 1024), with or without "iB"; without a unit,
- * bytes. Returns false if the text is not such a size or not from 1 byte to 8 EiB. */
+/* Parses "1.5G", "64MiB" or "4096": a number and a unit K, M, G or T (powers of 1024), with or without "iB"; without
+ * a unit, bytes. Returns false if the text is not such a size or not from 1 byte to 8 EiB. */
 bool cli_parse_bytes(const char *text, uint64_t *bytes);
 
 /* Formats a number of bytes as in "15.6 GiB", rounded up. */

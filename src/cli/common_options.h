@@ -1,6 +1,7 @@
 /* Help texts of options that several commands have. An option has the same letter, argument and help in every
  * command; only text in parentheses at the end of the help, such as the default, may differ.
- * tests/unit/test_option_tables.c compares all tables, including the options of `tutti train` in tutti/settings.def. */
+ * tests/unit/test_option_tables.c compares all tables, including the options of `tutti train` in
+ * tutti/settings.def. */
 #ifndef TU__CLI_COMMON_OPTIONS_H
 #define TU__CLI_COMMON_OPTIONS_H
 

@@ -17,9 +17,9 @@ tu_status measure_communication(struct workload *work, int64_t steps,
         waiting += r.waiting + r.lost_to_copies + r.gathering;
         communication->bytes += (r.arrived_bytes + r.met_bytes) / (uint64_t)steps;
     }
-    double samples = (double)steps * (double)devices;
-    communication->ms = 1e3 * seconds / samples;
+    double device_steps = (double)steps * (double)devices;
+    communication->ms = 1e3 * seconds / device_steps;
     communication->overlapped = seconds > 0 ? overlapped / seconds : 0;
-    communication->waiting_ms = 1e3 * waiting / samples;
+    communication->waiting_ms = 1e3 * waiting / device_steps;
     return TU_OK;
 }

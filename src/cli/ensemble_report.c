@@ -1,5 +1,5 @@
-/* Prints the results of training an ensemble. See ensemble_report.h. Training evaluates each member separately; `tutti
- * eval` evaluates the ensemble. */
+/* Prints the results of training an ensemble. See ensemble_report.h. Training evaluates each member separately;
+ * `tutti eval` evaluates the ensemble. */
 #include "cli/ensemble_report.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* Prints the summary of a placed program: operations, copied bytes and memory peak of each device, and the operations that
- * the preferred device does not support. */
+/* Prints the summary of a placed program: operations, copied bytes and memory peak of each device, and the operations
+ * that the preferred device does not support. */
 #include "cli/explain_summary.h"
 
 #include <inttypes.h>

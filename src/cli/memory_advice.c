@@ -1,10 +1,11 @@
 /* Explains why a step does not fit into the memory of a device.
  *
- * The error message is followed by two tables. The first lists the buffers in memory at the planned peak; its rows add up
- * to the memory needed. The second lists remedies: options with which the step needs less memory. The need with a remedy is
- * computed by planning the step again, which takes milliseconds and allocates nothing on the device. Each remedy is listed
- * in the weakest form with which the step fits: the largest batch, the fewest micro-batches. A remedy is not listed if it
- * cannot be planned, if it does not fit but another one does, or if a simpler remedy achieves the same. */
+ * The error message is followed by two tables. The first lists the buffers in memory at the planned peak; its rows
+ * add up to the memory needed. The second lists remedies: options with which the step needs less memory. The need
+ * with a remedy is computed by planning the step again, which takes milliseconds and allocates nothing on the device.
+ * Each remedy is listed in the weakest form with which the step fits: the largest batch, the fewest micro-batches. A
+ * remedy is not listed if it cannot be planned, if it does not fit but another one does, or if a simpler remedy
+ * achieves the same. */
 #include "cli/memory_advice.h"
 
 #include <inttypes.h>
@@ -120,29 +121,31 @@ static const struct remedy {
                 {.split = true, .narrow = true}};
 enum { REMEDIES = sizeof remedies / sizeof *remedies };
 
-/* Computes the settings with a remedy; the batch is halved or split `depth` times. Returns false if they are invalid. */
-static bool apply(const struct remedy *remedy, int depth, const struct memory_settings *now,
-                  struct memory_settings *with) {
-    *with = *now;
+/* Computes the settings with a remedy; the batch is halved or split `depth` times. Returns false if they are
+ * invalid. */
+static bool apply_remedy(const struct remedy *remedy, int depth, const struct memory_settings *current,
+                         struct memory_settings *with) {
+    *with = *current;
     if (remedy->halve) with->batch >>= depth;
     if (remedy->split) with->accumulate <<= depth;
     if (remedy->narrow) with->precision = "bf16";
     return with->batch > 0 && (!remedy->split || (with->accumulate > 0 && with->accumulate <= with->batch)) &&
-           (!remedy->narrow || strstr(now->precision, "f32")); /* matches tf32 too */
+           (!remedy->narrow || strstr(current->precision, "f32")); /* matches tf32 too */
 }
 
-/* The options that change the settings `now` to `with`: "--batch 64 --precision bf16". */
+/* The options that change the settings `current` to `with`: "--batch 64 --precision bf16". */
 struct option_text {
     char text[96];
 };
 
-static struct option_text option_text(const struct memory_settings *with, const struct memory_settings *now) {
+static struct option_text option_text(const struct memory_settings *with,
+                                      const struct memory_settings *current) {
     struct option_text options = {""};
     char batch[32] = "", accumulate[32] = "", precision[32] = "";
-    if (with->batch != now->batch) snprintf(batch, sizeof batch, " --batch %" PRId64, with->batch);
-    if (with->accumulate != now->accumulate)
+    if (with->batch != current->batch) snprintf(batch, sizeof batch, " --batch %" PRId64, with->batch);
+    if (with->accumulate != current->accumulate)
         snprintf(accumulate, sizeof accumulate, " --accumulate %" PRId64, with->accumulate);
-    if (strcmp(with->precision, now->precision) != 0)
+    if (strcmp(with->precision, current->precision) != 0)
         snprintf(precision, sizeof precision, " --precision %.8s", with->precision);
     snprintf(options.text, sizeof options.text, "%s%s%s", batch, accumulate, precision);
     return options;
@@ -162,7 +165,7 @@ static uint64_t plan_need(const struct memory_planner *planner, const struct mem
 }
 
 /* A remedy and the memory needed with it. */
-struct option_plan {
+struct remedy_plan {
     struct memory_settings with;
     uint64_t need;
     int depth; /* 0: not possible, or saves nothing */
@@ -170,13 +173,13 @@ struct option_plan {
 };
 
 /* Plans a remedy with increasing depth and returns the first form with which the step fits; if none fits, depth 1. */
-static struct option_plan plan_remedy(const struct memory_planner *planner, const struct remedy *remedy,
-                                      const struct memory_settings *now, size_t index, uint64_t need,
+static struct remedy_plan plan_remedy(const struct memory_planner *planner, const struct remedy *remedy,
+                                      const struct memory_settings *current, size_t index, uint64_t need,
                                       uint64_t limit) {
-    struct option_plan plan = {0}, deeper = {0};
+    struct remedy_plan plan = {0}, deeper = {0};
     int max_depth = remedy->halve || remedy->split ? MAX_HALVINGS : 1;
-    for (int depth = 1; depth <= max_depth && !plan.fits && apply(remedy, depth, now, &deeper.with);
-         depth++) {
+    for (int depth = 1;
+         depth <= max_depth && !plan.fits && apply_remedy(remedy, depth, current, &deeper.with); depth++) {
         deeper.need = plan_need(planner, &deeper.with, index, need);
         deeper.fits = deeper.need <= limit;
         deeper.depth = depth;
@@ -191,8 +194,8 @@ static bool is_part_of(const struct remedy *part, const struct remedy *whole) {
 }
 
 /* True if a remedy achieves more than each simpler remedy that is a part of it, at the same or a smaller depth. */
-static bool is_worth_listing(size_t remedy, const struct option_plan plans[REMEDIES]) {
-    const struct option_plan *whole = &plans[remedy];
+static bool is_worth_listing(size_t remedy, const struct remedy_plan plans[REMEDIES]) {
+    const struct remedy_plan *whole = &plans[remedy];
     bool more = whole->depth > 0;
     for (size_t i = 0; i < remedy; i++) {
         if (!is_part_of(&remedies[i], &remedies[remedy]) || !plans[i].depth || plans[i].depth > whole->depth)
@@ -203,23 +206,23 @@ static bool is_worth_listing(size_t remedy, const struct option_plan plans[REMED
 }
 
 /* Prints the remedies with which the step fits; if there are none, all that save memory. */
-static void print_remedies(const struct memory_planner *planner, const struct memory_settings *now,
+static void print_remedies(const struct memory_planner *planner, const struct memory_settings *current,
                            size_t index, uint64_t need, uint64_t limit) {
-    struct option_plan plans[REMEDIES];
+    struct remedy_plan plans[REMEDIES];
     bool has_heading = false, any_fits = false;
     for (size_t i = 0; i < REMEDIES; i++) {
-        plans[i] = plan_remedy(planner, &remedies[i], now, index, need, limit);
+        plans[i] = plan_remedy(planner, &remedies[i], current, index, need, limit);
         any_fits = any_fits || plans[i].fits;
     }
     for (size_t i = 0; i < REMEDIES; i++) {
-        const struct option_plan *o = &plans[i];
-        if (!is_worth_listing(i, plans) || o->fits != any_fits) continue;
+        const struct remedy_plan *plan = &plans[i];
+        if (!is_worth_listing(i, plans) || plan->fits != any_fits) continue;
         if (!has_heading)
             fprintf(stderr, "\n  %-40s  %10s  %10s  %s\n", "what would help", "would need", "saves", "fits");
         has_heading = true;
-        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&o->with, now).text,
-                cli_format_bytes(o->need).text, cli_format_bytes(need - o->need).text,
-                o->fits ? "yes" : "no");
+        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&plan->with, current).text,
+                cli_format_bytes(plan->need).text, cli_format_bytes(need - plan->need).text,
+                plan->fits ? "yes" : "no");
     }
 }
 

@@ -1,5 +1,5 @@
-/* The error report of `tutti bench` and `tutti train` for a step that does not fit into memory: one line, a table of the
- * largest buffers and a table of options that help. Each command supplies a function that plans its step. */
+/* The error report of `tutti bench` and `tutti train` for a step that does not fit into memory: one line, a table of
+ * the largest buffers and a table of options that help. Each command supplies a function that plans its step. */
 #ifndef TU__CLI_MEMORY_ADVICE_H
 #define TU__CLI_MEMORY_ADVICE_H
 
@@ -23,7 +23,8 @@ struct memory_planner {
     bool settings_fixed;  /* the settings cannot be changed: no options are suggested */
     bool is_user_network; /* the network is defined in a file of the user, who can change it */
     void *context;
-    /* Plans the step with these settings (NULL: those of the command line). `release` is called even if this fails. */
+    /* Plans the step with these settings (NULL: those of the command line). `release` is called even if this
+     * fails. */
     tu_status (*plan)(void *context, const struct memory_settings *settings, struct memory_plan *plan);
     void (*release)(struct memory_plan *plan);
 };

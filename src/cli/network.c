@@ -47,10 +47,10 @@ static tu_status load_graph(const struct network_request *request, const char *p
 }
 
 tu_status network_load(const struct network_request *request, tu_graph **graph) {
-    const char *word = request->name_or_path;
+    const char *name = request->name_or_path;
     *graph = NULL;
-    if (tu_model_is_file(word)) TU_TRY(tu_model_load(word, &word));
-    bool path = !is_model(word) && (strchr(word, '/') || access(word, F_OK) == 0);
-    TU_TRY(path ? load_graph(request, word, graph) : build_model(request, word, graph));
+    if (tu_model_is_file(name)) TU_TRY(tu_model_load(name, &name));
+    bool is_path = !is_model(name) && (strchr(name, '/') || access(name, F_OK) == 0);
+    TU_TRY(is_path ? load_graph(request, name, graph) : build_model(request, name, graph));
     return request->train ? tu_add_sgd(tu_find_output(*graph, "loss"), 0.1, 0.9) : TU_OK;
 }

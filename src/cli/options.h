@@ -1,7 +1,7 @@
 /* The options of a command: one table is used both to parse them and to print --help.
  *
- * A command stores the values in a structure of its own, whose initial contents are the defaults. Each row of its table
- * names the field in which the value is stored; a field of the wrong type is a compile-time error.
+ * A command stores the values in a structure of its own, whose initial contents are the defaults. Each row of its
+ * table names the field in which the value is stored; a field of the wrong type is a compile-time error.
  *
  *     struct graph_values { int64_t batch; int format; bool json; };
  *     static const char *const formats[] = {"text", "dot", NULL};
@@ -12,9 +12,9 @@
  *         {0},
  *     };
  *
- * --help (-h) is accepted with every table. Values are given as "--batch 32", "--batch=32", "-b 32"
- * or "-b32"; flags may be joined ("-ab"); options and operands may be mixed; "--" ends the options. If an
- * option is given twice, the last value is used. */
+ * --help (-h) is accepted with every table. Values are given as "--batch 32", "--batch=32", "-b 32" or "-b32"; flags
+ * may be joined ("-ab"); options and operands may be mixed; "--" ends the options. If an option is given twice, the
+ * last value is used. */
 #ifndef TU__CLI_OPTIONS_H
 #define TU__CLI_OPTIONS_H
 
@@ -80,8 +80,9 @@ struct cli_option {
 /* Results of cli_parse other than a number of operands. */
 enum { CLI_PARSE_HELP = -1, CLI_PARSE_ERROR = -2 };
 
-/* Parses argv[0 … argc-1], the arguments after the command's name, into `values`. Moves the operands to the front of argv,
- * in their order, and returns their number. On an error prints one line on stderr that begins with the command's name. */
+/* Parses argv[0 … argc-1], the arguments after the command's name, into `values`. Moves the operands to the front
+ * of argv, in their order, and returns their number. On an error prints one line on stderr that begins with the
+ * command's name. */
 int cli_parse(const char *command, const struct cli_option *table, int argc, char **argv, void *values);
 
 /* Returns the text of an option in --help, without its default: the help, with the choices inserted before text in

@@ -1,7 +1,7 @@
 /* Prints a table of options as the "Options:" section of --help.
  *
- * The default of an option is the initial value of its field. It is not printed if the user could not give it: a number
- * below the minimum or a NULL string means that the command chooses the value. */
+ * The default of an option is the initial value of its field. It is not printed if the user could not give it: a
+ * number below the minimum or a NULL string means that the command chooses the value. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The progress line of `tutti train`. See progress.h.
  *
- * The line is redrawn at most ten times per second, so that drawing takes no noticeable time. It is cut to the terminal's
- * width, because a wrapped line cannot be overwritten. */
+ * The line is redrawn at most ten times per second, so that drawing takes no noticeable time. It is cut to the
+ * terminal's width, because a wrapped line cannot be overwritten. */
 #include "cli/progress.h"
 
 #include <errno.h>
@@ -18,15 +18,15 @@
 enum { PLAIN_LINES = 20, MIN_COLUMNS = 20, MAX_LINE = 256 };
 static const double min_redraw_seconds = 0.1;
 
-struct duration show_duration(double seconds) {
-    struct duration shown;
+struct duration format_duration(double seconds) {
+    struct duration duration;
     int64_t s = seconds < 0 ? 0 : (int64_t)llround(seconds);
     if (s < 3600)
-        snprintf(shown.text, sizeof shown.text, "%" PRId64 ":%02d", s / 60, (int)(s % 60));
+        snprintf(duration.text, sizeof duration.text, "%" PRId64 ":%02d", s / 60, (int)(s % 60));
     else
-        snprintf(shown.text, sizeof shown.text, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60),
+        snprintf(duration.text, sizeof duration.text, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60),
                  (int)(s % 60));
-    return shown;
+    return duration;
 }
 
 void progress_begin(struct progress *p, bool quiet) {
@@ -91,13 +91,14 @@ static void show_loading(struct progress *p, const tu_train_report *r) {
     draw_line(p, line);
 }
 
-/* Formats a line that fits into 80 columns: "step 2451/3000  epoch 1.57  loss 1.137  accuracy 56.5%  1674 images/s  3:05 left". */
-static void format_line(char line[MAX_LINE], const char *word, const tu_train_report *r) {
+/* Formats a line that fits into 80 columns: "step 2451/3000  epoch 1.57  loss 1.137  accuracy 56.5%  1674 images/s
+ * 3:05 left". */
+static void format_line(char line[MAX_LINE], const char *prefix, const tu_train_report *r) {
     char left[64] = "";
     if (r->seconds_left >= 0 && r->step < r->steps)
-        snprintf(left, sizeof left, "  %s left", show_duration(r->seconds_left).text);
+        snprintf(left, sizeof left, "  %s left", format_duration(r->seconds_left).text);
     snprintf(line, MAX_LINE,
-             "%s%" PRId64 "/%" PRId64 "  epoch %.2f  loss %.3f  accuracy %.1f%%  %.0f images/s%s", word,
+             "%s%" PRId64 "/%" PRId64 "  epoch %.2f  loss %.3f  accuracy %.1f%%  %.0f images/s%s", prefix,
              r->step, r->steps, r->epoch, r->loss, 100 * r->accuracy, r->images_per_second, left);
 }
 

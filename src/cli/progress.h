@@ -26,6 +26,6 @@ void progress_end(struct progress *progress);
 struct duration {
     char text[32];
 };
-struct duration show_duration(double seconds);
+struct duration format_duration(double seconds);
 
 #endif

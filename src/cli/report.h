@@ -8,9 +8,8 @@
 
 enum cli_exit {
     CLI_DONE = 0,
-    CLI_FAILED = 1, /* the input is valid, but memory ran out, a file could not be written, … */
-    CLI_BAD_INPUT =
-        2, /* invalid input: nothing was written. Also non-finite numbers in training, after which files exist */
+    CLI_FAILED = 1,    /* the input is valid, but memory ran out, a file could not be written, … */
+    CLI_BAD_INPUT = 2, /* invalid input, before anything is written; also non-finite numbers in training */
 };
 
 /* Print "tutti: <message>" on stderr. cli_input_error returns CLI_BAD_INPUT; its messages have the form

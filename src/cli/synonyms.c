@@ -1,5 +1,5 @@
-/* Option names of other programs, used only for suggestions in error messages. A name may have several rows, for options
- * of different commands; the first option that the command has is suggested. */
+/* Option names of other programs, used only for suggestions in error messages. A name may have several rows, for
+ * options of different commands; the first option that the command has is suggested. */
 #include "cli/synonyms.h"
 
 #include <ctype.h>

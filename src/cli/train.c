@@ -1,8 +1,8 @@
 /* `tutti train MODEL --data SET`: trains a network and writes a run folder.
  *
- * Its options are the rows of tutti/settings.def and a few more. In tu_train_options 0 means "not given" and a negative
- * number means 0. While options are parsed, -1 means "not given" instead: no row allows -1, so --help prints no default
- * for settings that depend on the recipe. convert_settings() converts one form to the other. */
+ * Its options are the rows of tutti/settings.def and a few more. In tu_train_options 0 means "not given" and a
+ * negative number means 0. While options are parsed, -1 means "not given" instead: no row allows -1, so --help prints
+ * no default for settings that depend on the recipe. convert_settings() converts one form to the other. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -156,10 +156,10 @@ static bool is_ignored(int number) {
     return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* Called when the run has started: a signal before that ends the process, because there is nothing to save. The first SIGINT
- * or SIGTERM stops the run after the current step; the second one ends the process (SA_RESETHAND). SIGHUP keeps its handler,
- * because closing a terminal sends it twice: by the shell, and by the system when the shell exits. Signals that are ignored,
- * such as SIGHUP under nohup, stay ignored. */
+/* Called when the run has started: a signal before that ends the process, because there is nothing to save. The first
+ * SIGINT or SIGTERM stops the run after the current step; the second one ends the process (SA_RESETHAND). SIGHUP
+ * keeps its handler, because closing a terminal sends it twice: by the shell, and by the system when the shell exits.
+ * Signals that are ignored, such as SIGHUP under nohup, stay ignored. */
 static void catch_signals(void) {
     set_signal_handler(SIGINT, request_stop, (int)SA_RESETHAND);
     set_signal_handler(SIGTERM, request_stop, (int)SA_RESETHAND);
@@ -196,11 +196,11 @@ static const char *stop_reason(const tu_train_result *r, bool pipe_closed) {
 }
 
 /* `largest` is the frequency of the largest class: the accuracy of always predicting that class. */
-static void print_score(const char *part, double accuracy, double largest, double top5, double loss,
+static void print_score(const char *split, double accuracy, double largest, double top5, double loss,
                         int64_t step) {
     char baseline[48] = "";
     if (largest > 0) snprintf(baseline, sizeof baseline, " (largest class %.2f%%)", 100 * largest);
-    print_row(part, "accuracy %.2f%%%s, top-5 %.2f%%, loss %.4f, after step %" PRId64, 100 * accuracy,
+    print_row(split, "accuracy %.2f%%%s, top-5 %.2f%%, loss %.4f, after step %" PRId64, 100 * accuracy,
               baseline, 100 * top5, loss, step);
 }
 

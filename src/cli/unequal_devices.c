@@ -1,8 +1,8 @@
 /* Warns if a slow device makes a program slower than the fastest device would be without it.
  *
- * The speed of a device is measured with a chain of products of 512 x 512 matrices, for about 20 ms. The time of a step is
- * predicted as the number of floating-point operations of its kernels divided by that speed. This is only an estimate:
- * pointwise operations are slower than products, and copies are not counted. */
+ * The speed of a device is measured with a chain of products of 512 x 512 matrices, for about 20 ms. The time of a
+ * step is predicted as the number of floating-point operations of its kernels divided by that speed. This is only an
+ * estimate: pointwise operations are slower than products, and copies are not counted. */
 #include "cli/unequal_devices.h"
 
 #include <stdio.h>
@@ -21,8 +21,8 @@ static const double calibration_seconds = 0.02;
 
 static tu_status time_product(tu_program *program, tu_state *state, double *flops_per_second) {
     float sum;
-    TU_TRY(
-        tu_run(program, state, 0, NULL, (void *[]){&sum})); /* not timed: includes one-time initialisation */
+    /* The first run includes one-time initialisation and is not timed. */
+    TU_TRY(tu_run(program, state, 0, NULL, (void *[]){&sum}));
     double start = cli_now(), elapsed;
     int runs = 0;
     do {
@@ -57,7 +57,8 @@ static tu_status measure_device(const char *device, int threads, double *flops_p
 
 struct device_load {
     const char *device;
-    double flops, speed;
+    double flops; /* per step */
+    double speed; /* operations per second */
 };
 
 /* Sums the operations of each device. Returns the number of devices, or 0 if there are more than MAX_DEVICES. */
@@ -82,21 +83,21 @@ static bool can_measure(const struct device_load *loads, size_t count) {
     return count > 1;
 }
 
-static void print_warning(const struct device_load *loads, size_t count) {
-    double slow = loads[0].speed, fast = slow, all = 0, together = 0;
+static void warn_if_slower(const struct device_load *loads, size_t count) {
+    double min_speed = loads[0].speed, max_speed = min_speed, flops = 0, step_seconds = 0;
     for (size_t i = 0; i < count; i++) {
-        if (loads[i].speed < slow) slow = loads[i].speed;
-        if (loads[i].speed > fast) fast = loads[i].speed;
-        all += loads[i].flops;
+        if (loads[i].speed < min_speed) min_speed = loads[i].speed;
+        if (loads[i].speed > max_speed) max_speed = loads[i].speed;
+        flops += loads[i].flops;
         double device_seconds = loads[i].flops / loads[i].speed;
-        if (device_seconds > together) together = device_seconds;
+        if (device_seconds > step_seconds) step_seconds = device_seconds;
     }
-    if (fast < min_ratio * slow || together <= all / fast)
-        return; /* the slow device does not delay the step */
+    bool is_slower = step_seconds > flops / max_speed; /* than the fastest device by itself */
+    if (max_speed < min_ratio * min_speed || !is_slower) return;
     fprintf(stderr, "tutti: the devices differ in speed; predicted time of a step:");
     for (size_t i = 0; i < count; i++)
-        fprintf(stderr, "%s %.3g ms on %s only", i ? "," : "", 1e3 * all / loads[i].speed, loads[i].device);
-    fprintf(stderr, ", at least %.3g ms with this placement\n", 1e3 * together);
+        fprintf(stderr, "%s %.3g ms on %s only", i ? "," : "", 1e3 * flops / loads[i].speed, loads[i].device);
+    fprintf(stderr, ", at least %.3g ms with this placement\n", 1e3 * step_seconds);
 }
 
 void cli_warn_unequal_devices(const tu_program *program, int threads) {
@@ -108,5 +109,5 @@ void cli_warn_unequal_devices(const tu_program *program, int threads) {
             fprintf(stderr, "tutti: cannot measure the speed of %s: %s\n", loads[i].device, tu_message());
             return;
         }
-    print_warning(loads, count);
+    warn_if_slower(loads, count);
 }

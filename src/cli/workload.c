@@ -1,8 +1,9 @@
 /* The training step that `tutti bench` measures: forward pass, backward pass and update, as one program.
  *
- * The batch is generated once, with a fixed seed and without functions of the C library whose last bit may differ between
- * machines. It is fed in every step, like the batches of a loader. Images have mean 0 and standard deviation 1, like
- * normalised images. With learning rate 0.01 and momentum 0.9 the loss stays finite for any practical number of steps. */
+ * The batch is generated once, with a fixed seed and without functions of the C library whose last bit may differ
+ * between machines. It is fed in every step, like the batches of a loader. Images have mean 0 and standard deviation
+ * 1, like normalised images. With learning rate 0.01 and momentum 0.9 the loss stays finite for any practical number
+ * of steps. */
 #include "cli/workload.h"
 
 #include <inttypes.h>
