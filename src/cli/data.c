@@ -42,8 +42,7 @@ static const struct cli_option options[] = {
 static const struct data_values defaults = {
     .height = 64, .width = 64, .test_share = 0.1, .count = 5, .out = "samples"};
 
-/* ---- Progress: one line that is overwritten on a terminal, otherwise one line per task
- * -------------------------- */
+/* ---- Progress: one line that is overwritten on a terminal, otherwise one line per task ---- */
 
 struct progress {
     bool terminal, shown;
@@ -75,8 +74,7 @@ static void end_progress(const struct progress *p) {
     if (p->shown) fprintf(stderr, "\r\033[K");
 }
 
-/* ---- get
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- get ---- */
 
 static int run_get(const char *name, const struct data_values *values, tu_dataset_options *o,
                    const struct progress *p) {
@@ -97,8 +95,7 @@ static int run_get(const char *name, const struct data_values *values, tu_datase
     return CLI_DONE;
 }
 
-/* ---- info
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- info ---- */
 
 /* Reads all images of a split and counts them by class. Returns NULL if memory runs out or a read fails. */
 static int64_t *count_classes(const tu_dataset *set, const tu_dataset_info *info, tu_split split) {
@@ -231,8 +228,7 @@ static int run_info(const char *spec, const struct data_values *values, tu_datas
     return result;
 }
 
-/* ---- sample
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- sample ---- */
 
 /* Formats OUT/INDEX-CLASS.png; replaces slashes and control characters in the class name by underscores. */
 static bool format_path(char path[4096], const char *folder, int64_t index, const char *class) {
@@ -314,8 +310,7 @@ static int run_sample(const char *spec, const struct data_values *values, tu_dat
     return result;
 }
 
-/* ---- The command
- * ------------------------------------------------------------------------------------------------ */
+/* ---- The command ---- */
 
 static const struct subcommand {
     const char *name, *expected; /* expected: description of its operand */

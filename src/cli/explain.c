@@ -68,8 +68,8 @@ struct layers {
     size_t count, capacity;
 };
 
-/* Returns the layer of a node: "conv1" of "conv1/conv2d", "grad/conv1" of "grad/conv1/conv2d/dx"; a name without
- * scope itself. */
+/* Stores the layer of a node: "conv1" of "conv1/conv2d", "grad/conv1" of "grad/conv1/conv2d/dx". A node without
+ * scope is its own layer. */
 static void layer_name(const char *node, char *name, size_t size) {
     size_t length = strcspn(node, "/");
     if (strncmp(node, "grad/", 5) == 0) length += 1 + strcspn(node + length + 1, "/");
