@@ -3,7 +3,8 @@
 #   tutti          the command, libtutti, libtutti_train, the CUDA plug-in if it was built, the manual
 #   libtutti-dev   headers, and the files for the linker, pkg-config and CMake's find_package
 #
-# The preset sets CMAKE_SKIP_RPATH, because Debian's policy forbids a RUNPATH to system folders. dpkg-shlibdeps finds the packages that the libraries depend on.
+# The preset sets CMAKE_SKIP_RPATH, because Debian's policy forbids a RUNPATH to system folders. dpkg-shlibdeps finds
+# the packages that the libraries depend on.
 set(TUTTI_MAINTAINER "Tutti maintainers <maintainers@tutti.invalid>" CACHE STRING
   "The Maintainer field of Debian packages: Name <address>")
 find_program(TUTTI_GZIP gzip REQUIRED)

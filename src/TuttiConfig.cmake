@@ -1,8 +1,8 @@
-# What find_package(Tutti) reads:
+# Read by find_package(Tutti):
 #
 #   find_package(Tutti REQUIRED)
 #   target_link_libraries(program PRIVATE Tutti::train)   # data sets, training, evaluation, and all of Tutti::tutti
-#   target_link_libraries(program PRIVATE Tutti::tutti)   # only graphs, devices and optimizers
+#   target_link_libraries(program PRIVATE Tutti::tutti)   # only graphs, devices, optimizers
 #
 # COMPONENTS may name tutti and train; both are always installed.
 include(${CMAKE_CURRENT_LIST_DIR}/TuttiTargets.cmake)

@@ -263,7 +263,7 @@ static tu_status measure_in_folder(struct bench *b, const char *model, const cha
                                                .precision = v->precision,
                                                .threads = (int)v->threads,
                                                .batch = v->batch};
-    TU_TRY(workload_begin(&b->work, &settings));
+    TU_TRY(workload_init(&b->work, &settings));
     TU_TRY(start_run(b, model, folder));
     TU_TRY(check_length(b));
     restart_block(b);
@@ -282,7 +282,7 @@ static tu_status measure(struct bench *b, const char *model) {
     tu_status status = measure_in_folder(b, model, folder);
     progress_end(&b->progress);
     tu__trainer_end(&b->trainer);
-    workload_end(&b->work);
+    workload_free(&b->work);
     nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     return status;
 }
@@ -302,8 +302,8 @@ int main(int argc, char **argv) {
     bench.values = defaults;
     int operands = cli_parse("bench_loop", options, argc - 1, argv + 1, &bench.values);
     if (operands == CLI_PARSE_HELP) return help();
-    if (operands == CLI_PARSE_REFUSED) return CLI_BAD_INPUT;
-    if (operands > 1) return cli_refuse("bench_loop: %s: expected one model", cli_quote(argv[2]).text);
+    if (operands == CLI_PARSE_ERROR) return CLI_BAD_INPUT;
+    if (operands > 1) return cli_input_error("bench_loop: %s: expected one model", cli_quote(argv[2]).text);
     const char *model = operands ? argv[1] : "tutorial-cnn";
     return cli_report(measure(&bench, model));
 }

@@ -1,5 +1,5 @@
-/* For programs with a command line, as `tutti` is one: JSON on a stream, suggestions for misspelt names, files that are
- * replaced as a whole, and the names that options choose from. */
+/* Helpers for command-line programs such as `tutti`: a JSON writer, suggestions for misspelt names, atomic file
+ * writes, and the values of options. */
 #ifndef TUTTI_COMMAND_H
 #define TUTTI_COMMAND_H
 
@@ -16,8 +16,8 @@ extern "C" {
 
 /* ---- JSON ----------------------------------------------------------------------------------------------------
  *
- * A streaming writer. Each call writes its bytes at once and keeps nothing in memory. Every value has a key; it is NULL for
- * the elements of an array and for the outermost value.
+ * A streaming writer. Each call writes its bytes immediately. Every value has a key; the key is NULL for elements of
+ * an array and for the outermost value.
  *
  *     tu_json json = tu_json_to_file(stdout);
  *     tu_json_begin_object(&json, NULL);
@@ -28,8 +28,8 @@ extern "C" {
  *     tu_json_end_object(&json);
  *     if (!tu_json_finish(&json)) return 1; // {"device":"cpu:0","shape":[128]}
  *
- * No call needs a check: the writer remembers the first failed write, and tu_json_finish reports it. The output is valid
- * JSON in valid UTF-8 whatever the arguments are.
+ * Calls need not be checked: the writer records a failed write, and tu_json_finish reports it. The output is always
+ * valid JSON in UTF-8.
  */
 /* Every field is private. Frozen: it gets no more fields. */
 typedef struct tu_json {
@@ -38,7 +38,7 @@ typedef struct tu_json {
     uint64_t objects; /* bit d is set if the container at depth d is an object */
     int depth;
     bool comma;  /* a comma precedes the next value or key */
-    bool failed; /* a write failed, containers were nested too deep, or a call did not fit */
+    bool failed; /* a write failed, containers were nested too deep, or calls were not balanced */
 } tu_json;
 #define TU_JSON_MAX_DEPTH 64
 
@@ -53,7 +53,8 @@ TU_API void tu_json_end_array(tu_json *json);
 TU_API void tu_json_string(tu_json *json, const char *key, const char *string);
 TU_API void tu_json_i64(tu_json *json, const char *key, int64_t value);
 TU_API void tu_json_u64(tu_json *json, const char *key, uint64_t value);
-/* Writes the fewest digits that read back as the same double, but at least those of "%.15g"; null for NaN and infinities. */
+/* Writes the fewest digits that read back as the same double, but at least those of "%.15g"; null for NaN and
+ * infinities. */
 TU_API void tu_json_f64(tu_json *json, const char *key, double value);
 TU_API void tu_json_bool(tu_json *json, const char *key, bool value);
 TU_API void tu_json_null(tu_json *json, const char *key);
@@ -63,16 +64,17 @@ TU_API bool tu_json_finish(const tu_json *json);
 
 /* ---- Names and files ---------------------------------------------------------------------------------------- */
 
-/* Returns the name with the smallest edit distance to `word` (the first of several), for "did you mean …?"; NULL if none is
- * close enough to be a typing error. */
+/* Returns the name with the smallest edit distance to `word` (the first of several), for "did you mean …?"; NULL if
+ * none is close enough to be a typing error. */
 TU_API const char *tu_nearest_name(const char *word, const char *const *names, size_t count);
 
-/* Writes a file atomically: a reader, or the next start after a power failure, finds the old file or the new one, complete.
- * On failure the old file is unchanged and the message names the path and the system's reason (TU_IO). A symbolic link stays
- * a link; what is not a regular file (/dev/stdout, a pipe) is written in place. */
+/* Writes a file atomically: a reader, or the next start after a power failure, finds either the old file or the
+ * complete new one. On failure (TU_IO) the old file is unchanged and the message contains the path and the system's
+ * error. If `path` is a symbolic link, the file it points to is replaced. Files that are not regular (/dev/stdout, a
+ * pipe) are written in place. */
 TU_API tu_status tu_file_save(const char *path, const void *bytes, size_t size);
 
-/* ---- What options choose from ------------------------------------------------------------------------------- */
+/* ---- Values of options -------------------------------------------------------------------------------------- */
 
 /* The values of tu_compile_options.precision and .strategy:
  *
@@ -81,9 +83,9 @@ TU_API tu_status tu_file_save(const char *path, const void *bytes, size_t size);
 #define TU_PRECISIONS "f32", "tf32", "bf16", "f16"
 #define TU_STRATEGIES "single", "central", "mirrored"
 
-/* Returns the strategy that `tutti` uses if none is given: "mirrored" if the batch is sharded anyway (`invariant`), or if the
- * list of devices (NULL: "all") has several devices of one kind and nothing else places operations (`placed`); else
- * "single". */
+/* Returns the strategy that `tutti` uses by default: "mirrored" if `invariant` is true, or if the list of devices
+ * (NULL: "all") has several devices, all of one kind, and operations are not placed in another way (`placed` is
+ * false); else "single". */
 TU_API const char *tu_default_strategy(const char *devices, bool placed, bool invariant);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
-/* `tutti bench MODEL`: how long a training step takes, from a cold start on.
+/* `tutti bench MODEL`: measures the time of a training step.
  *
- * A time is the median of several blocks of steps: the mean within a block evens out the clock and the scheduler, the
- * median between blocks drops the one in which somebody else woke up. Before them come the first step, which is timed
- * from the start of the process, and a few more whose end state is digested: two runs that should compute the same
- * bits can be compared by that digest, whatever is measured afterwards. */
+ * The time of a step is the mean within a block of steps; the result is the median over several blocks, which
+ * excludes blocks that other processes slowed down. Before the blocks come the first step, which is timed from the
+ * start of the process, and a few more steps, after which the digest of all variables is computed: two runs with the
+ * same digest computed bit-identical results. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,29 +13,28 @@
 #include <tutti/model.h>
 
 #include "cli/bench_report.h"
+#include "cli/byte_size.h"
 #include "cli/choices.h"
 #include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/memory_advice.h"
-#include "cli/placed.h"
-#include "cli/size.h"
-#include "cli/speeds.h"
+#include "cli/placement_notice.h"
+#include "cli/unequal_devices.h"
 #include "cli/workload.h"
 
 enum {
     MAX_BLOCKS = 1000,
     MAX_STEPS = 1000000,
-    TRIED_AT_ONCE =
-        20, /* steps whose time tells how many fill a block, where a call of one would tell of the call */
-    BLOCK_MILLISECONDS = 500, /* what a block should last when the number of steps is ours to choose */
+    TRIAL_STEPS = 20, /* steps of a multi-step call that are timed to choose the number of steps per block */
+    BLOCK_MILLISECONDS = 500, /* duration of a block if --steps is not given */
 };
 
 struct bench_values {
     const char *devices, *place, *lock, *trace, *central;
-    const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as they are written */
-    int64_t threads, batch, steps, warmup, repeat, trace_steps;       /* threads, steps 0: ours to choose */
-    int64_t invariant;
+    const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as text */
+    int64_t threads, steps; /* threads 0: one per core; steps 0: not given */
+    int64_t batch, warmup, repeat, trace_steps, invariant;
     int precision, strategy;                            /* strategy -1: not given */
     int tune_kernels, strict_placement, bf16_gradients; /* no, yes */
     bool json, kernels, scaling;
@@ -49,14 +48,14 @@ static const char *const no_yes[] = {"no", "yes", NULL};
 static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, devices, "devices", 0, "LIST", CLI_HELP_DEVICES),
     CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               CLI_HELP_STRATEGY " (unless given: mirrored if the devices are alike)"),
+               CLI_HELP_STRATEGY " (default: mirrored for devices of one kind)"),
     CLI_STRING(struct bench_values, central, "central", 0, "DEVICE",
-               CLI_HELP_CENTRAL " (unless given: the first CPU of the list)"),
+               CLI_HELP_CENTRAL " (default: the first CPU of the list)"),
     CLI_INT(struct bench_values, invariant, "invariant", 0, "K", 0, 1024, CLI_HELP_INVARIANT),
     CLI_CHOICE(struct bench_values, bf16_gradients, "bf16-gradients", 0, "YES|NO", no_yes,
                CLI_HELP_BF16_GRADIENTS),
     CLI_FLAG(struct bench_values, scaling, "scaling", 0,
-             "also measure the first device alone with its part of the batch, in turns"),
+             "also measure the first device by itself, with its shard of the batch, in alternating blocks"),
     CLI_STRING(struct bench_values, place, "place", 0, "RULES", CLI_HELP_PLACE),
     CLI_CHOICE(struct bench_values, strict_placement, "strict-placement", 0, "YES|NO", no_yes,
                CLI_HELP_STRICT_PLACEMENT),
@@ -70,13 +69,14 @@ static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, gpu_memory_reserve, "gpu-memory-reserve", 0, "SIZE",
                CLI_HELP_GPU_MEMORY_RESERVE),
     CLI_INT(struct bench_values, steps, "steps", 's', "N", 1, MAX_STEPS,
-            "steps in a block (default: as many as fill half a second)"),
+            "steps per block (default: as many as take half a second)"),
     CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MAX_STEPS,
-            "steps before the first block; at least 3 are made"),
-    CLI_INT(struct bench_values, repeat, "repeat", 'r', "N", 1, MAX_BLOCKS, "blocks, whose median counts"),
+            "steps before the first block; at least 3 are run"),
+    CLI_INT(struct bench_values, repeat, "repeat", 'r', "N", 1, MAX_BLOCKS,
+            "number of blocks; the median is printed"),
     CLI_CHOICE(struct bench_values, tune_kernels, "tune-kernels", 0, "YES|NO", no_yes, CLI_HELP_TUNE_KERNELS),
     CLI_FLAG(struct bench_values, kernels, "kernels", 'k',
-             "also print every kernel's time, GFLOP/s and GB/s"),
+             "also print the time, GFLOP/s and GB/s of every kernel"),
     CLI_STRING(struct bench_values, trace, "trace", 0, "FILE", CLI_HELP_TRACE),
     CLI_INT(struct bench_values, trace_steps, "trace-steps", 0, "N", 1, 100000, CLI_HELP_TRACE_STEPS),
     CLI_FLAG(struct bench_values, json, "json", 0, CLI_HELP_JSON),
@@ -85,16 +85,17 @@ static const struct cli_option options[] = {
 
 /* ---- Measuring ---- */
 
-/* Seconds since the kernel made this process, which is before the libraries were loaded; at most one tick too many. */
-static double process_age(double otherwise) {
-    double age = otherwise;
+/* Returns the seconds since the kernel created this process, at most one clock tick too many; `fallback` if
+ * unknown. */
+static double process_age(double fallback) {
+    double age = fallback;
     char stat[1024] = "";
     FILE *file = fopen("/proc/self/stat", "r");
     if (!file) return age;
     size_t length = fread(stat, 1, sizeof stat - 1, file);
     fclose(file);
     stat[length] = '\0';
-    /* Field 22 is the start in clock ticks since boot; the second, the name in parentheses, may hold spaces. */
+    /* Field 22 is the start in clock ticks since boot. Field 2 is the name in parentheses and may contain spaces. */
     const char *at = strrchr(stat, ')');
     for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
     struct timespec now;
@@ -104,17 +105,17 @@ static double process_age(double otherwise) {
     return age;
 }
 
-/* The first steps: their end state is digested, and the last one tells how long a step takes. */
-static tu_status warm_up(struct workload *work, const struct bench_values *values, double began,
+/* Runs the first steps, computes the digest, and chooses the number of steps per block. */
+static tu_status warm_up(struct workload *work, const struct bench_values *values, double start_time,
                          struct measurement *m) {
     TU_TRY(workload_steps(work, 1));
-    m->first_step_seconds = process_age(cli_now() - began);
+    m->first_step_seconds = process_age(cli_now() - start_time);
     TU_TRY(workload_steps(work, BENCH_DIGEST_STEPS - 1));
     TU_TRY(workload_digest(work, m->digest));
     TU_TRY(workload_steps(work, values->warmup - BENCH_DIGEST_STEPS));
     m->steps = values->steps;
     if (m->steps) return TU_OK;
-    int64_t tried = work->at_once ? TRIED_AT_ONCE : 1;
+    int64_t tried = work->multi_step ? TRIAL_STEPS : 1;
     double start = cli_now();
     TU_TRY(workload_steps(work, tried));
     double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (cli_now() - start));
@@ -127,7 +128,7 @@ static int compare_times(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Milliseconds of a step in one block. */
+/* Runs a block and stores its milliseconds per step. */
 static tu_status time_block(struct workload *work, const struct measurement *m, double *ms) {
     double start = cli_now();
     TU_TRY(workload_steps(work, m->steps));
@@ -135,19 +136,19 @@ static tu_status time_block(struct workload *work, const struct measurement *m, 
     return TU_OK;
 }
 
-static void sum_up(double *ms, int64_t count, struct measurement *m) {
+static void summarize_times(double *ms, int64_t count, struct measurement *m) {
     qsort(ms, (size_t)count, sizeof *ms, compare_times);
-    m->least_ms = ms[0];
-    m->most_ms = ms[count - 1];
+    m->min_ms = ms[0];
+    m->max_ms = ms[count - 1];
     m->median_ms = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
 }
 
-/* In turns, so that whatever else the machine does falls on both. */
+/* Alternates between the runs, so that other load on the machine affects both. */
 static tu_status time_blocks(size_t run_count, struct bench_run *runs, int64_t count) {
     double ms[2][MAX_BLOCKS];
     for (int64_t i = 0; i < count; i++)
         for (size_t k = 0; k < run_count; k++) TU_TRY(time_block(&runs[k].work, &runs[k].m, &ms[k][i]));
-    for (size_t k = 0; k < run_count; k++) sum_up(ms[k], count, &runs[k].m);
+    for (size_t k = 0; k < run_count; k++) summarize_times(ms[k], count, &runs[k].m);
     return TU_OK;
 }
 
@@ -159,7 +160,7 @@ static size_t count_kernels(const tu_program *program) {
     return count;
 }
 
-/* One block more, after each step of which the devices are asked how long each kernel took. */
+/* Runs one more block and reads the time of each kernel after each step. */
 static tu_status time_kernels(struct workload *work, struct measurement *m) {
     m->kernel_count = count_kernels(work->step);
     m->kernel_ms = calloc(m->kernel_count + 1, sizeof *m->kernel_ms);
@@ -176,16 +177,16 @@ static tu_status time_kernels(struct workload *work, struct measurement *m) {
 }
 
 static tu_status measure(size_t run_count, struct bench_run *runs, const struct bench_values *values,
-                         double began, struct communication *spent) {
-    for (size_t k = 0; k < run_count; k++) TU_TRY(warm_up(&runs[k].work, values, began, &runs[k].m));
+                         double start_time, struct communication_cost *communication) {
+    for (size_t k = 0; k < run_count; k++) TU_TRY(warm_up(&runs[k].work, values, start_time, &runs[k].m));
     TU_TRY(time_blocks(run_count, runs, values->repeat));
     for (size_t k = 0; k < run_count; k++) TU_TRY(workload_check_loss(&runs[k].work));
-    if (workload_is_shared(&runs->work))
-        TU_TRY(communication_measure(&runs->work, values->trace_steps, spent));
+    if (workload_is_sharded(&runs->work))
+        TU_TRY(measure_communication(&runs->work, values->trace_steps, communication));
     return values->kernels ? time_kernels(&runs->work, &runs->m) : TU_OK;
 }
 
-/* A few steps more, which are written down. */
+/* Runs a few more steps with tracing and saves the trace. */
 static tu_status trace_steps(struct workload *work, const struct bench_values *values) {
     TU_TRY(tu_program_trace_begin(work->step));
     TU_TRY(workload_steps(work, values->trace_steps));
@@ -194,57 +195,56 @@ static tu_status trace_steps(struct workload *work, const struct bench_values *v
 
 /* ---- The command ---- */
 
-/* What the devices' users should know; the parts of one device say the same, and are heard once. */
+/* Prints the notices of the devices. Logical devices of one device have the same notice, which is printed once. */
 static void print_notices(const struct workload *work) {
     tu_device_report report = TU_SIZED(tu_device_report);
-    char said[320] = ""; /* the beginning tells notices apart */
+    char printed[320] = ""; /* the previous notice, possibly truncated */
     for (size_t i = 0;
          i < tu_program_device_count(work->step) && tu_program_device(work->step, i, &report) == TU_OK; i++) {
-        if (!report.notice || strncmp(report.notice, said, sizeof said - 1) == 0) continue;
-        snprintf(said, sizeof said, "%s", report.notice);
+        if (!report.notice || strncmp(report.notice, printed, sizeof printed - 1) == 0) continue;
+        snprintf(printed, sizeof printed, "%s", report.notice);
         fprintf(stderr, "tutti: notice: %s\n", report.notice);
     }
 }
 
-/* The first device alone, with the part of the batch that is its own. */
-static tu_status begin_one(const struct workload_settings *settings, const struct bench_run *shared,
-                           struct bench_run *one) {
+/* Initialises the workload on the first device only, with its shard of the batch. */
+static tu_status init_single_device(const struct workload_settings *settings, const struct bench_run *shared,
+                                    struct bench_run *single) {
     struct workload_settings s = *settings;
     tu_device_report first = TU_SIZED(tu_device_report);
     int64_t devices = (int64_t)workload_device_count(&shared->work);
     if (devices < 2)
-        return tu_fail(TU_INVALID,
-                       "bench: --scaling on one device: expected several, as in --devices cpu:0/2");
-    TU_TRY(tu_program_device(shared->work.list, 0, &first));
+        return tu_fail(TU_INVALID, "bench: --scaling needs several devices, as in --devices cpu:0/2");
+    TU_TRY(tu_program_device(shared->work.device_list, 0, &first));
     s.devices = first.spec;
     s.strategy = "single";
     s.central = s.place = s.lock = NULL;
     s.invariant = 0;
     s.bf16_gradients = false;
-    s.batch = one->batch = (settings->batch + devices - 1) / devices;
-    return workload_begin(&one->work, &s);
+    s.batch = single->batch = (settings->batch + devices - 1) / devices;
+    return workload_init(&single->work, &s);
 }
 
 static tu_status bench(const struct bench_values *values, const struct workload_settings *settings,
-                       double began, struct bench_run runs[2]) {
-    struct communication spent = {0};
+                       double start_time, struct bench_run runs[2]) {
+    struct communication_cost communication = {0};
     runs->batch = settings->batch;
-    TU_TRY(workload_begin(&runs->work, settings));
+    TU_TRY(workload_init(&runs->work, settings));
     print_notices(&runs->work);
-    cli_say_placement(runs->work.step);
-    if (!values->json) speeds_warn(runs->work.step, settings->threads);
-    if (values->scaling) TU_TRY(begin_one(settings, runs, runs + 1));
-    TU_TRY(measure(values->scaling ? 2 : 1, runs, values, began, &spent));
+    cli_print_placement_notice(runs->work.step);
+    if (!values->json) cli_warn_unequal_devices(runs->work.step, settings->threads);
+    if (values->scaling) TU_TRY(init_single_device(settings, runs, runs + 1));
+    TU_TRY(measure(values->scaling ? 2 : 1, runs, values, start_time, &communication));
     if (values->trace) TU_TRY(trace_steps(&runs->work, values));
     const struct bench_report report = {.model = settings->model,
                                         .precision = settings->precision,
                                         .repeat = values->repeat,
                                         .invariant = values->invariant,
-                                        .traced = values->trace_steps,
+                                        .traced_steps = values->trace_steps,
                                         .kernels = values->kernels,
                                         .run = runs,
-                                        .one = values->scaling ? runs + 1 : NULL,
-                                        .spent = &spent};
+                                        .single = values->scaling ? runs + 1 : NULL,
+                                        .communication = &communication};
     (values->json ? bench_print_json : bench_print_text)(&report);
     if (!values->trace || values->json) return TU_OK;
     printf("\n%-12s  %s: ", "trace", values->trace);
@@ -254,8 +254,8 @@ static tu_status bench(const struct bench_values *values, const struct workload_
 static tu_status plan_workload(void *context, const struct memory_settings *settings,
                                struct memory_plan *plan) {
     struct workload_settings s = *(const struct workload_settings *)context;
-    *plan = (struct memory_plan){.own = calloc(1, sizeof(struct workload))};
-    struct workload *work = plan->own;
+    *plan = (struct memory_plan){.planner_data = calloc(1, sizeof(struct workload))};
+    struct workload *work = plan->planner_data;
     if (!work) return tu_fail(TU_NO_MEMORY, "bench: out of memory");
     if (settings) s.batch = settings->batch, s.precision = settings->precision;
     plan->settings = (struct memory_settings){.batch = s.batch, .precision = s.precision};
@@ -264,9 +264,9 @@ static tu_status plan_workload(void *context, const struct memory_settings *sett
     return TU_OK;
 }
 
-static void release_workload(struct memory_plan *plan) {
-    if (plan->own) workload_end(plan->own);
-    free(plan->own);
+static void free_workload_plan(struct memory_plan *plan) {
+    if (plan->planner_data) workload_free(plan->planner_data);
+    free(plan->planner_data);
 }
 
 static int read_sizes(const struct bench_values *values, struct workload_settings *settings) {
@@ -278,16 +278,16 @@ static int read_sizes(const struct bench_values *values, struct workload_setting
                  {"gpu-memory-reserve", values->gpu_memory_reserve, &settings->gpu_memory_reserve}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].text && strcmp(sizes[i].text, "0") != 0 &&
-            !cli_parse_size(sizes[i].text, sizes[i].bytes))
-            return cli_refuse("bench: --%s %s: expected bytes, as in 64M, 1G or 1.5G", sizes[i].option,
-                              cli_quote(sizes[i].text).text);
+            !cli_parse_bytes(sizes[i].text, sizes[i].bytes))
+            return cli_input_error("bench: --%s %s: expected a size, as in 64M or 1.5G", sizes[i].option,
+                                   cli_quote(sizes[i].text).text);
     return CLI_DONE;
 }
 
 static int run(const void *given, int operand_count, char **operands) {
     const struct bench_values *values = given;
     (void)operand_count;
-    double began = cli_now();
+    double start_time = cli_now();
     struct workload_settings settings = {.model = operands[0],
                                          .devices = values->devices,
                                          .place = values->place,
@@ -308,47 +308,48 @@ static int run(const void *given, int operand_count, char **operands) {
         tu_model_is_file(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
     if (loaded != TU_OK) return cli_report(tu_fail(loaded, "bench: %s", tu_message()));
     if (values->invariant && values->threads > 1)
-        return cli_refuse(
-            "bench: --invariant %d with --threads %d: a part is computed by one thread; for more cores "
-            "divide the processor, as in --devices cpu:0/%d",
+        return cli_input_error(
+            "bench: --invariant %d with --threads %d: each shard is computed by one thread; to use more "
+            "cores, split the CPU: --devices cpu:0/%d",
             (int)values->invariant, (int)values->threads, (int)values->threads);
     struct bench_run runs[2] = {{.batch = 0}};
-    tu_status status = bench(values, &settings, began, runs);
+    tu_status status = bench(values, &settings, start_time, runs);
     bool planned_too_large = status == TU_NO_MEMORY && !runs->work.step;
     for (size_t k = 0; k < 2; k++) {
-        workload_end(&runs[k].work);
+        workload_free(&runs[k].work);
         free(runs[k].m.kernel_ms);
     }
     if (!planned_too_large) return cli_report(status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
-                                                      .own_network = tu_model_is_file(operands[0]),
+                                                      .is_user_network = tu_model_is_file(operands[0]),
                                                       .context = &settings,
                                                       .plan = plan_workload,
-                                                      .release = release_workload});
+                                                      .release = free_workload_plan});
 }
 
 const struct cli_command cli_command_bench = {
     .name = "bench",
-    .summary = "measures a training step: time, throughput, memory, time to the first step",
+    .summary = "measures a training step: time, throughput, memory",
     .usage = "MODEL [OPTIONS]",
-    .description = "Measures the training step of MODEL, a built-in network or a C file of your\n"
-                   "own: forward, backward and an update by gradient descent with momentum, over\n"
-                   "one fixed random batch.\n"
-                   "Prints the median time of a step, samples a second, the planned peak of memory,\n"
-                   "the time of compiling, the time from the start of the process to the first\n"
-                   "finished step, and a digest of all variables after three steps: runs with the\n"
-                   "same digest computed the same bits. What does not fit into memory is refused\n"
-                   "before anything is computed, with what weighs most and what would help.\n"
+    .description = "Measures the training step of MODEL (a built-in network or your own C file):\n"
+                   "forward pass, backward pass and an update by SGD with momentum, with one fixed\n"
+                   "random batch.\n"
+                   "Prints the median time of a step, samples per second, the planned peak of\n"
+                   "memory, the compile time, the time from the start of the process to the end of\n"
+                   "the first step, and a digest of all variables after three steps: runs with the\n"
+                   "same digest computed bit-identical results. A step that does not fit into\n"
+                   "memory fails before it runs; the error lists the largest buffers and options\n"
+                   "that help.\n"
                    "\n"
-                   "Several devices share the batch; --scaling compares them with the first alone.\n"
-                   "'branches' is a workload of sixteen independent networks, dealt out among the\n"
+                   "Several devices share the batch; --scaling compares them with the first device.\n"
+                   "'branches' is a workload of sixteen small networks, distributed over the\n"
                    "devices.",
-    .takes_model = true,
+    .lists_models = true,
     .options = options,
     .values_size = sizeof(struct bench_values),
     .defaults = &defaults,
-    .least_operands = 1,
-    .most_operands = 1,
+    .min_operands = 1,
+    .max_operands = 1,
     .run = run,
 };

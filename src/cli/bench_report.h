@@ -1,8 +1,8 @@
-/* What `tutti bench` has measured, and how it is printed. */
-#ifndef CLI_BENCH_REPORT_H
-#define CLI_BENCH_REPORT_H
+/* The results of `tutti bench` and the functions that print them. */
+#ifndef TU__CLI_BENCH_REPORT_H
+#define TU__CLI_BENCH_REPORT_H
 
-#include "cli/communication.h"
+#include "cli/communication_cost.h"
 #include "cli/workload.h"
 
 enum { BENCH_DIGEST_STEPS = 3 };
@@ -10,13 +10,13 @@ enum { BENCH_DIGEST_STEPS = 3 };
 struct measurement {
     double first_step_seconds;
     char digest[TU_DIGEST_TEXT];
-    int64_t steps; /* in a block */
-    double median_ms, least_ms, most_ms;
+    int64_t steps; /* per block */
+    double median_ms, min_ms, max_ms;
     size_t kernel_count;
-    double *kernel_ms; /* mean of one more block */
+    double *kernel_ms; /* per step: means over an additional block */
 };
 
-/* What is measured, and with --scaling what it is compared with. */
+/* A measured workload. With --scaling there is a second one, on the first device only. */
 struct bench_run {
     struct workload work;
     struct measurement m;
@@ -25,12 +25,12 @@ struct bench_run {
 
 struct bench_report {
     const char *model, *precision;
-    int64_t repeat;    /* blocks */
-    int64_t invariant; /* 0: not asked for */
-    int64_t traced;    /* steps, where the batch is shared */
+    int64_t repeat;       /* number of blocks */
+    int64_t invariant;    /* 0: --invariant was not given */
+    int64_t traced_steps; /* steps traced to measure communication, if the batch is sharded */
     bool kernels;
-    const struct bench_run *run, *one; /* one: the first device alone; NULL: not asked for */
-    const struct communication *spent; /* of a batch that is shared */
+    const struct bench_run *run, *single; /* single: the first device only; NULL without --scaling */
+    const struct communication_cost *communication; /* valid if the batch is sharded */
 };
 
 void bench_print_text(const struct bench_report *report);

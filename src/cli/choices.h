@@ -1,4 +1,4 @@
-/* The names that options such as --precision choose from. A choice's value is the index of its name. */
+/* Values of the options --precision and --strategy. A CLI_CHOICE option stores an index into such an array. */
 #ifndef TU__CLI_CHOICES_H
 #define TU__CLI_CHOICES_H
 

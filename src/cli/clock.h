@@ -1,10 +1,10 @@
-/* The clock that the command measures durations with. */
+/* The clock for durations. */
 #ifndef TU__CLI_CLOCK_H
 #define TU__CLI_CLOCK_H
 
 #include <time.h>
 
-/* Returns seconds of a monotonic clock. */
+/* Returns the time of a monotonic clock in seconds. */
 static inline double cli_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

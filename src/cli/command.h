@@ -1,10 +1,10 @@
-/* A command of the tutti program: what it is called, what it takes, and the function that does it.
+/* A command of the program tutti: its name, options, operands and the function that runs it.
  *
  * A new command is one file in this folder that defines `const struct cli_command cli_command_NAME`, one line in
- * commands.def, and a section in docs/man/tutti.1. The frame does the rest: parsing, --help, refusals, and the check
- * that standard output reached its destination. */
-#ifndef CLI_COMMAND_H
-#define CLI_COMMAND_H
+ * commands.def, and a section in docs/man/tutti.1. main.c parses the options, prints --help and error messages, and
+ * reports write errors on standard output. */
+#ifndef TU__CLI_COMMAND_H
+#define TU__CLI_COMMAND_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,26 +15,26 @@
 
 struct cli_command {
     const char *name;
-    const char *summary;     /* one line of `tutti --help` */
-    const char *usage;       /* what follows the name: "MODEL [OPTIONS]" */
-    const char *description; /* what --help says below the usage line; lines of at most 80 characters */
-    bool takes_model;        /* --help also lists the built-in networks */
-    const struct cli_option *options; /* NULL: --help alone */
-    size_t values_size;               /* of the structure that the options fill, and its initial contents */
-    const void *defaults;             /* NULL: zeros */
-    int least_operands, most_operands;
-    /* `values` is that structure. Returns an enum cli_exit. */
+    const char *summary;     /* its line in `tutti --help` */
+    const char *usage;       /* operands and options after the name: "MODEL [OPTIONS]" */
+    const char *description; /* text of --help below the usage line; lines of at most 80 characters */
+    bool lists_models;       /* --help also lists the built-in networks */
+    const struct cli_option *options; /* NULL: no options except --help */
+    size_t values_size;               /* size of the structure in which option values are stored */
+    const void *defaults;             /* its initial contents; NULL: zeros */
+    int min_operands, max_operands;
+    /* Runs the command with the parsed options. Returns an enum cli_exit. */
     int (*run)(const void *values, int operand_count, char **operands);
 };
 
-/* All commands, in the order `tutti --help` lists them; ends with NULL. */
+/* All commands, in the order in which `tutti --help` lists them; ends with NULL. */
 extern const struct cli_command *const cli_commands[];
 
 #define CLI_COMMAND(name) extern const struct cli_command cli_command_##name;
 #include "cli/commands.def"
 #undef CLI_COMMAND
 
-/* The command of that name, or NULL with a refusal that suggests the nearest. */
+/* Returns the command with this name. If there is none, prints an error with the nearest name and returns NULL. */
 const struct cli_command *cli_find_command(const char *name);
 
 void cli_print_overview(FILE *file);

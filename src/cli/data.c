@@ -1,5 +1,5 @@
-/* `tutti data get NAME` fetches a set; `tutti data info SET` describes one, after looking at every image of it;
- * `tutti data sample SET` writes a few of its images as files. */
+/* `tutti data get NAME` downloads a data set; `tutti data info SET` verifies and describes one; `tutti data sample
+ * SET` writes a few of its images as files. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,35 +25,36 @@ static const struct cli_option options[] = {
     CLI_FLAG(struct data_values, json, "json", 0, CLI_HELP_JSON " (and no progress)"),
     CLI_FLAG(struct data_values, offline, "offline", 0, CLI_HELP_OFFLINE),
     CLI_INT(struct data_values, height, "height", 0, "PIXELS", 1, 16384,
-            "fit images of a folder to this height"),
-    CLI_INT(struct data_values, width, "width", 0, "PIXELS", 1, 16384, "and this width"),
+            "scale the images of a folder to this height"),
+    CLI_INT(struct data_values, width, "width", 0, "PIXELS", 1, 16384,
+            "scale the images of a folder to this width"),
     CLI_DOUBLE(struct data_values, test_share, "test-share", 0, "SHARE", 0.0001, 0.9999,
-               "share of images held out for testing"),
+               "fraction of images in the test split"),
     CLI_FLAG(struct data_values, skip_bad, "skip-bad", 0, CLI_HELP_SKIP_BAD),
     CLI_STRING(struct data_values, ignore_label, "ignore-label", 0, "N", CLI_HELP_IGNORE_LABEL),
     CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX,
             CLI_HELP_SEED " (choice of test images and samples)"),
-    CLI_INT(struct data_values, count, "count", 'n', "N", 1, 10000, "samples to write"),
-    CLI_STRING(struct data_values, out, "out", 'o', "DIR", "the folder to write them to"),
+    CLI_INT(struct data_values, count, "count", 'n', "N", 1, 10000, "number of samples to write"),
+    CLI_STRING(struct data_values, out, "out", 'o', "DIR", "folder for the samples"),
     {0},
 };
 
 static const struct data_values defaults = {
     .height = 64, .width = 64, .test_share = 0.1, .count = 5, .out = "samples"};
 
-/* ---- Progress: a line that is written over on a terminal, a line for each piece of work elsewhere --------------- */
+/* ---- Progress: one line that is overwritten on a terminal, otherwise one line per task ---- */
 
 struct progress {
     bool terminal, shown;
-    int64_t percent; /* last told, -1: none */
+    int64_t percent; /* last printed; -1: none */
     char what[256];
 };
 
-static void tell(void *context, const char *what, int64_t done, int64_t total) {
+static void show_progress(void *context, const char *what, int64_t done, int64_t total) {
     struct progress *p = context;
     int64_t percent = total > 0 ? (int64_t)(100.0 * (double)done / (double)total) : -1;
-    bool other = strncmp(p->what, what, sizeof p->what - 1) != 0;
-    if (!other && (percent == p->percent || !p->terminal)) return;
+    bool is_new = strncmp(p->what, what, sizeof p->what - 1) != 0;
+    if (!is_new && (percent == p->percent || !p->terminal)) return;
     snprintf(p->what, sizeof p->what, "%s", what);
     p->percent = percent;
     if (!p->terminal) {
@@ -68,15 +69,15 @@ static void tell(void *context, const char *what, int64_t done, int64_t total) {
     p->shown = true;
 }
 
-/* What follows must not stand behind the progress. */
+/* Erases the progress line. */
 static void end_progress(const struct progress *p) {
     if (p->shown) fprintf(stderr, "\r\033[K");
 }
 
-/* ---- get -------------------------------------------------------------------------------------------------------- */
+/* ---- get ---- */
 
-static int get(const char *name, const struct data_values *values, tu_dataset_options *o,
-               const struct progress *p) {
+static int run_get(const char *name, const struct data_values *values, tu_dataset_options *o,
+                   const struct progress *p) {
     char path[4096];
     tu_status status = tu_data_get_with(name, path, o);
     end_progress(p);
@@ -94,48 +95,48 @@ static int get(const char *name, const struct data_values *values, tu_dataset_op
     return CLI_DONE;
 }
 
-/* ---- info ------------------------------------------------------------------------------------------------------- */
+/* ---- info ---- */
 
-/* counts[class] of one split, by reading it; NULL when memory or a read fails. */
+/* Reads all images of a split and counts them by class. Returns NULL if memory runs out or a read fails. */
 static int64_t *count_classes(const tu_dataset *set, const tu_dataset_info *info, tu_split split) {
     size_t bytes = (size_t)(info->height * info->width * info->channels) * tu_dtype_size(info->dtype);
     int64_t *counts = calloc((size_t)info->classes, sizeof *counts);
     void *image = malloc(bytes);
-    bool good = counts && image;
-    for (int64_t i = 0; good && i < info->count[split]; i++) {
+    bool ok = counts && image;
+    for (int64_t i = 0; ok && i < info->count[split]; i++) {
         int32_t label;
-        good = tu_dataset_read(set, split, i, image, &label) == TU_OK;
-        if (good) counts[label]++;
+        ok = tu_dataset_read(set, split, i, image, &label) == TU_OK;
+        if (ok) counts[label]++;
     }
     free(image);
-    if (good) return counts;
+    if (ok) return counts;
     free(counts);
     return NULL;
 }
 
-static void print_numbers(const char *title, const double *numbers, int64_t count) {
+static void print_channels(const char *title, const double *numbers, int64_t count) {
     printf("%-10s", title);
     for (int64_t i = 0; i < count; i++) printf(" %.5f", numbers[i]);
     putchar('\n');
 }
 
-/* `label`: of the images that were left out, where it was given now; a data file does not keep it. */
+/* `label` is the value of --ignore-label, or NULL: then the images were left out when the data file was written. */
 static void print_table(const tu_dataset_info *info, int64_t *const counts[2], const char *label) {
     printf("%-10s %s\n", "name", info->name);
     printf("%-10s %s\n", "origin", info->origin);
-    printf("%-10s %" PRId64 " to train, %" PRId64 " to test\n", "images", info->count[TU_TRAIN],
+    printf("%-10s %" PRId64 " training, %" PRId64 " test\n", "images", info->count[TU_TRAIN],
            info->count[TU_TEST]);
     if (info->validation)
-        printf("%-10s the last %" PRId64 " of those to train, the set's own\n", "validation",
+        printf("%-10s the last %" PRId64 " training images, as the data set defines\n", "validation",
                info->validation);
-    if (info->skipped) printf("%-10s %" PRId64 " pictures that cannot be read\n", "left out", info->skipped);
+    if (info->skipped) printf("%-10s %" PRId64 " damaged images\n", "left out", info->skipped);
     if (info->ignored)
-        printf("%-10s %" PRId64 " images of %s%s\n", "left out", info->ignored,
+        printf("%-10s %" PRId64 " images with %s%s\n", "left out", info->ignored,
                label ? "label " : "one label", label ? label : "");
     printf("%-10s %" PRId64 " x %" PRId64 " x %" PRId64 ", %s\n", "shape", info->height, info->width,
            info->channels, tu_dtype_name(info->dtype));
-    print_numbers("mean", info->mean, info->channels);
-    print_numbers("deviation", info->deviation, info->channels);
+    print_channels("mean", info->mean, info->channels);
+    print_channels("deviation", info->deviation, info->channels);
     printf("%-10s %s\n\n", "digest", info->digest);
     printf("%8s  %8s  %s\n", "train", "test", "class");
     for (int64_t i = 0; i < info->classes; i++)
@@ -199,15 +200,15 @@ static int describe(const tu_dataset *set, const struct data_values *values) {
     return result;
 }
 
-/* A val/ that cannot be used is no reason not to describe the rest of a folder. */
+/* Opens a data set. If the val/ subfolder of a folder is invalid, prints a notice and opens the folder without it. */
 static tu_status open_set(const char *spec, tu_dataset_options *o, const struct progress *p,
                           tu_dataset **set) {
     tu_status status = tu_dataset_open_with(spec, set, o);
     end_progress(p);
     char path[4096], notice[1024];
-    struct stat there;
+    struct stat attributes;
     int length = snprintf(path, sizeof path, "%s/val", spec);
-    if (status == TU_INVALID && length < (int)sizeof path && stat(path, &there) == 0) {
+    if (status == TU_INVALID && length < (int)sizeof path && stat(path, &attributes) == 0) {
         snprintf(notice, sizeof notice, "%s", tu_message());
         o->validation = false;
         status = tu_dataset_open_with(spec, set, o);
@@ -217,8 +218,8 @@ static tu_status open_set(const char *spec, tu_dataset_options *o, const struct 
     return status;
 }
 
-static int info(const char *spec, const struct data_values *values, tu_dataset_options *o,
-                const struct progress *p) {
+static int run_info(const char *spec, const struct data_values *values, tu_dataset_options *o,
+                    const struct progress *p) {
     tu_dataset *set;
     tu_status status = open_set(spec, o, p, &set);
     if (status != TU_OK) return cli_report(status);
@@ -227,10 +228,10 @@ static int info(const char *spec, const struct data_values *values, tu_dataset_o
     return result;
 }
 
-/* ---- sample ----------------------------------------------------------------------------------------------------- */
+/* ---- sample ---- */
 
-/* OUT/INDEX-CLASS.png; what a class's name has that a file's cannot is replaced. */
-static bool name_file(char path[4096], const char *folder, int64_t index, const char *class) {
+/* Formats OUT/INDEX-CLASS.png; replaces slashes and control characters in the class name by underscores. */
+static bool format_path(char path[4096], const char *folder, int64_t index, const char *class) {
     int length = snprintf(path, 4096, "%s/%05" PRId64 "-%.100s.png", folder, index, class);
     if (length < 0 || length >= 4096) return false;
     for (char *c = path + strlen(folder) + 1; *c; c++)
@@ -262,9 +263,8 @@ static int write_samples(const tu_dataset *set, tu_loader *loader, const struct 
         status = tu_loader_next(loader, &batch);
         if (status != TU_OK) return cli_report(status);
         const char *class = info.class_names[batch.labels[0]];
-        if (!name_file(path, values->out, batch.indices[0], class))
-            return cli_refuse("data: --out %s: too long for the name of a folder",
-                              cli_quote(values->out).text);
+        if (!format_path(path, values->out, batch.indices[0], class))
+            return cli_input_error("data: --out %s: the path is too long", cli_quote(values->out).text);
         status = tu_dataset_save_image(set, TU_TEST, batch.indices[0], path);
         if (status != TU_OK) return cli_report(status);
         print_sample(path, batch.indices[0], class, values->json);
@@ -272,75 +272,75 @@ static int write_samples(const tu_dataset *set, tu_loader *loader, const struct 
     return CLI_DONE;
 }
 
-/* Into a folder that is there, or is made; one that stays empty is not left behind. */
-static int fill_folder(const tu_dataset *set, const struct data_values *values) {
+/* Writes the samples to the folder. Creates it if it does not exist, and removes it if nothing was written. */
+static int write_folder(const tu_dataset *set, const struct data_values *values) {
     tu_loader *loader;
-    struct stat there;
+    struct stat attributes;
     tu_status status = tu_loader_new(set, &loader, .split = TU_TEST, .batch = 1, .shuffle = true,
                                      .seed = (uint64_t)values->seed, .threads = -1);
     if (status != TU_OK) return cli_report(status);
-    bool made = mkdir(values->out, 0777) == 0;
+    bool created = mkdir(values->out, 0777) == 0;
     int reason = errno, result;
-    if (!made && reason != EEXIST)
-        result = cli_fail("cannot make the folder %s: %s; give --out a path that can be written",
+    if (!created && reason != EEXIST)
+        result = cli_fail("cannot create the folder %s: %s; choose another one with --out",
                           cli_quote(values->out).text, strerror(reason));
-    else if (!made && (stat(values->out, &there) != 0 || !S_ISDIR(there.st_mode)))
-        result = cli_refuse("data: --out %s is a file: expected a folder, or the name of a new one",
-                            cli_quote(values->out).text);
+    else if (!created && (stat(values->out, &attributes) != 0 || !S_ISDIR(attributes.st_mode)))
+        result = cli_input_error("data: --out %s is a file: expected a folder or a new name",
+                                 cli_quote(values->out).text);
     else
         result = write_samples(set, loader, values);
-    if (made && result != CLI_DONE) rmdir(values->out);
+    if (created && result != CLI_DONE) rmdir(values->out);
     tu_loader_free(loader);
     return result;
 }
 
-static int sample(const char *spec, const struct data_values *values, tu_dataset_options *o,
-                  const struct progress *p) {
+static int run_sample(const char *spec, const struct data_values *values, tu_dataset_options *o,
+                      const struct progress *p) {
     tu_dataset *set;
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     tu_status status = open_set(spec, o, p, &set);
     if (status == TU_OK) status = tu_dataset_describe(set, &info);
     if (status != TU_OK) return cli_report(status);
-    int result =
-        values->count <= info.count[TU_TEST]
-            ? fill_folder(set, values)
-            : cli_refuse("data: --count %" PRId64 ": expected at most %" PRId64 ", the test images of '%s'",
-                         values->count, info.count[TU_TEST], info.name);
+    int result = values->count <= info.count[TU_TEST]
+                     ? write_folder(set, values)
+                     : cli_input_error("data: --count %" PRId64 ": expected at most %" PRId64
+                                       ", the number of test images of '%s'",
+                                       values->count, info.count[TU_TEST], info.name);
     tu_dataset_free(set);
     return result;
 }
 
-/* ---- The command ------------------------------------------------------------------------------------------------ */
+/* ---- The command ---- */
 
-static const struct verb {
-    const char *name, *expected; /* what must follow */
+static const struct subcommand {
+    const char *name, *expected; /* expected: description of its operand */
     int (*run)(const char *operand, const struct data_values *values, tu_dataset_options *o,
                const struct progress *p);
-} verbs[] = {
-    {"get", "cifar10 or mnist", get},
-    {"info", "a name or a path: cifar10, mnist, generated, FOLDER, ...", info},
-    {"sample", "a name or a path: cifar10, mnist, generated, FOLDER, ...", sample},
+} subcommands[] = {
+    {"get", "cifar10 or mnist", run_get},
+    {"info", "a name or a path: cifar10, mnist, generated, FOLDER, ...", run_info},
+    {"sample", "a name or a path: cifar10, mnist, generated, FOLDER, ...", run_sample},
 };
-enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
+enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
 
-static const struct verb *find_verb(const char *name) {
-    const char *names[VERB_COUNT];
-    for (int i = 0; i < VERB_COUNT; i++) {
-        if (strcmp(name, verbs[i].name) == 0) return &verbs[i];
-        names[i] = verbs[i].name;
+static const struct subcommand *find_subcommand(const char *name) {
+    const char *names[SUBCOMMAND_COUNT];
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++) {
+        if (strcmp(name, subcommands[i].name) == 0) return &subcommands[i];
+        names[i] = subcommands[i].name;
     }
-    cli_refuse("data: unknown word %s: expected get, info or sample%s", cli_quote(name).text,
-               cli_did_you_mean(name, names, VERB_COUNT).text);
+    cli_input_error("data: unknown subcommand %s: expected get, info or sample%s", cli_quote(name).text,
+                    cli_did_you_mean(name, names, SUBCOMMAND_COUNT).text);
     return NULL;
 }
 
-/* Any number: what marks an image as one to leave out is the set's affair. */
-static bool read_label(const char *text, int64_t *label) {
+/* Parses any whole number: labels to ignore may be negative or larger than the number of classes. */
+static bool parse_label(const char *text, int64_t *label) {
     char *end;
     errno = 0;
     *label = strtoimax(text, &end, 10);
     if (end != text && *end == '\0' && errno == 0) return true;
-    cli_refuse("data: --ignore-label %s: expected a whole number, as the labels are", cli_quote(text).text);
+    cli_input_error("data: --ignore-label %s: expected a whole number", cli_quote(text).text);
     return false;
 }
 
@@ -355,32 +355,34 @@ static int run(const void *given, int operand_count, char **operands) {
                             .offline = values->offline,
                             .validation = true,
                             .skip_bad = values->skip_bad,
-                            .progress = values->json ? NULL : tell,
+                            .progress = values->json ? NULL : show_progress,
                             .context = &progress};
-    const struct verb *verb = find_verb(operands[0]);
-    if (!verb) return CLI_BAD_INPUT;
+    const struct subcommand *subcommand = find_subcommand(operands[0]);
+    if (!subcommand) return CLI_BAD_INPUT;
     int64_t label;
-    if (values->ignore_label && !read_label(values->ignore_label, &label)) return CLI_BAD_INPUT;
+    if (values->ignore_label && !parse_label(values->ignore_label, &label)) return CLI_BAD_INPUT;
     if (values->ignore_label) o.ignore_label = &label;
-    if (operand_count < 2) return cli_refuse("data: %s what? expected %s", verb->name, verb->expected);
-    return verb->run(operands[1], values, &o, &progress);
+    if (operand_count < 2)
+        return cli_input_error("data %s: the data set is missing: expected %s", subcommand->name,
+                               subcommand->expected);
+    return subcommand->run(operands[1], values, &o, &progress);
 }
 
 const struct cli_command cli_command_data = {
     .name = "data",
-    .summary = "fetches, describes and samples sets of labelled images",
+    .summary = "downloads, describes and samples data sets of labelled images",
     .usage = "get NAME | info SET | sample SET [OPTIONS]",
-    .description = "get fetches cifar10 or mnist into the cache ($TUTTI_DATA, else ~/.cache/tutti),\n"
-                   "unless it is there, checks it and prints the path of its file.\n"
-                   "info describes a set, after checking every byte of it.\n"
+    .description = "get downloads cifar10 or mnist into the cache ($TUTTI_DATA, or ~/.cache/tutti)\n"
+                   "unless it is there, verifies it and prints the path of its file.\n"
+                   "info verifies every byte of a data set and describes it.\n"
                    "sample writes test images as PNG files, named by index and class, and prints\n"
                    "their paths.\n"
-                   "SET is cifar10, mnist, generated, FOLDER (with a folder of PNG or JPEG files\n"
-                   "for each class) or IMAGES.npy,LABELS.npy.",
+                   "SET is cifar10, mnist, generated, FOLDER (with one subfolder of PNG or JPEG\n"
+                   "files per class) or IMAGES.npy,LABELS.npy.",
     .options = options,
     .values_size = sizeof(struct data_values),
     .defaults = &defaults,
-    .least_operands = 1,
-    .most_operands = 2,
+    .min_operands = 1,
+    .max_operands = 2,
     .run = run,
 };

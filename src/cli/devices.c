@@ -1,13 +1,13 @@
-/* `tutti devices`: what there is to compute on, and why something cannot be used. */
+/* `tutti devices`: lists the devices, and why one cannot be used. */
 #include <inttypes.h>
 #include <string.h>
 
 #include <tutti/command.h>
 #include <tutti/device.h>
 
+#include "cli/byte_size.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
-#include "cli/size.h"
 
 struct devices_values {
     bool all, json;
@@ -20,7 +20,7 @@ static const struct cli_option options[] = {
     {0},
 };
 
-/* The next device to be listed, from number *index on: null devices are for tests of plans, and listed on request. */
+/* Finds the next device to list, starting at *index. Null devices are listed only if `all` is true. */
 static bool next_device(size_t *index, bool all, tu_device_info *info) {
     for (size_t count = tu_device_count(); *index < count && tu_device((*index)++, info) == TU_OK;)
         if (all || strcmp(info->kind, "null") != 0) return true;
@@ -39,13 +39,13 @@ static void print_table(bool all) {
     while (next_device(&index, all, &info)) {
         char cores[16] = "-";
         if (info.cores) snprintf(cores, sizeof cores, "%d", info.cores);
-        print_row(info.name, info.kind, cores, info.memory_bytes ? cli_size(info.memory_bytes).text : "-",
-                  info.description);
+        print_row(info.name, info.kind, cores,
+                  info.memory_bytes ? cli_format_bytes(info.memory_bytes).text : "-", info.description);
         if (info.unusable) printf("%-10s  cannot be used: %s\n", "", info.unusable);
     }
 }
 
-/* Zero stands for what is not known or does not apply. */
+/* Writes null for zero, which means unknown or not applicable. */
 static void put_number(tu_json *json, const char *key, uint64_t number) {
     if (number)
         tu_json_u64(json, key, number);
@@ -88,10 +88,10 @@ static int run(const void *values, int operand_count, char **operands) {
 
 const struct cli_command cli_command_devices = {
     .name = "devices",
-    .summary = "lists the devices there are, and why one cannot be used",
+    .summary = "lists the devices, and why one cannot be used",
     .usage = "[OPTIONS]",
-    .description = "Lists the devices that networks can run on: name, kind, cores, memory; and for\n"
-                   "one that cannot be used, why and what to do about it.",
+    .description = "Lists the devices: name, kind, cores, memory and description. For a device that\n"
+                   "cannot be used, prints the reason and what to do about it.",
     .options = options,
     .values_size = sizeof(struct devices_values),
     .run = run,

@@ -1,5 +1,5 @@
-/* Results of an ensemble's training. See ensemble_report.h. What the members are worth together is for `tutti eval` to say:
- * training looks at each alone. */
+/* Prints the results of training an ensemble. See ensemble_report.h. Training evaluates each member separately;
+ * `tutti eval` evaluates the ensemble. */
 #include "cli/ensemble_report.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@ static void print_member(const tu_train_result *m, int64_t number) {
            test, digest);
 }
 
-void cli_print_ensemble(const tu_ensemble_result *r, bool closed) {
+void cli_print_ensemble(const tu_ensemble_result *r, bool pipe_closed) {
     printf("%-10s  %s\n%-10s  %.1f s\n\n", "run", r->folder, "time", r->seconds);
     printf("%-10s  %9s  %8s  %10s  %13s  %s\n", "member", "steps", "loss", "validation", "test accuracy",
            "digest");
@@ -27,15 +27,16 @@ void cli_print_ensemble(const tu_ensemble_result *r, bool closed) {
         print_member(&member, i);
         if (member.test_largest_class > 0) largest = member.test_largest_class;
     }
-    if (largest > 0) printf("%-10s  the largest has %.2f%% of the test images\n", "classes", 100 * largest);
+    if (largest > 0)
+        printf("%-10s  the largest class has %.2f%% of the test images\n", "baseline", 100 * largest);
     putchar('\n');
     if (r->stopped) {
-        if (closed) printf("%-10s  the reader of standard error closed the pipe\n", "stopped");
-        printf("%-10s  tutti train %s --resume\n", "go on", r->folder);
+        if (pipe_closed) printf("%-10s  the reader of standard error closed the pipe\n", "stopped");
+        printf("%-10s  tutti train %s --resume\n", "resume", r->folder);
         return;
     }
     printf("%-10s  tutti eval %s\n", "evaluate", r->folder);
-    printf("%-10s  tutti predict %s PICTURE...\n", "use", r->folder);
+    printf("%-10s  tutti predict %s IMAGE...\n", "predict", r->folder);
 }
 
 static void put_member(tu_json *json, const tu_train_result *m) {

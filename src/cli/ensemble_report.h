@@ -1,11 +1,11 @@
-/* What `tutti train --ensemble` prints: a line a member, and what they come to. */
-#ifndef CLI_ENSEMBLE_REPORT_H
-#define CLI_ENSEMBLE_REPORT_H
+/* The output of `tutti train --ensemble`: one line per member. */
+#ifndef TU__CLI_ENSEMBLE_REPORT_H
+#define TU__CLI_ENSEMBLE_REPORT_H
 
 #include <tutti/train.h>
 
-/* `closed`: the pipe that progress went to. */
-void cli_print_ensemble(const tu_ensemble_result *result, bool closed);
+/* `pipe_closed`: standard error was a pipe, and its reader closed it. */
+void cli_print_ensemble(const tu_ensemble_result *result, bool pipe_closed);
 void cli_print_ensemble_json(const tu_ensemble_result *result);
 
 #endif

@@ -1,4 +1,4 @@
-/* `tutti eval RUN`: how good a trained network is on test images. */
+/* `tutti eval RUN`: evaluates a trained network on test images. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "cli/common_options.h"
 
-enum { MAX_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
+enum { MAX_COLUMNS = 20, LONGEST_NAME = 16 }; /* larger confusion matrices are printed only with --json */
 
 struct eval_values {
     const char *data, *checkpoint, *devices, *out, *ignore_label;
@@ -22,15 +22,15 @@ static const struct eval_values defaults = {.checkpoint = "last", .strategy = -1
 
 static const struct cli_option options[] = {
     CLI_STRING(struct eval_values, data, "data", 'd', "SET",
-               CLI_HELP_DATA " (unless given: the set of the run)"),
+               CLI_HELP_DATA " (default: the data set of the run)"),
     CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", CLI_HELP_CHECKPOINT),
     CLI_STRING(struct eval_values, devices, "devices", 0, "LIST",
-               CLI_HELP_DEVICES " (unless given: those of the run)"),
+               CLI_HELP_DEVICES " (default: those of the run)"),
     CLI_CHOICE(struct eval_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               CLI_HELP_STRATEGY " (unless given: that of the run)"),
+               CLI_HELP_STRATEGY " (default: that of the run)"),
     CLI_INT(struct eval_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
     CLI_STRING(struct eval_values, out, "out", 'o', "FILE",
-               "where to draw the confusion matrix (unless given: RUN/confusion.svg)"),
+               "SVG file for the confusion matrix (default: RUN/confusion.svg)"),
     CLI_FLAG(struct eval_values, skip_bad, "skip-bad", 0, CLI_HELP_SKIP_BAD),
     CLI_STRING(struct eval_values, ignore_label, "ignore-label", 0, "N", CLI_HELP_IGNORE_LABEL),
     CLI_FLAG(struct eval_values, offline, "offline", 0, CLI_HELP_OFFLINE),
@@ -41,20 +41,22 @@ static const struct cli_option options[] = {
 /* ---- Counts of a class ---- */
 
 struct class_score {
-    int64_t images, taken, correct; /* of the class; taken for it; both */
+    int64_t images;    /* of this class */
+    int64_t predicted; /* images predicted as this class */
+    int64_t correct;   /* images of this class predicted as this class */
 };
 
 static struct class_score score_of(const tu_evaluation *e, int64_t class) {
     struct class_score s = {.correct = e->confusion[class * e->classes + class]};
     for (int64_t i = 0; i < e->classes; i++) {
         s.images += e->confusion[class * e->classes + i];
-        s.taken += e->confusion[i * e->classes + class];
+        s.predicted += e->confusion[i * e->classes + class];
     }
     return s;
 }
 
-static double share(int64_t part, int64_t all) {
-    return all ? (double)part / (double)all : 0;
+static double ratio(int64_t part, int64_t total) {
+    return total ? (double)part / (double)total : 0;
 }
 
 /* ---- Text ---- */
@@ -73,13 +75,12 @@ static void print_classes(const tu_evaluation *e, int width) {
     for (int64_t i = 0; i < e->classes; i++) {
         struct class_score s = score_of(e, i);
         printf("%-*.*s  %7" PRId64 "  %6.1f%%  %8.1f%%\n", width, width, e->class_names[i], s.images,
-               100 * share(s.correct, s.images), 100 * share(s.correct, s.taken));
+               100 * ratio(s.correct, s.images), 100 * ratio(s.correct, s.predicted));
     }
 }
 
-/* Rows are what the pictures show, columns what the network took them for. */
 static void print_confusion(const tu_evaluation *e, int width) {
-    printf("\nimages of the class in the row that were taken for the class in the column\n%-*s", width, "");
+    printf("\nconfusion matrix (rows: true class, columns: predicted class)\n%-*s", width, "");
     for (int64_t i = 0; i < e->classes; i++) printf("  %5.5s", e->class_names[i]);
     putchar('\n');
     for (int64_t i = 0; i < e->classes; i++) {
@@ -99,14 +100,14 @@ static void print_members(const tu_evaluation *e) {
         if (m.accuracy > best) best = m.accuracy;
         mean += m.accuracy / (double)e->member_count;
     }
-    printf("%-10s  together %+.2f points against the best, %+.2f against their mean\n", "ensemble",
+    printf("%-10s  %+.2f points compared with the best member, %+.2f compared with their mean\n", "ensemble",
            100 * (e->accuracy - best), 100 * (e->accuracy - mean));
 }
 
-static void print_text(const tu_evaluation *e, const char *picture) {
+static void print_text(const tu_evaluation *e, const char *drawing) {
     printf("%-10s  %s, %" PRId64 " test images\n", "set", e->set, e->images);
-    if (e->skipped) printf("%-10s  %" PRId64 " pictures that cannot be read\n", "left out", e->skipped);
-    if (e->ignored) printf("%-10s  %" PRId64 " images of the label to ignore\n", "left out", e->ignored);
+    if (e->skipped) printf("%-10s  %" PRId64 " damaged images\n", "left out", e->skipped);
+    if (e->ignored) printf("%-10s  %" PRId64 " images with the ignored label\n", "left out", e->ignored);
     if (e->member_count) printf("%-10s  %" PRId64 " members\n", "ensemble", e->member_count);
     printf("%-10s  after step %" PRId64 "\n", "checkpoint", e->step);
     printf("%-10s  %.2f%% (largest class %.2f%%)\n", "accuracy", 100 * e->accuracy, 100 * e->largest_class);
@@ -116,7 +117,7 @@ static void print_text(const tu_evaluation *e, const char *picture) {
     int width = name_width(e);
     print_classes(e, width);
     if (e->classes <= MAX_COLUMNS) print_confusion(e, width);
-    if (picture) printf("\n%-10s  %s\n", "look", picture);
+    if (drawing) printf("\n%-10s  %s\n", "plot", drawing);
 }
 
 /* ---- JSON ---- */
@@ -126,8 +127,8 @@ static void put_class(tu_json *json, const tu_evaluation *e, int64_t class) {
     tu_json_begin_object(json, NULL);
     tu_json_string(json, "name", e->class_names[class]);
     tu_json_i64(json, "images", s.images);
-    tu_json_f64(json, "recall", share(s.correct, s.images));
-    tu_json_f64(json, "precision", share(s.correct, s.taken));
+    tu_json_f64(json, "recall", ratio(s.correct, s.images));
+    tu_json_f64(json, "precision", ratio(s.correct, s.predicted));
     tu_json_end_object(json);
 }
 
@@ -179,24 +180,25 @@ static void print_json(const char *run, const tu_evaluation *e) {
 
 /* ---- The command ---- */
 
-/* Where the matrix is drawn, if it could be. A folder that may only be read is no reason to fail, unless the place was
- * asked for. */
-struct picture {
+/* The file with the confusion matrix. */
+struct drawing {
     char path[4096];
     bool drawn;
 };
 
-static tu_status draw(const tu_evaluation *e, const char *run, const char *out, struct picture *picture) {
+/* Draws the confusion matrix. If the default file in the run folder cannot be written, prints only a notice. */
+static tu_status draw_confusion(const tu_evaluation *e, const char *run, const char *out,
+                                struct drawing *drawing) {
     size_t length = strlen(run);
     while (length > 1 && run[length - 1] == '/') length--;
     if (out)
-        snprintf(picture->path, sizeof picture->path, "%s", out);
+        snprintf(drawing->path, sizeof drawing->path, "%s", out);
     else
-        snprintf(picture->path, sizeof picture->path, "%.*s/confusion.svg", (int)length, run);
-    tu_status status = tu_evaluation_draw(e, picture->path);
-    picture->drawn = status == TU_OK;
+        snprintf(drawing->path, sizeof drawing->path, "%.*s/confusion.svg", (int)length, run);
+    tu_status status = tu_evaluation_draw(e, drawing->path);
+    drawing->drawn = status == TU_OK;
     if (status == TU_OK || out) return status;
-    fprintf(stderr, "tutti: notice: %s; --out names another place\n", tu_message());
+    fprintf(stderr, "tutti: notice: %s; choose another file with --out\n", tu_message());
     return TU_OK;
 }
 
@@ -204,34 +206,34 @@ static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     const struct eval_values *v = given;
     tu_evaluation evaluation = TU_SIZED(tu_evaluation);
-    struct picture picture;
+    struct drawing drawing;
     tu_status status = tu_evaluate(
         operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
         .threads = (int)v->threads, .data = v->data, .offline = v->offline, .skip_bad = v->skip_bad,
         .ignore_label = v->ignore_label, .strategy = v->strategy >= 0 ? cli_strategies[v->strategy] : NULL);
     if (status != TU_OK) return cli_report(status);
-    status = draw(&evaluation, operands[0], v->out, &picture);
+    status = draw_confusion(&evaluation, operands[0], v->out, &drawing);
     if (status == TU_OK && v->json)
         print_json(operands[0], &evaluation);
     else if (status == TU_OK)
-        print_text(&evaluation, picture.drawn ? picture.path : NULL);
+        print_text(&evaluation, drawing.drawn ? drawing.path : NULL);
     tu_evaluation_free(&evaluation);
     return cli_report(status);
 }
 
 const struct cli_command cli_command_eval = {
     .name = "eval",
-    .summary = "measures a trained network on test images: accuracy, confusion, each class",
+    .summary = "evaluates a trained network on test images",
     .usage = "RUN [OPTIONS]",
-    .description = "Runs the network of the run folder RUN over the test images of its set. Prints\n"
-                   "accuracy, top-5 accuracy and loss; for each class its images, recall (the share\n"
-                   "of them that was recognised) and precision (the share that is right of what was\n"
-                   "taken for it); and the confusion matrix, which it also draws. Of an ensemble the\n"
-                   "numbers are those of its members' averaged probabilities, and each member's own.",
+    .description = "Evaluates the network of the run folder RUN on the test images of its data set.\n"
+                   "Prints accuracy, top-5 accuracy and loss; the number of images, recall and\n"
+                   "precision of each class; and the confusion matrix, which is also drawn to an SVG\n"
+                   "file. An ensemble is evaluated with the mean of its members' probabilities; the\n"
+                   "results of each member are printed too.",
     .options = options,
     .values_size = sizeof(struct eval_values),
     .defaults = &defaults,
-    .least_operands = 1,
-    .most_operands = 1,
+    .min_operands = 1,
+    .max_operands = 1,
     .run = run,
 };

@@ -1,8 +1,7 @@
-/* `tutti explain MODEL`: where each operation of a network would be computed, why, what is copied, what it takes.
+/* `tutti explain MODEL`: prints the device of each operation of a network, the reason, the copies and the memory.
  *
- * The network is compiled as a run would compile it, but nothing is allocated and nothing runs: what is printed are the
- * decisions of the very program that `tutti train` and `tutti bench` execute. A long network is told layer by layer;
- * --all tells every operation. */
+ * The network is compiled as `tutti train` and `tutti bench` compile it, but nothing is allocated and nothing runs.
+ * Operations are summed up by layer; --all lists each of them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +9,14 @@
 #include <tutti/command.h>
 #include <tutti/run.h>
 
+#include "cli/byte_size.h"
 #include "cli/choices.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/explain_summary.h"
 #include "cli/network.h"
-#include "cli/placed.h"
-#include "cli/size.h"
-#include "cli/speeds.h"
+#include "cli/placement_notice.h"
+#include "cli/unequal_devices.h"
 
 struct explain_values {
     const char *devices, *place, *lock, *central;
@@ -37,19 +36,20 @@ static const struct cli_option options[] = {
     CLI_CHOICE(struct explain_values, strict_placement, "strict-placement", 0, "YES|NO", no_yes,
                CLI_HELP_STRICT_PLACEMENT),
     CLI_CHOICE(struct explain_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               CLI_HELP_STRATEGY " (unless given: mirrored if the devices are alike)"),
+               CLI_HELP_STRATEGY " (default: mirrored for devices of one kind)"),
     CLI_STRING(struct explain_values, central, "central", 0, "DEVICE",
-               CLI_HELP_CENTRAL " (unless given: the first CPU of the list)"),
+               CLI_HELP_CENTRAL " (default: the first CPU of the list)"),
     CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 0, 1024, CLI_HELP_INVARIANT),
     CLI_INT(struct explain_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
-    CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576,
-            CLI_HELP_BATCH " (unless given: 128)"),
+    CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH " (default: 128)"),
     CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", cli_precisions,
                CLI_HELP_PRECISION),
-    CLI_FLAG(struct explain_values, infer, "infer", 'i', "the network alone, without gradients and updates"),
-    CLI_FLAG(struct explain_values, all, "all", 'a', "every operation, instead of layers"),
+    CLI_FLAG(struct explain_values, infer, "infer", 'i',
+             "explain the inference graph, without gradients and updates"),
+    CLI_FLAG(struct explain_values, all, "all", 'a', "list every operation instead of layers"),
     CLI_STRING(struct explain_values, lock, "lock", 0, "FILE", CLI_HELP_LOCK),
-    CLI_FLAG(struct explain_values, update_lock, "update-lock", 0, "with --lock: write FILE anew"),
+    CLI_FLAG(struct explain_values, update_lock, "update-lock", 0,
+             "overwrite the file of --lock with this placement"),
     CLI_FLAG(struct explain_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
@@ -58,7 +58,7 @@ static const struct cli_option options[] = {
 
 struct layer {
     char name[96];
-    const char *device, *reason; /* of its first operation that is there for itself */
+    const char *device, *reason; /* of its first operation that was not placed with its reader */
     size_t operations;
     uint64_t bytes_in, bytes_out;
 };
@@ -68,13 +68,15 @@ struct layers {
     size_t count, capacity;
 };
 
-/* "conv1" of "conv1/conv2d", "grad/conv1" of "grad/conv1/conv2d/dx", and the name itself where there is no scope. */
+/* Stores the layer of a node: "conv1" of "conv1/conv2d", "grad/conv1" of "grad/conv1/conv2d/dx". A node without
+ * scope is its own layer. */
 static void layer_name(const char *node, char *name, size_t size) {
     size_t length = strcspn(node, "/");
     if (strncmp(node, "grad/", 5) == 0) length += 1 + strcspn(node + length + 1, "/");
     snprintf(name, size, "%.*s", (int)length, node);
 }
 
+/* Returns the row of a layer on a device; adds one if there is none. Returns NULL if memory runs out. */
 static struct layer *find_layer(struct layers *layers, const char *name, const char *device) {
     for (size_t i = layers->count; i-- > 0;)
         if (strcmp(layers->rows[i].name, name) == 0 && strcmp(layers->rows[i].device, device) == 0)
@@ -94,21 +96,22 @@ static struct layer *find_layer(struct layers *layers, const char *name, const c
 
 /* ---- As a table ---- */
 
-static const char *size_or_dash(uint64_t bytes, struct cli_size *text) {
-    *text = cli_size(bytes);
+static const char *size_or_dash(uint64_t bytes, struct cli_bytes_text *text) {
+    *text = cli_format_bytes(bytes);
     return bytes ? text->text : "-";
 }
 
 static void print_operation(const char *name, size_t count, const char *device, uint64_t in, uint64_t out,
                             const char *reason) {
-    struct cli_size in_text, out_text;
+    struct cli_bytes_text in_text, out_text;
     printf("%-36s  %5zu  %-8s  %10s  %10s  %s\n", name, count, device, size_or_dash(in, &in_text),
            size_or_dash(out, &out_text), reason);
 }
 
-/* Weights and numbers are where they are for the operations that read them: their reason is not the layer's. */
-static bool follows_others(const char *reason) {
-    return strncmp(reason, "with its ", 9) == 0 || strncmp(reason, "made where ", 11) == 0;
+/* True for variables and constants that were placed with the operation that reads them. A layer shows the reason of
+ * another operation if it has one. */
+static bool is_placed_with_reader(const char *reason) {
+    return strncmp(reason, "with its ", 9) == 0 || strncmp(reason, "placed with its ", 16) == 0;
 }
 
 static tu_status print_layers(const tu_program *program) {
@@ -124,7 +127,7 @@ static tu_status print_layers(const tu_program *program) {
             free(layers.rows);
             return tu_fail(TU_NO_MEMORY, "explain: out of memory");
         }
-        if (!row->operations++ || follows_others(row->reason)) row->reason = p.reason;
+        if (!row->operations++ || is_placed_with_reader(row->reason)) row->reason = p.reason;
         row->bytes_in += p.bytes_in;
         row->bytes_out += p.bytes_out;
     }
@@ -144,13 +147,13 @@ static tu_status print_operations(const tu_program *program) {
     return TU_OK;
 }
 
-static void print_refusals(const tu_program *program) {
+static void print_unsupported(const tu_program *program) {
     tu_placement p = TU_SIZED(tu_placement);
     bool any = false;
     for (size_t i = 0;
          i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (!p.unsupported_on) continue;
-        if (!any) printf("\nrefused\n");
+        if (!any) printf("\nnot supported\n");
         any = true;
         printf("%s '%s', on %s: %s\n", p.operation, p.node, p.device, p.unsupported_on);
     }
@@ -164,7 +167,7 @@ static void print_copies(const tu_program *program) {
         if (!p.from) continue;
         if (!any) printf("\n%-48s  %-8s  %-8s  %10s\n", "copy", "from", "to", "bytes");
         any = true;
-        printf("%-48s  %-8s  %-8s  %10s%s%s\n", p.node, p.from, p.device, cli_size(p.bytes_in).text,
+        printf("%-48s  %-8s  %-8s  %10s%s%s\n", p.node, p.from, p.device, cli_format_bytes(p.bytes_in).text,
                p.copy_path ? "  " : "", p.copy_path ? p.copy_path : "");
     }
 }
@@ -173,10 +176,9 @@ static void print_collectives(const tu_program *program) {
     tu_collective_report m = TU_SIZED(tu_collective_report);
     for (size_t i = 0;
          i < tu_program_collective_count(program) && tu_program_collective(program, i, &m) == TU_OK; i++) {
-        if (i == 0)
-            printf("\n%-48s  %7s  %7s  %10s\n", "summed up between devices", "values", "devices", "bytes");
+        if (i == 0) printf("\n%-48s  %7s  %7s  %10s\n", "all-reduce", "values", "devices", "bytes");
         printf("%-48s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.values, m.ranks,
-               cli_size(m.bytes).text,
+               cli_format_bytes(m.bytes).text,
                m.through_host   ? "  through the host"
                : m.peer_to_peer ? "  peer to peer"
                                 : "");
@@ -189,9 +191,9 @@ static void print_memory(const tu_program *program) {
            "overhead", "peak");
     for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
          i++)
-        printf("%-8s  %10s  %10s  %10s  %10s  %10s\n", m.device, cli_size(m.scratch_bytes).text,
-               cli_size(m.constant_bytes).text, cli_size(m.variable_bytes).text,
-               cli_size(m.overhead_bytes).text, cli_size(m.need_bytes).text);
+        printf("%-8s  %10s  %10s  %10s  %10s  %10s\n", m.device, cli_format_bytes(m.scratch_bytes).text,
+               cli_format_bytes(m.constant_bytes).text, cli_format_bytes(m.variable_bytes).text,
+               cli_format_bytes(m.overhead_bytes).text, cli_format_bytes(m.need_bytes).text);
 }
 
 static tu_status print_table(const tu_program *program, bool all) {
@@ -199,7 +201,7 @@ static tu_status print_table(const tu_program *program, bool all) {
     printf("%-36s  %5s  %-8s  %10s  %10s  %s\n", all ? "operation" : "layer", "count", "device", "in", "out",
            "reason");
     TU_TRY(all ? print_operations(program) : print_layers(program));
-    print_refusals(program);
+    print_unsupported(program);
     print_copies(program);
     print_collectives(program);
     print_memory(program);
@@ -297,19 +299,19 @@ static tu_status print_json(const tu_program *program, const char *model,
 
 /* ---- The command ---- */
 
-/* As `tutti train` decides it. */
-static const char *strategy_of(const struct explain_values *values) {
+/* Returns the given strategy, or the default one as `tutti train` chooses it. */
+static const char *choose_strategy(const struct explain_values *values) {
     if (values->strategy >= 0) return cli_strategies[values->strategy];
     return tu_default_strategy(values->devices, values->place || values->lock, values->invariant);
 }
 
-static tu_status compile(const struct explain_values *values, tu_graph *graph, tu_program **program) {
+static tu_status compile_plan(const struct explain_values *values, tu_graph *graph, tu_program **program) {
     enum { MAX_RESULTS = 4096 };
     static tu_value results[MAX_RESULTS];
     size_t count = tu_outputs(graph, MAX_RESULTS, results);
     return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
                       .precision = cli_precisions[values->precision], .place = values->place,
-                      .strict_placement = values->strict_placement, .strategy = strategy_of(values),
+                      .strict_placement = values->strict_placement, .strategy = choose_strategy(values),
                       .central = values->central, .invariant = (int)values->invariant,
                       .fetch = count ? results : NULL,
                       .fetch_count = count < MAX_RESULTS ? count : MAX_RESULTS, .updates = !values->infer,
@@ -320,20 +322,20 @@ static int run(const void *given, int operand_count, char **operands) {
     const struct explain_values *values = given;
     (void)operand_count;
     if (values->update_lock && !values->lock)
-        return cli_refuse("explain: --update-lock without --lock: expected --lock FILE with it");
-    struct network_wish wish = {
-        .command = "explain", .word = operands[0], .batch = values->batch, .train = !values->infer};
+        return cli_input_error("explain: --update-lock needs --lock FILE");
+    struct network_request request = {
+        .command = "explain", .name_or_path = operands[0], .batch = values->batch, .train = !values->infer};
     tu_graph *graph;
     tu_program *program = NULL;
-    tu_status status = network_get(&wish, &graph);
-    if (status == TU_OK) status = compile(values, graph, &program);
+    tu_status status = network_load(&request, &graph);
+    if (status == TU_OK) status = compile_plan(values, graph, &program);
     int result = cli_report(status);
-    if (result == CLI_DONE) result = cli_hold_to_lock(program, values->lock, values->update_lock);
+    if (result == CLI_DONE) result = cli_apply_placement_lock(program, values->lock, values->update_lock);
     if (result == CLI_DONE)
         result = cli_report(values->json ? print_json(program, operands[0], values)
                                          : print_table(program, values->all));
-    if (result == CLI_DONE) cli_say_placement(program);
-    if (result == CLI_DONE && !values->json) speeds_warn(program, (int)values->threads);
+    if (result == CLI_DONE) cli_print_placement_notice(program);
+    if (result == CLI_DONE && !values->json) cli_warn_unequal_devices(program, (int)values->threads);
     tu_program_free(program);
     tu_graph_free(graph);
     return result;
@@ -341,16 +343,16 @@ static int run(const void *given, int operand_count, char **operands) {
 
 const struct cli_command cli_command_explain = {
     .name = "explain",
-    .summary = "tells where a network's operations are computed, why, and what is copied",
+    .summary = "prints the device of each operation of a network, and why",
     .usage = "MODEL [OPTIONS]",
-    .description = "Tells where each operation of MODEL's training step would be computed and why,\n"
-                   "which devices would not have it, what is copied between devices, and what each\n"
-                   "of them needs at its peak; a summary comes first. Nothing runs.",
-    .takes_model = true,
+    .description = "Prints on which device each operation of MODEL's training step would run and\n"
+                   "why, which devices do not support it, what is copied between devices, and the\n"
+                   "memory peak of each device. A summary comes first. Nothing is run.",
+    .lists_models = true,
     .options = options,
     .values_size = sizeof(struct explain_values),
     .defaults = &defaults,
-    .least_operands = 1,
-    .most_operands = 1,
+    .min_operands = 1,
+    .max_operands = 1,
     .run = run,
 };

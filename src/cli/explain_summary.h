@@ -1,14 +1,14 @@
-/* What `tutti explain` opens with: a program in a few lines. */
-#ifndef CLI_EXPLAIN_SUMMARY_H
-#define CLI_EXPLAIN_SUMMARY_H
+/* The summary at the start of the output of `tutti explain`. */
+#ifndef TU__CLI_EXPLAIN_SUMMARY_H
+#define TU__CLI_EXPLAIN_SUMMARY_H
 
 #include <tutti/command.h>
 #include <tutti/run.h>
 
-/* Operations, copies and sums of a step; of each device its operations, what is copied to and from it, its peak; and the
- * operations that another device would not have. Ends with an empty line. */
+/* Prints the number of operations, copies and all-reduces per step; for each device its operations, bytes copied to
+ * and from it and its memory peak; the operations that the preferred device does not support; and an empty line. */
 tu_status explain_print_summary(const tu_program *program);
-/* The same as the member "summary" of an object. */
+/* Writes the same as the member "summary" of a JSON object. */
 tu_status explain_put_summary(tu_json *json, const tu_program *program);
 
 #endif

@@ -1,4 +1,4 @@
-/* `tutti graph MODEL`: a network as text, as a picture, as JSON or as a graph file; its costs; its digest. */
+/* `tutti graph MODEL`: prints a network as text, DOT, JSON or a graph file, the cost of its layers, or its digest. */
 #include <stdlib.h>
 
 #include <tutti/command.h>
@@ -14,7 +14,7 @@ static const char *const formats[] = {"text", "dot", "json", "file", NULL};
 
 struct graph_values {
     int format;
-    int64_t batch; /* 0: the model's own */
+    int64_t batch; /* 0: the model's default */
     bool train, summary, digest;
     const char *out;
     const char *after, *devices;
@@ -23,22 +23,23 @@ struct graph_values {
 };
 
 static const struct cli_option options[] = {
-    CLI_CHOICE(struct graph_values, format, "format", 'f', "FORMAT", formats, "what to print"),
-    CLI_INT(struct graph_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH " (unless given: 128)"),
+    CLI_CHOICE(struct graph_values, format, "format", 'f', "FORMAT", formats, "output format"),
+    CLI_INT(struct graph_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH " (default: 128)"),
     CLI_FLAG(struct graph_values, train, "train", 0,
-             "the training step: layers as in training, gradients, updates by SGD with momentum"),
+             "print the training step instead of the inference graph: training mode, gradients, SGD updates"),
     CLI_FLAG(struct graph_values, summary, "summary", 0,
-             "print a table of layers and what they cost instead"),
+             "print a table of the layers and their costs instead of the graph"),
     CLI_FLAG(struct graph_values, digest, "digest", 0,
-             "print the SHA-256 of what the graph computes instead"),
-    CLI_STRING(struct graph_values, after, "after", 0, "PASS",
-               "the graph as a program has it after simplify, replicate, precision, place or partition"),
+             "print the SHA-256 of what the graph computes instead of the graph"),
+    CLI_STRING(
+        struct graph_values, after, "after", 0, "PASS",
+        "print the compiled graph after this pass: simplify, replicate, precision, place or partition"),
     CLI_STRING(struct graph_values, devices, "devices", 0, "LIST",
-               CLI_HELP_DEVICES " (after a pass; unless given: all)"),
+               CLI_HELP_DEVICES " (after a pass; default: all)"),
     CLI_CHOICE(struct graph_values, precision, "precision", 'p', "TYPE", cli_precisions,
-               CLI_HELP_PRECISION " (after a pass; unless given: as built)"),
+               CLI_HELP_PRECISION " (after a pass; default: as built)"),
     CLI_CHOICE(struct graph_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               CLI_HELP_STRATEGY " (after a pass; unless given: mirrored if the devices are alike)"),
+               CLI_HELP_STRATEGY " (after a pass; default: mirrored for devices of one kind)"),
     CLI_INT(struct graph_values, invariant, "invariant", 0, "K", 0, 1024,
             CLI_HELP_INVARIANT " (after a pass)"),
     CLI_STRING(struct graph_values, out, "out", 'o', "FILE", "write to FILE instead of standard output"),
@@ -47,25 +48,25 @@ static const struct cli_option options[] = {
 
 /* ---- The graph ---- */
 
-/* As `tutti train` decides it. */
-static const char *strategy_of(const struct graph_values *values) {
+/* Returns the given strategy, or the default one as `tutti train` chooses it. */
+static const char *choose_strategy(const struct graph_values *values) {
     if (values->strategy >= 0) return cli_strategies[values->strategy];
     return tu_default_strategy(values->devices, false, values->invariant);
 }
 
-/* Replaces the graph by what the passes make of it, where that was asked for. */
+/* With --after, replaces the graph by the graph after that pass. */
 static tu_status apply_passes(const struct graph_values *values, tu_graph **graph) {
     if (!values->after) return TU_OK;
     tu_graph *result;
     TU_TRY(tu_graph_after(*graph, &result, .pass = values->after, .devices = values->devices,
                           .precision = values->precision < 0 ? NULL : cli_precisions[values->precision],
-                          .strategy = strategy_of(values), .invariant = (int)values->invariant));
+                          .strategy = choose_strategy(values), .invariant = (int)values->invariant));
     tu_graph_free(*graph);
     *graph = result;
     return TU_OK;
 }
 
-/* ---- What is printed ---- */
+/* ---- Output ---- */
 
 static tu_status print_digest(const tu_graph *graph, FILE *file) {
     char digest[TU_DIGEST_TEXT];
@@ -83,7 +84,7 @@ static tu_status print(const struct graph_values *values, const tu_graph *graph,
     return tu_graph_print(graph, of[values->format == FORMAT_UNSET ? FORMAT_TEXT : values->format], file);
 }
 
-/* Printed to memory first: a file is replaced as a whole or not at all. */
+/* Prints to memory first, so that an existing file is replaced only if everything succeeds. */
 static int print_to_file(const struct graph_values *values, const tu_graph *graph) {
     char *text = NULL;
     size_t length = 0;
@@ -98,34 +99,33 @@ static int print_to_file(const struct graph_values *values, const tu_graph *grap
 
 static int print_to_stdout(const struct graph_values *values, const tu_graph *graph) {
     tu_status status = print(values, graph, stdout);
-    return status == TU_IO ? CLI_FAILED : cli_report(status); /* the frame tells of a write that failed */
+    return status == TU_IO ? CLI_FAILED : cli_report(status); /* main.c reports write errors */
 }
 
-static int refuse_combination(const struct graph_values *values) {
+static int check_option_combination(const struct graph_values *values) {
     if (values->format != FORMAT_UNSET && (values->summary || values->digest))
-        return cli_refuse("graph: --format with %s: expected one of them",
-                          values->summary ? "--summary" : "--digest");
+        return cli_input_error("graph: --format and %s cannot be combined",
+                               values->summary ? "--summary" : "--digest");
     if (values->format == FORMAT_FILE && !values->out)
-        return cli_refuse("graph: --format file: expected --out FILE with it, a graph file is not text");
+        return cli_input_error("graph: --format file needs --out FILE: a graph file is not text");
     const char *needs_after = values->devices          ? "devices"
                               : values->precision >= 0 ? "precision"
                               : values->strategy >= 0  ? "strategy"
                               : values->invariant      ? "invariant"
                                                        : NULL;
-    if (!values->after && needs_after)
-        return cli_refuse("graph: --%s without --after: expected --after PASS with it", needs_after);
+    if (!values->after && needs_after) return cli_input_error("graph: --%s needs --after PASS", needs_after);
     return CLI_DONE;
 }
 
 static int run(const void *given, int operand_count, char **operands) {
     const struct graph_values *values = given;
     (void)operand_count;
-    int refused = refuse_combination(values);
-    if (refused) return refused;
+    int error = check_option_combination(values);
+    if (error) return error;
     tu_graph *graph;
-    struct network_wish wish = {
-        .command = "graph", .word = operands[0], .batch = values->batch, .train = values->train};
-    tu_status status = network_get(&wish, &graph);
+    struct network_request request = {
+        .command = "graph", .name_or_path = operands[0], .batch = values->batch, .train = values->train};
+    tu_status status = network_load(&request, &graph);
     if (status == TU_OK) status = apply_passes(values, &graph);
     int result;
     if (status != TU_OK)
@@ -144,18 +144,18 @@ static const struct graph_values defaults = {.format = FORMAT_UNSET, .precision 
 
 const struct cli_command cli_command_graph = {
     .name = "graph",
-    .summary = "prints a network: its operations, its layers' costs, its digest",
+    .summary = "prints a network: operations, cost of the layers, or digest",
     .usage = "MODEL [OPTIONS]",
-    .description = "Prints MODEL, the name of a built-in network, a C file with a network of your\n"
-                   "own, or the path of a graph file: one operation a line, or in another format.\n"
+    .description = "Prints MODEL (the name of a built-in network, your own C file, or the path of a\n"
+                   "graph file): one operation per line, or in another format.\n"
                    "'dot' is for Graphviz:\n"
                    "  tutti graph mlp --format dot | dot -Tsvg > mlp.svg\n"
-                   "'file' is a graph file, which programs load and this command prints.",
-    .takes_model = true,
+                   "'file' is a graph file, which programs and this command can load.",
+    .lists_models = true,
     .options = options,
     .values_size = sizeof(struct graph_values),
     .defaults = &defaults,
-    .least_operands = 1,
-    .most_operands = 1,
+    .min_operands = 1,
+    .max_operands = 1,
     .run = run,
 };

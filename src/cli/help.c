@@ -1,4 +1,4 @@
-/* `tutti help [COMMAND]`, `tutti --help` and `tutti COMMAND --help`, and the list of commands they speak of. */
+/* `tutti help [COMMAND]`, `tutti --help` and `tutti COMMAND --help`, and the list of commands. */
 #include "cli/command.h"
 
 #include <string.h>
@@ -19,8 +19,8 @@ const struct cli_command *cli_find_command(const char *name) {
         if (strcmp(cli_commands[count]->name, name) == 0) return cli_commands[count];
         names[count] = cli_commands[count]->name;
     }
-    cli_refuse("unknown command %s: expected one that 'tutti --help' lists%s", cli_quote(name).text,
-               cli_did_you_mean(name, names, count).text);
+    cli_input_error("unknown command %s: expected one that 'tutti --help' lists%s", cli_quote(name).text,
+                    cli_did_you_mean(name, names, count).text);
     return NULL;
 }
 
@@ -29,7 +29,7 @@ void cli_print_overview(FILE *file) {
     for (int i = 0; cli_commands[i]; i++)
         if ((int)strlen(cli_commands[i]->name) > widest) widest = (int)strlen(cli_commands[i]->name);
     fprintf(file, "Usage: tutti COMMAND [OPTIONS]\n\n"
-                  "Trains and runs neural networks on every processor you have.\n\n"
+                  "Trains and runs neural networks on CPUs and GPUs.\n\n"
                   "Commands:\n");
     for (int i = 0; cli_commands[i]; i++)
         fprintf(file, "  %-*s  %s\n", widest, cli_commands[i]->name, cli_commands[i]->summary);
@@ -52,7 +52,7 @@ static void print_models(FILE *file) {
 
 void cli_print_command_help(FILE *file, const struct cli_command *command) {
     fprintf(file, "Usage: tutti %s %s\n\n%s\n\n", command->name, command->usage, command->description);
-    if (command->takes_model) print_models(file);
+    if (command->lists_models) print_models(file);
     cli_print_options(file, command->options, command->defaults);
 }
 
@@ -70,9 +70,9 @@ static int run(const void *values, int operand_count, char **operands) {
 
 const struct cli_command cli_command_help = {
     .name = "help",
-    .summary = "explains a command, or lists all",
+    .summary = "explains a command, or lists all commands",
     .usage = "[COMMAND]",
-    .description = "Explains COMMAND as 'tutti COMMAND --help' does; without one, lists all.",
-    .most_operands = 1,
+    .description = "Explains COMMAND like 'tutti COMMAND --help'; without COMMAND, lists all.",
+    .max_operands = 1,
     .run = run,
 };

@@ -1,4 +1,4 @@
-/* The tutti program: finds the command, reads its options, runs it, and makes sure that what it printed arrived. */
+/* The program tutti: finds the command, parses its options, runs it, and reports write errors on standard output. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,23 +12,23 @@ static int run_command(const struct cli_command *command, int argc, char **argv)
 
     int status = CLI_DONE;
     int operands = cli_parse(command->name, command->options, argc, argv, values);
-    if (operands == CLI_PARSE_REFUSED)
+    if (operands == CLI_PARSE_ERROR)
         status = CLI_BAD_INPUT;
     else if (operands == CLI_PARSE_HELP)
         cli_print_command_help(stdout, command);
-    else if (operands < command->least_operands)
-        status = cli_refuse("%s: an operand is missing: expected 'tutti %s %s'", command->name, command->name,
-                            command->usage);
-    else if (operands > command->most_operands)
-        status = cli_refuse("%s: unexpected operand %s: expected 'tutti %s %s'", command->name,
-                            cli_quote(argv[command->most_operands]).text, command->name, command->usage);
+    else if (operands < command->min_operands)
+        status = cli_input_error("%s: an operand is missing: expected 'tutti %s %s'", command->name,
+                                 command->name, command->usage);
+    else if (operands > command->max_operands)
+        status = cli_input_error("%s: unexpected operand %s: expected 'tutti %s %s'", command->name,
+                                 cli_quote(argv[command->max_operands]).text, command->name, command->usage);
     else
         status = command->run(values, operands, argv);
     free(values);
     return status;
 }
 
-/* The options that stand in the place of a command. */
+/* Runs an option given instead of a command: --help or --version. */
 static int run_option(const char *word) {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         cli_print_overview(stdout);
@@ -39,19 +39,19 @@ static int run_option(const char *word) {
         return CLI_DONE;
     }
     static const char *const names[] = {"--help", "--version"};
-    return cli_refuse("unknown option %s: expected a command, --help or --version%s", cli_quote(word).text,
-                      cli_did_you_mean(word, names, 2).text);
+    return cli_input_error("unknown option %s: expected a command, --help or --version%s",
+                           cli_quote(word).text, cli_did_you_mean(word, names, 2).text);
 }
 
 static int dispatch(int argc, char **argv) {
-    if (argc < 2) return cli_refuse("no command given: expected one that 'tutti --help' lists");
+    if (argc < 2) return cli_input_error("no command given: expected one that 'tutti --help' lists");
     if (argv[1][0] == '-') return run_option(argv[1]);
     const struct cli_command *command = cli_find_command(argv[1]);
     return command ? run_command(command, argc - 2, argv + 2) : CLI_BAD_INPUT;
 }
 
 int main(int argc, char **argv) {
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow any more fails its write, and the message says so */
+    signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit then fails with a message */
     int status = dispatch(argc, argv);
     if (!cli_close_output() && status == CLI_DONE) status = CLI_FAILED;
     return status;

@@ -1,10 +1,11 @@
-/* A step that does not fit its device, explained: of a workload to be measured, or of a run to be begun.
+/* Explains why a step does not fit into the memory of a device.
  *
- * After the one line of every refusal come two tables: what lies in memory at the planned peak, whose rows add up to
- * what is needed; and what would help. A remedy's saving is measured by planning the step again with it, which takes
- * milliseconds and allocates nothing on the device. A remedy is offered in its mildest form with which the step fits: as
- * large a batch, as few pieces as possible. What cannot be planned, does not fit where something else does, or achieves
- * nothing beyond a part of it is not offered. */
+ * The error message is followed by two tables. The first lists the buffers in memory at the planned peak; its rows
+ * add up to the memory needed. The second lists remedies: options with which the step needs less memory. The need
+ * with a remedy is computed by planning the step again, which takes milliseconds and allocates nothing on the device.
+ * Each remedy is listed in the weakest form with which the step fits: the largest batch, the fewest micro-batches. A
+ * remedy is not listed if it cannot be planned, if it does not fit but another one does, or if a simpler remedy
+ * achieves the same. */
 #include "cli/memory_advice.h"
 
 #include <inttypes.h>
@@ -12,16 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/byte_size.h"
 #include "cli/report.h"
-#include "cli/size.h"
 
 enum {
-    SHOWN = 8,
+    MAX_ROWS = 8,
     KINDS = TU_MEMORY_GAP + 1,
-    MAX_HALVINGS = 10, /* of the batch: each is a plan to be made */
+    MAX_HALVINGS = 10, /* of the batch; the step is planned once for each */
 };
 
-/* The number of the first device that needs more than it has; false: there is none. */
+/* Finds the first device that needs more memory than its limit. Returns false if there is none. */
 static bool find_full_device(const tu_program *program, size_t *index, tu_memory_report *report) {
     for (*index = 0;
          *index < tu_program_device_count(program) && tu_program_memory(program, *index, report) == TU_OK;
@@ -30,7 +31,7 @@ static bool find_full_device(const tu_program *program, size_t *index, tu_memory
     return false;
 }
 
-/* ---- What weighs most ---- */
+/* ---- Buffers at the peak ---- */
 
 /* "f32[128,24,24,64]" */
 struct type_text {
@@ -49,7 +50,7 @@ static struct type_text type_text(const tu_memory_item *item) {
 }
 
 static void print_row(const char *name, const char *kind, const char *type, uint64_t bytes, uint64_t need) {
-    fprintf(stderr, "  %-40s  %-9s  %-22s  %10s  %5.1f%%\n", name, kind, type, cli_size(bytes).text,
+    fprintf(stderr, "  %-40s  %-9s  %-22s  %10s  %5.1f%%\n", name, kind, type, cli_format_bytes(bytes).text,
             100 * (double)bytes / (double)need);
 }
 
@@ -57,7 +58,7 @@ static const char *const kinds[KINDS] = {
     [TU_MEMORY_TENSOR] = "tensor",     [TU_MEMORY_WORKSPACE] = "workspace", [TU_MEMORY_VARIABLE] = "variable",
     [TU_MEMORY_CONSTANT] = "constant", [TU_MEMORY_OVERHEAD] = "overhead",   [TU_MEMORY_GAP] = "gap"};
 
-/* The rest of a kind: "37 others", or all of it where none was heavy enough for a row of its own. */
+/* Prints a row for the buffers of a kind that have no row of their own: "37 others". */
 static void print_rest(tu_memory_kind kind, size_t count, uint64_t bytes, uint64_t need) {
     char name[64];
     if (!count) return;
@@ -75,7 +76,7 @@ static void print_items(size_t count, const tu_memory_item *items, uint64_t need
             "share");
     for (size_t i = 0; i < count; i++) {
         const tu_memory_item *item = &items[i];
-        if (item->kind != TU_MEMORY_GAP && shown < SHOWN) {
+        if (item->kind != TU_MEMORY_GAP && shown < MAX_ROWS) {
             shown++;
             print_row(item->name, kinds[item->kind], type_text(item).text, item->bytes, need);
         } else {
@@ -102,15 +103,17 @@ static tu_memory_item *list_peak(const tu_program *program, size_t index, size_t
 static void print_peak(const tu_program *program, size_t index, uint64_t need) {
     size_t count;
     tu_memory_item *items = list_peak(program, index, &count);
-    if (!items) return; /* the line above has said what matters */
+    if (!items) return; /* out of memory: the error message has been printed */
     print_items(count, items, need);
     free(items);
 }
 
-/* ---- What would help ---- */
+/* ---- Remedies ---- */
 
 static const struct remedy {
-    bool halve, split, narrow; /* the batch; it into pieces; the type of products and activations */
+    bool halve;  /* halve the batch */
+    bool split;  /* double the number of micro-batches */
+    bool narrow; /* use bf16 */
 } remedies[] = {{.halve = true},
                 {.split = true},
                 {.narrow = true},
@@ -118,40 +121,42 @@ static const struct remedy {
                 {.split = true, .narrow = true}};
 enum { REMEDIES = sizeof remedies / sizeof *remedies };
 
-/* The settings with a remedy, the batch halved or split `depth` times; false where a part of it cannot be had. */
-static bool apply(const struct remedy *remedy, int depth, const struct memory_settings *now,
-                  struct memory_settings *with) {
-    *with = *now;
+/* Computes the settings with a remedy; the batch is halved or split `depth` times. Returns false if they are
+ * invalid. */
+static bool apply_remedy(const struct remedy *remedy, int depth, const struct memory_settings *current,
+                         struct memory_settings *with) {
+    *with = *current;
     if (remedy->halve) with->batch >>= depth;
     if (remedy->split) with->accumulate <<= depth;
     if (remedy->narrow) with->precision = "bf16";
     return with->batch > 0 && (!remedy->split || (with->accumulate > 0 && with->accumulate <= with->batch)) &&
-           (!remedy->narrow || strstr(now->precision, "f32")); /* or tf32 */
+           (!remedy->narrow || strstr(current->precision, "f32")); /* matches tf32 too */
 }
 
-/* "--batch 64 --precision bf16": what differs from the settings of now. */
+/* The options that change the settings `current` to `with`: "--batch 64 --precision bf16". */
 struct option_text {
     char text[96];
 };
 
-static struct option_text option_text(const struct memory_settings *with, const struct memory_settings *now) {
+static struct option_text option_text(const struct memory_settings *with,
+                                      const struct memory_settings *current) {
     struct option_text options = {""};
     char batch[32] = "", accumulate[32] = "", precision[32] = "";
-    if (with->batch != now->batch) snprintf(batch, sizeof batch, " --batch %" PRId64, with->batch);
-    if (with->accumulate != now->accumulate)
+    if (with->batch != current->batch) snprintf(batch, sizeof batch, " --batch %" PRId64, with->batch);
+    if (with->accumulate != current->accumulate)
         snprintf(accumulate, sizeof accumulate, " --accumulate %" PRId64, with->accumulate);
-    if (strcmp(with->precision, now->precision) != 0)
+    if (strcmp(with->precision, current->precision) != 0)
         snprintf(precision, sizeof precision, " --precision %.8s", with->precision);
     snprintf(options.text, sizeof options.text, "%s%s%s", batch, accumulate, precision);
     return options;
 }
 
-/* What the device would need with these settings; `otherwise` when that cannot be planned. */
-static uint64_t planned_need(const struct memory_planner *planner, const struct memory_settings *settings,
-                             size_t index, uint64_t otherwise) {
+/* Returns the memory that the device needs with these settings, or `fallback` if they cannot be planned. */
+static uint64_t plan_need(const struct memory_planner *planner, const struct memory_settings *settings,
+                          size_t index, uint64_t fallback) {
     struct memory_plan plan;
     tu_memory_report report = TU_SIZED(tu_memory_report);
-    uint64_t need = otherwise;
+    uint64_t need = fallback;
     if (planner->plan(planner->context, settings, &plan) == TU_OK &&
         tu_program_memory(plan.program, index, &report) == TU_OK)
         need = report.need_bytes;
@@ -159,68 +164,69 @@ static uint64_t planned_need(const struct memory_planner *planner, const struct 
     return need;
 }
 
-/* A remedy as it is offered. */
-struct offer {
+/* A remedy and the memory needed with it. */
+struct remedy_plan {
     struct memory_settings with;
     uint64_t need;
-    int depth; /* 0: it cannot be had, or saves nothing */
+    int depth; /* 0: not possible, or saves nothing */
     bool fits;
 };
 
-/* The mildest form of a remedy with which the step fits; where there is none, its first. */
-static struct offer make_offer(const struct memory_planner *planner, const struct remedy *remedy,
-                               const struct memory_settings *now, size_t index, uint64_t need,
-                               uint64_t limit) {
-    struct offer offer = {0}, deeper = {0};
-    int most = remedy->halve || remedy->split ? MAX_HALVINGS : 1;
-    for (int depth = 1; depth <= most && !offer.fits && apply(remedy, depth, now, &deeper.with); depth++) {
-        deeper.need = planned_need(planner, &deeper.with, index, need);
+/* Plans a remedy with increasing depth and returns the first form with which the step fits; if none fits, depth 1. */
+static struct remedy_plan plan_remedy(const struct memory_planner *planner, const struct remedy *remedy,
+                                      const struct memory_settings *current, size_t index, uint64_t need,
+                                      uint64_t limit) {
+    struct remedy_plan plan = {0}, deeper = {0};
+    int max_depth = remedy->halve || remedy->split ? MAX_HALVINGS : 1;
+    for (int depth = 1;
+         depth <= max_depth && !plan.fits && apply_remedy(remedy, depth, current, &deeper.with); depth++) {
+        deeper.need = plan_need(planner, &deeper.with, index, need);
         deeper.fits = deeper.need <= limit;
         deeper.depth = depth;
         if (deeper.need >= need) break;
-        if (depth == 1 || deeper.fits) offer = deeper;
+        if (depth == 1 || deeper.fits) plan = deeper;
     }
-    return offer;
+    return plan;
 }
 
 static bool is_part_of(const struct remedy *part, const struct remedy *whole) {
     return part->halve <= whole->halve && part->split <= whole->split && part->narrow <= whole->narrow;
 }
 
-/* Whether a remedy is more than a part of it, as mild or milder, achieves alone. */
-static bool pays(size_t remedy, const struct offer offers[REMEDIES]) {
-    const struct offer *whole = &offers[remedy];
+/* True if a remedy achieves more than each simpler remedy that is a part of it, at the same or a smaller depth. */
+static bool is_worth_listing(size_t remedy, const struct remedy_plan plans[REMEDIES]) {
+    const struct remedy_plan *whole = &plans[remedy];
     bool more = whole->depth > 0;
     for (size_t i = 0; i < remedy; i++) {
-        if (!is_part_of(&remedies[i], &remedies[remedy]) || !offers[i].depth ||
-            offers[i].depth > whole->depth)
+        if (!is_part_of(&remedies[i], &remedies[remedy]) || !plans[i].depth || plans[i].depth > whole->depth)
             continue;
-        more = more && (whole->fits ? !offers[i].fits : offers[i].need > whole->need);
+        more = more && (whole->fits ? !plans[i].fits : plans[i].need > whole->need);
     }
     return more;
 }
 
-/* The remedies with which the step fits; where none does, what each saves. */
-static void print_remedies(const struct memory_planner *planner, const struct memory_settings *now,
+/* Prints the remedies with which the step fits; if there are none, all that save memory. */
+static void print_remedies(const struct memory_planner *planner, const struct memory_settings *current,
                            size_t index, uint64_t need, uint64_t limit) {
-    struct offer offers[REMEDIES];
-    bool headed = false, any_fits = false;
+    struct remedy_plan plans[REMEDIES];
+    bool has_heading = false, any_fits = false;
     for (size_t i = 0; i < REMEDIES; i++) {
-        offers[i] = make_offer(planner, &remedies[i], now, index, need, limit);
-        any_fits = any_fits || offers[i].fits;
+        plans[i] = plan_remedy(planner, &remedies[i], current, index, need, limit);
+        any_fits = any_fits || plans[i].fits;
     }
     for (size_t i = 0; i < REMEDIES; i++) {
-        const struct offer *o = &offers[i];
-        if (!pays(i, offers) || o->fits != any_fits) continue;
-        if (!headed)
+        const struct remedy_plan *plan = &plans[i];
+        if (!is_worth_listing(i, plans) || plan->fits != any_fits) continue;
+        if (!has_heading)
             fprintf(stderr, "\n  %-40s  %10s  %10s  %s\n", "what would help", "would need", "saves", "fits");
-        headed = true;
-        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&o->with, now).text, cli_size(o->need).text,
-                cli_size(need - o->need).text, o->fits ? "yes" : "no");
+        has_heading = true;
+        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&plan->with, current).text,
+                cli_format_bytes(plan->need).text, cli_format_bytes(need - plan->need).text,
+                plan->fits ? "yes" : "no");
     }
 }
 
-/* What the backward pass keeps of the forward one: its author can have it computed again instead. */
+/* Prints the bytes of activations that are kept for the backward pass. tu_recompute avoids keeping them. */
 static void print_recomputation(const tu_program *program, size_t index, int64_t batch) {
     size_t count;
     tu_memory_item *items = list_peak(program, index, &count);
@@ -235,32 +241,33 @@ static void print_recomputation(const tu_program *program, size_t index, int64_t
     }
     free(items);
     if (kept)
-        fprintf(stderr, "\n  tu_recompute around layers of the network's C file saves up to %s\n",
-                cli_size(kept).text);
+        fprintf(stderr, "\n  calling tu_recompute around layers in the network's C file saves up to %s\n",
+                cli_format_bytes(kept).text);
 }
 
-/* ---- The refusal ---- */
+/* ---- The report ---- */
 
-static bool refuse_if_full(const struct memory_planner *planner, const struct memory_plan *plan) {
+/* Prints the error and the tables if a device needs more than its limit; else returns false. */
+static bool report_full_device(const struct memory_planner *planner, const struct memory_plan *plan) {
     size_t index;
     tu_memory_report report = TU_SIZED(tu_memory_report);
     if (!find_full_device(plan->program, &index, &report)) return false;
-    cli_refuse("%s: device '%s' would need %s, the limit is %s: expected %s that fits", planner->command,
-               report.device, cli_size(report.need_bytes).text, cli_size(report.limit_bytes).text,
-               planner->what);
+    cli_input_error("%s: device '%s' would need %s, the limit is %s: expected %s that fits", planner->command,
+                    report.device, cli_format_bytes(report.need_bytes).text,
+                    cli_format_bytes(report.limit_bytes).text, planner->what);
     print_peak(plan->program, index, report.need_bytes);
-    if (planner->fixed) return true;
+    if (planner->settings_fixed) return true;
     print_remedies(planner, &plan->settings, index, report.need_bytes, report.limit_bytes);
-    if (planner->own_network) print_recomputation(plan->program, index, plan->settings.batch);
+    if (planner->is_user_network) print_recomputation(plan->program, index, plan->settings.batch);
     return true;
 }
 
 int cli_report_memory(const struct memory_planner *planner) {
-    char message[1024]; /* planning again may leave another one */
+    char message[1024]; /* a copy, because planning again may change tu_message() */
     snprintf(message, sizeof message, "%s", tu_message());
     struct memory_plan plan;
     bool planned = planner->plan(planner->context, NULL, &plan) == TU_OK;
-    bool full = planned && refuse_if_full(planner, &plan);
+    bool full = planned && report_full_device(planner, &plan);
     planner->release(&plan);
     return full ? CLI_BAD_INPUT : cli_fail("%s", message);
 }

@@ -1,12 +1,11 @@
-/* What `tutti bench` and `tutti train` say of a step that does not fit: one line, what weighs most, what would help.
- *
- * How a step is planned is the command's own affair: it lends a function for it. */
-#ifndef CLI_MEMORY_BUILD_ERROR_H
-#define CLI_MEMORY_BUILD_ERROR_H
+/* The error report of `tutti bench` and `tutti train` for a step that does not fit into memory: one line, a table of
+ * the largest buffers and a table of options that help. Each command supplies a function that plans its step. */
+#ifndef TU__CLI_MEMORY_ADVICE_H
+#define TU__CLI_MEMORY_ADVICE_H
 
 #include <tutti/run.h>
 
-/* What may be changed about a step for it to fit, each by the option of its name. */
+/* Settings that can be changed to make a step fit. Each has an option of the same name. */
 struct memory_settings {
     int64_t batch, accumulate; /* accumulate 0: the command has no such option */
     const char *precision;
@@ -15,22 +14,23 @@ struct memory_settings {
 struct memory_plan {
     const tu_program *program;
     struct memory_settings settings;
-    void *own; /* the planner's */
+    void *planner_data; /* used by plan() and release() */
 };
 
 struct memory_planner {
-    const char *command; /* "bench" */
-    const char *what;    /* "a workload" */
-    bool fixed;          /* nothing about the step may be changed */
-    bool own_network;    /* the network is the user's, who can change its layers */
+    const char *command;  /* "bench" */
+    const char *what;     /* "a workload" */
+    bool settings_fixed;  /* the settings cannot be changed: no options are suggested */
+    bool is_user_network; /* the network is defined in a file of the user, who can change it */
     void *context;
-    /* Plans the step with these settings (NULL: as it was asked for). `release` is called in any case. */
+    /* Plans the step with these settings (NULL: those of the command line). `release` is called even if this
+     * fails. */
     tu_status (*plan)(void *context, const struct memory_settings *settings, struct memory_plan *plan);
     void (*release)(struct memory_plan *plan);
 };
 
-/* Reports a failure with TU_NO_MEMORY, whose message is tu_message(): with the tables, as bad input, where it is the plan
- * that does not fit; as the message has it where memory ran out for another reason. Returns the exit status. */
+/* Reports a call that failed with TU_NO_MEMORY. If the planned step does not fit, prints the tables and returns
+ * CLI_BAD_INPUT. If memory ran out for another reason, prints tu_message() and returns CLI_FAILED. */
 int cli_report_memory(const struct memory_planner *planner);
 
 #endif

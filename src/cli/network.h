@@ -1,17 +1,17 @@
-/* A network as commands are given it: the name of a built-in one, a C file or shared object with one, or a graph file. */
-#ifndef CLI_NETWORK_H
-#define CLI_NETWORK_H
+/* Loads the network that a command line names: a built-in one, a C file, a shared object or a graph file. */
+#ifndef TU__CLI_NETWORK_H
+#define TU__CLI_NETWORK_H
 
 #include <tutti/graph.h>
 
-struct network_wish {
-    const char *command; /* for messages: "graph" */
-    const char *word;    /* what the user wrote */
-    int64_t batch;       /* 0: the network's own */
-    bool train; /* the training step: layers as in training, gradients, updates by SGD with momentum */
+struct network_request {
+    const char *command;      /* for messages: "graph" */
+    const char *name_or_path; /* the operand of the command line */
+    int64_t batch;            /* 0: the network's default */
+    bool train; /* build the training step: training-mode layers, gradients, SGD with momentum */
 };
 
-/* The graph is the caller's, also after a failure, when it may be NULL. */
-tu_status network_get(const struct network_wish *wish, tu_graph **graph);
+/* Builds or loads the graph. The caller frees *graph, also after a failure; it may then be NULL. */
+tu_status network_load(const struct network_request *request, tu_graph **graph);
 
 #endif

@@ -1,22 +1,22 @@
-/* The options of a command: one table that both parses them and prints --help, so that the two cannot disagree.
+/* The options of a command: one table is used both to parse them and to print --help.
  *
- * A command keeps its values in a structure of its own, with the defaults as an initialiser; each row of its table
- * names the field it fills. The macros refuse at compile time a field whose type does not fit the kind.
+ * A command stores the values in a structure of its own, whose initial contents are the defaults. Each row of its
+ * table names the field in which the value is stored; a field of the wrong type is a compile-time error.
  *
  *     struct graph_values { int64_t batch; int format; bool json; };
  *     static const char *const formats[] = {"text", "dot", NULL};
  *     static const struct cli_option options[] = {
- *         CLI_INT(struct graph_values, batch, "batch", 'b', "N", 1, 65536, "samples in a batch"),
- *         CLI_CHOICE(struct graph_values, format, "format", 0, "FORMAT", formats, "what to print"),
+ *         CLI_INT(struct graph_values, batch, "batch", 'b', "N", 1, 65536, "batch size"),
+ *         CLI_CHOICE(struct graph_values, format, "format", 0, "FORMAT", formats, "output format"),
  *         CLI_FLAG(struct graph_values, json, "json", 0, "print JSON"),
  *         {0},
  *     };
  *
- * --help (-h) belongs to every table without being in it. Values are given as "--batch 32", "--batch=32", "-b 32"
- * or "-b32"; flags without argument may be joined ("-ab"); options and operands mix; "--" ends the options. An option
- * given twice keeps its last value. */
-#ifndef CLI_OPTIONS_H
-#define CLI_OPTIONS_H
+ * --help (-h) is accepted with every table. Values are given as "--batch 32", "--batch=32", "-b 32" or "-b32"; flags
+ * may be joined ("-ab"); options and operands may be mixed; "--" ends the options. If an option is given twice, the
+ * last value is used. */
+#ifndef TU__CLI_OPTIONS_H
+#define TU__CLI_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,28 +25,28 @@
 
 enum cli_kind {
     CLI_KIND_FLAG,   /* bool */
-    CLI_KIND_INT,    /* int64_t, between two bounds */
-    CLI_KIND_DOUBLE, /* double, finite, between two bounds */
-    CLI_KIND_STRING, /* const char *, into argv */
-    CLI_KIND_CHOICE, /* int, an index into the choices */
+    CLI_KIND_INT,    /* int64_t from min to max */
+    CLI_KIND_DOUBLE, /* finite double from min_double to max_double */
+    CLI_KIND_STRING, /* const char *, a pointer into argv */
+    CLI_KIND_CHOICE, /* int, an index into choices */
 };
 
 struct cli_option {
     const char *name;     /* without the dashes; NULL ends a table */
     char letter;          /* 0: none */
-    const char *argument; /* what --help calls the value; NULL for a flag */
+    const char *argument; /* name of the value in --help, such as "N"; NULL for a flag */
     enum cli_kind kind;
-    size_t offset; /* of the field in the command's values */
+    size_t offset; /* of the field in the structure of values */
     const char *help;
     int group; /* --help lists options by group, then in the order of the table */
-    int64_t least, most;
-    double lower, upper;
+    int64_t min, max;
+    double min_double, max_double;
     const char *const *choices; /* ends with NULL */
 };
 
 /* The last argument of the macros is the help; `.group = NUMBER` may follow it.
  *
- * CLI_FIELD is offsetof, and an error at compile time when the field is not of `type`. */
+ * CLI_FIELD is offsetof; it does not compile if the field is not of `type`. */
 #define CLI_FIELD(structure, field, type)                                                                    \
     (offsetof(structure, field) + 0 * sizeof(_Generic(((structure *)0)->field, type : 0)))
 
@@ -58,13 +58,12 @@ struct cli_option {
 #define CLI_INT(structure, field, long_name, short_name, value, minimum, maximum, ...)                       \
     {                                                                                                        \
         .name = long_name, .letter = short_name, .argument = value, .kind = CLI_KIND_INT,                    \
-        .offset = CLI_FIELD(structure, field, int64_t), .least = minimum, .most = maximum,                   \
-        .help = __VA_ARGS__                                                                                  \
+        .offset = CLI_FIELD(structure, field, int64_t), .min = minimum, .max = maximum, .help = __VA_ARGS__  \
     }
 #define CLI_DOUBLE(structure, field, long_name, short_name, value, minimum, maximum, ...)                    \
     {                                                                                                        \
         .name = long_name, .letter = short_name, .argument = value, .kind = CLI_KIND_DOUBLE,                 \
-        .offset = CLI_FIELD(structure, field, double), .lower = minimum, .upper = maximum,                   \
+        .offset = CLI_FIELD(structure, field, double), .min_double = minimum, .max_double = maximum,         \
         .help = __VA_ARGS__                                                                                  \
     }
 #define CLI_STRING(structure, field, long_name, short_name, value, ...)                                      \
@@ -78,21 +77,23 @@ struct cli_option {
         .offset = CLI_FIELD(structure, field, int), .choices = list, .help = __VA_ARGS__                     \
     }
 
-/* What cli_parse returns instead of a number of operands. */
-enum { CLI_PARSE_HELP = -1, CLI_PARSE_REFUSED = -2 };
+/* Results of cli_parse other than a number of operands. */
+enum { CLI_PARSE_HELP = -1, CLI_PARSE_ERROR = -2 };
 
-/* Reads argv[0 … argc-1], the words after the command's name, into `values`. Operands are moved to the front of argv
- * in their order and counted. A bad word is refused with one line on stderr that begins with the command's name. */
+/* Parses argv[0 … argc-1], the arguments after the command's name, into `values`. Moves the operands to the front
+ * of argv, in their order, and returns their number. On an error prints one line on stderr that begins with the
+ * command's name. */
 int cli_parse(const char *command, const struct cli_option *table, int argc, char **argv, void *values);
 
-/* What --help says of an option, without its default: the help, with the choices before a closing part in parentheses. */
+/* Returns the text of an option in --help, without its default: the help, with the choices inserted before text in
+ * parentheses. */
 struct cli_option_text {
     char text[1024];
     size_t length;
 };
 struct cli_option_text cli_option_text(const struct cli_option *option);
 
-/* The table as the "Options:" part of --help; `defaults` are the command's initial values. */
+/* Prints the "Options:" section of --help. `defaults` are the command's initial values. */
 void cli_print_options(FILE *file, const struct cli_option *table, const void *defaults);
 
 #endif

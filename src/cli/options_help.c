@@ -1,7 +1,7 @@
-/* Prints a table of options as the "Options:" part of --help.
+/* Prints a table of options as the "Options:" section of --help.
  *
- * The default shown for an option is the value its field starts with, when that is a value the user could have given
- * too: a number below its lower bound, or no string, stands for "decided by the command". */
+ * The default of an option is the initial value of its field. It is not printed if the user could not give it: a
+ * number below the minimum or a NULL string means that the command chooses the value. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
@@ -10,66 +10,67 @@
 
 #include "cli/options.h"
 
-enum { LINE_WIDTH = 80, WIDEST_NAME_COLUMN = 30 };
+enum { LINE_WIDTH = 80, MAX_NAME_COLUMN = 30 };
 
-static void add(struct cli_option_text *piece, const char *format, ...) TU_PRINTF(2, 3);
-static void add(struct cli_option_text *piece, const char *format, ...) {
-    size_t room = sizeof piece->text - piece->length;
+static void append(struct cli_option_text *text, const char *format, ...) TU_PRINTF(2, 3);
+static void append(struct cli_option_text *text, const char *format, ...) {
+    size_t room = sizeof text->text - text->length;
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(piece->text + piece->length, room, format, arguments);
+    int length = vsnprintf(text->text + text->length, room, format, arguments);
     va_end(arguments);
-    if (length > 0) piece->length += (size_t)length < room ? (size_t)length : room - 1;
+    if (length > 0) text->length += (size_t)length < room ? (size_t)length : room - 1;
 }
 
-/* "  -b, --batch N" */
+/* Returns "  -b, --batch N". */
 static struct cli_option_text name_column(const struct cli_option *option) {
-    struct cli_option_text piece = {.length = 0};
+    struct cli_option_text text = {.length = 0};
     if (option->letter)
-        add(&piece, "  -%c, --%s", option->letter, option->name);
+        append(&text, "  -%c, --%s", option->letter, option->name);
     else
-        add(&piece, "      --%s", option->name);
-    if (option->argument) add(&piece, " %s", option->argument);
-    return piece;
+        append(&text, "      --%s", option->name);
+    if (option->argument) append(&text, " %s", option->argument);
+    return text;
 }
 
-static void add_default(struct cli_option_text *piece, const struct cli_option *option,
-                        const void *defaults) {
+static void append_default(struct cli_option_text *text, const struct cli_option *option,
+                           const void *defaults) {
     if (!defaults) return;
     const void *field = (const char *)defaults + option->offset;
     if (option->kind == CLI_KIND_INT) {
         int64_t value = *(const int64_t *)field;
-        if (value >= option->least && value <= option->most) add(piece, " (default %" PRId64 ")", value);
+        if (value >= option->min && value <= option->max) append(text, " (default %" PRId64 ")", value);
     } else if (option->kind == CLI_KIND_DOUBLE) {
         double value = *(const double *)field;
-        if (value >= option->lower && value <= option->upper) add(piece, " (default %g)", value);
+        if (value >= option->min_double && value <= option->max_double) append(text, " (default %g)", value);
     } else if (option->kind == CLI_KIND_STRING) {
         const char *value = *(const char *const *)field;
-        if (value) add(piece, " (default %s)", value);
+        if (value) append(text, " (default %s)", value);
     } else if (option->kind == CLI_KIND_CHOICE) {
         int value = *(const int *)field;
-        if (value >= 0) add(piece, " (default %s)", option->choices[value]);
+        if (value >= 0) append(text, " (default %s)", option->choices[value]);
     }
 }
 
 struct cli_option_text cli_option_text(const struct cli_option *option) {
-    struct cli_option_text piece = {.length = 0};
+    struct cli_option_text text = {.length = 0};
     const char *closing = strstr(option->help, " (");
     size_t length = closing ? (size_t)(closing - option->help) : strlen(option->help);
-    add(&piece, "%.*s", (int)length, option->help);
+    append(&text, "%.*s", (int)length, option->help);
     if (option->kind == CLI_KIND_CHOICE)
-        for (int i = 0; option->choices[i]; i++) add(&piece, "%s%s", i ? ", " : ": ", option->choices[i]);
-    add(&piece, "%s", option->help + length);
-    return piece;
+        for (int i = 0; option->choices[i]; i++) append(&text, "%s%s", i ? ", " : ": ", option->choices[i]);
+    append(&text, "%s", option->help + length);
+    return text;
 }
 
 static struct cli_option_text help_column(const struct cli_option *option, const void *defaults) {
-    struct cli_option_text piece = cli_option_text(option);
-    add_default(&piece, option, defaults);
-    return piece;
+    struct cli_option_text text = cli_option_text(option);
+    append_default(&text, option, defaults);
+    return text;
 }
 
-/* Prints `text` in lines of LINE_WIDTH, the first continuing one of `column` characters, the others indented. */
+/* Prints `text` in lines of LINE_WIDTH characters, indented by `indent`. The first one continues a line of `column`
+ * characters. */
 static void print_wrapped(FILE *file, const char *text, int column, int indent) {
     if (column >= indent) {
         fputc('\n', file);
@@ -95,7 +96,7 @@ void cli_print_options(FILE *file, const struct cli_option *table, const void *d
     int widest = (int)name_column(&help).length, last_group = 0;
     for (const struct cli_option *option = table; option && option->name; option++) {
         int width = (int)name_column(option).length;
-        if (width > widest && width <= WIDEST_NAME_COLUMN) widest = width;
+        if (width > widest && width <= MAX_NAME_COLUMN) widest = width;
         if (option->group > last_group) last_group = option->group;
     }
     fprintf(file, "Options:\n");

@@ -1,4 +1,4 @@
-/* `tutti predict RUN FILE...`: what a trained network sees in pictures. */
+/* `tutti predict RUN FILE...`: classifies images with a trained network. */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "cli/command.h"
 #include "cli/common_options.h"
 
-enum { BAR = 30, LONGEST_NAME = 24 };
+enum { BAR_WIDTH = 30, LONGEST_NAME = 24 };
 
 struct predict_values {
     const char *checkpoint, *devices;
@@ -22,60 +22,60 @@ struct predict_values {
 static const struct predict_values defaults = {.checkpoint = "last", .top = 5};
 
 static const struct cli_option options[] = {
-    CLI_INT(struct predict_values, top, "top", 'n', "N", 1, 1000, "classes to print of each picture"),
+    CLI_INT(struct predict_values, top, "top", 'n', "N", 1, 1000, "number of classes to print per image"),
     CLI_STRING(struct predict_values, checkpoint, "checkpoint", 'c', "NAME", CLI_HELP_CHECKPOINT),
     CLI_STRING(struct predict_values, devices, "devices", 0, "LIST",
-               CLI_HELP_DEVICES " (unless given: those of the run)"),
+               CLI_HELP_DEVICES " (default: those of the run)"),
     CLI_INT(struct predict_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
-    CLI_FLAG(struct predict_values, json, "json", 0, CLI_HELP_JSON " (one per picture, a line each)"),
+    CLI_FLAG(struct predict_values, json, "json", 0, CLI_HELP_JSON " (one per image, one per line)"),
     {0},
 };
 
-struct answer {
+struct prediction {
     tu_predictor *predictor;
     int64_t classes, top;
     const char *const *names;
     float *probabilities;
-    int64_t *order; /* classes, the likeliest first */
+    int64_t *order; /* classes by decreasing probability; only the first `top` are sorted */
 };
 
-/* Sorts the first `top` to the front; the lower class first among equals. */
-static void rank(const struct answer *a) {
-    for (int64_t i = 0; i < a->classes; i++) a->order[i] = i;
-    for (int64_t i = 0; i < a->top; i++) {
+/* Sorts the `top` most probable classes to the front of `order`. Among equal ones the lower class comes first. */
+static void sort_top_classes(const struct prediction *p) {
+    for (int64_t i = 0; i < p->classes; i++) p->order[i] = i;
+    for (int64_t i = 0; i < p->top; i++) {
         int64_t best = i;
-        for (int64_t k = i + 1; k < a->classes; k++)
-            if (a->probabilities[a->order[k]] > a->probabilities[a->order[best]]) best = k;
-        int64_t class = a->order[best];
-        memmove(a->order + i + 1, a->order + i, (size_t)(best - i) * sizeof *a->order);
-        a->order[i] = class;
+        for (int64_t k = i + 1; k < p->classes; k++)
+            if (p->probabilities[p->order[k]] > p->probabilities[p->order[best]]) best = k;
+        int64_t class = p->order[best];
+        memmove(p->order + i + 1, p->order + i, (size_t)(best - i) * sizeof *p->order);
+        p->order[i] = class;
     }
 }
 
-static void print_text(const struct answer *a, const char *file) {
+static void print_text(const struct prediction *p, const char *file) {
     int width = 1;
-    for (int64_t i = 0; i < a->top; i++) {
-        int length = (int)strnlen(a->names[a->order[i]], LONGEST_NAME);
+    for (int64_t i = 0; i < p->top; i++) {
+        int length = (int)strnlen(p->names[p->order[i]], LONGEST_NAME);
         if (length > width) width = length;
     }
     printf("%s\n", file);
-    for (int64_t i = 0; i < a->top; i++) {
-        float probability = a->probabilities[a->order[i]];
-        int bar = (int)lround(BAR * (double)probability);
-        printf("  %-*.*s  %5.1f%%  %.*s\n", width, width, a->names[a->order[i]], 100 * (double)probability,
+    for (int64_t i = 0; i < p->top; i++) {
+        float probability = p->probabilities[p->order[i]];
+        int bar = (int)lround(BAR_WIDTH * (double)probability);
+        printf("  %-*.*s  %5.1f%%  %.*s\n", width, width, p->names[p->order[i]], 100 * (double)probability,
                bar, "##############################");
     }
 }
 
-static void print_json(const struct answer *a, const char *file) {
+static void print_json(const struct prediction *p, const char *file) {
     tu_json json = tu_json_to_file(stdout);
     tu_json_begin_object(&json, NULL);
     tu_json_string(&json, "file", file);
     tu_json_begin_array(&json, "classes");
-    for (int64_t i = 0; i < a->top; i++) {
+    for (int64_t i = 0; i < p->top; i++) {
         tu_json_begin_object(&json, NULL);
-        tu_json_string(&json, "name", a->names[a->order[i]]);
-        tu_json_f64(&json, "probability", (double)a->probabilities[a->order[i]]);
+        tu_json_string(&json, "name", p->names[p->order[i]]);
+        tu_json_f64(&json, "probability", (double)p->probabilities[p->order[i]]);
         tu_json_end_object(&json);
     }
     tu_json_end_array(&json);
@@ -83,14 +83,14 @@ static void print_json(const struct answer *a, const char *file) {
     putchar('\n');
 }
 
-/* All pictures; one that is none does not keep the others from being answered. */
-static int answer_all(struct answer *a, bool json, int count, char **files) {
+/* Classifies all files. Reports a file that cannot be read and continues with the next. */
+static int predict_all(struct prediction *p, bool json, int count, char **files) {
     int outcome = CLI_DONE;
     for (int i = 0; i < count; i++) {
-        tu_status status = tu_predict(a->predictor, files[i], a->probabilities);
+        tu_status status = tu_predict(p->predictor, files[i], p->probabilities);
         if (status == TU_OK) {
-            rank(a);
-            (json ? print_json : print_text)(a, files[i]);
+            sort_top_classes(p);
+            (json ? print_json : print_text)(p, files[i]);
             continue;
         }
         int failed = cli_report(status);
@@ -101,33 +101,33 @@ static int answer_all(struct answer *a, bool json, int count, char **files) {
 
 static int run(const void *given, int operand_count, char **operands) {
     const struct predict_values *v = given;
-    struct answer a = {0};
-    tu_status status = tu_predictor_new(operands[0], &a.predictor, .checkpoint = v->checkpoint,
+    struct prediction p = {0};
+    tu_status status = tu_predictor_new(operands[0], &p.predictor, .checkpoint = v->checkpoint,
                                         .devices = v->devices, .threads = (int)v->threads);
     if (status != TU_OK) return cli_report(status);
-    a.classes = tu_predictor_classes(a.predictor, &a.names);
-    a.top = v->top < a.classes ? v->top : a.classes;
-    a.probabilities = calloc((size_t)a.classes, sizeof *a.probabilities);
-    a.order = calloc((size_t)a.classes, sizeof *a.order);
-    int outcome = a.probabilities && a.order ? answer_all(&a, v->json, operand_count - 1, operands + 1)
+    p.classes = tu_predictor_classes(p.predictor, &p.names);
+    p.top = v->top < p.classes ? v->top : p.classes;
+    p.probabilities = calloc((size_t)p.classes, sizeof *p.probabilities);
+    p.order = calloc((size_t)p.classes, sizeof *p.order);
+    int outcome = p.probabilities && p.order ? predict_all(&p, v->json, operand_count - 1, operands + 1)
                                              : cli_fail("predict: out of memory");
-    free(a.probabilities);
-    free(a.order);
-    tu_predictor_free(a.predictor);
+    free(p.probabilities);
+    free(p.order);
+    tu_predictor_free(p.predictor);
     return outcome;
 }
 
 const struct cli_command cli_command_predict = {
     .name = "predict",
-    .summary = "says what a trained network sees in pictures",
+    .summary = "classifies images with a trained network",
     .usage = "RUN FILE... [OPTIONS]",
-    .description = "Runs the network of the run folder RUN over pictures, PNG or JPEG files of any\n"
-                   "size, and prints the likeliest classes of each with their probabilities; of an\n"
-                   "ensemble with the mean of its members' probabilities.",
+    .description = "Classifies images (PNG or JPEG files of any size) with the network of the run\n"
+                   "folder RUN. Prints the most probable classes of each image with their\n"
+                   "probabilities, averaged over the members of an ensemble.",
     .options = options,
     .values_size = sizeof(struct predict_values),
     .defaults = &defaults,
-    .least_operands = 2,
-    .most_operands = INT_MAX,
+    .min_operands = 2,
+    .max_operands = INT_MAX,
     .run = run,
 };

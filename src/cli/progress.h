@@ -1,32 +1,31 @@
-/* How `tutti train` shows a run while it goes on: a line that is drawn again on a terminal, plain lines elsewhere. All of
- * it goes to standard error: standard output is for results. */
-#ifndef CLI_PROGRESS_H
-#define CLI_PROGRESS_H
+/* Progress of `tutti train` on standard error: one line that is redrawn on a terminal, separate lines otherwise. */
+#ifndef TU__CLI_PROGRESS_H
+#define TU__CLI_PROGRESS_H
 
 #include <stdbool.h>
 
 #include <tutti/train.h>
 
 struct progress {
-    bool quiet;    /* nothing but notices */
-    bool terminal; /* standard error is one */
-    bool open;     /* a line stands there that is not ended */
-    bool closed;   /* standard error is a pipe whose reader closed it: nobody will see any more of this */
-    double drawn;  /* when, in seconds */
-    int64_t told;  /* in plain lines: the part of the run that the last one stood for */
+    bool quiet;        /* print only notices */
+    bool terminal;     /* standard error is a terminal */
+    bool line_open;    /* the cursor is on a drawn line without a newline */
+    bool pipe_closed;  /* standard error is a pipe, and its reader closed it */
+    double drawn_at;   /* time of the latest drawing; see cli_now() */
+    int64_t last_line; /* without a terminal: number of the latest progress line, 0 to 20 */
     char loading[128];
 };
 
 void progress_begin(struct progress *progress, bool quiet);
-/* For tu_train_options.on_report, with a struct progress as context. */
+/* A callback for tu_train_options.on_report; the context is a struct progress. */
 void progress_show(void *progress, const tu_train_report *report);
-/* Ends the line that is drawn, if there is one. */
+/* Prints a newline after the drawn line, if there is one. */
 void progress_end(struct progress *progress);
 
-/* "3:05", "1:02:07" */
+/* Minutes and seconds, or hours, minutes and seconds: "3:05", "1:02:07". */
 struct duration {
     char text[32];
 };
-struct duration show_duration(double seconds);
+struct duration format_duration(double seconds);
 
 #endif

@@ -1,4 +1,4 @@
-/* One line on stderr for everything that goes wrong. See report.h. */
+/* Prints errors as one line on stderr. See report.h. */
 #include "cli/report.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include <tutti/command.h>
 
-/* Written with one call: lines of several processes under mpirun do not mix. */
+/* Prints the line with one write, so that lines of several processes under mpirun do not interleave. */
 static void print_line(const char *format, va_list arguments) {
     char message[2048], line[sizeof message + 16];
     if (vsnprintf(message, sizeof message, format, arguments) < 0) return;
@@ -18,7 +18,7 @@ static void print_line(const char *format, va_list arguments) {
     fputs(line, stderr);
 }
 
-int cli_refuse(const char *format, ...) {
+int cli_input_error(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     print_line(format, arguments);
@@ -42,20 +42,20 @@ int cli_report(tu_status status) {
     case TU_INVALID:
     case TU_NOT_FOUND:
     case TU_CORRUPT:
-    case TU_NUMERIC: /* what was given leads to numbers that are none: other settings or data would do */
-    case TU_DEVICE:  /* the machine's, not the program's: another device or driver would do */
-    case TU_UNSUPPORTED: return cli_refuse("%s", message);
+    case TU_NUMERIC: /* non-finite numbers: fixed by other settings or data */
+    case TU_DEVICE:  /* fixed by another device or driver */
+    case TU_UNSUPPORTED: return cli_input_error("%s", message);
     default: return cli_fail("%s", message);
     }
 }
 
 struct cli_quoted cli_quote(const char *word) {
-    enum { LONGEST = 60 };
+    enum { MAX_LENGTH = 60 };
     struct cli_quoted quoted;
-    char shown[LONGEST + 1];
-    size_t length = strnlen(word, LONGEST);
+    char shown[MAX_LENGTH + 1];
+    size_t length = strnlen(word, MAX_LENGTH);
     bool cut = word[length] != '\0';
-    /* Not in the middle of a UTF-8 sequence: its continuation bytes are 10xxxxxx. */
+    /* Do not cut a UTF-8 sequence: its continuation bytes are 10xxxxxx. */
     while (cut && length > 0 && ((unsigned char)word[length] & 0xC0) == 0x80) length--;
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)word[i];
@@ -91,8 +91,8 @@ bool cli_close_output(void) {
     bool lost = ferror(stdout) != 0;
     if (fflush(stdout) != 0) lost = true;
     int reason = errno;
-    /* Some file systems tell of a full disk only when a file is closed. One that was closed before we started is
-     * no loss when nothing was written. */
+    /* Some file systems report a full disk only when a file is closed. EBADF means that standard output was closed
+     * before the program started; if nothing was written to it, that is not an error. */
     if (fclose(stdout) != 0 && errno != EBADF && !lost) {
         lost = true;
         reason = errno;

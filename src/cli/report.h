@@ -1,6 +1,6 @@
-/* How the command speaks of failure: one line on stderr, and one of three exit statuses. */
-#ifndef CLI_REPORT_H
-#define CLI_REPORT_H
+/* Error messages and exit statuses: every error is one line on stderr. */
+#ifndef TU__CLI_REPORT_H
+#define TU__CLI_REPORT_H
 
 #include <stdbool.h>
 
@@ -8,37 +8,36 @@
 
 enum cli_exit {
     CLI_DONE = 0,
-    CLI_FAILED = 1,    /* the input was good; memory or the disk was not */
-    CLI_BAD_INPUT = 2, /* nothing was written, unless it took a while to show: numbers that are not finite */
+    CLI_FAILED = 1,    /* the input is valid, but memory ran out, a file could not be written, … */
+    CLI_BAD_INPUT = 2, /* invalid input, before anything is written; also non-finite numbers in training */
 };
 
-/* Each prints "tutti: <message>" and returns the exit status, so that a command can `return cli_refuse(…)`. The form
- * of a refusal is "<what> '<value>': expected <what would do>". */
-int cli_refuse(const char *format, ...) TU_PRINTF(1, 2);
+/* Print "tutti: <message>" on stderr. cli_input_error returns CLI_BAD_INPUT; its messages have the form
+ * "--option 'value': expected …". cli_fail returns CLI_FAILED. */
+int cli_input_error(const char *format, ...) TU_PRINTF(1, 2);
 int cli_fail(const char *format, ...) TU_PRINTF(1, 2);
-/* The same for a failed call of the library, from its status and tu_message(). */
+/* Reports the result of a library call: prints tu_message() if it failed, and returns the exit status. */
 int cli_report(tu_status status);
 
-/* A word of the user's, quoted for a message: control characters and a length no line can bear are taken out.
+/* Quotes a word of the command line for a message. Replaces control characters and truncates long words.
  *
- *     cli_refuse("unknown model %s: expected …", cli_quote(word).text);
+ *     cli_input_error("unknown model %s: expected …", cli_quote(word).text);
  */
 struct cli_quoted {
     char text[128];
 };
 struct cli_quoted cli_quote(const char *word);
 
-/* "text, dot or json": what is expected, in a refusal. Names that no line can bear are left out at the end. */
+/* Joins names for a message: "text, dot or json". Names that do not fit are left out. */
 struct cli_list {
     char text[512];
 };
 struct cli_list cli_list(const char *const *names, int count);
 
-/* What ends a refusal of a word that was expected to be one of `names`: "; did you mean 'graph'?", or nothing when no
- * name is near enough. */
+/* Returns "; did you mean 'graph'?" with the name that is nearest to `word`, or "" if none is similar. */
 struct cli_quoted cli_did_you_mean(const char *word, const char *const *names, int count);
 
-/* Flushes standard output; false, with a message, when anything written to it was lost. */
+/* Flushes and closes standard output. Prints an error and returns false if a write failed. */
 bool cli_close_output(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* Options as users of other programs know them: suggested, never taken. A word may stand for the options of several
- * commands; the first that the command has is meant. */
+/* Option names of other programs, used only for suggestions in error messages. A name may have several rows, for
+ * options of different commands; the first option that the command has is suggested. */
 #include "cli/synonyms.h"
 
 #include <ctype.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const struct synonym {
-    const char *word, *option;
+    const char *foreign, *option;
 } synonyms[] = {
     {"lr", "rate"},
     {"learning-rate", "rate"},
@@ -93,7 +93,8 @@ static const struct synonym {
     {"top-k", "top"},
 };
 
-static bool same(const char *word, const char *synonym) {
+/* Ignores case; an underscore equals a dash. */
+static bool equals_ignoring_case(const char *word, const char *synonym) {
     for (; *word && *synonym; word++, synonym++) {
         char letter = *word == '_' ? '-' : (char)tolower((unsigned char)*word);
         if (letter != *synonym) return false;
@@ -103,7 +104,7 @@ static bool same(const char *word, const char *synonym) {
 
 const char *cli_synonym(const char *word, const char *const *names, int count) {
     for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++) {
-        if (!same(word, synonyms[i].word)) continue;
+        if (!equals_ignoring_case(word, synonyms[i].foreign)) continue;
         for (int k = 0; k < count; k++)
             if (strcmp(names[k], synonyms[i].option) == 0) return names[k];
     }

@@ -1,9 +1,9 @@
-/* What other programs call an option of ours. */
-#ifndef CLI_SYNONYMS_H
-#define CLI_SYNONYMS_H
+/* Names of options in other programs. */
+#ifndef TU__CLI_SYNONYMS_H
+#define TU__CLI_SYNONYMS_H
 
-/* The one of `names` that users of PyTorch, Keras and their like mean by `word` ("lr": "rate"); NULL: there is none.
- * Capitals and underscores make no difference. */
+/* Returns the one of `names` that corresponds to the name `word` in PyTorch, Keras and similar programs ("rate" for
+ * "lr"), or NULL. Ignores case; an underscore equals a dash. */
 const char *cli_synonym(const char *word, const char *const *names, int count);
 
 #endif

@@ -1,8 +1,8 @@
-/* `tutti train MODEL --data SET`: trains a network and keeps a run folder.
+/* `tutti train MODEL --data SET`: trains a network and writes a run folder.
  *
- * Its options are the rows of tutti/settings.def and a few about the run itself. In the library zero stands for "not
- * given" and a negative number for zero; here a number not given is -1, which no row allows, so that the help shows no
- * default where the recipe decides. settle() turns one into the other. */
+ * Its options are the rows of tutti/settings.def and a few more. In tu_train_options 0 means "not given" and a
+ * negative number means 0. While options are parsed, -1 means "not given" instead: no row allows -1, so --help prints
+ * no default for settings that depend on the recipe. convert_settings() converts one form to the other. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,29 +13,29 @@
 #include <tutti/model.h>
 #include <tutti/train.h>
 
+#include "cli/byte_size.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/ensemble_report.h"
 #include "cli/memory_advice.h"
 #include "cli/progress.h"
-#include "cli/size.h"
-#include "cli/speeds.h"
+#include "cli/unequal_devices.h"
 
-enum { STOPPED = 130 }; /* exit status of what a Ctrl-C ended, as shells have it */
+enum { STOPPED = 130 }; /* exit status after Ctrl-C, as in shells */
 
 struct train_values {
     tu_train_options o;
     const char *data;
-    const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as they are written */
+    const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as text */
     int64_t ensemble;                                                 /* members; 0: not given */
     bool skip_bad;
     bool json, quiet;
 };
 
-/* What is shown while the run goes on, and what is kept to be printed behind it. */
-struct audience {
+/* The context of on_report(). */
+struct run_output {
     struct progress progress;
-    char *trace; /* the summary of one; NULL: none */
+    char *trace; /* summary of a trace, printed after the run; NULL: none */
 };
 
 #define NOT_GIVEN_COUNT -1
@@ -58,7 +58,7 @@ static const struct train_values defaults = {
 
 static const char *const no_yes[] = {"no", "yes", NULL};
 
-/* The groups of settings.def, in the order in which --help lists them. Options of no group come first. */
+/* The groups of settings.def, in the order in which --help lists them. Options without a group come first. */
 enum {
     GROUP_DEVICES = 1,
     GROUP_LENGTH,
@@ -85,14 +85,13 @@ enum {
 static const struct cli_option options[] = {
     CLI_STRING(struct train_values, data, "data", 'd', "SET", CLI_HELP_DATA),
     CLI_STRING(struct train_values, o.recipe, "recipe", 0, "NAME",
-               "settings that work together: quick (unless given), tutorial or plain"),
-    CLI_STRING(struct train_values, o.out, "out", 'o', "DIR",
-               "the run folder (unless given: runs/MODEL-SET-NUMBER)"),
-    CLI_FLAG(struct train_values, o.resume, "resume", 0, "go on with the run in MODEL or --out"),
+               "named set of settings: quick, tutorial or plain (default: quick)"),
+    CLI_STRING(struct train_values, o.out, "out", 'o', "DIR", "run folder (default: runs/MODEL-SET-NUMBER)"),
+    CLI_FLAG(struct train_values, o.resume, "resume", 0, "resume the run in the folder MODEL or --out"),
     CLI_STRING(struct train_values, o.init, "init", 0, "RUN|FILE",
-               "start with the weights of a run or a safetensors file"),
+               "load initial weights from a run or a safetensors file"),
     CLI_INT(struct train_values, ensemble, "ensemble", 0, "N", 1, TU_MAX_ENSEMBLE,
-            "train N networks apart, one a device at a time, with seeds one after another"),
+            "train N networks independently, each on one device, with consecutive seeds"),
     CLI_FLAG(struct train_values, o.offline, "offline", 0, CLI_HELP_OFFLINE),
     CLI_STRING(struct train_values, o.trace, "trace", 0, "FILE", CLI_HELP_TRACE),
     CLI_INT(struct train_values, o.trace_steps, "trace-steps", 0, "N", 1, 100000, CLI_HELP_TRACE_STEPS),
@@ -105,48 +104,48 @@ static const struct cli_option options[] = {
     {0},
 };
 
-/* A size as it is written, if it is, into an option of the library. */
-static bool read_size(const char *option, const char *text, int64_t *size) {
+/* Converts the text of a size to a field of tu_train_options: 0 if it was not given (NULL), -1 for "0". */
+static bool convert_size(const char *option, const char *text, int64_t *size) {
     uint64_t bytes = 0;
-    if (text && strcmp(text, "0") != 0 && (!cli_parse_size(text, &bytes) || bytes > INT64_MAX)) {
-        cli_refuse("train: --%s %s: expected a size, as in 64M or 1.5G", option, cli_quote(text).text);
+    if (text && strcmp(text, "0") != 0 && (!cli_parse_bytes(text, &bytes) || bytes > INT64_MAX)) {
+        cli_input_error("train: --%s %s: expected a size, as in 64M or 1.5G", option, cli_quote(text).text);
         return false;
     }
     *size = text && !bytes ? -1 : (int64_t)bytes;
     return true;
 }
 
-#define SETTLE_COUNT(v, field, option) v->o.field = v->o.field < 0 ? 0 : v->o.field == 0 ? -1 : v->o.field
-#define SETTLE_NUMBER(v, field, option) SETTLE_COUNT(v, field, option)
-#define SETTLE_SWITCH(v, field, option) SETTLE_COUNT(v, field, option)
-#define SETTLE_FLAG(v, field, option) v->o.field = v->field
-#define SETTLE_SIZE(v, field, option)                                                                        \
-    if (!read_size(option, v->field, &v->o.field)) return CLI_BAD_INPUT
-#define SETTLE_TEXT(v, field, option) (void)0
-static int settle(struct train_values *v) {
+#define CONVERT_COUNT(v, field, option) v->o.field = v->o.field < 0 ? 0 : v->o.field == 0 ? -1 : v->o.field
+#define CONVERT_NUMBER(v, field, option) CONVERT_COUNT(v, field, option)
+#define CONVERT_SWITCH(v, field, option) CONVERT_COUNT(v, field, option)
+#define CONVERT_FLAG(v, field, option) v->o.field = v->field
+#define CONVERT_SIZE(v, field, option)                                                                       \
+    if (!convert_size(option, v->field, &v->o.field)) return CLI_BAD_INPUT
+#define CONVERT_TEXT(v, field, option) (void)0
+static int convert_settings(struct train_values *v) {
 #define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
-    SETTLE_##kind(v, field, option);
+    CONVERT_##kind(v, field, option);
 #include <tutti/settings.def>
 #undef TU_SETTING
     return CLI_DONE;
 }
 
-/* ---- Ctrl-C, SIGTERM, a terminal or a pipe that was closed: the run is stopped and saved ---- */
+/* ---- Ctrl-C, SIGTERM, a closed terminal or a closed pipe stop the run, which is then saved ---- */
 
-static volatile sig_atomic_t stop_wanted;
+static volatile sig_atomic_t stop_requested;
 
-/* A signal is handled on whatever thread it finds. */
-static void want_stop(int number) {
+/* Any thread may run this signal handler. */
+static void request_stop(int number) {
     (void)number;
-    __atomic_store_n(&stop_wanted, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&stop_requested, 1, __ATOMIC_RELAXED);
 }
 
-/* The write that met the closed pipe fails, too, and is seen there. */
-static void pass_over(int number) {
+/* Prevents SIGPIPE from ending the process: the write fails with EPIPE, which progress.c handles. */
+static void ignore_signal(int number) {
     (void)number;
 }
 
-static void on_signal(int number, void (*handler)(int), int flags) {
+static void set_signal_handler(int number, void (*handler)(int), int flags) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | flags};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
@@ -157,22 +156,23 @@ static bool is_ignored(int number) {
     return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* The first one ends the run after its step; the next one is not caught any more, and ends the process. So does one before
- * the run has begun, when there is nothing to save. A terminal that is closed sends SIGHUP more than once: by the shell, and
- * by the system when the shell ends. Under nohup it is ignored, and stays so. */
+/* Called when the run has started: a signal before that ends the process, because there is nothing to save. The first
+ * SIGINT or SIGTERM stops the run after the current step; the second one ends the process (SA_RESETHAND). SIGHUP
+ * keeps its handler, because closing a terminal sends it twice: by the shell, and by the system when the shell exits.
+ * Signals that are ignored, such as SIGHUP under nohup, stay ignored. */
 static void catch_signals(void) {
-    on_signal(SIGINT, want_stop, (int)SA_RESETHAND);
-    on_signal(SIGTERM, want_stop, (int)SA_RESETHAND);
-    if (!is_ignored(SIGHUP)) on_signal(SIGHUP, want_stop, 0);
-    if (!is_ignored(SIGPIPE)) on_signal(SIGPIPE, pass_over, 0);
+    set_signal_handler(SIGINT, request_stop, (int)SA_RESETHAND);
+    set_signal_handler(SIGTERM, request_stop, (int)SA_RESETHAND);
+    if (!is_ignored(SIGHUP)) set_signal_handler(SIGHUP, request_stop, 0);
+    if (!is_ignored(SIGPIPE)) set_signal_handler(SIGPIPE, ignore_signal, 0);
 }
 
-static void watch(void *context, const tu_train_report *report) {
-    struct audience *audience = context;
+static void on_report(void *context, const tu_train_report *report) {
+    struct run_output *output = context;
     if (report->event == TU_TRAIN_BEGUN) catch_signals();
-    if (report->event == TU_TRAIN_TRACED && !audience->trace) audience->trace = strdup(report->message);
-    progress_show(&audience->progress, report);
-    if (audience->progress.closed) want_stop(SIGPIPE);
+    if (report->event == TU_TRAIN_TRACED && !output->trace) output->trace = strdup(report->message);
+    progress_show(&output->progress, report);
+    if (output->progress.pipe_closed) request_stop(SIGPIPE);
 }
 
 /* ---- Results ---- */
@@ -187,31 +187,31 @@ static void print_row(const char *name, const char *format, ...) {
     putchar('\n');
 }
 
-/* `closed`: the pipe that progress went to. */
-static const char *why_stopped(const tu_train_result *r, bool closed) {
-    if (r->stopped_early) /* a run begun before there were validation parts looks at the test images */
-        return r->validation_images ? ", stopped early: the validation accuracy did not rise any more"
-                                    : ", stopped early: the test accuracy did not rise any more";
-    return r->stopped && closed ? ", stopped: the reader of standard error closed the pipe" : "";
+/* `pipe_closed`: standard error was a pipe, and its reader closed it. */
+static const char *stop_reason(const tu_train_result *r, bool pipe_closed) {
+    if (r->stopped_early) /* runs of older versions without a validation split use the test images */
+        return r->validation_images ? ", stopped early: the validation accuracy no longer improved"
+                                    : ", stopped early: the test accuracy no longer improved";
+    return r->stopped && pipe_closed ? ", stopped: the reader of standard error closed the pipe" : "";
 }
 
-/* An accuracy says little without that of always naming the largest class. */
-static void print_score(const char *part, double accuracy, double largest, double top5, double loss,
+/* `largest` is the frequency of the largest class: the accuracy of always predicting that class. */
+static void print_score(const char *split, double accuracy, double largest, double top5, double loss,
                         int64_t step) {
-    char beside[48] = "";
-    if (largest > 0) snprintf(beside, sizeof beside, " (largest class %.2f%%)", 100 * largest);
-    print_row(part, "accuracy %.2f%%%s, top-5 %.2f%%, loss %.4f, after step %" PRId64, 100 * accuracy, beside,
-              100 * top5, loss, step);
+    char baseline[48] = "";
+    if (largest > 0) snprintf(baseline, sizeof baseline, " (largest class %.2f%%)", 100 * largest);
+    print_row(split, "accuracy %.2f%%%s, top-5 %.2f%%, loss %.4f, after step %" PRId64, 100 * accuracy,
+              baseline, 100 * top5, loss, step);
 }
 
-static void print_text(const tu_train_result *r, bool closed) {
+static void print_text(const tu_train_result *r, bool pipe_closed) {
     print_row("run", "%s", r->folder);
     if (r->validation_images)
-        print_row("images", "%" PRId64 " to train on, %" PRId64 " kept out to validate with", r->train_images,
+        print_row("images", "%" PRId64 " for training, %" PRId64 " for validation", r->train_images,
                   r->validation_images);
     else
-        print_row("images", "%" PRId64 " to train on", r->train_images);
-    print_row("steps", "%" PRId64 " of %" PRId64 "%s", r->step, r->steps, why_stopped(r, closed));
+        print_row("images", "%" PRId64 " for training", r->train_images);
+    print_row("steps", "%" PRId64 " of %" PRId64 "%s", r->step, r->steps, stop_reason(r, pipe_closed));
     print_row("training", "accuracy %.2f%%, loss %.4f", 100 * r->accuracy, r->loss);
     if (r->validation_step >= 0)
         print_score("validation", r->validation_accuracy, r->validation_largest_class, r->validation_top5,
@@ -226,12 +226,12 @@ static void print_text(const tu_train_result *r, bool closed) {
     print_row("parameters", "%" PRId64, r->parameters);
     print_row("digest", "%s", r->digest);
     if (r->stopped) {
-        print_row("go on", "tutti train %s --resume", r->folder);
+        print_row("resume", "tutti train %s --resume", r->folder);
         return;
     }
-    print_row("look", "%s/curves.svg, or tensorboard --logdir %s", r->folder, r->folder);
+    print_row("plots", "%s/curves.svg, or tensorboard --logdir %s", r->folder, r->folder);
     print_row("evaluate", "tutti eval %s", r->folder);
-    print_row("use", "tutti predict %s PICTURE...", r->folder);
+    print_row("predict", "tutti predict %s IMAGE...", r->folder);
 }
 
 static void print_json(const tu_train_result *r) {
@@ -274,99 +274,100 @@ static void print_json(const tu_train_result *r) {
 
 /* ---- The command ---- */
 
-struct asked { /* what to plan when it does not fit */
+struct planned_run { /* context of plan_run() */
     const char *model, *data;
     tu_train_options o;
 };
 
-/* The set is opened once: further plans are made over that of the first. */
+/* Plans a run to report its memory. Only the first call opens the data set; later calls use the same one. */
 static tu_status plan_run(void *context, const struct memory_settings *settings, struct memory_plan *plan) {
-    struct asked *asked = context;
-    *plan = (struct memory_plan){.own = calloc(1, sizeof(tu_train_plan))};
-    tu_train_plan *made = plan->own;
-    if (!made) return tu_fail(TU_NO_MEMORY, "train: out of memory");
-    *made = TU_SIZED(tu_train_plan);
-    tu_train_options o = asked->o;
+    struct planned_run *run = context;
+    *plan = (struct memory_plan){.planner_data = calloc(1, sizeof(tu_train_plan))};
+    tu_train_plan *result = plan->planner_data;
+    if (!result) return tu_fail(TU_NO_MEMORY, "train: out of memory");
+    *result = TU_SIZED(tu_train_plan);
+    tu_train_options o = run->o;
     if (settings) {
         o.batch = settings->batch;
         o.accumulate = settings->accumulate;
         o.precision = settings->precision;
     }
-    TU_TRY(tu_plan_training_with(asked->model, asked->data, made, &o));
-    asked->o.set = made->set; /* as these options left it */
-    asked->o.skip_bad = false;
-    asked->o.ignore_label = NULL;
-    plan->program = made->program;
-    plan->settings = (struct memory_settings){made->batch, made->accumulate, made->precision};
+    TU_TRY(tu_plan_training_with(run->model, run->data, result, &o));
+    run->o.set = result->set; /* images are already left out as these options say */
+    run->o.skip_bad = false;
+    run->o.ignore_label = NULL;
+    plan->program = result->program;
+    plan->settings = (struct memory_settings){result->batch, result->accumulate, result->precision};
     return TU_OK;
 }
 
-static void release_run(struct memory_plan *plan) {
-    if (plan->own) tu_train_plan_free(plan->own);
-    free(plan->own);
+static void free_run_plan(struct memory_plan *plan) {
+    if (plan->planner_data) tu_train_plan_free(plan->planner_data);
+    free(plan->planner_data);
 }
 
 static int report_memory(const char *model, const struct train_values *values) {
-    struct asked asked = {model, values->data, values->o};
-    asked.o.on_report = NULL; /* all that is to be told was told */
-    /* A file is compiled once for all plans. */
-    if (tu_model_is_file(model) && tu_model_load(model, &asked.model) != TU_OK) asked.model = model;
+    struct planned_run run = {model, values->data, values->o};
+    run.o.on_report = NULL; /* progress has been printed already */
+    /* Compile a C file only once for all plans. */
+    if (tu_model_is_file(model) && tu_model_load(model, &run.model) != TU_OK) run.model = model;
     return cli_report_memory(&(struct memory_planner){.command = "train",
                                                       .what = "a run",
-                                                      .fixed = values->o.resume,
-                                                      .own_network = tu_model_is_file(model),
-                                                      .context = &asked,
+                                                      .settings_fixed = values->o.resume,
+                                                      .is_user_network = tu_model_is_file(model),
+                                                      .context = &run,
                                                       .plan = plan_run,
-                                                      .release = release_run});
+                                                      .release = free_run_plan});
 }
 
-/* Only a list of several kinds can be of unequal devices. What is wrong with the plan is told when the run is begun. */
-static void warn_of_unequal_devices(const char *model, const struct train_values *v) {
+/* Plans the run and warns if its devices differ in speed. Ignores errors: the run itself reports them. */
+static void warn_unequal_devices(const char *model, const struct train_values *v) {
     tu_train_plan plan = TU_SIZED(tu_train_plan);
     tu_train_options o = v->o;
-    if (!o.devices || !strchr(o.devices, ',')) return;
+    if (!o.devices || !strchr(o.devices, ',')) return; /* devices of one kind */
     o.on_report = NULL;
-    if (tu_plan_training_with(model, v->data, &plan, &o) == TU_OK) speeds_warn(plan.program, (int)o.threads);
+    if (tu_plan_training_with(model, v->data, &plan, &o) == TU_OK)
+        cli_warn_unequal_devices(plan.program, (int)o.threads);
     tu_train_plan_free(&plan);
 }
 
-static int train_one(const char *model, const struct train_values *v, struct audience *audience) {
+static int train_one(const char *model, const struct train_values *v, struct run_output *output) {
     tu_train_result result = TU_SIZED(tu_train_result);
-    warn_of_unequal_devices(model, v);
+    warn_unequal_devices(model, v);
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
-    progress_end(&audience->progress);
+    progress_end(&output->progress);
     if (status == TU_OK && v->json) print_json(&result);
-    if (status == TU_OK && !v->json) print_text(&result, audience->progress.closed);
-    if (status == TU_OK && audience->trace && !v->json)
-        printf("\n%-10s  %s: %s", "trace", v->o.trace, audience->trace);
+    if (status == TU_OK && !v->json) print_text(&result, output->progress.pipe_closed);
+    if (status == TU_OK && output->trace && !v->json)
+        printf("\n%-10s  %s: %s", "trace", v->o.trace, output->trace);
     if (status == TU_NO_MEMORY) return report_memory(model, v);
     if (status != TU_OK) return cli_report(status);
     return result.stopped ? STOPPED : CLI_DONE;
 }
 
-/* A member is a run on one device: that of the list's first, on which everything is placed. */
+/* Each member is trained on one device: plans a run on the first device of the list. */
 static int report_memory_of_member(const char *model, const struct train_values *values) {
     struct train_values one = *values;
     one.o.strategy = "single";
     return report_memory(model, &one);
 }
 
-static int train_ensemble(const char *model, const struct train_values *v, struct audience *audience) {
+static int train_ensemble(const char *model, const struct train_values *v, struct run_output *output) {
     tu_ensemble_result result = TU_SIZED(tu_ensemble_result);
     tu_status status = tu_train_ensemble_with(model, v->data, v->ensemble, &result, &v->o);
-    progress_end(&audience->progress);
+    progress_end(&output->progress);
     if (status == TU_NO_MEMORY && !v->o.resume) return report_memory_of_member(model, v);
     if (status != TU_OK) return cli_report(status);
     if (v->json)
         cli_print_ensemble_json(&result);
     else
-        cli_print_ensemble(&result, audience->progress.closed);
+        cli_print_ensemble(&result, output->progress.pipe_closed);
     bool stopped = result.stopped;
     tu_ensemble_result_free(&result);
     return stopped ? STOPPED : CLI_DONE;
 }
 
-/* An ensemble that goes on is known by its folder. */
+/* A resumed ensemble is detected by its folder. */
 static bool is_ensemble(const char *model, const struct train_values *v) {
     return v->ensemble > 0 || (v->o.resume && tu_ensemble_members(v->o.out ? v->o.out : model) > 0);
 }
@@ -374,35 +375,35 @@ static bool is_ensemble(const char *model, const struct train_values *v) {
 static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     struct train_values values = *(const struct train_values *)given;
-    struct audience audience = {0};
-    if (settle(&values) != CLI_DONE) return CLI_BAD_INPUT;
-    progress_begin(&audience.progress, values.quiet);
-    values.o.stop = &stop_wanted;
-    values.o.on_report = watch;
-    values.o.context = &audience;
+    struct run_output output = {0};
+    if (convert_settings(&values) != CLI_DONE) return CLI_BAD_INPUT;
+    progress_begin(&output.progress, values.quiet);
+    values.o.stop = &stop_requested;
+    values.o.on_report = on_report;
+    values.o.context = &output;
     int outcome =
-        (is_ensemble(operands[0], &values) ? train_ensemble : train_one)(operands[0], &values, &audience);
-    free(audience.trace);
+        (is_ensemble(operands[0], &values) ? train_ensemble : train_one)(operands[0], &values, &output);
+    free(output.trace);
     return outcome;
 }
 
 const struct cli_command cli_command_train = {
     .name = "train",
-    .summary = "trains a network, and keeps a run folder to resume, evaluate and use",
+    .summary = "trains a network and writes a run folder with checkpoints and metrics",
     .usage = "MODEL --data SET [OPTIONS]",
-    .description = "Trains MODEL (a built-in network or a C file of your own) on SET and writes a\n"
+    .description = "Trains MODEL (a built-in network or your own C file) on SET and writes a\n"
                    "run folder: configuration, graphs, checkpoints, metrics, TensorBoard events,\n"
                    "curves. Ctrl-C, SIGTERM, a closed terminal or a closed pipe on standard error\n"
-                   "finish the step and save; 'tutti train RUN --resume' goes on and computes the\n"
-                   "same bits as if it had never stopped.\n"
+                   "finish the step and save; 'tutti train RUN --resume' then resumes the run. Its\n"
+                   "result is bit-identical to that of an uninterrupted run.\n"
                    "\n"
-                   "A setting that is not given is the recipe's; without one there, it is what\n"
-                   "'man tutti-train' says.",
-    .takes_model = true,
+                   "A setting that is not given has the value of the recipe, or else the default\n"
+                   "in 'man tutti-train'.",
+    .lists_models = true,
     .options = options,
     .values_size = sizeof(struct train_values),
     .defaults = &defaults,
-    .least_operands = 1,
-    .most_operands = 1,
+    .min_operands = 1,
+    .max_operands = 1,
     .run = run,
 };

@@ -1,11 +1,11 @@
-/* `tutti version`: which command, library and compiler a result or a bug report comes from. */
+/* `tutti version`: prints the versions of the command, the library and the compiler, for bug reports. */
 #include "cli/command.h"
 #include "cli/common_options.h"
 
 #include <tutti/command.h>
 
 #ifdef __clang__
-#define COMPILER __VERSION__ /* names itself */
+#define COMPILER __VERSION__ /* begins with "Clang" */
 #else
 #define COMPILER "gcc " __VERSION__
 #endif

@@ -1,9 +1,9 @@
-/* The training step that `tutti bench` measures: forward, backward, momentum, update, as one program.
+/* The training step that `tutti bench` measures: forward pass, backward pass and update, as one program.
  *
- * The batch is drawn once, from a generator of our own with a fixed seed and without any function of the C library
- * whose last bit may differ between machines, and is fed anew in every step, as a loader would. Images have mean 0 and
- * deviation 1, as normalised pictures have. Rate 0.01 and momentum 0.9 keep the loss finite for as many steps as
- * anyone waits for. */
+ * The batch is generated once, with a fixed seed and without functions of the C library whose last bit may differ
+ * between machines. It is fed in every step, like the batches of a loader. Images have mean 0 and standard deviation
+ * 1, like normalised images. With learning rate 0.01 and momentum 0.9 the loss stays finite for any practical number
+ * of steps. */
 #include "cli/workload.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 #include <tutti/command.h>
 
-#include "cli/branches.h"
+#include "cli/branches_workload.h"
 #include "cli/clock.h"
 #include "cli/report.h"
 
@@ -47,40 +47,42 @@ static tu_status draw_batch(struct workload *w) {
 
 /* ---- The devices ---- */
 
-static tu_status say_bench(tu_status status) {
+/* Adds "bench: " to the message of a failed call. */
+static tu_status prefix_bench(tu_status status) {
     return status == TU_OK ? TU_OK : tu_fail(status, "bench: %s", tu_message());
 }
 
-/* A program of one number knows its devices: names, threads, notices. */
-static tu_status open_list(struct workload *w, const struct workload_settings *s) {
-    TU_TRY(tu_graph_new(&w->list_graph));
-    tu_value nothing = tu_fill(w->list_graph, TU_F32, TU_SCALAR, 0);
-    return say_bench(tu_compile(w->list_graph, &w->list, .devices = s->devices, .threads = s->threads,
-                                .tune_kernels = s->tune_kernels, .fetch = &nothing, .fetch_count = 1,
-                                .plan_only = true));
+/* Compiles a program with one constant. Its reports have the names, threads and notices of the listed devices. */
+static tu_status compile_device_list(struct workload *w, const struct workload_settings *s) {
+    TU_TRY(tu_graph_new(&w->device_list_graph));
+    tu_value nothing = tu_fill(w->device_list_graph, TU_F32, TU_SCALAR, 0);
+    return prefix_bench(tu_compile(w->device_list_graph, &w->device_list, .devices = s->devices,
+                                   .threads = s->threads, .tune_kernels = s->tune_kernels, .fetch = &nothing,
+                                   .fetch_count = 1, .plan_only = true));
 }
 
 size_t workload_device_count(const struct workload *w) {
     tu_device_report report = TU_SIZED(tu_device_report);
     size_t count = 0;
-    while (count < tu_program_device_count(w->list) && tu_program_device(w->list, count, &report) == TU_OK)
+    while (count < tu_program_device_count(w->device_list) &&
+           tu_program_device(w->device_list, count, &report) == TU_OK)
         count++;
     return count;
 }
 
 /* ---- The program ---- */
 
-static const char branches[] = "branches";
+static const char branches_name[] = "branches";
 
-/* "mlp, tutorial-cnn, resnet20, branches or a C file" */
-static tu_status refuse_model(const char *model) {
+/* "unknown model 'x': expected mlp, …, branches or a C file; did you mean 'mlp'?" */
+static tu_status fail_unknown_model(const char *model) {
     enum { MAX_NAMES = 32 };
     const char *names[MAX_NAMES], *summary;
     int count = 0;
     while (count + 2 < MAX_NAMES && (size_t)count < tu_model_count() &&
            tu_model((size_t)count, &names[count], &summary) == TU_OK)
         count++;
-    names[count++] = branches;
+    names[count++] = branches_name;
     names[count] = "a C file";
     return tu_fail(TU_NOT_FOUND, "bench: unknown model %s: expected %s%s", cli_quote(model).text,
                    cli_list(names, count + 1).text, cli_did_you_mean(model, names, count).text);
@@ -88,28 +90,29 @@ static tu_status refuse_model(const char *model) {
 
 static tu_status build_model(struct workload *w, const struct workload_settings *s) {
     w->net = TU_SIZED(tu_model_graph);
-    if (strcmp(s->model, branches) == 0) return branches_build(w->graph, w->list, s->batch, &w->net);
+    if (strcmp(s->model, branches_name) == 0)
+        return branches_workload_build(w->graph, w->device_list, s->batch, &w->net);
     tu_status status = tu_model_build(w->graph, s->model, &w->net, .batch = s->batch);
-    if (status == TU_NOT_FOUND) return refuse_model(s->model);
+    if (status == TU_NOT_FOUND) return fail_unknown_model(s->model);
     return status;
 }
 
-/* Branches are placed one by one; so are operations where rules say how. */
+/* With `branches`, --place or --lock, operations are placed one by one and the default strategy is "single". */
 static tu_status choose_strategy(struct workload *w, const struct workload_settings *s) {
-    bool placed = s->place || s->lock || strcmp(s->model, branches) == 0;
+    bool placed = s->place || s->lock || strcmp(s->model, branches_name) == 0;
     w->strategy = s->strategy ? s->strategy : tu_default_strategy(s->devices, placed, s->invariant);
-    bool left_open = !s->strategy && !placed && !workload_is_shared(w);
-    if (left_open && workload_device_count(w) > 1)
+    bool strategy_unknown = !s->strategy && !placed && !workload_is_sharded(w);
+    if (strategy_unknown && workload_device_count(w) > 1)
         return tu_fail(
             TU_INVALID,
-            "bench: --devices '%.60s' names devices of several kinds: expected --strategy or --place to say "
-            "how they share the step of %s",
-            s->devices, s->model);
+            "bench: --devices '%.60s' contains devices of several kinds: choose with --strategy or --place "
+            "how they share the step",
+            s->devices);
     return TU_OK;
 }
 
 static tu_status build(struct workload *w, const struct workload_settings *s) {
-    TU_TRY(open_list(w, s));
+    TU_TRY(compile_device_list(w, s));
     TU_TRY(tu_graph_new(&w->graph));
     tu_set_training(w->graph, true);
     TU_TRY(build_model(w, s));
@@ -128,11 +131,11 @@ static tu_status compile(struct workload *w, const struct workload_settings *s, 
         .fetch_count = 1, .updates = true, .plan_only = plan_only);
     w->compile_seconds = cli_now() - start;
     tu_multi_step_report many = TU_SIZED(tu_multi_step_report);
-    w->at_once = status == TU_OK && tu_program_multi_step(w->step, &many) == TU_OK && many.in_one_call;
-    return say_bench(status);
+    w->multi_step = status == TU_OK && tu_program_multi_step(w->step, &many) == TU_OK && many.in_one_call;
+    return prefix_bench(status);
 }
 
-bool workload_is_shared(const struct workload *w) {
+bool workload_is_sharded(const struct workload *w) {
     return strcmp(w->strategy, "single") != 0;
 }
 
@@ -142,21 +145,22 @@ tu_status workload_plan(struct workload *w, const struct workload_settings *sett
     return compile(w, settings, true);
 }
 
-tu_status workload_begin(struct workload *w, const struct workload_settings *settings) {
+tu_status workload_init(struct workload *w, const struct workload_settings *settings) {
     *w = (struct workload){0};
     TU_TRY(build(w, settings));
     TU_TRY(compile(w, settings, false));
-    if (settings->lock) TU_TRY(say_bench(tu_program_check_placement(w->step, settings->lock, false, NULL)));
+    if (settings->lock)
+        TU_TRY(prefix_bench(tu_program_check_placement(w->step, settings->lock, false, NULL)));
     TU_TRY(draw_batch(w));
     return tu_state_new(w->graph, &w->state, .seed = SEED);
 }
 
-void workload_end(struct workload *w) {
+void workload_free(struct workload *w) {
     tu_program_free(w->step);
     tu_state_free(w->state);
     tu_graph_free(w->graph);
-    tu_program_free(w->list);
-    tu_graph_free(w->list_graph);
+    tu_program_free(w->device_list);
+    tu_graph_free(w->device_list_graph);
     free(w->images);
     free(w->labels);
 }
@@ -166,8 +170,8 @@ tu_status workload_step(struct workload *w) {
     return tu_run(w->step, w->state, 2, feeds, (void *[]){&w->loss});
 }
 
-/* All steps in one call, the batch lying on the device, which then also keeps the losses. */
-static tu_status steps_at_once(struct workload *w, size_t count) {
+/* Runs all steps in one call. The batch stays on the device, which also collects the losses. */
+static tu_status run_multi_step(struct workload *w, size_t count) {
     const tu_feed_many feeds[] = {{.input = w->net.images, .data = w->images, .same_batch = true},
                                   {.input = w->net.labels, .data = w->labels, .same_batch = true}};
     float *losses = calloc(count, sizeof *losses);
@@ -180,7 +184,7 @@ static tu_status steps_at_once(struct workload *w, size_t count) {
 
 tu_status workload_steps(struct workload *w, int64_t count) {
     if (count <= 0) return TU_OK;
-    if (w->at_once) return steps_at_once(w, (size_t)count);
+    if (w->multi_step) return run_multi_step(w, (size_t)count);
     for (int64_t i = 0; i < count; i++) TU_TRY(workload_step(w));
     return TU_OK;
 }
@@ -188,10 +192,10 @@ tu_status workload_steps(struct workload *w, int64_t count) {
 tu_status workload_check_loss(const struct workload *w) {
     if (isfinite(w->loss)) return TU_OK;
     return tu_fail(TU_INTERNAL,
-                   "bench: the loss is not finite any more: the time of such steps means nothing");
+                   "bench: the loss is no longer finite: the times of such steps are meaningless");
 }
 
-/* ---- What it holds ---- */
+/* ---- Digest and memory ---- */
 
 tu_status workload_digest(const struct workload *w, char digest[TU_DIGEST_TEXT]) {
     return tu_state_digest(w->state, digest);

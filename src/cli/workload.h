@@ -1,61 +1,62 @@
-/* A workload to be measured: the training step of a network, or of `branches`, over one fixed random batch. */
-#ifndef CLI_WORKLOAD_H
-#define CLI_WORKLOAD_H
+/* The workload of `tutti bench`: training steps of a network, or of `branches`, with one fixed random batch. */
+#ifndef TU__CLI_WORKLOAD_H
+#define TU__CLI_WORKLOAD_H
 
 #include <tutti/model.h>
 #include <tutti/run.h>
 
 struct workload_settings {
     const char *model, *devices, *precision;
-    const char *place, *lock; /* as for tu_compile and tu_program_check_placement; NULL: none */
+    const char *place, *lock; /* see tu_compile and tu_program_check_placement; NULL: none */
     bool strict_placement;
-    const char *strategy, *central; /* as for tu_compile; strategy NULL: compile/default_strategy.h */
+    const char *strategy, *central; /* see tu_compile; strategy NULL: tu_default_strategy() */
     int invariant;
     bool bf16_gradients;
-    int threads; /* 0: all cores */
+    int threads; /* 0: one per core */
     int64_t batch;
-    uint64_t memory_limit;                         /* bytes on each device; 0: what it has */
-    uint64_t gpu_memory_limit, gpu_memory_reserve; /* as for tu_compile */
+    uint64_t memory_limit;                         /* bytes per device; 0: no limit */
+    uint64_t gpu_memory_limit, gpu_memory_reserve; /* see tu_compile */
     bool tune_kernels;
 };
 
 struct workload {
-    tu_graph *graph, *list_graph;
-    tu_program *list; /* computes next to nothing: what the list of devices came to */
+    tu_graph *graph, *device_list_graph;
+    tu_program *device_list; /* a trivial program: its devices are those of the list */
     tu_model_graph net;
     tu_program *step;
     tu_state *state;
     float *images;
     int32_t *labels;
-    float loss;           /* of the latest step */
+    float loss;           /* of the last step */
     const char *strategy; /* "single", "mirrored", "central" */
     double compile_seconds;
-    bool at_once; /* the device takes many steps in one call */
+    bool multi_step; /* the device runs many steps in one call (tu_run_many) */
 };
 
-/* Builds, compiles and initialises; needs workload_end in any case. The same settings give the same bits. */
-tu_status workload_begin(struct workload *workload, const struct workload_settings *settings);
-/* The same as far as the plan goes, which need not fit: to be looked at. */
+/* Builds, compiles and initialises the workload. Call workload_free() even if it fails. The same settings give
+ * bit-identical results. */
+tu_status workload_init(struct workload *workload, const struct workload_settings *settings);
+/* Only builds and plans the workload, to read the plan, which may exceed the memory limit. */
 tu_status workload_plan(struct workload *workload, const struct workload_settings *settings);
-void workload_end(struct workload *workload);
+void workload_free(struct workload *workload);
 
 tu_status workload_step(struct workload *workload);
-/* So many, in one call where the device takes them so. */
+/* Runs `count` steps, in one call if `multi_step` is true. */
 tu_status workload_steps(struct workload *workload, int64_t count);
-/* Fails when the network computes nonsense, whose speed means nothing. */
+/* Fails if the loss is not finite: times of such steps are meaningless. */
 tu_status workload_check_loss(const struct workload *workload);
-/* SHA-256 of all variables: names, types, values. */
+/* Computes the SHA-256 of the names, types and values of all variables. */
 tu_status workload_digest(const struct workload *workload, char hex[TU_DIGEST_TEXT]);
 
-/* Whether devices share its batch. */
-bool workload_is_shared(const struct workload *workload);
-/* How many devices the list has. */
+/* True if the batch is sharded: the strategy is not "single". */
+bool workload_is_sharded(const struct workload *workload);
+/* Returns the number of devices in the list. */
 size_t workload_device_count(const struct workload *workload);
-/* Bytes of all devices together. What a card's context, libraries and other programs take is no part of the plan; nor are
- * tables of rows that inputs are fed from. */
+/* Memory in bytes, summed over all devices. */
 struct workload_memory {
-    uint64_t peak; /* of the plan: activations, gradients, workspaces, constants, variables */
-    uint64_t overhead, tables;
+    uint64_t peak;     /* planned peak: activations, gradients, workspaces, constants, variables */
+    uint64_t overhead; /* not planned: a GPU's context, libraries and other processes */
+    uint64_t tables;   /* not planned: input tables in device memory */
 };
 struct workload_memory workload_memory(const struct workload *workload);
 

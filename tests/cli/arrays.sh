@@ -8,7 +8,7 @@ write_bytes() { # FILE DTYPE SHAPE AWK_EXPRESSION_OF_BYTE_i BYTES
 write_array() { write_bytes "$1" u1 "$2" "$3" "$4"; }
 write_signed() { write_bytes "$1" i1 "$2" "$3" "$4"; } # 255 is -1
 
-write_pictures() { # FOLDER: six images each in the classes cat and dog, taken from the generated data set
+write_images() { # FOLDER: six images each in the classes cat and dog, taken from the generated data set
     mkdir -p "$(dirname "$1")"
     tutti data sample generated -n 12 -o "$1.samples" >/dev/null
     mkdir -p "$1/cat" "$1/dog"

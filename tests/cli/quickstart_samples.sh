@@ -35,7 +35,7 @@ expect() { # ERROR_OF_DATA_SAMPLE EXIT_STATUS REGEX_IN_OUTPUT
     cat out
     exit 1
 }
-expect '' 0 '^  the pictures above    runs/one/samples$'
-expect 'cannot write a PNG file: this Tutti was built without libpng' 0 '^  the pictures above    none: .* without libpng$'
-expect 'No space left on device' 1 '^quickstart: no pictures could be written to runs/one/samples'
+expect '' 0 '^  the images above      runs/one/samples$'
+expect 'cannot write a PNG file: this Tutti was built without libpng' 0 '^  the images above      none: .* without libpng$'
+expect 'No space left on device' 1 '^quickstart: no images could be written to runs/one/samples'
 ! grep -q '^Done' out

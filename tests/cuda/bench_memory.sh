@@ -21,6 +21,6 @@ expect 'overhead with other users' "$(number overhead_bytes "$shared")" 10485760
 expect 'tables' "$(number table_bytes "$idle")" 0
 
 text=$(FAKE_CUDA_ELSEWHERE=104857600 measure) || failed=1
-grep -qE '^planned peak  [0-9.]+ MiB; beside it 100\.0 MiB for context and libraries$' <<<"$text" ||
+grep -qE '^planned peak  [0-9.]+ MiB; plus 100\.0 MiB for context and libraries$' <<<"$text" ||
     { echo "FAILED  overhead not reported separately in:"; printf '%s\n' "$text"; failed=1; }
 exit $failed

@@ -26,7 +26,7 @@ static bool is_listed(const struct exception *list, size_t count, const char *na
 }
 #define IS_LISTED(list, name) is_listed(list, sizeof(list) / sizeof *(list), name)
 
-/* The help with the choices, without the closing part in parentheses, which may describe a command's default. */
+/* Returns the help with the choices, without text in parentheses at its end, such as a default. */
 static struct cli_option_text common_help(const struct cli_option *option) {
     struct cli_option_text text = cli_option_text(option);
     char *closing = strstr(text.text, " (");
@@ -34,16 +34,17 @@ static struct cli_option_text common_help(const struct cli_option *option) {
     return text;
 }
 
-static bool takes_word(const struct cli_option *option) {
+static bool has_text_value(const struct cli_option *option) {
     return option->kind == CLI_KIND_STRING || option->kind == CLI_KIND_CHOICE;
 }
 
 static const char *difference(const struct cli_option *a, const struct cli_option *b) {
-    if (a->kind != b->kind && !(takes_word(a) && takes_word(b))) return "kind of argument";
+    if (a->kind != b->kind && !(has_text_value(a) && has_text_value(b))) return "kind of argument";
     if (a->letter != b->letter) return "letter";
     if (!a->argument != !b->argument || (a->argument && strcmp(a->argument, b->argument) != 0))
         return "name of the argument";
-    if (a->least != b->least || a->most != b->most || a->lower != b->lower || a->upper != b->upper)
+    if (a->min != b->min || a->max != b->max || a->min_double != b->min_double ||
+        a->max_double != b->max_double)
         return "bounds";
     if (strcmp(common_help(a).text, common_help(b).text) != 0) return "help";
     return NULL;
@@ -99,14 +100,13 @@ static void a_letter_stands_for_one_option(void **state) {
 }
 
 static bool exception_is_needed;
-static const char *exception_at_hand;
+static const char *exception_name;
 
-static void look_for_difference(const struct cli_command *c, const struct cli_option *a,
-                                const struct cli_command *d, const struct cli_option *b) {
+static void find_difference(const struct cli_command *c, const struct cli_option *a,
+                            const struct cli_command *d, const struct cli_option *b) {
     (void)c;
     (void)d;
-    if (strcmp(a->name, exception_at_hand) == 0 && strcmp(b->name, exception_at_hand) == 0 &&
-        difference(a, b))
+    if (strcmp(a->name, exception_name) == 0 && strcmp(b->name, exception_name) == 0 && difference(a, b))
         exception_is_needed = true;
 }
 
@@ -114,8 +114,8 @@ static void every_exception_is_needed(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof exceptions / sizeof *exceptions; i++) {
         exception_is_needed = false;
-        exception_at_hand = exceptions[i].name;
-        compare_all(look_for_difference);
+        exception_name = exceptions[i].name;
+        compare_all(find_difference);
         if (!exception_is_needed)
             fail_msg("--%s is the same everywhere: remove its exception", exceptions[i].name);
     }

@@ -62,7 +62,7 @@ static int parse(const char *line) {
 }
 
 static void assert_rejected(const char *line, const char *expected) {
-    assert_int_equal(parse(line), CLI_PARSE_REFUSED);
+    assert_int_equal(parse(line), CLI_PARSE_ERROR);
     assert_string_equal(message, expected);
 }
 
@@ -153,7 +153,7 @@ static void control_characters_and_long_arguments_give_one_short_line(void **sta
                     "tutti: work: --format 'a?b?[31m': expected text, dot or json\n");
     char line[900] = "--";
     memset(line + 2, 'x', 800);
-    assert_int_equal(parse(line), CLI_PARSE_REFUSED);
+    assert_int_equal(parse(line), CLI_PARSE_ERROR);
     assert_true(strlen(message) < 200);
     assert_ptr_equal(strchr(message, '\n'), message + strlen(message) - 1);
 }

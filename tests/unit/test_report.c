@@ -14,7 +14,7 @@ static void bad_input_and_failed_work_have_different_statuses(void **state) {
         assert_int_equal(cli_report(tu_fail(bad_input[i], "a message of bad input")), CLI_BAD_INPUT);
     for (size_t i = 0; i < sizeof failed_work / sizeof *failed_work; i++)
         assert_int_equal(cli_report(tu_fail(failed_work[i], "a message of failed work")), CLI_FAILED);
-    assert_int_equal(cli_refuse("refused"), CLI_BAD_INPUT);
+    assert_int_equal(cli_input_error("refused"), CLI_BAD_INPUT);
     assert_int_equal(cli_fail("failed"), CLI_FAILED);
 }
 

@@ -1,6 +1,6 @@
-/* Amounts of memory to and from text. Units are powers of 1024 in both directions, and what is printed is rounded up, so
- * that a peak as one command prints it is a limit that another keeps. */
-#include "cli/size.h"
+/* Parses and formats memory sizes. Units are powers of 1024. Sizes are rounded up when printed, so that a printed
+ * peak is sufficient as a memory limit. */
+#include "cli/byte_size.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_NUMBER = 40, UNITS = 5 };
+enum { MAX_DIGITS = 40, UNITS = 5 };
 
-bool cli_parse_size(const char *text, uint64_t *bytes) {
+bool cli_parse_bytes(const char *text, uint64_t *bytes) {
     static const char letters[] = "KMGT";
-    /* Digits and a point only: strtod alone would take "inf", "0x10" and "-1" too. */
+    /* Accept only digits and a point: strtod would also accept "inf", "0x10" and "-1". */
     size_t length = strspn(text, "0123456789.");
-    char number[LONGEST_NUMBER + 1], *end;
-    if (length == 0 || length > LONGEST_NUMBER) return false;
+    char number[MAX_DIGITS + 1], *end;
+    if (length == 0 || length > MAX_DIGITS) return false;
     memcpy(number, text, length);
     number[length] = '\0';
     double value = strtod(number, &end);
@@ -29,9 +29,9 @@ bool cli_parse_size(const char *text, uint64_t *bytes) {
     return true;
 }
 
-struct cli_size cli_size(uint64_t bytes) {
+struct cli_bytes_text cli_format_bytes(uint64_t bytes) {
     static const char *const units[UNITS] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    struct cli_size size;
+    struct cli_bytes_text size;
     double value = (double)bytes;
     size_t unit = 0;
     for (; value >= 1024 && unit + 1 < UNITS; unit++) value /= 1024;

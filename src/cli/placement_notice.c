@@ -1,15 +1,15 @@
-/* What commands say of a program's placement: what was moved, and what is not as it was locked. */
-#include "cli/placed.h"
+/* Prints notices about the placement of a program. See placement_notice.h. */
+#include "cli/placement_notice.h"
 
 #include "cli/report.h"
 
-void cli_say_placement(const tu_program *program) {
+void cli_print_placement_notice(const tu_program *program) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     if (tu_program_placement_totals(program, &totals) == TU_OK && totals.notice)
         fprintf(stderr, "tutti: %s\n", totals.notice);
 }
 
-int cli_hold_to_lock(const tu_program *program, const char *lock, bool update) {
+int cli_apply_placement_lock(const tu_program *program, const char *lock, bool update) {
     if (!lock) return CLI_DONE;
     char *diff;
     tu_status status = tu_program_check_placement(program, lock, update, &diff);

@@ -1,7 +1,7 @@
 /* Tests of parsing and printing memory sizes such as 64M and 1.5 GiB. */
 #include "test.h"
 
-#include "cli/size.h"
+#include "cli/byte_size.h"
 
 static void sizes_are_bytes_or_powers_of_1024(void **state) {
     (void)state;
@@ -19,7 +19,7 @@ static void sizes_are_bytes_or_powers_of_1024(void **state) {
                  {"1.5 MiB", 3 << 19}};
     for (size_t i = 0; i < sizeof valid / sizeof *valid; i++) {
         uint64_t bytes = 0;
-        if (!cli_parse_size(valid[i].text, &bytes)) fail_msg("'%s' was rejected", valid[i].text);
+        if (!cli_parse_bytes(valid[i].text, &bytes)) fail_msg("'%s' was rejected", valid[i].text);
         assert_int_equal(bytes, valid[i].bytes);
     }
 }
@@ -31,22 +31,22 @@ static void invalid_sizes_are_rejected(void **state) {
                                           "64MB", "64MiX", "64Mi", "1MM",  "1iB",   "1G\n", "9999999T"};
     uint64_t bytes;
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++)
-        if (cli_parse_size(invalid[i], &bytes)) fail_msg("'%s' was accepted", invalid[i]);
+        if (cli_parse_bytes(invalid[i], &bytes)) fail_msg("'%s' was accepted", invalid[i]);
     char digits[200];
     for (size_t i = 0; i + 1 < sizeof digits; i++) digits[i] = '9';
     digits[sizeof digits - 1] = '\0';
-    assert_false(cli_parse_size(digits, &bytes));
+    assert_false(cli_parse_bytes(digits, &bytes));
 }
 
 static void sizes_are_printed_in_the_largest_unit_not_above_them(void **state) {
     (void)state;
-    assert_string_equal(cli_size(0).text, "0 B");
-    assert_string_equal(cli_size(1023).text, "1023 B");
-    assert_string_equal(cli_size(1536).text, "1.5 KiB");
-    assert_string_equal(cli_size((uint64_t)64 << 20).text, "64.0 MiB");
-    assert_string_equal(cli_size(((uint64_t)64 << 20) + 1).text,
+    assert_string_equal(cli_format_bytes(0).text, "0 B");
+    assert_string_equal(cli_format_bytes(1023).text, "1023 B");
+    assert_string_equal(cli_format_bytes(1536).text, "1.5 KiB");
+    assert_string_equal(cli_format_bytes((uint64_t)64 << 20).text, "64.0 MiB");
+    assert_string_equal(cli_format_bytes(((uint64_t)64 << 20) + 1).text,
                         "64.1 MiB"); /* rounded up, so that it is sufficient as a limit */
-    assert_string_equal(cli_size((uint64_t)5000 << 40).text, "5000.0 TiB");
+    assert_string_equal(cli_format_bytes((uint64_t)5000 << 40).text, "5000.0 TiB");
 }
 
 int main(void) {

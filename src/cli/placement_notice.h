@@ -1,0 +1,15 @@
+/* Notices about the placement of a program, and placement lock files. */
+#ifndef TU__CLI_PLACEMENT_NOTICE_H
+#define TU__CLI_PLACEMENT_NOTICE_H
+
+#include <tutti/run.h>
+
+/* Prints one line on stderr if operations were moved from the device they were placed on, or if a placement
+ * pattern matches no operation. */
+void cli_print_placement_notice(const tu_program *program);
+
+/* Compares the placement with the lock file and prints the differences. Writes the file if it does not exist or
+ * `update` is true. Does nothing if `lock` is NULL. Returns the exit status. */
+int cli_apply_placement_lock(const tu_program *program, const char *lock, bool update);
+
+#endif
