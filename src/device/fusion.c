@@ -174,7 +174,7 @@ static bool is_sum_of(const tu__cluster *c, const tu__node *node) {
 }
 
 /* Classifies the readers of a value outside the cluster; looks through views and broadcasts. */
-static reader_kind readers_outside(tu__cluster *c, tu__edge value) {
+static reader_kind classify_outside_readers(tu__cluster *c, tu__edge value) {
     tu__kernel_plan *p = c->s->plan;
     const tu__plan_value *v = tu__plan_value_of(c->s, value);
     reader_kind result = v->exported ? OTHER_READER : NO_READER;
@@ -183,7 +183,8 @@ static reader_kind readers_outside(tu__cluster *c, tu__edge value) {
         if (p->mark[reader->id] == c->id || is_sum_of(c, reader)) continue;
         bool same = tu_shape_equal(reader->outputs[0].shape, c->space);
         if (reader->op->traits & TU__VIEW)
-            result = same ? max_kind(result, readers_outside(c, (tu__edge){reader->id, 0})) : OTHER_READER;
+            result = same ? max_kind(result, classify_outside_readers(c, (tu__edge){reader->id, 0}))
+                          : OTHER_READER;
         else if (p->state[reader->id] == TU__DONE)
             continue; /* the reader recomputed the value */
         else if ((reader->op->traits & TU__POINTWISE) && can_join_cluster(c, reader))
@@ -203,7 +204,7 @@ static void choose_stored(tu__cluster *c, const tu__node *required_by) {
     tu__kernel_plan *p = c->s->plan;
     for (uint32_t i = 0; i < c->member_count; i++) {
         const tu__node *node = c->members[i];
-        reader_kind readers = readers_outside(c, (tu__edge){node->id, 0});
+        reader_kind readers = classify_outside_readers(c, (tu__edge){node->id, 0});
         bool is_required = is_root(c, i) && !(required_by && is_sum_of(c, required_by));
         bool recompute = readers == FUSABLE_READER && !is_required && is_cheap(c, node);
         c->stored[i] = is_required || readers == OTHER_READER || (readers == FUSABLE_READER && !recompute);
@@ -267,12 +268,12 @@ static void find_sums(tu__cluster *c) {
 
 /* Returns "sub+mul+add": the operations in order, truncated after 48 characters. */
 static const char *kernel_name(tu__selection *s, const tu__cluster *c, uint32_t subkernels) {
-    enum { ENOUGH = 48 };
+    enum { MAX_NAME = 48 };
     tu__text text = {0};
     if (subkernels > 1) tu__text_printf(&text, "%u x ", subkernels);
-    for (uint32_t i = 0; i < c->member_count && text.length < ENOUGH; i++)
+    for (uint32_t i = 0; i < c->member_count && text.length < MAX_NAME; i++)
         tu__text_printf(&text, "%s%s", i ? "+" : "", c->members[i]->op->name);
-    if (text.length >= ENOUGH) tu__text_printf(&text, "+...");
+    if (text.length >= MAX_NAME) tu__text_printf(&text, "+...");
     for (uint32_t i = 0; i < c->sum_count; i++) tu__text_printf(&text, "+%s", c->sum_nodes[i]->op->name);
     const char *name = text.failed ? NULL : tu__arena_string(&s->arena, tu__text_string(&text));
     tu__text_free(&text);
@@ -322,17 +323,17 @@ static bool reads_any(const tu__kernel *k, const bool *buffers) {
 }
 
 /* Marks the buffers that the kernel writes, and those computed from them. */
-static void find_tainted(const multi_kernel *j, bool *tainted) {
+static void mark_dependent_buffers(const multi_kernel *j, bool *is_dependent) {
     const tu__kernel_plan *p = j->s->plan;
     bool changed = true;
     while (changed) {
         changed = false;
         for (uint32_t i = j->first_kernel; i < p->kernel_count; i++) {
             const tu__kernel *k = p->kernels[i];
-            bool taints = k == j->k || reads_any(k, tainted);
-            for (uint32_t w = 0; w < k->write_count && taints; w++) {
-                changed |= !tainted[k->writes[w]];
-                tainted[k->writes[w]] = true;
+            bool depends = k == j->k || reads_any(k, is_dependent);
+            for (uint32_t w = 0; w < k->write_count && depends; w++) {
+                changed |= !is_dependent[k->writes[w]];
+                is_dependent[k->writes[w]] = true;
             }
         }
     }
@@ -342,17 +343,17 @@ static void find_tainted(const multi_kernel *j, bool *tainted) {
 static tu_status depends_on_kernel(const multi_kernel *j, tu__cluster *c, bool *depends) {
     tu__kernel_plan *p = j->s->plan;
     *depends = false;
-    bool *tainted = tu__alloc_array(p->buffer_count + 1, sizeof *tainted, "a plan");
-    if (!tainted) return TU_NO_MEMORY;
-    find_tainted(j, tainted);
+    bool *is_dependent = tu__alloc_array(p->buffer_count + 1, sizeof *is_dependent, "a plan");
+    if (!is_dependent) return TU_NO_MEMORY;
+    mark_dependent_buffers(j, is_dependent);
     for (uint32_t i = 0; i < c->member_count; i++)
         for (uint32_t k = 0; k < c->members[i]->input_count; k++) {
             tu__operand operand = tu__resolve(c, c->members[i]->inputs[k]);
             if (operand.kind != TU__LOAD) continue;
             const tu__plan_value *v = tu__plan_value_of(j->s, tu__root_of(j->s, operand.value));
-            if (v->dense != TU__NONE && tainted[v->dense]) *depends = true;
+            if (v->dense != TU__NONE && is_dependent[v->dense]) *depends = true;
         }
-    tu__free(tainted);
+    tu__free(is_dependent);
     return TU_OK;
 }
 
@@ -403,8 +404,8 @@ static tu_status add_cluster(multi_kernel *j, const tu__node *node, tu__cluster 
 /* ---- Casts of leaves ---- */
 
 /* True if the result of a cast will be needed in memory: a node that is not pointwise reads it, or it is small like
- * a bias, which becomes part of a product's epilogue although an addition reads it. */
-static bool needs_own_buffer(const tu__selection *s, const tu__node *node) {
+ * a bias, which becomes part of a matmul's epilogue although an addition reads it. */
+static bool needs_buffer(const tu__selection *s, const tu__node *node) {
     enum { SMALL = 4096 };
     if (tu_shape_elements(node->outputs[0].shape) <= SMALL) return true;
     const tu__plan_value *v = tu__plan_value_of((tu__selection *)s, (tu__edge){node->id, 0});
@@ -421,7 +422,7 @@ static bool is_leaf_cast(const tu__selection *s, const tu__node *node) {
     const tu__kernel_plan *p = s->plan;
     return node->op->code == TU__OP_CAST &&
            (p->state[node->id] == TU__WAITING || p->state[node->id] == TU__PENDING) &&
-           p->state[node->inputs[0].node] == TU__OUTSIDE && needs_own_buffer(s, node);
+           p->state[node->inputs[0].node] == TU__OUTSIDE && needs_buffer(s, node);
 }
 
 /* Fuses the casts of many small tensors, mostly parameters, into one kernel. */
@@ -442,7 +443,7 @@ static tu_status fuse_leaf_casts(tu__selection *s, uint32_t level) {
 }
 
 tu_status tu__fuse(tu__selection *s, const tu__node *node) {
-    if (s->selector->joins_casts && is_leaf_cast(s, node))
+    if (s->selector->fuses_leaf_casts && is_leaf_cast(s, node))
         return fuse_leaf_casts(s, s->plan->level[node->id]);
     return fuse_one(s, node);
 }

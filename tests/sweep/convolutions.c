@@ -35,7 +35,8 @@ static void choose_axis_sizes(sweep *s, geometry *g, int axis, bool pointwise) {
     g->dilation[axis] = pointwise || !sweep_one_in(s, 4) ? 1 : sweep_random_int(s, 2, 3);
     int64_t max_pad = sweep_one_in(s, 2) ? 0 : dilated_size(g, axis) - 1;
     for (int side = 0; side < 2; side++)
-        g->pad[2 * axis + side] = sweep_one_in(s, 8) ? sweep_random_int(s, 0, 3) : sweep_random_int(s, 0, max_pad);
+        g->pad[2 * axis + side] =
+            sweep_one_in(s, 8) ? sweep_random_int(s, 0, 3) : sweep_random_int(s, 0, max_pad);
     g->size[axis] = sweep_one_in(s, 4) ? sweep_random_int(s, 1, 3) : sweep_size(s, 34);
 }
 
@@ -86,8 +87,8 @@ static void expect_bias_and_relu(sweep *s, const geometry *g, tu_value y, const 
     tu_value result = tu_relu(tu_add(y, bias)), magnitude = {0};
     if (sweep_is_oracle(s)) magnitude = tu_add(*y_magnitude, tu_abs(bias));
     /* In 16-bit types bias and relu are applied to a rounded sum, whether fused or not. */
-    sweep_expect_dot_products(s, "convolution with bias and relu", result, g->kernel[0] * g->kernel[1] * g->in + 1,
-                         sweep_is_16_bit(s), &magnitude);
+    sweep_expect_dot_products(s, "convolution with bias and relu", result,
+                              g->kernel[0] * g->kernel[1] * g->in + 1, sweep_is_16_bit(s), &magnitude);
 }
 
 static void expect_convolution(sweep *s, const geometry *g, bool epilogue) {
@@ -103,7 +104,7 @@ static void expect_convolution(sweep *s, const geometry *g, bool epilogue) {
         sweep_expect_dot_products(s, "convolution", y, window * g->in, false, &y_magnitude);
     sweep_expect_dot_products(s, "input gradient", gradients[0], window * g->out, false, &magnitudes[0]);
     sweep_expect_dot_products(s, "filter gradient", gradients[1],
-                         g->images * output_size(g, 0) * output_size(g, 1), false, &magnitudes[1]);
+                              g->images * output_size(g, 0) * output_size(g, 1), false, &magnitudes[1]);
 }
 
 void sweep_convolution(sweep *s) {
@@ -148,7 +149,7 @@ static void expect_transposed(sweep *s, const geometry *g) {
     sweep_expect_dot_products(s, "transposed convolution", y, window * g->out, false, &y_magnitude);
     sweep_expect_dot_products(s, "input gradient", gradients[0], window * g->in, false, &magnitudes[0]);
     sweep_expect_dot_products(s, "filter gradient", gradients[1],
-                         g->images * output_size(g, 0) * output_size(g, 1), false, &magnitudes[1]);
+                              g->images * output_size(g, 0) * output_size(g, 1), false, &magnitudes[1]);
 }
 
 void sweep_transposed_convolution(sweep *s) {
@@ -158,53 +159,53 @@ void sweep_transposed_convolution(sweep *s) {
 
 /* ---- Regression cases, listed in known.c ---- */
 
-#define REGRESSION(name, ...)                                                                                     \
-    void sweep_regression_##name(sweep *s);                                                                       \
-    void sweep_regression_##name(sweep *s) {                                                                      \
+#define REGRESSION(name, ...)                                                                                \
+    void sweep_regression_##name(sweep *s);                                                                  \
+    void sweep_regression_##name(sweep *s) {                                                                 \
         static const geometry g = {__VA_ARGS__};                                                             \
         expect_convolution(s, &g, false);                                                                    \
     }
 #define ONES                                                                                                 \
     { 1, 1 }
 
-REGRESSION(uneven_stride_3, .images = 3, .size = {30, 34}, .kernel = {4, 4}, .stride = {3, 3}, .dilation = ONES,
-      .pad = {0, 2, 1, 1}, .groups = 1, .in = 4, .out = 70)
+REGRESSION(uneven_stride_3, .images = 3, .size = {30, 34}, .kernel = {4, 4}, .stride = {3, 3},
+           .dilation = ONES, .pad = {0, 2, 1, 1}, .groups = 1, .in = 4, .out = 70)
 REGRESSION(pixels_of_30_odd_outputs, .images = 4, .size = {10, 18}, .kernel = ONES, .stride = ONES,
-      .dilation = ONES, .groups = 1, .in = 23, .out = 13)
+           .dilation = ONES, .groups = 1, .in = 23, .out = 13)
 REGRESSION(pixels_of_30_one_output, .images = 4, .size = {10, 18}, .kernel = ONES, .stride = ONES,
-      .dilation = ONES, .groups = 1, .in = 50, .out = 1)
+           .dilation = ONES, .groups = 1, .in = 50, .out = 1)
 REGRESSION(grouped_stride_3_narrow, .images = 5, .size = {3, 1}, .kernel = {2, 2}, .stride = {3, 3},
-      .dilation = ONES, .pad = {0, 0, 1, 1}, .groups = 2, .in = 10, .out = 12)
+           .dilation = ONES, .pad = {0, 0, 1, 1}, .groups = 2, .in = 10, .out = 12)
 REGRESSION(grouped_stride_3_wide, .images = 5, .size = {3, 1}, .kernel = {2, 2}, .stride = {3, 3},
-      .dilation = ONES, .pad = {1, 1, 1, 1}, .groups = 2, .in = 10, .out = 12)
+           .dilation = ONES, .pad = {1, 1, 1, 1}, .groups = 2, .in = 10, .out = 12)
 REGRESSION(depthwise_6x7, .images = 6, .size = {14, 2}, .kernel = {6, 7}, .stride = ONES, .dilation = ONES,
-      .pad = {2, 3, 3, 3}, .groups = 32, .in = 1, .out = 1)
+           .pad = {2, 3, 3, 3}, .groups = 32, .in = 1, .out = 1)
 REGRESSION(depthwise_6x7_stride_3, .images = 6, .size = {14, 2}, .kernel = {6, 7}, .stride = {3, 3},
-      .dilation = ONES, .pad = {2, 3, 3, 3}, .groups = 32, .in = 1, .out = 1)
-REGRESSION(depthwise_dilated, .images = 3, .size = {16, 33}, .kernel = {2, 3}, .stride = ONES, .dilation = {2, 1},
-      .groups = 26, .in = 1, .out = 1)
+           .dilation = ONES, .pad = {2, 3, 3, 3}, .groups = 32, .in = 1, .out = 1)
+REGRESSION(depthwise_dilated, .images = 3, .size = {16, 33}, .kernel = {2, 3}, .stride = ONES,
+           .dilation = {2, 1}, .groups = 26, .in = 1, .out = 1)
 REGRESSION(depthwise_dilated_padded, .images = 4, .size = {17, 31}, .kernel = {5, 3}, .stride = ONES,
-      .dilation = {2, 2}, .pad = {2, 0, 2, 2}, .groups = 2, .in = 1, .out = 1)
-REGRESSION(dilated_column, .images = 2, .size = {18, 32}, .kernel = {3, 1}, .stride = ONES, .dilation = {2, 1},
-      .groups = 1, .in = 50, .out = 2)
+           .dilation = {2, 2}, .pad = {2, 0, 2, 2}, .groups = 2, .in = 1, .out = 1)
+REGRESSION(dilated_column, .images = 2, .size = {18, 32}, .kernel = {3, 1}, .stride = ONES,
+           .dilation = {2, 1}, .groups = 1, .in = 50, .out = 2)
 REGRESSION(stride_4_wide, .images = 2, .size = {14, 8}, .kernel = {4, 4}, .stride = {1, 4}, .dilation = ONES,
-      .pad = {0, 0, 3, 0}, .groups = 1, .in = 17, .out = 23)
+           .pad = {0, 0, 3, 0}, .groups = 1, .in = 17, .out = 23)
 REGRESSION(stride_4, .images = 1, .size = {25, 3}, .kernel = {1, 4}, .stride = {4, 4}, .dilation = ONES,
-      .pad = {0, 0, 1, 3}, .groups = 1, .in = 97, .out = 128)
+           .pad = {0, 0, 1, 3}, .groups = 1, .in = 97, .out = 128)
 REGRESSION(stride_2_4, .images = 4, .size = {31, 5}, .kernel = {3, 1}, .stride = {2, 4}, .dilation = ONES,
-      .pad = {1, 0, 0, 0}, .groups = 1, .in = 19, .out = 48)
+           .pad = {1, 0, 0, 0}, .groups = 1, .in = 19, .out = 48)
 REGRESSION(one_output_stride_2_1, .images = 2, .size = {32, 23}, .kernel = ONES, .stride = {2, 1},
-      .dilation = ONES, .groups = 1, .in = 8, .out = 1)
+           .dilation = ONES, .groups = 1, .in = 8, .out = 1)
 REGRESSION(strided_pointwise, .images = 3, .size = {8, 8}, .kernel = ONES, .stride = {2, 2}, .dilation = ONES,
-      .groups = 1, .in = 2, .out = 48)
+           .groups = 1, .in = 2, .out = 48)
 REGRESSION(one_channel_dilated_strided, .images = 5, .size = {20, 17}, .kernel = {1, 7}, .stride = {3, 4},
-      .dilation = {1, 2}, .groups = 1, .in = 1, .out = 26)
+           .dilation = {1, 2}, .groups = 1, .in = 1, .out = 26)
 REGRESSION(few_channels_dilated_strided, .images = 3, .size = {31, 12}, .kernel = {7, 6}, .stride = {4, 3},
-      .dilation = {2, 1}, .pad = {3, 3, 5, 1}, .groups = 1, .in = 4, .out = 13)
+           .dilation = {2, 1}, .pad = {3, 3, 5, 1}, .groups = 1, .in = 4, .out = 13)
 REGRESSION(rounded_parts, .images = 1, .size = {28, 4}, .kernel = {3, 3}, .stride = ONES, .dilation = ONES,
-      .groups = 1, .in = 16, .out = 80)
+           .groups = 1, .in = 16, .out = 80)
 REGRESSION(pointwise_5x1, .images = 6, .size = {5, 1}, .kernel = ONES, .stride = ONES, .dilation = ONES,
-      .groups = 1, .in = 50, .out = 65)
+           .groups = 1, .in = 50, .out = 65)
 
 void sweep_regression_strided_transposed(sweep *s);
 void sweep_regression_strided_transposed(sweep *s) {

@@ -7,7 +7,8 @@ static void fill_invertible(sweep *s, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape),
             column_offset = sweep_random_int(s, 0, n - 1);
     for (int64_t i = 0; i < count; i++)
-        data[i] = sweep_random_double(s, -1, 1) + (i % n == (i / n % n + column_offset) % n ? 1 + (double)n / 4 : 0);
+        data[i] = sweep_random_double(s, -1, 1) +
+                  (i % n == (i / n % n + column_offset) % n ? 1 + (double)n / 4 : 0);
 }
 
 static void fill_positive_definite(sweep *s, double *data, tu_shape shape) {
@@ -21,7 +22,8 @@ static void fill_positive_definite(sweep *s, double *data, tu_shape shape) {
 static void fill_triangular(sweep *s, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape);
     for (int64_t i = 0; i < count; i++)
-        data[i] = i / n % n == i % n ? sweep_random_double(s, 1, 2) : sweep_random_double(s, -1, 1) / (double)n;
+        data[i] =
+            i / n % n == i % n ? sweep_random_double(s, 1, 2) : sweep_random_double(s, -1, 1) / (double)n;
 }
 
 /* Broadcasts the maximum of each column: the norm by which a residual is measured. */

@@ -46,7 +46,7 @@ void sweep_gather(sweep *s) {
     note_shape(s, shape);
     sweep_note(s, " %s %lld along %d", along ? "take_along" : "gather", (long long)count, axis);
     tu_value indices = sweep_input_integers(s, along ? replace_axis(shape, axis, count) : TU_SHAPE(count), -1,
-                                      shape.dim[axis] + 1);
+                                            shape.dim[axis] + 1);
     tu_value x = sweep_input(s, shape);
     tu_value y = along ? tu_take_along(x, indices, axis) : tu_gather(x, indices, axis);
     sweep_expect(s, "gather", y, 0, NULL);
@@ -78,7 +78,8 @@ void sweep_data_movement(sweep *s) {
     case 0: y = tu_transpose_with(x, random_permutation(s, shape.rank)); break;
     case 1: {
         int64_t begin = sweep_random_int(s, 0, shape.dim[axis] - 1);
-        y = tu_slice(x, axis, begin, sweep_random_int(s, begin + 1, shape.dim[axis]), sweep_random_int(s, 1, 3));
+        y = tu_slice(x, axis, begin, sweep_random_int(s, begin + 1, shape.dim[axis]),
+                     sweep_random_int(s, 1, 3));
         break;
     }
     case 2: {
@@ -119,7 +120,8 @@ void sweep_pointwise(sweep *s) {
     note_shape(s, shape);
     sweep_note(s, " %s", names[kind]);
     bool swap = sweep_one_in(s, 2);
-    tu_value x = sweep_input(s, swap ? broadcast_shape : shape), y = sweep_input_between(s, swap ? shape : broadcast_shape, 0.5, 2);
+    tu_value x = sweep_input(s, swap ? broadcast_shape : shape),
+             y = sweep_input_between(s, swap ? shape : broadcast_shape, 0.5, 2);
     tu_value result, magnitude = {0};
     switch (kind) {
     case 0: result = tu_add(x, y); break;

@@ -1,9 +1,9 @@
 /* Batch and layer normalisation, and their gradients.
  *
- * Error analysis. With c numbers in a group (the elements that share a mean) and eps that of f32, a mean has an error of about c eps mean|x|, so x -
- * mean one of c eps (|x| + mean|x|), and the variance a relative error of c eps q, q = mean(|x - mean| (|x| +
- * mean|x|)) / (variance + epsilon). The normalised value h = (x - mean) rstd, rstd = 1 / sqrt(variance + epsilon), then
- * has an error of c eps e, e = rstd (|x| + mean|x|) + |h| q. */
+ * Error analysis. With c numbers in a group (the elements that share a mean) and eps that of f32, a mean has an error
+ * of about c eps mean|x|, so x - mean one of c eps (|x| + mean|x|), and the variance a relative error of c eps q, q =
+ * mean(|x - mean| (|x| + mean|x|)) / (variance + epsilon). The normalised value h = (x - mean) rstd, rstd = 1 /
+ * sqrt(variance + epsilon), then has an error of c eps e, e = rstd (|x| + mean|x|) + |h| q. */
 #include "sweep/sweep.h"
 
 typedef struct norm {
@@ -37,9 +37,11 @@ static tu_value y_magnitude(const norm *n) {
 /* dx = rstd (g - mean(g) - h mean(g h)), g = gamma dy */
 static tu_value dx_magnitude(const norm *n) {
     tu_value g = tu_abs(tu_mul(n->gamma, n->dy)), h = tu_abs(n->h);
-    tu_value terms = tu_add(tu_add(g, mean_of_group(n, g)), tu_add(tu_mul(n->e, mean_of_group(n, tu_mul(g, h))),
-                                                               tu_mul(h, mean_of_group(n, tu_mul(g, n->e)))));
-    tu_value gradient_terms = tu_add(tu_add(g, mean_of_group(n, g)), tu_mul(h, mean_of_group(n, tu_mul(g, h))));
+    tu_value terms =
+        tu_add(tu_add(g, mean_of_group(n, g)), tu_add(tu_mul(n->e, mean_of_group(n, tu_mul(g, h))),
+                                                      tu_mul(h, mean_of_group(n, tu_mul(g, n->e)))));
+    tu_value gradient_terms =
+        tu_add(tu_add(g, mean_of_group(n, g)), tu_mul(h, mean_of_group(n, tu_mul(g, h))));
     return tu_mul(n->rstd, tu_add(terms, tu_mul(gradient_terms, n->q)));
 }
 
@@ -105,7 +107,8 @@ void sweep_batch_norm(sweep *s) {
 void sweep_layer_norm(sweep *s) {
     tu_shape shape = sweep_shape(s, sweep_random_int(s, 2, 3), 20);
     int64_t axes = sweep_random_int(s, 1, shape.rank - 1);
-    shape.dim[shape.rank - 1] = 1 + (sweep_one_in(s, 6) ? sweep_random_int(s, 500, 3000) : sweep_size(s, 257));
+    shape.dim[shape.rank - 1] =
+        1 + (sweep_one_in(s, 6) ? sweep_random_int(s, 500, 3000) : sweep_size(s, 257));
     tu_shape trailing = tu_shape_of((size_t)axes, shape.dim + shape.rank - axes);
     int64_t group_size = tu_shape_elements(trailing), group_count = tu_shape_elements(shape) / group_size;
     bool f32_parameters = sweep_is_16_bit(s) && sweep_one_in(s, 2);

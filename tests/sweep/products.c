@@ -41,14 +41,14 @@ static void expect_matmul(sweep *s, const matmul_case *p, bool epilogue) {
         tu_value magnitude = {0};
         if (sweep_is_oracle(s)) magnitude = tu_add(y_magnitude, tu_abs(bias));
         sweep_expect_dot_products(s, "matmul with bias and relu", tu_relu(tu_add(y, bias)), p->k + 1,
-                             sweep_is_16_bit(s), &magnitude);
+                                  sweep_is_16_bit(s), &magnitude);
     } else {
         sweep_expect_dot_products(s, "matmul", y, p->k, false, &y_magnitude);
     }
     sweep_expect_dot_products(s, "gradient of a", gradients[0], p->n * added_products(p, 0),
-                         sweep_is_16_bit(s) && added_products(p, 0) > 1, &magnitudes[0]);
+                              sweep_is_16_bit(s) && added_products(p, 0) > 1, &magnitudes[0]);
     sweep_expect_dot_products(s, "gradient of b", gradients[1], p->m * added_products(p, 1),
-                         sweep_is_16_bit(s) && added_products(p, 1) > 1, &magnitudes[1]);
+                              sweep_is_16_bit(s) && added_products(p, 1) > 1, &magnitudes[1]);
 }
 
 void sweep_matmul(sweep *s) {
@@ -57,11 +57,11 @@ void sweep_matmul(sweep *s) {
     do {
         int64_t batch = sweep_one_in(s, 2) ? 0 : sweep_size(s, 24), kind = sweep_random_int(s, 0, 4);
         p = (matmul_case){.batch = {batch, batch},
-                      .m = sweep_size(s, 260),
-                      .n = sweep_size(s, 260),
-                      .k = sweep_size(s, 260),
-                      .transpose_a = sweep_one_in(s, 2),
-                      .transpose_b = sweep_one_in(s, 2)};
+                          .m = sweep_size(s, 260),
+                          .n = sweep_size(s, 260),
+                          .k = sweep_size(s, 260),
+                          .transpose_a = sweep_one_in(s, 2),
+                          .transpose_b = sweep_one_in(s, 2)};
         if (kind < 2) p.batch[kind] = batch && sweep_one_in(s, 2) ? 1 : 0; /* broadcast, by size or by rank */
     } while (batch_size(&p) * p.m * p.n * p.k > max_work);
     expect_matmul(s, &p, sweep_one_in(s, 3));
@@ -74,11 +74,11 @@ void sweep_network_matmul(sweep *s) {
     do {
         int64_t batch = sweep_one_in(s, 2) ? 0 : sweep_random_int(s, 1, 8);
         p = (matmul_case){.batch = {batch, sweep_one_in(s, 4) ? 0 : batch},
-                      .m = 16 * sweep_random_int(s, 1, 32),
-                      .n = 16 * sweep_random_int(s, 1, 32),
-                      .k = 16 * sweep_random_int(s, 1, 32),
-                      .transpose_a = sweep_one_in(s, 2),
-                      .transpose_b = sweep_one_in(s, 2)};
+                          .m = 16 * sweep_random_int(s, 1, 32),
+                          .n = 16 * sweep_random_int(s, 1, 32),
+                          .k = 16 * sweep_random_int(s, 1, 32),
+                          .transpose_a = sweep_one_in(s, 2),
+                          .transpose_b = sweep_one_in(s, 2)};
     } while (batch_size(&p) * p.m * p.n * p.k > max_work);
     expect_matmul(s, &p, sweep_one_in(s, 3));
 }

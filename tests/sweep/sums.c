@@ -9,7 +9,8 @@ static void note_shape(sweep *s, tu_shape shape) {
 static tu_shape random_shape(sweep *s, int64_t min_rank) {
     for (;;) {
         tu_shape shape = sweep_shape(s, sweep_random_int(s, min_rank, 4), 64);
-        if (sweep_one_in(s, 6)) shape.dim[sweep_random_int(s, 0, shape.rank - 1)] = sweep_random_int(s, 300, 5000);
+        if (sweep_one_in(s, 6))
+            shape.dim[sweep_random_int(s, 0, shape.rank - 1)] = sweep_random_int(s, 300, 5000);
         if (tu_shape_elements(shape) <= 60000) return shape;
     }
 }
@@ -90,7 +91,8 @@ void sweep_top_k(sweep *s) {
 
 /* ---- Softmax ---- */
 
-static tu_value reduce_reduce_along(tu_value (*reduce)(tu_value, const tu_reduce_options *), tu_value x, int axis) {
+static tu_value reduce_reduce_along(tu_value (*reduce)(tu_value, const tu_reduce_options *), tu_value x,
+                                    int axis) {
     tu_reduce_options options = {.struct_size = sizeof options, .axes = {1, {axis}}, .keep = true};
     return reduce(x, &options);
 }
@@ -112,18 +114,20 @@ void sweep_softmax(sweep *s) {
     tu_gradients(tu_sum(tu_mul(y, dy)), 1, &x, &gradient);
     tu_value magnitude = {0}, gradient_magnitude = {0};
     if (sweep_is_oracle(s)) {
-        tu_value p = tu_softmax(x, axis), error_factor = exp_error_factor(x, axis), dy_sum = reduce_along(tu_sum_with, tu_abs(dy), axis);
+        tu_value p = tu_softmax(x, axis), error_factor = exp_error_factor(x, axis),
+                 dy_sum = reduce_along(tu_sum_with, tu_abs(dy), axis);
         magnitude = is_log ? tu_add(tu_abs(y), tu_broadcast(error_factor, shape)) : tu_mul(p, error_factor);
         if (is_log)
             gradient_magnitude = tu_add(tu_abs(dy), tu_mul(tu_mul(p, error_factor), dy_sum));
         else
             gradient_magnitude =
-                tu_mul(tu_mul(p, error_factor), tu_add(tu_abs(dy), reduce_along(tu_sum_with, tu_mul(tu_abs(dy), p), axis)));
+                tu_mul(tu_mul(p, error_factor),
+                       tu_add(tu_abs(dy), reduce_along(tu_sum_with, tu_mul(tu_abs(dy), p), axis)));
     }
     /* The gradient reads the stored y, which is rounded in 16-bit types. */
     sweep_expect(s, "softmax", y, shape.dim[axis], &magnitude);
     sweep_expect_dot_products(s, "its gradient", gradient, 2 * shape.dim[axis], sweep_is_16_bit(s),
-                         &gradient_magnitude);
+                              &gradient_magnitude);
 }
 
 void sweep_cross_entropy(sweep *s) {
@@ -141,7 +145,8 @@ void sweep_cross_entropy(sweep *s) {
         tu_value p = tu_softmax(x, 1), hot = tu_shift(tu_one_hot(labels, classes, TU_F64), smoothing);
         magnitude = tu_add(tu_reshape(reduce_along(tu_max_with, loss_magnitude, 1), TU_SHAPE(rows)),
                            tu_scale(tu_reshape(error_factor, TU_SHAPE(rows)), 2));
-        gradient_magnitude = tu_mul(tu_add(tu_mul(p, error_factor), hot), tu_reshape(tu_abs(dy), TU_SHAPE(rows, 1)));
+        gradient_magnitude =
+            tu_mul(tu_add(tu_mul(p, error_factor), hot), tu_reshape(tu_abs(dy), TU_SHAPE(rows, 1)));
     }
     sweep_expect(s, "loss", loss, classes, &magnitude);
     sweep_expect_dot_products(s, "its gradient", gradient, classes, sweep_is_16_bit(s), &gradient_magnitude);

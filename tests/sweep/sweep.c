@@ -167,7 +167,7 @@ void sweep_expect(sweep *s, const char *what, tu_value value, int64_t terms, con
 }
 
 void sweep_expect_dot_products(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
-                          const tu_value *magnitude) {
+                               const tu_value *magnitude) {
     expectation *e = add_result(s, what, value, terms, magnitude);
     e->is_dot_product = true;
     e->terms_rounded = rounded;
@@ -257,8 +257,8 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
     tu_feed feeds[MAX_INPUTS];
     void *targets[3 * MAX_RESULTS];
     bool passed = tu_state_new(s->graph, &state, .seed = 3) == TU_OK &&
-                tu_compile(s->graph, &program, .devices = device, .threads = threads, .fetch = values,
-                           .fetch_count = (size_t)count, .precision = precision) == TU_OK;
+                  tu_compile(s->graph, &program, .devices = device, .threads = threads, .fetch = values,
+                             .fetch_count = (size_t)count, .precision = precision) == TU_OK;
     for (int i = 0; i < s->input_count; i++) {
         tu_type type = tu_value_type(s->inputs[i]);
         void *typed = malloc(tu_type_bytes(type));
@@ -345,7 +345,7 @@ static bool run_oracle(sweep *s, const tu_dtype *types) {
         const double *left = e->is_equality ? numbers[3 * i] : s->device_numbers[i];
         if (e->is_device_result || e->is_equality)
             passed = check_result(s, e, e->is_equality ? TU_F64 : types[i], left, numbers[3 * i + 1],
-                                e->has_magnitude ? numbers[3 * i + 2] : NULL, elements);
+                                  e->has_magnitude ? numbers[3 * i + 2] : NULL, elements);
     }
     for (int i = 0; i < count; i++) free(numbers[i]);
     return passed;
@@ -392,7 +392,7 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-typedef struct case_filter { /* the device, and restrictions of the random choice */
+typedef struct case_filter {               /* the device, and restrictions of the random choice */
     const char *device, *types, *families; /* families: "": all */
     bool has_kind[KINDS], has_family[FAMILIES];
 } case_filter;
@@ -462,13 +462,14 @@ static void run_regressions(const case_filter *p, tally *t) {
     for (int i = 0; i < sweep_regression_count; i++)
         for (int threads = 1; threads <= 3; threads++) {
             const sweep_regression *regression = &sweep_regressions[i];
-            sweep s = {.random_state = 1, .dtype = regression->dtype, .tf32 = regression->tf32, .threads = threads};
+            sweep s = {
+                .random_state = 1, .dtype = regression->dtype, .tf32 = regression->tf32, .threads = threads};
             double start = monotonic_seconds();
             bool passed = run_case(&s, p->device, regression->build);
             add_to_tally(t, passed, monotonic_seconds() - start, s.max_error_ratio);
             if (!passed)
-                printf("     regression case \"%s\" on %d threads,%s, by %s\n", regression->name, threads, s.note,
-                       s.kernels);
+                printf("     regression case \"%s\" on %d threads,%s, by %s\n", regression->name, threads,
+                       s.note, s.kernels);
         }
 }
 
@@ -493,10 +494,11 @@ int main(int argc, char **argv) {
     p.families = argc > 5 ? argv[5] : "";
     bool any_kind = false, any_family = false;
     for (int i = 0; i < KINDS; i++) any_kind |= p.has_kind[i] = is_listed(types, kinds[i].name);
-    bool has_f32_or_f64 = p.has_kind[0] || p.has_kind[2] || p.has_kind[4]; /* families without 16-bit types need one of these */
+    bool has_f32_or_f64 =
+        p.has_kind[0] || p.has_kind[2] || p.has_kind[4]; /* families without 16-bit types need one of these */
     for (int i = 0; i < FAMILIES; i++)
-        any_family |= p.has_family[i] =
-            (!*p.families || is_listed(p.families, families[i].name)) && (families[i].supports_16_bit || has_f32_or_f64);
+        any_family |= p.has_family[i] = (!*p.families || is_listed(p.families, families[i].name)) &&
+                                        (families[i].supports_16_bit || has_f32_or_f64);
     if (!any_kind || !any_family) {
         fprintf(stderr, "test_sweep: TYPES or FAMILIES match nothing: see the list in tests/sweep/sweep.h\n");
         return 2;

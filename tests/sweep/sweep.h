@@ -8,9 +8,9 @@
  *     |got - ref|  <=  4 eps(out) |ref|  +  2 (K + 8) eps(acc) M  +  smallest(out)
  *
  * for sums of K terms, where M is the sum of the terms' absolute values, eps the distance from 1 to the next number,
- * `acc` f32 for 16-bit float types (bf16, f16) and otherwise the type itself, and `smallest` the smallest number above zero. With tf32
- * the operands of matrix products and convolutions are rounded too, which adds 2 eps(tf32) M. Solutions of linear systems are tested by
- * their residual.
+ * `acc` f32 for 16-bit float types (bf16, f16) and otherwise the type itself, and `smallest` the smallest number
+ * above zero. With tf32 the operands of matrix products and convolutions are rounded too, which adds 2 eps(tf32) M.
+ * Solutions of linear systems are tested by their residual.
  *
  *     static void sum_rows(sweep *s) {
  *         int64_t rows = sweep_size(s, 64), columns = sweep_size(s, 64);
@@ -20,7 +20,7 @@
  *         if (sweep_is_oracle(s)) magnitude = tu_sum(tu_abs(x), .axes = TU_AXES(1));
  *         sweep_expect(s, "sum", y, columns, &magnitude);
  *     }
- */
+ * / */
 #ifndef TESTS_SWEEP_SWEEP_H
 #define TESTS_SWEEP_SWEEP_H
 
@@ -45,7 +45,8 @@ tu_shape sweep_shape(sweep *s, int64_t rank, int64_t max);
 tu_graph *sweep_graph(sweep *s);
 tu_dtype sweep_dtype(const sweep *s); /* of the graph being built: f64 in the oracle */
 bool sweep_is_oracle(const sweep *s);
-bool sweep_is_16_bit(const sweep *s); /* the type of the case is bf16 or f16, also while the oracle is built */
+bool sweep_is_16_bit(
+    const sweep *s); /* the type of the case is bf16 or f16, also while the oracle is built */
 /* Appends to the description that is printed for a failed case. */
 void sweep_note(sweep *s, const char *format, ...) TU_PRINTF(2, 3);
 
@@ -64,7 +65,7 @@ void sweep_expect(sweep *s, const char *what, tu_value value, int64_t terms, con
 /* The same for sums of products, whose operands tf32 may round. `rounded`: the terms were stored in the case's type
  * before they were added, so that their rounding, eps(out) M, is added to the bound. */
 void sweep_expect_dot_products(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
-                          const tu_value *magnitude);
+                               const tu_value *magnitude);
 
 /* Computes `value` on the device; in the oracle, returns an input with the device's result. */
 tu_value sweep_device_result(sweep *s, tu_value value);
@@ -92,11 +93,11 @@ typedef struct sweep_family {
 /* The list of families: name, weight, supports_16_bit. "network" families use sizes that networks use. */
 #define SWEEP_FAMILIES(X)                                                                                    \
     X(convolution, 22, true)                                                                                 \
-    X(network_convolution, 10, true)                                                                           \
+    X(network_convolution, 10, true)                                                                         \
     X(transposed_convolution, 7, true)                                                                       \
     X(pointwise_convolution, 6, true)                                                                        \
     X(matmul, 12, true)                                                                                      \
-    X(network_matmul, 5, true)                                                                                \
+    X(network_matmul, 5, true)                                                                               \
     X(average_pool, 3, true)                                                                                 \
     X(max_pool, 4, true)                                                                                     \
     X(batch_norm, 4, true)                                                                                   \
@@ -105,11 +106,11 @@ typedef struct sweep_family {
     X(softmax, 3, true)                                                                                      \
     X(cross_entropy, 3, true)                                                                                \
     X(reduction, 5, true)                                                                                    \
-    X(cumsum, 1, true)                                                                                  \
+    X(cumsum, 1, true)                                                                                       \
     X(top_k, 1, true)                                                                                        \
     X(scatter, 3, true)                                                                                      \
     X(gather, 2, true)                                                                                       \
-    X(data_movement, 3, true)                                                                                     \
+    X(data_movement, 3, true)                                                                                \
     X(resize, 2, true)                                                                                       \
     X(pointwise, 3, true)                                                                                    \
     X(linear_algebra, 4, false)

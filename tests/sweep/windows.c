@@ -95,7 +95,8 @@ void sweep_lrn(sweep *s) {
         /* dx = dy t^-beta - 2 alpha beta x sum(dy x t^(-beta - 1)), t = bias + alpha sum(x^2) */
         tu_value t = tu_shift(tu_scale(sum_over_window(tu_square(x), radius), alpha), bias);
         tu_value power = tu_exp(tu_scale(tu_log(t), -beta));
-        tu_value window_sum = sum_over_window(tu_div(tu_mul(tu_mul(tu_abs(dy), tu_abs(x)), power), t), radius);
+        tu_value window_sum =
+            sum_over_window(tu_div(tu_mul(tu_mul(tu_abs(dy), tu_abs(x)), power), t), radius);
         magnitude = tu_mul(tu_abs(x), power);
         gradient_magnitude =
             tu_add(tu_mul(tu_abs(dy), power), tu_scale(tu_mul(tu_abs(x), window_sum), 2 * alpha * beta));

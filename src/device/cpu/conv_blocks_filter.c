@@ -45,11 +45,11 @@ tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *plan) {
     const cpu_convolution *c = &plan->shape;
     const int64_t before[2] = {c->windows.pad[0], c->windows.pad[2]};
     cpu_conv_blocks_plan_slices(plan, c->x_size, c->x_channels, before, c->y_size, CPU_BLOCK_DEPTH);
-    bool few = c->x_channels < CPU_BLOCK_TILE;
-    plan->runs = plan->size[0] * (few ? 1 : plan->size[1]);
-    plan->run_columns = c->x_channels * (few ? plan->size[1] : 1);
+    bool has_few_channels = c->x_channels < CPU_BLOCK_TILE;
+    plan->runs = plan->size[0] * (has_few_channels ? 1 : plan->size[1]);
+    plan->run_columns = c->x_channels * (has_few_channels ? plan->size[1] : 1);
     plan->width = round_up(plan->run_columns, CPU_BLOCK_TILE);
-    plan->pair_width = few ? c->x_channels : plan->width;
+    plan->pair_width = has_few_channels ? c->x_channels : plan->width;
     plan->y_rows = round_up(c->y_channels, CPU_BLOCK_TILE);
     plan->chunks = plan->flat / CPU_BLOCK_DEPTH;
     plan->plane = plan->flat + 32; /* rarely a power of two, which would cause cache conflicts */
