@@ -41,7 +41,7 @@ static bool can_join_cluster(const tu__cluster *c, const tu__node *node) {
            p->level[node->id] == c->level;
 }
 
-static tu__operand load_of(const tu__cluster *c, tu__edge value) {
+static tu__operand load_operand(const tu__cluster *c, tu__edge value) {
     return (tu__operand){.kind = TU__LOAD, .value = value, .type = *tu__type_of(c->s, value)};
 }
 
@@ -62,13 +62,13 @@ tu__operand tu__resolve(tu__cluster *c, tu__edge value) {
     const tu__kernel_plan *p = c->s->plan;
     for (;;) {
         const tu__node *node = c->s->graph->nodes[value.node];
-        if (p->state[node->id] == TU__OUTSIDE) return load_of(c, value);
+        if (p->state[node->id] == TU__OUTSIDE) return load_operand(c, value);
         if (node->op->code == TU__OP_FILL) return constant_operand(node);
-        bool same = node->input_count &&
-                    tu_shape_equal(node->outputs[0].shape, tu__type_of(c->s, node->inputs[0])->shape);
+        bool keeps_shape = node->input_count &&
+                           tu_shape_equal(node->outputs[0].shape, tu__type_of(c->s, node->inputs[0])->shape);
         if (p->state[node->id] == TU__PENDING && node->op->code == TU__OP_BROADCAST)
             value = node->inputs[0];
-        else if ((node->op->traits & TU__VIEW) && same)
+        else if ((node->op->traits & TU__VIEW) && keeps_shape)
             value = node->inputs[0];
         else
             break;
@@ -77,7 +77,7 @@ tu__operand tu__resolve(tu__cluster *c, tu__edge value) {
     const tu__node *source = c->s->graph->nodes[root.node];
     bool view = root.node != value.node;
     if (!view && p->mark[source->id] == c->id) return (tu__operand){.kind = TU__MEMBER, .value = value};
-    if (p->state[source->id] != TU__PENDING) return load_of(c, value);
+    if (p->state[source->id] != TU__PENDING) return load_operand(c, value);
     if (source->op->code == TU__OP_FILL) return constant_operand(source);
     return view ? (tu__operand){.kind = TU__OBSTACLE, .value = root} : pending_operand(c, value);
 }
@@ -154,9 +154,9 @@ static bool is_cheap(tu__cluster *c, const tu__node *node) {
         tu__operand operand = tu__resolve(c, node->inputs[i]);
         if (operand.kind == TU__MEMBER) return false;
         if (operand.kind != TU__LOAD) continue;
-        size_t each = tu_type_bytes(operand.type);
-        if (each > bytes) return false;
-        if (8 * each > bytes) large++;
+        size_t operand_bytes = tu_type_bytes(operand.type);
+        if (operand_bytes > bytes) return false;
+        if (8 * operand_bytes > bytes) large++;
     }
     return !is_expensive_op(node->op->code) && large <= 1;
 }
@@ -167,7 +167,7 @@ static reader_kind max_kind(reader_kind a, reader_kind b) {
     return a > b ? a : b;
 }
 
-static bool is_sum_of(const tu__cluster *c, const tu__node *node) {
+static bool is_fused_sum(const tu__cluster *c, const tu__node *node) {
     for (uint32_t i = 0; i < c->sum_count; i++)
         if (c->sum_nodes[i] == node) return true;
     return false;
@@ -180,11 +180,11 @@ static reader_kind classify_outside_readers(tu__cluster *c, tu__edge value) {
     reader_kind result = v->exported ? OTHER_READER : NO_READER;
     for (uint32_t i = 0; i < v->reader_count && result != OTHER_READER; i++) {
         const tu__node *reader = c->s->graph->nodes[p->readers[v->first_reader + i]];
-        if (p->mark[reader->id] == c->id || is_sum_of(c, reader)) continue;
-        bool same = tu_shape_equal(reader->outputs[0].shape, c->space);
+        if (p->mark[reader->id] == c->id || is_fused_sum(c, reader)) continue;
+        bool keeps_shape = tu_shape_equal(reader->outputs[0].shape, c->space);
         if (reader->op->traits & TU__VIEW)
-            result = same ? max_kind(result, classify_outside_readers(c, (tu__edge){reader->id, 0}))
-                          : OTHER_READER;
+            result = keeps_shape ? max_kind(result, classify_outside_readers(c, (tu__edge){reader->id, 0}))
+                                 : OTHER_READER;
         else if (p->state[reader->id] == TU__DONE)
             continue; /* the reader recomputed the value */
         else if ((reader->op->traits & TU__POINTWISE) && can_join_cluster(c, reader))
@@ -200,12 +200,12 @@ static bool is_root(const tu__cluster *c, uint32_t member) {
 }
 
 /* Stores the root, unless only a sum of this cluster needs it, and all members that other kernels read. */
-static void choose_stored(tu__cluster *c, const tu__node *required_by) {
+static void choose_stored_members(tu__cluster *c, const tu__node *required_by) {
     tu__kernel_plan *p = c->s->plan;
     for (uint32_t i = 0; i < c->member_count; i++) {
         const tu__node *node = c->members[i];
         reader_kind readers = classify_outside_readers(c, (tu__edge){node->id, 0});
-        bool is_required = is_root(c, i) && !(required_by && is_sum_of(c, required_by));
+        bool is_required = is_root(c, i) && !(required_by && is_fused_sum(c, required_by));
         bool recompute = readers == FUSABLE_READER && !is_required && is_cheap(c, node);
         c->stored[i] = is_required || readers == OTHER_READER || (readers == FUSABLE_READER && !recompute);
         if (!recompute) p->state[node->id] = TU__DONE;
@@ -297,7 +297,7 @@ static tu_status fuse_one(tu__selection *s, const tu__node *node) {
     s->plan->required_by = NULL; /* obstacles are not needed by that node */
     TU_TRY(build_cluster(s, node, &c));
     find_sums(&c);
-    choose_stored(&c, required_by);
+    choose_stored_members(&c, required_by);
     tu__kernel *k = new_kernel(s, &c);
     void *subkernel = tu__arena_alloc(&s->arena, s->selector->subkernel_bytes);
     if (!k || !subkernel) return TU_NO_MEMORY;
@@ -395,7 +395,7 @@ static tu_status add_cluster(multi_kernel *j, const tu__node *node, tu__cluster 
     bool depends = false;
     if (j->k) TU_TRY(depends_on_kernel(j, &c, &depends));
     if (j->k && (depends || c.level != j->level)) TU_TRY(finish_multi_kernel(j, previous));
-    choose_stored(&c, NULL);
+    choose_stored_members(&c, NULL);
     TU_TRY(add_subkernel(j, &c));
     *previous = c;
     return TU_OK;

@@ -209,10 +209,10 @@ static bool random_convolution(cpu_convolution *c, int64_t max_channels) {
         c->windows.pad[2 * i] = random_int(0, 4);
         c->windows.pad[2 * i + 1] = random_int(0, 4);
         c->x_size[i] = random_int(1, 9);
-        int64_t room = c->x_size[i] + c->windows.pad[2 * i] + c->windows.pad[2 * i + 1] -
-                       (c->windows.size[i] - 1) * c->windows.dilation[i] - 1;
-        if (room < 0) return false;
-        c->y_size[i] = 1 + room / c->windows.stride[i];
+        int64_t last_offset = c->x_size[i] + c->windows.pad[2 * i] + c->windows.pad[2 * i + 1] -
+                              (c->windows.size[i] - 1) * c->windows.dilation[i] - 1;
+        if (last_offset < 0) return false;
+        c->y_size[i] = 1 + last_offset / c->windows.stride[i];
     }
     return true;
 }
@@ -281,7 +281,7 @@ static float float_of(uint32_t bf16) {
 static void plain_block(const cpu_block *t) {
     for (int row = 0; row < t->tiles * t->tile_rows; row++)
         for (int column = 0; column < t->columns; column++) {
-            const uint16_t *a = t->a + row / t->tile_rows * t->a_below + row % t->tile_rows * t->a_row;
+            const uint16_t *a = t->a + row / t->tile_rows * t->a_second_tile + row % t->tile_rows * t->a_row;
             float sum = t->add ? t->c[row * t->c_row + column] : 0;
             for (int64_t g = 0; g < t->groups; g++)
                 for (int64_t chunk = 0; chunk < t->chunks; chunk++) {

@@ -25,8 +25,7 @@ typedef struct problem {
     bool layer;
     tu_dtype dtype;
     int64_t rows, width;
-    bool
-        old_format; /* the operation as in files of an earlier version: parameters and statistics in the 16-bit type */
+    bool old_format; /* as in graph files of an earlier version: parameters and statistics are 16-bit */
 } problem;
 
 /* Fetched: y, both statistics, the loss, its three gradients, and the gradient of |dx|^2 with respect to x. */

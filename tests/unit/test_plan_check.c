@@ -119,7 +119,9 @@ static tu_status compile(void (*damage)(damaged_plan *d)) {
     return status;
 }
 
-/* ---- Ways to damage a plan. Kernel 0 is add, reads buffers 0 and 1, writes 2; kernel 1 is relu, reads 2, writes 3 ---- */
+/* ---- Ways to damage a plan ----
+ *
+ * Kernel 0 is add, reads buffers 0 and 1, writes 2; kernel 1 is relu, reads 2, writes 3. */
 
 static void return_no_plan(damaged_plan *d) {
     d->plan.struct_size = 0;

@@ -103,7 +103,7 @@ static void prepare_y(const task *t, int64_t slice, uint16_t *scratch, uint16_t 
 static void add_slices(const cpu_conv_blocks *plan, const uint16_t *planes, const uint32_t *pairs,
                        int64_t count, bool add, float *partial) {
     cpu_block b = {.a_row = plan->plane,
-                   .a_below = CPU_BLOCK_TILE * plan->plane,
+                   .a_second_tile = CPU_BLOCK_TILE * plan->plane,
                    .a_groups = plan->groups,
                    .groups = count,
                    .chunks = plan->chunks,
@@ -149,9 +149,9 @@ static void sum_chunk(const task *t, int64_t chunk, int worker) {
 
 static void sum_chunks(void *context, int64_t first, int64_t last, int worker) {
     const task *t = context;
-    if (t->plan->blocks->begin) t->plan->blocks->begin(CPU_BLOCK_TILE);
+    if (t->plan->blocks->configure) t->plan->blocks->configure(CPU_BLOCK_TILE);
     for (int64_t chunk = first; chunk < last; chunk++) sum_chunk(t, chunk, worker);
-    if (t->plan->blocks->end) t->plan->blocks->end();
+    if (t->plan->blocks->release) t->plan->blocks->release();
 }
 
 /* Work item: index = y channel * runs + run. Adds a row of the partial matrices, which is a run of the filter. */

@@ -331,12 +331,13 @@ static bool describe_images(description *d, const cpu_convolution *c, const int6
     return describe(d, 4, dims, type, strides);
 }
 
-/* OHWI, or with groups [g, o, h, w, i]; `any`: oneDNN chooses the layout. */
-static bool describe_filter(description *d, const cpu_convolution *c, dnnl_data_type_t type, bool any) {
+/* OHWI, or with groups [g, o, h, w, i]; `any_layout`: oneDNN chooses the layout. */
+static bool describe_filter(description *d, const cpu_convolution *c, dnnl_data_type_t type,
+                            bool any_layout) {
     int64_t h = c->windows.size[0], w = c->windows.size[1], i = c->x_channels, o = c->y_channels;
     int64_t dims[5] = {c->groups, o, i, h, w}, strides[5] = {o * h * w * i, h * w * i, 1, w * i, i};
     int skip = c->groups == 1 ? 1 : 0; /* without groups the filter has no group axis */
-    return describe(d, 5 - skip, dims + skip, type, any ? NULL : strides + skip);
+    return describe(d, 5 - skip, dims + skip, type, any_layout ? NULL : strides + skip);
 }
 
 static bool describe_convolution(conv_descriptions *d, const cpu_convolution *c, dnnl_data_type_t type) {

@@ -102,7 +102,7 @@ const char *cpu_dnnl_conv_bug(const cpu_convolution *convolution, cpu_conv_resul
     return find_reason(sizeof f32_rules / sizeof *f32_rules, f32_rules, convolution, result);
 }
 
-/* ---- Products ---- */
+/* ---- Matrix products ---- */
 
 /* m257 n5 k63, a transposed, with AMX on 2 threads: an illegal instruction. m63 n53 k41 on 3 threads: 8e28; a
  * gradient with m93 n67 k63, both transposed, batch 3 against one: 0.99. */

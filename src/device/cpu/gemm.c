@@ -1,6 +1,6 @@
 /* Matrix products, built on the tile of isa/loops_gemm.h.
  *
- * c is divided into a grid of cells, one per worker. Each worker packs its own operands, so a product is one
+ * c is divided into a grid of cells, one per worker. Each worker packs its own operands, so a matrix product is one
  * parallel region, and packed data is still in the worker's cache when it is used. The loops within a cell, from the
  * outside in:
  *

@@ -1,10 +1,10 @@
 /* The lowering rule of matrix products: f32 and f64 by gemm.c; bf16 by oneDNN (dnnl.c), or in f32 if oneDNN is wrong
  * (widened.h); integers by the reference kernel.
  *
- * In f32 oneDNN is as fast, within 5% for all but the smallest products (bench_products compares both), but needs a
+ * In f32 oneDNN is as fast, within 5% for all but the smallest matrices (bench_products compares both), but needs a
  * second pass over the result, and a second parallel region, for bias and ReLU.
  *
- * A product [..., m, k] x [k, n] whose left side is not transposed is computed as one product of all rows. Any other
+ * A matmul [..., m, k] x [k, n] whose left side is not transposed is computed as one matmul of all rows. Any other
  * batch is a list of matrix offsets, so broadcasting costs nothing. */
 #include "device/cpu/cpu.h"
 #include "device/cpu/dnnl_bugs.h"
@@ -18,7 +18,7 @@
 typedef struct matmul_data {
     cpu_gemm gemm;
     cpu_dnnl *dnnl;      /* NULL: use `gemm` */
-    cpu_widened widened; /* if `gemm` computes a bf16 product in f32 */
+    cpu_widened widened; /* if `gemm` computes a bf16 matmul in f32 */
     bool widens, bias, relu;
     tu_type type; /* of the result */
 } matmul_data;

@@ -22,7 +22,7 @@ typedef struct norm_data {
     int64_t workers;
     size_t worker_bytes; /* of statistics: a count, and three arrays [width] */
     /* batch normalisation */
-    bool adds;          /* another value is added to y: in[3] */
+    bool has_addend;    /* another value is added to y: in[3] */
     bool relu;          /* relu is applied to y */
     bool after_relu;    /* gradient: relu was applied to y, whose scale and shift are in[5] */
     bool saves_factors; /* scale and shift of y are saved in out[3] */
@@ -114,10 +114,10 @@ static void apply_range(void *context, int64_t first, int64_t last, int worker) 
     int64_t offset = first * d->width;
     (void)worker;
     cpu_norm_columns columns = {k->out[1], scale_of(k), shift_of(k)};
-    loops_of(k)->apply[cpu_loop_type(d->dtype)](last - first, d->width,
-                                                cpu_element(k->in[0], d->dtype, offset), &columns,
-                                                d->adds ? cpu_element(k->in[3], d->dtype, offset) : NULL,
-                                                d->relu, cpu_element(k->out[0], d->dtype, offset));
+    loops_of(k)->apply[cpu_loop_type(d->dtype)](
+        last - first, d->width, cpu_element(k->in[0], d->dtype, offset), &columns,
+        d->has_addend ? cpu_element(k->in[3], d->dtype, offset) : NULL, d->relu,
+        cpu_element(k->out[0], d->dtype, offset));
 }
 
 static tu_status run_batch_norm(const tu__kernel *k) {
@@ -279,10 +279,10 @@ tu_status cpu_lower_batch_norm(tu__selection *s, const tu__node *node) {
     norm_data *d = k->data;
     tu__epilogue epilogue = tu__norm_epilogue_of(s, node);
     k->name = tu__norm_epilogue_name(&epilogue);
-    d->adds = epilogue.add;
+    d->has_addend = epilogue.add;
     d->relu = epilogue.relu;
-    d->saves_factors = d->relu && !d->adds;
-    if (d->adds) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
+    d->saves_factors = d->relu && !d->has_addend;
+    if (d->has_addend) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_end(k, &epilogue));
     TU_TRY(tu__kernel_write(k, epilogue.result, 0));

@@ -21,30 +21,30 @@ LANES_INLINE lanes combine(cpu_reduction op, lanes so_far, lanes x) {
                            : lanes_min_keep_nan(so_far, x);
 }
 
-/* What is reduced: elements or their squares. Squares are rounded before they are added, as if they came from
- * memory: this file is compiled without FMA contraction (CMakeLists.txt). */
+/* The terms of a reduction: elements or their squares. Squares are rounded before they are added, as if they came
+ * from memory: this file is compiled without FMA contraction (CMakeLists.txt). */
 typedef enum term { TERM_ELEMENT, TERM_SQUARE } term;
 
-LANES_INLINE lanes term_of(term what, lanes x) {
-    return what == TERM_SQUARE ? x * x : x;
+LANES_INLINE lanes term_of(term kind, lanes x) {
+    return kind == TERM_SQUARE ? x * x : x;
 }
 
 /* Reduces the rows of one block for one vector of columns, of which `n` are valid; row 0 starts at element
  * `offset`. */
-LANES_INLINE lanes reduce_block(cpu_reduction op, term what, bool is_bf16, int64_t rows, int64_t stride,
+LANES_INLINE lanes reduce_block(cpu_reduction op, term kind, bool is_bf16, int64_t rows, int64_t stride,
                                 int64_t n, const void *x, int64_t offset) {
     lanes a = initial_value(op), b = a, c = a, d = a;
     int64_t i = 0;
     for (; i + 3 < rows; i += 4, offset += 4 * stride) {
-        a = combine(op, a, term_of(what, lanes_load_upto(is_bf16, x, offset, offset + n)));
-        b = combine(op, b, term_of(what, lanes_load_upto(is_bf16, x, offset + stride, offset + stride + n)));
+        a = combine(op, a, term_of(kind, lanes_load_upto(is_bf16, x, offset, offset + n)));
+        b = combine(op, b, term_of(kind, lanes_load_upto(is_bf16, x, offset + stride, offset + stride + n)));
         c = combine(op, c,
-                    term_of(what, lanes_load_upto(is_bf16, x, offset + 2 * stride, offset + 2 * stride + n)));
+                    term_of(kind, lanes_load_upto(is_bf16, x, offset + 2 * stride, offset + 2 * stride + n)));
         d = combine(op, d,
-                    term_of(what, lanes_load_upto(is_bf16, x, offset + 3 * stride, offset + 3 * stride + n)));
+                    term_of(kind, lanes_load_upto(is_bf16, x, offset + 3 * stride, offset + 3 * stride + n)));
     }
     for (; i < rows; i++, offset += stride)
-        a = combine(op, a, term_of(what, lanes_load_upto(is_bf16, x, offset, offset + n)));
+        a = combine(op, a, term_of(kind, lanes_load_upto(is_bf16, x, offset, offset + n)));
     return combine(op, combine(op, a, b), combine(op, c, d));
 }
 
@@ -62,17 +62,17 @@ LANES_INLINE void columns(cpu_reduction op, bool is_bf16, int64_t rows, int64_t 
 }
 
 /* Treats a row as a column of vectors; an incomplete vector comes last. */
-LANES_INLINE lanes reduce_row(cpu_reduction op, term what, bool is_bf16, int64_t n, const void *x) {
+LANES_INLINE lanes reduce_row(cpu_reduction op, term kind, bool is_bf16, int64_t n, const void *x) {
     int64_t registers = n / LANES;
     lanes so_far = initial_value(op);
     for (int64_t first = 0; first < registers; first += BLOCK) {
         int64_t block = registers - first < BLOCK ? registers - first : BLOCK;
-        so_far = combine(op, so_far, reduce_block(op, what, is_bf16, block, LANES, LANES, x, first * LANES));
+        so_far = combine(op, so_far, reduce_block(op, kind, is_bf16, block, LANES, LANES, x, first * LANES));
     }
     int64_t offset = registers * LANES;
     if (offset == n) return so_far;
-    lanes rest = term_of(what, lanes_load_some(is_bf16, x, offset, n - offset));
-    return combine(op, so_far, lanes_upto(offset, n, rest, initial_value(op)));
+    lanes last_vector = term_of(kind, lanes_load_some(is_bf16, x, offset, n - offset));
+    return combine(op, so_far, lanes_upto(offset, n, last_vector, initial_value(op)));
 }
 
 LANES_INLINE float row(cpu_reduction op, bool is_bf16, int64_t n, const void *x) {
