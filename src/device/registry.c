@@ -170,9 +170,9 @@ tu_status tu__device_describe(const tu_device_api *api, int index, tu_device_inf
     return status;
 }
 
-/* Describes device `index` in `info` and counts the devices up to it: all of them if there is no such device. The
- * last device of a kind is found by describing one more, which fails; this thread's message is restored. */
-static bool describe_nth(size_t index, tu_device_info *info, size_t *count) {
+/* Describes device `index` in `info` and counts the devices up to it: all of them if there is no such device. The last
+ * device of a kind is found by asking for one more, which fails; this thread's message stays as it was. */
+static bool find_described(size_t index, tu_device_info *info, size_t *count) {
     bool found = false;
     char message[1024];
     snprintf(message, sizeof message, "%s", tu_message());
@@ -190,7 +190,7 @@ static bool describe_nth(size_t index, tu_device_info *info, size_t *count) {
 size_t tu_device_count(void) {
     tu_device_info info = TU_SIZED(tu_device_info);
     size_t count;
-    describe_nth(SIZE_MAX, &info, &count);
+    find_described(SIZE_MAX, &info, &count);
     return count;
 }
 
@@ -198,7 +198,7 @@ tu_status tu_device(size_t index, tu_device_info *info) {
     tu_device_info full = TU_SIZED(tu_device_info);
     size_t count;
     TU_TRY(TU__CHECK_SIZED(tu_device_info, info));
-    if (!describe_nth(index, &full, &count))
+    if (!find_described(index, &full, &count))
         return tu_fail(TU_NOT_FOUND, "there is no device with index %zu: there are %zu", index, count);
     TU__GIVE_SIZED(info, full);
     return TU_OK;

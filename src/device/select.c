@@ -166,7 +166,7 @@ void tu__mark_done(tu__selection *s, const tu__node *node) {
 /* ---- Visiting nodes ---- */
 
 /* Removes the kernels that a lowering rule added before it failed, so that the fallback rule can lower the node. */
-static void remove_kernels_of(tu__kernel_plan *p, const tu__node *node, uint32_t from) {
+static void drop_kernels_of(tu__kernel_plan *p, const tu__node *node, uint32_t from) {
     uint32_t kept = from;
     for (uint32_t i = from; i < p->kernel_count; i++) {
         tu__kernel *k = p->kernels[i];
@@ -196,7 +196,7 @@ static tu_status lower_node(tu__selection *s, const tu__node *node) {
     uint32_t kernels = p->kernel_count;
     tu_status status = rule ? rule(s, node) : TU_UNSUPPORTED;
     if (status == TU_UNSUPPORTED) {
-        remove_kernels_of(p, node, kernels);
+        drop_kernels_of(p, node, kernels);
         status = s->selector->otherwise(s, node);
     }
     p->state[node->id] = TU__DONE;

@@ -36,7 +36,7 @@ static void copy_kernel(damaged_plan *d, uint32_t k) {
     kernel->in_place = &d->in_place[k];
 }
 
-static tu_status select_damaged_plan(tu_device_instance *device, const tu_partition *partition,
+static tu_status select_damaged(tu_device_instance *device, const tu_partition *partition,
                                      tu_plan **plan) {
     static damaged_plan d;
     tu_plan *valid;
@@ -97,7 +97,7 @@ static const tu_device_api damaged_api = {
     .release = tu__host_release,
     .upload = tu__host_move,
     .download = tu__host_move,
-    .select = select_damaged_plan,
+    .select = select_damaged,
     .build = build,
     .plan_free = ignore_plan_free,
     .launch = launch,

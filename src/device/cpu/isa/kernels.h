@@ -61,10 +61,10 @@ struct cpu_norm_loops {
     /* x [rows, c]: pivot [c] is the first row; the mean is pivot + mean [c], and m2 [c] the sum of squared
      * differences from it. */
     void (*moments[2])(int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2);
-    /* y = (x - mean) scale + shift, per column; then adds `addend` (or NULL), of y's size, and applies relu if set.
+    /* y = (x - mean) scale + shift, per column; then adds `join` (or NULL), of y's size, and applies relu if set.
      * Each result is rounded to the type, as if it were a separate operation. */
     void (*apply[2])(int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns,
-                     const void *addend, bool relu, void *y);
+                     const void *join, bool relu, void *y);
     /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). If `rectified` (the factors of y before a
      * relu) is not NULL, dy is replaced by zero where y is not above zero. */
     void (*gradient_sums[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
