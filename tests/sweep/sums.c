@@ -91,8 +91,7 @@ void sweep_top_k(sweep *s) {
 
 /* ---- Softmax ---- */
 
-static tu_value reduce_reduce_along(tu_value (*reduce)(tu_value, const tu_reduce_options *), tu_value x,
-                                    int axis) {
+static tu_value reduce_along(tu_value (*reduce)(tu_value, const tu_reduce_options *), tu_value x, int axis) {
     tu_reduce_options options = {.struct_size = sizeof options, .axes = {1, {axis}}, .keep = true};
     return reduce(x, &options);
 }

@@ -36,8 +36,7 @@ static void copy_kernel(damaged_plan *d, uint32_t k) {
     kernel->in_place = &d->in_place[k];
 }
 
-static tu_status select_damaged(tu_device_instance *device, const tu_partition *partition,
-                                     tu_plan **plan) {
+static tu_status select_damaged(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     static damaged_plan d;
     tu_plan *valid;
     TU_TRY(tu__node_plan_select(device, partition, &valid));
