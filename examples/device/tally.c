@@ -37,7 +37,7 @@ static tu_status describe(int index, tu_device_info *info) {
     if (index > 0) return TU_NOT_FOUND;
     *info = (tu_device_info){.name = TALLY_KIND ":0",
                              .kind = TALLY_KIND,
-                             .description = "example plug-in: counts what it runs",
+                             .description = "example plug-in: counts the kernels it launches",
                              .cores = 1};
     return TU_OK;
 }

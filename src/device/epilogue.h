@@ -1,4 +1,4 @@
-/* Epilogues: a bias and a relu after a convolution or product, applied before the result is stored.
+/* Epilogues: a bias and a relu after a convolution or matmul, applied before the result is stored.
  *
  * A separate bias kernel reads and writes the whole result; applied to the registers it costs nothing. Devices that
  * fuse use it like this:

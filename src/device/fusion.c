@@ -41,7 +41,7 @@ static bool can_join_cluster(const tu__cluster *c, const tu__node *node) {
            p->level[node->id] == c->level;
 }
 
-static tu__operand load_of(const tu__cluster *c, tu__edge value) {
+static tu__operand load_operand(const tu__cluster *c, tu__edge value) {
     return (tu__operand){.kind = TU__LOAD, .value = value, .type = *tu__type_of(c->s, value)};
 }
 
@@ -62,13 +62,13 @@ tu__operand tu__classify_operand(tu__cluster *c, tu__edge value) {
     const tu__kernel_plan *p = c->s->plan;
     for (;;) {
         const tu__node *node = c->s->graph->nodes[value.node];
-        if (p->state[node->id] == TU__OUTSIDE) return load_of(c, value);
+        if (p->state[node->id] == TU__OUTSIDE) return load_operand(c, value);
         if (node->op->code == TU__OP_FILL) return constant_operand(node);
-        bool same = node->input_count &&
-                    tu_shape_equal(node->outputs[0].shape, tu__type_of(c->s, node->inputs[0])->shape);
+        bool keeps_shape = node->input_count &&
+                           tu_shape_equal(node->outputs[0].shape, tu__type_of(c->s, node->inputs[0])->shape);
         if (p->state[node->id] == TU__PENDING && node->op->code == TU__OP_BROADCAST)
             value = node->inputs[0];
-        else if ((node->op->traits & TU__VIEW) && same)
+        else if ((node->op->traits & TU__VIEW) && keeps_shape)
             value = node->inputs[0];
         else
             break;
@@ -77,7 +77,7 @@ tu__operand tu__classify_operand(tu__cluster *c, tu__edge value) {
     const tu__node *source = c->s->graph->nodes[root.node];
     bool view = root.node != value.node;
     if (!view && p->mark[source->id] == c->id) return (tu__operand){.kind = TU__MEMBER, .value = value};
-    if (p->state[source->id] != TU__PENDING) return load_of(c, value);
+    if (p->state[source->id] != TU__PENDING) return load_operand(c, value);
     if (source->op->code == TU__OP_FILL) return constant_operand(source);
     return view ? (tu__operand){.kind = TU__OBSTACLE, .value = root} : pending_operand(c, value);
 }
@@ -154,9 +154,9 @@ static bool is_cheap(tu__cluster *c, const tu__node *node) {
         tu__operand operand = tu__classify_operand(c, node->inputs[i]);
         if (operand.kind == TU__MEMBER) return false;
         if (operand.kind != TU__LOAD) continue;
-        size_t each = tu_type_bytes(operand.type);
-        if (each > bytes) return false;
-        if (8 * each > bytes) large++;
+        size_t operand_bytes = tu_type_bytes(operand.type);
+        if (operand_bytes > bytes) return false;
+        if (8 * operand_bytes > bytes) large++;
     }
     return !is_expensive_op(node->op->code) && large <= 1;
 }
@@ -167,23 +167,24 @@ static reader_kind max_kind(reader_kind a, reader_kind b) {
     return a > b ? a : b;
 }
 
-static bool is_sum_of(const tu__cluster *c, const tu__node *node) {
+static bool is_fused_sum(const tu__cluster *c, const tu__node *node) {
     for (uint32_t i = 0; i < c->sum_count; i++)
         if (c->sum_nodes[i] == node) return true;
     return false;
 }
 
 /* Classifies the readers of a value outside the cluster; looks through views and broadcasts. */
-static reader_kind readers_outside(tu__cluster *c, tu__edge value) {
+static reader_kind classify_outside_readers(tu__cluster *c, tu__edge value) {
     tu__kernel_plan *p = c->s->plan;
     const tu__plan_value *v = tu__plan_value_of(c->s, value);
     reader_kind result = v->exported ? OTHER_READER : NO_READER;
     for (uint32_t i = 0; i < v->reader_count && result != OTHER_READER; i++) {
         const tu__node *reader = c->s->graph->nodes[p->readers[v->first_reader + i]];
-        if (p->mark[reader->id] == c->id || is_sum_of(c, reader)) continue;
-        bool same = tu_shape_equal(reader->outputs[0].shape, c->space);
+        if (p->mark[reader->id] == c->id || is_fused_sum(c, reader)) continue;
+        bool keeps_shape = tu_shape_equal(reader->outputs[0].shape, c->space);
         if (reader->op->traits & TU__VIEW)
-            result = same ? max_kind(result, readers_outside(c, (tu__edge){reader->id, 0})) : OTHER_READER;
+            result = keeps_shape ? max_kind(result, classify_outside_readers(c, (tu__edge){reader->id, 0}))
+                                 : OTHER_READER;
         else if (p->state[reader->id] == TU__DONE)
             continue; /* the reader recomputed the value */
         else if ((reader->op->traits & TU__POINTWISE) && can_join_cluster(c, reader))
@@ -199,12 +200,12 @@ static bool is_root(const tu__cluster *c, uint32_t member) {
 }
 
 /* Stores the root, unless only a sum of this cluster needs it, and all members that other kernels read. */
-static void choose_stored(tu__cluster *c, const tu__node *required_by) {
+static void choose_stored_members(tu__cluster *c, const tu__node *required_by) {
     tu__kernel_plan *p = c->s->plan;
     for (uint32_t i = 0; i < c->member_count; i++) {
         const tu__node *node = c->members[i];
-        reader_kind readers = readers_outside(c, (tu__edge){node->id, 0});
-        bool is_required = is_root(c, i) && !(required_by && is_sum_of(c, required_by));
+        reader_kind readers = classify_outside_readers(c, (tu__edge){node->id, 0});
+        bool is_required = is_root(c, i) && !(required_by && is_fused_sum(c, required_by));
         bool recompute = readers == FUSABLE_READER && !is_required && is_cheap(c, node);
         c->stored[i] = is_required || readers == OTHER_READER || (readers == FUSABLE_READER && !recompute);
         if (!recompute) p->state[node->id] = TU__DONE;
@@ -267,12 +268,12 @@ static void find_sums(tu__cluster *c) {
 
 /* Returns "sub+mul+add": the operations in order, truncated after 48 characters. */
 static const char *kernel_name(tu__selection *s, const tu__cluster *c, uint32_t subkernels) {
-    enum { ENOUGH = 48 };
+    enum { MAX_NAME = 48 };
     tu__text text = {0};
     if (subkernels > 1) tu__text_printf(&text, "%u x ", subkernels);
-    for (uint32_t i = 0; i < c->member_count && text.length < ENOUGH; i++)
+    for (uint32_t i = 0; i < c->member_count && text.length < MAX_NAME; i++)
         tu__text_printf(&text, "%s%s", i ? "+" : "", c->members[i]->op->name);
-    if (text.length >= ENOUGH) tu__text_printf(&text, "+...");
+    if (text.length >= MAX_NAME) tu__text_printf(&text, "+...");
     for (uint32_t i = 0; i < c->sum_count; i++) tu__text_printf(&text, "+%s", c->sum_nodes[i]->op->name);
     const char *name = text.failed ? NULL : tu__arena_string(&s->arena, tu__text_string(&text));
     tu__text_free(&text);
@@ -296,7 +297,7 @@ static tu_status fuse_one(tu__selection *s, const tu__node *node) {
     s->plan->required_by = NULL; /* obstacles are not needed by that node */
     TU_TRY(build_cluster(s, node, &c));
     find_sums(&c);
-    choose_stored(&c, required_by);
+    choose_stored_members(&c, required_by);
     tu__kernel *k = new_kernel(s, &c);
     void *subkernel = tu__arena_alloc(&s->arena, s->selector->subkernel_bytes);
     if (!k || !subkernel) return TU_NO_MEMORY;
@@ -322,17 +323,17 @@ static bool reads_any(const tu__kernel *k, const bool *buffers) {
 }
 
 /* Marks the buffers that the kernel writes, and those computed from them. */
-static void find_tainted(const multi_kernel *j, bool *tainted) {
+static void mark_dependent_buffers(const multi_kernel *j, bool *is_dependent) {
     const tu__kernel_plan *p = j->s->plan;
     bool changed = true;
     while (changed) {
         changed = false;
         for (uint32_t i = j->first_kernel; i < p->kernel_count; i++) {
             const tu__kernel *k = p->kernels[i];
-            bool taints = k == j->k || reads_any(k, tainted);
-            for (uint32_t w = 0; w < k->write_count && taints; w++) {
-                changed |= !tainted[k->writes[w]];
-                tainted[k->writes[w]] = true;
+            bool depends = k == j->k || reads_any(k, is_dependent);
+            for (uint32_t w = 0; w < k->write_count && depends; w++) {
+                changed |= !is_dependent[k->writes[w]];
+                is_dependent[k->writes[w]] = true;
             }
         }
     }
@@ -342,17 +343,17 @@ static void find_tainted(const multi_kernel *j, bool *tainted) {
 static tu_status depends_on_kernel(const multi_kernel *j, tu__cluster *c, bool *depends) {
     tu__kernel_plan *p = j->s->plan;
     *depends = false;
-    bool *tainted = tu__alloc_array(p->buffer_count + 1, sizeof *tainted, "a plan");
-    if (!tainted) return TU_NO_MEMORY;
-    find_tainted(j, tainted);
+    bool *is_dependent = tu__alloc_array(p->buffer_count + 1, sizeof *is_dependent, "a plan");
+    if (!is_dependent) return TU_NO_MEMORY;
+    mark_dependent_buffers(j, is_dependent);
     for (uint32_t i = 0; i < c->member_count; i++)
         for (uint32_t k = 0; k < c->members[i]->input_count; k++) {
             tu__operand operand = tu__classify_operand(c, c->members[i]->inputs[k]);
             if (operand.kind != TU__LOAD) continue;
             const tu__plan_value *v = tu__plan_value_of(j->s, tu__root_of(j->s, operand.value));
-            if (v->dense != TU__NONE && tainted[v->dense]) *depends = true;
+            if (v->dense != TU__NONE && is_dependent[v->dense]) *depends = true;
         }
-    tu__free(tainted);
+    tu__free(is_dependent);
     return TU_OK;
 }
 
@@ -394,7 +395,7 @@ static tu_status add_cluster(multi_kernel *j, const tu__node *node, tu__cluster 
     bool depends = false;
     if (j->k) TU_TRY(depends_on_kernel(j, &c, &depends));
     if (j->k && (depends || c.level != j->level)) TU_TRY(finish_multi_kernel(j, previous));
-    choose_stored(&c, NULL);
+    choose_stored_members(&c, NULL);
     TU_TRY(add_subkernel(j, &c));
     *previous = c;
     return TU_OK;
@@ -403,8 +404,8 @@ static tu_status add_cluster(multi_kernel *j, const tu__node *node, tu__cluster 
 /* ---- Casts of leaves ---- */
 
 /* True if the result of a cast will be needed in memory: a node that is not pointwise reads it, or it is small like
- * a bias, which becomes part of a product's epilogue although an addition reads it. */
-static bool needs_own_buffer(const tu__selection *s, const tu__node *node) {
+ * a bias, which becomes part of a matmul's epilogue although an addition reads it. */
+static bool needs_buffer(const tu__selection *s, const tu__node *node) {
     enum { SMALL = 4096 };
     if (tu_shape_elements(node->outputs[0].shape) <= SMALL) return true;
     const tu__plan_value *v = tu__plan_value_of((tu__selection *)s, (tu__edge){node->id, 0});
@@ -421,7 +422,7 @@ static bool is_leaf_cast(const tu__selection *s, const tu__node *node) {
     const tu__kernel_plan *p = s->plan;
     return node->op->code == TU__OP_CAST &&
            (p->state[node->id] == TU__WAITING || p->state[node->id] == TU__PENDING) &&
-           p->state[node->inputs[0].node] == TU__OUTSIDE && needs_own_buffer(s, node);
+           p->state[node->inputs[0].node] == TU__OUTSIDE && needs_buffer(s, node);
 }
 
 /* Fuses the casts of many small tensors, mostly parameters, into one kernel. */
@@ -442,7 +443,7 @@ static tu_status fuse_leaf_casts(tu__selection *s, uint32_t level) {
 }
 
 tu_status tu__fuse(tu__selection *s, const tu__node *node) {
-    if (s->selector->joins_casts && is_leaf_cast(s, node))
+    if (s->selector->fuses_leaf_casts && is_leaf_cast(s, node))
         return fuse_leaf_casts(s, s->plan->level[node->id]);
     return fuse_one(s, node);
 }

@@ -22,15 +22,15 @@ typedef struct tu__cluster {
     tu__selection *s;
     uint32_t id;    /* members have it in tu__kernel_plan.mark */
     tu_shape space; /* the shape over whose elements the kernel iterates */
-    bool wide;      /* computed in f64 */
+    bool wide;      /* computed in f64, else in f32 */
     uint32_t level;
-    uint32_t member_count, reserved;
+    uint32_t member_count;
+    uint32_t reserved; /* members found so far, including those whose inputs are being visited */
     const tu__node *members[TU__MAX_CLUSTER_NODES]; /* inputs before users; the last is the root */
     bool stored[TU__MAX_CLUSTER_NODES];
     tu__sum_kind sums;
-    int64_t sum_row; /* elements per row */
-    bool
-        splits_rows; /* the rows are divided among the workers; otherwise one worker computes each sum over them */
+    int64_t sum_row;  /* elements per row */
+    bool splits_rows; /* workers divide the rows; otherwise one worker computes each sum */
     uint32_t sum_count;
     const tu__node *sum_nodes[TU__MAX_SUMS]; /* sum or mean */
     uint32_t sum_members[TU__MAX_SUMS];      /* index of the member that is summed */

@@ -16,13 +16,13 @@ typedef struct builder {
 } builder;
 
 static uint32_t buffer_for(builder *b, tu_edge value) {
-    uint32_t *at = &b->buffer_of[b->slot[value.node] + value.output];
-    if (!*at) {
+    uint32_t *buffer_number = &b->buffer_of[b->slot[value.node] + value.output];
+    if (!*buffer_number) {
         b->buffers[b->buffer_count] = (tu_buffer){
             .bytes = tu_type_bytes(tu_edge_type(b->partition->graph, value)), .value = value, .dense = true};
-        *at = ++b->buffer_count;
+        *buffer_number = ++b->buffer_count;
     }
-    return *at - 1;
+    return *buffer_number - 1;
 }
 
 static tu_status fill_kernel(builder *b, const tu__node *node, tu_kernel *k) {

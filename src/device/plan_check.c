@@ -88,7 +88,8 @@ static tu_status check_buffers(const checker *c) {
     for (uint32_t i = 0; i < c->plan->buffer_count; i++) {
         const tu_buffer *b = &c->plan->buffers[i];
         if (!is_valid_size(b->bytes))
-            return fail_plan(c, "buffer %u has %zu bytes, which is too large", i, b->bytes);
+            return fail_plan(c, "buffer %u has %zu bytes: expected less than 2^%d", i, b->bytes,
+                             MAX_BYTES_LOG2);
         if (b->value.node != TU_NO_NODE) TU_TRY(check_value(c, i));
     }
     return TU_OK;
@@ -119,8 +120,8 @@ static tu_status check_kernel(const checker *c, uint32_t kernel) {
             return fail_plan(c, "kernel '%s' writes in place of read %d, but it has %u reads", k->name,
                              k->in_place[w], k->read_count);
     if (!is_valid_size(k->workspace))
-        return fail_plan(c, "kernel '%s' has a workspace of %zu bytes, which is too large", k->name,
-                         k->workspace);
+        return fail_plan(c, "kernel '%s' has a workspace of %zu bytes: expected less than 2^%d", k->name,
+                         k->workspace, MAX_BYTES_LOG2);
     return TU_OK;
 }
 
@@ -161,15 +162,15 @@ static tu_status check_writes(const checker *c, uint32_t kernel) {
 }
 
 static tu_status check_reads(const checker *c, const tu_kernel *k) {
-    uint32_t self = (uint32_t)(k - c->plan->kernels) + 1;
+    uint32_t own_index = (uint32_t)(k - c->plan->kernels) + 1;
     for (uint32_t r = 0; r < k->read_count; r++) {
         uint32_t node = c->plan->buffers[k->reads[r]].value.node;
-        bool filled = node != TU_NO_NODE && is_leaf(c, node);
-        if (!filled && !c->writer[k->reads[r]])
+        bool is_written_by_engine = node != TU_NO_NODE && is_leaf(c, node);
+        if (!is_written_by_engine && !c->writer[k->reads[r]])
             return fail_plan(c, "kernel '%s' reads buffer %u (%s), which no kernel writes", k->name,
                              k->reads[r],
                              node == TU_NO_NODE ? "internal" : c->partition->graph->nodes[node]->name);
-        if (!filled && c->writer[k->reads[r]] == self)
+        if (!is_written_by_engine && c->writer[k->reads[r]] == own_index)
             return fail_plan(c, "kernel '%s' reads buffer %u, which it writes itself", k->name, k->reads[r]);
     }
     return TU_OK;
@@ -211,7 +212,7 @@ static tu_status check_partition(const checker *c) {
     return TU_OK;
 }
 
-/* ---- Everything ---- */
+/* ---- The interface ---- */
 
 static tu_status check_all(checker *c) {
     const tu_graph *g = c->partition->graph;
@@ -247,8 +248,8 @@ tu_status tu__plan_check(const char *device, const tu_partition *partition, cons
     c.slot = tu__arena_alloc(&arena, nodes * sizeof *c.slot);
     c.dense_buffer_of = tu__arena_alloc(&arena, outputs_of(partition->graph) * sizeof *c.dense_buffer_of);
     c.writer = tu__arena_alloc(&arena, plan->buffer_count * sizeof *c.writer);
-    bool ready = c.in_partition && c.covered && c.slot && c.dense_buffer_of && c.writer;
-    tu_status status = ready ? check_all(&c) : TU_NO_MEMORY;
+    bool is_allocated = c.in_partition && c.covered && c.slot && c.dense_buffer_of && c.writer;
+    tu_status status = is_allocated ? check_all(&c) : TU_NO_MEMORY;
     tu__arena_free(&arena);
     return status;
 }

@@ -50,8 +50,8 @@ static tu_status check_plugin(const char *path, const tu_device_api *api) {
                        "device plug-in '%s' was built for device interface %u, this library has %d: "
                        "rebuild the plug-in with this library's headers",
                        path, api->abi, TU_DEVICE_ABI);
-    size_t letters = api->kind ? strspn(api->kind, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
-    if (letters < 1 || letters > 16 || api->kind[letters])
+    size_t valid_characters = api->kind ? strspn(api->kind, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
+    if (valid_characters < 1 || valid_characters > 16 || api->kind[valid_characters])
         return tu_fail(TU_INVALID,
                        "device plug-in '%s' has the kind '%s': expected 1 to 16 characters of a-z, 0-9, _",
                        path, api->kind ? api->kind : "");
@@ -95,7 +95,7 @@ static tu_status load_plugin(const char *path) {
 }
 
 /* Reports a failure on stderr and continues with the other plug-ins. */
-static bool load_or_report(const char *path, const char *source) {
+static bool load_plugin_or_report(const char *path, const char *source) {
     bool loaded = load_plugin(path) == TU_OK;
     if (!loaded) fprintf(stderr, "tutti: %s: %s\n", source, tu_message());
     return loaded;
@@ -112,7 +112,7 @@ static void load_cuda(void) {
     char path[1024];
     if (off) return;
     if (tu__bundled_plugin("libtutti_cuda.so", sizeof path, path)) {
-        if (load_or_report(path, "CUDA")) return;
+        if (load_plugin_or_report(path, "CUDA")) return;
         tu__set_missing_cuda_reason(tu_message());
     }
     if (tu__find_nvidia_gpu(sizeof path, path)) add_kind(&tu__missing_cuda_api);
@@ -126,7 +126,7 @@ static void load_tutti_devices(void) {
         size_t length = strcspn(list, ":");
         if (length && length < sizeof path) {
             snprintf(path, sizeof path, "%.*s", (int)length, list);
-            load_or_report(path, "TUTTI_DEVICES");
+            load_plugin_or_report(path, "TUTTI_DEVICES");
         }
         list += length + (list[length] == ':');
     }
@@ -161,11 +161,11 @@ tu_status tu__device_describe(const tu_device_api *api, int index, tu_device_inf
     /* A plug-in of a later version may fill a longer structure. */
     union {
         tu_device_info info;
-        char room[1024];
-    } filled = {.room = {0}};
-    filled.info.struct_size = sizeof *info;
-    tu_status status = api->describe(index, &filled.info);
-    *info = filled.info;
+        char bytes[1024];
+    } buffer = {.bytes = {0}};
+    buffer.info.struct_size = sizeof *info;
+    tu_status status = api->describe(index, &buffer.info);
+    *info = buffer.info;
     info->struct_size = sizeof *info;
     return status;
 }
@@ -225,7 +225,8 @@ static tu_status fail_unknown_device(const char *name) {
     tu__text usable = {0}, unusable = {0};
     list_devices(&usable, true);
     list_devices(&unusable, false);
-    tu_fail(TU_NOT_FOUND, "there is no device '%s': the devices are %s (\"cpu:0/2\" splits one in two)%s%s%s",
+    tu_fail(TU_NOT_FOUND,
+            "there is no device '%s': the devices are %s (\"cpu:0/2\": two logical devices of cpu:0)%s%s%s",
             name, tu__text_string(&usable), unusable.length ? "; " : "", tu__text_string(&unusable),
             unusable.length ? " cannot be used: 'tutti devices' shows the reason" : "");
     tu__text_free(&usable);

@@ -43,7 +43,7 @@ tu__edge tu__root_of(const tu__selection *s, tu__edge value) {
     return value;
 }
 
-/* ---- Growing lists: blocks of their own, which may move, freed with the plan ---- */
+/* ---- Growing lists: separate allocations, which may move, freed with the plan ---- */
 
 /* Returns the list with room for one more entry; NULL if out of memory, and then the old list is still valid. */
 static void *grow_list(void *list, uint32_t *capacity, uint32_t count, size_t size) {
@@ -108,9 +108,9 @@ tu_status tu__kernel_read(tu__kernel *k, tu__edge value) {
 }
 
 static tu_status add_write(tu__kernel *k, uint32_t buffer, int in_place) {
-    uint32_t count = k->write_count, *places = (uint32_t *)k->in_place;
-    TU_TRY(append(&k->owner->arena, &places, &count, (uint32_t)in_place));
-    k->in_place = (int32_t *)places;
+    uint32_t count = k->write_count, *in_place_list = (uint32_t *)k->in_place;
+    TU_TRY(append(&k->owner->arena, &in_place_list, &count, (uint32_t)in_place));
+    k->in_place = (int32_t *)in_place_list;
     return append(&k->owner->arena, &k->writes, &k->write_count, buffer);
 }
 
@@ -297,14 +297,14 @@ typedef struct kernel_sort {
     tu__kernel_plan *plan;
     uint32_t *writer; /* buffer -> kernel, TU__NONE */
     uint32_t *kernel_level;
-    bool *placed;
+    bool *is_emitted;
     tu__kernel **sorted;
     uint32_t count;
 } kernel_sort;
 
 static void emit_kernel(kernel_sort *a, uint32_t kernel) {
-    if (a->placed[kernel]) return;
-    a->placed[kernel] = true;
+    if (a->is_emitted[kernel]) return;
+    a->is_emitted[kernel] = true;
     const tu__kernel *k = a->plan->kernels[kernel];
     for (uint32_t i = 0; i < k->read_count; i++)
         if (a->writer[k->reads[i]] != TU__NONE) emit_kernel(a, a->writer[k->reads[i]]);
@@ -314,16 +314,16 @@ static void emit_kernel(kernel_sort *a, uint32_t kernel) {
 /* Emits the kernels by level, then in order of creation, each after the kernels whose results it reads. */
 static void emit_kernels(kernel_sort *a) {
     tu__kernel_plan *p = a->plan;
-    uint32_t highest = 0;
+    uint32_t max_level = 0;
     for (uint32_t i = 0; i < p->buffer_count; i++) a->writer[i] = TU__NONE;
     for (uint32_t i = 0; i < p->kernel_count; i++) {
         const tu__kernel *k = p->kernels[i];
         for (uint32_t w = 0; w < k->write_count; w++) a->writer[k->writes[w]] = i;
         for (uint32_t n = 0; n < k->node_count; n++)
             if (p->level[k->nodes[n]] > a->kernel_level[i]) a->kernel_level[i] = p->level[k->nodes[n]];
-        if (a->kernel_level[i] > highest) highest = a->kernel_level[i];
+        if (a->kernel_level[i] > max_level) max_level = a->kernel_level[i];
     }
-    for (uint32_t level = 0; level <= highest; level++)
+    for (uint32_t level = 0; level <= max_level; level++)
         for (uint32_t i = 0; i < p->kernel_count; i++)
             if (a->kernel_level[i] == level) emit_kernel(a, i);
 }
@@ -333,24 +333,24 @@ static tu_status sort_kernels(tu__kernel_plan *p) {
     kernel_sort a = {.plan = p,
                      .writer = tu__alloc_array(p->buffer_count + 1, sizeof *a.writer, "a plan"),
                      .kernel_level = tu__alloc_array(p->kernel_count, sizeof *a.kernel_level, "a plan"),
-                     .placed = tu__alloc_array(p->kernel_count, sizeof *a.placed, "a plan"),
+                     .is_emitted = tu__alloc_array(p->kernel_count, sizeof *a.is_emitted, "a plan"),
                      .sorted = tu__alloc_array(p->kernel_count, sizeof(tu__kernel *), "a plan")};
-    bool ready = a.writer && a.kernel_level && a.placed && a.sorted;
-    if (ready) {
+    bool is_allocated = a.writer && a.kernel_level && a.is_emitted && a.sorted;
+    if (is_allocated) {
         emit_kernels(&a);
         memcpy(p->kernels, a.sorted, p->kernel_count * sizeof(tu__kernel *));
     }
     tu__free(a.writer);
     tu__free(a.kernel_level);
-    tu__free(a.placed);
+    tu__free(a.is_emitted);
     tu__free(a.sorted);
-    return ready ? TU_OK : TU_NO_MEMORY;
+    return is_allocated ? TU_OK : TU_NO_MEMORY;
 }
 
 /* ---- The engine's view of the plan ---- */
 
 /* A result cannot reuse memory that the kernel reads twice. */
-static void drop_unsafe_in_place(tu__kernel *k) {
+static void disable_unsafe_in_place(tu__kernel *k) {
     for (uint32_t w = 0; w < k->write_count; w++)
         for (uint32_t r = 0; r < k->read_count && k->in_place[w] >= 0; r++)
             if ((int32_t)r != k->in_place[w] && k->reads[r] == k->reads[k->in_place[w]]) k->in_place[w] = -1;
@@ -360,7 +360,7 @@ static tu_status fill_engine_kernel(tu__kernel_plan *p, tu__kernel *k, tu_kernel
     k->in = tu__arena_alloc(&p->selection.arena, (k->read_count + 1) * sizeof *k->in);
     k->out = tu__arena_alloc(&p->selection.arena, (k->write_count + 1) * sizeof *k->out);
     if (!k->in || !k->out) return TU_NO_MEMORY;
-    drop_unsafe_in_place(k);
+    disable_unsafe_in_place(k);
     *result = (tu_kernel){.name = k->name,
                           .node_count = k->node_count,
                           .nodes = k->nodes,
@@ -470,7 +470,7 @@ static void free_tables(tu__kernel_plan *p) {
     p->values = NULL;
 }
 
-/* ---- Everything ---- */
+/* ---- The interface ---- */
 
 static tu_status fill_plan(tu__kernel_plan *p, const tu_partition *partition) {
     tu__selection *s = &p->selection;

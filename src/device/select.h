@@ -92,7 +92,7 @@ TU__SHARED bool tu__is_zero(const tu__selection *s, tu__edge value);
  * nodes. */
 TU__SHARED void tu__mark_done(tu__selection *s, const tu__node *node);
 
-/* ---- What a device provides ---- */
+/* ---- The interface of a device that fuses ---- */
 
 /* Sums that can be fused at the end of a cluster, whose space is viewed as [rows, row]: over the rows, or along each
  * row. */
@@ -121,7 +121,7 @@ typedef struct tu__selector {
     tu_status (*run_pointwise)(const tu__kernel *k);
     tu_status (*make_subkernel)(tu__kernel *k, struct tu__cluster *c, void *subkernel);
     tu_status (*finish_subkernels)(tu__kernel *k, uint32_t count, void *subkernels);
-    bool joins_casts; /* fuses casts of leaves, e.g. of parameters to half precision, into one kernel */
+    bool fuses_leaf_casts; /* fuses casts of leaves, e.g. of parameters to bf16, into one kernel */
     /* optional: how a sum of a cluster member of type `dtype` can be fused at the end of the cluster. `splits_rows`
      * is passed on to make_subkernel in the cluster. */
     tu__sum_kind (*sum_kind_of)(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form,

@@ -17,7 +17,7 @@ static void load(void) {
 }
 
 /* Trains a small network for five steps and returns its weights. */
-static void train(const char *devices, const char *second, float weights[12]) {
+static void train(const char *devices, const char *device_of_logits, float weights[12]) {
     tu_graph *g;
     tu_program *step;
     tu_state *state;
@@ -25,8 +25,8 @@ static void train(const char *devices, const char *second, float weights[12]) {
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(5, 4)), h = {0};
     tu_value y = tu_batch_input(g, "y", TU_I32, TU_SHAPE(5));
     h = tu_dense(x, .units = 3, .act = TU_TANH, .name = "hidden");
-    if (second)
-        tu_with_device(g, second) h = tu_dense(h, .units = 2, .name = "logits");
+    if (device_of_logits)
+        tu_with_device(g, device_of_logits) h = tu_dense(h, .units = 2, .name = "logits");
     else
         h = tu_dense(h, .units = 2, .name = "logits");
     tu_value loss = tu_mean(tu_cross_entropy(h, y));
@@ -37,13 +37,13 @@ static void train(const char *devices, const char *second, float weights[12]) {
     assert_int_equal(tu_state_new(g, &state, .seed = 2), TU_OK);
     static const float images[20] = {1, 2, 3, 4, -1, 0, 1, 0, 2, 2, 1, 1, 0, 0, 0, 1, -2, 1, 3, 0};
     static const int labels[5] = {0, 1, 1, 0, 1};
-    float now, first = 0;
+    float loss_value, first_loss = 0;
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&now}),
-                         TU_OK);
-        if (i == 0) first = now;
+        assert_int_equal(
+            tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&loss_value}), TU_OK);
+        if (i == 0) first_loss = loss_value;
     }
-    assert_true(now < first);
+    assert_true(loss_value < first_loss);
     assert_int_equal(tu_state_get(state, "hidden/weights", weights, 12 * sizeof(float)), TU_OK);
     tu_program_free(step);
     tu_state_free(state);
@@ -72,10 +72,10 @@ static void plugins_are_listed_as_devices(void **unused) {
     (void)unused;
     load();
     tu_device_info info = TU_SIZED(tu_device_info);
-    bool seen = false;
+    bool is_listed = false;
     for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
-        seen = seen || strcmp(info.name, "tally:0") == 0;
-    assert_true(seen);
+        is_listed = is_listed || strcmp(info.name, "tally:0") == 0;
+    assert_true(is_listed);
 }
 
 static void plugins_for_another_abi_are_rejected_with_their_name(void **unused) {
@@ -93,10 +93,10 @@ static void older_plugins_with_a_shorter_table_are_accepted(void **unused) {
     /* Loading it again does nothing. */
     assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"), TU_OK);
     tu_device_info info = TU_SIZED(tu_device_info);
-    int seen = 0;
+    int count_listed = 0;
     for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
-        seen += strncmp(info.name, "older:", 6) == 0;
-    assert_int_equal(seen, 1);
+        count_listed += strncmp(info.name, "older:", 6) == 0;
+    assert_int_equal(count_listed, 1);
 }
 
 /* Invalid device lists, each with text that the message must contain. */

@@ -29,9 +29,9 @@
     X(pointwise_transposed, TU_BF16)
 
 /* If a device has tf32, f32 cases run in tf32. */
-#define DECLARE(name, dtype) void sweep_known_##name(sweep *s);
+#define DECLARE(name, dtype) void sweep_regression_##name(sweep *s);
 CASES(DECLARE)
 
-#define ROW(name, dtype) {#name, dtype, (dtype) == TU_F32, sweep_known_##name},
-const sweep_known sweep_known_cases[] = {CASES(ROW)};
-const int sweep_known_count = sizeof sweep_known_cases / sizeof *sweep_known_cases;
+#define ROW(name, dtype) {#name, dtype, (dtype) == TU_F32, sweep_regression_##name},
+const sweep_regression sweep_regressions[] = {CASES(ROW)};
+const int sweep_regression_count = sizeof sweep_regressions / sizeof *sweep_regressions;

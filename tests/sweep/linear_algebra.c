@@ -5,23 +5,25 @@
 /* One large element per row and column, off the diagonal, so that rows must be exchanged. */
 static void fill_invertible(sweep *s, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape),
-            turn = sweep_between(s, 0, n - 1);
-    for (int64_t at = 0; at < count; at++)
-        data[at] = sweep_uniform(s, -1, 1) + (at % n == (at / n % n + turn) % n ? 1 + (double)n / 4 : 0);
+            column_offset = sweep_random_int(s, 0, n - 1);
+    for (int64_t i = 0; i < count; i++)
+        data[i] = sweep_random_double(s, -1, 1) +
+                  (i % n == (i / n % n + column_offset) % n ? 1 + (double)n / 4 : 0);
 }
 
-static void fill_positive(sweep *s, double *data, tu_shape shape) {
+static void fill_positive_definite(sweep *s, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape);
-    for (int64_t at = 0; at < count; at++) {
-        int64_t row = at / n % n, column = at % n;
-        data[at] = column > row ? 50 : sweep_uniform(s, -1, 1) + (row == column ? (double)n : 0);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = i / n % n, column = i % n;
+        data[i] = column > row ? 50 : sweep_random_double(s, -1, 1) + (row == column ? (double)n : 0);
     }
 }
 
 static void fill_triangular(sweep *s, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape);
-    for (int64_t at = 0; at < count; at++)
-        data[at] = at / n % n == at % n ? sweep_uniform(s, 1, 2) : sweep_uniform(s, -1, 1) / (double)n;
+    for (int64_t i = 0; i < count; i++)
+        data[i] =
+            i / n % n == i % n ? sweep_random_double(s, 1, 2) : sweep_random_double(s, -1, 1) / (double)n;
 }
 
 /* Broadcasts the maximum of each column: the norm by which a residual is measured. */
@@ -65,22 +67,22 @@ static void expect_triangular(sweep *s, tu_value a, tu_value b, int64_t n) {
     sweep_note(s, "%s%s", upper ? " upper" : " lower", transpose ? " transposed" : "");
     tu_value x = sweep_device_result(s, tu_triangular_solve(a, b, .upper = upper, .transpose = transpose));
     if (!sweep_is_oracle(s)) return;
-    tu_value read = upper ? tu_band(a, 0, -1) : tu_band(a, -1, 0);
+    tu_value triangle = upper ? tu_band(a, 0, -1) : tu_band(a, -1, 0);
     if (transpose) {
         tu_axes swap = {0};
         int rank = (int)tu_value_shape(a).rank;
         for (int i = 0; i < rank; i++) swap.axis[swap.count++] = i;
         swap.axis[rank - 1] = rank - 2;
         swap.axis[rank - 2] = rank - 1;
-        read = tu_transpose_with(read, swap);
+        triangle = tu_transpose_with(triangle, swap);
     }
-    expect_residual(s, "triangular solve", read, x, b, n);
+    expect_residual(s, "triangular solve", triangle, x, b, n);
 }
 
 void sweep_linear_algebra(sweep *s) {
     static const char *const names[] = {"solve", "inverse", "cholesky", "triangular solve"};
-    int64_t kind = sweep_between(s, 0, 3), n = sweep_size(s, sweep_one_in(s, 6) ? 129 : 40);
-    int64_t batch = sweep_one_in(s, 2) ? 1 : sweep_between(s, 2, n > 40 ? 3 : 12),
+    int64_t kind = sweep_random_int(s, 0, 3), n = sweep_size(s, sweep_one_in(s, 6) ? 129 : 40);
+    int64_t batch = sweep_one_in(s, 2) ? 1 : sweep_random_int(s, 2, n > 40 ? 3 : 12),
             columns = sweep_size(s, 37);
     tu_shape matrix = TU_SHAPE(batch, n, n), right = TU_SHAPE(batch, n, columns);
     sweep_note(s, " %s batch %lld n%lld columns %lld", names[kind], (long long)batch, (long long)n,
@@ -92,7 +94,7 @@ void sweep_linear_algebra(sweep *s) {
         break;
     }
     case 1: expect_inverse(s, sweep_input_filled(s, matrix, fill_invertible), n); break;
-    case 2: expect_factor(s, sweep_input_filled(s, matrix, fill_positive), n); break;
+    case 2: expect_factor(s, sweep_input_filled(s, matrix, fill_positive_definite), n); break;
     default: {
         tu_value a = sweep_input_filled(s, matrix, fill_triangular);
         expect_triangular(s, a, sweep_input(s, right), n);

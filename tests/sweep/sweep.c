@@ -3,7 +3,7 @@
  *     test_sweep DEVICE COUNT [FIRST [TYPES [FAMILIES]]]
  *     test_sweep cpu 2000                    runs the regression cases, then seeds 0 … 1,999
  *     test_sweep cpu 1 12345                 repeats one case
- *     test_sweep gpu:0 1000 0 tf32,bf16 convolution,product
+ *     test_sweep gpu:0 1000 0 tf32,bf16 convolution,matmul
  *
  * TYPES (f32 f64 bf16 f16 tf32, separated by commas; "all") restricts the random choice, so a seed gives the same
  * case only with the same types. For a failed case, the command that repeats it is printed. */
@@ -24,12 +24,15 @@ typedef struct expectation {
     const char *what;
     tu_value value, expected, magnitude; /* expected: only for sweep_expect_equal */
     bool is_device_result;               /* the device computes the value; else only the oracle does */
-    bool product, rounded, bounded, equal;
+    bool is_dot_product;                 /* tf32 may round its operands */
+    bool terms_rounded;                  /* see sweep_expect_dot_products */
+    bool has_magnitude;
+    bool is_equality; /* of sweep_expect_equal */
     int64_t terms;
 } expectation;
 
 struct sweep {
-    uint64_t random;
+    uint64_t random_state;
     tu_dtype dtype; /* of the case */
     bool tf32, oracle, failed;
     int threads;
@@ -38,32 +41,32 @@ struct sweep {
     tu_value inputs[MAX_INPUTS];
     double *data[MAX_INPUTS];
     expectation results[MAX_RESULTS];
-    double *got[MAX_RESULTS]; /* of the device, as doubles */
+    double *device_numbers[MAX_RESULTS]; /* results of the device, as doubles */
     tu_value device_results[MAX_RESULTS];
     char note[400], kernels[400]; /* the case's sizes, and the kernels that computed it */
-    double worst;                 /* maximum of error / bound */
+    double max_error_ratio;       /* maximum of error / bound */
 };
 
 /* ---- Random numbers ---- */
 
 /* SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t next(sweep *s) {
-    uint64_t x = s->random += 0x9e3779b97f4a7c15u;
+static uint64_t next_random(sweep *s) {
+    uint64_t x = s->random_state += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
 
-int64_t sweep_between(sweep *s, int64_t low, int64_t high) {
-    return low + (int64_t)(next(s) % (uint64_t)(high - low + 1));
+int64_t sweep_random_int(sweep *s, int64_t low, int64_t high) {
+    return low + (int64_t)(next_random(s) % (uint64_t)(high - low + 1));
 }
 
 bool sweep_one_in(sweep *s, int64_t n) {
-    return sweep_between(s, 1, n) == 1;
+    return sweep_random_int(s, 1, n) == 1;
 }
 
-double sweep_uniform(sweep *s, double low, double high) {
-    return low + (high - low) * ((double)(next(s) >> 11) * 0x1p-53);
+double sweep_random_double(sweep *s, double low, double high) {
+    return low + (high - low) * ((double)(next_random(s) >> 11) * 0x1p-53);
 }
 
 int64_t sweep_size(sweep *s, int64_t max) {
@@ -71,9 +74,9 @@ int64_t sweep_size(sweep *s, int64_t max) {
                                   50, 53, 61, 65, 67, 70, 79, 93, 97, 101, 127, 129, 131, 193, 257};
     static const int64_t even[] = {4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
     for (;;) {
-        int64_t size = sweep_one_in(s, 4)   ? sweep_between(s, 1, max)
-                       : sweep_one_in(s, 3) ? even[sweep_between(s, 0, sizeof even / sizeof *even - 1)]
-                                            : odd[sweep_between(s, 0, sizeof odd / sizeof *odd - 1)];
+        int64_t size = sweep_one_in(s, 4)   ? sweep_random_int(s, 1, max)
+                       : sweep_one_in(s, 3) ? even[sweep_random_int(s, 0, sizeof even / sizeof *even - 1)]
+                                            : odd[sweep_random_int(s, 0, sizeof odd / sizeof *odd - 1)];
         if (size <= max) return size;
     }
 }
@@ -98,7 +101,7 @@ bool sweep_is_oracle(const sweep *s) {
     return s->oracle;
 }
 
-bool sweep_is_half(const sweep *s) {
+bool sweep_is_16_bit(const sweep *s) {
     return s->dtype == TU_BF16 || s->dtype == TU_F16;
 }
 
@@ -125,7 +128,7 @@ static double *new_array(tu_shape shape) {
 tu_value sweep_input_between(sweep *s, tu_shape shape, double low, double high) {
     int64_t count = tu_shape_elements(shape);
     double *data = new_array(shape);
-    for (int64_t i = 0; i < count; i++) data[i] = sweep_uniform(s, low, high);
+    for (int64_t i = 0; i < count; i++) data[i] = sweep_random_double(s, low, high);
     tu__round_array(s->dtype, data, count);
     return add_input(s, sweep_dtype(s), shape, data);
 }
@@ -141,10 +144,10 @@ tu_value sweep_input_filled(sweep *s, tu_shape shape, void (*fill)(sweep *s, dou
     return add_input(s, sweep_dtype(s), shape, data);
 }
 
-tu_value sweep_integers(sweep *s, tu_shape shape, int64_t low, int64_t high) {
+tu_value sweep_input_integers(sweep *s, tu_shape shape, int64_t low, int64_t high) {
     int64_t count = tu_shape_elements(shape);
     double *data = new_array(shape);
-    for (int64_t i = 0; i < count; i++) data[i] = (double)sweep_between(s, low, high - 1);
+    for (int64_t i = 0; i < count; i++) data[i] = (double)sweep_random_int(s, low, high - 1);
     return add_input(s, TU_I32, shape, data);
 }
 
@@ -155,7 +158,7 @@ static expectation *add_result(sweep *s, const char *what, tu_value value, int64
     expectation *e = &s->results[s->result_count++];
     *e = (expectation){.what = what, .value = value, .terms = terms, .is_device_result = true};
     if (magnitude) e->magnitude = *magnitude;
-    e->bounded = magnitude != NULL;
+    e->has_magnitude = magnitude != NULL;
     return e;
 }
 
@@ -163,11 +166,11 @@ void sweep_expect(sweep *s, const char *what, tu_value value, int64_t terms, con
     add_result(s, what, value, terms, magnitude);
 }
 
-void sweep_expect_product(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
-                          const tu_value *magnitude) {
+void sweep_expect_dot_products(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
+                               const tu_value *magnitude) {
     expectation *e = add_result(s, what, value, terms, magnitude);
-    e->product = true;
-    e->rounded = rounded;
+    e->is_dot_product = true;
+    e->terms_rounded = rounded;
 }
 
 tu_value sweep_device_result(sweep *s, tu_value value) {
@@ -176,7 +179,7 @@ tu_value sweep_device_result(sweep *s, tu_value value) {
     if (!s->oracle) return value;
     tu_shape shape = tu_value_shape(value);
     double *data = new_array(shape);
-    memcpy(data, s->got[index], (size_t)tu_shape_elements(shape) * sizeof *data);
+    memcpy(data, s->device_numbers[index], (size_t)tu_shape_elements(shape) * sizeof *data);
     e->is_device_result = false; /* the value itself is not compared, only what is computed from it */
     s->device_results[index] = add_input(s, TU_F64, shape, data);
     return s->device_results[index];
@@ -190,8 +193,8 @@ void sweep_expect_equal(sweep *s, const char *what, tu_value left, tu_value righ
                        .value = left,
                        .expected = right,
                        .magnitude = magnitude,
-                       .bounded = true,
-                       .equal = true,
+                       .has_magnitude = true,
+                       .is_equality = true,
                        .terms = terms};
 }
 
@@ -253,9 +256,9 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
     tu_state *state = NULL;
     tu_feed feeds[MAX_INPUTS];
     void *targets[3 * MAX_RESULTS];
-    bool good = tu_state_new(s->graph, &state, .seed = 3) == TU_OK &&
-                tu_compile(s->graph, &program, .devices = device, .threads = threads, .fetch = values,
-                           .fetch_count = (size_t)count, .precision = precision) == TU_OK;
+    bool passed = tu_state_new(s->graph, &state, .seed = 3) == TU_OK &&
+                  tu_compile(s->graph, &program, .devices = device, .threads = threads, .fetch = values,
+                             .fetch_count = (size_t)count, .precision = precision) == TU_OK;
     for (int i = 0; i < s->input_count; i++) {
         tu_type type = tu_value_type(s->inputs[i]);
         void *typed = malloc(tu_type_bytes(type));
@@ -266,8 +269,8 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
         size_t bytes = tu_type_bytes(tu_value_type(values[i]));
         targets[i] = (char *)memset(malloc(bytes + 2 * GUARD), PATTERN, bytes + 2 * GUARD) + GUARD;
     }
-    good = good && tu_run(program, state, (size_t)s->input_count, feeds, targets) == TU_OK;
-    if (!good) printf("FAIL on %s: %s\n", device, tu_message());
+    passed = passed && tu_run(program, state, (size_t)s->input_count, feeds, targets) == TU_OK;
+    if (!passed) printf("FAIL on %s: %s\n", device, tu_message());
     if (program && !s->oracle) record_kernels(s, program);
     for (int i = 0; i < count; i++) {
         tu_type type = tu_value_type(values[i]);
@@ -275,8 +278,8 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
         size_t bytes = tu_type_bytes(type);
         for (size_t k = 0; k < GUARD; k++) {
             if (start[k] == PATTERN && start[GUARD + bytes + k] == PATTERN) continue;
-            if (good) printf("FAIL on %s: result %d was written out of bounds\n", device, i);
-            good = false;
+            if (passed) printf("FAIL on %s: result %d was written out of bounds\n", device, i);
+            passed = false;
         }
         results[i] = new_array(type.shape);
         tu__load_array(type.dtype, targets[i], tu_shape_elements(type.shape), results[i]);
@@ -285,17 +288,17 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
     for (int i = 0; i < s->input_count; i++) free((void *)feeds[i].data);
     tu_program_free(program);
     tu_state_free(state);
-    return good;
+    return passed;
 }
 
 static double bound_of(const sweep *s, const expectation *e, tu_dtype out, double ref, double magnitude) {
     tu_dtype acc = s->dtype == TU_F64 ? TU_F64 : TU_F32;
     double factor = 2 * (double)(e->terms + 8) * eps_of(acc);
-    if (e->product && s->tf32) factor += 2 * 0x1p-10;
-    if (e->rounded) factor += eps_of(out);
-    if (e->equal) return factor * magnitude;
-    double smallest = (e->rounded ? 2 : 1) * smallest_above_zero(out);
-    return 4 * eps_of(out) * fabs(ref) + (e->bounded ? factor * magnitude : 0) + smallest;
+    if (e->is_dot_product && s->tf32) factor += 2 * 0x1p-10;
+    if (e->terms_rounded) factor += eps_of(out);
+    if (e->is_equality) return factor * magnitude;
+    double smallest = (e->terms_rounded ? 2 : 1) * smallest_above_zero(out);
+    return 4 * eps_of(out) * fabs(ref) + (e->has_magnitude ? factor * magnitude : 0) + smallest;
 }
 
 static bool check_result(sweep *s, const expectation *e, tu_dtype out, const double *got, const double *ref,
@@ -305,7 +308,7 @@ static bool check_result(sweep *s, const expectation *e, tu_dtype out, const dou
         double bound = exact ? 0 : bound_of(s, e, out, ref[i], magnitude ? magnitude[i] : 0);
         double error = fabs(got[i] - ref[i]);
         if (error <= bound || (isnan(got[i]) && isnan(ref[i]))) {
-            if (bound > 0 && error / bound > s->worst) s->worst = error / bound;
+            if (bound > 0 && error / bound > s->max_error_ratio) s->max_error_ratio = error / bound;
             continue;
         }
         printf("FAIL %s: element %lld of %lld is %.9g, expected %.9g within %.3g\n", e->what, (long long)i,
@@ -321,7 +324,7 @@ static bool run_device(sweep *s, const char *device, tu_dtype *types) {
         values[i] = s->results[i].value;
         types[i] = tu_value_dtype(values[i]);
     }
-    return fetch(s, device, s->threads, s->tf32 ? "tf32" : NULL, s->result_count, values, s->got);
+    return fetch(s, device, s->threads, s->tf32 ? "tf32" : NULL, s->result_count, values, s->device_numbers);
 }
 
 /* Fetches three values per expectation: its value, the expected value and the magnitude, if it has them. */
@@ -332,25 +335,25 @@ static bool run_oracle(sweep *s, const tu_dtype *types) {
     for (int i = 0; i < results; i++) {
         const expectation *e = &s->results[i];
         values[count++] = e->value;
-        values[count++] = e->equal ? e->expected : e->value;
-        values[count++] = e->bounded ? e->magnitude : e->value;
+        values[count++] = e->is_equality ? e->expected : e->value;
+        values[count++] = e->has_magnitude ? e->magnitude : e->value;
     }
-    bool good = fetch(s, "ref", 1, NULL, count, values, numbers);
-    for (int i = 0; i < results && good; i++) {
+    bool passed = fetch(s, "ref", 1, NULL, count, values, numbers);
+    for (int i = 0; i < results && passed; i++) {
         const expectation *e = &s->results[i];
         int64_t elements = tu_shape_elements(tu_value_shape(e->value));
-        const double *left = e->equal ? numbers[3 * i] : s->got[i];
-        if (e->is_device_result || e->equal)
-            good = check_result(s, e, e->equal ? TU_F64 : types[i], left, numbers[3 * i + 1],
-                                e->bounded ? numbers[3 * i + 2] : NULL, elements);
+        const double *left = e->is_equality ? numbers[3 * i] : s->device_numbers[i];
+        if (e->is_device_result || e->is_equality)
+            passed = check_result(s, e, e->is_equality ? TU_F64 : types[i], left, numbers[3 * i + 1],
+                                  e->has_magnitude ? numbers[3 * i + 2] : NULL, elements);
     }
     for (int i = 0; i < count; i++) free(numbers[i]);
-    return good;
+    return passed;
 }
 
-static bool build(sweep *s, void (*family)(sweep *s), bool oracle, uint64_t random) {
+static bool build(sweep *s, void (*family)(sweep *s), bool oracle, uint64_t random_state) {
     s->oracle = oracle;
-    s->random = random;
+    s->random_state = random_state;
     if (tu_graph_new(&s->graph) != TU_OK) return false;
     family(s);
     if (tu_graph_status(s->graph) == TU_OK) return true;
@@ -360,20 +363,20 @@ static bool build(sweep *s, void (*family)(sweep *s), bool oracle, uint64_t rand
 
 static bool run_case(sweep *s, const char *device, void (*family)(sweep *s)) {
     tu_dtype types[MAX_RESULTS];
-    uint64_t random = s->random;
-    bool good = build(s, family, false, random) && run_device(s, device, types);
+    uint64_t random_state = s->random_state;
+    bool passed = build(s, family, false, random_state) && run_device(s, device, types);
     int results = s->result_count;
     free_graph(s);
-    good = good && build(s, family, true, random) && run_oracle(s, types);
+    passed = passed && build(s, family, true, random_state) && run_oracle(s, types);
     if (s->graph) free_graph(s);
-    for (int i = 0; i < results; i++) free(s->got[i]);
-    return good;
+    for (int i = 0; i < results; i++) free(s->device_numbers[i]);
+    return passed;
 }
 
 /* ---- Random choice of a case ---- */
 
 static const sweep_family families[] = {
-#define FAMILY(name, weight, half) {#name, weight, half, sweep_##name},
+#define FAMILY(name, weight, supports_16_bit) {#name, weight, supports_16_bit, sweep_##name},
     SWEEP_FAMILIES(FAMILY)
 #undef FAMILY
 };
@@ -389,10 +392,10 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-typedef struct plan {                  /* restricts the random choice */
-    const char *device, *types, *only; /* only: families; "": all */
-    bool kind[KINDS], family[FAMILIES];
-} plan;
+typedef struct case_filter {               /* the device, and restrictions of the random choice */
+    const char *device, *types, *families; /* families: "": all */
+    bool has_kind[KINDS], has_family[FAMILIES];
+} case_filter;
 
 static bool is_listed(const char *list, const char *name) {
     for (size_t length = strlen(name); list; list = strchr(list, ',')) {
@@ -402,77 +405,78 @@ static bool is_listed(const char *list, const char *name) {
     return false;
 }
 
-static int draw_kind(sweep *s, const plan *p) {
+static int random_kind(sweep *s, const case_filter *p) {
     for (;;) {
-        int kind = (int)sweep_between(s, 0, KINDS - 1);
-        if (p->kind[kind]) return kind;
+        int kind = (int)sweep_random_int(s, 0, KINDS - 1);
+        if (p->has_kind[kind]) return kind;
     }
 }
 
-static int draw_family(sweep *s, const plan *p, bool half) {
+static int random_family(sweep *s, const case_filter *p, bool is_16_bit) {
     int total = 0;
     for (int i = 0; i < FAMILIES; i++) total += families[i].weight;
     for (;;) {
-        int64_t at = sweep_between(s, 0, total - 1);
+        int64_t rest = sweep_random_int(s, 0, total - 1);
         int i = 0;
-        while (at >= families[i].weight) at -= families[i++].weight;
-        if (p->family[i] && (families[i].half || !half)) return i;
+        while (rest >= families[i].weight) rest -= families[i++].weight;
+        if (p->has_family[i] && (families[i].supports_16_bit || !is_16_bit)) return i;
     }
 }
 
 typedef struct tally {
     int64_t passed, failed;
-    double seconds, worst;
+    double seconds, max_error_ratio;
 } tally;
 
-static double now(void) {
+static double monotonic_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void add_to_tally(tally *t, bool good, double seconds, double worst) {
-    t->passed += good;
-    t->failed += !good;
+static void add_to_tally(tally *t, bool passed, double seconds, double error_ratio) {
+    t->passed += passed;
+    t->failed += !passed;
     t->seconds += seconds;
-    if (worst > t->worst) t->worst = worst;
+    if (error_ratio > t->max_error_ratio) t->max_error_ratio = error_ratio;
 }
 
 /* `always_print`: prints the case even if it passes. */
-static void run_seed(const plan *p, uint64_t seed, bool always_print, tally *tallies) {
-    sweep s = {.random = seed * 0x2545f4914f6cdd1du + 1};
-    int kind = draw_kind(&s, p);
+static void run_seed(const case_filter *p, uint64_t seed, bool always_print, tally *tallies) {
+    sweep s = {.random_state = seed * 0x2545f4914f6cdd1du + 1};
+    int kind = random_kind(&s, p);
     s.dtype = kinds[kind].dtype;
     s.tf32 = kinds[kind].tf32;
-    s.threads = (int)sweep_between(&s, 1, 3);
-    int family = draw_family(&s, p, sweep_is_half(&s));
-    double start = now();
-    bool good = run_case(&s, p->device, families[family].build);
-    add_to_tally(&tallies[family], good, now() - start, s.worst);
-    if (!good || always_print)
+    s.threads = (int)sweep_random_int(&s, 1, 3);
+    int family = random_family(&s, p, sweep_is_16_bit(&s));
+    double start = monotonic_seconds();
+    bool passed = run_case(&s, p->device, families[family].build);
+    add_to_tally(&tallies[family], passed, monotonic_seconds() - start, s.max_error_ratio);
+    if (!passed || always_print)
         printf("     %s %s,%s on %d threads, by %s; repeat: test_sweep %s 1 %llu %s %s\n",
                families[family].name, kinds[kind].name, s.note, s.threads, s.kernels, p->device,
-               (unsigned long long)seed, p->types, p->only);
+               (unsigned long long)seed, p->types, p->families);
 }
 
-static void run_known(const plan *p, tally *t) {
-    for (int i = 0; i < sweep_known_count; i++)
+static void run_regressions(const case_filter *p, tally *t) {
+    for (int i = 0; i < sweep_regression_count; i++)
         for (int threads = 1; threads <= 3; threads++) {
-            const sweep_known *known = &sweep_known_cases[i];
-            sweep s = {.random = 1, .dtype = known->dtype, .tf32 = known->tf32, .threads = threads};
-            double start = now();
-            bool good = run_case(&s, p->device, known->build);
-            add_to_tally(t, good, now() - start, s.worst);
-            if (!good)
-                printf("     regression case \"%s\" on %d threads,%s, by %s\n", known->name, threads, s.note,
-                       s.kernels);
+            const sweep_regression *regression = &sweep_regressions[i];
+            sweep s = {
+                .random_state = 1, .dtype = regression->dtype, .tf32 = regression->tf32, .threads = threads};
+            double start = monotonic_seconds();
+            bool passed = run_case(&s, p->device, regression->build);
+            add_to_tally(t, passed, monotonic_seconds() - start, s.max_error_ratio);
+            if (!passed)
+                printf("     regression case \"%s\" on %d threads,%s, by %s\n", regression->name, threads,
+                       s.note, s.kernels);
         }
 }
 
 static void print_tally(const char *name, const tally *t) {
     if (t->passed + t->failed)
         printf("%-24s %7lld passed %4lld failed  %7.1f s  maximum error %.2f of the bound\n", name,
-               (long long)t->passed, (long long)t->failed, t->seconds, t->worst);
+               (long long)t->passed, (long long)t->failed, t->seconds, t->max_error_ratio);
 }
 
 int main(int argc, char **argv) {
@@ -480,37 +484,38 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: test_sweep DEVICE COUNT [FIRST [TYPES [FAMILIES]]]\n");
         return 2;
     }
-    plan p = {.device = argv[1]};
-    long long number = atoll(argv[2]), first = argc > 3 ? atoll(argv[3]) : 0;
-    bool gpu = strncmp(p.device, "gpu", 3) == 0;
+    case_filter p = {.device = argv[1]};
+    long long count = atoll(argv[2]), first = argc > 3 ? atoll(argv[3]) : 0;
+    bool is_gpu = strncmp(p.device, "gpu", 3) == 0;
     const char *types = argc > 4 && strcmp(argv[4], "all") != 0 ? argv[4]
-                        : gpu                                   ? "f32,bf16,f64,f16,tf32"
+                        : is_gpu                                ? "f32,bf16,f64,f16,tf32"
                                                                 : "f32,bf16,f64,f16";
     p.types = types;
-    p.only = argc > 5 ? argv[5] : "";
+    p.families = argc > 5 ? argv[5] : "";
     bool any_kind = false, any_family = false;
-    for (int i = 0; i < KINDS; i++) any_kind |= p.kind[i] = is_listed(types, kinds[i].name);
-    bool wide = p.kind[0] || p.kind[2] || p.kind[4]; /* families without half types need one of these */
+    for (int i = 0; i < KINDS; i++) any_kind |= p.has_kind[i] = is_listed(types, kinds[i].name);
+    bool has_f32_or_f64 =
+        p.has_kind[0] || p.has_kind[2] || p.has_kind[4]; /* families without 16-bit types need one of these */
     for (int i = 0; i < FAMILIES; i++)
-        any_family |= p.family[i] =
-            (!*p.only || is_listed(p.only, families[i].name)) && (families[i].half || wide);
+        any_family |= p.has_family[i] = (!*p.families || is_listed(p.families, families[i].name)) &&
+                                        (families[i].supports_16_bit || has_f32_or_f64);
     if (!any_kind || !any_family) {
-        fprintf(stderr, "test_sweep: no such type or family\n");
+        fprintf(stderr, "test_sweep: TYPES or FAMILIES match nothing: see the list in tests/sweep/sweep.h\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0); /* so that the output is complete even if the process is killed */
-    tally tallies[FAMILIES] = {0}, known = {0}, all = {0};
-    printf("test_sweep %s: seeds %lld to %lld, %s\n", p.device, first, first + number - 1, types);
-    if (first == 0 && argc <= 4) run_known(&p, &known);
-    for (long long seed = first; seed < first + number; seed++)
-        run_seed(&p, (uint64_t)seed, number == 1, tallies);
-    print_tally("regressions", &known);
+    tally tallies[FAMILIES] = {0}, regressions = {0}, total = {0};
+    printf("test_sweep %s: seeds %lld to %lld, %s\n", p.device, first, first + count - 1, types);
+    if (first == 0 && argc <= 4) run_regressions(&p, &regressions);
+    for (long long seed = first; seed < first + count; seed++)
+        run_seed(&p, (uint64_t)seed, count == 1, tallies);
+    print_tally("regressions", &regressions);
     for (int i = 0; i < FAMILIES; i++) {
         print_tally(families[i].name, &tallies[i]);
-        all.passed += tallies[i].passed;
-        all.failed += tallies[i].failed;
+        total.passed += tallies[i].passed;
+        total.failed += tallies[i].failed;
     }
-    printf("%lld passed, %lld failed\n", (long long)all.passed + known.passed,
-           (long long)all.failed + known.failed);
-    return all.failed || known.failed || !all.passed;
+    printf("%lld passed, %lld failed\n", (long long)total.passed + regressions.passed,
+           (long long)total.failed + regressions.failed);
+    return total.failed || regressions.failed || !total.passed;
 }

@@ -1,23 +1,26 @@
-/* Randomised tests of a device's kernels against the reference device, with error bounds from rounding analysis.
+/* Randomised differential tests ("sweep"): a device's kernels against the reference device, with error bounds from
+ * rounding analysis.
  *
  * A case is determined by its seed: family, element type, threads, all sizes and all elements. The function of a
  * family builds the case. It is called twice with the same random numbers: once in the case's type for the device
  * under test, once in f64 for the reference device (the oracle), which also computes the bound:
  *
- *     |got - ref|  <=  4 eps(out) |ref|  +  2 (K + 8) eps(acc) M  +  least(out)
+ *     |got - ref|  <=  4 eps(out) |ref|  +  2 (K + 8) eps(acc) M  +  smallest(out)
  *
  * for sums of K terms, where M is the sum of the terms' absolute values, eps the distance from 1 to the next number,
- * `acc` f32 for half types and otherwise the type itself, and `smallest` the smallest number above zero. With tf32
- * the operands of products are rounded too, which adds 2 eps(tf32) M. Solutions of linear systems are tested by
- * their residual.
+ * `acc` f32 for 16-bit float types (bf16, f16) and otherwise the type itself, and `smallest` the smallest number
+ * above zero. With tf32 the operands of matrix products and convolutions are rounded too, which adds 2 eps(tf32) M.
+ * Solutions of linear systems are tested by their residual.
  *
  *     static void sum_rows(sweep *s) {
  *         int64_t rows = sweep_size(s, 64), columns = sweep_size(s, 64);
  *         tu_value x = sweep_input(s, TU_SHAPE(rows, columns));
  *         tu_value y = tu_sum(x, .axes = TU_AXES(1));
- *         sweep_expect(s, "sum", y, columns, sweep_is_oracle(s) ? tu_sum(tu_abs(x), .axes = TU_AXES(1)) : y);
+ *         tu_value magnitude = {0};
+ *         if (sweep_is_oracle(s)) magnitude = tu_sum(tu_abs(x), .axes = TU_AXES(1));
+ *         sweep_expect(s, "sum", y, columns, &magnitude);
  *     }
- */
+ * / */
 #ifndef TESTS_SWEEP_SWEEP_H
 #define TESTS_SWEEP_SWEEP_H
 
@@ -27,7 +30,11 @@ typedef struct sweep sweep;
 
 /* ---- Random numbers; code that only the oracle executes must not use them ---- */
 
-int64_t sweep_between(sweep *s, int64_t low, int64_t high);
+/* Returns an integer in [low, high]. */
+int64_t sweep_random_int(sweep *s, int64_t low, int64_t high);
+/* Returns a uniformly distributed number in [low, high). */
+double sweep_random_double(sweep *s, double low, double high);
+/* True with probability 1 / n. */
 bool sweep_one_in(sweep *s, int64_t n);
 /* Returns a size between 1 and `max`: often 1, a prime, or a multiple of vector and tile widths. */
 int64_t sweep_size(sweep *s, int64_t max);
@@ -38,7 +45,8 @@ tu_shape sweep_shape(sweep *s, int64_t rank, int64_t max);
 tu_graph *sweep_graph(sweep *s);
 tu_dtype sweep_dtype(const sweep *s); /* of the graph being built: f64 in the oracle */
 bool sweep_is_oracle(const sweep *s);
-bool sweep_is_half(const sweep *s); /* of the case, also while the oracle is built */
+bool sweep_is_16_bit(
+    const sweep *s); /* the type of the case is bf16 or f16, also while the oracle is built */
 /* Appends to the description that is printed for a failed case. */
 void sweep_note(sweep *s, const char *format, ...) TU_PRINTF(2, 3);
 
@@ -47,9 +55,8 @@ tu_value sweep_input(sweep *s, tu_shape shape);
 tu_value sweep_input_between(sweep *s, tu_shape shape, double low, double high);
 /* Like sweep_input, but `fill` computes the numbers before they are rounded. */
 tu_value sweep_input_filled(sweep *s, tu_shape shape, void (*fill)(sweep *s, double *data, tu_shape shape));
-double sweep_uniform(sweep *s, double low, double high);
 /* Adds an input of random integers in [low, high). */
-tu_value sweep_integers(sweep *s, tu_shape shape, int64_t low, int64_t high);
+tu_value sweep_input_integers(sweep *s, tu_shape shape, int64_t low, int64_t high);
 
 /* ---- Expectations ---- */
 
@@ -57,8 +64,8 @@ tu_value sweep_integers(sweep *s, tu_shape shape, int64_t low, int64_t high);
 void sweep_expect(sweep *s, const char *what, tu_value value, int64_t terms, const tu_value *magnitude);
 /* The same for sums of products, whose operands tf32 may round. `rounded`: the terms were stored in the case's type
  * before they were added, so that their rounding, eps(out) M, is added to the bound. */
-void sweep_expect_product(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
-                          const tu_value *magnitude);
+void sweep_expect_dot_products(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
+                               const tu_value *magnitude);
 
 /* Computes `value` on the device; in the oracle, returns an input with the device's result. */
 tu_value sweep_device_result(sweep *s, tu_value value);
@@ -79,18 +86,18 @@ void sweep_differentiate(sweep *s, sweep_bilinear y_of, const void *context, siz
 typedef struct sweep_family {
     const char *name;
     int weight; /* relative frequency */
-    bool half;  /* supports half types */
+    bool supports_16_bit;
     void (*build)(sweep *s);
 } sweep_family;
 
-/* The list of families. */
+/* The list of families: name, weight, supports_16_bit. "network" families use sizes that networks use. */
 #define SWEEP_FAMILIES(X)                                                                                    \
     X(convolution, 22, true)                                                                                 \
-    X(usual_convolution, 10, true)                                                                           \
+    X(network_convolution, 10, true)                                                                         \
     X(transposed_convolution, 7, true)                                                                       \
     X(pointwise_convolution, 6, true)                                                                        \
-    X(product, 12, true)                                                                                     \
-    X(usual_product, 5, true)                                                                                \
+    X(matmul, 12, true)                                                                                      \
+    X(network_matmul, 5, true)                                                                               \
     X(average_pool, 3, true)                                                                                 \
     X(max_pool, 4, true)                                                                                     \
     X(batch_norm, 4, true)                                                                                   \
@@ -99,26 +106,26 @@ typedef struct sweep_family {
     X(softmax, 3, true)                                                                                      \
     X(cross_entropy, 3, true)                                                                                \
     X(reduction, 5, true)                                                                                    \
-    X(running_sum, 1, true)                                                                                  \
-    X(top, 1, true)                                                                                          \
+    X(cumsum, 1, true)                                                                                       \
+    X(top_k, 1, true)                                                                                        \
     X(scatter, 3, true)                                                                                      \
     X(gather, 2, true)                                                                                       \
-    X(movement, 3, true)                                                                                     \
+    X(data_movement, 3, true)                                                                                \
     X(resize, 2, true)                                                                                       \
     X(pointwise, 3, true)                                                                                    \
     X(linear_algebra, 4, false)
-#define SWEEP_DECLARE(name, weight, half) void sweep_##name(sweep *s);
+#define SWEEP_DECLARE(name, weight, supports_16_bit) void sweep_##name(sweep *s);
 SWEEP_FAMILIES(SWEEP_DECLARE)
 #undef SWEEP_DECLARE
 
 /* Regression cases, by name: known.c. They run before the random cases. */
-typedef struct sweep_known {
+typedef struct sweep_regression {
     const char *name;
     tu_dtype dtype;
-    bool tf32; /* if the device has it */
+    bool tf32; /* computed in tf32, if the device has it */
     void (*build)(sweep *s);
-} sweep_known;
-extern const sweep_known sweep_known_cases[];
-extern const int sweep_known_count;
+} sweep_regression;
+extern const sweep_regression sweep_regressions[];
+extern const int sweep_regression_count;
 
 #endif

@@ -1,4 +1,4 @@
-/* Pooling, local response normalisation, and resizing: sums and maxima over windows. */
+/* Pooling, local response normalisation, and resize_case: sums and maxima over windows. */
 #include "sweep/sweep.h"
 
 /* ---- Pooling ---- */
@@ -8,19 +8,19 @@ typedef struct pool {
     bool max, count_padding;
 } pool;
 
-static pool draw_pool(sweep *s) {
+static pool random_pool(sweep *s) {
     for (;;) {
         pool p = {.count_padding = sweep_one_in(s, 2)};
-        bool fits = true;
+        bool is_valid = true;
         for (int axis = 0; axis < 2; axis++) {
-            p.window[axis] = sweep_between(s, 1, 5);
-            p.stride[axis] = sweep_between(s, 1, 6);
+            p.window[axis] = sweep_random_int(s, 1, 5);
+            p.stride[axis] = sweep_random_int(s, 1, 6);
             p.size[axis] = sweep_size(s, 20);
             for (int side = 0; side < 2; side++)
-                p.pad[2 * axis + side] = sweep_one_in(s, 2) ? 0 : sweep_between(s, 0, p.window[axis] - 1);
-            fits = fits && p.size[axis] + p.pad[2 * axis] + p.pad[2 * axis + 1] >= p.window[axis];
+                p.pad[2 * axis + side] = sweep_one_in(s, 2) ? 0 : sweep_random_int(s, 0, p.window[axis] - 1);
+            is_valid = is_valid && p.size[axis] + p.pad[2 * axis] + p.pad[2 * axis + 1] >= p.window[axis];
         }
-        if (fits) return p;
+        if (is_valid) return p;
     }
 }
 
@@ -35,8 +35,8 @@ static tu_value apply_pool(const void *context, const tu_value *operands) {
     return p->max ? tu_max_pool_with(operands[0], &options) : tu_avg_pool_with(operands[0], &options);
 }
 
-static tu_value draw_images(sweep *s, const pool *p) {
-    int64_t images = sweep_between(s, 1, 5), channels = sweep_size(s, 70);
+static tu_value random_images(sweep *s, const pool *p) {
+    int64_t images = sweep_random_int(s, 1, 5), channels = sweep_size(s, 70);
     sweep_note(s, " n%lld %lldx%lld c%lld window %lldx%lld stride %lld,%lld pad %lld,%lld,%lld,%lld%s",
                (long long)images, (long long)p->size[0], (long long)p->size[1], (long long)channels,
                (long long)p->window[0], (long long)p->window[1], (long long)p->stride[0],
@@ -46,8 +46,8 @@ static tu_value draw_images(sweep *s, const pool *p) {
 }
 
 void sweep_average_pool(sweep *s) {
-    pool p = draw_pool(s);
-    tu_value x = draw_images(s, &p), y, magnitude, gradient, gradient_magnitude;
+    pool p = random_pool(s);
+    tu_value x = random_images(s, &p), y, magnitude, gradient, gradient_magnitude;
     sweep_differentiate(s, apply_pool, &p, 1, &x, &y, &magnitude, &gradient, &gradient_magnitude);
     int64_t terms = p.window[0] * p.window[1];
     sweep_expect(s, "average pool", y, terms, &magnitude);
@@ -56,9 +56,9 @@ void sweep_average_pool(sweep *s) {
 
 /* The definition determines which of several equal maxima gets the gradient. */
 void sweep_max_pool(sweep *s) {
-    pool p = draw_pool(s);
+    pool p = random_pool(s);
     p.max = true;
-    tu_value x = draw_images(s, &p), y = apply_pool(&p, &x), gradient, magnitude = {0};
+    tu_value x = random_images(s, &p), y = apply_pool(&p, &x), gradient, magnitude = {0};
     tu_value dy = sweep_input(s, tu_value_shape(y));
     tu_gradients(tu_sum(tu_mul(y, dy)), 1, &x, &gradient);
     if (sweep_is_oracle(s)) tu_gradients(tu_sum(tu_mul(y, tu_abs(dy))), 1, &x, &magnitude);
@@ -69,7 +69,7 @@ void sweep_max_pool(sweep *s) {
 /* ---- Local response normalisation ---- */
 
 /* Sums over the channels at most `radius` away. */
-static tu_value sum_near(tu_value x, int64_t radius) {
+static tu_value sum_over_window(tu_value x, int64_t radius) {
     tu_shape shape = tu_value_shape(x);
     int axis = (int)shape.rank - 1;
     int64_t channels = shape.dim[axis];
@@ -79,11 +79,11 @@ static tu_value sum_near(tu_value x, int64_t radius) {
 }
 
 void sweep_lrn(sweep *s) {
-    int64_t radius = sweep_between(s, 1, 6);
+    int64_t radius = sweep_random_int(s, 1, 6);
     double bias = sweep_one_in(s, 2) ? 1 : 2, alpha = sweep_one_in(s, 2) ? 1e-2 : 0.3;
     double beta = sweep_one_in(s, 2) ? 0.75 : 0.5;
     tu_shape shape =
-        TU_SHAPE(sweep_between(s, 1, 3), sweep_size(s, 12), sweep_size(s, 12), sweep_size(s, 70));
+        TU_SHAPE(sweep_random_int(s, 1, 3), sweep_size(s, 12), sweep_size(s, 12), sweep_size(s, 70));
     sweep_note(s, " %lldx%lldx%lldx%lld radius %lld bias %g alpha %g beta %g", (long long)shape.dim[0],
                (long long)shape.dim[1], (long long)shape.dim[2], (long long)shape.dim[3], (long long)radius,
                bias, alpha, beta);
@@ -93,12 +93,13 @@ void sweep_lrn(sweep *s) {
     tu_value magnitude = {0}, gradient_magnitude = {0};
     if (sweep_is_oracle(s)) {
         /* dx = dy t^-beta - 2 alpha beta x sum(dy x t^(-beta - 1)), t = bias + alpha sum(x^2) */
-        tu_value t = tu_shift(tu_scale(sum_near(tu_square(x), radius), alpha), bias);
+        tu_value t = tu_shift(tu_scale(sum_over_window(tu_square(x), radius), alpha), bias);
         tu_value power = tu_exp(tu_scale(tu_log(t), -beta));
-        tu_value near = sum_near(tu_div(tu_mul(tu_mul(tu_abs(dy), tu_abs(x)), power), t), radius);
+        tu_value window_sum =
+            sum_over_window(tu_div(tu_mul(tu_mul(tu_abs(dy), tu_abs(x)), power), t), radius);
         magnitude = tu_mul(tu_abs(x), power);
         gradient_magnitude =
-            tu_add(tu_mul(tu_abs(dy), power), tu_scale(tu_mul(tu_abs(x), near), 2 * alpha * beta));
+            tu_add(tu_mul(tu_abs(dy), power), tu_scale(tu_mul(tu_abs(x), window_sum), 2 * alpha * beta));
     }
     sweep_expect(s, "lrn", y, 2 * radius + 1, &magnitude);
     sweep_expect(s, "its gradient", gradient, 2 * (2 * radius + 1), &gradient_magnitude);
@@ -106,22 +107,22 @@ void sweep_lrn(sweep *s) {
 
 /* ---- Resizing ---- */
 
-typedef struct resizing {
+typedef struct resize_case {
     int64_t height, width;
     tu_resize_method method;
-} resizing;
+} resize_case;
 
 static tu_value apply_resize(const void *context, const tu_value *operands) {
-    const resizing *r = context;
+    const resize_case *r = context;
     return tu_resize(operands[0], r->height, r->width, r->method);
 }
 
 /* Weights are differences of coordinates, which are rounded like any number of their size: so the size is added to
  * the terms. */
 void sweep_resize(sweep *s) {
-    resizing r = {sweep_size(s, 30), sweep_size(s, 30), sweep_one_in(s, 3) ? TU_NEAREST : TU_BILINEAR};
+    resize_case r = {sweep_size(s, 30), sweep_size(s, 30), sweep_one_in(s, 3) ? TU_NEAREST : TU_BILINEAR};
     tu_shape shape =
-        TU_SHAPE(sweep_between(s, 1, 3), sweep_size(s, 20), sweep_size(s, 20), sweep_size(s, 19));
+        TU_SHAPE(sweep_random_int(s, 1, 3), sweep_size(s, 20), sweep_size(s, 20), sweep_size(s, 19));
     sweep_note(s, " %lldx%lldx%lldx%lld to %lldx%lld %s", (long long)shape.dim[0], (long long)shape.dim[1],
                (long long)shape.dim[2], (long long)shape.dim[3], (long long)r.height, (long long)r.width,
                r.method == TU_NEAREST ? "nearest" : "bilinear");

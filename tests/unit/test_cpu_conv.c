@@ -1,5 +1,5 @@
-/* The CPU device's convolutions and products, for cases that the small shapes of tests/ops do not cover: tiles of
- * every width, several panels, skipped border taps, bands, divided taps, deep panels; for every instruction set of
+/* The CPU device's convolutions and matrix products, for cases that the small shapes of tests/ops do not cover: tiles
+ * of every width, several panels, skipped border taps, bands, divided taps, deep panels; for every instruction set of
  * this machine; and the adapter to oneDNN. */
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static const struct cpu_loops_gemm *loops_of(int isa) {
 
 static uint32_t random_state = 1;
 
-static int64_t draw(int64_t low, int64_t high) {
+static int64_t random_int(int64_t low, int64_t high) {
     random_state = random_state * 1664525 + 1013904223;
     return low + (int64_t)(random_state >> 8) % (high - low + 1);
 }
@@ -40,11 +40,11 @@ static tu_dtype dtype_of(int bytes) {
 static void *new_numbers(int64_t count, int bytes) {
     void *x = tu__alloc_aligned((size_t)(count * bytes), "a test");
     assert_non_null(x);
-    for (int64_t i = 0; i < count; i++) tu__store(dtype_of(bytes), x, i, (double)draw(-16, 16) / 64);
+    for (int64_t i = 0; i < count; i++) tu__store(dtype_of(bytes), x, i, (double)random_int(-16, 16) / 64);
     return x;
 }
 
-static double number_at(const void *x, int bytes, int64_t i) {
+static double load_number(const void *x, int bytes, int64_t i) {
     return tu__load(dtype_of(bytes), x, i);
 }
 
@@ -79,7 +79,7 @@ static bool is_inside(const cpu_convolution *c, int axis, int64_t pixel, int64_t
     return *position >= 0 && *position < c->x_size[axis];
 }
 
-static void visit_all_products(const cpu_convolution *c, visitor *visit, void *context) {
+static void visit_multiply_adds(const cpu_convolution *c, visitor *visit, void *context) {
     int64_t row, column, taps = c->windows.size[0] * c->windows.size[1];
     for (int64_t y = 0; y < c->images * c->y_size[0] * c->y_size[1]; y++)
         for (int64_t tap = 0; tap < taps; tap++) {
@@ -100,44 +100,50 @@ typedef struct definition {
 
 static void add_product(int64_t x, int64_t filter, int64_t y, void *context) {
     definition *d = context;
-    int64_t indices[3][3] = {{x, filter, y}, {y, filter, x}, {x, y, filter}}, *at = indices[d->computes];
-    d->out[at[2]] += number_at(d->first, d->bytes, at[0]) * number_at(d->second, d->bytes, at[1]);
+    int64_t indices[3][3] = {{x, filter, y}, {y, filter, x}, {x, y, filter}},
+            *operand_indices = indices[d->computes];
+    d->out[operand_indices[2]] += load_number(d->first, d->bytes, operand_indices[0]) *
+                                  load_number(d->second, d->bytes, operand_indices[1]);
 }
 
-typedef struct trial { /* operands of a convolution, its expected result, and memory for the computed one */
+typedef struct
+    conv_case { /* operands of a convolution, its expected result, and memory for the computed one */
     void *first, *second, *out;
     double *expected;
     int64_t count;
     int bytes;
-} trial;
+} conv_case;
 
-static trial trial_new(const cpu_convolution *c, cpu_conv_result result, int bytes) {
+static conv_case conv_case_new(const cpu_convolution *c, cpu_conv_result result, int bytes) {
     sizes n = sizes_of(c);
     int64_t first = result == CPU_CONV_DX ? n.y : n.x, second = result == CPU_CONV_DW ? n.y : n.filter;
-    trial t = {.bytes = bytes, .count = result == CPU_CONV_Y ? n.y : result == CPU_CONV_DX ? n.x : n.filter};
+    conv_case t = {.bytes = bytes,
+                   .count = result == CPU_CONV_Y    ? n.y
+                            : result == CPU_CONV_DX ? n.x
+                                                    : n.filter};
     t.first = new_numbers(first, bytes);
     t.second = new_numbers(second, bytes);
     t.out = new_numbers(t.count, bytes);
     t.expected = calloc((size_t)t.count, sizeof *t.expected);
     assert_non_null(t.expected);
     definition d = {result, t.first, t.second, bytes, t.expected};
-    visit_all_products(c, add_product, &d);
+    visit_multiply_adds(c, add_product, &d);
     tu__round_array(dtype_of(bytes), t.expected, t.count);
     return t;
 }
 
-static void trial_free(trial *t) {
+static void conv_case_free(conv_case *t) {
     tu__free_aligned(t->first);
     tu__free_aligned(t->second);
     tu__free_aligned(t->out);
     free(t->expected);
 }
 
-static void assert_expected_result(const trial *t) {
+static void assert_expected_result(const conv_case *t) {
     for (int64_t i = 0; i < t->count; i++)
-        if (number_at(t->out, t->bytes, i) != t->expected[i]) /* NOLINT: exact, see new_numbers */
+        if (load_number(t->out, t->bytes, i) != t->expected[i]) /* NOLINT: exact, see new_numbers */
             fail_msg("element %d of %d is %g, expected %g", (int)i, (int)t->count,
-                     number_at(t->out, t->bytes, i), t->expected[i]);
+                     load_number(t->out, t->bytes, i), t->expected[i]);
 }
 
 /* ---- Direct convolution ---- */
@@ -164,7 +170,7 @@ static void check_direct(const cpu_convolution *c, cpu_conv_result result, const
     cpu_direct *plan;
     assert_int_equal(cpu_direct_new(&arena, loops, c, result, threads, &plan), TU_OK);
     assert_non_null(plan);
-    trial t = trial_new(c, result, loops->operand_bytes);
+    conv_case t = conv_case_new(c, result, loops->operand_bytes);
     size_t bytes = cpu_direct_workspace(plan);
     unsigned char *workspace = new_workspace(bytes);
     cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
@@ -173,7 +179,7 @@ static void check_direct(const cpu_convolution *c, cpu_conv_result result, const
     tu__parallel_set_width(1);
     assert_expected_result(&t);
     free_workspace(workspace, bytes);
-    trial_free(&t);
+    conv_case_free(&t);
     tu__arena_free(&arena);
 }
 
@@ -191,22 +197,22 @@ static void check_pairs(const cpu_convolution *c, const struct cpu_loops_gemm *l
 }
 
 /* Returns false if the window does not fit the image. */
-static bool draw_convolution(cpu_convolution *c, int64_t max_channels) {
-    c->images = draw(1, 3);
-    c->groups = draw(0, 2) == 0 ? draw(2, 3) : 1;
-    c->x_channels = draw(1, max_channels);
-    c->y_channels = draw(1, max_channels);
+static bool random_convolution(cpu_convolution *c, int64_t max_channels) {
+    c->images = random_int(1, 3);
+    c->groups = random_int(0, 2) == 0 ? random_int(2, 3) : 1;
+    c->x_channels = random_int(1, max_channels);
+    c->y_channels = random_int(1, max_channels);
     for (int i = 0; i < 2; i++) {
-        c->windows.size[i] = draw(1, 4);
-        c->windows.stride[i] = draw(1, 3);
-        c->windows.dilation[i] = draw(1, 2);
-        c->windows.pad[2 * i] = draw(0, 4);
-        c->windows.pad[2 * i + 1] = draw(0, 4);
-        c->x_size[i] = draw(1, 9);
-        int64_t room = c->x_size[i] + c->windows.pad[2 * i] + c->windows.pad[2 * i + 1] -
-                       (c->windows.size[i] - 1) * c->windows.dilation[i] - 1;
-        if (room < 0) return false;
-        c->y_size[i] = 1 + room / c->windows.stride[i];
+        c->windows.size[i] = random_int(1, 4);
+        c->windows.stride[i] = random_int(1, 3);
+        c->windows.dilation[i] = random_int(1, 2);
+        c->windows.pad[2 * i] = random_int(0, 4);
+        c->windows.pad[2 * i + 1] = random_int(0, 4);
+        c->x_size[i] = random_int(1, 9);
+        int64_t last_offset = c->x_size[i] + c->windows.pad[2 * i] + c->windows.pad[2 * i + 1] -
+                              (c->windows.size[i] - 1) * c->windows.dilation[i] - 1;
+        if (last_offset < 0) return false;
+        c->y_size[i] = 1 + last_offset / c->windows.stride[i];
     }
     return true;
 }
@@ -216,8 +222,8 @@ static void direct_convolutions_are_exact_on_every_instruction_set(void **state)
     for (int isa = 0; isa < ISAS; isa++)
         for (int i = 0; i < 60; i++) {
             cpu_convolution c;
-            if (!draw_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
-            int threads = (int)draw(1, 3);
+            if (!random_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
+            int threads = (int)random_int(1, 3);
             check_all_results(&c, loops_of(isa)->f32, threads, threads);
             check_all_results(&c, loops_of(isa)->f64, threads, threads);
             check_pairs(&c, loops_of(isa), threads, threads);
@@ -225,7 +231,8 @@ static void direct_convolutions_are_exact_on_every_instruction_set(void **state)
 }
 
 /* SAME padding, stride 1. */
-static cpu_convolution square(int64_t images, int64_t pixels, int64_t in, int64_t out, int64_t size) {
+static cpu_convolution same_padded_convolution(int64_t images, int64_t pixels, int64_t in, int64_t out,
+                                               int64_t size) {
     int64_t before = (size - 1) / 2, after = size - 1 - before;
     return (cpu_convolution){.windows = {.size = {size, size},
                                          .stride = {1, 1},
@@ -249,7 +256,7 @@ static void check_blocks(const cpu_convolution *c, const cpu_blocks *blocks, int
                                              (cpu_conv_result)result, threads, &plan),
                          TU_OK);
         assert_non_null(plan);
-        trial t = trial_new(c, (cpu_conv_result)result, 2);
+        conv_case t = conv_case_new(c, (cpu_conv_result)result, 2);
         size_t bytes = cpu_conv_blocks_workspace(plan);
         unsigned char *workspace = new_workspace(bytes);
         cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
@@ -258,7 +265,7 @@ static void check_blocks(const cpu_convolution *c, const cpu_blocks *blocks, int
         tu__parallel_set_width(1);
         assert_expected_result(&t);
         free_workspace(workspace, bytes);
-        trial_free(&t);
+        conv_case_free(&t);
         tu__arena_free(&arena);
     }
 }
@@ -274,7 +281,7 @@ static float float_of(uint32_t bf16) {
 static void plain_block(const cpu_block *t) {
     for (int row = 0; row < t->tiles * t->tile_rows; row++)
         for (int column = 0; column < t->columns; column++) {
-            const uint16_t *a = t->a + row / t->tile_rows * t->a_below + row % t->tile_rows * t->a_row;
+            const uint16_t *a = t->a + row / t->tile_rows * t->a_second_tile + row % t->tile_rows * t->a_row;
             float sum = t->add ? t->c[row * t->c_row + column] : 0;
             for (int64_t g = 0; g < t->groups; g++)
                 for (int64_t chunk = 0; chunk < t->chunks; chunk++) {
@@ -298,29 +305,30 @@ static void amx_convolutions_are_exact(void **state) {
     (void)state;
     for (int i = 0; i < 60; i++) {
         cpu_convolution c;
-        if (!draw_convolution(&c, i % 3 == 0 ? 70 : 6)) continue;
+        if (!random_convolution(&c, i % 3 == 0 ? 70 : 6)) continue;
         c.groups = 1;
         for (int axis = 0; axis < 2; axis++) {
             c.windows.stride[axis] = c.windows.dilation[axis] = 1;
             c.y_size[axis] = c.x_size[axis] + c.windows.pad[2 * axis] + c.windows.pad[2 * axis + 1] -
                              c.windows.size[axis] + 1;
         }
-        check_all_blocks(&c, (int)draw(1, 3));
+        check_all_blocks(&c, (int)random_int(1, 3));
     }
 }
 
 static void amx_convolutions_divide_large_images_into_bands(void **state) {
     (void)state;
-    cpu_convolution c = square(1, 40, 70, 5, 3), few = square(2, 24, 3, 20, 5),
-                    many = square(20, 6, 20, 18, 5);
+    cpu_convolution c = same_padded_convolution(1, 40, 70, 5, 3),
+                    few_channels = same_padded_convolution(2, 24, 3, 20, 5),
+                    many_images = same_padded_convolution(20, 6, 20, 18, 5);
     check_all_blocks(&c, 2);
-    check_all_blocks(&few, 2);
-    check_all_blocks(&many, 1);
+    check_all_blocks(&few_channels, 2);
+    check_all_blocks(&many_images, 1);
 }
 
 static void wide_layers_are_divided_into_panels(void **state) {
     (void)state;
-    cpu_convolution c = square(2, 7, 20, 150, 3);
+    cpu_convolution c = same_padded_convolution(2, 7, 20, 150, 3);
     for (int isa = 0; isa < ISAS; isa++) {
         check_all_results(&c, loops_of(isa)->f32, 2, 2);
         check_pairs(&c, loops_of(isa), 2, 2);
@@ -330,9 +338,9 @@ static void wide_layers_are_divided_into_panels(void **state) {
 static void deep_panels_are_processed_in_chunks(void **state) {
     (void)state;
     /* 9 * 520 rows of at least 64 columns: more than half a megabyte. */
-    cpu_convolution c = square(1, 4, 520, 66, 3);
+    cpu_convolution c = same_padded_convolution(1, 4, 520, 66, 3);
     check_all_results(&c, loops_of(2)->f32, 1, 1);
-    c = square(1, 3, 300, 66, 5);
+    c = same_padded_convolution(1, 3, 300, 66, 5);
     c.windows.dilation[1] = 2; /* taps are no longer adjacent, so the image is padded */
     c.windows.pad[2] = c.windows.pad[3] = 4;
     check_all_results(&c, loops_of(2)->f32, 1, 1);
@@ -340,7 +348,8 @@ static void deep_panels_are_processed_in_chunks(void **state) {
 
 static void few_images_are_divided_into_bands(void **state) {
     (void)state;
-    cpu_convolution c = square(1, 13, 3, 9, 5), narrow = square(1, 11, 24, 18, 3);
+    cpu_convolution c = same_padded_convolution(1, 13, 3, 9, 5),
+                    narrow = same_padded_convolution(1, 11, 24, 18, 3);
     check_all_results(&c, loops_of(2)->f32, 3, 3);
     check_all_results(&narrow, loops_of(2)->f32, 3, 3);
 }
@@ -348,17 +357,19 @@ static void few_images_are_divided_into_bands(void **state) {
 static void large_filters_divide_their_taps_among_threads(void **state) {
     (void)state;
     /* 180 * 80 elements for each of 2,000 workers are too many. */
-    cpu_convolution c = square(3, 6, 20, 70, 3);
+    cpu_convolution c = same_padded_convolution(3, 6, 20, 70, 3);
     check_direct(&c, CPU_CONV_DW, loops_of(2)->f32, 2000, 3);
     check_pairs(&c, loops_of(2), 2000, 3);
 }
 
 static void images_with_many_rows_are_summed_in_bands(void **state) {
     (void)state;
-    cpu_convolution c = square(1, 48, 2, 40, 3), wide = square(1, 40, 18, 48, 3);
+    cpu_convolution c = same_padded_convolution(1, 48, 2, 40, 3),
+                    wide = same_padded_convolution(1, 40, 18, 48, 3);
     check_direct(&c, CPU_CONV_DW, loops_of(2)->f32, 1, 1);
     check_direct(&wide, CPU_CONV_DW, loops_of(2)->f64, 1, 1);
-    cpu_convolution tall = square(1, 57, 18, 48, 3); /* an odd number of pixels: the last has no pair */
+    cpu_convolution tall =
+        same_padded_convolution(1, 57, 18, 48, 3); /* an odd number of pixels: the last has no pair */
     check_pairs(&c, loops_of(2), 1, 1);
     check_pairs(&tall, loops_of(2), 1, 1);
 }
@@ -367,7 +378,7 @@ static void huge_paddings_are_not_planned(void **state) {
     (void)state;
     tu__arena arena = {0};
     cpu_direct *plan;
-    cpu_convolution c = square(1, 8, 1, 1, 3);
+    cpu_convolution c = same_padded_convolution(1, 8, 1, 1, 3);
     c.windows.pad[0] = INT64_C(1) << 40;
     c.y_size[0] += (INT64_C(1) << 40) - 1;
     assert_int_equal(cpu_direct_new(&arena, loops_of(0)->f32, &c, CPU_CONV_Y, 1, &plan), TU_OK);
@@ -377,7 +388,7 @@ static void huge_paddings_are_not_planned(void **state) {
 
 static void check_same_bits(const cpu_gemm_loops *loops) {
     enum { RUNS = 3 };
-    cpu_convolution c = square(5, 9, 17, 33, 3);
+    cpu_convolution c = same_padded_convolution(5, 9, 17, 33, 3);
     sizes n = sizes_of(&c);
     tu__arena arena = {0};
     cpu_direct *plan;
@@ -417,10 +428,10 @@ static void bias_and_relu_are_fused_into_the_tile(void **state) {
     (void)state;
     for (int isa = 0; isa < ISAS; isa++)
         for (int64_t channels = 1; channels < 70; channels += 17) {
-            cpu_convolution c = square(1, 5, 18, channels, 3);
+            cpu_convolution c = same_padded_convolution(1, 5, 18, channels, 3);
             tu__arena arena = {0};
             cpu_direct *plan;
-            trial t = trial_new(&c, CPU_CONV_Y, 4);
+            conv_case t = conv_case_new(&c, CPU_CONV_Y, 4);
             float *bias = new_numbers(channels, 4);
             ((float *)t.first)[0] = NAN; /* must stay NaN, because relu is x < 0 ? 0 : x */
             assert_int_equal(cpu_direct_new(&arena, loops_of(isa)->f32, &c, CPU_CONV_Y, 1, &plan), TU_OK);
@@ -428,15 +439,15 @@ static void bias_and_relu_are_fused_into_the_tile(void **state) {
             cpu_direct_run(plan, &(cpu_direct_operands){t.first, t.second, bias, t.out, workspace, true});
             for (int64_t i = 0; i < t.count; i++) {
                 int64_t row = i / channels / 5, column = i / channels % 5;
-                float got = ((float *)t.out)[i], wanted = (float)t.expected[i] + bias[i % channels];
+                float got = ((float *)t.out)[i], expected = (float)t.expected[i] + bias[i % channels];
                 if (row < 2 && column < 2)
                     assert_true(isnan(got));
                 else
-                    assert_true(got == (wanted < 0 ? 0 : wanted)); /* NOLINT: exact, see new_numbers */
+                    assert_true(got == (expected < 0 ? 0 : expected)); /* NOLINT: exact, see new_numbers */
             }
             tu__free_aligned(workspace);
             tu__free_aligned(bias);
-            trial_free(&t);
+            conv_case_free(&t);
             tu__arena_free(&arena);
         }
 }
@@ -453,9 +464,9 @@ static void epilogues_in_place_keep_nan_and_round_like_operations(void **state) 
         loops->epilogue_f32(2, 2, y, (const float[]){-2, 0.5F}, true);
         assert_true(y[0] == 0 && y[1] == 2.5F && y[2] == 1 && y[3] == 4.5F);
         uint16_t h[] = {0xbf80, 0x4000, 0x8000, 0x7fc0, 0xff80, 0x7f80, 0x8001, 0xffc0};
-        const uint16_t wanted[] = {0, 0x4000, 0x8000, 0x7fc0, 0, 0x7f80, 0, 0xffc0};
+        const uint16_t expected[] = {0, 0x4000, 0x8000, 0x7fc0, 0, 0x7f80, 0, 0xffc0};
         loops->epilogue_bf16(1, 8, h, NULL, true);
-        assert_memory_equal(h, wanted, sizeof h);
+        assert_memory_equal(h, expected, sizeof h);
         uint16_t s[] = {
             0x4300, 0x4302,
             0x7f80}; /* 128 + 0.5 and 130 + 0.5 are halfway between two numbers: they round to even */
@@ -466,9 +477,9 @@ static void epilogues_in_place_keep_nan_and_round_like_operations(void **state) 
     }
 }
 
-/* ---- Products ---- */
+/* ---- Matrix products ---- */
 
-static void check_product(const cpu_gemm *g, int width) {
+static void check_matmul(const cpu_gemm *g, int width) {
     int bytes = g->loops->element_bytes;
     int64_t a_count = 0, b_count = 0;
     for (int64_t i = 0; i < g->batch; i++) {
@@ -483,13 +494,13 @@ static void check_product(const cpu_gemm *g, int width) {
     tu__parallel_set_width(1);
     for (int64_t i = 0; i < g->batch * g->m * g->n; i++) {
         int64_t item = i / (g->m * g->n), row = i / g->n % g->m, column = i % g->n;
-        double sum = number_at(bias, bytes, column);
+        double sum = load_number(bias, bytes, column);
         for (int64_t p = 0; p < g->k; p++)
-            sum +=
-                number_at(a, bytes, g->a_offsets[item] + (g->transpose_a ? p * g->m + row : row * g->k + p)) *
-                number_at(b, bytes,
-                          g->b_offsets[item] + (g->transpose_b ? column * g->k + p : p * g->n + column));
-        assert_true(sum == number_at(c, bytes, i)); /* NOLINT: exact, see new_numbers */
+            sum += load_number(a, bytes,
+                               g->a_offsets[item] + (g->transpose_a ? p * g->m + row : row * g->k + p)) *
+                   load_number(b, bytes,
+                               g->b_offsets[item] + (g->transpose_b ? column * g->k + p : p * g->n + column));
+        assert_true(sum == load_number(c, bytes, i)); /* NOLINT: exact, see new_numbers */
     }
     tu__free_aligned(a);
     tu__free_aligned(b);
@@ -498,27 +509,27 @@ static void check_product(const cpu_gemm *g, int width) {
     tu__free_aligned(workspace);
 }
 
-static void products_are_exact_on_every_instruction_set(void **state) {
+static void matmuls_are_exact_on_every_instruction_set(void **state) {
     (void)state;
     for (int isa = 0; isa < ISAS; isa++)
         for (int i = 0; i < 60; i++) {
             int64_t a_offsets[8], b_offsets[8];
             cpu_gemm g = {.loops = i % 2 ? loops_of(isa)->f32 : loops_of(isa)->f64,
-                          .m = draw(1, 60),
-                          .n = draw(1, 150),
-                          .k = i % 10 == 0 ? draw(500, 1100) : draw(1, 40),
-                          .transpose_a = draw(0, 1),
-                          .transpose_b = draw(0, 1),
-                          .batch = i % 5 == 0 ? draw(1, 8) : 1,
+                          .m = random_int(1, 60),
+                          .n = random_int(1, 150),
+                          .k = i % 10 == 0 ? random_int(500, 1100) : random_int(1, 40),
+                          .transpose_a = random_int(0, 1),
+                          .transpose_b = random_int(0, 1),
+                          .batch = i % 5 == 0 ? random_int(1, 8) : 1,
                           .a_offsets = a_offsets,
                           .b_offsets = b_offsets,
-                          .threads = (int)draw(1, 3)};
+                          .threads = (int)random_int(1, 3)};
             for (int64_t j = 0; j < g.batch; j++) {
                 a_offsets[j] = j * g.m * g.k;
                 b_offsets[j] = j / 2 * g.k * g.n; /* each matrix is used twice: broadcast */
             }
             cpu_gemm_plan(&g);
-            check_product(&g, g.threads);
+            check_matmul(&g, g.threads);
         }
 }
 
@@ -528,13 +539,13 @@ static void dnnl_convolutions_are_exact(void **state) {
     (void)state;
     for (int i = 0; i < 60; i++) {
         cpu_convolution c;
-        if (!draw_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
+        if (!random_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
         for (int result = CPU_CONV_Y; result <= CPU_CONV_DW; result++) {
             cpu_dnnl *op;
-            int threads = (int)draw(1, 3);
+            int threads = (int)random_int(1, 3);
             assert_int_equal(cpu_dnnl_convolution(&c, (cpu_conv_result)result, TU_F32, threads, &op), TU_OK);
             if (!op) continue; /* oneDNN does not support it */
-            trial t = trial_new(&c, (cpu_conv_result)result, 4);
+            conv_case t = conv_case_new(&c, (cpu_conv_result)result, 4);
             void *workspace = tu__alloc_aligned(cpu_dnnl_workspace(op) + 64, "a test");
             tu__parallel_set_width(threads);
             cpu_direct_operands o = {
@@ -543,7 +554,7 @@ static void dnnl_convolutions_are_exact(void **state) {
             tu__parallel_set_width(1);
             assert_expected_result(&t);
             tu__free_aligned(workspace);
-            trial_free(&t);
+            conv_case_free(&t);
             cpu_dnnl_free(op);
         }
     }
@@ -569,7 +580,7 @@ int main(void) {
         cmocka_unit_test(the_same_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(bias_and_relu_are_fused_into_the_tile),
         cmocka_unit_test(epilogues_in_place_keep_nan_and_round_like_operations),
-        cmocka_unit_test(products_are_exact_on_every_instruction_set),
+        cmocka_unit_test(matmuls_are_exact_on_every_instruction_set),
         cmocka_unit_test(dnnl_convolutions_are_exact),
         cmocka_unit_test(dnnl_reports_its_version),
     };

@@ -8,21 +8,21 @@ static int kernels_named(const test_plan *b, const char *name) {
     return count;
 }
 
-static tu_value normalised(tu_graph *g, tu_value x, int number) {
+static tu_value batch_normalize_input(tu_graph *g, tu_value x, int index) {
     tu_shape s = tu_value_shape(x);
     tu_shape parameter = TU_SHAPE(s.dim[s.rank - 1]);
-    return tu_batch_normalize(x, numbered_input(g, "gamma", number, parameter),
-                              numbered_input(g, "beta", number, parameter));
+    return tu_batch_normalize(x, numbered_input(g, "gamma", index, parameter),
+                              numbered_input(g, "beta", index, parameter));
 }
 
-static void check_block(tu_dtype dtype, int64_t channels, int threads, bool in_place) {
+static void check_residual_block(tu_dtype dtype, int64_t channels, int threads, bool in_place) {
     tu_graph *g;
     pair both;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_shape shape = TU_SHAPE(3, 15, 11, channels);
     tu_value x = tu_input(g, "x", dtype, shape), weight = tu_input(g, "w", dtype, shape);
-    tu_value inner = tu_relu(normalised(g, x, 0));
-    tu_value y = tu_relu(tu_add(normalised(g, inner, 1), x));
+    tu_value inner = tu_relu(batch_normalize_input(g, x, 0));
+    tu_value y = tu_relu(tu_add(batch_normalize_input(g, inner, 1), x));
     tu_value dx = {0};
     tu_gradients(tu_sum(tu_mul(y, weight)), 1, &x, &dx);
     const tu_value exports[] = {y, dx};
@@ -44,8 +44,8 @@ static void a_residual_block_has_the_same_bits_fused_and_unfused(void **state) {
     random_state = 3;
     for (int i = 0; i < 4; i++)
         for (int threads = 1; threads <= 3; threads++) {
-            check_block(TU_F32, channels[i], threads, i & 1);
-            check_block(TU_BF16, channels[i], threads, !(i & 1));
+            check_residual_block(TU_F32, channels[i], threads, i & 1);
+            check_residual_block(TU_BF16, channels[i], threads, !(i & 1));
         }
 }
 
@@ -55,7 +55,7 @@ static void additions_that_depend_on_the_statistics_are_not_fused(void **state) 
     tu_graph *g;
     pair both;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(6, 7, 16)), y = normalised(g, x, 0);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(6, 7, 16)), y = batch_normalize_input(g, x, 0);
     tu_value mean = {.graph = g, .node = y.node, .output = 1};
     tu_value z = tu_relu(tu_add(y, tu_mul(x, mean)));
     select_pair(&both, g, 2, 1, &z, false);
@@ -73,9 +73,9 @@ static void gradients_with_other_readers_are_not_fused(void **state) {
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_shape shape = TU_SHAPE(6, 7, 16);
     tu_value x = tu_input(g, "x", TU_F32, shape), weight = tu_input(g, "w", TU_F32, shape);
-    tu_value before = normalised(g, x, 0);
-    tu_value y = tu_relu(before), wanted[] = {x, before}, gradients[2] = {{0}};
-    tu_gradients(tu_sum(tu_mul(y, weight)), 2, wanted, gradients);
+    tu_value before = batch_normalize_input(g, x, 0);
+    tu_value y = tu_relu(before), wrt[] = {x, before}, gradients[2] = {{0}};
+    tu_gradients(tu_sum(tu_mul(y, weight)), 2, wrt, gradients);
     select_pair(&both, g, 2, 2, gradients, true);
     assert_int_equal(kernels_named(&both.fused, "batch_norm_grad"), 1);
     run_and_compare_bits(&both);

@@ -1,5 +1,5 @@
-/* Selection and fusion of the CPU device: random graphs of pointwise nodes, views, moves and reductions agree with
- * the reference kernels, and plans have the expected kernels. */
+/* Selection and fusion of the CPU device: random graphs of pointwise nodes, views, transposes and reductions agree
+ * with the reference kernels, and plans have the expected kernels. */
 #include "base/alloc.h"
 #include "cpu_plans.h"
 
@@ -16,14 +16,14 @@ static void add_to_pool(pool *p, tu_value v) {
     p->values[p->count < POOL ? p->count++ : (int)draw(POOL)] = v;
 }
 
-static tu_value pick(const pool *p) {
+static tu_value random_value(const pool *p) {
     return p->values[draw((uint32_t)p->count)];
 }
 
 /* Returns a value of x's type that broadcasts with it: x itself, another value, or a scalar. */
-static tu_value partner(const pool *p, tu_value x) {
+static tu_value broadcast_partner(const pool *p, tu_value x) {
     for (int tries = 0; tries < 8; tries++) {
-        tu_value y = pick(p);
+        tu_value y = random_value(p);
         tu_shape a = tu_value_shape(x), c = tu_value_shape(y);
         bool ok = tu_value_dtype(x) == tu_value_dtype(y) && a.rank >= c.rank;
         for (int64_t i = 0; ok && i < c.rank; i++)
@@ -37,14 +37,14 @@ static tu_value partner(const pool *p, tu_value x) {
 static tu_value scalar_condition(const pool *p, tu_value x) {
     tu_value scalar = tu_mean(tu_cast(x, TU_F32));
     for (int tries = 0; tries < 8; tries++) {
-        tu_value y = pick(p);
+        tu_value y = random_value(p);
         if (tu_value_shape(y).rank == 0 && tu_value_dtype(y) == TU_F32) scalar = y;
     }
     return tu_less(scalar, tu_number(scalar, 0.3));
 }
 
 static tu_value random_node(const pool *p) {
-    tu_value x = pick(p), y = partner(p, x);
+    tu_value x = random_value(p), y = broadcast_partner(p, x);
     tu_dtype dtype = tu_value_dtype(x);
     tu_shape shape = tu_value_shape(x);
     if (dtype == TU_BOOL) {
@@ -55,8 +55,8 @@ static tu_value random_node(const pool *p) {
         default: return tu_or(x, y);
         }
     }
-    bool floats = tu_dtype_is_float(dtype);
-    switch (draw(floats ? 20 : 8)) {
+    bool is_float = tu_dtype_is_float(dtype);
+    switch (draw(is_float ? 20 : 8)) {
     case 0: return tu_add(x, y);
     case 1: return tu_minimum(x, y);
     case 2: return tu_maximum(x, y);
@@ -115,7 +115,7 @@ static void check_random_graph(uint64_t seed, bool in_place) {
     tu_value exports[8];
     size_t count = 1 + draw(8);
     for (size_t i = 0; i < count; i++) do
-            exports[i] = pick(&p);
+            exports[i] = random_value(&p);
         while (is_leaf(tu__node_of(exports[i])));
     select_pair(&both, g, 1 + (int)draw(3), count, exports, in_place);
     run_and_compare_all(&both);

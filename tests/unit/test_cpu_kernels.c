@@ -14,7 +14,7 @@ enum { MAX_INPUTS = 8 };
 
 /* ---- A graph of inputs and one result ---- */
 
-typedef struct trial {
+typedef struct kernel_case {
     tu_graph *graph;
     tu_dtype dtype;
     int input_count;
@@ -22,16 +22,16 @@ typedef struct trial {
     double *numbers[MAX_INPUTS];
     tu_value result;
     uint32_t random;
-} trial;
+} kernel_case;
 
-static double draw(trial *t) {
+static double random_double(kernel_case *t) {
     t->random = t->random * 1664525u + 1013904223u;
     return (double)(t->random >> 8) * 0x1p-24;
 }
 
 /* Adds an input with multiples of 1/8 in [low, high): every float type represents them exactly, and many are
  * equal. */
-static tu_value add_input(trial *t, tu_dtype dtype, tu_shape shape, double low, double high) {
+static tu_value add_input(kernel_case *t, tu_dtype dtype, tu_shape shape, double low, double high) {
     int i = t->input_count++;
     int64_t count = tu_shape_elements(shape);
     char name[16];
@@ -39,18 +39,18 @@ static tu_value add_input(trial *t, tu_dtype dtype, tu_shape shape, double low, 
     t->numbers[i] = malloc((size_t)count * sizeof(double));
     assert_non_null(t->numbers[i]);
     for (int64_t k = 0; k < count; k++) {
-        double x = low + (high - low) * draw(t);
+        double x = low + (high - low) * random_double(t);
         t->numbers[i][k] = tu_dtype_is_float(dtype) ? floor(8 * x) / 8 : floor(x);
     }
     return t->inputs[i] = tu_input(t->graph, name, dtype, shape);
 }
 
-static tu_value add_default_input(trial *t, tu_shape shape) {
+static tu_value add_default_input(kernel_case *t, tu_shape shape) {
     return add_input(t, t->dtype, shape, -2, 2);
 }
 
 /* Runs the graph and returns the result, which the caller must free; NULL if the run fails. */
-static void *run_on(const trial *t, const char *devices, int threads) {
+static void *run_on(const kernel_case *t, const char *devices, int threads) {
     void *data[MAX_INPUTS], *result = malloc(tu_type_bytes(tu_value_type(t->result)));
     tu_feed feeds[MAX_INPUTS];
     tu_program *program = NULL;
@@ -77,19 +77,19 @@ static void *run_on(const trial *t, const char *devices, int threads) {
     return result;
 }
 
-static void start_trial(trial *t, tu_dtype dtype) {
-    *t = (trial){.dtype = dtype, .random = 7};
+static void start_case(kernel_case *t, tu_dtype dtype) {
+    *t = (kernel_case){.dtype = dtype, .random = 7};
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
 }
 
-static void free_trial(trial *t) {
+static void free_case(kernel_case *t) {
     for (int i = 0; i < t->input_count; i++) free(t->numbers[i]);
     tu_graph_free(t->graph);
 }
 
 /* ---- Comparison with the reference device, for several numbers of threads, and with a second run ---- */
 
-static void assert_agree(const trial *t, const void *expected, const void *got, double tolerance,
+static void assert_agree(const kernel_case *t, const void *expected, const void *got, double tolerance,
                          int threads) {
     tu_type type = tu_value_type(t->result);
     int64_t count = tu_shape_elements(type.shape);
@@ -107,7 +107,7 @@ static void assert_agree(const trial *t, const void *expected, const void *got, 
     }
 }
 
-static void compare_with_reference(trial *t) {
+static void compare_with_reference(kernel_case *t) {
     assert_int_equal(tu_graph_status(t->graph), TU_OK);
     double tolerance = t->dtype == TU_BF16 ? 0x1p-7 : 4e-6;
     size_t bytes = tu_type_bytes(tu_value_type(t->result));
@@ -121,21 +121,21 @@ static void compare_with_reference(trial *t) {
         free(again);
     }
     free(expected);
-    free_trial(t);
+    free_case(t);
 }
 
 #define FOR_BOTH_TYPES(t)                                                                                    \
-    for (int type_ = 0; type_ < 2 && (start_trial(t, type_ ? TU_BF16 : TU_F32), true); type_++)
+    for (int type_ = 0; type_ < 2 && (start_case(t, type_ ? TU_BF16 : TU_F32), true); type_++)
 
-static tu_value gradient(trial *t, tu_value y, tu_value x) {
+static tu_value gradient(kernel_case *t, tu_value y, tu_value x) {
     tu_value dx = {0};
     tu_gradients(tu_sum(tu_mul(y, add_default_input(t, tu_value_shape(y)))), 1, &x, &dx);
     return dx;
 }
 
-/* ---- Products ---- */
+/* ---- Matrix products ---- */
 
-static tu_value add_matrix(trial *t, int64_t batch, int64_t rows, int64_t columns, bool transposed) {
+static tu_value add_matrix(kernel_case *t, int64_t batch, int64_t rows, int64_t columns, bool transposed) {
     int i = t->input_count;
     tu_value x =
         add_default_input(t, transposed ? TU_SHAPE(batch, columns, rows) : TU_SHAPE(batch, rows, columns));
@@ -144,16 +144,16 @@ static tu_value add_matrix(trial *t, int64_t batch, int64_t rows, int64_t column
 }
 
 /* Packed rows that need several blocks, k of several chunks, columns that do not fill a vector; and batches of fewer
- * and more products than threads. */
-static void products_have_the_same_bits_for_any_number_of_threads(void **state) {
+ * and more matrices than threads. */
+static void matmuls_have_the_same_bits_for_any_number_of_threads(void **state) {
     (void)state;
     static const int64_t sizes[][4] = {
         {1, 300, 77, 520}, {1, 70, 150, 600}, {3, 40, 90, 30}, {20, 9, 33, 17}};
     for (int i = 0; i < 32; i++) {
-        trial t;
+        kernel_case t;
         const int64_t *size = sizes[i % 4];
         bool transpose_a = i & 4, transpose_b = i & 8;
-        start_trial(&t, i & 16 ? TU_F64 : TU_F32);
+        start_case(&t, i & 16 ? TU_F64 : TU_F32);
         tu_value a = add_matrix(&t, size[0], size[1], size[3], transpose_a);
         tu_value b = add_matrix(&t, size[0], size[3], size[2], transpose_b);
         t.result = tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b);
@@ -168,7 +168,7 @@ static void products_have_the_same_bits_for_any_number_of_threads(void **state) 
         }
         free(expected);
         free(single_thread);
-        free_trial(&t);
+        free_case(&t);
     }
 }
 
@@ -185,7 +185,7 @@ static tu_value pool_of(tu_value x, int kind) {
 
 static void pooling_agrees_for_any_number_of_channels(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int kind = 0; kind < 4; kind++)
         for (size_t c = 0; c < sizeof channel_counts / sizeof *channel_counts; c++) FOR_BOTH_TYPES(&t) {
                 t.result = pool_of(add_default_input(&t, TU_SHAPE(9, 13, 14, channel_counts[c])), kind);
@@ -195,7 +195,7 @@ static void pooling_agrees_for_any_number_of_channels(void **state) {
 
 static void gradients_of_pooling_agree_with_ties(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int kind = 0; kind < 4; kind++)
         for (size_t c = 0; c < sizeof channel_counts / sizeof *channel_counts; c++) FOR_BOTH_TYPES(&t) {
                 tu_value x = add_default_input(&t, TU_SHAPE(9, 13, 14, channel_counts[c]));
@@ -206,7 +206,7 @@ static void gradients_of_pooling_agree_with_ties(void **state) {
 
 static void a_nan_is_the_maximum_of_its_windows(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int backward = 0; backward < 2; backward++) FOR_BOTH_TYPES(&t) {
             tu_value x = add_default_input(&t, TU_SHAPE(3, 12, 12, 20));
             for (int i = 0; i < 3 * 12 * 12 * 20; i += 97) t.numbers[0][i] = NAN;
@@ -222,7 +222,7 @@ static void lrn_agrees_for_every_exponent_and_radius(void **state) {
     (void)state;
     static const double exponents[] = {0.75, 0.5, 1, 0.3};
     static const int64_t radii[] = {1, 4, 100};
-    trial t;
+    kernel_case t;
     for (int e = 0; e < 4; e++)
         for (int r = 0; r < 3; r++) FOR_BOTH_TYPES(&t) {
                 tu_value x = add_default_input(&t, TU_SHAPE(2000, r == 1 ? 64 : 21));
@@ -234,7 +234,7 @@ static void lrn_agrees_for_every_exponent_and_radius(void **state) {
 
 static void batch_norm_merges_the_statistics_of_threads(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int output = 0; output < 3; output++) FOR_BOTH_TYPES(&t) {
             tu_value x = add_default_input(&t, TU_SHAPE(50, 9, 9, 21));
             /* a large mean, with a variance that a sum of squares in f32 would lose */
@@ -246,9 +246,9 @@ static void batch_norm_merges_the_statistics_of_threads(void **state) {
         }
 }
 
-static void gradients_of_batch_norm_agree(void **state) {
+static void gradients_of_batch_norm_agree_with_the_reference(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int wrt = 0; wrt < 3; wrt++) FOR_BOTH_TYPES(&t) {
             tu_value x = add_default_input(&t, TU_SHAPE(50, 9, 9, 21));
             tu_value gamma = add_input(&t, TU_F32, TU_SHAPE(21), 1, 2),
@@ -261,9 +261,9 @@ static void gradients_of_batch_norm_agree(void **state) {
         }
 }
 
-static void layer_norm_and_its_gradients_agree(void **state) {
+static void layer_norm_and_its_gradients_agree_with_the_reference(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int wrt = 0; wrt < 4; wrt++) FOR_BOTH_TYPES(&t) {
             tu_value x = add_default_input(&t, TU_SHAPE(700, 75));
             tu_value gamma = add_input(&t, TU_F32, TU_SHAPE(75), 1, 2),
@@ -278,7 +278,7 @@ static void layer_norm_and_its_gradients_agree(void **state) {
 
 static void softmax_and_losses_agree_on_many_rows(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int kind = 0; kind < 4; kind++) FOR_BOTH_TYPES(&t) {
             tu_value x = add_default_input(&t, TU_SHAPE(3000, 37));
             t.numbers[0][5] = -INFINITY;
@@ -302,21 +302,21 @@ static tu_value reduce(tu_value x, int kind, tu_axes axes) {
 
 static void reductions_agree_for_all_divisions_of_the_work(void **state) {
     (void)state;
-    static const tu_axes sets[] = {TU_AXES(0, 1, 2, 3), TU_AXES(0, 1, 2), TU_AXES(1, 2), TU_AXES(3),
-                                   TU_AXES(0)};
-    trial t;
+    static const tu_axes axis_sets[] = {TU_AXES(0, 1, 2, 3), TU_AXES(0, 1, 2), TU_AXES(1, 2), TU_AXES(3),
+                                        TU_AXES(0)};
+    kernel_case t;
     for (int kind = 0; kind < 4; kind++)
-        for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) FOR_BOTH_TYPES(&t) {
+        for (size_t s = 0; s < sizeof axis_sets / sizeof *axis_sets; s++) FOR_BOTH_TYPES(&t) {
                 tu_value x = add_default_input(&t, TU_SHAPE(40, 20, 5, 19));
-                t.result = reduce(x, kind, sets[s]);
+                t.result = reduce(x, kind, axis_sets[s]);
                 compare_with_reference(&t);
             }
 }
 
-static void argmax_and_extremes_return_nan(void **state) {
+static void max_min_argmax_and_argmin_return_nan(void **state) {
     (void)state;
     static const int64_t widths[] = {1, 10, 32, 33, 45};
-    trial t;
+    kernel_case t;
     for (int w = 0; w < 5; w++)
         for (int kind = 0; kind < 4; kind++) FOR_BOTH_TYPES(&t) {
                 tu_value x = add_default_input(&t, TU_SHAPE(50, widths[w]));
@@ -334,9 +334,9 @@ static void argmax_and_extremes_return_nan(void **state) {
 static void repeated_indices_are_added_in_order(void **state) {
     (void)state;
     static const int64_t widths[] = {1, 5, 300};
-    trial t;
+    kernel_case t;
     for (int w = 0; w < 3; w++) {
-        start_trial(&t, TU_F32);
+        start_case(&t, TU_F32);
         tu_value table = add_default_input(&t, TU_SHAPE(70, widths[w])),
                  indices = add_input(&t, TU_I32, TU_SHAPE(5000), -3, 73);
         t.result = tu_scatter_add(table, indices, add_default_input(&t, TU_SHAPE(5000, widths[w])), 0);
@@ -347,10 +347,10 @@ static void repeated_indices_are_added_in_order(void **state) {
 static void random_numbers_are_bit_identical_to_the_reference(void **state) {
     (void)state;
     static const tu_dtype types[] = {TU_F32, TU_BF16, TU_F16, TU_F64};
-    trial t;
+    kernel_case t;
     for (int kind = 0; kind < 3; kind++)
         for (int type = 0; type < 4; type++) {
-            start_trial(&t, types[type]);
+            start_case(&t, types[type]);
             tu_shape shape = TU_SHAPE(5, 3001);
             t.result = kind == 0   ? tu_random_uniform(t.graph, t.dtype, shape, -0.1, 0.7, .per_sample = true)
                        : kind == 1 ? tu_random_bernoulli(t.graph, t.dtype, shape, 0.3)
@@ -361,17 +361,17 @@ static void random_numbers_are_bit_identical_to_the_reference(void **state) {
             assert_memory_equal(expected, got, bytes);
             free(expected);
             free(got);
-            free_trial(&t);
+            free_case(&t);
         }
 }
 
 /* ---- Linear algebra ---- */
 
-static void large_systems_agree(void **state) {
+static void large_linear_systems_agree_with_the_reference(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int kind = 0; kind < 2; kind++) {
-        start_trial(&t, TU_F32);
+        start_case(&t, TU_F32);
         tu_value a = add_default_input(&t, TU_SHAPE(5, 70, 70));
         for (int i = 0; i < 5 * 70; i++) t.numbers[0][i / 70 * 4900 + i % 70 * 71] += 90;
         t.result = kind ? tu_inverse(a) : tu_solve(a, add_default_input(&t, TU_SHAPE(5, 70, 9)));
@@ -381,40 +381,42 @@ static void large_systems_agree(void **state) {
 
 static void singular_matrices_are_reported_like_on_the_reference(void **state) {
     (void)state;
-    trial t;
+    kernel_case t;
     for (int kind = 0; kind < 4; kind++) {
-        start_trial(&t, TU_F64);
+        start_case(&t, TU_F64);
         tu_value a = add_default_input(&t, TU_SHAPE(3, 2, 2)), b = add_default_input(&t, TU_SHAPE(3, 2, 1));
-        const double usable[] = {4, 1, 1, 3}, not_usable[] = {1, 2, 2, kind == 3 ? 0 : 4};
-        for (int i = 0; i < 12; i++) t.numbers[0][i] = i < 4 ? usable[i] : not_usable[i % 4];
+        const double invertible[] = {4, 1, 1, 3}, singular[] = {1, 2, 2, kind == 3 ? 0 : 4};
+        for (int i = 0; i < 12; i++) t.numbers[0][i] = i < 4 ? invertible[i] : singular[i % 4];
         tu_scope(t.graph, "layer") t.result = kind == 0   ? tu_inverse(a)
                                               : kind == 1 ? tu_solve(a, b)
                                               : kind == 2 ? tu_cholesky(a)
                                                           : tu_triangular_solve(a, b);
         assert_null(run_on(&t, "cpu:0", 2));
-        const char *words = kind == 2 ? "matrix 1 of the batch is not positive definite (pivot 1 is 0)"
-                                      : "matrix 1 of the batch is singular (pivot 1 is 0)";
-        if (!strstr(tu_message(), words) || !strstr(tu_message(), "'layer/")) fail_msg("%s", tu_message());
-        free_trial(&t);
+        const char *expected_text = kind == 2
+                                        ? "matrix 1 of the batch is not positive definite (pivot 1 is 0)"
+                                        : "matrix 1 of the batch is singular (pivot 1 is 0)";
+        if (!strstr(tu_message(), expected_text) || !strstr(tu_message(), "'layer/"))
+            fail_msg("%s", tu_message());
+        free_case(&t);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_have_the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(matmuls_have_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(pooling_agrees_for_any_number_of_channels),
         cmocka_unit_test(gradients_of_pooling_agree_with_ties),
         cmocka_unit_test(a_nan_is_the_maximum_of_its_windows),
         cmocka_unit_test(lrn_agrees_for_every_exponent_and_radius),
         cmocka_unit_test(batch_norm_merges_the_statistics_of_threads),
-        cmocka_unit_test(gradients_of_batch_norm_agree),
-        cmocka_unit_test(layer_norm_and_its_gradients_agree),
+        cmocka_unit_test(gradients_of_batch_norm_agree_with_the_reference),
+        cmocka_unit_test(layer_norm_and_its_gradients_agree_with_the_reference),
         cmocka_unit_test(softmax_and_losses_agree_on_many_rows),
         cmocka_unit_test(reductions_agree_for_all_divisions_of_the_work),
-        cmocka_unit_test(argmax_and_extremes_return_nan),
+        cmocka_unit_test(max_min_argmax_and_argmin_return_nan),
         cmocka_unit_test(repeated_indices_are_added_in_order),
         cmocka_unit_test(random_numbers_are_bit_identical_to_the_reference),
-        cmocka_unit_test(large_systems_agree),
+        cmocka_unit_test(large_linear_systems_agree_with_the_reference),
         cmocka_unit_test(singular_matrices_are_reported_like_on_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,8 +13,8 @@ typedef struct function {
     const char *name;
     tu__opcode op;
     double (*exact)(double x);
-    double limit;     /* units in the last place */
-    double low, high; /* the range in which the limit applies */
+    double max_error; /* units in the last place */
+    double low, high; /* the range in which max_error applies */
 } function;
 
 static const function functions[] = {
@@ -38,9 +38,9 @@ static double error_in_units(float actual, double exact) {
         /* infinity and the largest finite number are one unit apart */
         return isinf(nearest) && fabsf(actual) == 0x1.fffffep127f && (actual > 0) == (nearest > 0) ? 1 : 1e9;
     }
-    double size = fabs(exact) < 0x1p-126 ? 0x1p-126 : fabs(exact);
+    double magnitude = fabs(exact) < 0x1p-126 ? 0x1p-126 : fabs(exact);
     int exponent;
-    frexp(size, &exponent);
+    frexp(magnitude, &exponent);
     return fabs((double)actual - exact) / ldexp(1, exponent - 24);
 }
 
@@ -59,8 +59,8 @@ static const cpu_loops *loops_of(const char *isa) {
 
 static void check_function(const cpu_loops *loops, const function *f) {
     static float x[N], y[N];
-    double worst = 0;
-    float worst_x = 0;
+    double max_seen = 0;
+    float x_of_max = 0;
     uint32_t bits = 0;
     for (int round = 0; round < 1024; round++) {
         for (int i = 0; i < N; i++, bits += 1021) x[i] = float_of(bits); /* every 1021st f32 number */
@@ -68,15 +68,15 @@ static void check_function(const cpu_loops *loops, const function *f) {
         for (int i = 0; i < N; i++) {
             if (x[i] < f->low || x[i] > f->high) continue;
             double error = error_in_units(y[i], f->exact((double)x[i]));
-            if (error <= worst) continue;
-            worst = error;
-            worst_x = x[i];
+            if (error <= max_seen) continue;
+            max_seen = error;
+            x_of_max = x[i];
         }
     }
-    if (worst > f->limit)
-        fail_msg("%s (%s) is off by %.2f units at %.9g (%a): expected at most %g", f->name, loops->isa, worst,
-                 (double)worst_x, (double)worst_x, f->limit);
-    print_message("    %-8s %-6s %.2f units at %.9g\n", loops->isa, f->name, worst, (double)worst_x);
+    if (max_seen > f->max_error)
+        fail_msg("%s (%s) is off by %.2f units at %.9g (%a): expected at most %g", f->name, loops->isa,
+                 max_seen, (double)x_of_max, (double)x_of_max, f->max_error);
+    print_message("    %-8s %-6s %.2f units at %.9g\n", loops->isa, f->name, max_seen, (double)x_of_max);
 }
 
 static void check_isa(const char *isa) {

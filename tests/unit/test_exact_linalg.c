@@ -1,5 +1,5 @@
 /* Linear algebra keeps f32 precision: under .precision bf16, f16 and tf32 its first- and second-order gradients are
- * those of f32. The user's own products are computed in the lower precision.
+ * those of f32. The user's own matmuls are computed in the lower precision.
  *
  *     test_exact_linalg [DEVICE ...]     default: ref cpu; on a GPU or the fake GPU: gpu:0
  */
@@ -22,67 +22,67 @@ typedef struct problem {
     tu_value a, b; /* [BATCH, N, N], [BATCH, N, K]: inputs */
 } problem;
 
-static tu_value solved(const problem *s) {
+static tu_value solve(const problem *s) {
     return tu_solve(s->a, s->b);
 }
 
-static tu_value inverted(const problem *s) {
+static tu_value inverse(const problem *s) {
     return tu_inverse(s->a);
 }
 
 /* Also contains the operations of the log-determinant of a Gaussian process. */
-static tu_value factored(const problem *s) {
+static tu_value cholesky_and_log(const problem *s) {
     tu_value l = tu_cholesky(s->a);
     return tu_add(l, tu_log(tu_shift(tu_square(tu_band(l, 0, 0)), 1)));
 }
 
-static tu_value solved_below(const problem *s) {
+static tu_value solve_lower(const problem *s) {
     return tu_triangular_solve(s->a, s->b);
 }
 
-static tu_value solved_above(const problem *s) {
+static tu_value solve_upper_transposed(const problem *s) {
     return tu_triangular_solve(s->a, s->b, .upper = true, .transpose = true);
 }
 
-/* Products with .exact, and their gradients. */
-static tu_value multiplied(const problem *s) {
+/* Matmuls with .exact, and their gradients. */
+static tu_value exact_matmuls(const problem *s) {
     return tu_matmul(s->a, tu_matmul(s->a, s->b, .exact = true), .transpose_a = true, .exact = true);
 }
 
 static const struct {
     const char *name;
-    tu_value (*of)(const problem *s);
+    tu_value (*build)(const problem *s);
 } operations[] = {
-    {"solve", solved},
-    {"inverse", inverted},
-    {"cholesky", factored},
-    {"triangular_solve", solved_below},
-    {"triangular_solve, upper and transposed", solved_above},
-    {"matmul", multiplied},
+    {"solve", solve},
+    {"inverse", inverse},
+    {"cholesky", cholesky_and_log},
+    {"triangular_solve", solve_lower},
+    {"triangular_solve, upper and transposed", solve_upper_transposed},
+    {"matmul", exact_matmuls},
 };
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
 /* Returns weights for the loss, so that no two elements of the gradient are equal. */
-static tu_value weights(tu_value x) {
+static tu_value loss_weights(tu_value x) {
     tu_shape shape = tu_value_shape(x);
     int64_t count = tu_shape_elements(shape);
-    double *list = malloc((size_t)count * sizeof *list);
+    double *numbers = malloc((size_t)count * sizeof *numbers);
     void *data = malloc((size_t)count * sizeof(double));
-    assert_true(list && data);
-    for (int64_t i = 0; i < count; i++) list[i] = 0.3 + (double)(i * 37 % 29) / 29;
-    tu__store_array(tu_value_dtype(x), list, count, data);
-    tu_value made = tu_constant(x.graph, tu_value_dtype(x), shape, data);
-    free(list);
+    assert_true(numbers && data);
+    for (int64_t i = 0; i < count; i++) numbers[i] = 0.3 + (double)(i * 37 % 29) / 29;
+    tu__store_array(tu_value_dtype(x), numbers, count, data);
+    tu_value constant = tu_constant(x.graph, tu_value_dtype(x), shape, data);
+    free(numbers);
     free(data);
-    return made;
+    return constant;
 }
 
-/* Returns element i of input `which`: a is symmetric with a large diagonal, so that every operation is well
+/* Returns element i of input 0 (a) or 1 (b): a is symmetric with a large diagonal, so that every operation is well
  * conditioned. */
-static double element(int which, int64_t i) {
+static double element(int input, int64_t i) {
     int64_t matrix = i / (N * N), row = i / N % N, column = i % N;
     int64_t low = row < column ? row : column, high = row + column - low;
-    if (which) return sin(1.7 * (double)i + 0.2);
+    if (input) return sin(1.7 * (double)i + 0.2);
     return (row == column ? 3 : 0) + 0.4 * cos(2.3 * (double)(7 * high + low) + (double)matrix);
 }
 
@@ -98,8 +98,8 @@ static void build_problem(problem *s, int operation, tu_dtype dtype, tu_value fe
     assert_int_equal(tu_graph_new(&s->graph), TU_OK);
     s->a = tu_input(s->graph, "a", dtype, TU_SHAPE(BATCH, N, N));
     s->b = tu_input(s->graph, "b", dtype, TU_SHAPE(BATCH, N, K));
-    tu_value y = operations[operation].of(s);
-    fetch[0] = tu_add(tu_sum(tu_mul(y, weights(y))), tu_scale(tu_sum(tu_square(s->b)), 0.1));
+    tu_value y = operations[operation].build(s);
+    fetch[0] = tu_add(tu_sum(tu_mul(y, loss_weights(y))), tu_scale(tu_sum(tu_square(s->b)), 0.1));
     assert_int_equal(tu_gradients(fetch[0], 2, (tu_value[]){s->a, s->b}, &fetch[1]), TU_OK);
     assert_int_equal(tu_gradients(tu_sum(tu_mul(fetch[1], fetch[1])), 1, &s->a, &fetch[3]), TU_OK);
 }
@@ -140,18 +140,18 @@ static void free_results(results *r) {
 }
 
 static double relative_error(const results *actual, const results *expected, int result) {
-    double squared_error = 0, size = 0;
+    double squared_error = 0, squared_norm = 0;
     for (int64_t i = 0; i < expected->count[result]; i++) {
         double w = expected->numbers[result][i], d = actual->numbers[result][i] - w;
-        squared_error += d * d, size += w * w;
+        squared_error += d * d, squared_norm += w * w;
     }
-    return sqrt(squared_error / size);
+    return sqrt(squared_error / squared_norm);
 }
 
 static void check_precision(const char *precision) {
     static const char *const names[RESULTS] = {"result", "gradient by a", "gradient by b",
                                                "second-order gradient"};
-    int wrong = 0;
+    int failures = 0;
     for (int d = 0; d < device_count; d++)
         for (int operation = 0; operation < OPERATIONS; operation++) {
             results expected = compute(operation, TU_F64, "ref", NULL);
@@ -161,12 +161,12 @@ static void check_precision(const char *precision) {
                 if (error <= 1e-5) continue;
                 print_error("%s as %s on %s: the %s is off by %.2g, expected at most 1e-5\n",
                             operations[operation].name, precision, devices[d], names[i], error);
-                wrong++;
+                failures++;
             }
             free_results(&expected);
             free_results(&actual);
         }
-    if (wrong) fail_msg("%d results are too far from f64", wrong);
+    if (failures) fail_msg("%d results are too far from f64", failures);
 }
 
 static void bf16_precision_keeps_linear_algebra_in_f32(void **state) {
@@ -190,7 +190,7 @@ static void the_exact_attribute_is_part_of_the_graph(void **state) {
     tu_graph *plain, *exact, *read;
     char first[TU_DIGEST_TEXT], second[TU_DIGEST_TEXT];
     void *bytes;
-    size_t size;
+    size_t squared_norm;
     for (int i = 0; i < 2; i++) {
         tu_graph **g = i ? &exact : &plain;
         assert_int_equal(tu_graph_new(g), TU_OK);
@@ -200,8 +200,8 @@ static void the_exact_attribute_is_part_of_the_graph(void **state) {
     assert_int_equal(tu_graph_digest(plain, first), TU_OK);
     assert_int_equal(tu_graph_digest(exact, second), TU_OK);
     assert_string_not_equal(first, second);
-    assert_int_equal(tu_graph_write(exact, &bytes, &size), TU_OK);
-    assert_int_equal(tu_graph_read(bytes, size, &read), TU_OK);
+    assert_int_equal(tu_graph_write(exact, &bytes, &squared_norm), TU_OK);
+    assert_int_equal(tu_graph_read(bytes, squared_norm, &read), TU_OK);
     assert_int_equal(tu_graph_digest(read, first), TU_OK);
     assert_string_equal(first, second);
     free(bytes);

@@ -25,15 +25,14 @@ typedef struct problem {
     bool layer;
     tu_dtype dtype;
     int64_t rows, width;
-    bool
-        old_format; /* the operation as in files of an earlier version: parameters and statistics in the half type */
+    bool old_format; /* as in graph files of an earlier version: parameters and statistics are 16-bit */
 } problem;
 
 /* Fetched: y, both statistics, the loss, its three gradients, and the gradient of |dx|^2 with respect to x. */
-enum { Y, MEAN, SPREAD, LOSS, DX, DGAMMA, DBETA, SECOND };
+enum { Y, MEAN, VARIANCE_OR_RSTD, LOSS, DX, DGAMMA, DBETA, SECOND };
 static const char *const names[RESULTS] = {"y",
                                            "mean",
-                                           "spread",
+                                           "variance or inverse standard deviation",
                                            "loss",
                                            "gradient of x",
                                            "gradient of gamma",
@@ -62,7 +61,7 @@ static void build_problem(const problem *p, tu_graph *g, tu_value in[INPUTS], tu
     in[3] = tu_input(g, "beta", p->dtype, TU_SHAPE(p->width));
     tu_value y = normalized(p, in[0], in[2], in[3]);
     tu_dtype wide = p->dtype == TU_F64 ? TU_F64 : TU_F32;
-    fetch[Y] = y, fetch[MEAN] = tu_output_of(y, 1), fetch[SPREAD] = tu_output_of(y, 2);
+    fetch[Y] = y, fetch[MEAN] = tu_output_of(y, 1), fetch[VARIANCE_OR_RSTD] = tu_output_of(y, 2);
     tu_value weights = tu_cast(in[1], wide);
     fetch[LOSS] = tu_mean(tu_mul(weights, tu_add(weights, tu_cast(y, wide))));
     assert_int_equal(tu_gradients(fetch[LOSS], 3, (tu_value[]){in[0], in[2], in[3]}, &fetch[DX]), TU_OK);
@@ -70,13 +69,13 @@ static void build_problem(const problem *p, tu_graph *g, tu_value in[INPUTS], tu
     assert_int_equal(tu_gradients(tu_mean(tu_square(dx)), 1, in, &fetch[SECOND]), TU_OK);
 }
 
-/* Returns numbers that are exact in half types, so that the f64 run has the same input: x has mean 20 and deviation
- * 1. */
+/* Returns numbers that are exact in 16-bit types, so that the f64 run has the same input: x has mean 20 and standard
+ * deviation 1. */
 static double element(int input, int64_t i) {
-    static const double centres[INPUTS] = {20, 0.5, 1, 0};
+    static const double centers[INPUTS] = {20, 0.5, 1, 0};
     uint32_t bits = (uint32_t)i * 2654435761u + (uint32_t)input * 40503u;
-    double drawn = (double)((bits >> 9) % 4001) / 1000 - 2;
-    return tu__round_to(TU_BF16, centres[input] + (input == 0 ? drawn : drawn / 2));
+    double random = (double)((bits >> 9) % 4001) / 1000 - 2;
+    return tu__round_to(TU_BF16, centers[input] + (input == 0 ? random : random / 2));
 }
 
 static results compute(const problem *p, const char *device) {
@@ -127,8 +126,8 @@ static double relative_error(const results *actual, const results *expected, int
     return sqrt(squared_error / size);
 }
 
-/* Returns the error bound: 2e-5 for results in f32, two units in the last place for half types, and four if they are
- * computed from another rounded result. */
+/* Returns the error bound: 2e-5 for results in f32, two units in the last place for 16-bit types, and four if they
+ * are computed from another rounded result. */
 static double bound(const results *r, int result) {
     static const double units[] = {[TU_F32] = 1e-5, [TU_BF16] = 0x1p-8, [TU_F16] = 0x1p-11};
     bool from_rounded = result >= LOSS;
@@ -136,8 +135,8 @@ static double bound(const results *r, int result) {
     return units[worst] * (from_rounded ? 4 : 2);
 }
 
-static int count_wrong(const problem *p, const char *device) {
-    int wrong = 0;
+static int count_failures(const problem *p, const char *device) {
+    int failures = 0;
     problem in_f64 = *p;
     in_f64.dtype = TU_F64;
     results expected = compute(&in_f64, "ref"), actual = compute(p, device);
@@ -148,45 +147,45 @@ static int count_wrong(const problem *p, const char *device) {
                         p->layer ? "layer_norm" : "batch_norm", (int)p->rows, (int)p->width,
                         tu_dtype_name(p->dtype), p->old_format ? ", statistics too," : "", device, names[i],
                         error, bound(&actual, i));
-            wrong++;
+            failures++;
         }
         free(expected.numbers[i]);
         free(actual.numbers[i]);
     }
-    return wrong;
+    return failures;
 }
 
 static const int64_t shapes[][2] = {{4, 64}, {6, 4099}, {64, 5}, {2050, 3}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static void check_all(bool old_format) {
-    static const tu_dtype halves[] = {TU_BF16, TU_F16};
-    int wrong = 0;
+    static const tu_dtype types[] = {TU_BF16, TU_F16};
+    int failures = 0;
     for (int d = 0; d < device_count; d++)
         for (int s = 0; s < SHAPES; s++)
             for (int t = 0; t < 2; t++) {
                 bool layer = shapes[s][0] < shapes[s][1];
-                wrong += count_wrong(&(problem){layer, halves[t], shapes[s][0], shapes[s][1], old_format},
-                                     devices[d]);
+                failures += count_failures(
+                    &(problem){layer, types[t], shapes[s][0], shapes[s][1], old_format}, devices[d]);
             }
-    if (wrong) fail_msg("%d results are wrong", wrong);
+    if (failures) fail_msg("%d results are wrong", failures);
 }
 
-static void statistics_of_half_types_are_f32(void **state) {
+static void statistics_of_16_bit_types_are_f32(void **state) {
     (void)state;
     check_all(false);
 }
 
 /* Operations from old files: on devices other than GPUs everything except the stored statistics is as accurate. */
-static void statistics_stored_in_half_types_do_not_affect_other_results(void **state) {
+static void statistics_stored_in_16_bit_types_do_not_affect_other_results(void **state) {
     (void)state;
     if (strncmp(devices[0], "gpu", 3) == 0) skip();
     check_all(true);
 }
 
-/* Returns the spread of an x with two different numbers that are adjacent in bf16, so that their mean is not
- * representable. */
-static double spread_of(tu_dtype dtype, bool standardized, const char *device) {
+/* Returns the variance, or the mean square of the standardised image, of an x with two different numbers that are
+ * adjacent in bf16, so that their mean is not representable. */
+static double mean_of_result(tu_dtype dtype, bool standardized, const char *device) {
     enum { COUNT = 128 };
     tu_graph *g;
     tu_program *program;
@@ -195,25 +194,25 @@ static double spread_of(tu_dtype dtype, bool standardized, const char *device) {
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", dtype, TU_SHAPE(2, 2, COUNT / 4, 1));
     tu_value y = standardized ? tu_square(tu_standardize(x)) : tu_variance(x, .axes = TU_AXES(1, 2, 3));
-    tu_value spread = tu_mean(tu_cast(y, dtype == TU_F64 ? TU_F64 : TU_F32));
+    tu_value mean = tu_mean(tu_cast(y, dtype == TU_F64 ? TU_F64 : TU_F32));
     for (int i = 0; i < COUNT; i++) tu__store(dtype, data, i, i * 37 % 5 < 2 ? 10.0625 : 10);
-    assert_int_equal(tu_compile(g, &program, .devices = device, .fetch = &spread, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_compile(g, &program, .devices = device, .fetch = &mean, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     assert_int_equal(tu_run(program, state, 1, &(tu_feed){x, data}, (void *[]){&out}), TU_OK);
-    tu__load_array(tu_value_dtype(spread), &out, 1, &actual);
+    tu__load_array(tu_value_dtype(mean), &out, 1, &actual);
     tu_program_free(program);
     tu_state_free(state);
     tu_graph_free(g);
     return actual;
 }
 
-static void variances_of_half_types_are_computed_in_f32(void **state) {
+static void variances_of_16_bit_types_are_computed_in_f32(void **state) {
     (void)state;
     for (int d = 0; d < device_count; d++)
         for (int standardized = 0; standardized < 2; standardized++) {
             if (strchr(devices[d], '/')) continue;
-            double expected = spread_of(TU_F64, standardized, "ref");
-            double actual = spread_of(TU_BF16, standardized, devices[d]);
+            double expected = mean_of_result(TU_F64, standardized, "ref");
+            double actual = mean_of_result(TU_BF16, standardized, devices[d]);
             if (fabs(actual - expected) > 0x1p-8 * expected)
                 fail_msg("%s on %s gives %g, expected %g", standardized ? "standardize" : "variance",
                          devices[d], actual, expected);
@@ -237,9 +236,9 @@ static void builders_return_f32_statistics(void **state) {
 
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statistics_of_half_types_are_f32),
-        cmocka_unit_test(statistics_stored_in_half_types_do_not_affect_other_results),
-        cmocka_unit_test(variances_of_half_types_are_computed_in_f32),
+        cmocka_unit_test(statistics_of_16_bit_types_are_f32),
+        cmocka_unit_test(statistics_stored_in_16_bit_types_do_not_affect_other_results),
+        cmocka_unit_test(variances_of_16_bit_types_are_computed_in_f32),
         cmocka_unit_test(builders_return_f32_statistics),
     };
     if (count > 1) device_count = 0;

@@ -25,8 +25,8 @@
 static struct {
     unsigned leaf_1_ecx, leaf_7_ebx, leaf_7_edx, leaf_7_1_eax;
     unsigned palettes, tile_bytes, row_bytes, tiles, rows;
-    uint64_t saved;
-    bool granted, requested;
+    uint64_t saved_registers;
+    bool grants_tiles, has_requested_tiles;
 } machine;
 
 static void simulate_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4]) {
@@ -44,12 +44,12 @@ static void simulate_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4
 }
 
 static uint64_t simulate_xcr0(void) {
-    return machine.saved;
+    return machine.saved_registers;
 }
 
 static bool simulate_tile_request(void) {
-    machine.requested = true;
-    return machine.granted;
+    machine.has_requested_tiles = true;
+    return machine.grants_tiles;
 }
 
 static const cpu_isa_source source = {simulate_cpuid, simulate_xcr0, simulate_tile_request};
@@ -65,20 +65,20 @@ static void reset_machine(void) {
     machine.row_bytes = 64;
     machine.tiles = 8;
     machine.rows = 16;
-    machine.saved = 0x600e7;
-    machine.granted = true;
-    machine.requested = false;
+    machine.saved_registers = 0x600e7;
+    machine.grants_tiles = true;
+    machine.has_requested_tiles = false;
 }
 
 static void assert_best(cpu_isa best, cpu_isa unusable, const char *why) {
     cpu_isa_facts facts = cpu_isa_probe(&source);
     assert_int_equal(facts.best, best);
     if (!why) {
-        for (int i = 0; i < CPU_ISA_COUNT; i++) assert_null(facts.why[i]);
+        for (int i = 0; i < CPU_ISA_COUNT; i++) assert_null(facts.unusable_reason[i]);
         return;
     }
-    assert_non_null(facts.why[unusable]);
-    assert_non_null(strstr(facts.why[unusable], why));
+    assert_non_null(facts.unusable_reason[unusable]);
+    assert_non_null(strstr(facts.unusable_reason[unusable], why));
 }
 
 static void a_fully_supported_processor_uses_amx(void **state) {
@@ -93,7 +93,7 @@ static void tiles_need_cpuid_leaf_1d(void **state) {
     machine.palettes = 0;
     assert_best(CPU_AVX512_BF16, CPU_AMX, "0x1D");
     assert_true(cpu_isa_probe(&source).reports_amx);
-    assert_false(machine.requested);
+    assert_false(machine.has_requested_tiles);
     reset_machine();
     machine.row_bytes = 32;
     assert_best(CPU_AVX512_BF16, CPU_AMX, "0x1D");
@@ -102,12 +102,12 @@ static void tiles_need_cpuid_leaf_1d(void **state) {
 static void tiles_need_permission_and_saved_registers(void **state) {
     (void)state;
     reset_machine();
-    machine.granted = false;
+    machine.grants_tiles = false;
     assert_best(CPU_AVX512_BF16, CPU_AMX, "Linux");
     reset_machine();
-    machine.saved = 0xe7;
+    machine.saved_registers = 0xe7;
     assert_best(CPU_AVX512_BF16, CPU_AMX, "XCR0");
-    assert_false(machine.requested);
+    assert_false(machine.has_requested_tiles);
 }
 
 static void tiles_are_not_requested_without_amx(void **state) {
@@ -115,7 +115,7 @@ static void tiles_are_not_requested_without_amx(void **state) {
     reset_machine();
     machine.leaf_7_edx = 0;
     assert_best(CPU_AVX512_BF16, CPU_AMX, NULL);
-    assert_false(machine.requested);
+    assert_false(machine.has_requested_tiles);
     machine.leaf_7_1_eax = 0;
     assert_best(CPU_AVX512, CPU_AMX, NULL);
 }
@@ -123,16 +123,16 @@ static void tiles_are_not_requested_without_amx(void **state) {
 static void unsaved_registers_are_not_used(void **state) {
     (void)state;
     reset_machine();
-    machine.saved = 0x7;
+    machine.saved_registers = 0x7;
     assert_best(CPU_AVX2, CPU_AVX512, "XCR0");
-    machine.saved = 0x3;
+    machine.saved_registers = 0x3;
     assert_best(CPU_BASELINE, CPU_AVX2, "XCR0");
-    machine.saved = 0x600e7;
+    machine.saved_registers = 0x600e7;
     machine.leaf_1_ecx &= ~(1u << 27); /* no XGETBV: the system saves none of these registers */
     assert_best(CPU_BASELINE, CPU_AVX2, "XCR0");
 }
 
-static void a_set_needs_the_sets_it_requires(void **state) {
+static void an_instruction_set_is_unusable_without_the_sets_it_requires(void **state) {
     (void)state;
     reset_machine();
     machine.leaf_7_ebx &= ~(1u << 31); /* AVX-512 without VL */
@@ -159,7 +159,7 @@ static void tutti_isa_limits_loops_and_amx(void **state) {
     assert_int_equal(cpu_isa_in_use(), best);
 }
 
-static void an_unknown_limit_is_rejected(void **state) {
+static void an_unknown_tutti_isa_is_rejected(void **state) {
     (void)state;
     setenv("TUTTI_ISA", "sse9", 1);
     assert_int_equal(cpu_isa_check_limit(), TU_INVALID);
@@ -169,8 +169,8 @@ static void an_unknown_limit_is_rejected(void **state) {
 
 /* ---- No crash under any limit ---- */
 
-/* Runs a convolution with its gradients, and a product, in a half type. */
-static tu_status train_in(tu_dtype dtype) {
+/* Runs a convolution with its gradients, and a matmul, in bf16 or f16. */
+static tu_status compute_gradients_in(tu_dtype dtype) {
     tu_graph *g = NULL;
     if (tu_graph_new(&g) != TU_OK) return TU_NO_MEMORY;
     tu_program *program = NULL;
@@ -220,7 +220,7 @@ static int run_in_child(const char *limit, tu_dtype dtype, bool rejects_tiles) {
     if (child == 0) {
         if (limit) setenv("TUTTI_ISA", limit, 1);
         if (rejects_tiles) reject_tile_requests();
-        tu_status status = train_in(dtype);
+        tu_status status = compute_gradients_in(dtype);
         _exit(status == TU_OK ? (rejects_tiles && cpu_isa_in_use() == CPU_AMX ? 4 : 0)
               : *tu_message() ? 1
                               : 2);
@@ -231,7 +231,7 @@ static int run_in_child(const char *limit, tu_dtype dtype, bool rejects_tiles) {
     return WEXITSTATUS(status);
 }
 
-static void half_types_work_under_every_limit(void **state) {
+static void bf16_and_f16_work_under_every_limit(void **state) {
     (void)state;
     static const char *const limits[] = {NULL, "baseline", "avx2", "avx512", "avx512_bf16", "amx"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
@@ -245,15 +245,15 @@ static void half_types_work_under_every_limit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
-            half_types_work_under_every_limit), /* first, because a child inherits granted tiles */
+            bf16_and_f16_work_under_every_limit), /* first, because a child inherits granted tiles */
         cmocka_unit_test(a_fully_supported_processor_uses_amx),
         cmocka_unit_test(tiles_need_cpuid_leaf_1d),
         cmocka_unit_test(tiles_need_permission_and_saved_registers),
         cmocka_unit_test(tiles_are_not_requested_without_amx),
         cmocka_unit_test(unsaved_registers_are_not_used),
-        cmocka_unit_test(a_set_needs_the_sets_it_requires),
+        cmocka_unit_test(an_instruction_set_is_unusable_without_the_sets_it_requires),
         cmocka_unit_test(tutti_isa_limits_loops_and_amx),
-        cmocka_unit_test(an_unknown_limit_is_rejected),
+        cmocka_unit_test(an_unknown_tutti_isa_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

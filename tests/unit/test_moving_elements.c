@@ -52,11 +52,13 @@ static void pad_adds_elements_around_and_between(void **state) {
     (void)state;
     assert_computes(tu_pad(two_by_three(), 1, 1, 2, 9), TU_SHAPE(2, 6), 9, 0, 1, 2, 9, 9, 9, 3, 4, 5, 9, 9);
     assert_computes(tu_pad(two_by_three(), -2, 0, 1, -1), TU_SHAPE(3, 3), 0, 1, 2, 3, 4, 5, -1, -1, -1);
-    struct tu__pad_attrs apart = {.between = {0, 2}, .before = {1, 0}};
-    assert_computes(tu__apply(PAD, &apart, two_by_three()), TU_SHAPE(3, 7), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
-                    0, 0, 2, 3, 0, 0, 4, 0, 0, 5);
-    struct tu__pad_attrs single = {.between = {INT64_MAX - 3}}; /* one element has no gaps, however large */
-    assert_computes(tu__apply(PAD, &single, tu_fill(new_graph(), TU_F32, TU_SHAPE(1), 4)), TU_SHAPE(1), 4);
+    struct tu__pad_attrs with_gaps = {.between = {0, 2}, .before = {1, 0}};
+    assert_computes(tu__apply(PAD, &with_gaps, two_by_three()), TU_SHAPE(3, 7), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                    1, 0, 0, 2, 3, 0, 0, 4, 0, 0, 5);
+    struct tu__pad_attrs one_element = {
+        .between = {INT64_MAX - 3}}; /* one element has no gaps, however large */
+    assert_computes(tu__apply(PAD, &one_element, tu_fill(new_graph(), TU_F32, TU_SHAPE(1), 4)), TU_SHAPE(1),
+                    4);
 }
 
 static void concat_joins_along_an_axis(void **state) {
@@ -78,7 +80,7 @@ static tu_value indices(tu_graph *g, tu_shape shape, const double *list) {
     return numbers(g, TU_I64, shape, list);
 }
 
-static void gather_reads_rows(void **state) {
+static void gather_reads_slices_along_an_axis(void **state) {
     (void)state;
     tu_value x = two_by_three(), positions = indices(x.graph, TU_SHAPE(2, 2), (double[]){1, 0, -1, 2});
     assert_computes(tu_gather(x, positions, 0), TU_SHAPE(2, 2, 3), 3, 4, 5, 0, 1, 2, 0, 0, 0, 0, 0, 0);
@@ -86,24 +88,24 @@ static void gather_reads_rows(void **state) {
     assert_computes(tu_gather(x, tu_fill(x.graph, TU_I32, TU_SCALAR, 1), -1), TU_SHAPE(2), 1, 4);
 }
 
-static void scatter_add_adds_rows(void **state) {
+static void scatter_add_adds_slices_along_an_axis(void **state) {
     (void)state;
     tu_value x = two_by_three(), positions = indices(x.graph, TU_SHAPE(4), (double[]){1, 1, 7, -1});
     tu_value updates = tu_fill(x.graph, TU_F32, TU_SHAPE(4, 3), 10);
     assert_computes(tu_scatter_add(x, positions, updates, 0), TU_SHAPE(2, 3), 0, 1, 2, 23, 24, 25);
-    tu_value across = tu_fill(x.graph, TU_F32, TU_SHAPE(2, 4), 10);
-    assert_computes(tu_scatter_add(x, positions, across, 1), TU_SHAPE(2, 3), 0, 21, 2, 3, 24, 5);
+    tu_value column_updates = tu_fill(x.graph, TU_F32, TU_SHAPE(2, 4), 10);
+    assert_computes(tu_scatter_add(x, positions, column_updates, 1), TU_SHAPE(2, 3), 0, 21, 2, 3, 24, 5);
 }
 
 static void take_along_reads_elements(void **state) {
     (void)state;
     tu_value x = two_by_three(), positions = indices(x.graph, TU_SHAPE(2, 2), (double[]){2, 0, 3, 1});
     assert_computes(tu_take_along(x, positions, 1), TU_SHAPE(2, 2), 2, 0, 0, 4);
-    tu_value down = indices(x.graph, TU_SHAPE(1, 3), (double[]){1, -5, 0});
-    assert_computes(tu_take_along(x, down, 0), TU_SHAPE(1, 3), 3, 0, 2);
+    tu_value row_indices = indices(x.graph, TU_SHAPE(1, 3), (double[]){1, -5, 0});
+    assert_computes(tu_take_along(x, row_indices, 0), TU_SHAPE(1, 3), 3, 0, 2);
 }
 
-static void put_along_writes_elements(void **state) {
+static void put_along_adds_elements_into_zeros(void **state) {
     (void)state;
     tu_value x = two_by_three(), positions = indices(x.graph, TU_SHAPE(2, 3), (double[]){3, 3, -1, 0, 4, 1});
     assert_computes(tu_put_along(positions, x, 1, 4), TU_SHAPE(2, 4), 0, 0, 0, 1, 3, 5, 0, 0);
@@ -120,8 +122,8 @@ static void one_hot_sets_one_element(void **state) {
 static void indices_far_out_of_range_are_ignored(void **state) {
     (void)state;
     tu_value x = two_by_three();
-    int64_t far_away[] = {INT64_MIN, INT64_MAX, INT64_C(1) << 62, -(INT64_C(1) << 53)};
-    tu_value positions = tu_constant(x.graph, TU_I64, TU_SHAPE(4), far_away);
+    int64_t out_of_range[] = {INT64_MIN, INT64_MAX, INT64_C(1) << 62, -(INT64_C(1) << 53)};
+    tu_value positions = tu_constant(x.graph, TU_I64, TU_SHAPE(4), out_of_range);
     assert_computes(tu_gather(x, positions, 1), TU_SHAPE(2, 4), 0, 0, 0, 0, 0, 0, 0, 0);
     assert_computes(tu_scatter_add(x, positions, tu_fill(x.graph, TU_F32, TU_SHAPE(2, 4), 9), 1),
                     TU_SHAPE(2, 3), 0, 1, 2, 3, 4, 5);
@@ -136,10 +138,10 @@ int main(void) {
         cmocka_unit_test(pad_adds_elements_around_and_between),
         cmocka_unit_test(concat_joins_along_an_axis),
         cmocka_unit_test(flip_reverses_axes),
-        cmocka_unit_test(gather_reads_rows),
-        cmocka_unit_test(scatter_add_adds_rows),
+        cmocka_unit_test(gather_reads_slices_along_an_axis),
+        cmocka_unit_test(scatter_add_adds_slices_along_an_axis),
         cmocka_unit_test(take_along_reads_elements),
-        cmocka_unit_test(put_along_writes_elements),
+        cmocka_unit_test(put_along_adds_elements_into_zeros),
         cmocka_unit_test(one_hot_sets_one_element),
         cmocka_unit_test(indices_far_out_of_range_are_ignored),
     };

@@ -11,30 +11,30 @@
 
 #include "device/device.h"
 
-static void make_file(const char *root, const char *folder, const char *file) {
-    char path[256] = "", *at = path + snprintf(path, sizeof path, "%s", root);
+static void create_file(const char *root, const char *folder, const char *file) {
+    char path[256] = "", *end = path + snprintf(path, sizeof path, "%s", root);
     for (const char *from = folder; *from;) { /* one folder at a time */
         size_t length = strcspn(from + 1, "/") + 1;
-        at += snprintf(at, sizeof path - (size_t)(at - path), "%.*s", (int)length, from);
+        end += snprintf(end, sizeof path - (size_t)(end - path), "%.*s", (int)length, from);
         mkdir(path, 0700);
         from += length;
     }
-    snprintf(at, sizeof path - (size_t)(at - path), "/%s", file);
-    FILE *made = fopen(path, "w");
-    assert_non_null(made);
-    fclose(made);
+    snprintf(end, sizeof path - (size_t)(end - path), "/%s", file);
+    FILE *stream = fopen(path, "w");
+    assert_non_null(stream);
+    fclose(stream);
 }
 
 static void remove_tree(const char *root) {
     char command[256];
     snprintf(command, sizeof command, "rm -rf '%s'", root);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a folder that mkdtemp made
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a folder that mkdtemp stream
 }
 
 static void expect_gpu(const char *folder, const char *file, bool expected) {
     char root[] = "/tmp/tutti-gpu-XXXXXX", path[256] = "";
     assert_non_null(mkdtemp(root));
-    make_file(root, folder, file);
+    create_file(root, folder, file);
     assert_int_equal(tu__find_nvidia_gpu_in(root, sizeof path, path), expected);
     if (expected) assert_non_null(strstr(path, file));
     remove_tree(root);
@@ -78,12 +78,12 @@ static void a_missing_cuda_plugin_is_reported(void **unused) {
     (void)unused;
     char notice[1024];
     tu_device_info info = TU_SIZED(tu_device_info);
-    bool listed = false;
+    bool is_listed = false;
     assert_int_equal(tu__device_kind_add(&tu__missing_cuda_api), TU_OK);
     for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
         if (strcmp(info.name, "gpu:0") == 0)
-            listed = info.unusable && strstr(info.unusable, "libtutti_cuda.so");
-    assert_true(listed);
+            is_listed = info.unusable && strstr(info.unusable, "libtutti_cuda.so");
+    assert_true(is_listed);
 
     assert_int_equal(compile_for("gpu", notice), TU_UNSUPPORTED);
     assert_non_null(strstr(tu_message(), "device 'gpu' cannot be used: libtutti_cuda.so was not found"));

@@ -233,9 +233,9 @@ static void bundled_plugins_are_found_next_to_the_program_or_one_folder_up(void 
 /* ---- The caller's thread ---- */
 
 static tu__parallel_setting settings_of_this_thread(void) {
-    tu__parallel_setting now = tu__parallel_begin(1);
-    tu__parallel_end(now);
-    return now;
+    tu__parallel_setting setting = tu__parallel_begin(1);
+    tu__parallel_end(setting);
+    return setting;
 }
 
 /* A program on one device runs on the calling thread; the thread count of the user's OpenMP loops does not change. */

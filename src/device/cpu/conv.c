@@ -166,15 +166,15 @@ static tu_status lower_convolution(tu__selection *s, const tu__node *node, cpu_c
                                    const cpu_convolution *c, const char *const names[4]) {
     tu__epilogue epilogue = {.result = {node->id, 0}};
     if (result == CPU_CONV_Y) epilogue = tu__epilogue_of(s, node);
-    conv_data found = {.bias = epilogue.add, .relu = epilogue.relu, .type = node->outputs[0]};
-    TU_TRY(choose_implementation(s, c, result, &found));
+    conv_data data = {.bias = epilogue.add, .relu = epilogue.relu, .type = node->outputs[0]};
+    TU_TRY(choose_implementation(s, c, result, &data));
     tu__kernel *k = tu__kernel_new(s, node, tu__epilogue_name(&epilogue, names), run_conv);
     conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
-        cpu_dnnl_free(found.dnnl);
+        cpu_dnnl_free(data.dnnl);
         return TU_NO_MEMORY;
     }
-    *d = found;
+    *d = data;
     k->release = release_conv;
     k->workspace_bytes = d->blocks ? cpu_conv_blocks_workspace(d->blocks)
                          : d->dnnl ? cpu_dnnl_workspace(d->dnnl)

@@ -43,7 +43,7 @@ static bool is_supported(const cpu_convolution *c) {
 
 /* Chooses bands of nearly equal size, each small enough for the cache. */
 static void plan_bands(cpu_conv_blocks *plan, int64_t channels) {
-    if (plan->windowed) channels = CPU_BLOCK_DEPTH;
+    if (plan->uses_windows) channels = CPU_BLOCK_DEPTH;
     int64_t row_bytes = plan->pitch * channels * (int64_t)sizeof(uint16_t);
     int64_t max_rows = max_i64(1, SLICE_BYTES / row_bytes - (plan->size[0] - 1));
     plan->bands = max_i64(1, (plan->out_size[0] + max_rows - 1) / max_rows);
@@ -73,23 +73,26 @@ void cpu_conv_blocks_plan_slices(cpu_conv_blocks *plan, const int64_t source_siz
 /* Takes tiles from each row separately, or from all rows as one, whichever loads and multiplies less. A tile of r
  * rows costs about r, plus 16 for its columns. */
 static void plan_tiles(cpu_conv_blocks *plan) {
-    int64_t columns = max_i64(1, plan->out_size[1]), in_row = (columns + CPU_BLOCK_TILE - 1) / CPU_BLOCK_TILE;
-    int64_t rows = (columns + in_row - 1) / in_row, in_all = plan->flat / CPU_BLOCK_TILE;
-    bool by_row = plan->band_rows * in_row * (rows + CPU_BLOCK_TILE) <= in_all * 2 * CPU_BLOCK_TILE;
-    plan->row_tiles = by_row ? in_row : 0;
+    int64_t columns = max_i64(1, plan->out_size[1]),
+            tiles_per_row = (columns + CPU_BLOCK_TILE - 1) / CPU_BLOCK_TILE;
+    int64_t rows = (columns + tiles_per_row - 1) / tiles_per_row,
+            tiles_of_long_row = plan->flat / CPU_BLOCK_TILE;
+    bool by_row =
+        plan->band_rows * tiles_per_row * (rows + CPU_BLOCK_TILE) <= tiles_of_long_row * 2 * CPU_BLOCK_TILE;
+    plan->row_tiles = by_row ? tiles_per_row : 0;
     plan->tile_rows = by_row ? rows : CPU_BLOCK_TILE;
-    plan->tiles = by_row ? plan->band_rows * in_row : in_all;
+    plan->tiles = by_row ? plan->band_rows * tiles_per_row : tiles_of_long_row;
 }
 
 /* Groups of k are rows of the filter, or pairs of rows. */
 static tu_status plan_groups(tu__arena *arena, cpu_conv_blocks *plan, int64_t in_channels) {
-    plan->group_count = plan->windowed ? (plan->size[0] + 1) / 2 : plan->size[0];
+    plan->group_count = plan->uses_windows ? (plan->size[0] + 1) / 2 : plan->size[0];
     plan->chunks = (plan->size[1] * in_channels + CPU_BLOCK_DEPTH - 1) / CPU_BLOCK_DEPTH;
     plan->groups = tu__arena_alloc(arena, (size_t)plan->group_count * sizeof *plan->groups);
     if (!plan->groups) return TU_NO_MEMORY;
     for (int64_t i = 0; i < plan->group_count; i++)
         plan->groups[i] =
-            plan->windowed ? 2 * i * plan->pitch * CPU_BLOCK_DEPTH : i * plan->pitch * in_channels;
+            plan->uses_windows ? 2 * i * plan->pitch * CPU_BLOCK_DEPTH : i * plan->pitch * in_channels;
     return TU_OK;
 }
 
@@ -105,7 +108,7 @@ static tu_status plan_output(tu__arena *arena, cpu_conv_blocks *plan) {
     int64_t before[2] = {pad[0], pad[2]};
     if (!forward)
         for (int i = 0; i < 2; i++) before[i] = plan->size[i] - 1 - before[i];
-    plan->windowed = plan->size[1] * in_channels <= CPU_BLOCK_DEPTH / 2;
+    plan->uses_windows = plan->size[1] * in_channels <= CPU_BLOCK_DEPTH / 2;
     cpu_conv_blocks_plan_slices(plan, forward ? c->x_size : c->y_size, in_channels, before,
                                 forward ? c->y_size : c->x_size, CPU_BLOCK_TILE);
     plan_tiles(plan);
@@ -115,7 +118,7 @@ static tu_status plan_output(tu__arena *arena, cpu_conv_blocks *plan) {
         aligned_bytes(plan->group_count * plan->chunks * CPU_BLOCK_PAIRS * plan->width, sizeof(uint32_t));
     /* Holds c of a row of tiles. */
     plan->planes_bytes = aligned_bytes(CPU_BLOCK_MAX_COLUMNS * plan->width, sizeof(float));
-    if (plan->windowed)
+    if (plan->uses_windows)
         plan->pairs_bytes = aligned_bytes(window_pixels(plan) * CPU_BLOCK_DEPTH, sizeof(uint16_t));
     return TU_OK;
 }
@@ -179,7 +182,7 @@ static const uint16_t *weights_of(const cpu_conv_blocks *plan, const uint16_t *f
                                   int64_t k) {
     const cpu_convolution *c = &plan->shape;
     int64_t row = group;
-    if (plan->windowed) {
+    if (plan->uses_windows) {
         row = 2 * group + k / (CPU_BLOCK_DEPTH / 2);
         k %= CPU_BLOCK_DEPTH / 2;
         if (row >= plan->size[0]) return NULL;
@@ -245,7 +248,7 @@ static void store_tile(const task *t, int64_t slice, int64_t tile, const float *
 static void multiply_tiles(const task *t, int64_t slice, int64_t tile, int64_t tiles, const uint16_t *a,
                            float *c) {
     const cpu_conv_blocks *plan = t->plan;
-    int64_t pixel = plan->windowed ? CPU_BLOCK_DEPTH : plan->source.channels;
+    int64_t pixel = plan->uses_windows ? CPU_BLOCK_DEPTH : plan->source.channels;
     cpu_block b = {.a = a + tile_start(plan, tile) * pixel,
                    .a_row = pixel,
                    .a_groups = plan->groups,
@@ -257,7 +260,7 @@ static void multiply_tiles(const task *t, int64_t slice, int64_t tile, int64_t t
                    .c_row = plan->width,
                    .tiles = tile + 1 < tiles ? 2 : 1,
                    .tile_rows = (int)plan->tile_rows};
-    b.a_below = (tile_start(plan, tile + 1) - tile_start(plan, tile)) * pixel;
+    b.a_second_tile = (tile_start(plan, tile + 1) - tile_start(plan, tile)) * pixel;
     for (int64_t column = 0; column < plan->width; column += CPU_BLOCK_MAX_COLUMNS) {
         b.b = (const uint32_t *)t->operands->workspace + column;
         b.c = c + column;
@@ -274,18 +277,18 @@ static void compute_slices(void *context, int64_t first, int64_t last, int worke
     uint16_t *source = (uint16_t *)scratch;
     float *c = (float *)(scratch + plan->source_bytes);
     uint16_t *windows = (uint16_t *)(scratch + plan->source_bytes + plan->planes_bytes);
-    if (plan->blocks->begin) plan->blocks->begin((int)plan->tile_rows);
+    if (plan->blocks->configure) plan->blocks->configure((int)plan->tile_rows);
     for (int64_t slice = first; slice < last; slice++) {
         cpu_conv_blocks_pad(plan, t->operands->first, slice, source);
-        if (plan->windowed)
+        if (plan->uses_windows)
             plan->loops->blocks->make_windows(window_pixels(plan), plan->source.channels, source, plan->pitch,
                                               windows);
         int64_t rows = min_i64(plan->band_rows, plan->out_size[0] - cpu_conv_blocks_band(plan, slice));
         int64_t tiles = plan->row_tiles ? rows * plan->row_tiles : plan->tiles;
         for (int64_t tile = 0; tile < tiles; tile += 2)
-            multiply_tiles(t, slice, tile, tiles, plan->windowed ? windows : source, c);
+            multiply_tiles(t, slice, tile, tiles, plan->uses_windows ? windows : source, c);
     }
-    if (plan->blocks->end) plan->blocks->end();
+    if (plan->blocks->release) plan->blocks->release();
 }
 
 void cpu_conv_blocks_run(const cpu_conv_blocks *plan, const cpu_direct_operands *operands) {

@@ -45,11 +45,11 @@ tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *plan) {
     const cpu_convolution *c = &plan->shape;
     const int64_t before[2] = {c->windows.pad[0], c->windows.pad[2]};
     cpu_conv_blocks_plan_slices(plan, c->x_size, c->x_channels, before, c->y_size, CPU_BLOCK_DEPTH);
-    bool few = c->x_channels < CPU_BLOCK_TILE;
-    plan->runs = plan->size[0] * (few ? 1 : plan->size[1]);
-    plan->run_columns = c->x_channels * (few ? plan->size[1] : 1);
+    bool has_few_channels = c->x_channels < CPU_BLOCK_TILE;
+    plan->runs = plan->size[0] * (has_few_channels ? 1 : plan->size[1]);
+    plan->run_columns = c->x_channels * (has_few_channels ? plan->size[1] : 1);
     plan->width = round_up(plan->run_columns, CPU_BLOCK_TILE);
-    plan->pair_width = few ? c->x_channels : plan->width;
+    plan->pair_width = has_few_channels ? c->x_channels : plan->width;
     plan->y_rows = round_up(c->y_channels, CPU_BLOCK_TILE);
     plan->chunks = plan->flat / CPU_BLOCK_DEPTH;
     plan->plane = plan->flat + 32; /* rarely a power of two, which would cause cache conflicts */
@@ -103,7 +103,7 @@ static void prepare_y(const task *t, int64_t slice, uint16_t *scratch, uint16_t 
 static void add_slices(const cpu_conv_blocks *plan, const uint16_t *planes, const uint32_t *pairs,
                        int64_t count, bool add, float *partial) {
     cpu_block b = {.a_row = plan->plane,
-                   .a_below = CPU_BLOCK_TILE * plan->plane,
+                   .a_second_tile = CPU_BLOCK_TILE * plan->plane,
                    .a_groups = plan->groups,
                    .groups = count,
                    .chunks = plan->chunks,
@@ -149,9 +149,9 @@ static void sum_chunk(const task *t, int64_t chunk, int worker) {
 
 static void sum_chunks(void *context, int64_t first, int64_t last, int worker) {
     const task *t = context;
-    if (t->plan->blocks->begin) t->plan->blocks->begin(CPU_BLOCK_TILE);
+    if (t->plan->blocks->configure) t->plan->blocks->configure(CPU_BLOCK_TILE);
     for (int64_t chunk = first; chunk < last; chunk++) sum_chunk(t, chunk, worker);
-    if (t->plan->blocks->end) t->plan->blocks->end();
+    if (t->plan->blocks->release) t->plan->blocks->release();
 }
 
 /* Work item: index = y channel * runs + run. Adds a row of the partial matrices, which is a run of the filter. */

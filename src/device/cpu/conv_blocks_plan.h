@@ -26,7 +26,7 @@ struct cpu_conv_blocks {
     /* y and dx */
     int64_t tile_rows, tiles; /* per tile; per slice */
     int64_t row_tiles;        /* tiles per row; 0: tiles continue from row to row */
-    bool windowed;            /* a consists of windows over two rows of the filter */
+    bool uses_windows;        /* a consists of windows over two rows of the filter */
     /* filter gradient */
     padded y;
     int64_t runs, run_columns; /* a run: adjacent taps and channels of x, one column each */

@@ -93,7 +93,7 @@ void cpu_direct_plan_padding(padded *p) {
 /* ---- The interface ---- */
 
 /* A file may contain any padding, stride and window. Beyond these limits the reference kernel is used. */
-static bool worth_planning(const cpu_gemm_loops *loops, const cpu_convolution *c) {
+static bool is_worth_planning(const cpu_gemm_loops *loops, const cpu_convolution *c) {
     const tu__windows *w = &c->windows;
     int64_t elements =
         loops->element_bytes * c->groups * (c->x_channels > c->y_channels ? c->x_channels : c->y_channels);
@@ -112,7 +112,7 @@ static bool worth_planning(const cpu_gemm_loops *loops, const cpu_convolution *c
 tu_status cpu_direct_new(tu__arena *arena, const cpu_gemm_loops *loops, const cpu_convolution *convolution,
                          cpu_conv_result result, int threads, cpu_direct **new_plan) {
     *new_plan = NULL;
-    if (!worth_planning(loops, convolution)) return TU_OK;
+    if (!is_worth_planning(loops, convolution)) return TU_OK;
     cpu_direct *plan = tu__arena_alloc(arena, sizeof *plan);
     if (!plan) return TU_NO_MEMORY;
     plan->loops = loops;

@@ -147,15 +147,17 @@ static const char *prepare_x(const cpu_direct *plan, const char *x, char *scratc
 
 /* Finds the pixels of y, first … last - 1 along an axis, for which a tap is inside x. */
 static void pixels_inside(const cpu_convolution *c, int axis, int64_t tap, int64_t *first, int64_t *last) {
-    int64_t stride = c->windows.stride[axis], at = tap * c->windows.dilation[axis] - c->windows.pad[2 * axis];
-    *first = at < 0 ? (-at + stride - 1) / stride : 0;
-    *last = at >= c->x_size[axis] ? 0 : min_i64(c->y_size[axis], (c->x_size[axis] - 1 - at) / stride + 1);
+    int64_t stride = c->windows.stride[axis],
+            offset = tap * c->windows.dilation[axis] - c->windows.pad[2 * axis];
+    *first = offset < 0 ? (-offset + stride - 1) / stride : 0;
+    *last =
+        offset >= c->x_size[axis] ? 0 : min_i64(c->y_size[axis], (c->x_size[axis] - 1 - offset) / stride + 1);
     if (*first > *last) *first = *last;
 }
 
 /* Sets the operands of a run for rows `from` … to - 1 of y. */
-static void place_run(const cpu_direct *plan, int64_t run, int64_t from, int64_t to, int64_t y_pixel,
-                      cpu_gemm_tile *t) {
+static void set_run_operands(const cpu_direct *plan, int64_t run, int64_t from, int64_t to, int64_t y_pixel,
+                             cpu_gemm_tile *t) {
     const cpu_convolution *c = &plan->shape;
     const tu__windows *w = &c->windows;
     int bytes = plan->loops->element_bytes;
@@ -215,7 +217,7 @@ static void add_rows(const cpu_direct *plan, const char *x, const char *y, int64
         t.a = x + group * c->x_channels * bytes;
         t.b = y + (group * y_group + p.first) * bytes;
         t.c = partial + ((group * plan->k + run * plan->run_length) * width + p.first) * bytes;
-        place_run(plan, run, from, to, y_pixel, &t);
+        set_run_operands(plan, run, from, to, y_pixel, &t);
         cpu_direct_rows(plan->loops, t, plan->run_length);
     }
 }
@@ -251,14 +253,14 @@ static int64_t work_items(const cpu_direct *plan) {
     return plan->shape.groups * plan->panels * plan->runs;
 }
 
-static void sum_own_images(void *context, int64_t first, int64_t last, int worker) {
+static void sum_images(void *context, int64_t first, int64_t last, int worker) {
     const task *t = context;
     size_t partial_bytes = t->plan->packed_bytes / (size_t)t->plan->threads;
     add_images(t, first, last, 0, work_items(t->plan), worker,
                (char *)t->operands->workspace + (size_t)worker * partial_bytes);
 }
 
-static void sum_own_taps(void *context, int64_t first, int64_t last, int worker) {
+static void sum_taps(void *context, int64_t first, int64_t last, int worker) {
     const task *t = context;
     add_images(t, 0, t->plan->shape.images, first, last, worker, t->operands->workspace);
 }
@@ -285,8 +287,8 @@ static void add_partials(void *context, int64_t first, int64_t last, int worker)
 void cpu_direct_filter(const cpu_direct *plan, const cpu_direct_operands *operands) {
     task t = {plan, operands, plan->divides_taps ? 1 : tu__parallel_ranges(plan->shape.images, 1)};
     if (plan->divides_taps)
-        tu__parallel_for(work_items(plan), 1, sum_own_taps, &t);
+        tu__parallel_for(work_items(plan), 1, sum_taps, &t);
     else
-        tu__parallel_for(plan->shape.images, 1, sum_own_images, &t);
+        tu__parallel_for(plan->shape.images, 1, sum_images, &t);
     tu__parallel_for(plan->shape.groups * plan->k, 64, add_partials, &t);
 }

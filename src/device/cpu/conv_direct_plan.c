@@ -40,20 +40,20 @@ static tu_status plan_axis_of_y(tu__arena *arena, const cpu_convolution *c, int 
 static tu_status plan_axis_of_x(tu__arena *arena, const cpu_convolution *c, int axis, axis_plan *plan) {
     int64_t stride = c->windows.stride[axis], taps = c->windows.size[axis], low = 0, high = 1;
     TU_TRY(axis_new(arena, min_i64(stride, c->x_size[axis]), taps, plan));
-    bool any = false;
+    bool has_taps = false;
     for (int64_t f = 0; f < plan->phases; f++) {
         axis_phase *p = &plan->phase[f];
         p->first = f;
         p->count = (c->x_size[axis] - f + stride - 1) / stride;
         for (int64_t i = taps - 1; i >= 0; i--) {
-            int64_t place = f + c->windows.pad[2 * axis] - i * c->windows.dilation[axis];
-            if (place % stride != 0) continue;
-            int64_t offset = place / stride;
+            int64_t position = f + c->windows.pad[2 * axis] - i * c->windows.dilation[axis];
+            if (position % stride != 0) continue;
+            int64_t offset = position / stride;
             p->tap[p->taps] = i;
             p->offset[p->taps++] = offset;
-            low = any ? min_i64(low, offset) : offset;
-            high = any ? max_i64(high, offset + p->count) : offset + p->count;
-            any = true;
+            low = has_taps ? min_i64(low, offset) : offset;
+            high = has_taps ? max_i64(high, offset + p->count) : offset + p->count;
+            has_taps = true;
         }
     }
     plan->before = -low;
@@ -62,7 +62,7 @@ static tu_status plan_axis_of_x(tu__arena *arena, const cpu_convolution *c, int 
 }
 
 /* Merges blocks that are contiguous in the image, if all can be merged into equal ones. */
-static void join_blocks(phase *p, int64_t channels) {
+static void merge_blocks(phase *p, int64_t channels) {
     int64_t run = 1;
     while (run < p->blocks && p->a_blocks[run] == p->a_blocks[0] + run * channels) run++;
     if (p->blocks % run != 0) return;
@@ -86,7 +86,7 @@ static tu_status plan_phase(tu__arena *arena, cpu_direct *plan, const axis_phase
             p->a_blocks[p->blocks++] = (row * plan->source.padded_size[1] + column) * plan->source.channels;
             plan->tap_order[(*tap)++] = rows->tap[i] * plan->shape.windows.size[1] + columns->tap[j];
         }
-    if (plan->shape.groups == 1 && p->blocks > 0) join_blocks(p, plan->in_channels);
+    if (plan->shape.groups == 1 && p->blocks > 0) merge_blocks(p, plan->in_channels);
     return TU_OK;
 }
 

@@ -71,9 +71,9 @@ static tu_status describe(int index, tu_device_info *info) {
         snprintf(description, sizeof description, "%s, %s, %s%s", model, cpu_isa_name(cpu_isa_in_use()),
                  dnnl ? "oneDNN " : "without oneDNN", dnnl ? dnnl : "");
     for (cpu_isa isa = CPU_BASELINE; isa < CPU_ISA_COUNT && (size_t)length < sizeof description; isa++)
-        if (cpu_isa_of_machine()->why[isa])
+        if (cpu_isa_of_machine()->unusable_reason[isa])
             length += snprintf(description + length, sizeof description - (size_t)length, "; no %s: %s",
-                               cpu_isa_name(isa), cpu_isa_of_machine()->why[isa]);
+                               cpu_isa_name(isa), cpu_isa_of_machine()->unusable_reason[isa]);
     *info = (tu_device_info){.name = "cpu:0",
                              .kind = "cpu",
                              .description = description,

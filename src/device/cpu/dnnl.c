@@ -122,20 +122,20 @@ static bool limit_instructions(void) {
     };
     const cpu_isa_facts *facts = cpu_isa_of_machine();
     cpu_isa isa = cpu_isa_in_use();
-    bool less = isa < facts->best;
-    for (cpu_isa i = CPU_BASELINE; i < CPU_ISA_COUNT; i++) less |= facts->why[i] != NULL;
-    if (!less || dnnl_set_max_cpu_isa(sets[isa]) == dnnl_success) return true;
+    bool must_limit = isa < facts->best;
+    for (cpu_isa i = CPU_BASELINE; i < CPU_ISA_COUNT; i++) must_limit |= facts->unusable_reason[i] != NULL;
+    if (!must_limit || dnnl_set_max_cpu_isa(sets[isa]) == dnnl_success) return true;
     return (dnnl_get_effective_cpu_isa() & ~sets[isa]) == 0;
 }
 
-static void make_engine(void) {
+static void create_engine(void) {
     if (!limit_instructions()) return;
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }
 
 bool cpu_dnnl_usable(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_engine);
+    pthread_once(&once, create_engine);
     return engine != NULL;
 }
 
@@ -331,12 +331,13 @@ static bool describe_images(description *d, const cpu_convolution *c, const int6
     return describe(d, 4, dims, type, strides);
 }
 
-/* OHWI, or with groups [g, o, h, w, i]; `any`: oneDNN chooses the layout. */
-static bool describe_filter(description *d, const cpu_convolution *c, dnnl_data_type_t type, bool any) {
+/* OHWI, or with groups [g, o, h, w, i]; `any_layout`: oneDNN chooses the layout. */
+static bool describe_filter(description *d, const cpu_convolution *c, dnnl_data_type_t type,
+                            bool any_layout) {
     int64_t h = c->windows.size[0], w = c->windows.size[1], i = c->x_channels, o = c->y_channels;
     int64_t dims[5] = {c->groups, o, i, h, w}, strides[5] = {o * h * w * i, h * w * i, 1, w * i, i};
     int skip = c->groups == 1 ? 1 : 0; /* without groups the filter has no group axis */
-    return describe(d, 5 - skip, dims + skip, type, any ? NULL : strides + skip);
+    return describe(d, 5 - skip, dims + skip, type, any_layout ? NULL : strides + skip);
 }
 
 static bool describe_convolution(conv_descriptions *d, const cpu_convolution *c, dnnl_data_type_t type) {
@@ -420,8 +421,8 @@ static bool plan_convolution(op_spec *r, const cpu_convolution *c, cpu_conv_resu
         [CPU_CONV_DX] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
         [CPU_CONV_DW] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS},
     };
-    static const int x_at[3] = {FIRST, OUT, FIRST}, filter_at[3] = {SECOND, SECOND, OUT},
-                     y_at[3] = {OUT, FIRST, SECOND};
+    static const int x_operand[3] = {FIRST, OUT, FIRST}, filter_operand[3] = {SECOND, SECOND, OUT},
+                     y_operand[3] = {OUT, FIRST, SECOND};
     conv_descriptions d = {0};
     dnnl_primitive_attr_t attributes = new_attributes();
     memcpy(r->argument, arguments[result], sizeof r->argument);
@@ -429,9 +430,9 @@ static bool plan_convolution(op_spec *r, const cpu_convolution *c, cpu_conv_resu
         r->primitive = create_convolution_desc(&d, result, attributes);
     free_convolution(&d);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
-    return r->primitive && describe_images(&r->dense[x_at[result]], c, c->x_size, c->x_channels, type) &&
-           describe_images(&r->dense[y_at[result]], c, c->y_size, c->y_channels, type) &&
-           describe_filter(&r->dense[filter_at[result]], c, type, false);
+    return r->primitive && describe_images(&r->dense[x_operand[result]], c, c->x_size, c->x_channels, type) &&
+           describe_images(&r->dense[y_operand[result]], c, c->y_size, c->y_channels, type) &&
+           describe_filter(&r->dense[filter_operand[result]], c, type, false);
 }
 
 tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_conv_result result, tu_dtype dtype,
@@ -440,13 +441,13 @@ tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_conv_resu
     dnnl_data_type_t type;
     *op = NULL;
     if (!type_of(dtype, &type) || !cpu_dnnl_usable()) return TU_OK;
-    tu__parallel_setting before = tu__parallel_begin(threads);
+    tu__parallel_setting saved = tu__parallel_begin(threads);
     if (!plan_convolution(&r, convolution, result, type) && r.primitive) {
         dnnl_primitive_desc_destroy(r.primitive);
         r.primitive = NULL;
     }
     tu_status status = create_op(&r, op);
-    tu__parallel_end(before);
+    tu__parallel_end(saved);
     return status;
 }
 
@@ -454,11 +455,11 @@ tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_conv_resu
 
 static bool describe_matrices(description *d, const cpu_dnnl_product *p, int64_t rows, int64_t columns,
                               const int64_t *strides, dnnl_data_type_t type) {
-    bool repeated = strides[0] == 0;
-    int64_t dims[3] = {repeated ? 1 : p->batch, rows, columns};
-    int64_t all[3] = {repeated ? rows * columns : strides[0], strides[1], strides[2]};
+    bool is_repeated = strides[0] == 0;
+    int64_t dims[3] = {is_repeated ? 1 : p->batch, rows, columns};
+    int64_t used_strides[3] = {is_repeated ? rows * columns : strides[0], strides[1], strides[2]};
     int skip = p->batch == 1 ? 1 : 0;
-    return describe(d, 3 - skip, dims + skip, type, all + skip);
+    return describe(d, 3 - skip, dims + skip, type, used_strides + skip);
 }
 
 static dnnl_primitive_desc_t create_matmul_desc(const op_spec *r, dnnl_primitive_attr_t attributes) {
@@ -494,10 +495,10 @@ tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl
     dnnl_data_type_t type;
     *op = NULL;
     if (!type_of(product->dtype, &type) || !cpu_dnnl_usable()) return TU_OK;
-    tu__parallel_setting before = tu__parallel_begin(threads);
+    tu__parallel_setting saved = tu__parallel_begin(threads);
     plan_product(&r, product, type);
     tu_status status = create_op(&r, op);
-    tu__parallel_end(before);
+    tu__parallel_end(saved);
     return status;
 }
 

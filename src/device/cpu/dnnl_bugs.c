@@ -1,5 +1,5 @@
-/* The table of oneDNN's wrong primitives, each with the cases that show it. The cases were found by tests/sweep and
- * are kept there (known.c). Excluded operations are computed by our own kernels.
+/* The table of oneDNN's wrong primitives, each with the cases that show the error. The cases were found by
+ * tests/sweep and are kept there (known.c). Excluded operations are computed by our own kernels.
  *
  * In f32 one case of oneDNN 2.6.3 was wrong. In bf16 it was right for common networks: square strides of 1 or 2, no
  * dilation, no groups, channels in multiples of 8. Outside of these it was wrong in so many different cases that it
@@ -30,7 +30,7 @@ static bool has_groups(const cpu_convolution *c, cpu_conv_result result) {
 
 /* Filter gradient: n2 18x32 c50 o2 k3x1 dilation 2,1 on 3 threads: 7e36. Forward: n1 1x19 c101 o23 k1x3 stride 1,3
  * dilation 1,3 on 3 threads: 0.18. */
-static bool has_holes(const cpu_convolution *c, cpu_conv_result result) {
+static bool is_dilated(const cpu_convolution *c, cpu_conv_result result) {
     (void)result;
     return c->windows.dilation[0] > 1 || c->windows.dilation[1] > 1;
 }
@@ -63,17 +63,17 @@ static bool has_unused_tap(const cpu_convolution *c, int axis) {
 
 /* n5 3x1 c20 o24 k2x2 stride 3 pad 0,0,1,1, filter gradient: a column of the filter that is always out of bounds
  * should have a gradient of zero, but its memory is not written. */
-static bool leaves_garbage(const cpu_convolution *c, cpu_conv_result result) {
+static bool leaves_memory_unwritten(const cpu_convolution *c, cpu_conv_result result) {
     return result == CPU_CONV_DW && (has_unused_tap(c, 0) || has_unused_tap(c, 1));
 }
 
 static const convolution_rule bf16_rules[] = {
     {"bf16 is emulated below AVX512_BF16", emulates_bf16},
     {"groups in bf16", has_groups},
-    {"dilated filters in bf16", has_holes},
+    {"dilated filters in bf16", is_dilated},
     {"strides beyond 1 and 2 in bf16", has_unusual_strides},
     {"channels that are no multiple of 8 in bf16", has_unusual_channels},
-    {"filter gradients in bf16 with taps that are always out of bounds", leaves_garbage},
+    {"filter gradients in bf16 with taps that are always out of bounds", leaves_memory_unwritten},
 };
 
 /* Filter gradient in f32 with AVX2: n3 8x8 c2 o48 k1x1 stride 2: 56 of 96 weights are wrong, and memory after the
@@ -102,7 +102,7 @@ const char *cpu_dnnl_conv_bug(const cpu_convolution *convolution, cpu_conv_resul
     return find_reason(sizeof f32_rules / sizeof *f32_rules, f32_rules, convolution, result);
 }
 
-/* ---- Products ---- */
+/* ---- Matrix products ---- */
 
 /* m257 n5 k63, a transposed, with AMX on 2 threads: an illegal instruction. m63 n53 k41 on 3 threads: 8e28; a
  * gradient with m93 n67 k63, both transposed, batch 3 against one: 0.99. */

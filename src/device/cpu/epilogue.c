@@ -8,17 +8,17 @@
 enum { GRAIN = 1 << 14 /* minimum elements per thread */ };
 
 typedef struct task {
-    cpu_epilogue_rows end;
+    cpu_epilogue_rows apply;
     char *data;
     const void *bias;
     int64_t columns, row_bytes;
     bool relu;
 } task;
 
-static void end_rows(void *context, int64_t first, int64_t last, int worker) {
+static void apply_to_rows(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
     const task *t = context;
-    t->end(last - first, t->columns, t->data + first * t->row_bytes, t->bias, t->relu);
+    t->apply(last - first, t->columns, t->data + first * t->row_bytes, t->bias, t->relu);
 }
 
 void cpu_apply_epilogue(const cpu_device *device, tu_type type, void *data, const void *bias, bool relu) {
@@ -31,12 +31,12 @@ void cpu_apply_epilogue(const cpu_device *device, tu_type type, void *data, cons
               columns,
               columns * (int64_t)tu_dtype_size(type.dtype),
               relu};
-    tu__parallel_for(tu_shape_elements(type.shape) / columns, 1 + GRAIN / columns, end_rows, &t);
+    tu__parallel_for(tu_shape_elements(type.shape) / columns, 1 + GRAIN / columns, apply_to_rows, &t);
 }
 
 tu_status cpu_kernel_bind_epilogue(tu__kernel *k, const tu__selection *s, const tu__node *node,
                                    const tu__epilogue *epilogue) {
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_add_epilogue(k, epilogue));
     return tu__kernel_write(k, epilogue->result, -1);

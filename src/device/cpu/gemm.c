@@ -1,6 +1,6 @@
 /* Matrix products, built on the tile of isa/loops_gemm.h.
  *
- * c is divided into a grid of cells, one per worker. Each worker packs its own operands, so a product is one
+ * c is divided into a grid of cells, one per worker. Each worker packs its own operands, so a matrix product is one
  * parallel region, and packed data is still in the worker's cache when it is used. The loops within a cell, from the
  * outside in:
  *
@@ -146,13 +146,13 @@ static void set_tile_operands(const gemm_cell *cell, int64_t i, cpu_gemm_tile *t
         tile->a_row = 1;
         tile->a_step = tile->rows;
     } else {
-        int64_t at = g->a_offsets[cell->item] + (cell->row + first) * g->k + cell->k;
-        tile->a = (const char *)cell->o->a + at * g->loops->element_bytes;
+        int64_t offset = g->a_offsets[cell->item] + (cell->row + first) * g->k + cell->k;
+        tile->a = (const char *)cell->o->a + offset * g->loops->element_bytes;
         tile->a_row = g->k;
         tile->a_step = 1;
     }
-    int64_t at = (cell->item * g->m + cell->row + first) * g->n + cell->column;
-    tile->c = (char *)cell->o->c + at * g->loops->element_bytes;
+    int64_t offset = (cell->item * g->m + cell->row + first) * g->n + cell->column;
+    tile->c = (char *)cell->o->c + offset * g->loops->element_bytes;
 }
 
 static void pack_rows(const gemm_cell *cell) {

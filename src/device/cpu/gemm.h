@@ -6,7 +6,7 @@
 
 #include "device/cpu/isa/loops_gemm.h"
 
-/* How a product is divided among workers and caches: see gemm.c. */
+/* How a matrix product is divided among workers and caches: see gemm.c. */
 typedef struct cpu_gemm_split {
     int64_t grid_rows, grid_columns; /* the grid over c: one cell per worker */
     int64_t chunks;                  /* of k */

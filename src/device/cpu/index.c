@@ -30,7 +30,7 @@ static index_data *new_kernel(tu__selection *s, const tu__node *node, tu_status 
                               tu__kernel **k) {
     *k = tu__kernel_new(s, node, node->op->name, run);
     if (!*k) return NULL;
-    cpu_kernel_count(*k, s, node);
+    cpu_kernel_set_costs(*k, s, node);
     return tu__kernel_data(*k, sizeof(index_data));
 }
 
@@ -56,12 +56,12 @@ static void gather_range(void *context, int64_t first, int64_t last, int worker)
     const index_data *d = k->data;
     (void)worker;
     for (int64_t row = first; row < last; row++) {
-        int64_t o = row / d->count, at = read_index(d, k->in[1], row % d->count);
+        int64_t o = row / d->count, index = read_index(d, k->in[1], row % d->count);
         char *to = (char *)k->out[0] + (size_t)row * d->row_bytes;
-        if (at < 0)
+        if (index < 0)
             memset(to, 0, d->row_bytes);
         else
-            memcpy(to, (const char *)k->in[0] + (size_t)(o * d->size + at) * d->row_bytes, d->row_bytes);
+            memcpy(to, (const char *)k->in[0] + (size_t)(o * d->size + index) * d->row_bytes, d->row_bytes);
     }
 }
 
@@ -94,9 +94,9 @@ static void scatter_block(const tu__kernel *k, int64_t o, int64_t first, int64_t
         for (int64_t i = first; i < last; i++)
             memcpy(result + i * d->inner + begin, base + (o * d->size + i) * d->inner + begin, block_bytes);
     for (int64_t j = 0; j < d->count; j++) {
-        int64_t at = read_index(d, k->in[1], j);
-        if (at < first || at >= last) continue;
-        float *to = result + at * d->inner;
+        int64_t index = read_index(d, k->in[1], j);
+        if (index < first || index >= last) continue;
+        float *to = result + index * d->inner;
         const float *from = updates + j * d->inner;
         for (int64_t c = begin; c < end; c++) to[c] += from[c];
     }
@@ -150,9 +150,9 @@ static void one_hot_range(void *context, int64_t first, int64_t last, int worker
     (void)worker;
     memset((char *)k->out[0] + (size_t)first * d->row_bytes, 0, (size_t)(last - first) * d->row_bytes);
     for (int64_t row = first; row < last; row++) {
-        int64_t at = read_index(d, k->in[0], row);
-        if (at < 0) continue;
-        char *to = (char *)k->out[0] + (size_t)row * d->row_bytes + (size_t)at * d->element_bytes;
+        int64_t index = read_index(d, k->in[0], row);
+        if (index < 0) continue;
+        char *to = (char *)k->out[0] + (size_t)row * d->row_bytes + (size_t)index * d->element_bytes;
         memcpy(to, d->one, d->element_bytes);
     }
 }
@@ -186,9 +186,9 @@ typedef struct crop_data {
 
 /* Returns the offset, clamped so that the window is inside the image. */
 static int64_t clamp_offset(const crop_data *d, const void *offsets, int64_t image, int axis) {
-    int64_t at = 2 * image + axis, max_offset = d->size[axis] - d->window[axis];
+    int64_t index = 2 * image + axis, max_offset = d->size[axis] - d->window[axis];
     int64_t offset =
-        d->offset_dtype == TU_I32 ? ((const int32_t *)offsets)[at] : ((const int64_t *)offsets)[at];
+        d->offset_dtype == TU_I32 ? ((const int32_t *)offsets)[index] : ((const int64_t *)offsets)[index];
     return offset < 0 ? 0 : offset > max_offset ? max_offset : offset;
 }
 

@@ -45,38 +45,38 @@ enum { BLOCK_COLUMNS = 64 }; /* of getri's work space: LAPACK's block size */
 typedef struct linalg_data linalg_data;
 
 /* Why a matrix is unusable: its index in the batch (-1: all are usable), and the pivot's index and value. */
-typedef struct bad_pivot {
-    int64_t matrix, at;
+typedef struct pivot_error {
+    int64_t matrix, pivot;
     double value;
-} bad_pivot;
+} pivot_error;
 
 struct linalg_data {
     int64_t count;
-    int n, k;  /* matrices [n, n], right sides [n, k] */
-    bool wide; /* f64 */
+    int n, k; /* matrices [n, n], right sides [n, k] */
+    bool is_f64;
     bool upper, transpose;
-    size_t element;
-    const char *operation, *name, *type, *complaint; /* for the message */
+    size_t element_bytes;
+    const char *operation, *name, *type, *defect; /* for the message */
     int64_t workers;
     size_t worker_bytes;
     /* Processes one matrix; false for a pivot of zero or NaN. */
-    bool (*work)(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
-                 bad_pivot *bad);
+    bool (*run_matrix)(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
+                       pivot_error *error);
 };
 
 static size_t matrix_bytes(const linalg_data *d) {
-    return (size_t)d->n * (size_t)d->n * d->element;
+    return (size_t)d->n * (size_t)d->n * d->element_bytes;
 }
 
-static size_t sides_bytes(const linalg_data *d) {
-    return (size_t)d->n * (size_t)d->k * d->element;
+static size_t right_side_bytes(const linalg_data *d) {
+    return (size_t)d->n * (size_t)d->k * d->element_bytes;
 }
 
 /* ---- LAPACK for both types ---- */
 
 static void factor_lu(const linalg_data *d, void *a, int *pivots) {
     int info;
-    if (d->wide)
+    if (d->is_f64)
         dgetrf_(&d->n, &d->n, a, &d->n, pivots, &info);
     else
         sgetrf_(&d->n, &d->n, a, &d->n, pivots, &info);
@@ -84,7 +84,7 @@ static void factor_lu(const linalg_data *d, void *a, int *pivots) {
 
 static void invert_lu(const linalg_data *d, void *a, const int *pivots, void *work) {
     int info, size = d->n * BLOCK_COLUMNS;
-    if (d->wide)
+    if (d->is_f64)
         dgetri_(&d->n, a, &d->n, pivots, work, &size, &info);
     else
         sgetri_(&d->n, a, &d->n, pivots, work, &size, &info);
@@ -93,7 +93,7 @@ static void invert_lu(const linalg_data *d, void *a, const int *pivots, void *wo
 /* Returns 0, or the number of the pivot that is not positive, starting at 1. */
 static int factor_cholesky(const linalg_data *d, void *a) {
     int info;
-    if (d->wide)
+    if (d->is_f64)
         dpotrf_("U", &d->n, a, &d->n, &info, 1);
     else
         spotrf_("U", &d->n, a, &d->n, &info, 1);
@@ -105,7 +105,7 @@ static void solve_from_right(const linalg_data *d, const char *uplo, const char 
                              const void *a, void *b) {
     const double one = 1;
     const float one_f32 = 1;
-    if (d->wide)
+    if (d->is_f64)
         dtrsm_("R", uplo, trans, diag, &d->k, &d->n, &one, a, &d->n, b, &d->k, 1, 1, 1, 1);
     else
         strsm_("R", uplo, trans, diag, &d->k, &d->n, &one_f32, a, &d->n, b, &d->k, 1, 1, 1, 1);
@@ -114,55 +114,55 @@ static void solve_from_right(const linalg_data *d, const char *uplo, const char 
 /* ---- One matrix ---- */
 
 static double diagonal(const linalg_data *d, const void *a, int64_t i) {
-    int64_t at = i * d->n + i;
-    return d->wide ? ((const double *)a)[at] : (double)((const float *)a)[at];
+    int64_t index = i * d->n + i;
+    return d->is_f64 ? ((const double *)a)[index] : (double)((const float *)a)[index];
 }
 
 /* False if a pivot is zero or NaN. (A NaN elsewhere spreads into the result.) */
-static bool has_valid_pivots(const linalg_data *d, const void *a, bool from_last, bad_pivot *bad) {
+static bool has_valid_pivots(const linalg_data *d, const void *a, bool from_last, pivot_error *error) {
     for (int64_t step = 0; step < d->n; step++) {
         int64_t i = from_last ? d->n - 1 - step : step;
         double pivot = diagonal(d, a, i);
         if (fabs(pivot) > 0) continue;
-        bad->at = i;
-        bad->value = pivot;
+        error->pivot = i;
+        error->value = pivot;
         return false;
     }
     return true;
 }
 
 static size_t pivot_bytes(const linalg_data *d) {
-    return cpu_lines((size_t)d->n * sizeof(int));
+    return cpu_round_up_to_line((size_t)d->n * sizeof(int));
 }
 
 static bool invert(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
-                   bad_pivot *bad) {
+                   pivot_error *error) {
     (void)b;
     if (out != a) memcpy(out, a, matrix_bytes(d));
     factor_lu(d, out, scratch);
-    if (!has_valid_pivots(d, out, false, bad)) return false;
+    if (!has_valid_pivots(d, out, false, error)) return false;
     invert_lu(d, out, scratch, (char *)scratch + pivot_bytes(d));
     return true;
 }
 
 static void swap_rows(const linalg_data *d, void *x, int64_t i, int64_t j) {
-    char *first = (char *)x + (size_t)i * (size_t)d->k * d->element;
-    char *second = (char *)x + (size_t)j * (size_t)d->k * d->element;
-    for (size_t at = 0; at < (size_t)d->k * d->element; at++) {
-        char saved = first[at];
-        first[at] = second[at];
-        second[at] = saved;
+    char *first = (char *)x + (size_t)i * (size_t)d->k * d->element_bytes;
+    char *second = (char *)x + (size_t)j * (size_t)d->k * d->element_bytes;
+    for (size_t byte = 0; byte < (size_t)d->k * d->element_bytes; byte++) {
+        char saved = first[byte];
+        first[byte] = second[byte];
+        second[byte] = saved;
     }
 }
 
 static bool solve(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
-                  bad_pivot *bad) {
+                  pivot_error *error) {
     int *pivots = scratch;
     void *factors = (char *)scratch + pivot_bytes(d);
     memcpy(factors, a, matrix_bytes(d));
     factor_lu(d, factors, pivots);
-    if (!has_valid_pivots(d, factors, false, bad)) return false;
-    if (out != b) memcpy(out, b, sides_bytes(d));
+    if (!has_valid_pivots(d, factors, false, error)) return false;
+    if (out != b) memcpy(out, b, right_side_bytes(d));
     solve_from_right(d, "U", "N", "N", factors, out);
     solve_from_right(d, "L", "N", "U", factors, out);
     for (int64_t i = d->n - 1; i >= 0; i--)
@@ -171,49 +171,51 @@ static bool solve(const linalg_data *d, const void *a, const void *b, void *out,
 }
 
 static bool cholesky(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
-                     bad_pivot *bad) {
+                     pivot_error *error) {
     (void)b, (void)scratch;
     if (out != a) memcpy(out, a, matrix_bytes(d));
     int failed = factor_cholesky(d, out);
     if (failed > 0) {
-        bad->at = failed - 1;
-        bad->value = diagonal(d, out, failed - 1);
+        error->pivot = failed - 1;
+        error->value = diagonal(d, out, failed - 1);
         return false;
     }
     for (int64_t i = 0; i + 1 < d->n; i++)
-        memset((char *)out + (size_t)(i * d->n + i + 1) * d->element, 0, (size_t)(d->n - 1 - i) * d->element);
+        memset((char *)out + (size_t)(i * d->n + i + 1) * d->element_bytes, 0,
+               (size_t)(d->n - 1 - i) * d->element_bytes);
     return true;
 }
 
 static bool substitute(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
-                       bad_pivot *bad) {
+                       pivot_error *error) {
     (void)scratch;
     bool downwards = d->upper == d->transpose;
-    if (!has_valid_pivots(d, a, !downwards, bad)) return false;
-    if (out != b) memcpy(out, b, sides_bytes(d));
+    if (!has_valid_pivots(d, a, !downwards, error)) return false;
+    if (out != b) memcpy(out, b, right_side_bytes(d));
     solve_from_right(d, d->upper ? "L" : "U", d->transpose ? "T" : "N", "N", a, out);
     return true;
 }
 
 /* ---- The batch ---- */
 
-/* Returns a worker's scratch: the first unusable matrix of its range, followed by the scratch of `work`. */
-static bad_pivot *worker_result(const tu__kernel *k, int64_t worker) {
+/* Returns a worker's scratch: the first unusable matrix of its range, followed by the scratch of `run_matrix`. */
+static pivot_error *worker_result(const tu__kernel *k, int64_t worker) {
     const linalg_data *d = k->data;
-    return (bad_pivot *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
+    return (pivot_error *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
 }
 
 static void matrix_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const linalg_data *d = k->data;
-    bad_pivot *bad = worker_result(k, worker);
-    bool has_sides = k->read_count > 1;
-    size_t out_bytes = has_sides ? sides_bytes(d) : matrix_bytes(d);
+    pivot_error *error = worker_result(k, worker);
+    bool has_right_sides = k->read_count > 1;
+    size_t out_bytes = has_right_sides ? right_side_bytes(d) : matrix_bytes(d);
     for (int64_t i = first; i < last; i++) {
         const char *a = (const char *)k->in[0] + (size_t)i * matrix_bytes(d);
-        const char *b = has_sides ? (const char *)k->in[1] + (size_t)i * sides_bytes(d) : NULL;
-        if (d->work(d, a, b, (char *)k->out[0] + (size_t)i * out_bytes, (char *)bad + 64, bad)) continue;
-        bad->matrix = i;
+        const char *b = has_right_sides ? (const char *)k->in[1] + (size_t)i * right_side_bytes(d) : NULL;
+        if (d->run_matrix(d, a, b, (char *)k->out[0] + (size_t)i * out_bytes, (char *)error + 64, error))
+            continue;
+        error->matrix = i;
         return;
     }
 }
@@ -224,11 +226,11 @@ static tu_status run_matrices(const tu__kernel *k) {
     tu__parallel_for(d->count, cpu_grain(d->count, (int64_t)d->n * d->n * d->n, d->workers), matrix_range,
                      (void *)k);
     for (int64_t worker = 0; worker < d->workers; worker++) {
-        const bad_pivot *bad = worker_result(k, worker);
-        if (bad->matrix >= 0)
-            return tu_fail(TU_NUMERIC,
-                           "%s '%s' %s: matrix %" PRId64 " of the batch is %s (pivot %" PRId64 " is %g)",
-                           d->operation, d->name, d->type, bad->matrix, d->complaint, bad->at, bad->value);
+        const pivot_error *error = worker_result(k, worker);
+        if (error->matrix >= 0)
+            return tu_fail(
+                TU_NUMERIC, "%s '%s' %s: matrix %" PRId64 " of the batch is %s (pivot %" PRId64 " is %g)",
+                d->operation, d->name, d->type, error->matrix, d->defect, error->pivot, error->value);
     }
     return TU_OK;
 }
@@ -237,9 +239,9 @@ static tu_status run_matrices(const tu__kernel *k) {
 
 /* Returns the scratch per matrix: pivots, and factors or getri's work space, if the operation needs them. */
 static size_t scratch_bytes(const linalg_data *d) {
-    size_t work = (size_t)d->n * BLOCK_COLUMNS * d->element;
-    if (d->work == invert) return pivot_bytes(d) + cpu_lines(work);
-    if (d->work == solve) return pivot_bytes(d) + cpu_lines(matrix_bytes(d));
+    size_t work = (size_t)d->n * BLOCK_COLUMNS * d->element_bytes;
+    if (d->run_matrix == invert) return pivot_bytes(d) + cpu_round_up_to_line(work);
+    if (d->run_matrix == solve) return pivot_bytes(d) + cpu_round_up_to_line(matrix_bytes(d));
     return 0;
 }
 
@@ -255,8 +257,8 @@ static tu_status lower_linalg(tu__selection *s, const tu__node *node, linalg_dat
     d->count = tu_shape_elements(a.shape) / (n * n);
     d->n = (int)n;
     d->k = (int)k_sides;
-    d->wide = a.dtype == TU_F64;
-    d->element = tu_dtype_size(a.dtype);
+    d->is_f64 = a.dtype == TU_F64;
+    d->element_bytes = tu_dtype_size(a.dtype);
     d->operation = node->op->name;
     d->name = tu__arena_string(&s->arena, node->name);
     d->type = tu__arena_string(&s->arena, tu__type_string(a));
@@ -264,20 +266,20 @@ static tu_status lower_linalg(tu__selection *s, const tu__node *node, linalg_dat
     d->workers = cpu_of(s)->threads < d->count ? cpu_of(s)->threads : d->count;
     d->worker_bytes = 64 + scratch_bytes(d);
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, (int)node->input_count - 1);
 }
 
 tu_status cpu_lower_inverse(tu__selection *s, const tu__node *node) {
-    return lower_linalg(s, node, (linalg_data){.work = invert, .complaint = "singular"});
+    return lower_linalg(s, node, (linalg_data){.run_matrix = invert, .defect = "singular"});
 }
 
 tu_status cpu_lower_solve(tu__selection *s, const tu__node *node) {
-    return lower_linalg(s, node, (linalg_data){.work = solve, .complaint = "singular"});
+    return lower_linalg(s, node, (linalg_data){.run_matrix = solve, .defect = "singular"});
 }
 
 tu_status cpu_lower_cholesky(tu__selection *s, const tu__node *node) {
-    return lower_linalg(s, node, (linalg_data){.work = cholesky, .complaint = "not positive definite"});
+    return lower_linalg(s, node, (linalg_data){.run_matrix = cholesky, .defect = "not positive definite"});
 }
 
 tu_status cpu_lower_triangular_solve(tu__selection *s, const tu__node *node) {
@@ -285,7 +287,7 @@ tu_status cpu_lower_triangular_solve(tu__selection *s, const tu__node *node) {
     return lower_linalg(
         s, node,
         (linalg_data){
-            .work = substitute, .complaint = "singular", .upper = a->upper, .transpose = a->transpose});
+            .run_matrix = substitute, .defect = "singular", .upper = a->upper, .transpose = a->transpose});
 }
 
 #else

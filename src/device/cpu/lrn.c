@@ -27,19 +27,19 @@ static float *cleared_scratch(const tu__kernel *k, int worker) {
 static void forward_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const lrn_data *d = k->data;
-    int64_t at = first * d->p.channels;
+    int64_t offset = first * d->p.channels;
     cpu_of(k)->loops->kernels->lrn->forward[cpu_loop_type(d->dtype)](
-        &d->p, last - first, cpu_at(k->in[0], d->dtype, at), cleared_scratch(k, worker),
-        cpu_at(k->out[0], d->dtype, at));
+        &d->p, last - first, cpu_element(k->in[0], d->dtype, offset), cleared_scratch(k, worker),
+        cpu_element(k->out[0], d->dtype, offset));
 }
 
 static void backward_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const lrn_data *d = k->data;
-    int64_t at = first * d->p.channels;
+    int64_t offset = first * d->p.channels;
     cpu_of(k)->loops->kernels->lrn->backward[cpu_loop_type(d->dtype)](
-        &d->p, last - first, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[1], d->dtype, at),
-        cleared_scratch(k, worker), cpu_at(k->out[0], d->dtype, at));
+        &d->p, last - first, cpu_element(k->in[0], d->dtype, offset), cpu_element(k->in[1], d->dtype, offset),
+        cleared_scratch(k, worker), cpu_element(k->out[0], d->dtype, offset));
 }
 
 static tu_status run_forward(const tu__kernel *k) {
@@ -81,9 +81,9 @@ static tu_status lower_lrn(tu__selection *s, const tu__node *node, int in_place,
     d->dtype = x.dtype;
     d->rows = tu_shape_elements(x.shape) / channels;
     d->workers = cpu_of(s)->threads;
-    d->worker_bytes = cpu_lines((size_t)d->p.stride * 3 * CPU_LRN_ROWS * sizeof(float));
+    d->worker_bytes = cpu_round_up_to_line((size_t)d->p.stride * 3 * CPU_LRN_ROWS * sizeof(float));
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, in_place);
 }
 

@@ -1,10 +1,10 @@
 /* The lowering rule of matrix products: f32 and f64 by gemm.c; bf16 by oneDNN (dnnl.c), or in f32 if oneDNN is wrong
  * (widened.h); integers by the reference kernel.
  *
- * In f32 oneDNN is as fast, within 5% for all but the smallest products (bench_products compares both), but needs a
+ * In f32 oneDNN is as fast, within 5% for all but the smallest matrices (bench_products compares both), but needs a
  * second pass over the result, and a second parallel region, for bias and ReLU.
  *
- * A product [..., m, k] x [k, n] whose left side is not transposed is computed as one product of all rows. Any other
+ * A matmul [..., m, k] x [k, n] whose left side is not transposed is computed as one matmul of all rows. Any other
  * batch is a list of matrix offsets, so broadcasting costs nothing. */
 #include "device/cpu/cpu.h"
 #include "device/cpu/dnnl_bugs.h"
@@ -18,7 +18,7 @@
 typedef struct matmul_data {
     cpu_gemm gemm;
     cpu_dnnl *dnnl;      /* NULL: use `gemm` */
-    cpu_widened widened; /* if `gemm` computes a bf16 product in f32 */
+    cpu_widened widened; /* if `gemm` computes a bf16 matmul in f32 */
     bool widens, bias, relu;
     tu_type type; /* of the result */
 } matmul_data;
@@ -83,17 +83,17 @@ static tu_status plan_gemm(tu__selection *s, const tu__node *node, cpu_gemm *g) 
     g->m = out.dim[out.rank - 2];
     g->n = out.dim[out.rank - 1];
     g->k = a.dim[a.rank - (g->transpose_a ? 2 : 1)];
-    bool is_one_product = b.rank == 2 && !g->transpose_a;
-    if (is_one_product) g->m = tu_shape_elements(out) / g->n;
-    return list_batch(s, is_one_product ? TU_SCALAR : batch_of(out),
-                      is_one_product ? tu_shape_of(2, a.dim) : a, b, g);
+    bool is_one_matmul = b.rank == 2 && !g->transpose_a;
+    if (is_one_matmul) g->m = tu_shape_elements(out) / g->n;
+    return list_batch(s, is_one_matmul ? TU_SCALAR : batch_of(out), is_one_matmul ? tu_shape_of(2, a.dim) : a,
+                      b, g);
 }
 
 /* True if the matrices are equally spaced, or there is only one: then strides can describe them to oneDNN. */
-static bool has_constant_stride(const int64_t *at, int64_t count, int64_t *step) {
-    *step = count > 1 ? at[1] - at[0] : 0;
+static bool has_constant_stride(const int64_t *offsets, int64_t count, int64_t *step) {
+    *step = count > 1 ? offsets[1] - offsets[0] : 0;
     for (int64_t i = 1; i < count; i++)
-        if (at[i] - at[i - 1] != *step) return false;
+        if (offsets[i] - offsets[i - 1] != *step) return false;
     return true;
 }
 
@@ -133,16 +133,16 @@ tu_status cpu_lower_matmul(tu__selection *s, const tu__node *node) {
     tu_dtype dtype = node->outputs[0].dtype;
     if (dtype != TU_F32 && dtype != TU_F64 && dtype != TU_BF16) return TU_UNSUPPORTED;
     tu__epilogue epilogue = tu__epilogue_of(s, node);
-    matmul_data found = {.bias = epilogue.add, .relu = epilogue.relu, .type = node->outputs[0]};
-    TU_TRY(plan_gemm(s, node, &found.gemm));
-    TU_TRY(choose_implementation(s, node, &found));
+    matmul_data data = {.bias = epilogue.add, .relu = epilogue.relu, .type = node->outputs[0]};
+    TU_TRY(plan_gemm(s, node, &data.gemm));
+    TU_TRY(choose_implementation(s, node, &data));
     tu__kernel *k = tu__kernel_new(s, node, tu__epilogue_name(&epilogue, names), run_matmul);
     matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
-        cpu_dnnl_free(found.dnnl);
+        cpu_dnnl_free(data.dnnl);
         return TU_NO_MEMORY;
     }
-    *d = found;
+    *d = data;
     k->release = release_matmul;
     k->workspace_bytes = d->dnnl ? cpu_dnnl_workspace(d->dnnl) : cpu_gemm_workspace(&d->gemm);
     if (d->widens) k->workspace_bytes += cpu_widened_workspace(&d->widened);

@@ -22,34 +22,36 @@ typedef struct norm_data {
     int64_t workers;
     size_t worker_bytes; /* of statistics: a count, and three arrays [width] */
     /* batch normalisation */
-    bool adds;          /* another value is added to y: in[3] */
+    bool has_addend;    /* another value is added to y: in[3] */
     bool relu;          /* relu is applied to y */
-    bool after_relu;    /* gradient: relu was applied to y, whose factors are in[5] */
-    bool saves_factors; /* the factors of y, scale and shift, are saved in out[3] */
+    bool after_relu;    /* gradient: relu was applied to y, whose scale and shift are in[5] */
+    bool saves_factors; /* scale and shift of y are saved in out[3] */
 } norm_data;
 
-typedef struct partial {
+typedef struct worker_statistics {
     int64_t rows; /* 0: this worker had none */
+    /* forward: mean - pivot, sum of squared differences from the mean, first row; batch-norm gradient: sums of dy and
+     * of dy (x - mean); layer-norm gradient: dgamma, dbeta */
     float *first, *second, *pivot;
-} partial;
+} worker_statistics;
 
 static const struct cpu_norm_loops *loops_of(const tu__kernel *k) {
     return cpu_of(k)->loops->kernels->norm;
 }
 
 /* A worker's statistics: 64 bytes with the number of rows, then the arrays. */
-static int64_t *rows_of(const tu__kernel *k, int worker) {
+static int64_t *worker_row_count(const tu__kernel *k, int worker) {
     const norm_data *d = k->data;
     return (int64_t *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
 }
 
-static partial partial_of(const tu__kernel *k, int worker) {
+static worker_statistics statistics_of(const tu__kernel *k, int worker) {
     const norm_data *d = k->data;
-    float *first = (float *)(void *)((char *)rows_of(k, worker) + 64);
-    return (partial){*rows_of(k, worker), first, first + d->width, first + 2 * d->width};
+    float *first = (float *)(void *)((char *)worker_row_count(k, worker) + 64);
+    return (worker_statistics){*worker_row_count(k, worker), first, first + d->width, first + 2 * d->width};
 }
 
-/* Returns an array [width] that all workers read; these follow the partial statistics. */
+/* Returns an array [width] that all workers read; these follow the workers' statistics. */
 static float *shared_array(const tu__kernel *k, int index) {
     const norm_data *d = k->data;
     return (float *)(void *)((char *)k->workspace + d->worker_bytes * (size_t)d->workers) + index * d->width;
@@ -61,40 +63,41 @@ static void run_rows(const tu__kernel *k, tu__parallel_body body) {
 }
 
 /* Like run_rows; sets the counts of all workers to zero first, because fewer workers may run. */
-static void run_partial(const tu__kernel *k, tu__parallel_body body) {
+static void run_rows_with_statistics(const tu__kernel *k, tu__parallel_body body) {
     const norm_data *d = k->data;
-    for (int worker = 0; worker < d->workers; worker++) *rows_of(k, worker) = 0;
+    for (int worker = 0; worker < d->workers; worker++) *worker_row_count(k, worker) = 0;
     run_rows(k, body);
 }
 
-/* ---- Batch normalisation: in x, gamma, beta, the value to add; out y, mean, variance, the saved factors ---- */
+/* ---- Batch normalisation: in x, gamma, beta, the value to add; out y, mean, variance, saved scale and shift ---- */
 
 static void moments_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const norm_data *d = k->data;
-    *rows_of(k, worker) = last - first;
-    partial p = partial_of(k, worker);
-    loops_of(k)->moments[cpu_loop_type(d->dtype)](
-        last - first, d->width, cpu_at(k->in[0], d->dtype, first * d->width), p.pivot, p.first, p.second);
+    *worker_row_count(k, worker) = last - first;
+    worker_statistics p = statistics_of(k, worker);
+    loops_of(k)->moments[cpu_loop_type(d->dtype)](last - first, d->width,
+                                                  cpu_element(k->in[0], d->dtype, first * d->width), p.pivot,
+                                                  p.first, p.second);
 }
 
-/* Computes mean and variance of channel `c` over all ranges. */
+/* Computes mean and variance of channel `c` over all ranges (parallel variance, Chan et al. 1979). */
 static void merge_moments(const tu__kernel *k, int64_t c, double *mean, double *variance) {
     const norm_data *d = k->data;
     double n = 0, m2 = 0;
     *mean = 0;
     for (int worker = 0; worker < d->workers; worker++) {
-        partial p = partial_of(k, worker);
+        worker_statistics p = statistics_of(k, worker);
         if (p.rows == 0) continue;
-        double all = n + (double)p.rows, distance = (double)p.pivot[c] + p.first[c] - *mean;
-        *mean += distance * ((double)p.rows / all);
-        m2 += p.second[c] + distance * distance * (n * (double)p.rows / all);
-        n = all;
+        double total = n + (double)p.rows, delta = (double)p.pivot[c] + p.first[c] - *mean;
+        *mean += delta * ((double)p.rows / total);
+        m2 += p.second[c] + delta * delta * (n * (double)p.rows / total);
+        n = total;
     }
     *variance = m2 / n;
 }
 
-/* Return the factors of y, arrays [width]: in the saved buffer if another kernel needs them. */
+/* Return scale and shift of y, arrays [width]: in the saved buffer if another kernel needs them. */
 static float *scale_of(const tu__kernel *k) {
     const norm_data *d = k->data;
     return d->saves_factors ? k->out[3] : shared_array(k, 0);
@@ -108,19 +111,20 @@ static float *shift_of(const tu__kernel *k) {
 static void apply_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const norm_data *d = k->data;
-    int64_t at = first * d->width;
+    int64_t offset = first * d->width;
     (void)worker;
     cpu_norm_columns columns = {k->out[1], scale_of(k), shift_of(k)};
-    loops_of(k)->apply[cpu_loop_type(d->dtype)](last - first, d->width, cpu_at(k->in[0], d->dtype, at),
-                                                &columns, d->adds ? cpu_at(k->in[3], d->dtype, at) : NULL,
-                                                d->relu, cpu_at(k->out[0], d->dtype, at));
+    loops_of(k)->apply[cpu_loop_type(d->dtype)](
+        last - first, d->width, cpu_element(k->in[0], d->dtype, offset), &columns,
+        d->has_addend ? cpu_element(k->in[3], d->dtype, offset) : NULL, d->relu,
+        cpu_element(k->out[0], d->dtype, offset));
 }
 
-static tu_status run_batch(const tu__kernel *k) {
+static tu_status run_batch_norm(const tu__kernel *k) {
     const norm_data *d = k->data;
     const float *gamma = k->in[1], *beta = k->in[2];
     float *mean = k->out[1], *variance = k->out[2], *scale = scale_of(k), *shift = shift_of(k);
-    run_partial(k, moments_range);
+    run_rows_with_statistics(k, moments_range);
     for (int64_t c = 0; c < d->width; c++) {
         double wide_mean, wide_variance;
         merge_moments(k, c, &wide_mean, &wide_variance);
@@ -134,9 +138,9 @@ static tu_status run_batch(const tu__kernel *k) {
     return TU_OK;
 }
 
-/* ---- Its gradient: in x, gamma, mean, variance, dy, the factors of y; out dx, dgamma, dbeta ---- */
+/* ---- Its gradient: in x, gamma, mean, variance, dy, scale and shift of y; out dx, dgamma, dbeta ---- */
 
-/* Returns the factors of y if relu was applied to it, else NULL. */
+/* Returns scale and shift of y if relu was applied to it, else NULL. */
 static const cpu_norm_columns *relu_columns(const tu__kernel *k, cpu_norm_columns *columns) {
     const norm_data *d = k->data;
     if (!d->after_relu) return NULL;
@@ -148,25 +152,25 @@ static const cpu_norm_columns *relu_columns(const tu__kernel *k, cpu_norm_column
 static void gradient_sums_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const norm_data *d = k->data;
-    int64_t at = first * d->width;
-    *rows_of(k, worker) = last - first;
-    partial p = partial_of(k, worker);
+    int64_t offset = first * d->width;
+    *worker_row_count(k, worker) = last - first;
+    worker_statistics p = statistics_of(k, worker);
     cpu_norm_columns columns;
     loops_of(k)->gradient_sums[cpu_loop_type(d->dtype)](
-        last - first, d->width, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[4], d->dtype, at), k->in[2],
-        relu_columns(k, &columns), p.first, p.second);
+        last - first, d->width, cpu_element(k->in[0], d->dtype, offset),
+        cpu_element(k->in[4], d->dtype, offset), k->in[2], relu_columns(k, &columns), p.first, p.second);
 }
 
 static void gradient_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const norm_data *d = k->data;
-    int64_t at = first * d->width;
+    int64_t offset = first * d->width;
     (void)worker;
     cpu_norm_columns columns;
     loops_of(k)->gradient[cpu_loop_type(d->dtype)](
-        last - first, d->width, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[4], d->dtype, at), k->in[2],
-        relu_columns(k, &columns), shared_array(k, 0), shared_array(k, 1), shared_array(k, 2),
-        cpu_at(k->out[0], d->dtype, at));
+        last - first, d->width, cpu_element(k->in[0], d->dtype, offset),
+        cpu_element(k->in[4], d->dtype, offset), k->in[2], relu_columns(k, &columns), shared_array(k, 0),
+        shared_array(k, 1), shared_array(k, 2), cpu_element(k->out[0], d->dtype, offset));
 }
 
 /* Computes the sums of column `c` over all ranges. */
@@ -174,7 +178,7 @@ static void merge_sums(const tu__kernel *k, int64_t c, double *first, double *se
     const norm_data *d = k->data;
     *first = *second = 0;
     for (int worker = 0; worker < d->workers; worker++) {
-        partial p = partial_of(k, worker);
+        worker_statistics p = statistics_of(k, worker);
         if (p.rows == 0) continue;
         *first += p.first[c];
         *second += p.second[c];
@@ -185,57 +189,57 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
     const norm_data *d = k->data;
     const float *gamma = k->in[1], *variance = k->in[3];
     float *dgamma = k->out[1], *dbeta = k->out[2];
-    float *scale = shared_array(k, 0), *by_dy = shared_array(k, 1), *by_x = shared_array(k, 2);
-    run_partial(k, gradient_sums_range);
+    float *scale = shared_array(k, 0), *mean_dy = shared_array(k, 1), *x_factor = shared_array(k, 2);
+    run_rows_with_statistics(k, gradient_sums_range);
     for (int64_t c = 0; c < d->width; c++) {
-        double sum_dy, sum_dy_x, r = 1 / sqrt(variance[c] + d->epsilon);
+        double sum_dy, sum_dy_x, rstd = 1 / sqrt(variance[c] + d->epsilon);
         merge_sums(k, c, &sum_dy, &sum_dy_x);
         dbeta[c] = (float)sum_dy;
-        dgamma[c] = (float)(sum_dy_x * r);
-        scale[c] = (float)(gamma[c] * r);
-        by_dy[c] = (float)(sum_dy / (double)d->rows);
-        by_x[c] = (float)(gamma[c] * r * r * r * sum_dy_x / (double)d->rows);
+        dgamma[c] = (float)(sum_dy_x * rstd);
+        scale[c] = (float)(gamma[c] * rstd);
+        mean_dy[c] = (float)(sum_dy / (double)d->rows);
+        x_factor[c] = (float)(gamma[c] * rstd * rstd * rstd * sum_dy_x / (double)d->rows);
     }
     run_rows(k, gradient_range);
     return TU_OK;
 }
 
-/* ---- Layer normalisation: in x, gamma, beta; out y, mean, r ---- */
+/* ---- Layer normalisation: in x, gamma, beta; out y, mean, rstd ---- */
 
-static void layer_range(void *context, int64_t first, int64_t last, int worker) {
+static void layer_norm_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const norm_data *d = k->data;
-    int64_t at = first * d->width;
+    int64_t offset = first * d->width;
     (void)worker;
     loops_of(k)->layer[cpu_loop_type(d->dtype)](
-        last - first, d->width, d->epsilon, cpu_at(k->in[0], d->dtype, at), k->in[1], k->in[2],
-        cpu_at(k->out[0], d->dtype, at), (float *)k->out[1] + first, (float *)k->out[2] + first);
+        last - first, d->width, d->epsilon, cpu_element(k->in[0], d->dtype, offset), k->in[1], k->in[2],
+        cpu_element(k->out[0], d->dtype, offset), (float *)k->out[1] + first, (float *)k->out[2] + first);
 }
 
-static tu_status run_layer(const tu__kernel *k) {
-    run_rows(k, layer_range);
+static tu_status run_layer_norm(const tu__kernel *k) {
+    run_rows(k, layer_norm_range);
     return TU_OK;
 }
 
-/* ---- Its gradient: in x, gamma, mean, r, dy; out dx, dgamma, dbeta ---- */
+/* ---- Its gradient: in x, gamma, mean, rstd, dy; out dx, dgamma, dbeta ---- */
 
-static void layer_gradient_range(void *context, int64_t first, int64_t last, int worker) {
+static void layer_norm_gradient_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const norm_data *d = k->data;
-    int64_t at = first * d->width;
-    *rows_of(k, worker) = last - first;
-    partial p = partial_of(k, worker);
+    int64_t offset = first * d->width;
+    *worker_row_count(k, worker) = last - first;
+    worker_statistics p = statistics_of(k, worker);
     memset(p.first, 0, (size_t)d->width * 2 * sizeof(float));
     loops_of(k)->layer_gradient[cpu_loop_type(d->dtype)](
-        last - first, d->width, cpu_at(k->in[0], d->dtype, at), k->in[1], (const float *)k->in[2] + first,
-        (const float *)k->in[3] + first, cpu_at(k->in[4], d->dtype, at), cpu_at(k->out[0], d->dtype, at),
-        p.first, p.second);
+        last - first, d->width, cpu_element(k->in[0], d->dtype, offset), k->in[1],
+        (const float *)k->in[2] + first, (const float *)k->in[3] + first,
+        cpu_element(k->in[4], d->dtype, offset), cpu_element(k->out[0], d->dtype, offset), p.first, p.second);
 }
 
-static tu_status run_layer_gradient(const tu__kernel *k) {
+static tu_status run_layer_norm_gradient(const tu__kernel *k) {
     const norm_data *d = k->data;
     float *dgamma = k->out[1], *dbeta = k->out[2];
-    run_partial(k, layer_gradient_range);
+    run_rows_with_statistics(k, layer_norm_gradient_range);
     for (int64_t i = 0; i < d->width; i++) {
         double first, second;
         merge_sums(k, i, &first, &second);
@@ -263,22 +267,22 @@ static tu_status new_norm_kernel(tu__selection *s, const tu__node *node, double 
                      .epsilon = epsilon,
                      .dtype = x.dtype,
                      .workers = cpu_of(s)->threads,
-                     .worker_bytes = cpu_lines(64 + 3 * array)};
-    k->workspace_bytes = d->worker_bytes * (size_t)d->workers + cpu_lines((size_t)shared * array);
-    cpu_kernel_count(k, s, node);
+                     .worker_bytes = cpu_round_up_to_line(64 + 3 * array)};
+    k->workspace_bytes = d->worker_bytes * (size_t)d->workers + cpu_round_up_to_line((size_t)shared * array);
+    cpu_kernel_set_costs(k, s, node);
     return TU_OK;
 }
 
 tu_status cpu_lower_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch, &k));
+    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch_norm, &k));
     norm_data *d = k->data;
     tu__epilogue epilogue = tu__norm_epilogue_of(s, node);
     k->name = tu__norm_epilogue_name(&epilogue);
-    d->adds = epilogue.add;
+    d->has_addend = epilogue.add;
     d->relu = epilogue.relu;
-    d->saves_factors = d->relu && !d->adds;
-    if (d->adds) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
+    d->saves_factors = d->relu && !d->has_addend;
+    if (d->has_addend) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_add_epilogue(k, &epilogue));
     TU_TRY(tu__kernel_write(k, epilogue.result, 0));
@@ -305,12 +309,13 @@ tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
 
 tu_status cpu_lower_layer_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer, &k));
+    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer_norm, &k));
     return cpu_kernel_bind(k, node, 0);
 }
 
 tu_status cpu_lower_layer_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_gradient, &k));
+    TU_TRY(
+        new_norm_kernel(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_norm_gradient, &k));
     return cpu_kernel_bind(k, node, 4);
 }

@@ -10,7 +10,7 @@
  * A guard, a select with a scalar condition between the next and the current value of a variable, costs nothing if
  * its condition is true: the step before it then writes the result directly.
  *
- * Tiles are divided among the threads by number, over all subkernels of the kernel. */
+ * Tiles are divided among the threads by index, over all subkernels of the kernel. */
 #include "device/cpu/pointwise.h"
 
 #include <string.h>
@@ -26,10 +26,10 @@ typedef struct runner {
     const tu__kernel *k;
     const cpu_subkernel *subkernel;
     const cpu_loops *loops;
-    int64_t size;        /* bytes of an element of the computing type */
-    char *scratch;       /* of this worker */
-    int64_t block_start; /* elements before the block of rows being summed */
-    void *at[MAX_SLOTS]; /* slot -> the tile's data */
+    int64_t size;               /* bytes of an element of the computing type */
+    char *scratch;              /* of this worker */
+    int64_t block_start;        /* elements before the block of rows being summed */
+    void *slot_data[MAX_SLOTS]; /* slot -> the tile's data */
 } runner;
 
 typedef struct tile {
@@ -97,9 +97,9 @@ static int64_t min_i64(int64_t a, int64_t b) {
 
 /* Copies the first row to all `rows`, doubling the copied size each time. */
 static void repeat_row(const runner *r, int64_t rows, void *to) {
-    size_t row = (size_t)(r->subkernel->row * r->size), all = (size_t)rows * row;
-    for (size_t done = row; done < all; done *= 2)
-        memcpy((char *)to + done, to, done < all - done ? done : all - done);
+    size_t row = (size_t)(r->subkernel->row * r->size), total = (size_t)rows * row;
+    for (size_t done = row; done < total; done *= 2)
+        memcpy((char *)to + done, to, done < total - done ? done : total - done);
 }
 
 /* Expands element i of the first `rows` to row i, backwards, so that no element is overwritten before it is read. */
@@ -117,11 +117,11 @@ static void expand_rows(const runner *r, int64_t rows, void *to) {
  * than the row itself: so repeated rows are copied, and rows of one repeated number are read together. */
 static void load_run(const runner *r, const cpu_load *load, int64_t row, int64_t rows, void *to) {
     const cpu_subkernel *p = r->subkernel;
-    int64_t along = p->rank > 1 ? load->stride[p->rank - 2] : 0;
-    if (along == 0) {
+    int64_t row_stride = p->rank > 1 ? load->stride[p->rank - 2] : 0;
+    if (row_stride == 0) {
         load_row(r, load, row, 0, p->row, to);
         repeat_row(r, rows, to);
-    } else if (along == 1 && load->stride[p->rank - 1] == 0) {
+    } else if (row_stride == 1 && load->stride[p->rank - 1] == 0) {
         convert(r, load->dtype, rows, element(r->k->in[load->in], load->dtype, row_offset(p, load, row)), to);
         expand_rows(r, rows, to);
     } else {
@@ -133,25 +133,26 @@ static void load_run(const runner *r, const cpu_load *load, int64_t row, int64_t
 static void load_rows(const runner *r, const cpu_load *load, tile t) {
     const cpu_subkernel *p = r->subkernel;
     if (p->row_tiles) {
-        load_row(r, load, t.row, t.column, t.n, r->at[load->slot]);
+        load_row(r, load, t.row, t.column, t.n, r->slot_data[load->slot]);
         return;
     }
     int64_t side = p->rank > 1 ? p->dim[p->rank - 2] : 1;
     for (int64_t i = 0, run; i < t.rows; i += run) {
         run = min_i64(side - (t.row + i) % side, t.rows - i);
-        load_run(r, load, t.row + i, run, element_at(r, r->at[load->slot], i * p->row));
+        load_run(r, load, t.row + i, run, element_at(r, r->slot_data[load->slot], i * p->row));
     }
 }
 
 static void load_tile(runner *r, const cpu_load *load, tile t) {
     void *base = r->k->in[load->in];
     switch (load->access) {
-    case CPU_DIRECT: r->at[load->slot] = element(base, load->dtype, t.offset); break;
+    case CPU_DIRECT: r->slot_data[load->slot] = element(base, load->dtype, t.offset); break;
     case CPU_CONVERT:
-        convert(r, load->dtype, t.n, element(base, load->dtype, t.offset), r->at[load->slot]);
+        convert(r, load->dtype, t.n, element(base, load->dtype, t.offset), r->slot_data[load->slot]);
         break;
     case CPU_ROW:
-        r->at[load->slot] = element(base, load->dtype, row_offset(r->subkernel, load, t.row) + t.column);
+        r->slot_data[load->slot] =
+            element(base, load->dtype, row_offset(r->subkernel, load, t.row) + t.column);
         break;
     case CPU_WALK: load_rows(r, load, t); break;
     case CPU_ONCE: break;
@@ -163,23 +164,23 @@ static void load_tile(runner *r, const cpu_load *load, tile t) {
 static void round_result(const runner *r, const cpu_step *step, int64_t n) {
     if (step->rounded == TU_DTYPE_COUNT) return;
     if (r->subkernel->wide)
-        tu__round_array(step->rounded, r->at[step->out], n);
+        tu__round_array(step->rounded, r->slot_data[step->out], n);
     else
-        r->loops->convert->round[step->rounded](n, r->at[step->out]);
+        r->loops->convert->round[step->rounded](n, r->slot_data[step->out]);
 }
 
 static void run_step(const runner *r, const cpu_step *step, int64_t n) {
-    const void *x = r->at[step->x], *y = r->at[step->y], *z = r->at[step->z];
+    const void *x = r->slot_data[step->x], *y = r->slot_data[step->y], *z = r->slot_data[step->z];
     if (r->subkernel->wide)
-        r->loops->pointwise_f64[step->op](n, x, y, z, step->a, step->b, r->at[step->out]);
+        r->loops->pointwise_f64[step->op](n, x, y, z, step->a, step->b, r->slot_data[step->out]);
     else
-        r->loops->pointwise[step->op](n, x, y, z, (float)step->a, (float)step->b, r->at[step->out]);
+        r->loops->pointwise[step->op](n, x, y, z, (float)step->a, (float)step->b, r->slot_data[step->out]);
     round_result(r, step, n);
 }
 
-/* True if the condition of a decided step is true. */
+/* True if the condition of a step with can_skip_select is true. */
 static bool condition_is_true(const runner *r, const cpu_step *step) {
-    const void *condition = r->at[step->x];
+    const void *condition = r->slot_data[step->x];
     return r->subkernel->wide ? *(const double *)condition != 0 : *(const float *)condition != 0;
 }
 
@@ -188,7 +189,7 @@ static void run_steps(const runner *r, int64_t n) {
     for (uint32_t i = 0; i < p->step_count; i++) {
         cpu_step step = p->steps[i];
         const cpu_step *next = i + 1 < p->step_count ? &p->steps[i + 1] : NULL;
-        if (next && next->decided && condition_is_true(r, next)) {
+        if (next && next->can_skip_select && condition_is_true(r, next)) {
             step.out = next->out;
             i++;
         }
@@ -204,9 +205,9 @@ static void *store_address(const runner *r, const cpu_store *store, tile t) {
 static void store_tile(const runner *r, const cpu_store *store, tile t) {
     if (store->direct) return;
     if (r->subkernel->wide)
-        tu__store_array(store->dtype, r->at[store->slot], t.n, store_address(r, store, t));
+        tu__store_array(store->dtype, r->slot_data[store->slot], t.n, store_address(r, store, t));
     else
-        r->loops->convert->store[store->dtype](t.n, r->at[store->slot], store_address(r, store, t));
+        r->loops->convert->store[store->dtype](t.n, r->slot_data[store->slot], store_address(r, store, t));
 }
 
 /* ---- Tiles ---- */
@@ -221,30 +222,30 @@ static tile tile_of_rows(const cpu_subkernel *p, int64_t first, int64_t last) {
     return (tile){first, 0, rows, rows * p->row, first * p->row};
 }
 
-static tile tile_at(const cpu_subkernel *p, int64_t tile_number) {
-    if (p->row_tiles) return tile_in_row(p, tile_number / p->row_tiles, tile_number % p->row_tiles);
-    return tile_of_rows(p, tile_number * (p->tile / p->row), p->count / p->row);
+static tile tile_at(const cpu_subkernel *p, int64_t tile_index) {
+    if (p->row_tiles) return tile_in_row(p, tile_index / p->row_tiles, tile_index % p->row_tiles);
+    return tile_of_rows(p, tile_index * (p->tile / p->row), p->count / p->row);
 }
 
 static void run_tile(runner *r, tile t) {
     const cpu_subkernel *p = r->subkernel;
     for (uint32_t i = 0; i < p->load_count; i++) load_tile(r, &p->loads[i], t);
     for (uint32_t i = 0; i < p->store_count; i++)
-        if (p->stores[i].direct) r->at[p->stores[i].slot] = store_address(r, &p->stores[i], t);
+        if (p->stores[i].direct) r->slot_data[p->stores[i].slot] = store_address(r, &p->stores[i], t);
     run_steps(r, t.n);
     for (uint32_t i = 0; i < p->store_count; i++) store_tile(r, &p->stores[i], t);
 }
 
 /* Sets up the registers, and fills those that are constant for the whole subkernel: numbers, scalars, repeated
  * rows. */
-static void begin_subkernel(runner *r, const cpu_subkernel *p, char *scratch) {
+static void init_subkernel(runner *r, const cpu_subkernel *p, char *scratch) {
     r->subkernel = p;
     r->scratch = scratch;
     r->size = p->wide ? 8 : 4;
-    for (uint16_t i = 0; i < p->scratch_slots; i++) r->at[i] = scratch + i * p->register_bytes;
+    for (uint16_t i = 0; i < p->scratch_slots; i++) r->slot_data[i] = scratch + i * p->register_bytes;
     tile all_rows = {.rows = p->row_tiles ? 1 : p->tile / p->row, .n = p->tile};
     for (uint32_t i = 0; i < p->number_count; i++) {
-        void *to = r->at[p->numbers[i].slot];
+        void *to = r->slot_data[p->numbers[i].slot];
         if (p->wide)
             *(double *)to = p->numbers[i].number;
         else
@@ -263,11 +264,11 @@ static void run_tiles(void *context, int64_t first, int64_t last, int worker) {
     char *scratch = (char *)k->workspace + (size_t)worker * d->scratch_bytes;
     uint32_t subkernel = 0;
     while (d->first_tile[subkernel + 1] <= first) subkernel++;
-    for (int64_t tile_number = first; tile_number < last; subkernel++) {
-        begin_subkernel(&r, &d->subkernels[subkernel], scratch);
+    for (int64_t tile_index = first; tile_index < last; subkernel++) {
+        init_subkernel(&r, &d->subkernels[subkernel], scratch);
         int64_t end = min_i64(last, d->first_tile[subkernel + 1]);
-        for (; tile_number < end; tile_number++)
-            run_tile(&r, tile_at(r.subkernel, tile_number - d->first_tile[subkernel]));
+        for (; tile_index < end; tile_index++)
+            run_tile(&r, tile_at(r.subkernel, tile_index - d->first_tile[subkernel]));
     }
 }
 
@@ -299,9 +300,9 @@ static void run_rows(runner *r, int64_t first, int64_t last) {
 
 /* Computes rows first … last - 1, in rows of the sums. */
 static void run_block(runner *r, int64_t first, int64_t last) {
-    int64_t each = r->subkernel->sum_row / r->subkernel->row;
+    int64_t rows_per_sum_row = r->subkernel->sum_row / r->subkernel->row;
     r->block_start = first * r->subkernel->sum_row;
-    run_rows(r, first * each, last * each);
+    run_rows(r, first * rows_per_sum_row, last * rows_per_sum_row);
 }
 
 static const void *summed_row(const runner *r, const cpu_sum *sum, int64_t row) {
@@ -323,16 +324,17 @@ static void sum_columns(void *context, int64_t first, int64_t last, int worker) 
     const cpu_subkernel *p = d->subkernels;
     const struct cpu_reduce_loops *loops = cpu_of(k)->loops->kernels->reduce;
     runner r = {.k = k, .loops = cpu_of(k)->loops};
-    begin_subkernel(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
+    init_subkernel(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
     for (int64_t row = first; row < last; row += p->block_rows) {
         int64_t end = min_i64(last, row + p->block_rows);
         run_block(&r, row, end);
         for (uint32_t i = 0; i < p->sum_count; i++) {
-            float *sums = floats_at(r.scratch, p->sums[i].partial), *spare = floats_at(r.scratch, p->spare);
+            float *sums = floats_at(r.scratch, p->sums[i].partial),
+                  *extra_sums = floats_at(r.scratch, p->extra_sums);
             loops->columns[CPU_SUM][loop_type(p, &p->sums[i])](end - row, p->sum_row, p->sum_row,
                                                                summed_row(&r, &p->sums[i], row),
-                                                               row == first ? sums : spare);
-            if (row != first) loops->merge[CPU_SUM](p->sum_row, spare, sums);
+                                                               row == first ? sums : extra_sums);
+            if (row != first) loops->merge[CPU_SUM](p->sum_row, extra_sums, sums);
         }
     }
 }
@@ -355,7 +357,7 @@ static void sum_each_row(void *context, int64_t first, int64_t last, int worker)
     const cpu_subkernel *p = d->subkernels;
     const struct cpu_reduce_loops *loops = cpu_of(k)->loops->kernels->reduce;
     runner r = {.k = k, .loops = cpu_of(k)->loops};
-    begin_subkernel(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
+    init_subkernel(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
     for (int64_t row = first; row < last; row += p->block_rows) {
         int64_t end = min_i64(last, row + p->block_rows);
         if (!p->squares) run_block(&r, row, end);
@@ -365,7 +367,7 @@ static void sum_each_row(void *context, int64_t first, int64_t last, int worker)
             float *sums = floats_at(r.scratch, sum->partial);
             sum_block(&r, sum, row, end, sums);
             loops->finish[loop_type(p, sum)](end - row, sums, sum->divisor,
-                                             cpu_at(k->out[sum->out], dtype, row));
+                                             cpu_element(k->out[sum->out], dtype, row));
         }
     }
 }
@@ -377,12 +379,12 @@ static void merge_sums(const tu__kernel *k, int workers) {
     const struct cpu_reduce_loops *loops = cpu_of(k)->loops->kernels->reduce;
     for (uint32_t i = 0; i < p->sum_count; i++) {
         const cpu_sum *sum = &p->sums[i];
-        float *all = floats_at(k->workspace, sum->partial);
+        float *total = floats_at(k->workspace, sum->partial);
         for (int worker = 1; worker < workers; worker++) {
             char *scratch = (char *)k->workspace + (size_t)worker * d->scratch_bytes;
-            loops->merge[CPU_SUM](p->sum_row, floats_at(scratch, sum->partial), all);
+            loops->merge[CPU_SUM](p->sum_row, floats_at(scratch, sum->partial), total);
         }
-        loops->finish[loop_type(p, sum)](p->sum_row, all, sum->divisor, k->out[sum->out]);
+        loops->finish[loop_type(p, sum)](p->sum_row, total, sum->divisor, k->out[sum->out]);
     }
 }
 

@@ -46,7 +46,7 @@ typedef struct cpu_step {
     tu_dtype rounded; /* the result is rounded to this type; TU_DTYPE_COUNT: not rounded */
     /* A select with a scalar condition whose first operand is computed by the step before, for this select only: if
      * the condition is true, that step writes the select's result, and the select is skipped. */
-    bool decided;
+    bool can_skip_select;
 } cpu_step;
 
 typedef struct cpu_store {
@@ -85,7 +85,7 @@ typedef struct cpu_subkernel {
     bool squares;       /* the sums are of squares of the only operand: nothing else is computed */
     uint32_t sum_count;
     cpu_sum sums[TU__MAX_SUMS];
-    size_t spare;         /* offset in scratch memory of sum_row numbers */
+    size_t extra_sums; /* offset in scratch memory of the sums of a further block, before they are merged */
     size_t scratch_bytes; /* of one worker */
 } cpu_subkernel;
 

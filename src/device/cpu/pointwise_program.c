@@ -20,14 +20,14 @@
 
 enum {
     SCRATCH_BYTES = 24 << 10, /* registers per worker: most of an L1 cache */
-    LONGEST_TILE = 2048,
-    SHORTEST_TILE = 256,
+    MAX_TILE = 2048,
+    MIN_TILE = 256,
     REGISTER_STEP = 2048, /* bytes; half a page */
     GRAIN_WORK = 1 << 15, /* minimum element operations per thread */
     SUM_BLOCK_ELEMENTS =
         1 << 12, /* approximate elements per block of rows that are summed along themselves */
     NO_USE = -1,
-    FOREVER = 1 << 30,
+    NEVER_RELEASED = 1 << 30,
 };
 
 /* A value of the program: an operand, a number or a member. */
@@ -121,7 +121,7 @@ static bool is_no_op(const program *p, const tu__node *node) {
     return node->op->code == TU__OP_CAST && rounding_of(p, node) == TU_DTYPE_COUNT;
 }
 
-static bool is_kept(const program *p, uint32_t member) {
+static bool needs_store(const program *p, uint32_t member) {
     return p->c->stored[member] || p->c->summed[member];
 }
 
@@ -130,7 +130,7 @@ static void find_operands(program *p) {
         const tu__node *node = p->c->members[i];
         p->alias[i] = TU__NONE;
         for (uint32_t k = 0; k < node->input_count; k++) p->inputs[i][k] = find_value(p, node->inputs[k]);
-        if (is_no_op(p, node) && !is_kept(p, i)) p->alias[i] = p->inputs[i][0];
+        if (is_no_op(p, node) && !needs_store(p, i)) p->alias[i] = p->inputs[i][0];
     }
 }
 
@@ -142,27 +142,27 @@ static bool axes_merge(const program *p, int64_t outer, int64_t inner, int64_t s
     return true;
 }
 
-static void keep_axis(program *p, int64_t from, int64_t to) {
+static void copy_axis(program *p, int64_t from, int64_t to) {
     for (uint32_t i = 0; i < p->operand_count; i++) p->loads[i].stride[to] = p->loads[i].stride[from];
 }
 
 static void merge_axes(program *p) {
     tu_shape space = p->c->space;
-    int64_t rank = 0, left = tu_shape_elements(space); /* elements of the remaining axes */
+    int64_t rank = 0, remaining = tu_shape_elements(space); /* elements of the remaining axes */
     for (uint32_t i = 0; i < p->operand_count; i++)
         if (p->operands[i].kind == TU__LOAD)
             tu__broadcast_strides(p->operands[i].type.shape, space, p->loads[i].stride);
     for (int64_t axis = 0; axis < space.rank; axis++) {
         int64_t size = space.dim[axis];
         if (size == 1) continue;
-        left /= size;
-        if (rank && left * size != p->c->sum_row && axes_merge(p, rank - 1, axis, size)) {
+        remaining /= size;
+        if (rank && remaining * size != p->c->sum_row && axes_merge(p, rank - 1, axis, size)) {
             p->space.dim[rank - 1] *= size;
-            keep_axis(p, axis, rank - 1);
+            copy_axis(p, axis, rank - 1);
             continue;
         }
         p->space.dim[rank] = size;
-        keep_axis(p, axis, rank++);
+        copy_axis(p, axis, rank++);
     }
     if (rank == 0) p->space.dim[rank++] = 1; /* a scalar */
     p->space.rank = rank;
@@ -184,27 +184,27 @@ static bool repeats_rows(const program *p, const cpu_load *load) {
     return true;
 }
 
-/* `within`: tiles are within rows. */
-static cpu_access access_of(const program *p, const cpu_load *load, bool within) {
+/* `within_rows`: tiles are within rows. */
+static cpu_access access_of(const program *p, const cpu_load *load, bool within_rows) {
     bool computing = load->dtype == computing_type(p->c), steps = load->stride[p->space.rank - 1] != 0;
     if (is_dense(p, load)) return computing ? CPU_DIRECT : CPU_CONVERT;
-    if (repeats_rows(p, load) && (!within || !steps)) return CPU_ONCE;
-    return within && steps && computing ? CPU_ROW : CPU_WALK;
+    if (repeats_rows(p, load) && (!within_rows || !steps)) return CPU_ONCE;
+    return within_rows && steps && computing ? CPU_ROW : CPU_WALK;
 }
 
-static void find_accesses(program *p, bool within) {
+static void find_accesses(program *p, bool within_rows) {
     for (uint32_t i = 0; i < p->operand_count; i++) {
         cpu_load *load = &p->loads[i];
         if (p->operands[i].kind != TU__LOAD) continue;
         load->dtype = p->operands[i].type.dtype;
-        load->access = access_of(p, load, within);
+        load->access = access_of(p, load, within_rows);
     }
 }
 
 /* ---- Slots ---- */
 
 static bool stored_directly(const program *p, uint32_t member) {
-    return is_kept(p, member) && p->c->members[member]->outputs[0].dtype == computing_type(p->c);
+    return needs_store(p, member) && p->c->members[member]->outputs[0].dtype == computing_type(p->c);
 }
 
 static void find_last_uses(program *p) {
@@ -215,9 +215,9 @@ static void find_last_uses(program *p) {
     }
     for (uint32_t i = 0; i < p->operand_count; i++)
         if (p->operands[i].kind == TU__NUMBER || p->loads[i].access == CPU_ONCE)
-            p->values[i].last_use = FOREVER;
+            p->values[i].last_use = NEVER_RELEASED;
     for (uint32_t i = 0; i < p->c->member_count; i++)
-        if (is_kept(p, i)) p->values[CPU_MAX_OPERANDS + i].last_use = (int32_t)p->c->member_count;
+        if (needs_store(p, i)) p->values[CPU_MAX_OPERANDS + i].last_use = (int32_t)p->c->member_count;
 }
 
 static void allocate_register(program *p, uint32_t v) {
@@ -266,8 +266,8 @@ static void assign_slots(program *p) {
  * Otherwise a load slightly ahead of an earlier store, compared by the offset within a page, could stall (4K
  * aliasing). */
 static int64_t tile_length(const program *p) {
-    int64_t size = p->c->wide ? 8 : 4, length = LONGEST_TILE;
-    while (length > SHORTEST_TILE && length * size * p->registers > SCRATCH_BYTES) length /= 2;
+    int64_t size = p->c->wide ? 8 : 4, length = MAX_TILE;
+    while (length > MIN_TILE && length * size * p->registers > SCRATCH_BYTES) length /= 2;
     return length;
 }
 
@@ -280,28 +280,28 @@ static void choose_tiles(program *p) {
     subkernel->count = tu_shape_elements(p->space);
     subkernel->row = p->space.dim[p->space.rank - 1];
     subkernel->sum_row = p->c->sum_row;
-    bool within = p->space.rank == 1 || subkernel->row >= LONGEST_TILE;
-    find_accesses(p, within);
+    bool within_rows = p->space.rank == 1 || subkernel->row >= MAX_TILE;
+    find_accesses(p, within_rows);
     find_last_uses(p);
     assign_slots(p);
     int64_t length = tile_length(p);
-    if (!within && subkernel->row > length / 2) { /* a tile would have only one row */
-        within = true;
-        find_accesses(p, within);
+    if (!within_rows && subkernel->row > length / 2) { /* a tile would have only one row */
+        within_rows = true;
+        find_accesses(p, within_rows);
         find_last_uses(p);
         assign_slots(p);
         length = tile_length(p);
     }
-    if (within) {
+    if (within_rows) {
         subkernel->tile = subkernel->row < length ? subkernel->row : length;
         subkernel->row_tiles = (subkernel->row + subkernel->tile - 1) / subkernel->tile;
         subkernel->tiles = subkernel->count / subkernel->row * subkernel->row_tiles;
     } else {
-        int64_t rows = subkernel->count / subkernel->row, at_once = length / subkernel->row;
-        if (at_once > rows) at_once = rows;
-        subkernel->tile = at_once * subkernel->row;
+        int64_t rows = subkernel->count / subkernel->row, rows_per_tile = length / subkernel->row;
+        if (rows_per_tile > rows) rows_per_tile = rows;
+        subkernel->tile = rows_per_tile * subkernel->row;
         subkernel->row_tiles = 0;
-        subkernel->tiles = (rows + at_once - 1) / at_once;
+        subkernel->tiles = (rows + rows_per_tile - 1) / rows_per_tile;
     }
 }
 
@@ -331,10 +331,10 @@ static tu_status write_loads(program *p) {
 
 static void set_parameters(const tu__node *node, cpu_step *step) {
     const tu__op *op = node->op;
-    const double *cells = node->attrs;
+    const double *words = node->attrs;
     bool numbers = op->attr_count && op->attrs[0].kind == TU__ATTR_F64;
-    step->a = numbers ? cells[0] : 0;
-    step->b = numbers && op->attr_count > 1 ? cells[1] : 0;
+    step->a = numbers ? words[0] : 0;
+    step->b = numbers && op->attr_count > 1 ? words[1] : 0;
 }
 
 /* True if a later step reads the result. A result that is only stored is rounded by the store. */
@@ -347,7 +347,7 @@ static bool used_by_steps(const program *p, uint32_t member) {
 
 /* True if the member is a select with a scalar condition whose first operand the previous step computes for it only,
  * like a guard between the next and the current value of a variable. */
-static bool is_decided(const program *p, uint32_t member, const cpu_step *step) {
+static bool select_can_be_skipped(const program *p, uint32_t member, const cpu_step *step) {
     const cpu_subkernel *subkernel = p->subkernel;
     if (step->op != TU__OP_SELECT || !subkernel->step_count) return false;
     uint32_t condition = p->inputs[member][0], first = p->inputs[member][1];
@@ -367,7 +367,7 @@ static void write_steps(program *p) {
         step.z = node->input_count > 2 ? slot_of(p, p->inputs[i][2]) : step.x;
         step.out = slot_of(p, CPU_MAX_OPERANDS + i);
         if (!used_by_steps(p, i)) step.rounded = TU_DTYPE_COUNT;
-        step.decided = is_decided(p, i, &step);
+        step.can_skip_select = select_can_be_skipped(p, i, &step);
         set_parameters(node, &step);
         p->subkernel->steps[p->subkernel->step_count++] = step;
     }
@@ -379,26 +379,27 @@ static int find_in_place_load(program *p, uint32_t member, bool *reused) {
     const tu__node *node = p->c->members[member];
     size_t size = tu_dtype_size(node->outputs[0].dtype);
     uint32_t variable = p->c->s->plan->assigned[node->id], load = 0, chosen = TU__NONE;
-    int place = -1;
+    int in_place = -1;
     for (uint32_t i = 0; i < p->operand_count; i++) {
         if (p->operands[i].kind != TU__LOAD) continue;
         const cpu_load *l = &p->subkernel->loads[load++];
         bool dense = l->access == CPU_DIRECT || l->access == CPU_CONVERT,
              is_variable = p->operands[i].value.node == variable;
-        if (!dense || reused[i] || tu_dtype_size(l->dtype) != size || (place >= 0 && !is_variable)) continue;
+        if (!dense || reused[i] || tu_dtype_size(l->dtype) != size || (in_place >= 0 && !is_variable))
+            continue;
         if (l->access == CPU_DIRECT && stored_directly(p, member) && p->values[i].last_use > (int32_t)member)
             continue;
         chosen = i;
-        place = (int)l->in;
+        in_place = (int)l->in;
     }
-    if (place >= 0) reused[chosen] = true;
-    return place;
+    if (in_place >= 0) reused[chosen] = true;
+    return in_place;
 }
 
 static tu_status write_stores(program *p) {
     bool reused[CPU_MAX_OPERANDS] = {false};
     for (uint32_t i = 0; i < p->c->member_count; i++) {
-        if (!is_kept(p, i)) continue;
+        if (!needs_store(p, i)) continue;
         tu_type type = p->c->members[i]->outputs[0];
         cpu_store *store = &p->subkernel->stores[p->subkernel->store_count++];
         *store =
@@ -406,9 +407,9 @@ static tu_status write_stores(program *p) {
         for (uint32_t n = 0; n < p->c->sum_count; n++)
             if (p->c->sum_members[n] == i) p->subkernel->sums[n].store = p->subkernel->store_count - 1;
         if (!p->c->stored[i]) continue;
-        int place = find_in_place_load(p, i, reused);
+        int in_place = find_in_place_load(p, i, reused);
         store->out = p->k->write_count;
-        TU_TRY(tu__kernel_write(p->k, (tu__edge){p->c->members[i]->id, 0}, place));
+        TU_TRY(tu__kernel_write(p->k, (tu__edge){p->c->members[i]->id, 0}, in_place));
         p->k->bytes_moved += (int64_t)tu_type_bytes(type);
     }
     return TU_OK;
@@ -453,8 +454,8 @@ static tu_status write_sums(program *p) {
     subkernel->sum_count = p->c->sum_count;
     for (uint32_t i = 0; i < subkernel->sum_count; i++) {
         const tu__node *node = p->c->sum_nodes[i];
-        int64_t folded = columns ? subkernel->sum_rows : subkernel->sum_row;
-        subkernel->sums[i].divisor = node->op->code == TU__OP_MEAN ? (float)folded : 1;
+        int64_t reduced = columns ? subkernel->sum_rows : subkernel->sum_row;
+        subkernel->sums[i].divisor = node->op->code == TU__OP_MEAN ? (float)reduced : 1;
         subkernel->sums[i].out = p->k->write_count;
         TU_TRY(tu__kernel_write(p->k, (tu__edge){node->id, 0}, -1));
         p->k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
@@ -463,9 +464,9 @@ static tu_status write_sums(program *p) {
 }
 
 static size_t reserve_scratch(cpu_subkernel *subkernel, size_t bytes) {
-    size_t at = subkernel->scratch_bytes;
-    subkernel->scratch_bytes += cpu_lines(bytes);
-    return at;
+    size_t offset = subkernel->scratch_bytes;
+    subkernel->scratch_bytes += cpu_round_up_to_line(bytes);
+    return offset;
 }
 
 /* Scratch: registers, then blocks of rows to be summed, then sums. */
@@ -482,7 +483,7 @@ static void lay_out_scratch(cpu_subkernel *subkernel) {
         sizeof(float);
     for (uint32_t i = 0; i < subkernel->sum_count; i++)
         subkernel->sums[i].partial = reserve_scratch(subkernel, sums);
-    subkernel->spare = reserve_scratch(subkernel, sums);
+    subkernel->extra_sums = reserve_scratch(subkernel, sums);
 }
 
 tu_status cpu_make_subkernel(tu__kernel *k, tu__cluster *c, void *memory) {
@@ -497,7 +498,7 @@ tu_status cpu_make_subkernel(tu__kernel *k, tu__cluster *c, void *memory) {
     size_t bytes = (size_t)subkernel->tile * (c->wide ? 8 : 4);
     subkernel->register_bytes = bytes > REGISTER_STEP / 2
                                     ? (bytes + REGISTER_STEP - 1) & ~(size_t)(REGISTER_STEP - 1)
-                                    : cpu_lines(bytes);
+                                    : cpu_round_up_to_line(bytes);
     subkernel->slots = (uint16_t)(p.registers + p.buffer_slots);
     TU_TRY(write_loads(&p));
     write_steps(&p);
@@ -538,10 +539,10 @@ static int64_t weight_of(tu__opcode op) {
 }
 
 static int64_t work_of(const cpu_subkernel *subkernel) {
-    int64_t each = subkernel->load_count + subkernel->store_count;
+    int64_t per_element = subkernel->load_count + subkernel->store_count;
     for (uint32_t i = 0; i < subkernel->step_count; i++)
-        each += weight_of(subkernel->steps[i].op) * (subkernel->wide ? 4 : 1);
-    return each * subkernel->count;
+        per_element += weight_of(subkernel->steps[i].op) * (subkernel->wide ? 4 : 1);
+    return per_element * subkernel->count;
 }
 
 tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t subkernel_count, void *memory) {

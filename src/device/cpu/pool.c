@@ -35,10 +35,10 @@ typedef void (*forward_row)(const cpu_pooling *p, int64_t row, const void *x, vo
 
 static void forward_rows(const tu__kernel *k, forward_row row_loop, int64_t first, int64_t last) {
     const pool_data *d = k->data;
-    for (int64_t at = first; at < last; at++) {
-        int64_t image = at / d->p.y_size[0], row = at % d->p.y_size[0];
-        row_loop(&d->p, row, cpu_at(k->in[0], d->dtype, image * x_elements(&d->p)),
-                 cpu_at(k->out[0], d->dtype, at * d->p.y_size[1] * d->p.channels));
+    for (int64_t row_index = first; row_index < last; row_index++) {
+        int64_t image = row_index / d->p.y_size[0], row = row_index % d->p.y_size[0];
+        row_loop(&d->p, row, cpu_element(k->in[0], d->dtype, image * x_elements(&d->p)),
+                 cpu_element(k->out[0], d->dtype, row_index * d->p.y_size[1] * d->p.channels));
     }
 }
 
@@ -60,20 +60,20 @@ static void max_gradient_range(void *context, int64_t first, int64_t last, int w
     uint16_t *winners = (void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
     for (int64_t image = first; image < last; image++)
         loops_of(k)->max_gradient[cpu_loop_type(d->dtype)](
-            &d->p, cpu_at(k->in[0], d->dtype, image * x_elements(&d->p)),
-            cpu_at(k->in[1], d->dtype, image * y_elements(&d->p)), winners,
-            cpu_at(k->out[0], d->dtype, image * x_elements(&d->p)));
+            &d->p, cpu_element(k->in[0], d->dtype, image * x_elements(&d->p)),
+            cpu_element(k->in[1], d->dtype, image * y_elements(&d->p)), winners,
+            cpu_element(k->out[0], d->dtype, image * x_elements(&d->p)));
 }
 
 static void mean_gradient_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const pool_data *d = k->data;
     (void)worker;
-    for (int64_t at = first; at < last; at++) {
-        int64_t image = at / d->p.x_size[0], row = at % d->p.x_size[0];
+    for (int64_t row_index = first; row_index < last; row_index++) {
+        int64_t image = row_index / d->p.x_size[0], row = row_index % d->p.x_size[0];
         loops_of(k)->mean_gradient[cpu_loop_type(d->dtype)](
-            &d->p, row, cpu_at(k->in[0], d->dtype, image * y_elements(&d->p)),
-            cpu_at(k->out[0], d->dtype, at * d->p.x_size[1] * d->p.channels));
+            &d->p, row, cpu_element(k->in[0], d->dtype, image * y_elements(&d->p)),
+            cpu_element(k->out[0], d->dtype, row_index * d->p.x_size[1] * d->p.channels));
     }
 }
 
@@ -131,9 +131,9 @@ static tu_status lower_pooling(tu__selection *s, const tu__node *node, cpu_pooli
     pool_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     *d = (pool_data){
-        .p = p, .dtype = dtype, .workers = cpu_of(s)->threads, .worker_bytes = cpu_lines(scratch)};
+        .p = p, .dtype = dtype, .workers = cpu_of(s)->threads, .worker_bytes = cpu_round_up_to_line(scratch)};
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }
 

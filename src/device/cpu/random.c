@@ -26,16 +26,16 @@ static double unit(uint32_t word) {
     return (double)(word >> 8) * 0x1p-24;
 }
 
-static void uniforms(const uint32_t *words, int64_t n, double a, double b, double *out) {
+static void to_uniform(const uint32_t *words, int64_t n, double a, double b, double *out) {
     for (int64_t i = 0; i < n; i++) out[i] = a + (b - a) * unit(words[i]);
 }
 
-static void bernoullis(const uint32_t *words, int64_t n, double a, double *out) {
+static void to_bernoulli(const uint32_t *words, int64_t n, double a, double *out) {
     for (int64_t i = 0; i < n; i++) out[i] = unit(words[i]) < a;
 }
 
-static void draw(const tu__kernel *k, tu__draw_key key, uint64_t ordinal, int64_t first, int64_t n,
-                 double *out) {
+static void generate(const tu__kernel *k, tu__draw_key key, uint64_t ordinal, int64_t first, int64_t n,
+                     double *out) {
     const random_data *d = k->data;
     tu__distribution distribution = (tu__distribution)d->attrs.distribution;
     uint32_t words[CHUNK];
@@ -45,25 +45,25 @@ static void draw(const tu__kernel *k, tu__draw_key key, uint64_t ordinal, int64_
     }
     cpu_of(k)->loops->kernels->random->words(key, ordinal, (uint32_t)(first / 4), (n + 3) / 4, words);
     if (distribution == TU__UNIFORM)
-        uniforms(words, n, d->attrs.a, d->attrs.b, out);
+        to_uniform(words, n, d->attrs.a, d->attrs.b, out);
     else
-        bernoullis(words, n, d->attrs.a, out);
+        to_bernoulli(words, n, d->attrs.a, out);
 }
 
-static void store(tu_dtype dtype, const double *draws, int64_t n, void *out) {
+static void store_numbers(tu_dtype dtype, const double *numbers, int64_t n, void *out) {
     if (dtype != TU_F32) {
-        tu__store_array(dtype, draws, n, out);
+        tu__store_array(dtype, numbers, n, out);
         return;
     }
     float *to = out;
-    for (int64_t i = 0; i < n; i++) to[i] = (float)draws[i];
+    for (int64_t i = 0; i < n; i++) to[i] = (float)numbers[i];
 }
 
 static int64_t chunks_of(const random_data *d) {
     return (d->count + CHUNK - 1) / CHUNK;
 }
 
-static void draw_range(void *context, int64_t first, int64_t last, int worker) {
+static void random_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const random_data *d = k->data;
     tu_dtype dtype = (tu_dtype)d->attrs.dtype;
@@ -72,17 +72,18 @@ static void draw_range(void *context, int64_t first, int64_t last, int worker) {
     for (int64_t work_item = first; work_item < last; work_item++) {
         int64_t row = work_item / chunks_of(d), start = work_item % chunks_of(d) * CHUNK;
         int64_t n = d->count - start < CHUNK ? d->count - start : CHUNK;
-        double draws[CHUNK];
-        draw(k, key, (uint64_t)((const int64_t *)k->in[0])[row], start, n, draws);
-        store(dtype, draws, n, cpu_at(k->out[0], dtype, row * d->count + start));
+        double numbers[CHUNK];
+        generate(k, key, (uint64_t)((const int64_t *)k->in[0])[row], start, n, numbers);
+        store_numbers(dtype, numbers, n, cpu_element(k->out[0], dtype, row * d->count + start));
     }
 }
 
 static tu_status run_random(const tu__kernel *k) {
     const random_data *d = k->data;
-    int64_t work_items = d->rows * chunks_of(d), each = d->count < CHUNK ? d->count : CHUNK;
+    int64_t work_items = d->rows * chunks_of(d), chunk = d->count < CHUNK ? d->count : CHUNK;
     /* a random number costs more than moving an element: ranges may be smaller */
-    tu__parallel_for(work_items, cpu_grain(work_items, 8 * each, cpu_of(k)->threads), draw_range, (void *)k);
+    tu__parallel_for(work_items, cpu_grain(work_items, 8 * chunk, cpu_of(k)->threads), random_range,
+                     (void *)k);
     return TU_OK;
 }
 
@@ -93,6 +94,6 @@ tu_status cpu_lower_random(tu__selection *s, const tu__node *node) {
     d->attrs = *tu__attrs(node, random);
     d->rows = tu_shape_elements(cpu_input_type(s, node, 0).shape);
     d->count = tu_shape_elements(d->attrs.shape) / d->rows;
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }

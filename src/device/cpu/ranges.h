@@ -20,7 +20,7 @@ static inline int64_t cpu_grain(int64_t rows, int64_t row, int64_t workers) {
 }
 
 /* Rounds bytes up to cache lines, so that workers do not share one. */
-static inline size_t cpu_lines(size_t bytes) {
+static inline size_t cpu_round_up_to_line(size_t bytes) {
     return (bytes + 63) & ~(size_t)63;
 }
 
@@ -35,7 +35,7 @@ static inline int cpu_loop_type(tu_dtype dtype) {
 }
 
 /* Returns the address of element `index`. */
-static inline void *cpu_at(const void *base, tu_dtype dtype, int64_t index) {
+static inline void *cpu_element(const void *base, tu_dtype dtype, int64_t index) {
     return (char *)base + index * (int64_t)tu_dtype_size(dtype);
 }
 
@@ -49,7 +49,7 @@ static inline tu_status cpu_kernel_bind(tu__kernel *k, const tu__node *node, int
 }
 
 /* Sets the flops and bytes of a kernel that reads and writes each of its values once, for reports. */
-static inline void cpu_kernel_count(tu__kernel *k, const tu__selection *s, const tu__node *node) {
+static inline void cpu_kernel_set_costs(tu__kernel *k, const tu__selection *s, const tu__node *node) {
     tu_type in[8];
     for (uint32_t i = 0; i < node->input_count && i < 8; i++) {
         in[i] = cpu_input_type(s, node, i);

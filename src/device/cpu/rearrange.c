@@ -81,12 +81,12 @@ static void find_tiles(copy_plan *c) {
     }
 }
 
-enum { LONGEST_PIXEL = 16 }; /* bytes */
+enum { MAX_PIXEL_BYTES = 16 };
 
 static void find_pixels(copy_plan *c) {
     const axis *row = &c->axes[c->rank - 1];
     c->pixels =
-        c->rank > 1 && row->from == 1 && row->to == 1 && row->size * c->element_bytes <= LONGEST_PIXEL;
+        c->rank > 1 && row->from == 1 && row->to == 1 && row->size * c->element_bytes <= MAX_PIXEL_BYTES;
 }
 
 static copy_plan plan_copy(tu_shape box, size_t element_bytes, int64_t from_start, const int64_t *from,

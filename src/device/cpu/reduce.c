@@ -20,7 +20,7 @@ enum { STRIP = 512 }; /* results per work item, on the stack in f32 */
 
 typedef struct reduce_data {
     int64_t outer, reduced, inner;
-    cpu_folding folding;
+    cpu_reduction reduction;
     float divisor;
     tu_dtype dtype;
     int64_t workers;
@@ -42,16 +42,17 @@ static void reduce_block(const tu__kernel *k, int64_t o, int64_t first, int64_t 
                          int64_t width, float *out) {
     const reduce_data *d = k->data;
     int type = cpu_loop_type(d->dtype);
-    const void *x = cpu_at(k->in[0], d->dtype, (o * d->reduced + first) * d->inner + column);
+    const void *x = cpu_element(k->in[0], d->dtype, (o * d->reduced + first) * d->inner + column);
     if (d->inner == 1)
-        *out = loops_of(k)->row[d->folding][type](last - first, x);
+        *out = loops_of(k)->row[d->reduction][type](last - first, x);
     else
-        loops_of(k)->columns[d->folding][type](last - first, width, d->inner, x, out);
+        loops_of(k)->columns[d->reduction][type](last - first, width, d->inner, x, out);
 }
 
-static void store(const tu__kernel *k, int64_t at, int64_t n, const float *results) {
+static void store(const tu__kernel *k, int64_t offset, int64_t n, const float *results) {
     const reduce_data *d = k->data;
-    loops_of(k)->finish[cpu_loop_type(d->dtype)](n, results, d->divisor, cpu_at(k->out[0], d->dtype, at));
+    loops_of(k)->finish[cpu_loop_type(d->dtype)](n, results, d->divisor,
+                                                 cpu_element(k->out[0], d->dtype, offset));
 }
 
 /* ---- By results ---- */
@@ -118,7 +119,7 @@ static tu_status run_by_rows(const tu__kernel *k) {
         split_run run = {k, o};
         tu__parallel_for(d->reduced, grain, row_range, &run);
         for (int worker = 1; worker < ranges; worker++)
-            loops_of(k)->merge[d->folding](d->inner, worker_results(k, worker), worker_results(k, 0));
+            loops_of(k)->merge[d->reduction](d->inner, worker_results(k, worker), worker_results(k, 0));
         store(k, o * d->inner, d->inner, worker_results(k, 0));
     }
     return TU_OK;
@@ -157,7 +158,7 @@ static bool should_split_rows(const reduce_data *d) {
            d->reduced * d->inner >= 2 * (int64_t)CPU_GRAIN;
 }
 
-static cpu_folding folding_of(tu__opcode op) {
+static cpu_reduction reduction_of(tu__opcode op) {
     return op == TU__OP_REDUCE_MAX ? CPU_MAX : op == TU__OP_REDUCE_MIN ? CPU_MIN : CPU_SUM;
 }
 
@@ -165,18 +166,18 @@ static cpu_folding folding_of(tu__opcode op) {
 tu_status cpu_lower_reduce(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     reduce_data plan = {
-        .folding = folding_of(node->op->code), .dtype = x.dtype, .workers = cpu_of(s)->threads};
+        .reduction = reduction_of(node->op->code), .dtype = x.dtype, .workers = cpu_of(s)->threads};
     if (cpu_loop_type(x.dtype) < 0 || !compute_sizes(x.shape, tu__attrs(node, sum)->axes, &plan))
         return TU_UNSUPPORTED;
     plan.divisor = node->op->code == TU__OP_MEAN ? (float)plan.reduced : 1;
     plan.splits_rows = should_split_rows(&plan);
-    plan.worker_bytes = cpu_lines((size_t)plan.inner * sizeof(float));
+    plan.worker_bytes = cpu_round_up_to_line((size_t)plan.inner * sizeof(float));
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, plan.splits_rows ? run_by_rows : run_by_results);
     reduce_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     *d = plan;
     k->workspace_bytes = plan.splits_rows ? plan.worker_bytes * (size_t)plan.workers : 0;
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }
 
@@ -196,7 +197,7 @@ static void arg_range(void *context, int64_t first, int64_t last, int worker) {
         d->is_min ? loops_of(k)->index_of_min[type] : loops_of(k)->index_of_max[type];
     (void)worker;
     for (int64_t row = first; row < last; row++)
-        ((int64_t *)k->out[0])[row] = index_of(d->n, cpu_at(k->in[0], d->dtype, row * d->n));
+        ((int64_t *)k->out[0])[row] = index_of(d->n, cpu_element(k->in[0], d->dtype, row * d->n));
 }
 
 static tu_status run_arg(const tu__kernel *k) {
@@ -217,6 +218,6 @@ tu_status cpu_lower_arg(tu__selection *s, const tu__node *node) {
     d->rows = tu_shape_elements(x.shape) / d->n;
     d->dtype = x.dtype;
     d->is_min = node->op->code == TU__OP_ARGMIN;
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }

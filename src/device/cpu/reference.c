@@ -17,16 +17,16 @@ static size_t widened_bytes(const tu__tensor *t) {
 static tu_status run_reference(const tu__kernel *k) {
     const reference *r = k->data;
     const tu__node *node = r->node;
-    char *at = k->workspace;
+    char *next = k->workspace;
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu__tensor *t = &r->in[i];
-        t->data = (double *)(void *)at;
+        t->data = (double *)(void *)next;
         tu__load_array(t->type.dtype, k->in[i], tu_shape_elements(t->type.shape), t->data);
-        at += widened_bytes(t);
+        next += widened_bytes(t);
     }
     for (uint32_t i = 0; i < node->output_count; i++) {
-        r->out[i].data = (double *)(void *)at;
-        at += widened_bytes(&r->out[i]);
+        r->out[i].data = (double *)(void *)next;
+        next += widened_bytes(&r->out[i]);
     }
     tu__reference_call call = {
         .node = node, .attrs = node->attrs, .in = r->in, .out = r->out, .seed = *k->seed};
@@ -39,7 +39,7 @@ static tu_status run_reference(const tu__kernel *k) {
 }
 
 /* Allocates `count` tensors, and one more so that the size is never zero. */
-static tu__tensor *tensors(tu__selection *s, uint32_t count) {
+static tu__tensor *alloc_tensors(tu__selection *s, uint32_t count) {
     return tu__arena_alloc(&s->arena, (count + 1) * sizeof(tu__tensor));
 }
 
@@ -48,7 +48,7 @@ tu_status cpu_lower_reference(tu__selection *s, const tu__node *node) {
     if (!k) return TU_NO_MEMORY;
     reference *r = tu__kernel_data(k, sizeof *r);
     if (!r) return TU_NO_MEMORY;
-    *r = (reference){node, tensors(s, node->input_count), tensors(s, node->output_count)};
+    *r = (reference){node, alloc_tensors(s, node->input_count), alloc_tensors(s, node->output_count)};
     if (!r->in || !r->out) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < node->input_count; i++) {
         r->in[i].type = tu_edge_type(s->graph, node->inputs[i]);

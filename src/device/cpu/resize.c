@@ -70,6 +70,6 @@ tu_status cpu_lower_resize(tu__selection *s, const tu__node *node) {
     if (!d->columns) return TU_NO_MEMORY;
     for (int64_t i = 0; i < resized[2]; i++)
         d->columns[i] = tu__neighbours_of(i, size[2], resized[2], d->method);
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }

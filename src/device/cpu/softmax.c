@@ -11,7 +11,7 @@ enum { CHUNK = 256 }; /* rows whose labels and losses are on the stack at a time
 typedef struct softmax_data {
     int64_t rows, k;
     tu_dtype dtype, label_dtype;
-    bool logarithm;
+    bool is_log;
     double smoothing;
 } softmax_data;
 
@@ -29,9 +29,9 @@ static void softmax_range(void *context, int64_t first, int64_t last, int worker
     const struct cpu_softmax_loops *loops = cpu_of(k)->loops->kernels->softmax;
     int type = cpu_loop_type(d->dtype);
     (void)worker;
-    (d->logarithm ? loops->log_softmax : loops->softmax)[type](last - first, d->k,
-                                                               cpu_at(k->in[0], d->dtype, first * d->k),
-                                                               cpu_at(k->out[0], d->dtype, first * d->k));
+    (d->is_log ? loops->log_softmax : loops->softmax)[type](last - first, d->k,
+                                                            cpu_element(k->in[0], d->dtype, first * d->k),
+                                                            cpu_element(k->out[0], d->dtype, first * d->k));
 }
 
 static tu_status run_softmax(const tu__kernel *k) {
@@ -39,7 +39,7 @@ static tu_status run_softmax(const tu__kernel *k) {
     return TU_OK;
 }
 
-static tu_status make_softmax(tu__selection *s, const tu__node *node, int64_t axis, bool logarithm) {
+static tu_status lower_softmax(tu__selection *s, const tu__node *node, int64_t axis, bool is_log) {
     tu_type x = node->outputs[0];
     if (cpu_loop_type(x.dtype) < 0 || axis != x.shape.rank - 1) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_softmax);
@@ -48,17 +48,17 @@ static tu_status make_softmax(tu__selection *s, const tu__node *node, int64_t ax
     d->k = x.shape.dim[axis];
     d->rows = tu_shape_elements(x.shape) / d->k;
     d->dtype = x.dtype;
-    d->logarithm = logarithm;
-    cpu_kernel_count(k, s, node);
+    d->is_log = is_log;
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, 0);
 }
 
 tu_status cpu_lower_softmax(tu__selection *s, const tu__node *node) {
-    return make_softmax(s, node, tu__attrs(node, softmax)->axis, false);
+    return lower_softmax(s, node, tu__attrs(node, softmax)->axis, false);
 }
 
 tu_status cpu_lower_log_softmax(tu__selection *s, const tu__node *node) {
-    return make_softmax(s, node, tu__attrs(node, log_softmax)->axis, true);
+    return lower_softmax(s, node, tu__attrs(node, log_softmax)->axis, true);
 }
 
 /* ---- Cross-entropy: in logits [rows, k], labels; out losses [rows] ---- */
@@ -84,10 +84,10 @@ static void cross_entropy_range(void *context, int64_t first, int64_t last, int 
         float losses[CHUNK];
         if (sparse) read_labels(k, row, count, labels);
         cpu_of(k)->loops->kernels->softmax->cross_entropy[cpu_loop_type(d->dtype)](
-            count, d->k, (float)d->smoothing, cpu_at(k->in[0], d->dtype, row * d->k), sparse ? labels : NULL,
-            sparse ? NULL : cpu_at(k->in[1], d->dtype, row * d->k), losses);
-        cpu_of(k)->loops->kernels->reduce->finish[cpu_loop_type(d->dtype)](count, losses, 1,
-                                                                           cpu_at(k->out[0], d->dtype, row));
+            count, d->k, (float)d->smoothing, cpu_element(k->in[0], d->dtype, row * d->k),
+            sparse ? labels : NULL, sparse ? NULL : cpu_element(k->in[1], d->dtype, row * d->k), losses);
+        cpu_of(k)->loops->kernels->reduce->finish[cpu_loop_type(d->dtype)](
+            count, losses, 1, cpu_element(k->out[0], d->dtype, row));
     }
 }
 
@@ -107,6 +107,6 @@ tu_status cpu_lower_cross_entropy(tu__selection *s, const tu__node *node) {
     d->dtype = x.dtype;
     d->label_dtype = cpu_input_type(s, node, 1).dtype;
     d->smoothing = tu__attrs(node, cross_entropy)->smoothing;
-    cpu_kernel_count(k, s, node);
+    cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }

@@ -11,9 +11,9 @@
 #include "device/cpu/ranges.h"
 
 enum {
-    STRIP = 512,            /* results per work item, as in reduce.c */
-    LONGEST_ROW = 1 << 14,  /* maximum elements of a row that is summed along itself */
-    LONGEST_SUMS = 1 << 12, /* maximum columns: a block of rows must fit the L2 cache */
+    STRIP = 512,                /* results per work item, as in reduce.c */
+    MAX_ROW_ELEMENTS = 1 << 14, /* of a row that is summed along itself */
+    MAX_SUM_COLUMNS = 1 << 12,  /* a block of rows must fit the L2 cache */
 };
 
 /* Returns how a cluster can compute this sum like reduce.c. `*splits_rows`: reduce.c divides the rows among
@@ -22,8 +22,8 @@ static tu__sum_kind kind_of(const tu__sum_form *f, int64_t workers, bool *splits
     int64_t strips = (f->inner + STRIP - 1) / STRIP;
     bool large = f->reduced * f->inner >= 2 * (int64_t)CPU_GRAIN;
     *splits_rows = f->outer * strips < workers && large;
-    if (f->inner == 1) return !*splits_rows && f->reduced <= LONGEST_ROW ? TU__ROW_SUMS : TU__NO_SUMS;
-    if (f->outer > 1 || f->inner > LONGEST_SUMS) return TU__NO_SUMS;
+    if (f->inner == 1) return !*splits_rows && f->reduced <= MAX_ROW_ELEMENTS ? TU__ROW_SUMS : TU__NO_SUMS;
+    if (f->outer > 1 || f->inner > MAX_SUM_COLUMNS) return TU__NO_SUMS;
     return *splits_rows || workers == 1 || !large ? TU__COLUMN_SUMS : TU__NO_SUMS;
 }
 

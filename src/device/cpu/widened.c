@@ -5,12 +5,12 @@
 
 enum { GRAIN = 1 << 14 }; /* minimum elements per worker */
 
-static size_t bytes_of(int64_t elements) {
+static size_t f32_bytes(int64_t elements) {
     return ((size_t)elements * sizeof(float) + 63) / 64 * 64;
 }
 
 size_t cpu_widened_workspace(const cpu_widened *w) {
-    return bytes_of(w->first) + bytes_of(w->second) + bytes_of(w->out);
+    return f32_bytes(w->first) + f32_bytes(w->second) + f32_bytes(w->out);
 }
 
 typedef struct conversion {
@@ -19,30 +19,30 @@ typedef struct conversion {
     void *to;
 } conversion;
 
-static void load(void *context, int64_t first, int64_t last, int worker) {
+static void widen_range(void *context, int64_t first, int64_t last, int worker) {
     const conversion *c = context;
     (void)worker;
     c->loops->load[TU_BF16](last - first, (const uint16_t *)c->from + first, (float *)c->to + first);
 }
 
-static void store(void *context, int64_t first, int64_t last, int worker) {
+static void narrow_range(void *context, int64_t first, int64_t last, int worker) {
     const conversion *c = context;
     (void)worker;
     c->loops->store[TU_BF16](last - first, (const float *)c->from + first, (uint16_t *)c->to + first);
 }
 
 void cpu_widen(const cpu_widened *w, const cpu_direct_operands *narrow, cpu_direct_operands *wide) {
-    char *first = narrow->workspace, *second = first + bytes_of(w->first),
-         *out = second + bytes_of(w->second);
-    conversion one = {w->loops->convert, narrow->first, first};
-    conversion two = {w->loops->convert, narrow->second, second};
-    tu__parallel_for(w->first, GRAIN, load, &one);
-    tu__parallel_for(w->second, GRAIN, load, &two);
+    char *first = narrow->workspace, *second = first + f32_bytes(w->first),
+         *out = second + f32_bytes(w->second);
+    conversion first_operand = {w->loops->convert, narrow->first, first};
+    conversion second_operand = {w->loops->convert, narrow->second, second};
+    tu__parallel_for(w->first, GRAIN, widen_range, &first_operand);
+    tu__parallel_for(w->second, GRAIN, widen_range, &second_operand);
     *wide = (cpu_direct_operands){
-        .first = first, .second = second, .out = out, .workspace = out + bytes_of(w->out)};
+        .first = first, .second = second, .out = out, .workspace = out + f32_bytes(w->out)};
 }
 
 void cpu_narrow(const cpu_widened *w, const cpu_direct_operands *wide, const cpu_direct_operands *narrow) {
     conversion result = {w->loops->convert, wide->out, narrow->out};
-    tu__parallel_for(w->out, GRAIN, store, &result);
+    tu__parallel_for(w->out, GRAIN, narrow_range, &result);
 }

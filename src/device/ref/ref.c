@@ -35,21 +35,23 @@ static void close_device(tu_device_instance *device) {
 
 enum { MAX_TENSORS = 64 };
 
-/* Returns the addresses of a kernel's buffers, in `few` if they fit (all but very wide concatenations). */
-static void **addresses(const tu__node_plan *p, const uint32_t *buffers, uint32_t count, void **few) {
-    void **list = count <= MAX_TENSORS ? few : tu__alloc_array(count, sizeof *list, "an operation's tensors");
+/* Returns the addresses of a kernel's buffers, in `inline_list` if they fit (all but very wide concatenations). */
+static void **buffer_addresses(const tu__node_plan *p, const uint32_t *buffers, uint32_t count,
+                               void **inline_list) {
+    void **list =
+        count <= MAX_TENSORS ? inline_list : tu__alloc_array(count, sizeof *list, "an operation's tensors");
     for (uint32_t i = 0; list && i < count; i++) list[i] = p->buffers[buffers[i]];
     return list;
 }
 
 static tu_status run_kernel(const tu__node_plan *p, const tu_kernel *k) {
-    void *few_in[MAX_TENSORS], *few_out[MAX_TENSORS];
-    void **in = addresses(p, k->reads, k->read_count, few_in);
-    void **out = addresses(p, k->writes, k->write_count, few_out);
+    void *inline_in[MAX_TENSORS], *inline_out[MAX_TENSORS];
+    void **in = buffer_addresses(p, k->reads, k->read_count, inline_in);
+    void **out = buffer_addresses(p, k->writes, k->write_count, inline_out);
     tu_status status = TU_NO_MEMORY;
     if (in && out) status = tu_node_evaluate(p->graph, k->nodes[0], *p->seed, (const void *const *)in, out);
-    if (in != few_in) tu__free(in);
-    if (out != few_out) tu__free(out);
+    if (in != inline_in) tu__free(in);
+    if (out != inline_out) tu__free(out);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* Products of bf16 matrices in blocks of AMX tiles.
+/* Matrix products in bf16, in blocks of AMX tiles.
  *
  * A block is c [rows, columns] = sum over k of a[row, k] b[k, column], with c in f32. It has at most two by two AMX
  * tiles, which determine the layout of both operands. k is divided into chunks of 32:
@@ -23,23 +23,23 @@ enum {
 typedef struct cpu_block {
     const uint16_t *a;
     int64_t a_row;           /* stride between rows */
-    int64_t a_below;         /* offset of the second tile's first row from the first's */
+    int64_t a_second_tile;   /* offset of the second tile's first row from the first's */
     const int64_t *a_groups; /* offset of each group of chunks; the chunks of a group are contiguous */
     int64_t groups, chunks;  /* number of groups; chunks per group */
     const uint32_t *b;       /* [groups, chunks, pairs, columns], with these strides: */
     int64_t b_group, b_chunk, b_pair;
     float *c; /* the second tile's rows follow the first's */
     int64_t c_row;
-    int tiles, tile_rows; /* number of tiles in rows, 1 or 2; rows per tile, as given to `begin` */
+    int tiles, tile_rows; /* number of tiles in rows, 1 or 2; rows per tile, as given to `configure` */
     int columns;          /* 16 or 32 */
     bool add;             /* adds to c */
 } cpu_block;
 
 typedef struct cpu_blocks {
     const char *name;
-    void (*begin)(int tile_rows); /* call it on each thread before its first block; or NULL */
+    void (*configure)(int tile_rows); /* call it on each thread before its first block; or NULL */
     void (*block)(const cpu_block *block);
-    void (*end)(void); /* call it on each thread after its last block; or NULL */
+    void (*release)(void); /* call it on each thread after its last block; or NULL */
 } cpu_blocks;
 
 /* Returns NULL if AMX cannot be used (instruction_sets.h) or is not supported by the build. */

@@ -1,6 +1,6 @@
-/* Products of bf16 blocks by AMX, which has eight tiles of 16 rows of 64 bytes, and an instruction that multiplies
- * two tiles and adds to a third, 16,384 operations in 16 cycles. Four tiles contain c, two the rows of a and two the
- * columns of b: four products for four loads. */
+/* Matrix products of bf16 blocks by AMX, which has eight tiles of 16 rows of 64 bytes, and an instruction that
+ * multiplies two tiles and adds to a third, 16,384 operations in 16 cycles. Four tiles contain c, two the rows of a
+ * and two the columns of b: four products for four loads. */
 #include "device/cpu/isa/blocks.h"
 
 #include <stddef.h>
@@ -18,7 +18,7 @@ struct tile_shapes { /* the operand of LDTILECFG */
 _Static_assert(sizeof(struct tile_shapes) == 64, "the operand of LDTILECFG is 64 bytes");
 
 /* Tiles of c: 0 1 / 2 3; of a: 4, 5; of b: 6, 7. */
-WITH_AMX static void begin(int tile_rows) {
+WITH_AMX static void configure(int tile_rows) {
     const uint8_t rows = (uint8_t)tile_rows;
     const struct tile_shapes shapes = {
         .palette = 1,
@@ -28,24 +28,24 @@ WITH_AMX static void begin(int tile_rows) {
     __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
 }
 
-WITH_AMX static void end(void) {
+WITH_AMX static void release(void) {
     _tile_release();
 }
 
 WITH_AMX static void block(const cpu_block *t) {
     const size_t a_row = (size_t)t->a_row * sizeof *t->a, b_row = (size_t)t->b_pair * sizeof *t->b;
     const size_t c_row = (size_t)t->c_row * sizeof *t->c;
-    const bool tall = t->tiles > 1, wide = t->columns > CPU_BLOCK_TILE;
-    float *below = t->c + t->tile_rows * t->c_row;
+    const bool has_two_row_tiles = t->tiles > 1, has_two_column_tiles = t->columns > CPU_BLOCK_TILE;
+    float *c_second_rows = t->c + t->tile_rows * t->c_row;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     if (t->add) {
         _tile_loadd(0, t->c, c_row);
-        if (wide) _tile_loadd(1, t->c + CPU_BLOCK_TILE, c_row);
-        if (tall) _tile_loadd(2, below, c_row);
-        if (tall && wide) _tile_loadd(3, below + CPU_BLOCK_TILE, c_row);
+        if (has_two_column_tiles) _tile_loadd(1, t->c + CPU_BLOCK_TILE, c_row);
+        if (has_two_row_tiles) _tile_loadd(2, c_second_rows, c_row);
+        if (has_two_row_tiles && has_two_column_tiles) _tile_loadd(3, c_second_rows + CPU_BLOCK_TILE, c_row);
     }
     for (int64_t g = 0; g < t->groups; g++) {
         const uint16_t *a = t->a + t->a_groups[g];
@@ -54,25 +54,25 @@ WITH_AMX static void block(const cpu_block *t) {
             _tile_loadd(4, a, a_row);
             _tile_loadd(6, b, b_row);
             _tile_dpbf16ps(0, 4, 6);
-            if (tall) {
-                _tile_loadd(5, a + t->a_below, a_row);
+            if (has_two_row_tiles) {
+                _tile_loadd(5, a + t->a_second_tile, a_row);
                 _tile_dpbf16ps(2, 5, 6);
             }
-            if (wide) {
+            if (has_two_column_tiles) {
                 _tile_loadd(7, b + CPU_BLOCK_TILE, b_row);
                 _tile_dpbf16ps(1, 4, 7);
-                if (tall) _tile_dpbf16ps(3, 5, 7);
+                if (has_two_row_tiles) _tile_dpbf16ps(3, 5, 7);
             }
         }
     }
     _tile_stored(0, t->c, c_row);
-    if (wide) _tile_stored(1, t->c + CPU_BLOCK_TILE, c_row);
-    if (tall) _tile_stored(2, below, c_row);
-    if (tall && wide) _tile_stored(3, below + CPU_BLOCK_TILE, c_row);
+    if (has_two_column_tiles) _tile_stored(1, t->c + CPU_BLOCK_TILE, c_row);
+    if (has_two_row_tiles) _tile_stored(2, c_second_rows, c_row);
+    if (has_two_row_tiles && has_two_column_tiles) _tile_stored(3, c_second_rows + CPU_BLOCK_TILE, c_row);
 }
 
 const cpu_blocks *cpu_blocks_amx(void) {
-    static const cpu_blocks amx = {.name = "amx", .begin = begin, .block = block, .end = end};
+    static const cpu_blocks amx = {.name = "amx", .configure = configure, .block = block, .release = release};
     return &amx;
 }
 #else

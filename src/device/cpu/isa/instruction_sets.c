@@ -60,16 +60,16 @@ static bool has_all(const cpu_isa_source *source, size_t count, const feature *f
 
 /* True for palette 1 as all processors with AMX have it: eight tiles of 16 rows of 64 bytes. */
 static bool describes_tiles(const cpu_isa_source *source) {
-    unsigned palettes[REGISTERS] = {0}, one[REGISTERS] = {0};
+    unsigned palettes[REGISTERS] = {0}, palette[REGISTERS] = {0};
     source->cpuid(0x1d, 0, palettes);
     if (palettes[EAX] < 1) return false;
-    source->cpuid(0x1d, 1, one);
-    return one[EAX] >> 16 == 1024 && (one[EBX] & 0xffff) == 64 && one[EBX] >> 16 == 8 &&
-           (one[ECX] & 0xffff) == 16;
+    source->cpuid(0x1d, 1, palette);
+    return palette[EAX] >> 16 == 1024 && (palette[EBX] & 0xffff) == 64 && palette[EBX] >> 16 == 8 &&
+           (palette[ECX] & 0xffff) == 16;
 }
 
-static const char *why_no_tiles(const cpu_isa_source *source, uint64_t saved) {
-    if ((saved & TILES) != TILES) return "the operating system does not save the AMX tiles (XCR0)";
+static const char *tiles_unusable_reason(const cpu_isa_source *source, uint64_t saved_registers) {
+    if ((saved_registers & TILES) != TILES) return "the operating system does not save the AMX tiles (XCR0)";
     if (!describes_tiles(source))
         return "CPUID leaf 0x1D does not describe the AMX tiles, as in some virtual machines";
     if (!source->tiles_granted()) return "Linux does not grant the AMX tiles to this process (arch_prctl)";
@@ -85,23 +85,24 @@ cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source) {
         [CPU_AVX512_BF16] = HAS_ALL(source, avx512_bf16),
         [CPU_AMX] = facts.reports_amx,
     };
-    uint64_t saved = has_feature(source, osxsave) ? source->xcr0() : 0;
-    if ((saved & XMM_AND_YMM) != XMM_AND_YMM)
-        facts.why[CPU_AVX2] = "the operating system does not save its registers (XCR0)";
-    if ((saved & MASKS_AND_ZMM) != MASKS_AND_ZMM)
-        facts.why[CPU_AVX512] = "the operating system does not save its registers (XCR0)";
-    bool missing = false;
+    uint64_t saved_registers = has_feature(source, osxsave) ? source->xcr0() : 0;
+    if ((saved_registers & XMM_AND_YMM) != XMM_AND_YMM)
+        facts.unusable_reason[CPU_AVX2] = "the operating system does not save its registers (XCR0)";
+    if ((saved_registers & MASKS_AND_ZMM) != MASKS_AND_ZMM)
+        facts.unusable_reason[CPU_AVX512] = "the operating system does not save its registers (XCR0)";
+    bool is_missing = false;
     for (cpu_isa isa = CPU_AVX2; isa < CPU_ISA_COUNT; isa++) {
         if (!reported[isa]) {
-            facts.why[isa] = NULL; /* not reported, so not explained */
-            missing = true;
+            facts.unusable_reason[isa] = NULL; /* not reported, so not explained */
+            is_missing = true;
             continue;
         }
-        if (!facts.why[isa] && missing)
-            facts.why[isa] = "the processor lacks an instruction set that it requires";
-        if (!facts.why[isa] && isa == CPU_AMX) facts.why[isa] = why_no_tiles(source, saved);
-        if (facts.why[isa])
-            missing = true;
+        if (!facts.unusable_reason[isa] && is_missing)
+            facts.unusable_reason[isa] = "the processor lacks an instruction set that it requires";
+        if (!facts.unusable_reason[isa] && isa == CPU_AMX)
+            facts.unusable_reason[isa] = tiles_unusable_reason(source, saved_registers);
+        if (facts.unusable_reason[isa])
+            is_missing = true;
         else
             facts.best = isa;
     }

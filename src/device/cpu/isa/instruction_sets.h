@@ -32,7 +32,8 @@ typedef struct cpu_isa_source {
 typedef struct cpu_isa_facts {
     cpu_isa best;     /* the best set that can be used */
     bool reports_amx; /* CPUID reports AMX, usable or not: Intel's processors with AVX512_BF16 */
-    const char *why[CPU_ISA_COUNT]; /* NULL, or why a set that the processor reports cannot be used */
+    const char
+        *unusable_reason[CPU_ISA_COUNT]; /* NULL, or why a set that the processor reports cannot be used */
 } cpu_isa_facts;
 
 cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source);

@@ -51,14 +51,15 @@ struct cpu_lrn_loops {
 
 /* ---- Batch and layer normalisation ---- */
 
-/* The statistics and factors of the columns of x [rows, c]: arrays [c]. */
+/* The mean of each column of x [rows, c], and the factors of y, scale and shift: y = (x - mean) scale + shift.
+ * Arrays [c]. */
 typedef struct cpu_norm_columns {
     const float *mean, *scale, *shift;
 } cpu_norm_columns;
 
 struct cpu_norm_loops {
     /* x [rows, c]: pivot [c] is the first row; the mean is pivot + mean [c], and m2 [c] the sum of squared
-     * deviations from it. */
+     * differences from it. */
     void (*moments[2])(int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2);
     /* y = (x - mean) scale + shift, per column; then adds `join` (or NULL), of y's size, and applies relu if set.
      * Each result is rounded to the type, as if it were a separate operation. */
@@ -72,12 +73,12 @@ struct cpu_norm_loops {
     void (*gradient[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
                         const cpu_norm_columns *relu_factors, const float *scale, const float *by_dy,
                         const float *by_x, void *dx);
-    /* Layer normalisation of rows: mean [rows] and r [rows] are results. */
+    /* Layer normalisation of rows: mean [rows] and rstd [rows], the inverse standard deviation, are results. */
     void (*layer[2])(int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma,
-                     const float *beta, void *y, float *mean, float *r);
+                     const float *beta, void *y, float *mean, float *rstd);
     /* Adds to dgamma [n] and dbeta [n]. */
     void (*layer_gradient[2])(int64_t rows, int64_t n, const void *x, const float *gamma, const float *mean,
-                              const float *r, const void *dy, void *dx, float *dgamma, float *dbeta);
+                              const float *rstd, const void *dy, void *dx, float *dgamma, float *dbeta);
 };
 
 /* ---- Softmax and cross-entropy, along rows of k ---- */
@@ -92,21 +93,22 @@ struct cpu_softmax_loops {
 
 /* ---- Reductions ---- */
 
-typedef enum cpu_folding { CPU_SUM, CPU_MAX, CPU_MIN, CPU_FOLDINGS } cpu_folding;
+typedef enum cpu_reduction { CPU_SUM, CPU_MAX, CPU_MIN, CPU_REDUCTION_COUNT } cpu_reduction;
 
 struct cpu_reduce_loops {
     /* x [rows, c] with rows `stride` elements apart -> out [c]. */
-    void (*columns[CPU_FOLDINGS][2])(int64_t rows, int64_t c, int64_t stride, const void *x, float *out);
+    void (*columns[CPU_REDUCTION_COUNT][2])(int64_t rows, int64_t c, int64_t stride, const void *x,
+                                            float *out);
     /* x [n] -> one number. */
-    float (*row[CPU_FOLDINGS][2])(int64_t n, const void *x);
+    float (*row[CPU_REDUCTION_COUNT][2])(int64_t n, const void *x);
     /* Sums the squares of n elements, with the same bits as row[CPU_SUM] over squares stored in memory. */
     float (*row_of_squares)(int64_t n, const float *x);
     /* Returns the index of the first maximum (minimum) of x [n]; NaN is above and below all numbers. */
     int64_t (*index_of_max[2])(int64_t n, const void *x);
     int64_t (*index_of_min[2])(int64_t n, const void *x);
-    /* out [n] = x [n] / divisor in the element type; and so_far [n] combined with x [n]. */
+    /* finish: out [n] = x [n] / divisor in the element type. merge: combines so_far [n] with x [n]. */
     void (*finish[2])(int64_t n, const float *x, float divisor, void *out);
-    void (*merge[CPU_FOLDINGS])(int64_t n, const float *x, float *so_far);
+    void (*merge[CPU_REDUCTION_COUNT])(int64_t n, const float *x, float *so_far);
 };
 
 /* ---- Random numbers ---- */

@@ -5,8 +5,8 @@
  * … The types are the compilers' vector extensions, which work on every processor; intrinsics are used only where
  * x86-64 or ARM has one instruction for what would otherwise be several.
  *
- * An element in memory is f32, or bf16 if `half` is set; arithmetic is always f32. `half` is a constant in every
- * call, so that each loop is compiled twice, without tests. For rows that do not fill the last vector the _some
+ * An element in memory is f32, or bf16 if `is_bf16` is set; arithmetic is always f32. `is_bf16` is a constant in
+ * every call, so that each loop is compiled twice, without tests. For rows that do not fill the last vector the _some
  * functions access n elements (0 < n < LANES) and no byte beyond. */
 #ifndef TU__DEVICE_CPU_ISA_LANES_H
 #define TU__DEVICE_CPU_ISA_LANES_H
@@ -41,11 +41,11 @@ typedef uint16_t lanes_short __attribute__((vector_size(LANES * 2)));
 
 #define LANES_INLINE static inline __attribute__((always_inline, unused))
 
-LANES_INLINE lanes lanes_of(float x) {
+LANES_INLINE lanes lanes_splat(float x) {
     return x - (lanes){0};
 }
 
-LANES_INLINE lanes_int lanes_int_of(int32_t x) {
+LANES_INLINE lanes_int lanes_int_splat(int32_t x) {
     return x - (lanes_int){0};
 }
 
@@ -63,8 +63,8 @@ LANES_INLINE lanes lanes_multiply_add(lanes x, lanes y, lanes z) {
 #endif
 }
 
-/* Returns 0, 1, 2, … */
-LANES_INLINE lanes_int lanes_count(void) {
+/* Returns the vector 0, 1, 2, … */
+LANES_INLINE lanes_int lanes_iota(void) {
     lanes_int count;
     for (int i = 0; i < LANES; i++) count[i] = i;
     return count;
@@ -119,7 +119,7 @@ LANES_INLINE lanes_mask lanes_int_equal(lanes_int a, lanes_int b) {
     return a == b;
 }
 LANES_INLINE lanes_mask lanes_first(int64_t n) {
-    return lanes_count() < lanes_int_of((int32_t)n);
+    return lanes_iota() < lanes_int_splat((int32_t)n);
 }
 LANES_INLINE bool lanes_any(lanes_mask mask) {
     int32_t any = 0;
@@ -177,8 +177,8 @@ LANES_INLINE lanes_short lanes_narrow(lanes x) {
 }
 
 /* Loads elements i … i + LANES - 1. */
-LANES_INLINE lanes lanes_load(bool half, const void *base, int64_t i) {
-    if (half) {
+LANES_INLINE lanes lanes_load(bool is_bf16, const void *base, int64_t i) {
+    if (is_bf16) {
         lanes_short x;
         memcpy(&x, (const uint16_t *)base + i, sizeof x);
         return lanes_widen(x);
@@ -188,8 +188,8 @@ LANES_INLINE lanes lanes_load(bool half, const void *base, int64_t i) {
     return x;
 }
 
-LANES_INLINE void lanes_store(bool half, void *base, int64_t i, lanes x) {
-    if (half) {
+LANES_INLINE void lanes_store(bool is_bf16, void *base, int64_t i, lanes x) {
+    if (is_bf16) {
         lanes_short narrow = lanes_narrow(x);
         memcpy((uint16_t *)base + i, &narrow, sizeof narrow);
         return;
@@ -198,13 +198,13 @@ LANES_INLINE void lanes_store(bool half, void *base, int64_t i, lanes x) {
 }
 
 /* Loads elements i … i + n - 1; the other lanes are zero. */
-LANES_INLINE lanes lanes_load_some(bool half, const void *base, int64_t i, int64_t n) {
+LANES_INLINE lanes lanes_load_some(bool is_bf16, const void *base, int64_t i, int64_t n) {
 #ifdef LANES_AVX512
-    if (half)
+    if (is_bf16)
         return lanes_widen((lanes_short)_mm256_maskz_loadu_epi16(lanes_first(n), (const uint16_t *)base + i));
     return (lanes)_mm512_maskz_loadu_ps(lanes_first(n), (const float *)base + i);
 #else
-    if (half) {
+    if (is_bf16) {
         lanes_short x = {0};
         for (int64_t k = 0; k < n; k++) x[k] = ((const uint16_t *)base)[i + k];
         return lanes_widen(x);
@@ -219,14 +219,14 @@ LANES_INLINE lanes lanes_load_some(bool half, const void *base, int64_t i, int64
 #endif
 }
 
-LANES_INLINE void lanes_store_some(bool half, void *base, int64_t i, int64_t n, lanes x) {
+LANES_INLINE void lanes_store_some(bool is_bf16, void *base, int64_t i, int64_t n, lanes x) {
 #ifdef LANES_AVX512
-    if (half)
+    if (is_bf16)
         _mm256_mask_storeu_epi16((uint16_t *)base + i, lanes_first(n), (__m256i)lanes_narrow(x));
     else
         _mm512_mask_storeu_ps((float *)base + i, lanes_first(n), (__m512)x);
 #else
-    if (half) {
+    if (is_bf16) {
         lanes_short narrow = lanes_narrow(x);
         for (int64_t k = 0; k < n; k++) ((uint16_t *)base)[i + k] = narrow[k];
         return;
@@ -240,15 +240,15 @@ LANES_INLINE void lanes_store_some(bool half, void *base, int64_t i, int64_t n, 
 }
 
 /* Loads the elements before `end`, at most LANES. */
-LANES_INLINE lanes lanes_load_upto(bool half, const void *base, int64_t i, int64_t end) {
-    return end - i >= LANES ? lanes_load(half, base, i) : lanes_load_some(half, base, i, end - i);
+LANES_INLINE lanes lanes_load_upto(bool is_bf16, const void *base, int64_t i, int64_t end) {
+    return end - i >= LANES ? lanes_load(is_bf16, base, i) : lanes_load_some(is_bf16, base, i, end - i);
 }
 
-LANES_INLINE void lanes_store_upto(bool half, void *base, int64_t i, int64_t end, lanes x) {
+LANES_INLINE void lanes_store_upto(bool is_bf16, void *base, int64_t i, int64_t end, lanes x) {
     if (end - i >= LANES)
-        lanes_store(half, base, i, x);
+        lanes_store(is_bf16, base, i, x);
     else
-        lanes_store_some(half, base, i, end - i, x);
+        lanes_store_some(is_bf16, base, i, end - i, x);
 }
 
 /* Selects x in the lanes before `end`, `other` in the rest. */
@@ -258,7 +258,7 @@ LANES_INLINE lanes lanes_upto(int64_t i, int64_t end, lanes x, lanes other) {
 
 /* ---- Reducing a vector to one number by halving, always in the same order ---- */
 
-LANES_INLINE float lanes_sum(lanes x) {
+LANES_INLINE float lanes_reduce_sum(lanes x) {
     float part[LANES];
     memcpy(part, &x, sizeof part);
     for (int width = LANES / 2; width > 0; width /= 2)
@@ -266,11 +266,11 @@ LANES_INLINE float lanes_sum(lanes x) {
     return part[0];
 }
 
-/* Returns x if it is larger or NaN, else so_far. */
-LANES_INLINE lanes lanes_larger(lanes so_far, lanes x) {
+/* Return x if it is larger (smaller) than so_far or NaN, else so_far. */
+LANES_INLINE lanes lanes_max_keep_nan(lanes so_far, lanes x) {
     return lanes_select(lanes_greater(x, so_far) | lanes_nan(x), x, so_far);
 }
-LANES_INLINE lanes lanes_smaller(lanes so_far, lanes x) {
+LANES_INLINE lanes lanes_min_keep_nan(lanes so_far, lanes x) {
     return lanes_select(lanes_greater(so_far, x) | lanes_nan(x), x, so_far);
 }
 
@@ -285,12 +285,12 @@ LANES_INLINE lanes lanes_max(lanes a, lanes b) {
 #endif
 }
 
-LANES_INLINE float lanes_largest(lanes x) {
+LANES_INLINE float lanes_reduce_max(lanes x) {
     float best = x[0];
     for (int i = 1; i < LANES; i++) best = x[i] > best || x[i] != x[i] ? x[i] : best;
     return best;
 }
-LANES_INLINE float lanes_smallest(lanes x) {
+LANES_INLINE float lanes_reduce_min(lanes x) {
     float best = x[0];
     for (int i = 1; i < LANES; i++) best = x[i] < best || x[i] != x[i] ? x[i] : best;
     return best;
@@ -310,8 +310,8 @@ LANES_INLINE lanes lanes_rsqrt(lanes x) {
 #else
     lanes r = (lanes)_mm_rsqrt_ps((__m128)x);
 #endif
-    lanes better = r * (1.5f - (0.5f * x) * (r * r));
-    return lanes_select(lanes_equal(r, (lanes){0}), r, better);
+    lanes refined = r * (1.5f - (0.5f * x) * (r * r));
+    return lanes_select(lanes_equal(r, (lanes){0}), r, refined);
 #else
     for (int i = 0; i < LANES; i++) x[i] = 1 / sqrtf(x[i]);
     return x;
@@ -326,11 +326,11 @@ LANES_INLINE lanes lanes_rsqrt(lanes x) {
  * degree 7, whose error at the ends is 5e-9; 2^n is built from its exponent bits. */
 LANES_INLINE lanes lanes_exp(lanes x) {
     const float magic = 0x1.8p23f; /* adding it rounds to an integer */
-    lanes_mask tiny = lanes_greater(lanes_of(-87), x);
-    lanes safe = lanes_select(tiny, (lanes){0}, x);
-    lanes n = (safe * 0x1.715476p0f + magic) - magic;
-    lanes r = (safe - n * 0x1.62ep-1f) - n * 0x1.0bfbe8p-15f;
-    lanes p = lanes_of(1.0f / 5040);
+    lanes_mask underflows = lanes_greater(lanes_splat(-87), x);
+    lanes clamped = lanes_select(underflows, (lanes){0}, x);
+    lanes n = (clamped * 0x1.715476p0f + magic) - magic;
+    lanes r = (clamped - n * 0x1.62ep-1f) - n * 0x1.0bfbe8p-15f;
+    lanes p = lanes_splat(1.0f / 5040);
     p = p * r + 1.0f / 720;
     p = p * r + 1.0f / 120;
     p = p * r + 1.0f / 24;
@@ -339,7 +339,7 @@ LANES_INLINE lanes lanes_exp(lanes x) {
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     lanes_int power = (__builtin_convertvector(n, lanes_int) + 127) << 23;
-    return lanes_select(tiny, (lanes){0}, p * (lanes)power);
+    return lanes_select(underflows, (lanes){0}, p * (lanes)power);
 }
 
 /* Slow: for exponents that networks do not use. */
@@ -351,7 +351,7 @@ LANES_INLINE lanes lanes_pow(lanes x, float exponent) {
     return x;
 }
 
-/* Defines loop_f32 and loop_bf16 from a function with `half` before its other parameters. */
+/* Defines loop_f32 and loop_bf16 from a function with `is_bf16` before its other parameters. */
 #define LANES_BOTH_TYPES(loop, parameters, ...)                                                              \
     static void loop##_f32 parameters {                                                                      \
         loop(false, __VA_ARGS__);                                                                            \

@@ -218,7 +218,7 @@ static inline __attribute__((always_inline)) vector_f32 add_pairs(bits_f32 x, bi
 #undef FMA
 #undef TARGET
 
-static const cpu_gemm_loops loops_bf16 = PAIR_LOOPS(any_tile_bf16);
+static const cpu_gemm_loops loops_bf16 = PAIR_LOOPS(dispatch_tile_bf16);
 
 #ifdef __AVX512F__ /* one instruction for both products, which treats subnormal numbers as zeros */
 #define NAME(x) x##_bf16_dot
@@ -226,7 +226,7 @@ static const cpu_gemm_loops loops_bf16 = PAIR_LOOPS(any_tile_bf16);
 #define TARGET __attribute__((target("avx512bf16")))
 #include "device/cpu/isa/loops_gemm_tile.h"
 
-static const cpu_gemm_loops loops_bf16_dot = PAIR_LOOPS(any_tile_bf16_dot);
+static const cpu_gemm_loops loops_bf16_dot = PAIR_LOOPS(dispatch_tile_bf16_dot);
 #define BF16_DOT &loops_bf16_dot
 #else
 #define BF16_DOT NULL

@@ -4,7 +4,7 @@
  * consists of a few contiguous vectors; elements of a are broadcast one by one, so a is not packed and may have any
  * stride. k has two levels: `blocks` blocks of `depth` elements. So one kernel computes
  *
- *     a product             one block of k elements
+ *     a matmul              one block of k elements
  *     a convolution         a block is a row of the filter: in NHWC the kw * channels values under it are contiguous
  *     a filter gradient     a block is a row of pixels
  *

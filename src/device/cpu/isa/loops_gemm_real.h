@@ -95,7 +95,7 @@ static const cpu_gemm_loops NAME(loops) = {
     .vector_elements = NAME(WIDTH),
     .max_vectors = MAX_VECTORS,
     .max_rows = ROWS_BY_VECTORS,
-    .tile = NAME(any_tile),
+    .tile = NAME(dispatch_tile),
     .pack = NAME(pack),
     .sum_transposed = NAME(sum_transposed),
 };

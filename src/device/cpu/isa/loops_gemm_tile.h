@@ -98,17 +98,17 @@ TILES
 #undef TILE
 
 /* Prefetches c, which is written at the end: short sums would have to wait for it. */
-static inline void NAME(fetch_result)(const cpu_gemm_tile *t) {
+static inline void NAME(prefetch_result)(const cpu_gemm_tile *t) {
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t j = 0; j < t->columns; j += NAME(WIDTH))
             __builtin_prefetch((const REAL *)t->c + r * t->c_row + j, 1);
 }
 
-static void NAME(any_tile)(const cpu_gemm_tile *t) {
+static void NAME(dispatch_tile)(const cpu_gemm_tile *t) {
     typedef void tile_function(const cpu_gemm_tile *t);
 #define TILE(rows, vectors) [vectors][rows] = NAME(tile_##rows##_##vectors),
     static tile_function *const table[CPU_GEMM_MAX_VECTORS + 1][MAX_ROWS + 1] = {TILES};
 #undef TILE
-    NAME(fetch_result)(t);
+    NAME(prefetch_result)(t);
     table[(t->columns + NAME(WIDTH) - 1) / NAME(WIDTH)][t->rows](t);
 }

@@ -39,52 +39,54 @@ LANES_INLINE lanes scale_of(const cpu_lrn *p, int64_t radius, const float *squar
 
 /* Stores the squares of `rows` rows into the padded rows of scratch. Lanes past the last channel are zeros, as the
  * padding must be. */
-LANES_INLINE void store_squares(bool half, const cpu_lrn *p, int64_t rows, const void *x, float *scratch) {
+LANES_INLINE void store_squares(bool is_bf16, const cpu_lrn *p, int64_t rows, const void *x, float *scratch) {
     for (int64_t row = 0; row < rows; row++) {
-        int64_t at = row * p->channels, end = at + p->channels;
+        int64_t offset = row * p->channels, end = offset + p->channels;
         float *to = scratch + row * p->stride + p->radius;
         for (int64_t c = 0; c < p->channels; c += LANES) {
-            lanes v = lanes_load_upto(half, x, at + c, end);
+            lanes v = lanes_load_upto(is_bf16, x, offset + c, end);
             lanes_store(false, to, c, v * v);
         }
     }
 }
 
-LANES_INLINE void forward_block(bool half, power kind, int64_t radius, const cpu_lrn *p, int64_t rows,
+LANES_INLINE void forward_block(bool is_bf16, power kind, int64_t radius, const cpu_lrn *p, int64_t rows,
                                 const void *x, float *scratch, void *y) {
-    store_squares(half, p, rows, x, scratch);
+    store_squares(is_bf16, p, rows, x, scratch);
     for (int64_t row = 0; row < rows; row++) {
-        int64_t at = row * p->channels, end = at + p->channels;
+        int64_t offset = row * p->channels, end = offset + p->channels;
         for (int64_t c = 0; c < p->channels; c += LANES) {
-            lanes v = lanes_load_upto(half, x, at + c, end), factor, unused;
+            lanes v = lanes_load_upto(is_bf16, x, offset + c, end), factor, unused;
             powers(kind, p->beta, scale_of(p, radius, scratch + row * p->stride + c), &factor, &unused);
-            lanes_store_upto(half, y, at + c, end, v * factor);
+            lanes_store_upto(is_bf16, y, offset + c, end, v * factor);
         }
     }
 }
 
-LANES_INLINE void backward_block(bool half, power kind, int64_t radius, const cpu_lrn *p, int64_t rows,
+LANES_INLINE void backward_block(bool is_bf16, power kind, int64_t radius, const cpu_lrn *p, int64_t rows,
                                  const void *x, const void *dy, float *scratch, void *dx) {
     float *terms = scratch + CPU_LRN_ROWS * p->stride, *factors = terms + CPU_LRN_ROWS * p->stride;
-    store_squares(half, p, rows, x, scratch);
+    store_squares(is_bf16, p, rows, x, scratch);
     for (int64_t row = 0; row < rows; row++) {
-        int64_t at = row * p->channels, end = at + p->channels, start = row * p->stride;
+        int64_t offset = row * p->channels, end = offset + p->channels, start = row * p->stride;
         for (int64_t c = 0; c < p->channels; c += LANES) {
-            lanes v = lanes_load_upto(half, x, at + c, end), g = lanes_load_upto(half, dy, at + c, end);
-            lanes factor, over_s;
-            powers(kind, p->beta, scale_of(p, radius, scratch + start + c), &factor, &over_s);
+            lanes v = lanes_load_upto(is_bf16, x, offset + c, end),
+                  g = lanes_load_upto(is_bf16, dy, offset + c, end);
+            lanes factor, p_over_s;
+            powers(kind, p->beta, scale_of(p, radius, scratch + start + c), &factor, &p_over_s);
             lanes_store(false, factors, start + c, factor);
-            lanes_store(false, terms, start + p->radius + c, g * v * over_s);
+            lanes_store(false, terms, start + p->radius + c, g * v * p_over_s);
         }
     }
-    float twice = 2 * p->alpha * p->beta;
+    float window_factor = 2 * p->alpha * p->beta;
     for (int64_t row = 0; row < rows; row++) {
-        int64_t at = row * p->channels, end = at + p->channels, start = row * p->stride;
+        int64_t offset = row * p->channels, end = offset + p->channels, start = row * p->stride;
         for (int64_t c = 0; c < p->channels; c += LANES) {
-            lanes v = lanes_load_upto(half, x, at + c, end), g = lanes_load_upto(half, dy, at + c, end);
+            lanes v = lanes_load_upto(is_bf16, x, offset + c, end),
+                  g = lanes_load_upto(is_bf16, dy, offset + c, end);
             lanes sum = window_sum(radius, terms + start + c);
-            lanes_store_upto(half, dx, at + c, end,
-                             g * lanes_load(false, factors, start + c) - v * twice * sum);
+            lanes_store_upto(is_bf16, dx, offset + c, end,
+                             g * lanes_load(false, factors, start + c) - v * window_factor * sum);
         }
     }
 }
@@ -93,42 +95,44 @@ LANES_INLINE void backward_block(bool half, power kind, int64_t radius, const cp
 #define DISPATCH(block, p, ...)                                                                              \
     do {                                                                                                     \
         if ((p)->beta == 0.75f && (p)->radius == 4)                                                          \
-            block(half, POWER_3_4, 4, p, __VA_ARGS__);                                                       \
+            block(is_bf16, POWER_3_4, 4, p, __VA_ARGS__);                                                    \
         else if ((p)->beta == 0.75f)                                                                         \
-            block(half, POWER_3_4, (p)->radius, p, __VA_ARGS__);                                             \
+            block(is_bf16, POWER_3_4, (p)->radius, p, __VA_ARGS__);                                          \
         else if ((p)->beta == 0.5f)                                                                          \
-            block(half, POWER_1_2, (p)->radius, p, __VA_ARGS__);                                             \
+            block(is_bf16, POWER_1_2, (p)->radius, p, __VA_ARGS__);                                          \
         else if ((p)->beta == 1)                                                                             \
-            block(half, POWER_1, (p)->radius, p, __VA_ARGS__);                                               \
+            block(is_bf16, POWER_1, (p)->radius, p, __VA_ARGS__);                                            \
         else                                                                                                 \
-            block(half, POWER_ANY, (p)->radius, p, __VA_ARGS__);                                             \
+            block(is_bf16, POWER_ANY, (p)->radius, p, __VA_ARGS__);                                          \
     } while (0)
 
 LANES_INLINE int64_t rows_left(int64_t row, int64_t rows) {
     return rows - row < CPU_LRN_ROWS ? rows - row : CPU_LRN_ROWS;
 }
 
-LANES_INLINE const void *element(bool half, const void *base, int64_t i) {
-    return half ? (const void *)((const uint16_t *)base + i) : (const void *)((const float *)base + i);
+LANES_INLINE const void *input_element(bool is_bf16, const void *base, int64_t i) {
+    return is_bf16 ? (const void *)((const uint16_t *)base + i) : (const void *)((const float *)base + i);
 }
 
-LANES_INLINE void *target(bool half, void *base, int64_t i) {
-    return half ? (void *)((uint16_t *)base + i) : (void *)((float *)base + i);
+LANES_INLINE void *output_element(bool is_bf16, void *base, int64_t i) {
+    return is_bf16 ? (void *)((uint16_t *)base + i) : (void *)((float *)base + i);
 }
 
-LANES_INLINE void forward(bool half, const cpu_lrn *p, int64_t rows, const void *x, float *scratch, void *y) {
+LANES_INLINE void forward(bool is_bf16, const cpu_lrn *p, int64_t rows, const void *x, float *scratch,
+                          void *y) {
     for (int64_t row = 0; row < rows; row += CPU_LRN_ROWS) {
-        int64_t at = row * p->channels;
-        DISPATCH(forward_block, p, rows_left(row, rows), element(half, x, at), scratch, target(half, y, at));
+        int64_t offset = row * p->channels;
+        DISPATCH(forward_block, p, rows_left(row, rows), input_element(is_bf16, x, offset), scratch,
+                 output_element(is_bf16, y, offset));
     }
 }
 
-LANES_INLINE void backward(bool half, const cpu_lrn *p, int64_t rows, const void *x, const void *dy,
+LANES_INLINE void backward(bool is_bf16, const cpu_lrn *p, int64_t rows, const void *x, const void *dy,
                            float *scratch, void *dx) {
     for (int64_t row = 0; row < rows; row += CPU_LRN_ROWS) {
-        int64_t at = row * p->channels;
-        DISPATCH(backward_block, p, rows_left(row, rows), element(half, x, at), element(half, dy, at),
-                 scratch, target(half, dx, at));
+        int64_t offset = row * p->channels;
+        DISPATCH(backward_block, p, rows_left(row, rows), input_element(is_bf16, x, offset),
+                 input_element(is_bf16, dy, offset), scratch, output_element(is_bf16, dx, offset));
     }
 }
 

@@ -12,20 +12,20 @@ typedef struct box {
 } box;
 
 static box pixels_of(const cpu_pooling *p, int64_t row, int64_t column) {
-    const int64_t at[2] = {row, column};
+    const int64_t position[2] = {row, column};
     box b;
     for (int axis = 0; axis < 2; axis++) {
-        int64_t begin = at[axis] * p->stride[axis] - p->pad[axis], end = begin + p->window[axis];
+        int64_t begin = position[axis] * p->stride[axis] - p->pad[axis], end = begin + p->window[axis];
         b.begin[axis] = begin < 0 ? 0 : begin;
         b.end[axis] = end > p->x_size[axis] ? p->x_size[axis] : end;
     }
     return b;
 }
 
-/* Updates the windows that cover position `at` of an axis, from those of an earlier position (initially none).
+/* Updates the windows that cover `position` of an axis, from those of an earlier position (initially none).
  * Window i covers positions i stride - pad to i stride - pad + window - 1. */
-static inline void advance_to(const cpu_pooling *p, int axis, int64_t at, box *windows) {
-    int64_t padded = at + p->pad[axis], stride = p->stride[axis];
+static inline void advance_to(const cpu_pooling *p, int axis, int64_t position, box *windows) {
+    int64_t padded = position + p->pad[axis], stride = p->stride[axis];
     while (windows->end[axis] < p->y_size[axis] && windows->end[axis] * stride <= padded)
         windows->end[axis]++;
     while (windows->begin[axis] < windows->end[axis] &&
@@ -39,7 +39,7 @@ static float weight_of(const cpu_pooling *p, box b) {
 }
 
 /* A loop over channels: whole vectors, for which the width n is a constant, then the remainder. */
-#define EACH_REGISTER(channels, c, n, statement)                                                             \
+#define FOR_EACH_VECTOR(channels, c, n, statement)                                                           \
     do {                                                                                                     \
         int64_t c = 0;                                                                                       \
         for (; c + LANES <= (channels); c += LANES) {                                                        \
@@ -54,51 +54,55 @@ static float weight_of(const cpu_pooling *p, box b) {
 
 /* ---- Forward ---- */
 
-LANES_INLINE lanes max_of_size(bool half, const cpu_pooling *p, box b, int64_t rows, int64_t columns,
-                               const void *x, int64_t c, int64_t n) {
+LANES_INLINE lanes window_max_of_size(bool is_bf16, const cpu_pooling *p, box b, int64_t rows,
+                                      int64_t columns, const void *x, int64_t c, int64_t n) {
     const int64_t row = p->x_size[1] * p->channels;
     const int64_t corner = b.begin[0] * row + b.begin[1] * p->channels + c;
-    lanes best = lanes_of(-INFINITY);
+    lanes best = lanes_splat(-INFINITY);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t at = corner + i * row + j * p->channels;
-            best = lanes_larger(best, lanes_load_upto(half, x, at, at + n));
+            int64_t index = corner + i * row + j * p->channels;
+            best = lanes_max_keep_nan(best, lanes_load_upto(is_bf16, x, index, index + n));
         }
     return best;
 }
 
 /* The usual sizes are constants after inlining, so that the loops are unrolled. */
-LANES_INLINE lanes max_of(bool half, const cpu_pooling *p, box b, const void *x, int64_t c, int64_t n) {
+LANES_INLINE lanes window_max(bool is_bf16, const cpu_pooling *p, box b, const void *x, int64_t c,
+                              int64_t n) {
     int64_t rows = b.end[0] - b.begin[0], columns = b.end[1] - b.begin[1];
-    if (rows == 3 && columns == 3) return max_of_size(half, p, b, 3, 3, x, c, n);
-    if (rows == 2 && columns == 2) return max_of_size(half, p, b, 2, 2, x, c, n);
-    return max_of_size(half, p, b, rows, columns, x, c, n);
+    if (rows == 3 && columns == 3) return window_max_of_size(is_bf16, p, b, 3, 3, x, c, n);
+    if (rows == 2 && columns == 2) return window_max_of_size(is_bf16, p, b, 2, 2, x, c, n);
+    return window_max_of_size(is_bf16, p, b, rows, columns, x, c, n);
 }
 
-LANES_INLINE lanes sum_of(bool half, const cpu_pooling *p, box b, const void *x, int64_t c, int64_t n) {
+LANES_INLINE lanes window_sum(bool is_bf16, const cpu_pooling *p, box b, const void *x, int64_t c,
+                              int64_t n) {
     lanes sum = {0};
     for (int64_t i = b.begin[0]; i < b.end[0]; i++) {
-        int64_t at = (i * p->x_size[1] + b.begin[1]) * p->channels + c;
-        for (int64_t j = b.begin[1]; j < b.end[1]; j++, at += p->channels)
-            sum += lanes_load_upto(half, x, at, at + n);
+        int64_t index = (i * p->x_size[1] + b.begin[1]) * p->channels + c;
+        for (int64_t j = b.begin[1]; j < b.end[1]; j++, index += p->channels)
+            sum += lanes_load_upto(is_bf16, x, index, index + n);
     }
     return sum;
 }
 
-LANES_INLINE void max_row(bool half, const cpu_pooling *p, int64_t row, const void *x, void *y) {
+LANES_INLINE void max_row(bool is_bf16, const cpu_pooling *p, int64_t row, const void *x, void *y) {
     for (int64_t column = 0, out = 0; column < p->y_size[1]; column++, out += p->channels) {
         box b = pixels_of(p, row, column);
-        EACH_REGISTER(p->channels, c, n,
-                      lanes_store_upto(half, y, out + c, out + c + n, max_of(half, p, b, x, c, n)));
+        FOR_EACH_VECTOR(
+            p->channels, c, n,
+            lanes_store_upto(is_bf16, y, out + c, out + c + n, window_max(is_bf16, p, b, x, c, n)));
     }
 }
 
-LANES_INLINE void mean_row(bool half, const cpu_pooling *p, int64_t row, const void *x, void *y) {
+LANES_INLINE void mean_row(bool is_bf16, const cpu_pooling *p, int64_t row, const void *x, void *y) {
     for (int64_t column = 0, out = 0; column < p->y_size[1]; column++, out += p->channels) {
         box b = pixels_of(p, row, column);
         float weight = weight_of(p, b);
-        EACH_REGISTER(p->channels, c, n,
-                      lanes_store_upto(half, y, out + c, out + c + n, sum_of(half, p, b, x, c, n) * weight));
+        FOR_EACH_VECTOR(
+            p->channels, c, n,
+            lanes_store_upto(is_bf16, y, out + c, out + c + n, window_sum(is_bf16, p, b, x, c, n) * weight));
     }
 }
 
@@ -130,97 +134,102 @@ typedef struct window {
     int64_t top, left; /* of its corner, which may be in the padding */
 } window;
 
-LANES_INLINE lanes_int winner_among_nans(bool half, const cpu_pooling *p, window w, const void *x, int64_t c,
-                                         int64_t n) {
-    lanes best = lanes_of(-INFINITY);
+LANES_INLINE lanes_int winner_among_nans(bool is_bf16, const cpu_pooling *p, window w, const void *x,
+                                         int64_t c, int64_t n) {
+    lanes best = lanes_splat(-INFINITY);
     lanes_int winner = {0};
     bool first = true;
     for (int64_t i = w.b.begin[0]; i < w.b.end[0]; i++)
         for (int64_t j = w.b.begin[1]; j < w.b.end[1]; j++, first = false) {
-            int64_t at = (i * p->x_size[1] + j) * p->channels;
-            lanes here = lanes_load_upto(half, x, at + c, at + c + n);
-            lanes_int position = lanes_int_of((int32_t)((i - w.top) * p->window[1] + j - w.left));
-            lanes_mask wins = lanes_greater(here, best) | (lanes_nan(here) & lanes_equal(best, best));
-            best = first ? here : lanes_select(wins, here, best);
+            int64_t index = (i * p->x_size[1] + j) * p->channels;
+            lanes current = lanes_load_upto(is_bf16, x, index + c, index + c + n);
+            lanes_int position = lanes_int_splat((int32_t)((i - w.top) * p->window[1] + j - w.left));
+            lanes_mask wins = lanes_greater(current, best) | (lanes_nan(current) & lanes_equal(best, best));
+            best = first ? current : lanes_select(wins, current, best);
             winner = first ? position : lanes_int_select(wins, position, winner);
         }
     return winner;
 }
 
 /* `rows` and `columns`: the size of the window inside the image. */
-LANES_INLINE lanes_int winner_of_size(bool half, const cpu_pooling *p, window w, int64_t rows,
+LANES_INLINE lanes_int winner_of_size(bool is_bf16, const cpu_pooling *p, window w, int64_t rows,
                                       int64_t columns, const void *x, int64_t c, int64_t n) {
     const int64_t row = p->x_size[1] * p->channels;
     const int64_t corner = w.b.begin[0] * row + w.b.begin[1] * p->channels + c;
-    lanes max = lanes_of(-INFINITY), here;
+    lanes max = lanes_splat(-INFINITY), current;
     lanes_mask nan = lanes_nan(max);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t at = corner + i * row + j * p->channels;
-            here = lanes_load_upto(half, x, at, at + n);
-            max = lanes_max(max, here);
-            nan |= lanes_nan(here);
+            int64_t index = corner + i * row + j * p->channels;
+            current = lanes_load_upto(is_bf16, x, index, index + n);
+            max = lanes_max(max, current);
+            nan |= lanes_nan(current);
         }
-    if (lanes_any(nan)) return winner_among_nans(half, p, w, x, c, n);
+    if (lanes_any(nan)) return winner_among_nans(is_bf16, p, w, x, c, n);
     const int32_t first = (int32_t)((w.b.begin[0] - w.top) * p->window[1] + w.b.begin[1] - w.left);
     lanes_int winner = {0};
     for (int64_t i = rows - 1; i >= 0; i--)
         for (int64_t j = columns - 1; j >= 0; j--) {
-            int64_t at = corner + i * row + j * p->channels;
-            here = lanes_load_upto(half, x, at, at + n);
-            lanes_int position = lanes_int_of(first + (int32_t)(i * p->window[1] + j));
-            winner = lanes_int_select(lanes_equal(here, max), position, winner);
+            int64_t index = corner + i * row + j * p->channels;
+            current = lanes_load_upto(is_bf16, x, index, index + n);
+            lanes_int position = lanes_int_splat(first + (int32_t)(i * p->window[1] + j));
+            winner = lanes_int_select(lanes_equal(current, max), position, winner);
         }
     return winner;
 }
 
-LANES_INLINE lanes_int winner_of(bool half, const cpu_pooling *p, window w, const void *x, int64_t c,
+LANES_INLINE lanes_int winner_of(bool is_bf16, const cpu_pooling *p, window w, const void *x, int64_t c,
                                  int64_t n) {
     int64_t rows = w.b.end[0] - w.b.begin[0], columns = w.b.end[1] - w.b.begin[1];
-    if (rows == 3 && columns == 3) return winner_of_size(half, p, w, 3, 3, x, c, n);
-    if (rows == 2 && columns == 2) return winner_of_size(half, p, w, 2, 2, x, c, n);
-    return winner_of_size(half, p, w, rows, columns, x, c, n);
+    if (rows == 3 && columns == 3) return winner_of_size(is_bf16, p, w, 3, 3, x, c, n);
+    if (rows == 2 && columns == 2) return winner_of_size(is_bf16, p, w, 2, 2, x, c, n);
+    return winner_of_size(is_bf16, p, w, rows, columns, x, c, n);
 }
 
-LANES_INLINE void find_winners(bool half, const cpu_pooling *p, const void *x, uint16_t *winners) {
+LANES_INLINE void find_winners(bool is_bf16, const cpu_pooling *p, const void *x, uint16_t *winners) {
     for (int64_t row = 0; row < p->y_size[0]; row++)
         for (int64_t column = 0; column < p->y_size[1]; column++, winners += p->channels) {
             window w = {pixels_of(p, row, column), row * p->stride[0] - p->pad[0],
                         column * p->stride[1] - p->pad[1]};
-            EACH_REGISTER(p->channels, c, n, store_positions(winners + c, n, winner_of(half, p, w, x, c, n)));
+            FOR_EACH_VECTOR(p->channels, c, n,
+                            store_positions(winners + c, n, winner_of(is_bf16, p, w, x, c, n)));
         }
 }
 
 /* Sums dy over the windows whose maximum is this pixel of x. `position`: its position in the first of them. */
-LANES_INLINE lanes sum_won_of_size(bool half, const cpu_pooling *p, box b, int64_t rows, int64_t columns,
-                                   int64_t position, const void *dy, const uint16_t *winners, int64_t c,
-                                   int64_t n) {
+LANES_INLINE lanes sum_won_windows_of_size(bool is_bf16, const cpu_pooling *p, box b, int64_t rows,
+                                           int64_t columns, int64_t position, const void *dy,
+                                           const uint16_t *winners, int64_t c, int64_t n) {
     const int64_t row = p->y_size[1] * p->channels;
     const int64_t corner = b.begin[0] * row + b.begin[1] * p->channels + c;
     lanes sum = {0};
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t at = corner + i * row + j * p->channels;
-            int32_t here = (int32_t)(position - i * p->stride[0] * p->window[1] - j * p->stride[1]);
-            lanes_mask won = lanes_int_equal(load_positions(winners + at, n), lanes_int_of(here));
-            sum += lanes_select(won, lanes_load_upto(half, dy, at, at + n), (lanes){0});
+            int64_t index = corner + i * row + j * p->channels;
+            int32_t current = (int32_t)(position - i * p->stride[0] * p->window[1] - j * p->stride[1]);
+            lanes_mask won = lanes_int_equal(load_positions(winners + index, n), lanes_int_splat(current));
+            sum += lanes_select(won, lanes_load_upto(is_bf16, dy, index, index + n), (lanes){0});
         }
     return sum;
 }
 
-LANES_INLINE lanes sum_won(bool half, const cpu_pooling *p, box b, int64_t position, const void *dy,
-                           const uint16_t *winners, int64_t c, int64_t n) {
+LANES_INLINE lanes sum_won_windows(bool is_bf16, const cpu_pooling *p, box b, int64_t position,
+                                   const void *dy, const uint16_t *winners, int64_t c, int64_t n) {
     int64_t rows = b.end[0] - b.begin[0], columns = b.end[1] - b.begin[1];
-    if (rows == 1 && columns == 1) return sum_won_of_size(half, p, b, 1, 1, position, dy, winners, c, n);
-    if (rows == 1 && columns == 2) return sum_won_of_size(half, p, b, 1, 2, position, dy, winners, c, n);
-    if (rows == 2 && columns == 1) return sum_won_of_size(half, p, b, 2, 1, position, dy, winners, c, n);
-    if (rows == 2 && columns == 2) return sum_won_of_size(half, p, b, 2, 2, position, dy, winners, c, n);
-    return sum_won_of_size(half, p, b, rows, columns, position, dy, winners, c, n);
+    if (rows == 1 && columns == 1)
+        return sum_won_windows_of_size(is_bf16, p, b, 1, 1, position, dy, winners, c, n);
+    if (rows == 1 && columns == 2)
+        return sum_won_windows_of_size(is_bf16, p, b, 1, 2, position, dy, winners, c, n);
+    if (rows == 2 && columns == 1)
+        return sum_won_windows_of_size(is_bf16, p, b, 2, 1, position, dy, winners, c, n);
+    if (rows == 2 && columns == 2)
+        return sum_won_windows_of_size(is_bf16, p, b, 2, 2, position, dy, winners, c, n);
+    return sum_won_windows_of_size(is_bf16, p, b, rows, columns, position, dy, winners, c, n);
 }
 
-LANES_INLINE void max_gradient(bool half, const cpu_pooling *p, const void *x, const void *dy,
+LANES_INLINE void max_gradient(bool is_bf16, const cpu_pooling *p, const void *x, const void *dy,
                                uint16_t *winners, void *dx) {
-    find_winners(half, p, x, winners);
+    find_winners(is_bf16, p, x, winners);
     int64_t out = 0;
     box b = {{0, 0}, {0, 0}};
     for (int64_t row = 0; row < p->x_size[0]; row++) {
@@ -231,33 +240,35 @@ LANES_INLINE void max_gradient(bool half, const cpu_pooling *p, const void *x, c
             int64_t down = row - (b.begin[0] * p->stride[0] - p->pad[0]);
             int64_t right = column - (b.begin[1] * p->stride[1] - p->pad[1]);
             int64_t position = down * p->window[1] + right;
-            EACH_REGISTER(p->channels, c, n,
-                          lanes_store_upto(half, dx, out + c, out + c + n,
-                                           sum_won(half, p, b, position, dy, winners, c, n)));
+            FOR_EACH_VECTOR(p->channels, c, n,
+                            lanes_store_upto(is_bf16, dx, out + c, out + c + n,
+                                             sum_won_windows(is_bf16, p, b, position, dy, winners, c, n)));
         }
     }
 }
 
 /* ---- Gradient of the mean ---- */
 
-LANES_INLINE lanes weighted_sum(bool half, const cpu_pooling *p, box b, const void *dy, int64_t c,
+LANES_INLINE lanes weighted_sum(bool is_bf16, const cpu_pooling *p, box b, const void *dy, int64_t c,
                                 int64_t n) {
     lanes sum = {0};
     for (int64_t i = b.begin[0]; i < b.end[0]; i++)
         for (int64_t j = b.begin[1]; j < b.end[1]; j++) {
-            int64_t at = (i * p->y_size[1] + j) * p->channels + c;
-            sum += lanes_load_upto(half, dy, at, at + n) * weight_of(p, pixels_of(p, i, j));
+            int64_t index = (i * p->y_size[1] + j) * p->channels + c;
+            sum += lanes_load_upto(is_bf16, dy, index, index + n) * weight_of(p, pixels_of(p, i, j));
         }
     return sum;
 }
 
-LANES_INLINE void mean_gradient_row(bool half, const cpu_pooling *p, int64_t row, const void *dy, void *dx) {
+LANES_INLINE void mean_gradient_row(bool is_bf16, const cpu_pooling *p, int64_t row, const void *dy,
+                                    void *dx) {
     box b = {{0, 0}, {0, 0}};
     advance_to(p, 0, row, &b);
     for (int64_t column = 0, out = 0; column < p->x_size[1]; column++, out += p->channels) {
         advance_to(p, 1, column, &b);
-        EACH_REGISTER(p->channels, c, n,
-                      lanes_store_upto(half, dx, out + c, out + c + n, weighted_sum(half, p, b, dy, c, n)));
+        FOR_EACH_VECTOR(
+            p->channels, c, n,
+            lanes_store_upto(is_bf16, dx, out + c, out + c + n, weighted_sum(is_bf16, p, b, dy, c, n)));
     }
 }
 

@@ -6,36 +6,38 @@
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/isa/lanes.h"
 
-LANES_INLINE float row_max(bool half, int64_t k, const void *x, int64_t at) {
-    lanes max = lanes_of(-INFINITY);
+LANES_INLINE float row_max(bool is_bf16, int64_t k, const void *x, int64_t offset) {
+    lanes max = lanes_splat(-INFINITY);
     for (int64_t i = 0; i < k; i += LANES) {
-        lanes v = lanes_upto(i, k, lanes_load_upto(half, x, at + i, at + k), lanes_of(-INFINITY));
+        lanes v =
+            lanes_upto(i, k, lanes_load_upto(is_bf16, x, offset + i, offset + k), lanes_splat(-INFINITY));
         max = lanes_select(lanes_greater(v, max), v, max);
     }
-    return lanes_largest(max);
+    return lanes_reduce_max(max);
 }
 
-/* Returns the sum of exp(x - most); stores the terms to `y`, in f32, if that is not NULL. */
-LANES_INLINE float row_sum(bool half, int64_t k, const void *x, int64_t at, float max, void *y) {
+/* Returns the sum of exp(x - max); stores the terms to `y`, in f32, if that is not NULL. */
+LANES_INLINE float row_sum(bool is_bf16, int64_t k, const void *x, int64_t offset, float max, void *y) {
     lanes sum = {0};
     for (int64_t i = 0; i < k; i += LANES) {
-        lanes e = lanes_exp(lanes_load_upto(half, x, at + i, at + k) - max);
+        lanes e = lanes_exp(lanes_load_upto(is_bf16, x, offset + i, offset + k) - max);
         sum += lanes_upto(i, k, e, (lanes){0});
-        if (y) lanes_store_upto(false, y, at + i, at + k, e);
+        if (y) lanes_store_upto(false, y, offset + i, offset + k, e);
     }
-    return lanes_sum(sum);
+    return lanes_reduce_sum(sum);
 }
 
 /* f32: the exponentials are stored in y and scaled there. In bf16 that would round them twice, so they are
  * recomputed. */
-LANES_INLINE void softmax(bool half, int64_t rows, int64_t k, const void *x, void *y) {
-    for (int64_t at = 0; at < rows * k; at += k) {
-        float max = row_max(half, k, x, at), sum = row_sum(half, k, x, at, max, half ? 0 : y);
+LANES_INLINE void softmax(bool is_bf16, int64_t rows, int64_t k, const void *x, void *y) {
+    for (int64_t offset = 0; offset < rows * k; offset += k) {
+        float max = row_max(is_bf16, k, x, offset),
+              sum = row_sum(is_bf16, k, x, offset, max, is_bf16 ? 0 : y);
         float factor = max - max == 0 ? 1 / sum : 1;
         for (int64_t i = 0; i < k; i += LANES) {
-            lanes e = half ? lanes_exp(lanes_load_upto(half, x, at + i, at + k) - max)
-                           : lanes_load_upto(half, y, at + i, at + k);
-            lanes_store_upto(half, y, at + i, at + k, e * factor);
+            lanes e = is_bf16 ? lanes_exp(lanes_load_upto(is_bf16, x, offset + i, offset + k) - max)
+                              : lanes_load_upto(is_bf16, y, offset + i, offset + k);
+            lanes_store_upto(is_bf16, y, offset + i, offset + k, e * factor);
         }
     }
 }
@@ -44,50 +46,53 @@ LANES_INLINE float log_of_sum(float max, float sum) {
     return max - max == 0 ? logf(sum) : 0;
 }
 
-LANES_INLINE void log_softmax(bool half, int64_t rows, int64_t k, const void *x, void *y) {
-    for (int64_t at = 0; at < rows * k; at += k) {
-        float max = row_max(half, k, x, at), log_sum = log_of_sum(max, row_sum(half, k, x, at, max, 0));
+LANES_INLINE void log_softmax(bool is_bf16, int64_t rows, int64_t k, const void *x, void *y) {
+    for (int64_t offset = 0; offset < rows * k; offset += k) {
+        float max = row_max(is_bf16, k, x, offset),
+              log_sum = log_of_sum(max, row_sum(is_bf16, k, x, offset, max, 0));
         for (int64_t i = 0; i < k; i += LANES)
-            lanes_store_upto(half, y, at + i, at + k,
-                             (lanes_load_upto(half, x, at + i, at + k) - max) - log_sum);
+            lanes_store_upto(is_bf16, y, offset + i, offset + k,
+                             (lanes_load_upto(is_bf16, x, offset + i, offset + k) - max) - log_sum);
     }
 }
 
-LANES_INLINE float element(bool half, const void *x, int64_t at) {
-    return lanes_load_some(half, x, at, 1)[0];
+LANES_INLINE float element(bool is_bf16, const void *x, int64_t offset) {
+    return lanes_load_some(is_bf16, x, offset, 1)[0];
 }
 
 /* Returns the sum over the row of log_softmax(x) times the targets (NULL: times 1). A target of zero contributes
  * nothing, even if x is infinite. */
-LANES_INLINE float row_product(bool half, int64_t k, float smoothing, const void *x, int64_t at, float max,
-                               float log_sum, const void *targets) {
+LANES_INLINE float sum_of_log_softmax(bool is_bf16, int64_t k, float smoothing, const void *x, int64_t offset,
+                                      float max, float log_sum, const void *targets) {
     lanes sum = {0};
-    float even = smoothing / (float)k;
+    float uniform_target = smoothing / (float)k;
     for (int64_t i = 0; i < k; i += LANES) {
-        lanes log_y = (lanes_load_upto(half, x, at + i, at + k) - max) - log_sum;
+        lanes log_y = (lanes_load_upto(is_bf16, x, offset + i, offset + k) - max) - log_sum;
         if (targets) {
-            lanes t = lanes_load_upto(half, targets, at + i, at + k) * (1 - smoothing) + even;
+            lanes t =
+                lanes_load_upto(is_bf16, targets, offset + i, offset + k) * (1 - smoothing) + uniform_target;
             log_y = lanes_select(lanes_equal(t, (lanes){0}), (lanes){0}, t * log_y);
         }
         sum += lanes_upto(i, k, log_y, (lanes){0});
     }
-    return lanes_sum(sum);
+    return lanes_reduce_sum(sum);
 }
 
-LANES_INLINE void cross_entropy(bool half, int64_t rows, int64_t k, float smoothing, const void *x,
+LANES_INLINE void cross_entropy(bool is_bf16, int64_t rows, int64_t k, float smoothing, const void *x,
                                 const int64_t *labels, const void *targets, float *loss) {
     for (int64_t row = 0; row < rows; row++) {
-        int64_t at = row * k;
+        int64_t offset = row * k;
         loss[row] = 0;
         if (labels && (labels[row] < 0 || labels[row] >= k)) continue;
-        float max = row_max(half, k, x, at), log_sum = log_of_sum(max, row_sum(half, k, x, at, max, 0));
+        float max = row_max(is_bf16, k, x, offset),
+              log_sum = log_of_sum(max, row_sum(is_bf16, k, x, offset, max, 0));
         if (!labels) {
-            loss[row] = -row_product(half, k, smoothing, x, at, max, log_sum, targets);
+            loss[row] = -sum_of_log_softmax(is_bf16, k, smoothing, x, offset, max, log_sum, targets);
             continue;
         }
-        loss[row] = -(1 - smoothing) * ((element(half, x, at + labels[row]) - max) - log_sum);
+        loss[row] = -(1 - smoothing) * ((element(is_bf16, x, offset + labels[row]) - max) - log_sum);
         if (smoothing != 0)
-            loss[row] -= smoothing / (float)k * row_product(half, k, 0, x, at, max, log_sum, 0);
+            loss[row] -= smoothing / (float)k * sum_of_log_softmax(is_bf16, k, 0, x, offset, max, log_sum, 0);
     }
 }
 

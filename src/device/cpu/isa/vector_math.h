@@ -42,11 +42,11 @@ VECTOR_MATH double vm_double(uint64_t bits) {
     return x;
 }
 
-VECTOR_MATH float vm_with_sign(float size, float sign) {
-    return vm_float((vm_bits(size) & 0x7fffffffu) | (vm_bits(sign) & 0x80000000u));
+VECTOR_MATH float vm_copysign(float magnitude, float sign) {
+    return vm_float((vm_bits(magnitude) & 0x7fffffffu) | (vm_bits(sign) & 0x80000000u));
 }
 
-VECTOR_MATH float vm_size(float x) {
+VECTOR_MATH float vm_abs(float x) {
     return vm_float(vm_bits(x) & 0x7fffffffu);
 }
 
@@ -123,8 +123,8 @@ VECTOR_MATH float vm_log(float x) {
 /* log(1 + x): with u = 1 + x rounded, the rounding error c is known, and log(u + c) = log u + c / u. */
 VECTOR_MATH float vm_log1p(float x) {
     float u = 1.0f + x;
-    float lost = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
-    float result = vm_log_normal(u, 0.0f) + lost / u;
+    float rounding_error = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
+    float result = vm_log_normal(u, 0.0f) + rounding_error / u;
     result = x == -1.0f ? -INFINITY : result;
     result = x < -1.0f ? NAN : result;
     result = x == 0.0f ? x : result;
@@ -135,15 +135,15 @@ VECTOR_MATH float vm_log1p(float x) {
 
 /* tanh |x| = e / (e + 2), e = exp(2 |x|) - 1, without cancellation. */
 VECTOR_MATH float vm_tanh(float x) {
-    float size = vm_size(x);
-    size = size > 10.0f ? 10.0f : size; /* 1 from 9.01 on */
-    float e = vm_expm1(2.0f * size);
-    return vm_with_sign(e / (e + 2.0f), x);
+    float magnitude = vm_abs(x);
+    magnitude = magnitude > 10.0f ? 10.0f : magnitude; /* 1 from 9.01 on */
+    float e = vm_expm1(2.0f * magnitude);
+    return vm_copysign(e / (e + 2.0f), x);
 }
 
 /* Near zero x (1 + p(x^2)); elsewhere 1 - exp(-q(x)), q = -log erfc. */
 VECTOR_MATH float vm_erf(float x) {
-    float size = vm_size(x), s = x * x;
+    float magnitude = vm_abs(x), s = x * x;
     float p = 8.299430835e-5f;
     p = p * s - 0.000812624891f;
     p = p * s + 0.005199613873f;
@@ -152,7 +152,7 @@ VECTOR_MATH float vm_erf(float x) {
     p = p * s - 0.3761263315f;
     p = p * s + 0.1283791666f;
     float near = x + x * p;
-    float t = size > 4.0f ? 4.0f : size;
+    float t = magnitude > 4.0f ? 4.0f : magnitude;
     float q = -1.643487203e-6f;
     q = q * t + 4.617800016e-5f;
     q = q * t - 0.0005977610695f;
@@ -162,8 +162,8 @@ VECTOR_MATH float vm_erf(float x) {
     q = q * t + 0.6318116364f;
     q = q * t + 0.1302397910f; /* 1.1302… minus the 1 that is added exactly below */
     q = q * t - 0.0003211113002f;
-    float far = vm_with_sign(1.0f - vm_exp(-(q + t)), x);
-    return size > 0.93f ? far : near;
+    float far = vm_copysign(1.0f - vm_exp(-(q + t)), x);
+    return magnitude > 0.93f ? far : near;
 }
 
 /* ---- sin, cos, tan: reduced and computed in f64 ---- */
@@ -195,7 +195,7 @@ VECTOR_MATH double vm_cos_reduced(double r) {
 }
 
 /* Returns the sine of (quadrant + turn) pi/2 + r. */
-VECTOR_MATH double vm_turned(uint64_t quadrant, uint64_t turn, double r) {
+VECTOR_MATH double vm_sin_of_quadrant(uint64_t quadrant, uint64_t turn, double r) {
     uint64_t q = quadrant + turn;
     double y = (q & 1) ? vm_cos_reduced(r) : vm_sin_reduced(r);
     return vm_double(vm_bits64(y) ^ (q & 2) << 62);
@@ -204,20 +204,20 @@ VECTOR_MATH double vm_turned(uint64_t quadrant, uint64_t turn, double r) {
 VECTOR_MATH float vm_sin(float x) {
     double r;
     uint64_t quadrant = vm_quadrant(x, &r);
-    float y = (float)vm_turned(quadrant, 0, r);
+    float y = (float)vm_sin_of_quadrant(quadrant, 0, r);
     return x == 0.0f ? x : y;
 }
 
 VECTOR_MATH float vm_cos(float x) {
     double r;
     uint64_t quadrant = vm_quadrant(x, &r);
-    return (float)vm_turned(quadrant, 1, r);
+    return (float)vm_sin_of_quadrant(quadrant, 1, r);
 }
 
 VECTOR_MATH float vm_tan(float x) {
     double r;
     uint64_t quadrant = vm_quadrant(x, &r);
-    float y = (float)(vm_turned(quadrant, 0, r) / vm_turned(quadrant, 1, r));
+    float y = (float)(vm_sin_of_quadrant(quadrant, 0, r) / vm_sin_of_quadrant(quadrant, 1, r));
     return x == 0.0f ? x : y;
 }
 
@@ -252,22 +252,23 @@ VECTOR_MATH double vm_exp2_wide(double x) {
 }
 
 VECTOR_MATH float vm_pow(float x, float y) {
-    float size = vm_size(x), half = 0.5f * y;
+    float magnitude = vm_abs(x), half = 0.5f * y;
     /* Numbers of 2^24 or more are even integers; VM_ROUNDER works for numbers below 2^22. */
-    float rounded = vm_size(y) < 0x1p22f ? (y + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(y);
-    float rounded_half = vm_size(half) < 0x1p22f ? (half + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(half);
-    double exponent = (double)y * vm_log2_wide((double)size);
-    exponent = size == 0.0f ? (y > 0.0f ? -1000.0 : 1000.0) : exponent;
-    exponent = size == INFINITY ? (y > 0.0f ? 1000.0 : -1000.0) : exponent;
+    float rounded = vm_abs(y) < 0x1p22f ? (y + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(y);
+    float rounded_half = vm_abs(half) < 0x1p22f ? (half + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(half);
+    double exponent = (double)y * vm_log2_wide((double)magnitude);
+    exponent = magnitude == 0.0f ? (y > 0.0f ? -1000.0 : 1000.0) : exponent;
+    exponent = magnitude == INFINITY ? (y > 0.0f ? 1000.0 : -1000.0) : exponent;
     float result = (float)vm_exp2_wide(exponent);
-    result = size == 1.0f ? 1.0f : result;
+    result = magnitude == 1.0f ? 1.0f : result;
     result = y != y ? y : result;
     result = x != x ? x : result;
     float odd = rounded_half != half ? -1.0f : 1.0f;
     float negative = rounded != y ? NAN : odd * result;
-    result = vm_bits(x) >> 31
-                 ? (size == 0.0f || size == INFINITY ? (rounded == y ? odd * result : result) : negative)
-                 : result;
+    result =
+        vm_bits(x) >> 31
+            ? (magnitude == 0.0f || magnitude == INFINITY ? (rounded == y ? odd * result : result) : negative)
+            : result;
     result = x == 1.0f ? 1.0f : result;
     return y == 0.0f ? 1.0f : result;
 }

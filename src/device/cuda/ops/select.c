@@ -39,7 +39,7 @@ tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_pla
         .make_copy = cuda_lower_copy,
         .read_by_rule = read_by_rule,
         .subkernel_bytes = sizeof(cuda_subkernel),
-        .joins_casts = true,
+        .fuses_leaf_casts = true,
         .run_pointwise = cuda_run_pointwise,
         .make_subkernel = cuda_make_subkernel,
         .finish_subkernels = cuda_finish_subkernels,
