@@ -33,8 +33,8 @@ enum {
 tu_graph *case_graph(case_run *c);
 tu_dtype case_dtype(case_run *c);
 
-/* Returns a value 0 … count-1 of a named option. case_next_instance() rebuilds the case at least 20 times, and until every
- * pair of values of two options has occurred (pairwise coverage). */
+/* Returns a value 0 … count-1 of a named option. case_next_instance() rebuilds the case at least 20 times, and until
+ * every pair of values of two options has occurred (pairwise coverage). */
 int case_pick(case_run *c, const char *option, int count);
 /* Returns a random integer in [low, high], for sizes and axes. Ones and odd numbers are more likely than others. */
 int64_t case_size(case_run *c, int64_t low, int64_t high);

@@ -1,5 +1,5 @@
-/* Cases of data movement and indexing that are large enough for the kernels devices use for many elements: tiled transposes,
- * vector loads, sorted indices. Only forward values are checked; the small cases check the gradients. */
+/* Cases of data movement and indexing that are large enough for the kernels devices use for many elements: tiled
+ * transposes, vector loads, sorted indices. Only forward values are checked; the small cases check the gradients. */
 #include <tutti/tutti.h>
 
 #include "base/draw.h"
