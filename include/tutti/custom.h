@@ -27,8 +27,8 @@
 extern "C" {
 #endif
 
-/* The argument of the functions of a custom operation, filled by the library. It sets struct_size; a program that needs
- * a later field checks it. */
+/* The argument of the functions of a custom operation, filled by the library. It sets struct_size; a program that
+ * needs a later field checks it. */
 typedef struct tu_custom_call {
     size_t struct_size;
     uint32_t input_count;

@@ -2,9 +2,9 @@
  *
  * A data set has two splits, train and test, of images of one size and type. It is opened by a name ("cifar10",
  * "mnist", "generated"), a folder with one folder of PNG or JPEG files per class, a pair of .npy files, or created
- * from functions of the program (tu_source). A loader reads a split in batches. The order of an epoch depends on the seed and the
- * epoch only, so the sample with ordinal epoch * count + position is always the same, at any start and with any
- * number of threads.
+ * from functions of the program (tu_source). A loader reads a split in batches. The order of an epoch depends on the
+ * seed and the epoch only, so the sample with ordinal epoch * count + position is always the same, at any start and
+ * with any number of threads.
  *
  *     tu_dataset *set;
  *     tu_loader *loader;

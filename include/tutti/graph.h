@@ -43,8 +43,8 @@ typedef struct tu_value {
 /* Options are structures that begin with struct_size. Macros fill them with designated initialisers: tu_dense(x,
  * .units = 10). A field that is left out is zero, and zero always means the default. TU_ZERO sets a number to zero if
  * its default is another one: tu_batch_norm(x, .momentum = TU_ZERO). Other negative numbers are errors, unless a
- * field's comment says what they mean. A newer library determines by struct_size which fields an older program has. In C++
- * designated initialisers need C++20, and fields must be in the order of their declaration. */
+ * field's comment says what they mean. A newer library determines by struct_size which fields an older program has.
+ * In C++ designated initialisers need C++20, and fields must be in the order of their declaration. */
 #ifdef __cplusplus
 }
 template <class T> static inline const T *tu_options_address(const T &options) {

@@ -1,7 +1,7 @@
 /* Reading the nodes of a graph: for devices, placement functions and tools.
  *
- * A node is identified by its index: nodes are counted from 0 in the order they were made, and a node's inputs have lower
- * indices. A device gets node indices (tu_partition in device.h) and reads each node with these functions:
+ * A node is identified by its index: nodes are counted from 0 in the order they were made, and a node's inputs have
+ * lower indices. A device gets node indices (tu_partition in device.h) and reads each node with these functions:
  *
  *     tu_edge inputs[2];
  *     int64_t stride[2];

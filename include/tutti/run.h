@@ -154,8 +154,9 @@ typedef struct tu_compile_options {
     const tu_value *fetch; /* the results of a run, in this order */
     size_t fetch_count;    /* length of `fetch` */
     bool updates;          /* also run every assignment of the graph; see no_updates */
-    /* Type of matrix products, convolutions and activations: "bf16" or "f16". "tf32": as built, but devices that support
-     * it may round the operands of matrix products and convolutions to 10 mantissa bits. NULL or "f32": as built. */
+    /* Type of matrix products, convolutions and activations: "bf16" or "f16". "tf32": as built, but devices that
+     * support it may round the operands of matrix products and convolutions to 10 mantissa bits. NULL or "f32": as
+     * built. */
     const char *precision;
     bool plan_only; /* make a program to inspect, even if it does not fit; it cannot run */
     /* For devices that choose between kernels of a library. tune_kernels: time candidates once and keep the fastest,

@@ -96,7 +96,8 @@ typedef struct tu_optimizer_options {
      * steps in one call the state is then the one before the first non-finite step. */
     bool stop_at_bad;
     /* For f16: multiplies the loss by the variable "optimizer/loss_scale", which starts with this number, and divides
-     * the gradients by it. A step that is not finite is skipped and halves it; 2000 finite steps in a row double it. 0: none. */
+     * the gradients by it. A step that is not finite is skipped and halves it; 2000 finite steps in a row double it.
+     * 0: none. */
     double loss_scale;
 } tu_optimizer_options;
 
