@@ -16,7 +16,7 @@ static struct {
     atomic_int launches; /* calls of launch; atomic, because a program may have several such devices */
     int calls;           /* calls of repeat and repeat_joint */
     size_t longest_call; /* in steps */
-    int fails_in_call;   /* number of the call that fails, from 1; 0: none */
+    int fails_in_call;   /* index of the call that fails, from 1; 0: none */
     int fails_in_launch;
     bool has_no_room; /* allocations fail */
     uint64_t held;    /* number of allocations that were not released */

@@ -16,7 +16,7 @@
 /* A blocked launch may continue while the next run starts, so all fields are atomic or protected by the lock. */
 static struct {
     atomic_int launches;
-    atomic_int fails_in, sticks_in; /* number of the launch that fails or blocks, from 1; 0: none */
+    atomic_int fails_in, sticks_in; /* index of the launch that fails or blocks, from 1; 0: none */
     atomic_bool copies_fail, uploads_fail, uploads_stick, downloads_fail, events_stick, ends_badly;
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -7,7 +7,7 @@
  * A case is a graph with one operation (or one operation and its gradient), compiled through the public API and
  * run many times. Each row is one kernel, with the median of the times that the device reports. FLOPs and bytes
  * are those of the kernel report, with each value read or written once. The lower bound of a kernel's time is the
- * longer of FLOPs and bytes divided by the ceilings; the column "share" is lower bound / time. A share above 100 %
+ * longer of FLOPs and bytes divided by the ceilings; the column "fraction" is lower bound / time. A fraction above 100 %
  * means that values were still in a cache from the previous run.
  */
 #include <stdio.h>
@@ -248,9 +248,9 @@ static void print_row(const char *name, const tu_kernel_report *k, double *times
     qsort(times, (size_t)runs, sizeof *times, compare_doubles);
     double t = times[runs / 2];
     double by_flops = (double)k->flops / top.flops_per_s, by_bytes = (double)k->bytes / top.bytes_per_s;
-    double share = t > 0 ? 100 * (by_flops > by_bytes ? by_flops : by_bytes) / t : 0;
+    double fraction = t > 0 ? 100 * (by_flops > by_bytes ? by_flops : by_bytes) / t : 0;
     printf("%-30s %-26.26s %9.3f %9.1f %8.1f %6.0f %% %s\n", name, k->kernel, 1e3 * t,
-           t > 0 ? 1e-9 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0, share,
+           t > 0 ? 1e-9 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0, fraction,
            by_flops > by_bytes ? "of arithmetic" : "of bandwidth");
 }
 
@@ -327,7 +327,7 @@ int main(int argc, char **argv) {
     ceilings top = measure_ceilings(threads);
     printf("%d threads, %s; ceilings: %.1f GFLOP/s in f32, %.1f GB/s copied (read plus written)\n\n", threads,
            tu_dtype_name(dtype), 1e-9 * top.flops_per_s, 1e-9 * top.bytes_per_s);
-    printf("%-30s %-26s %9s %9s %8s %8s\n", "case", "kernel", "ms", "GFLOP/s", "GB/s", "share");
+    printf("%-30s %-26s %9s %9s %8s %8s\n", "case", "kernel", "ms", "GFLOP/s", "GB/s", "fraction");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!strstr(cases[i].name, word) || (dtype != TU_F32 && cases[i].f32_only)) continue;
         if (run_case(&cases[i], dtype, threads, top) == TU_OK) continue;

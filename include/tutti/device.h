@@ -14,7 +14,8 @@
  * it is in the folder of libtutti.so, or in the folder tutti/ there, unless TUTTI_CUDA is "off".
  *
  * Functions marked optional may be NULL. The interface grows by new functions at the end; by `struct_size` the engine
- * determines which functions a device has. TU_DEVICE_ABI changes only if older devices cannot work any more. / */
+ * determines which functions a device has. TU_DEVICE_ABI changes only if older devices cannot work any more.
+ */
 #ifndef TUTTI_DEVICE_H
 #define TUTTI_DEVICE_H
 
