@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the speedup of logical devices on independent branches: `tutti bench branches` on cpu:0/N against one core,
-# or on gpu:0/N against the single_name GPU.
+# or on gpu:0/N against the whole GPU.
 #   bench/compare/branches.sh [TUTTI]
 #
 # Both sides run one block of steps per round, in alternating order. Prints the ratio of the medians over the rounds,

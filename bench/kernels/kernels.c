@@ -7,8 +7,8 @@
  * A case is a graph with one operation (or one operation and its gradient), compiled through the public API and
  * run many times. Each row is one kernel, with the median of the times that the device reports. FLOPs and bytes
  * are those of the kernel report, with each value read or written once. The lower bound of a kernel's time is the
- * longer of FLOPs and bytes divided by the ceilings; the column "fraction" is lower bound / time. A fraction above 100 %
- * means that values were still in a cache from the previous run.
+ * longer of FLOPs and bytes divided by the ceilings; the column "fraction" is lower bound / time. A fraction above
+ * 100 % means that values were still in a cache from the previous run.
  */
 #include <stdio.h>
 #include <stdlib.h>

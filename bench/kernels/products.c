@@ -1,5 +1,5 @@
-/* Compares Tutti's matrix multiplication (matmul) in f32 with oneDNN's, for the shapes of mlp and tutorial-cnn and a few others. The
- * choice between them in src/device/cpu/matmul.c is based on this benchmark.
+/* Compares Tutti's matrix multiplication (matmul) in f32 with oneDNN's, for the shapes of mlp and tutorial-cnn and a
+ * few others. The choice between them in src/device/cpu/matmul.c is based on this benchmark.
  *
  *     bench_products [--threads N] [--rounds N] [WORD]        WORD: only matmuls whose name contains it
  *

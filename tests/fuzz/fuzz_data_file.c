@@ -1,6 +1,6 @@
-/* Opens data files with arbitrary metadata. The file must be rejected, or every image must be readable. The
- * first input byte is the size of images and labels, in units of 64 bytes; the other bytes are the metadata. The digest
- * in the file is correct. */
+/* Opens data files with arbitrary metadata. The file must be rejected, or every image must be readable. The first
+ * input byte is the size of images and labels, in units of 64 bytes; the other bytes are the metadata. The digest in
+ * the file is correct. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
