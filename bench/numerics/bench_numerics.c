@@ -63,7 +63,7 @@ static uint64_t random_bits(uint64_t sequence, uint64_t index) {
 /* Returns an element that f32 represents exactly, so that all precisions get the same inputs. */
 static float element_of(const tensor *t, uint64_t bits) {
     double uniform = (double)(bits >> 11) * 0x1p-53;
-    return (float)(t->mean + t->deviation * sqrt(3) * (2 * uniform - 1));
+    return (float)(t->mean + t->stddev * sqrt(3) * (2 * uniform - 1));
 }
 
 static void *fill_tensor(const tensor *t, uint64_t sequence, tu_dtype dtype) {

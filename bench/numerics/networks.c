@@ -16,9 +16,9 @@ static tu_value add_tensor(network *n, const char *name, tu_dtype dtype, tu_shap
     return t.value;
 }
 
-static tu_value weights(network *n, const char *name, tu_shape shape, double mean, double deviation) {
+static tu_value weights(network *n, const char *name, tu_shape shape, double mean, double stddev) {
     return add_tensor(n, name, n->dtype, shape,
-                      (tensor){.mean = mean, .deviation = deviation, .differentiated = true});
+                      (tensor){.mean = mean, .stddev = stddev, .differentiated = true});
 }
 
 /* Adds an input with mean 0 and standard deviation 1, which is differentiated too. */
@@ -27,7 +27,7 @@ static tu_value data_input(network *n, const char *name, tu_shape shape) {
 }
 
 static tu_value target_input(network *n, tu_shape shape) {
-    return add_tensor(n, "target", n->dtype, shape, (tensor){.deviation = 1});
+    return add_tensor(n, "target", n->dtype, shape, (tensor){.stddev = 1});
 }
 
 static tu_value integer_input(network *n, const char *name, tu_shape shape, int64_t classes) {

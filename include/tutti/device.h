@@ -201,7 +201,7 @@ typedef struct tu_open_options {
     uint64_t memory_limit; /* bytes; 0: none */
     bool tune;             /* time candidate kernels and keep the fastest, instead of using heuristics */
     bool any_order;        /* also use kernels whose results differ in the last bits from run to run */
-    int streams;           /* kernels that may run in parallel; 0: as many as are faster; 1: one */
+    int streams;           /* kernels that may run in parallel; 0: chosen automatically; 1: one */
     bool alike; /* use the whole device's kernels: bits do not depend on the number of logical devices */
 } tu_open_options;
 

@@ -67,7 +67,7 @@ TU_API tu_status tu_state_digest(const tu_state *state, char digest[TU_DIGEST_TE
 
 /* ---- State files --------------------------------------------------------------------------------------------
  *
- * The variables of a state by name, in a safetensors file, a format that PyTorch, NumPy and others read and write too.
+ * The variables of a state by name, in a safetensors file, a format that PyTorch, NumPy and others support.
  *
  *     tu_state_save(state, "net.safetensors");
  *     tu_state_load(state, "net.safetensors");
@@ -163,7 +163,7 @@ typedef struct tu_compile_options {
      * instead of using heuristics. any_order: also use kernels whose results differ in the last bits from run to
      * run. */
     bool tune_kernels, any_order;
-    /* Kernels that a GPU may run in parallel; 0: as many as are faster; 1: one after another. The bits are the same. */
+    /* Kernels that a GPU may run in parallel; 0: chosen automatically; 1: one. The results are bit-identical. */
     int streams;
     /* Patterns of names with devices, such as "conv*=gpu:1,local*=cpu:0". The first match decides, also for gradients
      * of the operations that it names. */

@@ -1,4 +1,4 @@
-/* Training: preprocessing, learning-rate schedules and optimizers as graph operations, and whole training runs.
+/* Training: preprocessing, learning-rate schedules and optimizers as graph operations, and complete training runs.
  *
  * The first half is for programs that build a training step themselves. All functions add operations to the graph, so
  * a step is one program. Schedules read the variable "step"; augmentation uses random numbers per sample.

@@ -130,7 +130,7 @@ awk -F ' : ' '
             name = key; sub(/^[a-z]+ /, "", name)
             if (key ~ /^struct / && ("field " name ".struct_size") in old && substr(now[key], 6) + 0 > substr(old[key], 6) + 0)
                 adds(change " (fields were added)")
-            else if (key ~ /^struct /) breaks(change " (a structure without struct_size is frozen; others grow only)")
+            else if (key ~ /^struct /) breaks(change " (a structure without struct_size is frozen; others may only grow)")
             else if (key ~ /^field /) breaks(change " (fields are added at the end; none moves or changes its type)")
             else if (key ~ /^constant TU_[A-Z]*_COUNT$/) adds(change)
             else if (key ~ /^constant TU_(DEVICE_)?ABI$/) adds(change " (old programs and plug-ins are rejected with a message)")

@@ -118,13 +118,13 @@ static const char *name_of_number(const tu_value *fetches, size_t fetch_count, s
 static bool outcomes_agree(const tu_value *fetches, size_t fetch_count, const outcome *single,
                            const outcome *several, double tolerance) {
     if (single->count != several->count) {
-        printf("     %zu numbers on one device, %zu on several\n", single->count, several->count);
+        printf("     %zu elements on one device, %zu on several\n", single->count, several->count);
         return false;
     }
     for (size_t i = 0; i < single->count; i++) {
         double x = single->numbers[i], y = several->numbers[i];
         if (fabs(x - y) <= tolerance * fmax(1, fabs(x))) continue;
-        printf("     %s, number %zu of the outcome: %.17g on one device, %.17g on several\n",
+        printf("     %s, element %zu of the results: %.17g on one device, %.17g on several\n",
                name_of_number(fetches, fetch_count, i), i, x, y);
         return false;
     }

@@ -91,7 +91,7 @@ static void vary_attributes(case_run *c, const tu__node *node, const tu_value *i
         }
 }
 
-/* Sets two cells at once: sums and products of two attributes may overflow. */
+/* Sets two cells at once: the sum or the product of two attributes may overflow. */
 static void vary_pairs(case_run *c, const tu__node *node, const tu_value *inputs) {
     static const int64_t large[] = {-1, INT64_C(1) << 31, INT64_C(1) << 47, INT64_MAX, INT64_MIN};
     uint32_t cells = node->op->attr_bytes / 8;

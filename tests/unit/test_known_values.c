@@ -311,12 +311,12 @@ static void compare(case_check *k, const known_tensor *expected, const void *dat
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(expected->data[i]));
     for (int64_t i = 0; i < count; i++) {
         bool exact = expected->type.dtype == TU_I64;
-        double want = expected->data[i];
+        double expected_element = expected->data[i];
         double got = exact ? (double)((const int64_t *)data)[i] : ((const double *)data)[i];
-        double tolerance = exact ? 0 : 1e-10 * fabs(want) + 1e-13 * largest;
-        if (fabs(got - want) <= tolerance) continue;
+        double tolerance = exact ? 0 : 1e-10 * fabs(expected_element) + 1e-13 * largest;
+        if (fabs(got - expected_element) <= tolerance) continue;
         report_problem(k, "%s '%s' element %lld is %.17g, expected %.17g", expected->role, expected->name,
-                       (long long)i, got, want);
+                       (long long)i, got, expected_element);
         return;
     }
 }
