@@ -256,7 +256,7 @@ static int measure(const options *o, int index) {
     for (int set = 0; set < o->set_count; set++)
         measure_set(o, (problem){.network = index, .set = set}, list);
     for (int i = 0; i < o->run_count; i++) {
-        print_errors(o, which, &o->runs[i], &list[i]);
+        print_errors(o, index, &o->runs[i], &list[i]);
         exceeded += list[i].exceeded;
     }
     return exceeded;

@@ -104,14 +104,14 @@ static tu_value split_heads(tu_value x, int64_t heads) {
 static tu_value attention(tu_value x, int64_t heads) {
     tu_shape s = tu_value_shape(x);
     int64_t t = s.dim[1], d = s.dim[2];
-    tu_value q = split_heads(tu_dense(x, .max_epsilons = d, .name = "q"), heads);
-    tu_value k = split_heads(tu_dense(x, .max_epsilons = d, .name = "k"), heads);
-    tu_value v = split_heads(tu_dense(x, .max_epsilons = d, .name = "v"), heads);
+    tu_value q = split_heads(tu_dense(x, .units = d, .name = "q"), heads);
+    tu_value k = split_heads(tu_dense(x, .units = d, .name = "k"), heads);
+    tu_value v = split_heads(tu_dense(x, .units = d, .name = "v"), heads);
     tu_value scores = tu_scale(tu_matmul(q, k, .transpose_b = true), sqrt((double)heads / (double)d));
     tu_value mask = tu_band(tu_fill(x.graph, TU_F64, TU_SHAPE(t, t), 1), -1, 0);
     scores = tu_add(scores, tu_scale(tu_sub(mask, tu_number(mask, 1)), 1e4));
     tu_value mixed = tu_transpose(tu_matmul(tu_softmax(scores, -1), v), 0, 2, 1, 3);
-    return tu_dense(tu_reshape(mixed, s), .max_epsilons = d, .name = "out");
+    return tu_dense(tu_reshape(mixed, s), .units = d, .name = "out");
 }
 
 /* Token embedding, one pre-norm block (attention and an MLP with GELU), logits, cross-entropy. The block is
@@ -129,12 +129,12 @@ static int check_transformer(void) {
         tu_value h = {0};
         tu_scope(g, "attention") h = attention(tu_layer_norm(x), 2);
         x = tu_add(x, tu_dropout(h, 0.2));
-        h = tu_dense(tu_layer_norm(x, .name = "norm2"), .max_epsilons = 4 * WIDTH, .act = TU_GELU_TANH,
+        h = tu_dense(tu_layer_norm(x, .name = "norm2"), .units = 4 * WIDTH, .act = TU_GELU_TANH,
                      .name = "up");
-        x = tu_add(x, tu_dense(h, .max_epsilons = WIDTH, .name = "down"));
+        x = tu_add(x, tu_dense(h, .units = WIDTH, .name = "down"));
     }
-    tu_value logits = tu_dense(tu_layer_norm(x, .name = "final"), .max_epsilons = VOCABULARY, .no_bias = true,
-                               .name = "logits");
+    tu_value logits =
+        tu_dense(tu_layer_norm(x, .name = "final"), .units = VOCABULARY, .no_bias = true, .name = "logits");
     tu_value loss = tu_mean(tu_cross_entropy(logits, labels, .smoothing = 0.1));
     add_input(&n, tokens, false);
     add_input(&n, labels, false);
