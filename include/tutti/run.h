@@ -141,8 +141,7 @@ typedef const char *(*tu_place_by)(const tu_graph *graph, uint32_t node, void *c
  * Placement: the first of `place`, `place_by` and tu_with_device that names a device for an operation decides. Other
  * operations go to a GPU if the list has one, else to the first device; of several GPUs, to the one that stores
  * most bytes of the inputs. An operation that its device does not support moves to the supporting device that
- * stores most bytes of its inputs.
- * tu_program_placement reports the decisions and their reasons. */
+ * stores most bytes of its inputs. tu_program_placement reports the decisions and their reasons. */
 typedef struct tu_compile_options {
     size_t struct_size;
     const char *devices;   /* NULL: "all" */
