@@ -27,16 +27,16 @@ class Step:
         self.batch, self.element_bytes = batch, element_bytes
         self.forward, self.backward, self.parameters = [], [], 0
 
-    def add(self, where, name, operations, elements):
-        where.append((name, operations, elements * self.element_bytes))
+    def add(self, kernels, name, operations, elements):
+        kernels.append((name, operations, elements * self.element_bytes))
 
-    def product(self, name, inputs, weights, outputs, positions, reaches_input):
+    def add_layer(self, name, inputs, weights, outputs, positions, needs_dx):
         """Adds a convolution or dense layer with `weights` multiply-adds per output position."""
         self.parameters += weights
         operations = 2 * weights * positions * self.batch
         inputs, outputs = inputs * self.batch, outputs * self.batch
         self.add(self.forward, name, operations, inputs + weights + outputs)
-        if reaches_input:
+        if needs_dx:
             self.add(self.backward, name + " dx", operations, outputs + weights + inputs)
         self.add(self.backward, name + " dw", operations, outputs + inputs + weights)
 
@@ -45,14 +45,14 @@ class Step:
 
     def convolution(self, name, image, channels, filters, size, stride=1, first=False, bias=False):
         after = -(-image // stride)
-        self.product(name, image * image * channels, size * size * channels * filters, after * after * filters,
+        self.add_layer(name, image * image * channels, size * size * channels * filters, after * after * filters,
                      after * after, not first)
         if bias:
             self.bias(filters)
         return after
 
     def dense(self, name, inputs, outputs, first=False):
-        self.product(name, inputs, inputs * outputs, outputs, 1, not first)
+        self.add_layer(name, inputs, inputs * outputs, outputs, 1, not first)
         self.bias(outputs)
 
     def pointwise(self, name, forward, backward, forward_elements, backward_elements):
@@ -72,10 +72,10 @@ class Step:
         """A sliding sum of 9 squares and a power: about 8 operations; the gradient about twice as many."""
         self.pointwise(name, 8 * elements, 16 * elements, 2 * elements, 3 * elements)
 
-    def batch_norm(self, name, elements, channels, joins=False):
-        """Statistics and values; with `joins`, the addition of the shortcut is fused."""
+    def batch_norm(self, name, elements, channels, has_shortcut=False):
+        """Statistics and values; with `has_shortcut`, the addition of the shortcut is fused."""
         self.parameters += 2 * channels
-        extra = elements if joins else 0
+        extra = elements if has_shortcut else 0
         self.pointwise(name, 7 * elements, 11 * elements, 3 * elements + extra, 5 * elements + 2 * extra)
 
     def finish(self):
@@ -109,14 +109,14 @@ def resnet20(step):
     image, channels = 32, 16
     for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
         for block in range(1, 4):
-            scope, by = f"stage{stage}/block{block}/", stride if block == 1 else 1
-            after = step.convolution(scope + "conv1", image, channels, filters, 3, by)
+            scope, block_stride = f"stage{stage}/block{block}/", stride if block == 1 else 1
+            after = step.convolution(scope + "conv1", image, channels, filters, 3, block_stride)
             step.batch_norm(scope + "norm1", after * after * filters, filters)
             step.convolution(scope + "conv2", after, filters, filters, 3)
-            if by != 1 or channels != filters:
-                step.convolution(scope + "shortcut", image, channels, filters, 1, by)
+            if block_stride != 1 or channels != filters:
+                step.convolution(scope + "shortcut", image, channels, filters, 1, block_stride)
                 step.batch_norm(scope + "shortcut_norm", after * after * filters, filters)
-            step.batch_norm(scope + "norm2", after * after * filters, filters, joins=True)
+            step.batch_norm(scope + "norm2", after * after * filters, filters, has_shortcut=True)
             image, channels = after, filters
     step.pointwise("average", 64 * 64, 64 * 64, 64 * 64, 64 * 64)
     step.dense("logits", 64, CLASSES)

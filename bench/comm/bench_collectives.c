@@ -93,10 +93,10 @@ static void *rank_thread(void *argument) {
 
 static void run_on_host(void) {
     pthread_t threads[MAX_RANKS];
-    uint32_t numbers[MAX_RANKS];
+    uint32_t rank_indices[MAX_RANKS];
     for (uint32_t r = 0; r < bench.ranks; r++) {
-        numbers[r] = r;
-        if (pthread_create(&threads[r], NULL, rank_thread, &numbers[r]) != 0) exit(2);
+        rank_indices[r] = r;
+        if (pthread_create(&threads[r], NULL, rank_thread, &rank_indices[r]) != 0) exit(2);
     }
     for (uint32_t r = 0; r < bench.ranks; r++) pthread_join(threads[r], NULL);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the speedup of logical devices on independent branches: `tutti bench branches` on cpu:0/N against one core,
-# or on gpu:0/N against the single_name GPU.
+# or on gpu:0/N against the whole GPU.
 #   bench/compare/branches.sh [TUTTI]
 #
 # Both sides run one block of steps per round, in alternating order. Prints the ratio of the medians over the rounds,
@@ -26,14 +26,14 @@ block() { # OPTIONS...; prints milliseconds per step
 
 thread_options=() single_name=$device
 [[ $device == cpu:* ]] && thread_options=(--threads 1) single_name='one core'
-one=() many=()
+single_times=() logical_times=()
 for ((round = 0; round < rounds; round++)); do
     if ((round % 2)); then
-        one+=("$(block --devices "$device" "${thread_options[@]}")")
-        many+=("$(block --devices "$device/$devices" "${thread_options[@]}")")
+        single_times+=("$(block --devices "$device" "${thread_options[@]}")")
+        logical_times+=("$(block --devices "$device/$devices" "${thread_options[@]}")")
     else
-        many+=("$(block --devices "$device/$devices" "${thread_options[@]}")")
-        one+=("$(block --devices "$device" "${thread_options[@]}")")
+        logical_times+=("$(block --devices "$device/$devices" "${thread_options[@]}")")
+        single_times+=("$(block --devices "$device" "${thread_options[@]}")")
     fi
 done
 
@@ -48,8 +48,8 @@ row() { # NAME TIMES...
     printf '%-10s  %10.2f  %10.2f  %10.2f\n' "$name" "$(sorted "$@" | pick $middle)" "$(sorted "$@" | pick 1)" \
         "$(sorted "$@" | pick \$)"
 }
-row "$single_name" "${one[@]}"
-row "$device/$devices" "${many[@]}"
+row "$single_name" "${single_times[@]}"
+row "$device/$devices" "${logical_times[@]}"
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.2f", a / b}'; }
-echo "$device/$devices is $(ratio "$(sorted "${one[@]}" | pick $middle)" "$(sorted "${many[@]}" | pick $middle)") times" \
-    "as fast by medians, $(ratio "$(sorted "${one[@]}" | pick 1)" "$(sorted "${many[@]}" | pick 1)") by minimum times"
+echo "$device/$devices is $(ratio "$(sorted "${single_times[@]}" | pick $middle)" "$(sorted "${logical_times[@]}" | pick $middle)") times" \
+    "as fast by medians, $(ratio "$(sorted "${single_times[@]}" | pick 1)" "$(sorted "${logical_times[@]}" | pick 1)") by minimum times"

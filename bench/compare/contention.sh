@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what a competing process costs: `tutti bench` with one thread per core, without other load, next to a process that keeps
+# Measures the cost of a competing process: `tutti bench` with one thread per core, without other load, next to a process that keeps
 # one core busy, and the same under `nice`. Each is measured with threads that yield (Tutti's default) and with
 # threads that spin (libgomp's default).
 #   bench/compare/contention.sh [TUTTI [BEFORE]]

@@ -7,8 +7,8 @@
 #
 # Environment variables and their defaults:
 #   BENCHMARKS         "ceilings logical start steps", of
-#                        ceilings  peak throughput of large matrix products (bench_ceilings)
-#                        logical   several trainings on logical devices (bench_logical)
+#                        ceilings  peak throughput of large matmuls (bench_ceilings)
+#                        logical   several training runs on logical devices (bench_logical)
 #                        start     time from process start to the first step (start.sh)
 #                        steps     training steps of Tutti, PyTorch and JAX (gpu.py)
 #                        digests   checks that runs are bit-identical (digests.sh), 3 minutes more

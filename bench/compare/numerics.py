@@ -11,8 +11,8 @@ precision of each run. In PyTorch, f32 disables tf32, tf32 enables it for matrix
 bf16 is torch.autocast with f32 parameters.
 
 An error is |difference| / |expected| in the Euclidean norm. A row has the error of the loss and the largest error
-of a gradient, each the median over several draws of weights and data: if the input of a ReLU is close to zero,
-rounding may change its sign, so a single draw may not be typical. The ratio is the larger of Tutti's two errors
+of a gradient, each the median over several sets of random weights and data: if the input of a ReLU is close to zero,
+rounding may change its sign, so a single set may not be typical. The ratio is the larger of Tutti's two errors
 divided by the larger of PyTorch's two (at least 2^-24, the rounding error of an f32 loss). The exit status is 1 if
 a ratio is above --limit, or if the f64 results of Tutti and PyTorch disagree.
 """
@@ -134,11 +134,11 @@ HEADING = """| network | device | precision | Tutti: loss | gradient | PyTorch: 
 |---|---|---|---|---|---|---|---|"""
 
 
-def compare_draw(network, draw, runs, folder):
+def compare_set(network, data_set, runs, folder):
     """Returns the errors of Tutti and PyTorch per run, and the difference of their f64 results."""
 
     def read(what):
-        return read_tensors(folder / f"{network}.{draw}.{what}.safetensors")
+        return read_tensors(folder / f"{network}.{data_set}.{what}.safetensors")
 
     arrays, tutti_f64 = read("inputs"), read("ref-f64")
     differentiated = [name for name in tutti_f64 if name != "loss"]
@@ -158,12 +158,12 @@ def medians(pairs):
 def compare_network(network, options, folder):
     """Returns the rows, and the difference of the f64 results of Tutti and PyTorch."""
     run_tutti(network, options, folder)
-    draws = [compare_draw(network, draw, options.runs, folder) for draw in range(options.draws)]
+    found_sets = [compare_set(network, data_set, options.runs, folder) for data_set in range(options.draws)]
     rows = []
     for i, (device, precision) in enumerate(options.runs):
-        tutti, torch = (medians([found[i][side] for found, _ in draws]) for side in (0, 1))
+        tutti, torch = (medians([found[i][side] for found, _ in found_sets]) for side in (0, 1))
         rows.append(Row(network, device, precision, tutti, torch))
-    return rows, max(difference for _, difference in draws)
+    return rows, max(difference for _, difference in found_sets)
 
 
 # ---- Report -------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def compare_network(network, options, folder):
 
 def machine():
     import torch
-    cards = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     model = "an unknown processor"
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -180,7 +180,7 @@ def machine():
                 break
     except OSError:
         pass
-    return ", ".join([model, *cards, f"PyTorch {torch.__version__}"])
+    return ", ".join([model, *gpus, f"PyTorch {torch.__version__}"])
 
 
 def summarize(rows, limit):
@@ -225,7 +225,7 @@ def read_options():
     parser.add_argument("--runs", type=read_runs, help="devices and precisions, such as cpu/bf16,gpu:0/tf32")
     parser.add_argument("--only", help="run only this network")
     parser.add_argument("--draws", type=int, default=9, choices=range(1, 100), metavar="N",
-                        help="number of draws of weights and data, of which the median is reported (default 9)")
+                        help="number of sets of random weights and data, whose median error is reported (default 9)")
     parser.add_argument("--limit", type=float, default=3, help="largest accepted ratio (default 3)")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
     return parser.parse_args()

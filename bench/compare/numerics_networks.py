@@ -54,7 +54,7 @@ def local_response_norm(x):
     return F.local_response_norm(x, 5, alpha=0.1 * 5, beta=0.75, k=1.0)
 
 
-def classify(p, logits):
+def cross_entropy_loss(p, logits):
     return F.cross_entropy(logits, p["labels"].long())
 
 
@@ -66,12 +66,12 @@ def squared_error(p, y):
 
 
 def softmax_regression(p):
-    return classify(p, dense(p, "out", p["x"]))
+    return cross_entropy_loss(p, dense(p, "out", p["x"]))
 
 
 def mlp(p):
     h = F.relu(dense(p, "hidden1", p["x"]))
-    return classify(p, dense(p, "out", F.relu(dense(p, "hidden2", h))))
+    return cross_entropy_loss(p, dense(p, "out", F.relu(dense(p, "hidden2", h))))
 
 
 def tanh_mlp(p):
@@ -85,14 +85,14 @@ def layer_norm_mlp(p):
     h = p["x"]
     for i in range(1, 4):
         h = F.gelu(layer_norm(p, f"norm{i}", dense(p, f"hidden{i}", h)))
-    return classify(p, dense(p, "out", h))
+    return cross_entropy_loss(p, dense(p, "out", h))
 
 
 def batch_norm_mlp(p):
     h = p["x"]
     for i in range(1, 4):
         h = F.relu(batch_norm(p, f"norm{i}", project(p, f"hidden{i}", h)))
-    return classify(p, dense(p, "out", h))
+    return cross_entropy_loss(p, dense(p, "out", h))
 
 
 def tutorial_cnn(p):
@@ -100,7 +100,7 @@ def tutorial_cnn(p):
     h = local_response_norm(F.max_pool2d(h, 3, 2))
     h = local_response_norm(F.relu(convolve(p, "conv2", h, pad=(2, 2, 2, 2))))
     h = F.relu(dense(p, "local", flatten_nhwc(F.max_pool2d(h, 3, 2))))
-    return classify(p, dense(p, "out", h))
+    return cross_entropy_loss(p, dense(p, "out", h))
 
 
 def vgg(p):
@@ -109,22 +109,22 @@ def vgg(p):
         for layer in layers:
             h = F.relu(convolve_3x3(p, layer, h))
         h = F.max_pool2d(h, 2)
-    return classify(p, dense(p, "out", flatten_nhwc(h)))
+    return cross_entropy_loss(p, dense(p, "out", flatten_nhwc(h)))
 
 
-def residual(p, number, x, stride):
-    h = F.relu(batch_norm(p, f"norm{number}a", convolve_3x3(p, f"conv{number}a", x, stride)))
-    h = batch_norm(p, f"norm{number}b", convolve_3x3(p, f"conv{number}b", h))
+def residual_block(p, index, x, stride):
+    h = F.relu(batch_norm(p, f"norm{index}a", convolve_3x3(p, f"conv{index}a", x, stride)))
+    h = batch_norm(p, f"norm{index}b", convolve_3x3(p, f"conv{index}b", h))
     if stride > 1:
-        x = batch_norm(p, f"norm{number}s", convolve(p, f"short{number}", x, (stride, stride)))
+        x = batch_norm(p, f"norm{index}s", convolve(p, f"short{index}", x, (stride, stride)))
     return F.relu(h + x)
 
 
 def resnet(p):
     h = F.relu(batch_norm(p, "norm", convolve_3x3(p, "stem", channels_first(p["x"]))))
-    for number in (1, 2, 3):
-        h = residual(p, number, h, 1 if number == 1 else 2)
-    return classify(p, dense(p, "out", h.mean((2, 3))))
+    for index in (1, 2, 3):
+        h = residual_block(p, index, h, 1 if index == 1 else 2)
+    return cross_entropy_loss(p, dense(p, "out", h.mean((2, 3))))
 
 
 def mobilenet(p):
@@ -133,14 +133,14 @@ def mobilenet(p):
         h = convolve_3x3(p, f"depth{i}", h, 2 if i == 2 else 1, groups=h.shape[1])
         h = F.relu(batch_norm(p, f"norm{i}a", h))
         h = F.relu(batch_norm(p, f"norm{i}b", convolve(p, f"point{i}", h)))
-    return classify(p, dense(p, "out", h.mean((2, 3))))
+    return cross_entropy_loss(p, dense(p, "out", h.mean((2, 3))))
 
 
 def grouped(p):
     h = channels_first(p["x"])
     for i in (1, 2, 3):
         h = F.silu(convolve_3x3(p, f"conv{i}", h, 2 if i == 3 else 1, groups=3 if i == 2 else 4))
-    return classify(p, dense(p, "out", h.mean((2, 3))))
+    return cross_entropy_loss(p, dense(p, "out", h.mean((2, 3))))
 
 
 def dilated(p):
@@ -154,28 +154,28 @@ def odd_strides(p):
     h = F.relu(convolve(p, "conv1", channels_first(p["x"]), (3, 3), (0, 2, 1, 1)))
     h = F.relu(convolve(p, "conv2", h, (2, 3)))
     h = F.relu(convolve(p, "conv3", h, (2, 1), (3, 1, 0, 1)))
-    return classify(p, dense(p, "out", flatten_nhwc(h)))
+    return cross_entropy_loss(p, dense(p, "out", flatten_nhwc(h)))
 
 
 def average_pooled(p):
     h = F.elu(convolve(p, "conv1", channels_first(p["x"])))
     h = F.avg_pool2d(h, 3, 2, padding=1, count_include_pad=False)
     h = F.elu(convolve(p, "conv2", h))
-    return classify(p, dense(p, "out", F.adaptive_max_pool2d(h, 1).flatten(1)))
+    return cross_entropy_loss(p, dense(p, "out", F.adaptive_max_pool2d(h, 1).flatten(1)))
 
 
-def enlarge(p, layer, x):
+def upsample(p, layer, x):
     return F.conv_transpose2d(x, channels_first(p[layer + ".weights"]), p[layer + ".bias"], stride=2, padding=1)
 
 
 def autoencoder(p):
     h = F.relu(convolve_3x3(p, "conv1", channels_first(p["x"]), 2))
     h = F.relu(convolve_3x3(p, "conv2", h, 2))
-    h = torch.sigmoid(enlarge(p, "wide2", F.relu(enlarge(p, "wide1", h))))
+    h = torch.sigmoid(upsample(p, "wide2", F.relu(upsample(p, "wide1", h))))
     return F.mse_loss(h, channels_first(p["target"]))
 
 
-def attend(p, x, heads):
+def attention(p, x, heads):
     n, t, width = x.shape
 
     def split(y):
@@ -189,14 +189,14 @@ def attend(p, x, heads):
 
 def transformer(p):
     x = p["x"]
-    x = x + attend(p, layer_norm(p, "norm1", x), 4)
+    x = x + attention(p, layer_norm(p, "norm1", x), 4)
     x = x + dense(p, "narrow", F.gelu(dense(p, "wide", layer_norm(p, "norm2", x))))
-    return classify(p, dense(p, "out", layer_norm(p, "norm3", x).mean(1)))
+    return cross_entropy_loss(p, dense(p, "out", layer_norm(p, "norm3", x).mean(1)))
 
 
 def embedding(p):
     h = F.embedding(p["words"].long(), p["table"]).mean(1)
-    return classify(p, dense(p, "out", F.relu(dense(p, "hidden", h))))
+    return cross_entropy_loss(p, dense(p, "out", F.relu(dense(p, "hidden", h))))
 
 
 def recurrent(p):
@@ -207,7 +207,7 @@ def recurrent(p):
         keep, reset = both[:, :units], both[:, units:]
         fresh = torch.tanh(from_x[:, 2 * units:] + F.linear(reset * h, p["again"]))
         h = keep * h + (1 - keep) * fresh
-    return classify(p, dense(p, "out", h))
+    return cross_entropy_loss(p, dense(p, "out", h))
 
 
 def identity(size, like):

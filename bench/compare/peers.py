@@ -42,14 +42,14 @@ CLASSES = {"mlp": 10, "tutorial-cnn": 10, "resnet20": 10, "resnet50": 1000}
 
 
 class Torch:
-    """PyTorch. `way` is how a step is run: "eager", "compile" or "graph"."""
+    """PyTorch. `mode` is how a step is run: "eager", "compile" or "graph"."""
 
-    def __init__(self, threads, device, way="eager"):
+    def __init__(self, threads, device, mode="eager"):
         import torch
 
-        self.torch, self.way, self.on_gpu = torch, way, device == "gpu"
+        self.torch, self.mode, self.on_gpu = torch, mode, device == "gpu"
         self.device = "cuda" if self.on_gpu else "cpu"
-        if way == "graph" and not self.on_gpu:
+        if mode == "graph" and not self.on_gpu:
             raise ValueError("torch-graph needs a GPU: expected --device gpu")
         if self.on_gpu and not torch.cuda.is_available():
             raise ValueError("PyTorch finds no GPU")
@@ -63,7 +63,7 @@ class Torch:
         """Frees the memory of the previous workload."""
         self.step = self.captured_step = None
         gc.collect()
-        if self.way == "compile":
+        if self.mode == "compile":
             self.torch._dynamo.reset()  # pylint: disable=protected-access; there is no public name for it
         if self.on_gpu:
             self.torch.cuda.empty_cache()
@@ -86,7 +86,7 @@ class Torch:
         torch = self.torch
         fused = {"fused": True} if self.on_gpu else {}
         optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM, **fused)
-        forward = self.compile_network(network, workload) if self.way == "compile" else network
+        forward = self.compile_network(network, workload) if self.mode == "compile" else network
 
         def train_once():
             with torch.autocast(self.device, dtype=torch.bfloat16, enabled=use_bf16):
@@ -98,7 +98,7 @@ class Torch:
             optimizer.zero_grad(set_to_none=True)
             train_once()
 
-        return self.capture(step, train_once, optimizer) if self.way == "graph" else step
+        return self.capture(step, train_once, optimizer) if self.mode == "graph" else step
 
     def compile_network(self, network, workload):
         small = self.on_gpu and workload != "resnet50"
@@ -233,7 +233,7 @@ class Jax:
         jax.clear_caches()
         rounded = self.on_gpu and precision != "f32"
         jax.config.update("jax_default_matmul_precision", "tensorfloat32" if rounded else "highest")
-        kind = jnp.bfloat16 if precision == "bf16" else jnp.float32
+        dtype = jnp.bfloat16 if precision == "bf16" else jnp.float32
         builders = {"mlp": self.mlp, "tutorial-cnn": self.tutorial_cnn, "resnet20": self.resnet20,
                   "resnet50": self.resnet50}
         parameters, running, forward = builders[workload](CLASSES[workload])
@@ -242,8 +242,8 @@ class Jax:
         y = jax.random.randint(key, (batch,), 0, CLASSES[workload])
 
         def loss(parameters, running, x, y):
-            parameters = jax.tree.map(lambda p: p.astype(kind), parameters)
-            logits, running = forward(parameters, running, x.astype(kind))
+            parameters = jax.tree.map(lambda p: p.astype(dtype), parameters)
+            logits, running = forward(parameters, running, x.astype(dtype))
             logs = jax.nn.log_softmax(logits.astype(jnp.float32))
             return -jnp.take_along_axis(logs, y[:, None], 1).mean(), running
 
@@ -271,7 +271,7 @@ class Jax:
     # A network consists of its parameters, its running statistics, and a function that maps these and a batch to logits
     # and new statistics.
 
-    def draw(self):
+    def new_parameters(self):
         """Returns a function that returns new random parameters of a shape at each call."""
         keys = iter(self.jax.random.split(self.jax.random.PRNGKey(2), 64))
         return lambda *shape: 0.05 * self.jax.random.normal(next(keys), shape)
@@ -281,9 +281,9 @@ class Jax:
                                                  dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
     def mlp(self, classes):
-        jnp, relu, draw = self.jax.numpy, self.jax.nn.relu, self.draw()
+        jnp, relu, parameter = self.jax.numpy, self.jax.nn.relu, self.new_parameters()
         sizes = (784, 512, 512, classes)
-        parameters = [(draw(a, b), jnp.zeros(b)) for a, b in zip(sizes, sizes[1:])]
+        parameters = [(parameter(a, b), jnp.zeros(b)) for a, b in zip(sizes, sizes[1:])]
 
         def forward(p, statistics, x):
             x = x.reshape(x.shape[0], -1)
@@ -294,16 +294,16 @@ class Jax:
         return parameters, (), forward
 
     def tutorial_cnn(self, classes):
-        jnp, lax, relu, draw = self.jax.numpy, self.jax.lax, self.jax.nn.relu, self.draw()
+        jnp, lax, relu, parameter = self.jax.numpy, self.jax.lax, self.jax.nn.relu, self.new_parameters()
         shapes = ((5, 5, 3, 64), (5, 5, 64, 64), (2304, 384), (384, 192), (192, classes))
-        parameters = [(draw(*shape), jnp.zeros(shape[-1])) for shape in shapes]
+        parameters = [(parameter(*shape), jnp.zeros(shape[-1])) for shape in shapes]
 
         def pool(x):
             return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
 
         def normalize(x):
-            near = lax.reduce_window(x * x, 0.0, lax.add, (1, 1, 1, 9), (1, 1, 1, 1), "SAME")
-            return x * (1 + 0.001 / 9 * near) ** -0.75
+            window_sum = lax.reduce_window(x * x, 0.0, lax.add, (1, 1, 1, 9), (1, 1, 1, 1), "SAME")
+            return x * (1 + 0.001 / 9 * window_sum) ** -0.75
 
         def forward(p, statistics, x):
             x = normalize(pool(relu(self.convolve(x, p[0][0]) + p[0][1])))
@@ -318,12 +318,12 @@ class Jax:
     def batch_normalized(self, shapes, features, classes, body):
         """Returns a network of convolutions with these shapes (size, channels before, channels after), each followed by
         batch normalisation. `body` applies them in this order. The network ends with average pooling and a dense layer."""
-        jnp, draw = self.jax.numpy, self.draw()
+        jnp, parameter = self.jax.numpy, self.new_parameters()
         # Filters, scale, shift; running mean and variance.
-        parameters = [(draw(size, size, before, after), jnp.ones(after), jnp.zeros(after))
+        parameters = [(parameter(size, size, before, after), jnp.ones(after), jnp.zeros(after))
                       for size, before, after in shapes]
         running = [(jnp.zeros(after), jnp.ones(after)) for _, _, after in shapes]
-        dense = (draw(features, classes), jnp.zeros(classes))
+        dense = (parameter(features, classes), jnp.zeros(classes))
 
         def layer(p, s, x, stride=1):
             w, scale, shift = p
@@ -335,14 +335,14 @@ class Jax:
 
         def forward(p, s, x):
             convolutions, (w, b) = p
-            pairs, news = iter(zip(convolutions, s)), []
+            pairs, new_statistics = iter(zip(convolutions, s)), []
 
             def apply(x, stride=1):
                 y, new = layer(*next(pairs), x, stride)
-                news.append(new)
+                new_statistics.append(new)
                 return y
 
-            return body(apply, x).mean((1, 2)) @ w + b, news
+            return body(apply, x).mean((1, 2)) @ w + b, new_statistics
 
         return (parameters, dense), running, forward
 
@@ -400,8 +400,8 @@ WARMUP_SECONDS, MIN_WARMUP_BLOCKS = 0.5, 3
 
 def timed_block(peer, steps):
     start = time.perf_counter()
-    made = peer.block(steps)
-    return 1e3 * (time.perf_counter() - start) / made
+    steps_run = peer.block(steps)
+    return 1e3 * (time.perf_counter() - start) / steps_run
 
 
 def warm_up(peer, steps):

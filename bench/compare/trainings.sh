@@ -4,13 +4,13 @@
 #   bench/compare/trainings.sh [TUTTI]
 #
 # The sequential variant runs `tutti train` once per logical device, with different seeds. The parallel variant is one
-# run with --ensemble, whose members are the same trainings. Both include everything a run does: start, data,
+# run with --ensemble, whose members are the same training runs. Both include everything a run does: start, data,
 # evaluations, checkpoints. The variants alternate; ratios are those of the medians over the rounds.
 #
 # Environment variables and their defaults:
 #   ROUNDS     5        number of rounds (odd)
 #   DEVICE     gpu:0
-#   PARTS      4        number of logical devices and of trainings
+#   PARTS      4        number of logical devices and of training runs
 #   MODEL      mlp
 #   DATA       mnist
 #   PRECISION  tf32
@@ -46,5 +46,5 @@ for ((round = 0; round < rounds; round++)); do
     echo "round $((round + 1)): ${sequential[round]} s sequential, ${parallel[round]} s parallel"
 done
 a=$(median "${sequential[@]}") b=$(median "${parallel[@]}")
-echo "$parts trainings of $model on $data: $a s sequential on $device, $b s parallel on $device/$parts," \
+echo "$parts training runs of $model on $data: $a s sequential on $device, $b s parallel on $device/$parts," \
     "$(awk -v a="$a" -v b="$b" 'BEGIN {printf "%.2f", a / b}') times as fast"

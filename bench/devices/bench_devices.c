@@ -111,7 +111,7 @@ static double measure(const work *w, void (*run_steps)(const work *w, int steps)
 
 /* ---- overlap ---- */
 
-/* Computes h = tanh(h x) LINKS times on device `from`; device `to` computes two products of each h. */
+/* Computes h = tanh(h x) LINKS times on device `from`; device `to` computes two matrix products of each h. */
 static void build_overlap(work *w, const char *from, const char *to) {
     enum { LINKS = 16 };
     tu_value h = w->input, sum = {0};

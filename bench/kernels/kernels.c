@@ -7,8 +7,8 @@
  * A case is a graph with one operation (or one operation and its gradient), compiled through the public API and
  * run many times. Each row is one kernel, with the median of the times that the device reports. FLOPs and bytes
  * are those of the kernel report, with each value read or written once. The lower bound of a kernel's time is the
- * longer of FLOPs and bytes divided by the ceilings; the column "share" is lower bound / time. A share above 100 %
- * means that values were still in a cache from the previous run.
+ * longer of FLOPs and bytes divided by the ceilings; the column "fraction" is lower bound / time. A fraction above
+ * 100 % means that values were still in a cache from the previous run.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,13 +70,13 @@ static void conv2_dw(bench *b) {
 static void conv_resnet(bench *b) {
     b->result = tu_convolve(input(b, TU_SHAPE(128, 32, 32, 16)), input(b, TU_SHAPE(16, 3, 3, 16)));
 }
-static void product_mlp(bench *b) {
+static void matmul_mlp(bench *b) {
     b->result = tu_matmul(input(b, TU_SHAPE(128, 784)), input(b, TU_SHAPE(512, 784)), .transpose_b = true);
 }
-static void product_dense1(bench *b) {
+static void matmul_dense1(bench *b) {
     b->result = tu_matmul(input(b, TU_SHAPE(128, 2304)), input(b, TU_SHAPE(384, 2304)), .transpose_b = true);
 }
-static void product_square(bench *b) {
+static void matmul_square(bench *b) {
     b->result = tu_matmul(input(b, TU_SHAPE(1024, 1024)), input(b, TU_SHAPE(1024, 1024)));
 }
 static void max_pool(bench *b) {
@@ -114,9 +114,9 @@ static void batch_norm_gradient(bench *b) {
     tu_value x = input(b, TU_SHAPE(128, 32, 32, 16));
     b->result = backward(b, batch_norm_of(b, x, 16), x);
 }
-static void batch_norm_join(bench *b) {
-    tu_value x = input(b, TU_SHAPE(128, 32, 32, 16)), join = input(b, TU_SHAPE(128, 32, 32, 16));
-    b->result = tu_relu(tu_add(batch_norm_of(b, x, 16), join));
+static void batch_norm_add_relu(bench *b) {
+    tu_value x = input(b, TU_SHAPE(128, 32, 32, 16)), shortcut = input(b, TU_SHAPE(128, 32, 32, 16));
+    b->result = tu_relu(tu_add(batch_norm_of(b, x, 16), shortcut));
 }
 static void batch_norm_relu_gradient(bench *b) {
     tu_value x = input(b, TU_SHAPE(128, 32, 32, 16));
@@ -142,7 +142,7 @@ static void cross_entropy(bench *b) {
 static void sum_all(bench *b) {
     b->result = tu_sum(input(b, TU_SHAPE(128, 24, 24, 64)));
 }
-static void sum_rows(bench *b) {
+static void sum_over_rows(bench *b) {
     b->result = tu_sum(input(b, TU_SHAPE(128, 24, 24, 64)), .axes = TU_AXES(0, 1, 2));
 }
 static void mean_pixels(bench *b) {
@@ -154,7 +154,7 @@ static void argmax(bench *b) {
 static void gather(bench *b) {
     b->result = tu_gather(input(b, TU_SHAPE(50304, 768)), add_input(b, TU_I32, TU_SHAPE(4096)), 0);
 }
-static void scatter(bench *b) {
+static void scatter_add(bench *b) {
     tu_value table = input(b, TU_SHAPE(50304, 768)), tokens = add_input(b, TU_I32, TU_SHAPE(4096));
     b->result = tu_scatter_add(table, tokens, input(b, TU_SHAPE(4096, 768)), 0);
 }
@@ -164,7 +164,7 @@ static void uniform(bench *b) {
 static void normal(bench *b) {
     b->result = tu_random_normal(b->graph, b->dtype, TU_SHAPE(1024, 1024), 0, 1);
 }
-static void chain(bench *b) {
+static void bias_relu(bench *b) {
     tu_value x = input(b, TU_SHAPE(128, 24, 24, 64)), bias = input(b, TU_SHAPE(64));
     b->result = tu_relu(tu_add(x, bias));
 }
@@ -188,9 +188,9 @@ static const struct bench_case {
     {"conv 5x5, 128x12x12x64, dx", conv2_dx, false},
     {"conv 5x5, 128x12x12x64, dw", conv2_dw, false},
     {"conv 3x3, 128x32x32x16 -> 16", conv_resnet, false},
-    {"matmul 128x784x512", product_mlp, false},
-    {"matmul 128x2304x384", product_dense1, false},
-    {"matmul 1024x1024x1024", product_square, false},
+    {"matmul 128x784x512", matmul_mlp, false},
+    {"matmul 128x2304x384", matmul_dense1, false},
+    {"matmul 1024x1024x1024", matmul_square, false},
     {"max_pool 3x3/2, 128x24x24x64", max_pool, false},
     {"max_pool gradient", max_pool_gradient, false},
     {"avg_pool 2x2, 128x24x24x64", avg_pool, false},
@@ -199,21 +199,21 @@ static const struct bench_case {
     {"lrn gradient", lrn_gradient, false},
     {"batch_norm 128x32x32x16", batch_norm, false},
     {"batch_norm gradient", batch_norm_gradient, false},
-    {"batch_norm + join, ReLU", batch_norm_join, false},
+    {"batch_norm + shortcut, ReLU", batch_norm_add_relu, false},
     {"batch_norm + ReLU gradient", batch_norm_relu_gradient, false},
     {"layer_norm 4096x768", layer_norm, false},
     {"layer_norm gradient", layer_norm_gradient, false},
     {"softmax 4096x1024", softmax, false},
     {"cross_entropy 4096x1000", cross_entropy, false},
     {"sum of 128x24x24x64", sum_all, false},
-    {"sum over rows, 73728x64", sum_rows, false},
+    {"sum over rows, 73728x64", sum_over_rows, false},
     {"mean over pixels, 128x8x8x64", mean_pixels, false},
     {"argmax 4096x1000", argmax, false},
     {"gather 4096 of 50304x768", gather, false},
-    {"scatter_add 4096 to 50304x768", scatter, true},
+    {"scatter_add 4096 to 50304x768", scatter_add, true},
     {"random uniform 128x9216", uniform, false},
     {"random normal 1024x1024", normal, false},
-    {"bias and relu 128x24x24x64", chain, false},
+    {"bias and relu 128x24x24x64", bias_relu, false},
     {"gelu 4096x3072", gelu, false},
     {"transpose to NCHW", transpose, false},
     {"solve 16 of 128x128", solve, true},
@@ -248,9 +248,9 @@ static void print_row(const char *name, const tu_kernel_report *k, double *times
     qsort(times, (size_t)runs, sizeof *times, compare_doubles);
     double t = times[runs / 2];
     double by_flops = (double)k->flops / top.flops_per_s, by_bytes = (double)k->bytes / top.bytes_per_s;
-    double share = t > 0 ? 100 * (by_flops > by_bytes ? by_flops : by_bytes) / t : 0;
+    double fraction = t > 0 ? 100 * (by_flops > by_bytes ? by_flops : by_bytes) / t : 0;
     printf("%-30s %-26.26s %9.3f %9.1f %8.1f %6.0f %% %s\n", name, k->kernel, 1e3 * t,
-           t > 0 ? 1e-9 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0, share,
+           t > 0 ? 1e-9 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0, fraction,
            by_flops > by_bytes ? "of arithmetic" : "of bandwidth");
 }
 
@@ -327,7 +327,7 @@ int main(int argc, char **argv) {
     ceilings top = measure_ceilings(threads);
     printf("%d threads, %s; ceilings: %.1f GFLOP/s in f32, %.1f GB/s copied (read plus written)\n\n", threads,
            tu_dtype_name(dtype), 1e-9 * top.flops_per_s, 1e-9 * top.bytes_per_s);
-    printf("%-30s %-26s %9s %9s %8s %8s\n", "case", "kernel", "ms", "GFLOP/s", "GB/s", "share");
+    printf("%-30s %-26s %9s %9s %8s %8s\n", "case", "kernel", "ms", "GFLOP/s", "GB/s", "fraction");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!strstr(cases[i].name, word) || (dtype != TU_F32 && cases[i].f32_only)) continue;
         if (run_case(&cases[i], dtype, threads, top) == TU_OK) continue;

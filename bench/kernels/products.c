@@ -1,9 +1,9 @@
-/* Compares Tutti's f32 matrix product with oneDNN's, for the shapes of mlp and tutorial-cnn and a few others. The
- * choice between them in src/device/cpu/matmul.c is based on this benchmark.
+/* Compares Tutti's matrix multiplication (matmul) in f32 with oneDNN's, for the shapes of mlp and tutorial-cnn and a
+ * few others. The choice between them in src/device/cpu/matmul.c is based on this benchmark.
  *
- *     bench_products [--threads N] [--rounds N] [WORD]        WORD: only products whose name contains it
+ *     bench_products [--threads N] [--rounds N] [WORD]        WORD: only matmuls whose name contains it
  *
- * Each round runs all products with Tutti, then all with oneDNN. Before each product the program touches more
+ * Each round runs all matmuls with Tutti, then all with oneDNN. Before each matmul the program touches more
  * memory than fits in the L2 cache, because operands are not in L2 in a training step either. A row shows the
  * minimum time of each, which other load on the machine affects least, and the speedup of Tutti over oneDNN.
  */
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
             run_once(&trials[i % SHAPES], i / SHAPES);
         }
     printf("%d threads, f32, minimum of %d rounds\n\n%-16s %5s %5s %5s %9s %9s %11s %9s %7s\n", threads,
-           rounds, "product", "m", "n", "k", "Tutti, us", "GFLOP/s", "oneDNN, us", "GFLOP/s", "speedup");
+           rounds, "matmul", "m", "n", "k", "Tutti, us", "GFLOP/s", "oneDNN, us", "GFLOP/s", "speedup");
     for (int i = 0; i < SHAPES; i++) {
         if (strstr(shapes[i].name, word)) print_row(&shapes[i], &trials[i]);
         free_trial(&trials[i]);

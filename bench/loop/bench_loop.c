@@ -164,8 +164,8 @@ static void on_progress(void *context, const tu_train_report *report) {
 
 /* ---- The run ---- */
 
-static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *at) {
-    (void)status, (void)kind, (void)at;
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *walk) {
+    (void)status, (void)kind, (void)walk;
     return remove(path);
 }
 
@@ -217,9 +217,9 @@ static int compare_doubles(const void *a, const void *b) {
 /* Returns the quantile `fraction` (0 to 1) of the numbers; sorts them. */
 static double quantile(double *numbers, int64_t count, double fraction) {
     qsort(numbers, (size_t)count, sizeof *numbers, compare_doubles);
-    double at = fraction * (double)(count - 1);
-    int64_t below = (int64_t)at, above = below + 1 < count ? below + 1 : below;
-    return numbers[below] + (at - (double)below) * (numbers[above] - numbers[below]);
+    double position = fraction * (double)(count - 1);
+    int64_t below = (int64_t)position, above = below + 1 < count ? below + 1 : below;
+    return numbers[below] + (position - (double)below) * (numbers[above] - numbers[below]);
 }
 
 /* Returns the median, in milliseconds, of the field at `offset` over all blocks. */
@@ -244,7 +244,7 @@ static void print_results(const struct bench *b, const char *model) {
     printf("%s on %s, batch %" PRId64 ", %s, %" PRId64 " threads; %" PRId64 " pairs of %" PRId64 " steps\n\n",
            model, b->values.data, b->trainer.config.settings.batch, b->values.precision,
            b->trainer.config.settings.threads, b->pairs, b->values.steps);
-    printf("%-28s %9s %9s %9s %9s\n", "median, ms", "training", "bench", "overhead", "share");
+    printf("%-28s %9s %9s %9s %9s\n", "median, ms", "training", "bench", "overhead", "of step");
     print_row("step", b, offsetof(struct times, step));
     for (size_t p = 0; p < PHASES; p++)
         print_row(phase_names[p], b, offsetof(struct times, phase) + p * sizeof(double));

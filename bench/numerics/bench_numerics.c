@@ -5,12 +5,12 @@
  *
  * A RUN is a device and a precision. Its results are compared with those of the reference device in f64. For each
  * network and run the program prints the relative error of the loss and the largest relative error of a gradient,
- * each as |difference| / |expected| in the Euclidean norm. Weights and data are drawn N times (default 1), and
- * medians are printed: if the input of a ReLU is close to zero, rounding may change its sign, so a single draw may
- * not be typical.
+ * each as |difference| / |expected| in the Euclidean norm. With --draws N, N sets of random weights and data are
+ * used (default 1) and medians are printed: if the input of a ReLU is close to zero, rounding may change its sign, so
+ * a single set may not be typical.
  *
- * --out saves inputs and results for bench/compare/numerics.py. With --most the exit status is 1 if an error in
- * any draw exceeds ERROR. */
+ * --out saves inputs and results for bench/compare/numerics.py. With --most the exit status is 1 if any error
+ * exceeds ERROR. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@
 #include "networks.h"
 #include "tensor_file.h"
 
-enum { MAX_RUNS = 16, MAX_DRAWS = 99, MAX_RESULTS = MAX_TENSORS + 1, PATH = 512 };
+enum { MAX_RUNS = 16, MAX_SETS = 99, MAX_RESULTS = MAX_TENSORS + 1, PATH = 512 };
 
 typedef struct run {
     char device[32], precision[8];
@@ -34,7 +34,7 @@ typedef struct results {
 typedef struct options {
     const char *only, *out;
     double max_error; /* of --most; 0: no limit */
-    int draws;
+    int set_count;    /* of --draws */
     int run_count;
     run runs[MAX_RUNS];
 } options;
@@ -53,7 +53,7 @@ static void *allocate(size_t bytes) {
 /* ---- Data ---- */
 
 /* Returns number `index` of the random sequence of a tensor (splitmix64). */
-static uint64_t draw(uint64_t sequence, uint64_t index) {
+static uint64_t random_bits(uint64_t sequence, uint64_t index) {
     uint64_t x = (sequence << 40) + (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -63,14 +63,14 @@ static uint64_t draw(uint64_t sequence, uint64_t index) {
 /* Returns an element that f32 represents exactly, so that all precisions get the same inputs. */
 static float element_of(const tensor *t, uint64_t bits) {
     double uniform = (double)(bits >> 11) * 0x1p-53;
-    return (float)(t->mean + t->deviation * sqrt(3) * (2 * uniform - 1));
+    return (float)(t->mean + t->stddev * sqrt(3) * (2 * uniform - 1));
 }
 
 static void *fill_tensor(const tensor *t, uint64_t sequence, tu_dtype dtype) {
     int64_t count = tu_shape_elements(tu_value_shape(t->value));
     void *data = allocate((size_t)count * sizeof(double));
     for (int64_t i = 0; i < count; i++) {
-        uint64_t bits = draw(sequence, (uint64_t)i);
+        uint64_t bits = random_bits(sequence, (uint64_t)i);
         if (t->classes)
             ((int32_t *)data)[i] = (int32_t)(bits % (uint64_t)t->classes);
         else if (dtype == TU_F64)
@@ -81,13 +81,13 @@ static void *fill_tensor(const tensor *t, uint64_t sequence, tu_dtype dtype) {
     return data;
 }
 
-/* A network, and one draw of its weights and data. */
+/* A network with one set of random weights and data. */
 typedef struct problem {
-    int network, draw;
+    int network, set;
 } problem;
 
 static uint64_t sequence_of(problem p, int index) {
-    return ((uint64_t)p.draw * NETWORKS + (uint64_t)p.network) * MAX_TENSORS + (uint64_t)index + 1;
+    return ((uint64_t)p.set * NETWORKS + (uint64_t)p.network) * MAX_TENSORS + (uint64_t)index + 1;
 }
 
 /* ---- Running a network ---- */
@@ -112,18 +112,18 @@ static void store_result(results *r, int i, tu_value value, const void *out) {
 }
 
 /* Builds the network in `dtype`, with its gradients, and lists the values to fetch. */
-static void build(int which, tu_dtype dtype, network *n, tu_value fetch[MAX_RESULTS], results *r) {
+static void build(int index, tu_dtype dtype, network *n, tu_value fetch[MAX_RESULTS], results *r) {
     tu_value differentiated[MAX_TENSORS];
     *n = (network){.dtype = dtype};
     must(tu_graph_new(&n->graph));
-    fetch[0] = networks[which].build(n);
+    fetch[0] = networks[index].build(n);
     must(tu_graph_status(n->graph));
     snprintf(r->name[0], sizeof r->name[0], "loss");
     r->count = 1 + list_differentiated(n, differentiated, r);
     must(tu_gradients(fetch[0], (size_t)r->count - 1, differentiated, &fetch[1]));
 }
 
-static results compute(problem p, const run *how) {
+static results compute(problem p, const run *config) {
     network n;
     tu_value fetch[MAX_RESULTS];
     tu_program *program;
@@ -131,10 +131,10 @@ static results compute(problem p, const run *how) {
     tu_feed feeds[MAX_TENSORS];
     void *fed[MAX_TENSORS], *out[MAX_RESULTS];
     results r = {0};
-    bool wide = strcmp(how->precision, "f64") == 0;
-    build(p.network, wide ? TU_F64 : TU_F32, &n, fetch, &r);
-    must(tu_compile(n.graph, &program, .devices = how->device, .fetch = fetch, .fetch_count = (size_t)r.count,
-                    .precision = wide ? NULL : how->precision));
+    bool is_f64 = strcmp(config->precision, "f64") == 0;
+    build(p.network, is_f64 ? TU_F64 : TU_F32, &n, fetch, &r);
+    must(tu_compile(n.graph, &program, .devices = config->device, .fetch = fetch,
+                    .fetch_count = (size_t)r.count, .precision = is_f64 ? NULL : config->precision));
     must(tu_state_new(n.graph, &state));
     for (int i = 0; i < n.tensor_count; i++) {
         fed[i] = fill_tensor(&n.tensors[i], sequence_of(p, i), n.dtype);
@@ -161,40 +161,40 @@ static void free_results(results *r) {
 
 /* Returns |found - expected| / |expected|; infinity instead of NaN. */
 static double relative_error(const results *found, const results *expected, int i) {
-    double off = 0, size = 0;
+    double difference = 0, size = 0;
     for (int64_t e = 0; e < tu_shape_elements(expected->shape[i]); e++) {
         double w = expected->numbers[i][e], d = found->numbers[i][e] - w;
-        off += d * d, size += w * w;
+        difference += d * d, size += w * w;
     }
-    double error = sqrt(off / size);
+    double error = sqrt(difference / size);
     return isnan(error) ? INFINITY : error;
 }
 
-/* The errors of a run, per draw. */
+/* The errors of a run, per set. */
 typedef struct errors {
-    double loss[MAX_DRAWS], gradient[MAX_DRAWS];
-    double largest;          /* gradient error over all draws */
+    double loss[MAX_SETS], gradient[MAX_SETS];
+    double largest;          /* gradient error over all sets */
     char worst[TENSOR_NAME]; /* the name of that gradient's input */
     bool exceeded;           /* an error exceeds --most */
 } errors;
 
-static void add_errors(errors *e, const options *o, int draw, const results *found, const results *expected) {
-    e->loss[draw] = relative_error(found, expected, 0);
-    e->gradient[draw] = 0;
+static void add_errors(errors *e, const options *o, int set, const results *found, const results *expected) {
+    e->loss[set] = relative_error(found, expected, 0);
+    e->gradient[set] = 0;
     for (int i = 1; i < expected->count; i++) {
         double error = relative_error(found, expected, i);
-        if (error > e->gradient[draw]) e->gradient[draw] = error;
+        if (error > e->gradient[set]) e->gradient[set] = error;
         if (error <= e->largest) continue;
         e->largest = error;
         snprintf(e->worst, sizeof e->worst, "%s", expected->name[i]);
     }
-    if (o->max_error > 0 && (e->loss[draw] > o->max_error || e->gradient[draw] > o->max_error))
+    if (o->max_error > 0 && (e->loss[set] > o->max_error || e->gradient[set] > o->max_error))
         e->exceeded = true;
 }
 
-static void print_errors(const options *o, int which, const run *how, errors *e) {
-    printf("%-20s %-10s %-5s %9.2e %9.2e  %s\n", networks[which].name, how->device, how->precision,
-           median(e->loss, (size_t)o->draws), median(e->gradient, (size_t)o->draws), e->worst);
+static void print_errors(const options *o, int index, const run *config, errors *e) {
+    printf("%-20s %-10s %-5s %9.2e %9.2e  %s\n", networks[index].name, config->device, config->precision,
+           median(e->loss, (size_t)o->set_count), median(e->gradient, (size_t)o->set_count), e->worst);
     fflush(stdout);
 }
 
@@ -203,7 +203,7 @@ static void print_errors(const options *o, int which, const run *how, errors *e)
 static void write_file(const options *o, problem p, const char *what, size_t count,
                        const named_tensor *tensors) {
     char path[PATH];
-    snprintf(path, sizeof path, "%s/%s.%d.%s.safetensors", o->out, networks[p.network].name, p.draw, what);
+    snprintf(path, sizeof path, "%s/%s.%d.%s.safetensors", o->out, networks[p.network].name, p.set, what);
     if (!write_tensors(path, count, tensors)) fail("cannot write", path);
 }
 
@@ -221,18 +221,18 @@ static void save_inputs(const options *o, problem p) {
     tu_graph_free(n.graph);
 }
 
-static void save_results(const options *o, problem p, const run *how, const results *r) {
+static void save_results(const options *o, problem p, const run *config, const results *r) {
     named_tensor tensors[MAX_RESULTS];
     char what[64];
     for (int i = 0; i < r->count; i++)
         tensors[i] = (named_tensor){r->name[i], {TU_F64, r->shape[i]}, r->numbers[i]};
-    snprintf(what, sizeof what, "%s-%s", how->device, how->precision);
+    snprintf(what, sizeof what, "%s-%s", config->device, config->precision);
     write_file(o, p, what, (size_t)r->count, tensors);
 }
 
 /* ---- Command line ---- */
 
-static void measure_draw(const options *o, problem p, errors *list) {
+static void measure_set(const options *o, problem p, errors *list) {
     static const run reference = {"ref", "f64"};
     results expected = compute(p, &reference);
     if (o->out) {
@@ -241,7 +241,7 @@ static void measure_draw(const options *o, problem p, errors *list) {
     }
     for (int i = 0; i < o->run_count; i++) {
         results found = compute(p, &o->runs[i]);
-        add_errors(&list[i], o, p.draw, &found, &expected);
+        add_errors(&list[i], o, p.set, &found, &expected);
         if (o->out) save_results(o, p, &o->runs[i], &found);
         free_results(&found);
     }
@@ -249,14 +249,14 @@ static void measure_draw(const options *o, problem p, errors *list) {
 }
 
 /* Returns the number of runs with errors above --most. */
-static int measure(const options *o, int which) {
+static int measure(const options *o, int index) {
     static errors list[MAX_RUNS];
     int exceeded = 0;
     memset(list, 0, sizeof list);
-    for (int draw = 0; draw < o->draws; draw++)
-        measure_draw(o, (problem){.network = which, .draw = draw}, list);
+    for (int set = 0; set < o->set_count; set++)
+        measure_set(o, (problem){.network = index, .set = set}, list);
     for (int i = 0; i < o->run_count; i++) {
-        print_errors(o, which, &o->runs[i], &list[i]);
+        print_errors(o, index, &o->runs[i], &list[i]);
         exceeded += list[i].exceeded;
     }
     return exceeded;
@@ -265,7 +265,7 @@ static int measure(const options *o, int which) {
 static int parse_draws(const char *word) {
     char *end;
     long draws = strtol(word, &end, 10);
-    if (end == word || *end || draws < 1 || draws > MAX_DRAWS)
+    if (end == word || *end || draws < 1 || draws > MAX_SETS)
         fail("--draws: expected a number from 1 to 99, not", word);
     return (int)draws;
 }
@@ -293,7 +293,7 @@ static run parse_run(const char *word) {
 }
 
 static options parse_options(int argc, char **argv) {
-    options o = {.draws = 1};
+    options o = {.set_count = 1};
     for (int i = 1; i < argc; i++) {
         bool only = strcmp(argv[i], "--only") == 0, out = strcmp(argv[i], "--out") == 0;
         bool max_error = strcmp(argv[i], "--most") == 0, draws = strcmp(argv[i], "--draws") == 0;
@@ -305,7 +305,7 @@ static options parse_options(int argc, char **argv) {
         else if (max_error)
             o.max_error = parse_error(argv[i]);
         else if (draws)
-            o.draws = parse_draws(argv[i]);
+            o.set_count = parse_draws(argv[i]);
         else if (o.run_count == MAX_RUNS)
             fail("too many runs (at most 16):", argv[i]);
         else
@@ -316,15 +316,15 @@ static options parse_options(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     options o = parse_options(argc, argv);
-    int known = 0, exceeded = 0;
+    int selected = 0, exceeded = 0;
     printf("%-20s %-10s %-5s %9s %9s  %s\n", "network", "device", "dtype", "loss", "gradient",
            "worst gradient");
     for (int i = 0; i < NETWORKS; i++) {
         if (o.only && strcmp(o.only, networks[i].name) != 0) continue;
         exceeded += measure(&o, i);
-        known++;
+        selected++;
     }
-    if (!known) fail("unknown network", o.only);
+    if (!selected) fail("unknown network", o.only);
     if (exceeded) fprintf(stderr, "bench_numerics: %d runs have errors above %g\n", exceeded, o.max_error);
     return exceeded ? 1 : 0;
 }

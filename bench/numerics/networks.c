@@ -16,9 +16,9 @@ static tu_value add_tensor(network *n, const char *name, tu_dtype dtype, tu_shap
     return t.value;
 }
 
-static tu_value weights(network *n, const char *name, tu_shape shape, double mean, double deviation) {
+static tu_value weights(network *n, const char *name, tu_shape shape, double mean, double stddev) {
     return add_tensor(n, name, n->dtype, shape,
-                      (tensor){.mean = mean, .deviation = deviation, .differentiated = true});
+                      (tensor){.mean = mean, .stddev = stddev, .differentiated = true});
 }
 
 /* Adds an input with mean 0 and standard deviation 1, which is differentiated too. */
@@ -27,7 +27,7 @@ static tu_value data_input(network *n, const char *name, tu_shape shape) {
 }
 
 static tu_value target_input(network *n, tu_shape shape) {
-    return add_tensor(n, "target", n->dtype, shape, (tensor){.deviation = 1});
+    return add_tensor(n, "target", n->dtype, shape, (tensor){.stddev = 1});
 }
 
 static tu_value integer_input(network *n, const char *name, tu_shape shape, int64_t classes) {
@@ -153,11 +153,12 @@ static tu_value batch_norm_mlp(network *n) {
 
 /* The CNN of TensorFlow's CIFAR-10 tutorial with fewer channels: pooling, local response normalisation. */
 static tu_value tutorial_cnn(network *n) {
-    filter five = {.count = 32, .height = 5, .width = 5, .pad = {2, 2, 2, 2}, .bias = true};
-    tu_value h = tu_relu(convolve(n, "conv1", data_input(n, "x", TU_SHAPE(8, 24, 24, 3)), five));
+    filter filter_5x5 = {.count = 32, .height = 5, .width = 5, .pad = {2, 2, 2, 2}, .bias = true};
+    tu_value h = tu_relu(convolve(n, "conv1", data_input(n, "x", TU_SHAPE(8, 24, 24, 3)), filter_5x5));
     h = tu_max_pool(h, .window = {3, 3}, .stride = {2, 2}, .padding = TU_VALID);
     h = tu_lrn(h, .radius = 2, .bias = 1, .alpha = 0.1, .beta = 0.75);
-    h = tu_lrn(tu_relu(convolve(n, "conv2", h, five)), .radius = 2, .bias = 1, .alpha = 0.1, .beta = 0.75);
+    h = tu_lrn(tu_relu(convolve(n, "conv2", h, filter_5x5)), .radius = 2, .bias = 1, .alpha = 0.1,
+               .beta = 0.75);
     h = tu_max_pool(h, .window = {3, 3}, .stride = {2, 2}, .padding = TU_VALID);
     h = tu_relu(dense(n, "local", tu_flatten(h), 96));
     return cross_entropy_loss(n, dense(n, "out", h, 10));

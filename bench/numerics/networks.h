@@ -7,11 +7,11 @@
 
 enum { MAX_TENSORS = 64, TENSOR_NAME = 40 };
 
-/* An input. Its elements are uniform with `mean` and standard `deviation`, or integers in [0, classes). */
+/* An input. Its elements are uniform with mean `mean` and standard deviation `stddev`, or integers in [0, classes). */
 typedef struct tensor {
     char name[TENSOR_NAME];
     tu_value value;
-    double mean, deviation;
+    double mean, stddev;
     int64_t classes;     /* 0: floats */
     bool differentiated; /* the gradient of the loss with respect to it is compared */
 } tensor;

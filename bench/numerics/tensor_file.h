@@ -13,7 +13,7 @@ typedef struct named_tensor {
 } named_tensor;
 
 static inline size_t write_header(FILE *f, size_t count, const named_tensor *tensors) {
-    size_t length = 0, at = 0;
+    size_t length = 0, offset = 0;
     length += (size_t)fprintf(f, "{");
     for (size_t i = 0; i < count; i++) {
         const named_tensor *t = &tensors[i];
@@ -22,8 +22,8 @@ static inline size_t write_header(FILE *f, size_t count, const named_tensor *ten
         length += (size_t)fprintf(f, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "", t->name, type);
         for (int64_t k = 0; k < t->type.shape.rank; k++)
             length += (size_t)fprintf(f, "%s%lld", k ? "," : "", (long long)t->type.shape.dim[k]);
-        length += (size_t)fprintf(f, "],\"data_offsets\":[%zu,%zu]}", at, at + bytes);
-        at += bytes;
+        length += (size_t)fprintf(f, "],\"data_offsets\":[%zu,%zu]}", offset, offset + bytes);
+        offset += bytes;
     }
     length += (size_t)fprintf(f, "}");
     for (; length % 8; length++) fputc(' ', f);
@@ -41,8 +41,8 @@ static inline bool write_tensors(const char *path, size_t count, const named_ten
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)(header >> (8 * i));
     rewind(f);
     fwrite(length, 1, sizeof length, f);
-    bool good = !ferror(f);
-    return fclose(f) == 0 && good;
+    bool ok = !ferror(f);
+    return fclose(f) == 0 && ok;
 }
 
 #endif

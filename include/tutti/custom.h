@@ -27,8 +27,8 @@
 extern "C" {
 #endif
 
-/* What the library passes to the functions of a custom operation. It sets struct_size; a program that needs a later
- * field checks it. */
+/* The argument of the functions of a custom operation, filled by the library. It sets struct_size; a program that
+ * needs a later field checks it. */
 typedef struct tu_custom_call {
     size_t struct_size;
     uint32_t input_count;
@@ -56,7 +56,7 @@ typedef struct tu_custom_op {
  * fails, unless it is the same structure. */
 TU_API tu_status tu_custom_register(const tu_custom_op *op);
 
-/* Makes a node of the registered operation `name`. Returns output 0; tu_output_of returns the others. */
+/* Creates a node of the registered operation `name`. Returns output 0; tu_output_of returns the others. */
 TU_API tu_value tu_custom(const char *name, size_t count, const tu_value *inputs);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
 /* Data: sets of labelled images, and loaders that read them in a seeded order.
  *
  * A data set has two splits, train and test, of images of one size and type. It is opened by a name ("cifar10",
- * "mnist", "generated"), a folder with one folder of PNG or JPEG files per class, a pair of .npy files, or made from
- * functions of the program. A loader reads a split in batches. The order of an epoch depends on the seed and the
- * epoch only, so the sample with ordinal epoch * count + position is always the same, at any start and with any
- * number of threads.
+ * "mnist", "generated"), a folder with one folder of PNG or JPEG files per class, a pair of .npy files, or created
+ * from functions of the program (tu_source). A loader reads a split in batches. The order of an epoch depends on the
+ * seed and the epoch only, so the sample with ordinal epoch * count + position is always the same, at any start and
+ * with any number of threads.
  *
  *     tu_dataset *set;
  *     tu_loader *loader;
@@ -34,7 +34,7 @@ typedef struct tu_dataset tu_dataset;
 typedef struct tu_dataset_info {
     size_t struct_size;
     const char *name;   /* "cifar10" */
-    const char *origin; /* where the bytes came from, to be read by people */
+    const char *origin; /* where the bytes came from, human-readable */
     int64_t count[2];   /* images in each tu_split */
     int64_t height, width, channels;
     tu_dtype dtype; /* of a pixel: TU_U8 (0 … 255) or TU_F32 (any values) */
@@ -44,8 +44,8 @@ typedef struct tu_dataset_info {
     double deviation[TU_MAX_CHANNELS]; /* standard deviation of the same */
     const char *digest;                /* SHA-256, in hexadecimal, of all images and labels */
     int64_t validation; /* size of the set's validation split, the last training images; 0: none */
-    int64_t skipped;    /* damaged pictures that were left out (skip_bad) */
-    int64_t ignored;    /* images left out because of their label (ignore_label) */
+    int64_t skipped;    /* damaged image files that were skipped (skip_bad) */
+    int64_t ignored;    /* images with the label ignore_label, which were not read */
     const char *notice; /* NULL, or a line for the user: a possible mistake in the set */
 } tu_dataset_info;
 
@@ -55,22 +55,22 @@ typedef void (*tu_progress)(void *context, const char *what, int64_t done, int64
 typedef struct tu_dataset_options {
     size_t struct_size;
     int64_t height, width; /* size that images of folders are fitted to; 0: 64 */
-    /* Share of the images held out as test split, at least one image, if a folder has no train/ and test/, and of
-     * arrays. 0: 0.1. */
+    /* Fraction of the images in the test split, at least one image, for arrays and for folders without train/ and
+     * test/. 0: 0.1. */
     double test_share;
-    uint64_t seed; /* chooses the images held out */
+    uint64_t seed; /* selects the images of the test split */
     bool offline;  /* download nothing: fail if the set is not in the cache */
     tu_progress progress;
     void *context;
     bool validation; /* of a folder with train/, val/ and test/: read val/ as the set's validation split */
-    bool skip_bad;   /* of a folder: leave out damaged pictures instead of failing */
-    const int64_t *ignore_label; /* of arrays: leave out images with this label; NULL: none */
+    bool skip_bad;   /* of a folder: skip damaged images instead of failing */
+    const int64_t *ignore_label; /* of arrays: ignore images with this label; NULL: none */
 } tu_dataset_options;
 
 /* Opens a data set by its name or path. Downloads and converts it first if needed:
  *
  *     cifar10, mnist                downloaded once into the cache: $TUTTI_DATA, else the user's cache folder
- *     generated                     32x32 pictures of ten classes, drawn when they are read; needs no files
+ *     generated                     32x32 images of ten classes, generated when they are read; needs no files
  *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…; then
  *                                   FOLDER/val/CLASS/… is the validation split, or the test split if there is no test/
  *     IMAGES.npy,LABELS.npy         [n,h,w] or [n,h,w,c], and [n]
@@ -87,15 +87,15 @@ TU_API tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t 
                                  int32_t *label);
 
 /* Reads all images and labels and compares their digest with the set's. Fails with TU_CORRUPT if they differ, and
- * with TU_UNSUPPORTED for sets made with tu_dataset_from, which have no digest of all images. CIFAR-10 takes a
- * second. */
+ * with TU_UNSUPPORTED for sets made with tu_dataset_from, which have no digest of all images. CIFAR-10 takes about
+ * a second. */
 TU_API tu_status tu_dataset_verify(const tu_dataset *set);
 
-/* Writes one image as a PNG file. Of f32 pixels the smallest becomes black and the largest white. */
+/* Writes one image as a PNG file. f32 pixels are rescaled: the smallest becomes black, the largest white. */
 TU_API tu_status tu_dataset_save_image(const tu_dataset *set, tu_split split, int64_t index,
                                        const char *path);
 
-/* A data set made of functions. Several threads of a loader call `read` at once. */
+/* A data set implemented by functions. Several threads of a loader call `read` at once. */
 typedef struct tu_source {
     size_t struct_size;
     const char *name;
@@ -108,8 +108,8 @@ typedef struct tu_source {
     void (*close)(void *context); /* optional */
     int64_t validation;           /* number of training images, the last ones, for validation; 0: none */
 } tu_source;
-/* Makes a data set. Copies the structure. Computes means, deviations and the digest of at most 10,000 training
- * images. */
+/* Creates a data set. Copies the structure. Computes means, standard deviations and the digest of at most 10,000
+ * training images. */
 TU_API tu_status tu_dataset_from(const tu_source *source, tu_dataset **set);
 
 /* Downloads "cifar10" or "mnist" into the cache, unless it is there. Writes the path of its file to `path`. */
@@ -130,9 +130,10 @@ typedef struct tu_loader_options {
     int threads;       /* threads that read ahead; 0: 1; TU_ZERO: none, tu_loader_next reads */
     int depth;         /* batches read ahead; 0: 4, or one more than there are threads */
     bool indices_only; /* read nothing: batches have indices, but neither images nor labels */
-    bool bootstrap;    /* read a sample of the set, of the same size, drawn by the seed with replacement */
-    /* Of TU_TRAIN: the size of the validation split, whose images are left out; 0: none. It is the set's validation
-     * split if that has this size, else chosen the same way for every seed. With `validation_only` only these images
+    bool bootstrap;    /* read a random sample of the set with replacement, of the same size */
+    /* For TU_TRAIN: size of the validation split, whose images are not read; 0: none. It is the set's validation split
+     * if that has this size, else a random choice that is the same for every seed. With `validation_only` only the images
+     * of the validation split
      * are read. */
     int64_t validation;
     bool validation_only;
@@ -146,10 +147,10 @@ typedef struct tu_batch {
     const void *images;      /* [count, height, width, channels] of the set's type, 64-byte aligned */
     const int32_t *labels;   /* [count]; images and labels are NULL with indices_only */
     const int64_t *ordinals; /* [count]: first, first + 1, … */
-    const int64_t *indices;  /* [count]: numbers of the images in the split */
+    const int64_t *indices;  /* [count]: indices of the images in the split */
 } tu_batch;
 
-/* Makes a loader. The set must outlive it. */
+/* Creates a loader. The set must outlive it. */
 TU_API tu_status tu_loader_new_with(const tu_dataset *set, tu_loader **loader,
                                     const tu_loader_options *options);
 #define tu_loader_new(set, loader, ...)                                                                      \

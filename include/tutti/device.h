@@ -13,8 +13,8 @@
  * TUTTI_DEVICES (several, separated by ':'), or load it with tu_device_load(). The engine loads libtutti_cuda.so if
  * it is in the folder of libtutti.so, or in the folder tutti/ there, unless TUTTI_CUDA is "off".
  *
- * Functions marked optional may be NULL. The interface grows by new functions at the end; `struct_size` shows
- * which a device has. TU_DEVICE_ABI changes only if older devices cannot work any more.
+ * Functions marked optional may be NULL. The interface grows by new functions at the end; by `struct_size` the engine
+ * determines which functions a device has. TU_DEVICE_ABI changes only if older devices cannot work any more.
  */
 #ifndef TUTTI_DEVICE_H
 #define TUTTI_DEVICE_H
@@ -27,13 +27,13 @@ extern "C" {
 
 #define TU_DEVICE_ABI 2
 
-/* ---- For programs: which devices are there ------------------------------------------------------------------- */
+/* ---- For programs: list of devices -------------------------------------------------------------------------- */
 
 typedef struct tu_device_info {
     size_t struct_size;
     const char *name;        /* "cpu:0" */
     const char *kind;        /* "cpu" */
-    const char *description; /* model, instruction sets, library versions, to be read by people */
+    const char *description; /* model, instruction sets, library versions, human-readable */
     uint64_t memory_bytes;   /* 0: unknown */
     int cores;               /* 0: it has none */
     const char *unusable;    /* NULL, or why it cannot be used and what to do */
@@ -64,7 +64,8 @@ typedef struct tu_partition {
      * run in the order of their highest level. A kernel must not have results of different levels: another device
      * might wait for the lower one before it can send an input of the higher one. */
     const uint32_t *levels;
-    /* Products of f32 may round operands to tf32 (10 bits of fraction). Devices without tf32 compute in f32. */
+    /* Matrix products and convolutions in f32 may round operands to tf32 (10 mantissa bits). Devices without tf32
+     * compute in f32. */
     bool tf32;
 } tu_partition;
 
@@ -102,7 +103,7 @@ typedef struct tu_plan {
 /* Addresses for build, valid until the plan is freed. */
 typedef struct tu_binding {
     size_t struct_size;
-    const uint32_t *order;   /* kernel_count numbers: the order in which launch counts kernels */
+    const uint32_t *order;   /* kernel_count kernel indices; launch runs a range of this list */
     void *const *buffers;    /* buffer_count addresses in the device's memory, 64-byte aligned */
     void *const *workspaces; /* kernel_count addresses; NULL if the kernel needs none */
     const uint64_t *seed;    /* host memory, read at launch */
@@ -119,9 +120,9 @@ typedef struct tu_repeat_feed {
     const void *host;    /* `bytes` per step, or one batch for all steps; NULL: rows of `table` */
     bool same;           /* one batch for all steps */
     const void *table;   /* rows of row_bytes, in the device's memory */
-    const int64_t *rows; /* in host memory: bytes / row_bytes row numbers per step */
+    const int64_t *rows; /* in host memory: bytes / row_bytes row indices per step */
     size_t row_bytes;
-    size_t stride; /* distance between steps: in bytes of `host`, or in numbers of `rows` */
+    size_t stride; /* distance between steps: in bytes of `host`, or in entries of `rows` */
 } tu_repeat_feed;
 
 typedef struct tu_repeat_fetch {
@@ -147,8 +148,8 @@ typedef struct tu_combine_segment {
 } tu_combine_segment;
 
 /* An all-reduce: every `out` becomes the sum of all `in`, added pairwise in the order of ranks: ((0 + 1) + (2 + 3)) +
- * …. Half-precision types are added in f32 and rounded once. The elements of all segments are divided between the
- * ranks; `rank` computes its slice. */
+ * …. bf16 and f16 are added in f32 and rounded once. The elements of all segments are divided between the ranks;
+ * `rank` computes its slice. */
 typedef struct tu_combination {
     size_t struct_size;
     tu_dtype dtype; /* of all segments: f64, f32, bf16 or f16 */
@@ -184,7 +185,7 @@ typedef struct tu_joint_move {
     const void *from;
     void *to;
     size_t bytes;
-    uint32_t after;             /* WAIT: number of an earlier move */
+    uint32_t after;             /* WAIT: index of an earlier move */
     uint32_t combination_count; /* COLLECTIVE; see `combine` */
     const tu_combination *combinations;
     const uint32_t *ranks; /* partition of each rank; the first is `part` */
@@ -194,14 +195,13 @@ typedef struct tu_joint_move {
 
 typedef struct tu_open_options {
     size_t struct_size;
-    int index;                        /* number of the device: 0 in "cpu:0" */
-    int logical_index, logical_count; /* 1 and 2 for "cpu:0.1" of "cpu:0/2"; count 1: the whole device */
-    int threads;                      /* 0: one per core of the logical device */
-    uint64_t memory_limit;            /* bytes; 0: none */
+    int index;             /* index of the device: 0 in "cpu:0" */
+    int logical_index, logical_count;       /* 1 and 2 for "cpu:0.1" of "cpu:0/2"; count 1: the whole device */
+    int threads;           /* 0: one per core of the logical device */
+    uint64_t memory_limit; /* bytes; 0: none */
     bool tune;             /* time candidate kernels and keep the fastest, instead of using heuristics */
-    bool nondeterministic; /* also use kernels whose results differ in the last bits from run to run */
-    int streams;           /* kernels that may run in parallel; 0: as many as are faster; 1: one */
-    /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
+    bool nondeterministic;        /* also use kernels whose results differ in the last bits from run to run */
+    int streams;           /* kernels that may run in parallel; 0: chosen automatically; 1: one */ /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
     bool whole_device_kernels;
 } tu_open_options;
 
@@ -254,7 +254,7 @@ typedef struct tu_device_api {
     tu_status (*event_record)(tu_device_instance *device, void *event);
     tu_status (*event_wait)(tu_device_instance *device, void *event);
 
-    /* optional: start and seconds of the kernel at `position` of the order in the latest launch */
+    /* optional: returns the start time and the duration, in seconds, of kernel order[position] in the latest launch */
     tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t position, double *start,
                        double *seconds);
 
@@ -274,7 +274,7 @@ typedef struct tu_device_api {
     /* optional, with the other events: returns when everything launched before the event was recorded is done, with
      * the first failure. Called from threads other than the launching one. */
     tu_status (*event_synchronize)(tu_device_instance *device, void *event);
-    /* optional, for devices whose memory is not the host's: computes this rank's slice of a combination, after
+    /* optional, for devices whose memory is not the host's: computes this rank's slice of an all-reduce, after
      * everything launched so far. All addresses belong to logical devices of one GPU, or to devices with peer access.
      * Their values are complete, and no rank continues before all have synchronized. */
     tu_status (*combine)(tu_device_instance *device, const tu_combination *what);
@@ -284,7 +284,7 @@ typedef struct tu_device_api {
      * the reason if these devices cannot run together; with `steps` 0 it only checks that. */
     tu_status (*repeat_joint)(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
                               const tu_joint_move *moves, uint32_t steps);
-    /* optional, both together: pin memory of a host device that is in the same program, so that devices of this kind
+    /* optional, both together: pin memory of a CPU device that is in the same program, so that devices of this kind
      * can copy from it and to it directly. The memory stays valid between the two calls. */
     tu_status (*pin)(tu_device_instance *device, void *host, size_t bytes);
     void (*unpin)(tu_device_instance *device, void *host);
@@ -303,11 +303,11 @@ typedef struct tu_device_api {
     tu_status (*enable_peer_access)(tu_device_instance *device, tu_device_instance *other);
     /* optional, for devices whose memory other processes use too: allocates `bytes` at once, for later allocations,
      * and keeps them while the device is open. Logical devices of one device share a reserve, the largest that any
-     * asked for. */
+     * requested. */
     tu_status (*reserve)(tu_device_instance *device, uint64_t bytes);
     /* optional: sets the timeout of a step; 0: none. repeat and repeat_joint return TU_DEVICE if no step ends for
      * that many seconds, with a message that says how many were done; synchronize returns it if launched kernels do
-     * not end. The devices then count as lost. In a run of several devices the engine checks the timeout. */
+     * not end. The devices are then considered lost. In a run of several devices the engine checks the timeout. */
     void (*set_timeout)(tu_device_instance *device, double seconds);
     /* optional: a call of the device timed out, and the engine waits no longer. From now on no function may wait for
      * the device: functions that free return at once and free nothing, others fail. */

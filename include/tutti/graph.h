@@ -43,8 +43,8 @@ typedef struct tu_value {
 /* Options are structures that begin with struct_size. Macros fill them with designated initialisers: tu_dense(x,
  * .units = 10). A field that is left out is zero, and zero always means the default. TU_ZERO sets a number to zero if
  * its default is another one: tu_batch_norm(x, .momentum = TU_ZERO). Other negative numbers are errors, unless a
- * field's comment says what they mean. A newer library knows by struct_size which fields an older program has. In C++
- * designated initialisers need C++20, and fields must be in the order of their declaration. */
+ * field's comment says what they mean. A newer library determines by struct_size which fields an older program has.
+ * In C++ designated initialisers need C++20, and fields must be in the order of their declaration. */
 #ifdef __cplusplus
 }
 template <class T> static inline const T *tu_options_address(const T &options) {
@@ -150,12 +150,14 @@ static inline void tu_block_close_(const tu_block_ *block) {
 #define TU_BLOCK_CLOSES_
 #endif
 #endif
-#define TU_BLOCK_NAMED_(block, of, begin, close)                                                             \
-    for (tu_block_ block TU_BLOCK_CLOSES_ = {of, begin, close}; block.open; block.open = close(block.graph))
-#define TU_BLOCK_NUMBERED_(number, of, begin, close) TU_BLOCK_NAMED_(tu_block_##number, of, begin, close)
-#define TU_BLOCK_(number, of, begin, close) TU_BLOCK_NUMBERED_(number, of, begin, close)
+#define TU_BLOCK_NAMED_(block, owner, begin, close)                                                          \
+    for (tu_block_ block TU_BLOCK_CLOSES_ = {owner, begin, close}; block.open;                               \
+         block.open = close(block.graph))
+#define TU_BLOCK_NUMBERED_(counter, owner, begin, close)                                                     \
+    TU_BLOCK_NAMED_(tu_block_##counter, owner, begin, close)
+#define TU_BLOCK_(counter, owner, begin, close) TU_BLOCK_NUMBERED_(counter, owner, begin, close)
 
-/* Values computed inside are not kept for the backward pass: tu_gradients computes them again when it needs them.
+/* Values computed inside are not stored for the backward pass: tu_gradients adds operations that compute them again.
  *
  *     tu_recompute(g) { h = block(h); }
  */
@@ -194,14 +196,14 @@ TU_API tu_value tu_input(tu_graph *graph, const char *name, tu_dtype dtype, tu_s
 TU_API tu_value tu_batch_input(tu_graph *graph, const char *name, tu_dtype dtype, tu_shape shape);
 
 /* Returns the ordinals of the samples in the batch, i64[samples]: the input "sample_ordinal", made on first use.
- * Random draws per sample are keyed by it. If a run does not feed it, the state counts the samples. */
+ * Random numbers per sample are keyed by it. If a run does not feed it, the state counts the samples. */
 TU_API tu_value tu_sample_ordinals(tu_graph *graph, int64_t samples);
 
-/* Returns the training step, an i64 scalar: the variable "step", made on first use. Other random draws are keyed by
- * it. */
+/* Returns the training step, an i64 scalar: the variable "step", made on first use. Other random numbers are keyed
+ * by it. */
 TU_API tu_value tu_step(tu_graph *graph);
 
-/* Make constants: from dense data of the given type, which is copied, or with the same number everywhere. */
+/* Make constants: from dense data of the given type, which is copied, or filled with one number. */
 TU_API tu_value tu_constant(tu_graph *graph, tu_dtype dtype, tu_shape shape, const void *data);
 TU_API tu_value tu_fill(tu_graph *graph, tu_dtype dtype, tu_shape shape, double number);
 /* Makes a scalar of the element type of `like`: tu_mul(x, tu_number(x, 0.5)). */
@@ -212,8 +214,8 @@ typedef enum tu_init_kind {
     TU_INIT_ZEROS,
     TU_INIT_CONSTANT,         /* a for every element */
     TU_INIT_UNIFORM,          /* uniform in [a, b) */
-    TU_INIT_NORMAL,           /* mean a, deviation b */
-    TU_INIT_TRUNCATED_NORMAL, /* normal; values beyond two deviations are drawn again */
+    TU_INIT_NORMAL,           /* mean a, standard deviation b */
+    TU_INIT_TRUNCATED_NORMAL, /* normal; values beyond two standard deviations are rejected */
     TU_INIT_XAVIER_UNIFORM,   /* Glorot & Bengio 2010: variance 2 / (fan in + fan out) */
     TU_INIT_XAVIER_NORMAL,
     TU_INIT_HE_UNIFORM, /* He et al. 2015: variance 2 / fan in */
@@ -267,7 +269,7 @@ TU_API tu_status tu_gradients(tu_value scalar, size_t count, const tu_value *wrt
 /* Returns the value, but no gradient flows back through it. */
 TU_API tu_value tu_stop_gradient(tu_value value);
 
-/* ---- Looking at graphs -------------------------------------------------------------------------------------- */
+/* ---- Inspecting graphs -------------------------------------------------------------------------------------- */
 
 /* Checks every invariant of the graph. The message of a failure names the node and the error. */
 TU_API tu_status tu_graph_verify(const tu_graph *graph);
@@ -285,7 +287,7 @@ typedef struct tu_graph_totals {
     int64_t variable_bytes, activation_bytes;
     int64_t flops; /* floating-point operations of one run of the whole graph */
 } tu_graph_totals;
-/* Adds up what the graph contains. */
+/* Computes the totals of the graph. */
 TU_API tu_status tu_graph_total(const tu_graph *graph, tu_graph_totals *totals);
 
 /* ---- Graph files -------------------------------------------------------------------------------------------- */

@@ -62,7 +62,7 @@ TU_API tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options);
 typedef struct tu_batch_norm_options {
     size_t struct_size;
     double epsilon;  /* 0: 1e-5 */
-    double momentum; /* of the running statistics; 0: 0.9; TU_ZERO: only the latest batch counts */
+    double momentum; /* of the running statistics; 0: 0.9; TU_ZERO: only the latest batch is used */
     tu_batch_scope scope;
     tu_activation act;
     const char *name; /* default: "batch_norm" */
@@ -93,7 +93,7 @@ typedef struct tu_embedding_options {
     size_t struct_size;
     int64_t entries, width;
     tu_dtype dtype;         /* 0 is TU_F32 */
-    tu_init weights;        /* default: normal with deviation 0.02 */
+    tu_init weights;        /* default: normal with standard deviation 0.02 */
     const char *name;       /* default: "embedding" */
     tu_value given_weights; /* used instead of a variable: [entries, width]; .dtype is not used then */
 } tu_embedding_options;

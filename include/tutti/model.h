@@ -61,14 +61,14 @@ TU_API tu_status tu_model_logits_with(tu_value images, const char *name, tu_valu
 #define tu_model_logits(images, name, logits, ...)                                                           \
     tu_model_logits_with(images, name, logits, TU_OPTIONS(tu_model_options, __VA_ARGS__))
 
-/* ---- Networks of your own ------------------------------------------------------------------------------------- */
+/* ---- User-defined networks ------------------------------------------------------------------------------------ */
 
 typedef struct tu_model_definition {
     uint32_t abi; /* TU_ABI when the file was compiled; TU_MODEL sets this and struct_size */
     size_t struct_size;
     const char *name, *summary;
     const tu_model_options *defaults; /* for options of zero; size, channels, classes, base required */
-    /* Builds images [n,h,w,c] -> logits [n,classes]. No setting is zero. */
+    /* Builds images [n,h,w,c] -> logits [n,classes]. No field of `settings` is zero. */
     tu_value (*build)(tu_value images, const tu_model_options *settings);
 } tu_model_definition;
 

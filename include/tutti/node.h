@@ -1,7 +1,7 @@
 /* Reading the nodes of a graph: for devices, placement functions and tools.
  *
- * Nodes are numbered from 0 in the order they were made. A node's inputs have lower numbers. A device gets node
- * numbers (tu_partition in device.h) and reads with these functions what each node is:
+ * A node is identified by its index: nodes are counted from 0 in the order they were made, and a node's inputs have
+ * lower indices. A device gets node indices (tu_partition in device.h) and reads each node with these functions:
  *
  *     tu_edge inputs[2];
  *     int64_t stride[2];
@@ -34,7 +34,7 @@ TU_API uint32_t tu_node_inputs(const tu_graph *graph, uint32_t node, uint32_t ca
 TU_API uint32_t tu_node_outputs(const tu_graph *graph, uint32_t node);
 /* Returns the type of a value. */
 TU_API tu_type tu_edge_type(const tu_graph *graph, tu_edge edge);
-/* Reads an attribute by its name: `count` cells of 8 bytes, each an int64_t or a double. */
+/* Reads an attribute by its name into `cells`: `count` words of 8 bytes, each an int64_t or a double. */
 TU_API tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count,
                                    void *cells);
 /* Computes one node with its reference kernel, on dense host tensors. A new device can support every operation this

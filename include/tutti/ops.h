@@ -155,7 +155,7 @@ TU_API tu_value tu_variance_with(tu_value x, const tu_reduce_options *options); 
 TU_API tu_value tu_argmax(tu_value x, int axis);
 TU_API tu_value tu_argmin(tu_value x, int axis);
 
-/* ---- Order along an axis ------------------------------------------------------------------------------------ */
+/* ---- Cumulative sums and top-k ------------------------------------------------------------------------------ */
 
 typedef struct tu_cumsum_options {
     size_t struct_size;
@@ -187,7 +187,7 @@ TU_API tu_value tu_one_hot(tu_value indices, int64_t classes, tu_dtype dtype);
 typedef struct tu_matmul_options {
     size_t struct_size;
     bool transpose_a, transpose_b;
-    bool exact; /* compute in the type as built, for every .precision of tu_compile */
+    bool exact; /* compute in the operands' type, whatever .precision tu_compile has */
 } tu_matmul_options;
 /* [..., m, k] x [..., k, n] -> [..., m, n]. The leading axes broadcast. */
 TU_API tu_value tu_matmul_with(tu_value a, tu_value b, const tu_matmul_options *options);
@@ -228,9 +228,9 @@ TU_API tu_value tu_diagonal_matrix(tu_value x, int64_t offset);
  *     tu_max_pool(x, .window = {3, 3}, .stride = {2, 2})
  */
 typedef enum tu_padding {
-    TU_SAME,     /* output = ceil(input / stride); an odd row or column goes to the end, as in TensorFlow */
+    TU_SAME, /* output = ceil(input / stride); if the padding is odd, the end gets one more, as in TensorFlow */
     TU_VALID,    /* no padding */
-    TU_EXPLICIT, /* as .pad says */
+    TU_EXPLICIT, /* given by .pad */
 } tu_padding;
 
 typedef struct tu_convolve_options {
@@ -266,7 +266,7 @@ typedef struct tu_pool_options {
     int64_t stride[2]; /* 0: the window */
     tu_padding padding;
     int64_t pad[4];
-    bool count_padding; /* average: padding counts in the divisor */
+    bool count_padding; /* average: the divisor includes padding */
 } tu_pool_options;
 TU_API tu_value tu_max_pool_with(tu_value x, const tu_pool_options *options);
 TU_API tu_value tu_avg_pool_with(tu_value x, const tu_pool_options *options);
@@ -278,6 +278,7 @@ TU_API tu_value tu_global_max_pool(tu_value x);
 
 /* ---- Normalisation: operations without variables; layers.h has layers with variables --------------------------- */
 
+/* The samples whose statistics batch normalisation uses. */
 typedef enum tu_batch_scope {
     TU_SCOPE_GLOBAL,  /* statistics of the whole batch, over all replicas, as with one device */
     TU_SCOPE_REPLICA, /* statistics of the samples of one replica */
@@ -296,8 +297,8 @@ TU_API tu_value tu_batch_normalize_with(tu_value x, tu_value gamma, tu_value bet
                                         const tu_normalize_options *options);
 #define tu_batch_normalize(x, gamma, beta, ...)                                                              \
     tu_batch_normalize_with(x, gamma, beta, TU_OPTIONS(tu_normalize_options, __VA_ARGS__))
-/* Normalises over the trailing axes, whose shape gamma and beta have. Outputs: y; mean and reciprocal deviation, both
- * with the shape of the leading axes. */
+/* Normalises over the trailing axes, whose shape gamma and beta have. Outputs: y; mean and inverse standard deviation,
+ * both with the shape of the leading axes. */
 TU_API tu_value tu_layer_normalize_with(tu_value x, tu_value gamma, tu_value beta,
                                         const tu_normalize_options *options);
 #define tu_layer_normalize(x, gamma, beta, ...)                                                              \
@@ -322,8 +323,8 @@ typedef struct tu_cross_entropy_options {
     size_t struct_size;
     double smoothing; /* label smoothing in [0, 1) */
 } tu_cross_entropy_options;
-/* Returns the loss of each row: logits [..., k] with labels [...] (i32, i64: class numbers) or [..., k]
- * (probabilities). The loss of a row whose class number is outside [0, k) is zero and has no gradient, but tu_mean
+/* Returns the loss of each row: logits [..., k] with labels [...] (i32, i64: class indices) or [..., k]
+ * (probabilities). The loss of a row whose class index is outside [0, k) is zero and has no gradient, but tu_mean
  * still counts the row. */
 TU_API tu_value tu_cross_entropy_with(tu_value logits, tu_value labels,
                                       const tu_cross_entropy_options *options);
@@ -387,7 +388,7 @@ TU_API tu_value tu_flip_with(tu_value x, tu_axes axes);
 #define tu_flip(x, ...) tu_flip_with(x, (tu_axes)TU_AXES(__VA_ARGS__))
 #endif
 
-/* Moves elements by `shift` places along an axis; elements that leave at one end enter at the other. */
+/* Moves elements by `shift` positions along an axis; elements that leave at one end enter at the other. */
 TU_API tu_value tu_roll(tu_value x, int axis, int64_t shift);
 
 /* ---- Images: [n,h,w,c] --------------------------------------------------------------------------------------- */
@@ -397,16 +398,16 @@ typedef enum tu_resize_method {
     TU_NEAREST,
 } tu_resize_method;
 TU_API tu_value tu_resize(tu_value x, int64_t height, int64_t width, tu_resize_method method);
-/* Crops a window of each image. offsets [n,2] (i32 or i64; row, column) are its top-left corners, clamped to the
- * image. */
+/* Crops a window of each image. offsets [n,2] (i32 or i64) are the top row and left column of each window,
+ * clamped to the image. */
 TU_API tu_value tu_crop(tu_value x, tu_value offsets, int64_t height, int64_t width);
-/* Computes (x - mean) / max(deviation, 1/sqrt(count)) of each image. */
+/* Computes (x - mean) / max(standard deviation, 1/sqrt(count)) of each image. */
 TU_API tu_value tu_standardize(tu_value x);
 
 /* Augmentation, with random numbers per sample. In inference mode: the centre crop, and x unchanged. */
 TU_API tu_value tu_random_crop(tu_value x, int64_t height, int64_t width);
 TU_API tu_value tu_random_flip(tu_value x);                     /* left-right, with probability 1/2 */
-TU_API tu_value tu_random_brightness(tu_value x, double delta); /* adds a number from [-delta, delta) */
+TU_API tu_value tu_random_brightness(tu_value x, double delta); /* adds a random number in [-delta, delta) */
 TU_API tu_value tu_random_contrast(tu_value x, double low,
                                    double high); /* scales around each channel's mean */
 

@@ -67,8 +67,7 @@ TU_API tu_status tu_state_digest(const tu_state *state, char digest[TU_DIGEST_TE
 
 /* ---- State files --------------------------------------------------------------------------------------------
  *
- * The variables of a state by name, in a safetensors file, a format that PyTorch, NumPy and others read and write
- * too.
+ * The variables of a state by name, in a safetensors file, a format that PyTorch, NumPy and others support.
  *
  *     tu_state_save(state, "net.safetensors");
  *     tu_state_load(state, "net.safetensors");
@@ -140,9 +139,9 @@ typedef const char *(*tu_place_by)(const tu_graph *graph, uint32_t node, void *c
  * to GPUs if they do not support an operation.
  *
  * Placement: the first of `place`, `place_by` and tu_with_device that names a device for an operation decides. Other
- * operations go to a GPU if the list has one, else to the first device; of several GPUs, to the one with most bytes
- * of the inputs. An operation that its device does not support moves to the nearest device that does.
- * tu_program_placement reports the decisions and their reasons. */
+ * operations go to a GPU if the list has one, else to the first device; of several GPUs, to the one that stores
+ * most bytes of the inputs. An operation that its device does not support moves to the supporting device that
+ * stores most bytes of its inputs. tu_program_placement reports the decisions and their reasons. */
 typedef struct tu_compile_options {
     size_t struct_size;
     const char *devices;   /* NULL: "all" */
@@ -154,16 +153,16 @@ typedef struct tu_compile_options {
     const tu_value *fetch; /* the results of a run, in this order */
     size_t fetch_count;    /* length of `fetch` */
     bool updates;          /* also run every assignment of the graph; see no_updates */
-    /* Type of products and activations: "bf16" or "f16". "tf32": as built, but devices that support it may round the
-     * operands of products to 10 bits of fraction. NULL or "f32": as built. */
+    /* Type of matrix products, convolutions and activations: "bf16" or "f16". "tf32": as built, but devices that
+     * support it may round the operands of matrix products and convolutions to 10 mantissa bits. NULL or "f32": as
+     * built. */
     const char *precision;
     bool plan_only; /* make a program to inspect, even if it does not fit; it cannot run */
     /* For devices that choose between kernels of a library. tune_kernels: time candidates once and keep the fastest,
      * instead of using heuristics. nondeterministic: also use kernels whose results differ in the last bits from run
      * to run. */
     bool tune_kernels, nondeterministic;
-    /* Kernels that a GPU may run in parallel; 0: as many as are faster; 1: one after another. The bits are the
-     * same. */
+    /* Kernels that a GPU may run in parallel; 0: chosen automatically; 1: one. The results are bit-identical. */
     int streams;
     /* Patterns of names with devices, such as "conv*=gpu:1,local*=cpu:0". The first match decides, also for gradients
      * of the operations that it names. */
@@ -225,7 +224,7 @@ TU_API tu_status tu_table_new(const void *data, size_t row_bytes, int64_t rows, 
 /* Frees the table and its copies on devices. No run may read it meanwhile. */
 TU_API void tu_table_free(tu_table *table);
 
-/* Feeds an input in every step: with batches one after another in `data`, or with rows of a table, whose numbers are
+/* Feeds an input in every step: with batches one after another in `data`, or with rows of a table, whose indices are
  * in `rows`, one batch after another. With `same_batch` there is one batch for all steps. Frozen: it gets no more
  * fields. */
 typedef struct tu_feed_many {
@@ -242,7 +241,7 @@ typedef struct tu_feed_many {
  * done, and the message says how many.
  *
  *     tu_table *set;
- *     int64_t order[100 * 128]; // numbers of the images of every step
+ *     int64_t order[100 * 128]; // indices of the images of every step
  *     float losses[100];
  *     tu_table_new(images, 32 * 32 * 3, 50000, &set);
  *     tu_run_many(program, state, 100, 2,
@@ -263,7 +262,7 @@ typedef struct tu_multi_step_report {
 /* Reports how tu_run_many runs this program. */
 TU_API tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_report *report);
 
-/* ---- What a program needs and does ------------------------------------------------------------------------- */
+/* ---- Memory, devices, placement and kernels of a program --------------------------------------------------- */
 
 typedef struct tu_memory_report {
     size_t struct_size;
@@ -329,15 +328,15 @@ typedef struct tu_placement {
     const char *node, *operation; /* name and operation; "copy" copies a value from another device */
     tu_type type;                 /* of its first output */
     const char *device;
-    const char *reason;         /* why it is placed there */
+    const char *reason;  /* why it is placed there */
     const char *unsupported_on; /* NULL, or the devices that do not support it, with reasons */
-    bool moved;                 /* not on the device set for it, or on a device added for it */
-    uint64_t bytes_in;          /* it reads from other devices; for a copy: bytes copied */
-    uint64_t bytes_out;         /* of its values copied to other devices, once per device */
-    const char *from;           /* for a copy: the source device; else NULL */
-    const char *copy_path;      /* for a copy between GPUs: "peer to peer" or "through the host"; else NULL */
+    bool moved;          /* not on the device set for it, or on a device added for it */
+    uint64_t bytes_in;   /* bytes it reads from other devices; for a copy: bytes copied */
+    uint64_t bytes_out;  /* bytes of its values copied to other devices, once per device */
+    const char *from;    /* for a copy: the source device; else NULL */
+    const char *copy_path;     /* for a copy between GPUs: "peer to peer" or "through the host"; else NULL */
 } tu_placement;
-/* Returns the number of operations of the program, copies among them. */
+/* Returns the number of operations of the program, including copies. */
 TU_API size_t tu_program_placement_count(const tu_program *program);
 /* Reports where operation `index` is computed, in the order of the graph. Fails with TU_NOT_FOUND from the count on. */
 TU_API tu_status tu_program_placement(const tu_program *program, size_t index, tu_placement *placement);
@@ -350,7 +349,7 @@ typedef struct tu_placement_totals {
      * program. */
     const char *notice;
 } tu_placement_totals;
-/* Sums up the placement. */
+/* Computes the totals of the placement. */
 TU_API tu_status tu_program_placement_totals(const tu_program *program, tu_placement_totals *totals);
 
 /* Compares the placement with the file `path`. Writes the file if it does not exist or `update` is set: JSON, one
@@ -391,7 +390,7 @@ TU_API tu_status tu_program_copy(const tu_program *program, size_t index, tu_cop
 /* A collective: an all-reduce over values of several devices. */
 typedef struct tu_collective_report {
     size_t struct_size;
-    int64_t number;
+    int64_t number;    /* attribute `collective` of its nodes */
     uint32_t ranks;    /* devices that take part */
     uint32_t values;   /* values of each device */
     const char *value; /* name of the first value */
@@ -431,17 +430,17 @@ TU_API tu_status tu_trace_save(size_t count, tu_program *const *programs, const 
 typedef struct tu_trace_report {
     size_t struct_size;
     const char *device;
-    double runs;               /* from the first feed to the last update */
-    double computing;          /* in kernels */
-    double copying;            /* in copies from other devices */
-    double overlapped;         /* of `copying` and `collective`, during a kernel of this device */
-    double lost_to_copies;     /* waiting for a running copy */
-    double waiting;            /* waiting for other devices to compute */
-    uint64_t received_bytes;   /* copied from other devices */
-    double collective;         /* in collectives */
-    double collective_waiting; /* waiting for other devices in collectives */
-    uint64_t collective_bytes; /* of its values in collectives */
-    double feeding;            /* filling its inputs */
+    double runs;            /* duration of the runs, from the first feed to the last update */
+    double computing;       /* in kernels */
+    double copying;         /* in copies from other devices */
+    double overlapped;      /* of `copying` and `collective`, during a kernel of this device */
+    double lost_to_copies;  /* waiting for a running copy */
+    double waiting;         /* waiting for other devices to compute */
+    uint64_t received_bytes; /* copied from other devices */
+    double collective;      /* in collectives */
+    double collective_waiting;       /* waiting for other devices in collectives */
+    uint64_t collective_bytes;     /* of its values in collectives */
+    double feeding;         /* filling its inputs */
 } tu_trace_report;
 /* Reports on device `index` of a traced program. Fails with TU_NOT_FOUND from tu_program_device_count on. */
 TU_API tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report);

@@ -29,7 +29,7 @@ extern "C" {
     X(OK, "ok")                                                                                              \
     X(INVALID, "invalid argument")  /* a shape, type, axis, option or name is wrong */                       \
     X(NO_MEMORY, "out of memory")   /* an allocation failed, or a program does not fit its devices */        \
-    X(NOT_FOUND, "not found")       /* nothing has this name or number */                                    \
+    X(NOT_FOUND, "not found")       /* no object has this name or index */                                   \
     X(CORRUPT, "corrupt data")      /* a file or buffer is damaged */                                        \
     X(IO, "input/output error")     /* a read or a write failed */                                           \
     X(UNSUPPORTED, "unsupported")   /* valid, but this operation or device does not support it */            \

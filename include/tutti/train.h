@@ -1,7 +1,7 @@
-/* Training: preprocessing, learning-rate schedules and optimizers as graph operations, and whole training runs.
+/* Training: preprocessing, learning-rate schedules and optimizers as graph operations, and complete training runs.
  *
  * The first half is for programs that build a training step themselves. All functions add operations to the graph, so
- * a step is one program. Schedules read the variable "step"; augmentation draws random numbers per sample.
+ * a step is one program. Schedules read the variable "step"; augmentation uses random numbers per sample.
  *
  *     tu_value x = tu_preprocess(bytes, .height = 24, .width = 24, .flip = true, .standardize = true);
  *     …
@@ -38,11 +38,12 @@ typedef struct tu_preprocess_options {
     bool flip;          /* training: flip left-right with probability 1/2 */
     double brightness;  /* training: add a number from [-b, b) to pixels, which are 0 … 1 */
     double contrast[2]; /* training: scale around each channel's mean by [low, high); zeros: none */
-    int64_t cutout;     /* training: side of a square set to zero at a random place; 0: none */
-    bool standardize;   /* normalise each image by its own mean and deviation; else by: */
-    double mean[TU_MAX_CHANNELS], deviation[TU_MAX_CHANNELS]; /* (x - mean) / deviation; deviation 0: 1 */
+    int64_t cutout;     /* training: side of a square set to zero at a random position; 0: none */
+    bool standardize;   /* normalise each image by its mean and standard deviation; else by: */
+    double mean[TU_MAX_CHANNELS],
+        deviation[TU_MAX_CHANNELS]; /* (x - mean) / deviation, the standard deviation; 0: 1 */
 } tu_preprocess_options;
-/* Prepares images, u8 (scaled to 0 … 1) or f32 [n,h,w,c] -> f32 [n,height,width,channels]. Draws random numbers per
+/* Prepares images, u8 (scaled to 0 … 1) or f32 [n,h,w,c] -> f32 [n,height,width,channels]. Uses random numbers per
  * sample in training mode. In inference mode crops the centre. */
 TU_API tu_value tu_preprocess_with(tu_value images, const tu_preprocess_options *options);
 #define tu_preprocess(images, ...) tu_preprocess_with(images, TU_OPTIONS(tu_preprocess_options, __VA_ARGS__))
@@ -52,15 +53,15 @@ TU_API tu_value tu_preprocess_with(tu_value images, const tu_preprocess_options 
 typedef struct tu_schedule_options {
     size_t struct_size;
     const char *kind; /* NULL, "constant"; "step", "exponential", "cosine", "one-cycle" */
-    double rate;      /* the largest learning rate */
+    double rate;      /* peak learning rate */
     int64_t warmup;   /* steps at the start in which the learning rate grows linearly from rate / warmup */
     int64_t steps;    /* cosine, one-cycle: steps of the whole run */
     /* step, exponential: the learning rate is rate * factor^(steps since warm-up / every); "step" rounds the exponent
      * down. */
     int64_t every;
     double factor;  /* 0: 0.1; TU_ZERO: 0 */
-    double end;     /* cosine, one-cycle: the last learning rate, as a share of the largest */
-    double peak_at; /* one-cycle: share of the steps before the largest learning rate, above 0; 0: 0.3 */
+    double end;     /* cosine, one-cycle: the last learning rate, as a fraction of the peak */
+    double peak_at; /* one-cycle: fraction of the steps before the peak learning rate, above 0; 0: 0.3 */
 } tu_schedule_options;
 /* Returns the learning rate of the current step, an f32 scalar that depends on tu_step(graph). */
 TU_API tu_value tu_schedule_with(tu_graph *graph, const tu_schedule_options *options);
@@ -77,25 +78,26 @@ typedef struct tu_optimizer_group {
 
 typedef struct tu_optimizer_options {
     size_t struct_size;
-    const char *name; /* "sgd", "momentum" (NULL), "nesterov", "rmsprop", "adam", "adamw", "lars" */
-    tu_value rate;    /* the learning rate, a scalar value; or give */
-    double constant_rate;
-    double momentum;     /* 0: 0.9, but none for rmsprop; TU_ZERO: 0 */
-    double beta1, beta2; /* adam: 0: 0.9 and 0.999; rmsprop's decay is beta2, 0: 0.9; TU_ZERO: 0 */
-    double epsilon;      /* 0: 1e-8; TU_ZERO: 0 */
-    double trust;        /* lars: 0: 0.001 */
-    double weight_decay; /* of variables of rank 2 and more; decoupled only for adamw */
+    const char *name;     /* "sgd", "momentum" (NULL), "nesterov", "rmsprop", "adam", "adamw", "lars" */
+    tu_value rate;        /* the learning rate, a scalar value */
+    double constant_rate; /* the learning rate if `rate` is not set */
+    double momentum;      /* 0: 0.9, but none for rmsprop; TU_ZERO: 0 */
+    double beta1, beta2;  /* adam: 0: 0.9 and 0.999; rmsprop's decay is beta2, 0: 0.9; TU_ZERO: 0 */
+    double epsilon;       /* 0: 1e-8; TU_ZERO: 0 */
+    double trust;         /* lars: trust coefficient; 0: 0.001 */
+    double weight_decay;  /* of variables of rank 2 and more; decoupled only for adamw */
     const tu_optimizer_group *groups; /* the first group that matches a variable decides for it */
     size_t group_count;
-    double clip_norm; /* scale all gradients together down to this norm; 0: do not */
-    double average;   /* decay of a moving average of the network's variables, named "average/…"; 0: none */
+    double clip_norm; /* scale all gradients together down to this norm; 0: no clipping */
+    double average; /* decay of an exponential moving average of the variables, named "average/…"; 0: none */
     const char *freeze; /* patterns of names: these variables are not trained */
     bool unguarded;     /* apply every step; default: skip a step whose loss or gradients are not finite */
     /* After a skipped step also skip all later ones, until the variable "optimizer/healthy" is set to true. With many
-     * steps in one call the state is then the one before the first bad step. */
+     * steps in one call the state is then the one before the first non-finite step. */
     bool stop_at_nonfinite;
     /* For f16: multiplies the loss by the variable "optimizer/loss_scale", which starts with this number, and divides
-     * the gradients by it. A step that is not finite is skipped and halves it; 2000 good steps double it. 0: none. */
+     * the gradients by it. A step that is not finite is skipped and halves it; 2000 finite steps in a row double it.
+     * 0: none. */
     double loss_scale;
 } tu_optimizer_options;
 
@@ -115,7 +117,7 @@ TU_API tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *value
 #define tu_add_optimizer(loss, values, ...)                                                                  \
     tu_add_optimizer_with(loss, values, TU_OPTIONS(tu_optimizer_options, __VA_ARGS__))
 
-/* The same as two programs, for gradient accumulation over micro-batches. The first adds `share` times the gradients
+/* The same as two programs, for gradient accumulation over micro-batches. The first adds the gradients times `share`
  * to the variables "gradient/NAME", or nothing if they are not finite (*finite). The second is built in another
  * graph, which gets the variables of `network`; it updates them with the sums and sets the sums to zero. */
 TU_API tu_status tu_add_accumulation(tu_value loss, double share, const char *freeze, tu_value *finite);
@@ -137,7 +139,8 @@ typedef enum tu_train_event {
     TU_TRAIN_VALIDATED, /* the validation split was evaluated: see the validation_ fields */
 } tu_train_event;
 
-/* What the library passes to tu_train_options.on_report. It sets struct_size; a program that needs a later field
+/* The argument of tu_train_options.on_report, filled by the library. It sets struct_size; a program that needs a later
+ * field
  * checks it. */
 typedef struct tu_train_report {
     size_t struct_size;
@@ -175,7 +178,7 @@ typedef struct tu_train_result {
     int64_t train_images, validation_images; /* sizes of the training and validation split */
     int64_t validation_step;                 /* of the latest evaluation of the validation split; -1: none */
     double validation_loss, validation_accuracy, validation_top5;
-    /* Share of the largest class of these images: the accuracy of always guessing that class. */
+    /* Fraction of these images in the largest class: the accuracy of always guessing that class. */
     double validation_largest_class, test_largest_class;
 } tu_train_result;
 
@@ -274,7 +277,7 @@ TU_API size_t tu_recipe_count(void);
 /* Gets the name and a one-line summary of recipe `index`. Fails with TU_NOT_FOUND from the count on. */
 TU_API tu_status tu_recipe(size_t index, const char **name, const char **summary);
 
-/* ---- Using what was trained ------------------------------------------------------------------------------------- */
+/* ---- Evaluation and prediction ---------------------------------------------------------------------------------- */
 
 typedef struct tu_trained_options {
     size_t struct_size;
@@ -286,8 +289,8 @@ typedef struct tu_trained_options {
     bool offline;
     const char *strategy; /* tu_evaluate: how devices share a batch; NULL: as in training */
     /* tu_evaluate with `data`. The run's data set is read with the options of the run. */
-    bool skip_bad;            /* leave out damaged pictures of a folder */
-    const char *ignore_label; /* leave out images of an array with this label: "255"; NULL: none */
+    bool skip_bad;            /* skip damaged images of a folder */
+    const char *ignore_label; /* ignore images of an array with this label: "255"; NULL: none */
 } tu_trained_options;
 
 /* Score of one member of an ensemble. */
@@ -307,8 +310,8 @@ typedef struct tu_evaluation {
     const int64_t *confusion; /* [classes, classes]: images of the row's class predicted as the column's */
     int64_t member_count;     /* of an ensemble, whose probabilities are averaged; 0 for a run */
     void *internal;           /* used by the library */
-    double largest_class;     /* share of the largest class: the accuracy of always guessing it */
-    int64_t skipped, ignored; /* images of the data set that were left out: see tu_dataset_info */
+    double largest_class;           /* fraction of images in the largest class: the accuracy of always guessing it */
+    int64_t skipped, ignored; /* images of the data set that were not read: see tu_dataset_info */
 } tu_evaluation;
 
 /* Evaluates the network of a run folder on the test split of its data set. Free the result with
@@ -325,7 +328,7 @@ TU_API tu_status tu_evaluation_draw(const tu_evaluation *evaluation, const char 
 
 typedef struct tu_predictor tu_predictor;
 
-/* Loads the network of a run folder, to predict the classes of pictures and of images in memory. */
+/* Loads the network of a run folder, to predict the classes of image files and of images in memory. */
 TU_API tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,
                                        const tu_trained_options *options);
 #define tu_predictor_new(folder, predictor, ...)                                                             \

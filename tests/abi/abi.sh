@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Compares the binary interface with the lists in this folder, which say what programs that were compiled earlier rely on:
+# Compares the binary interface (ABI) with the lists in this folder, on which programs compiled earlier rely:
 #
 #   libtutti.symbols, libtutti_train.symbols   exported functions with their symbol versions
 #   functions.txt                              prototypes
 #   layouts.txt                                structures with the offset, size and type of every field; enum constants;
 #                                              numbers that are macros
 #
-# Internal functions (symbol version TUTTI_PRIVATE_x.y.z) are no promise and not in the lists.
-#   abi.sh INCLUDE LIBTUTTI LIBTUTTI_TRAIN COMPILER            fails if anything differs, and says what it breaks
-#   abi.sh INCLUDE LIBTUTTI LIBTUTTI_TRAIN COMPILER --update   writes the lists anew (update.sh calls this)
+# Internal functions (symbol version TUTTI_PRIVATE_x.y.z) are not part of the interface and not listed.
+#   abi.sh INCLUDE LIBTUTTI LIBTUTTI_TRAIN COMPILER            fails if anything differs, and reports what it breaks
+#   abi.sh INCLUDE LIBTUTTI LIBTUTTI_TRAIN COMPILER --update   rewrites the lists (update.sh calls this)
 set -uo pipefail
 export LC_ALL=C
 
-here=${TUTTI_ABI_LISTS:-$(cd "${BASH_SOURCE[0]%/*}" && pwd)} # test_abi.sh compares with lists of its own
+here=${TUTTI_ABI_LISTS:-$(cd "${BASH_SOURCE[0]%/*}" && pwd)} # test_abi.sh sets this to a copy
 include=$1 core=$2 train=$3 compiler=$4 update=${5-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -22,7 +22,7 @@ echo '#include <tutti/tutti.h>' >"$work/all.c"
 "$compiler" -std=c17 -I"$include" -g -gdwarf-4 -fno-eliminate-unused-debug-types -c "$work/all.c" -o "$work/all.o" ||
     fail "the public headers do not compile"
 file_class=$(readelf -h "$work/all.o" | awk '/Class:/ {print $2}')
-[[ $file_class == ELF64 ]] || { echo "skipped: the lists are those of 64-bit machines"; exit 77; }
+[[ $file_class == ELF64 ]] || { echo "skipped: the lists are for 64-bit machines"; exit 77; }
 
 # ---- Symbols ----
 list_symbols() { # LIBRARY
@@ -42,7 +42,7 @@ list_symbols "$train" >"$work/libtutti_train.symbols"
     sort -u >"$work/functions.txt"
 
 # ---- Layouts ----
-# Reads the debug information: every entry with its parent, name, type, size and place.
+# Reads the debug information: every entry with its parent, name, type, size and offset.
 readelf --debug-dump=info "$work/all.o" | awk '
     function value(line) {
         sub(/^[^:]*: /, "", line)
@@ -53,27 +53,27 @@ readelf --debug-dump=info "$work/all.o" | awk '
     }
     /^ *<[0-9a-f]+><[0-9a-f]+>: Abbrev Number: [1-9]/ {
         split($1, part, /[<>]+/)
-        depth = part[2]; at = part[3]
-        tag[at] = $NF; gsub(/[()]/, "", tag[at])
-        parent[at] = open[depth - 1]; open[depth] = at
-        order[++count] = at
+        depth = part[2]; entry = part[3]
+        tag[entry] = $NF; gsub(/[()]/, "", tag[entry])
+        parent[entry] = open[depth - 1]; open[depth] = entry
+        order[++count] = entry
         next
     }
-    /DW_AT_name / { name[at] = value($0) }
-    /DW_AT_byte_size / { size[at] = value($0) + 0 }
-    /DW_AT_type / { type[at] = value($0); gsub(/[<>]|0x/, "", type[at]) }
-    /DW_AT_data_member_location/ { offset[at] = value($0) + 0 }
-    /DW_AT_const_value/ { constant[at] = value($0) }
-    /DW_AT_upper_bound/ { bound[at] = value($0) + 1 }
-    /DW_AT_count/ { bound[at] = value($0) + 0 }
-    function text_of(t,    of) {
+    /DW_AT_name / { name[entry] = value($0) }
+    /DW_AT_byte_size / { size[entry] = value($0) + 0 }
+    /DW_AT_type / { type[entry] = value($0); gsub(/[<>]|0x/, "", type[entry]) }
+    /DW_AT_data_member_location/ { offset[entry] = value($0) + 0 }
+    /DW_AT_const_value/ { constant[entry] = value($0) }
+    /DW_AT_upper_bound/ { bound[entry] = value($0) + 1 }
+    /DW_AT_count/ { bound[entry] = value($0) + 0 }
+    function text_of(t,    base) {
         if (t == "") return "void"
-        of = type[t]
+        base = type[t]
         if (tag[t] == "DW_TAG_pointer_type")
-            return tag[of] == "DW_TAG_subroutine_type" ? "function pointer" : text_of(of) " *"
-        if (tag[t] == "DW_TAG_const_type") return "const " text_of(of)
-        if (tag[t] == "DW_TAG_volatile_type") return text_of(of)
-        if (tag[t] == "DW_TAG_array_type") return text_of(of) dimensions[t]
+            return tag[base] == "DW_TAG_subroutine_type" ? "function pointer" : text_of(base) " *"
+        if (tag[t] == "DW_TAG_const_type") return "const " text_of(base)
+        if (tag[t] == "DW_TAG_volatile_type") return text_of(base)
+        if (tag[t] == "DW_TAG_array_type") return text_of(base) dimensions[t]
         return name[t]
     }
     function size_of(t) {
@@ -84,19 +84,19 @@ readelf --debug-dump=info "$work/all.o" | awk '
     }
     END {
         for (i = 1; i <= count; i++) {
-            at = order[i]
-            if (tag[at] != "DW_TAG_subrange_type") continue
-            t = parent[at]
+            entry = order[i]
+            if (tag[entry] != "DW_TAG_subrange_type") continue
+            t = parent[entry]
             if (!(t in elements)) elements[t] = 1
-            elements[t] *= bound[at]
-            dimensions[t] = dimensions[t] "[" bound[at] "]"
+            elements[t] *= bound[entry]
+            dimensions[t] = dimensions[t] "[" bound[entry] "]"
         }
         for (i = 1; i <= count; i++) {
-            at = order[i]; p = parent[at]
-            if (tag[at] == "DW_TAG_structure_type" && name[at] ~ /^tu_/ && at in size) print "struct " name[at] " : size " size[at]
-            if (tag[at] == "DW_TAG_member" && name[p] ~ /^tu_/)
-                print "field " name[p] "." name[at] " : offset " offset[at] " size " size_of(type[at]) " " text_of(type[at])
-            if (tag[at] == "DW_TAG_enumerator" && name[at] ~ /^TU_/) print "constant " name[at] " : " constant[at]
+            entry = order[i]; p = parent[entry]
+            if (tag[entry] == "DW_TAG_structure_type" && name[entry] ~ /^tu_/ && entry in size) print "struct " name[entry] " : size " size[entry]
+            if (tag[entry] == "DW_TAG_member" && name[p] ~ /^tu_/)
+                print "field " name[p] "." name[entry] " : offset " offset[entry] " size " size_of(type[entry]) " " text_of(type[entry])
+            if (tag[entry] == "DW_TAG_enumerator" && name[entry] ~ /^TU_/) print "constant " name[entry] " : " constant[entry]
         }
     }' >"$work/layouts.txt"
 "$compiler" -std=c17 -I"$include" -E -dM "$work/all.c" |
@@ -130,7 +130,7 @@ awk -F ' : ' '
             name = key; sub(/^[a-z]+ /, "", name)
             if (key ~ /^struct / && ("field " name ".struct_size") in old && substr(now[key], 6) + 0 > substr(old[key], 6) + 0)
                 adds(change " (fields were added)")
-            else if (key ~ /^struct /) breaks(change " (a structure without struct_size is frozen; others grow only)")
+            else if (key ~ /^struct /) breaks(change " (a structure without struct_size is frozen; others may only grow)")
             else if (key ~ /^field /) breaks(change " (fields are added at the end; none moves or changes its type)")
             else if (key ~ /^constant TU_[A-Z]*_COUNT$/) adds(change)
             else if (key ~ /^constant TU_(DEVICE_)?ABI$/) adds(change " (old programs and plug-ins are rejected with a message)")
@@ -150,7 +150,7 @@ awk -F ' : ' '
         }
         if (broken) print "FAILED  " broken " changes of the binary interface break programs that were compiled earlier"
         else if (added) print "FAILED  " added " additions to the binary interface are not in the lists of tests/abi"
-        if (broken + added) print "        If that is meant: run tests/abi/update.sh and commit the lists. After a release, a change that breaks old\n        programs also needs another SOVERSION and TU_ABI (docs/decisions.md 40)."
+        if (broken + added) print "        If this is intended: run tests/abi/update.sh and commit the lists. After a release, a change that breaks old\n        programs also needs another SOVERSION and TU_ABI (docs/decisions.md 40)."
         exit broken + added > 0
     }' "$work/expected" "$work/found" || exit 1
 echo "$(grep -c ^symbol "$work/libtutti.symbols") symbols of libtutti, $(grep -c ^symbol "$work/libtutti_train.symbols") of libtutti_train;" \

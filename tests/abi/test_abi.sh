@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests that abi.sh reports changes that break programs compiled earlier, and distinguishes them from additions.
+# Tests abi.sh: it must report changes that break programs compiled earlier, and distinguish them from additions.
 #   test_abi.sh INCLUDE LIBTUTTI LIBTUTTI_TRAIN COMPILER
 set -uo pipefail
 
@@ -11,18 +11,18 @@ mkdir "$work/lists"
 cp "$here"/*.symbols "$here"/*.txt "$work/lists"
 export TUTTI_ABI_LISTS=$work/lists
 
-expect() { # what, a line that must be said (as a pattern), a pattern that must not
-    local said
+expect() { # CHANGE REGEX_IN_OUTPUT [REGEX_NOT_IN_OUTPUT]
+    local output
     count=$((count + 1))
-    if said=$("$here/abi.sh" "$work/include" "$core" "$train" "$compiler" 2>&1); then
-        echo "FAILED  $1: abi.sh found nothing"
+    if output=$("$here/abi.sh" "$work/include" "$core" "$train" "$compiler" 2>&1); then
+        echo "FAILED  $1: abi.sh reports no change"
         failed=1
-    elif ! grep -qE "$2" <<<"$said" || { [[ -n ${3-} ]] && grep -qE "$3" <<<"$said"; }; then
-        printf 'FAILED  %s: expected %s%s, but abi.sh says:\n%s\n' "$1" "$2" "${3:+ and no $3}" "$said"
+    elif ! grep -qE "$2" <<<"$output" || { [[ -n ${3-} ]] && grep -qE "$3" <<<"$output"; }; then
+        printf 'FAILED  %s: expected %s%s, but abi.sh prints:\n%s\n' "$1" "$2" "${3:+ and no $3}" "$output"
         failed=1
     fi
 }
-edit() { # file, sed's script: from the headers as they are
+edit() { # FILE SED_SCRIPT: edits a new copy of the headers
     rm -rf "$work/include"
     cp -r "$include" "$work/include"
     sed -i "$2" "$work/include/tutti/$1"
@@ -32,7 +32,7 @@ breaking='^  BREAKS OLD PROGRAMS  '
 
 edit run.h '/^typedef struct tu_kernel_report {/,/^}/s/^    uint32_t node_count;.*/    uint64_t inserted;\n&/'
 expect 'a field in the middle' "${breaking}field tu_kernel_report.inserted: .*inserted: add fields at the end"
-expect 'a field behind it' "${breaking}field tu_kernel_report.flops: offset [0-9]+ .* -> offset [0-9]+ "
+expect 'a field after it' "${breaking}field tu_kernel_report.flops: offset [0-9]+ .* -> offset [0-9]+ "
 edit run.h '/^typedef struct tu_kernel_report {/,/^}/s/^} tu_kernel_report;/    uint64_t appended;\n&/'
 expect 'a field at the end' '^  addition  *field tu_kernel_report.appended: ' "$breaking"
 edit run.h '/^typedef struct tu_kernel_report {/,/^}/s/^    int64_t flops;/    double flops;/'
@@ -55,7 +55,7 @@ rm -rf "$work/include"
 cp -r "$include" "$work/include"
 echo 'symbol tu_vanished : TUTTI_0.1 T' >>"$work/lists/libtutti.symbols"
 expect 'a symbol that vanished' "${breaking}symbol tu_vanished is gone"
-expect 'what to do' 'tests/abi/update.sh'
+expect 'the advice' 'tests/abi/update.sh'
 
-((failed)) || echo "$count changes noticed"
+((failed)) || echo "$count changes reported"
 exit $failed

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the lists of this folder anew from the headers and a release build, after a change of the interface on purpose.
+# Rewrites the lists of this folder from the headers and a release build, after an intended change of the interface.
 #   tests/abi/update.sh [BUILD_DIR]
 set -euo pipefail
 root=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)

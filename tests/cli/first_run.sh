@@ -2,7 +2,7 @@
 # Tests the first steps of a new user in a fresh clone: ./quickstart, `cmake --install` to a folder, and a program
 # that is compiled and run with the commands of docs/api.md. Finally the installed tree is moved and used from there.
 #   first_run.sh SOURCE_DIR SCRATCH_DIR CUDA_DEVICE_IS_BUILT_HERE
-# The clone contains uncommitted changes, but no untracked files. No network is needed.
+# The clone contains uncommitted changes, but no untracked files. No internet connection is needed.
 set -euo pipefail
 
 source=$1 scratch=$2 cuda=$3

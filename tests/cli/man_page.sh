@@ -26,11 +26,11 @@ manual_section() {
 }
 
 compare() { # COMMAND HELP_OPTIONS MANUAL_OPTIONS
-    local only
-    only=$(comm -23 <(echo "$2") <(echo "$3"))
-    [[ -z $only ]] || report_failure "the manual does not document these options of $1: ${only//$'\n'/ }"
-    only=$(comm -13 <(echo "$2") <(echo "$3"))
-    [[ -z $only ]] || report_failure "the manual documents options of $1 that --help does not list: ${only//$'\n'/ }"
+    local difference
+    difference=$(comm -23 <(echo "$2") <(echo "$3"))
+    [[ -z $difference ]] || report_failure "the manual does not document these options of $1: ${difference//$'\n'/ }"
+    difference=$(comm -13 <(echo "$2") <(echo "$3"))
+    [[ -z $difference ]] || report_failure "the manual documents options of $1 that --help does not list: ${difference//$'\n'/ }"
 }
 
 overview=$("$tutti" --help)
@@ -39,23 +39,23 @@ compare 'tutti' "$(help_options <<<"$overview")" "$(manual_section .Sh OPTIONS |
 # --help and -h are the same in all commands: the manual documents them once.
 commands=$(awk '/^Commands:/ {on = 1; next} /^$/ {on = 0} on {print $1}' <<<"$overview")
 for command in $commands; do
-    own=${page%/*}/tutti-$command.1
+    command_page=${page%/*}/tutti-$command.1
     grep -qx "\.Ss $command" "$page" || report_failure "the manual has no section '.Ss $command'"
     documented=$(manual_section .Ss "$command" | manual_options)
-    [[ -e $own ]] && documented+=$(manual_options <"$own")
+    [[ -e $command_page ]] && documented+=$(manual_options <"$command_page")
     compare "tutti $command" "$("$tutti" "$command" --help | help_options | grep -vxe --help -e -h)" "$documented"
 done
-for own in "${page%/*}"/tutti-*.1; do
-    name=${own##*/tutti-}
-    [[ ! -e $own ]] || grep -qx "${name%.1}" <<<"$commands" || report_failure "page '$own' exists, but the command does not"
+for command_page in "${page%/*}"/tutti-*.1; do
+    name=${command_page##*/tutti-}
+    [[ ! -e $command_page ]] || grep -qx "${name%.1}" <<<"$commands" || report_failure "page '$command_page' exists, but the command does not"
 done
 while read -r section; do
     grep -qx "$section" <<<"$commands" || report_failure "the manual has a section for '$section', which is not a command"
 done < <(sed -n 's/^\.Ss //p' "$page")
 
 if command -v mandoc >/dev/null; then
-    for each in "$page" "${page%/*}"/tutti-*.1; do
-        [[ ! -e $each ]] || faults=$(mandoc -T lint -W warning "$each") || report_failure "mandoc: $faults"
+    for file in "$page" "${page%/*}"/tutti-*.1; do
+        [[ ! -e $file ]] || faults=$(mandoc -T lint -W warning "$file") || report_failure "mandoc: $faults"
     done
 fi
 exit $failed

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests ./quickstart when it cannot write sample images: without libpng it says so and succeeds; any other error makes
-# it fail. Runs the part of the script after the build, with a fake program.
+# it fail. Runs the part of the script that follows the build, with a fake program.
 #   quickstart_samples.sh SOURCE_FOLDER
 set -euo pipefail
 
@@ -9,12 +9,12 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 mkdir build
-cat >rest.sh <<'SCRIPT'
+cat >after_build.sh <<'SCRIPT'
 set -euo pipefail
 data=generated tutti=./tutti
 setup_die() { printf 'quickstart: %s\n' "$*" >&2; exit 1; }
 SCRIPT
-sed -n '/^show() /,$p' "$source/quickstart" >>rest.sh
+sed -n '/^show() /,$p' "$source/quickstart" >>after_build.sh
 cat >tutti <<'PROGRAM'
 #!/usr/bin/env bash
 case "$1 $2" in
@@ -29,7 +29,7 @@ chmod +x tutti
 
 expect() { # ERROR_OF_DATA_SAMPLE EXIT_STATUS REGEX_IN_OUTPUT
     local status=0
-    ERROR=$1 bash rest.sh >out 2>&1 || status=$?
+    ERROR=$1 bash after_build.sh >out 2>&1 || status=$?
     ((status == $2)) && grep -q "$3" out && return
     echo "FAILED  '$1': status $status, expected $2 and '$3' in:"
     cat out

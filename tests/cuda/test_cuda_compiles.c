@@ -20,7 +20,7 @@ static bool compile_case(const op_case *entry, tu_dtype dtype, int draws) {
     case_run *c = case_begin(entry, dtype, 21);
     bool good = true;
     for (int draw = 0; draw < draws && good; draw++) {
-        case_draw(c);
+        case_next_instance(c);
         if (dtype == TU_F32 && !(entry->flags & CASE_NO_GRADIENT)) case_add_gradients(c);
         good = tu_graph_status(c->graph) == TU_OK && compile_draw(c);
     }
@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
     int compiled = 0, failed = 0, draws = argc > 1 ? atoi(argv[1]) : 2;
     for (const op_case *e = case_first(); e; e = e->next)
         for (int i = 0; i < 4 && !(e->flags & CASE_ON_HOST); i++) {
-            if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_HALF) continue;
+            if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_16_BIT) continue;
             if (compile_case(e, types[i], draws))
                 compiled++;
             else

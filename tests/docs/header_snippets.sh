@@ -4,7 +4,7 @@
 #   header_snippets.sh SOURCE_DIR COMPILER      (gcc: examples may define nested functions)
 #
 # An example is a block of comment lines indented by five spaces that contains a name tu_… and a call or a semicolon.
-# It is compiled as a file or as the body of a function. Examples may use the variables declared in around.h below;
+# It is compiled as a file or as the body of a function. Examples may use the variables declared in declarations.h below;
 # "…" stands for omitted code.
 set -uo pipefail
 cd "$1" || exit 1
@@ -13,7 +13,7 @@ compiler=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cat > "$work/around.h" <<'C'
+cat > "$work/declarations.h" <<'C'
 #include <stdio.h>
 #include <string.h>
 #include <tutti/tutti.h>
@@ -40,7 +40,7 @@ extract() { # FILE NAME
                 if (text !~ /;/) gsub(/\)[ ]*(\/\/[^\n]*)?\n/, "&;\n", text) # a list of expressions
                 gsub(/…/, ";", text)
                 if (file ~ /\.md$/) print "#define PAGE" > name
-                print "#include \"around.h\"\n#ifndef FILE_SCOPE\nint example(void);\nint example(void) {\n#endif" > name
+                print "#include \"declarations.h\"\n#ifndef FILE_SCOPE\nint example(void);\nint example(void) {\n#endif" > name
                 printf "#line %d \"%s\"\n%s", start, file, text > name
                 print "#ifndef FILE_SCOPE\nreturn 0;\n}\n#endif" > name
                 close(name)

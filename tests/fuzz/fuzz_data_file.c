@@ -1,6 +1,6 @@
-/* Opens data files with arbitrary descriptions. The file must be rejected, or every image must be readable. The
- * first input byte is the size of images and labels, in units of 64 bytes; the rest is the description. The digest
- * is computed. */
+/* Opens data files with arbitrary metadata. The file must be rejected, or every image must be readable. The first
+ * input byte is the size of images and labels, in units of 64 bytes; the other bytes are the metadata. The digest in
+ * the file is correct. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,24 +12,24 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void write_file(const char *path, const uint8_t *description, size_t size, size_t body) {
+static void write_file(const char *path, const uint8_t *metadata, size_t size, size_t body) {
     static unsigned char zeros[256 * 64];
-    unsigned char head[64] = {0}, tail[64] = {0};
+    unsigned char header[64] = {0}, trailer[64] = {0};
     uint32_t version = TU__DATA_FILE_VERSION;
     uint64_t offset = 64 + body, length = size;
-    memcpy(head, tu__data_file_head, 8);
-    memcpy(head + 8, &version, sizeof version);
-    memcpy(tail, &offset, sizeof offset);
-    memcpy(tail + 8, &length, sizeof length);
-    tu__sha256_of(description, size, tail + 16);
-    memcpy(tail + 56, tu__data_file_tail, 8);
+    memcpy(header, tu__data_file_head, 8);
+    memcpy(header + 8, &version, sizeof version);
+    memcpy(trailer, &offset, sizeof offset);
+    memcpy(trailer + 8, &length, sizeof length);
+    tu__sha256_of(metadata, size, trailer + 16);
+    memcpy(trailer + 56, tu__data_file_tail, 8);
     FILE *file = fopen(path, "wb");
     if (!file) abort();
-    fwrite(head, 1, sizeof head, file);
+    fwrite(header, 1, sizeof header, file);
     fwrite(zeros, 1, body, file);
-    fwrite(description, 1, size, file);
+    fwrite(metadata, 1, size, file);
     fwrite(zeros, 1, (64 - size % 64) % 64, file);
-    fwrite(tail, 1, sizeof tail, file);
+    fwrite(trailer, 1, sizeof trailer, file);
     if (fclose(file) != 0) abort();
 }
 

@@ -46,30 +46,30 @@ static uint32_t crc(const uint8_t *bytes, size_t size) {
     return ~c;
 }
 
-static void put_u32(uint8_t *at, uint32_t value) {
-    for (int i = 0; i < 4; i++) at[i] = (uint8_t)(value >> (24 - 8 * i));
+static void put_u32(uint8_t *bytes, uint32_t value) {
+    for (int i = 0; i < 4; i++) bytes[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-static uint32_t get_u32(const uint8_t *at) {
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+static uint32_t get_u32(const uint8_t *bytes) {
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
 static void correct_checksums(uint8_t *data, size_t size) {
-    for (size_t at = 8; size - at >= 12;) {
-        uint32_t length = get_u32(data + at);
-        if (length > size - at - 12) return;
-        put_u32(data + at + 8 + length, crc(data + at + 4, length + 4));
-        at += 12 + (size_t)length;
+    for (size_t offset = 8; size - offset >= 12;) {
+        uint32_t length = get_u32(data + offset);
+        if (length > size - offset - 12) return;
+        put_u32(data + offset + 8 + length, crc(data + offset + 4, length + 4));
+        offset += 12 + (size_t)length;
     }
 }
 
 /* Writes a chunk; returns a pointer past its end. */
-static uint8_t *put_chunk(uint8_t *at, const char *kind, const uint8_t *bytes, size_t size) {
-    put_u32(at, (uint32_t)size);
-    memcpy(at + 4, kind, 4);
-    if (size) memcpy(at + 8, bytes, size);
-    put_u32(at + 8 + size, crc(at + 4, size + 4));
-    return at + 12 + size;
+static uint8_t *put_chunk(uint8_t *out, const char *kind, const uint8_t *bytes, size_t size) {
+    put_u32(out, (uint32_t)size);
+    memcpy(out + 4, kind, 4);
+    if (size) memcpy(out + 8, bytes, size);
+    put_u32(out + 8 + size, crc(out + 4, size + 4));
+    return out + 12 + size;
 }
 
 /* Writes a zlib stream with one uncompressed block; returns its size. */
@@ -89,7 +89,7 @@ static size_t write_stored_block(uint8_t *to, const uint8_t *rows, uint16_t size
 
 static void decode_rows(const uint8_t *data, size_t size) {
     static const uint8_t colour_types[8] = {0, 0, 2, 3, 3, 4, 6, 6}, depths[8] = {1, 8, 16, 2, 8, 8, 8, 16};
-    static uint8_t file[70000], packed[66000], palette[3 * 256], header[13];
+    static uint8_t file[70000], zlib_stream[66000], palette[3 * 256], header[13];
     if (size < 3 || size > 60000) return;
     memcpy(file, signature, sizeof signature);
     put_u32(header, data[1] % 40U + 1);
@@ -100,8 +100,9 @@ static void decode_rows(const uint8_t *data, size_t size) {
     uint8_t *end = put_chunk(file + 8, "IHDR", header, sizeof header);
     if (header[9] == 3) end = put_chunk(end, "PLTE", palette, 3 << header[8]);
     if (header[9] == 3 && data[0] >> 4 & 1) end = put_chunk(end, "tRNS", palette, 2);
-    end = put_chunk(end, "IDAT", packed, write_stored_block(packed, data + 3, (uint16_t)(size - 3)));
-    end = put_chunk(end, "IEND", packed, 0);
+    end =
+        put_chunk(end, "IDAT", zlib_stream, write_stored_block(zlib_stream, data + 3, (uint16_t)(size - 3)));
+    end = put_chunk(end, "IEND", zlib_stream, 0);
     decode(file, (size_t)(end - file), data[0] >> 5 & 1 ? 3 : 0);
 }
 

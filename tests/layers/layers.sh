@@ -23,8 +23,8 @@ while read -r object; do
     [[ $object == */tutti_cuda.dir/* ]] && file=device/cuda/$file
     nm -P "$object" | awk -v file="$file" '$2 ~ /^[TDBRVWC]$/ {print "D", $1, file} $2 == "U" {print "U", $1, file}'
 done <"$objects" >"$work/symbols"
-awk '$1 == "D" && !($2 in at) {at[$2] = $3} $1 == "U" {needs[++n] = $2 " " $3}
-     END {for (i = 1; i <= n; i++) {split(needs[i], p, " "); if (p[1] in at) print p[2], at[p[1]], p[1]}}' \
+awk '$1 == "D" && !($2 in definer) {definer[$2] = $3} $1 == "U" {needs[++n] = $2 " " $3}
+     END {for (i = 1; i <= n; i++) {split(needs[i], p, " "); if (p[1] in definer) print p[2], definer[p[1]], p[1]}}' \
     "$work/symbols" >"$work/linked"
 symbols=$(wc -l <"$work/linked")
 if ((includes < 500 || symbols < 1000)); then
@@ -37,14 +37,14 @@ awk -v table="$table" '
     function folder_of(path) { sub(/\/[^\/]*$/, "", path); return path }
     function allowed(from, to) {
         if (from == to || (from, to) in named) return 1
-        return !(from in only) && rank[to] < rank[from] && !(to in only)
+        return !(from in restricted) && rank[to] < rank[from] && !(to in restricted)
     }
     BEGIN {
         while ((getline line < table) > 0) {
             if (line ~ /^#/ || line ~ /^ *$/) continue
             count = split(line, word, /[ \t]+/)
             rank[word[1]] = ++last
-            if (count > 1 && word[2] == "only") only[word[1]] = 1
+            if (count > 1 && word[2] == "only") restricted[word[1]] = 1
             for (i = 3; i <= count; i++) if (word[i] != "") named[word[1], word[i]] = 1
         }
     }
@@ -53,11 +53,11 @@ awk -v table="$table" '
         if (!(from in rank)) { missing[from] = 1; next }
         if (!(to in rank)) { missing[to] = 1; next }
         if (from == "cli" && $3 !~ /^line-/ && $3 ~ /^tu_[a-z0-9]/) next # public functions
-        if (!allowed(from, to)) { print "FAILED  src/" $1 " uses src/" $2 " (" $3 "): " from " may not use " to; bad++ }
+        if (!allowed(from, to)) { print "FAILED  src/" $1 " uses src/" $2 " (" $3 "): " from " may not use " to; failures++ }
     }
     END {
-        for (m in missing) { print "FAILED  src/" m " is not in " table; bad++ }
-        exit bad > 0
+        for (m in missing) { print "FAILED  src/" m " is not in " table; failures++ }
+        exit failures > 0
     }' "$work/edges" | sort -u | tee "$work/failures" | head -60
 if [[ -s $work/failures ]]; then
     echo "$(wc -l <"$work/failures") forbidden uses"

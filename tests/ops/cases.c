@@ -8,15 +8,15 @@
 
 #include "ops/driver.h"
 
-/* ---- The list ---- */
+/* ---- List of cases ---- */
 
 static op_case *cases;
 
 void case_register(op_case *entry) {
-    op_case **at = &cases;
-    while (*at && strcmp((*at)->name, entry->name) < 0) at = &(*at)->next;
-    entry->next = *at;
-    *at = entry;
+    op_case **link = &cases;
+    while (*link && strcmp((*link)->name, entry->name) < 0) link = &(*link)->next;
+    entry->next = *link;
+    *link = entry;
 }
 
 const op_case *case_first(void) {
@@ -78,7 +78,8 @@ static case_option *find_or_add_option(case_run *c, const char *name, int count)
     return &c->options[c->option_count++];
 }
 
-/* Returns the number of new pairs that picking `value` would cover, given the options already picked in this draw. */
+/* Returns the number of new pairs that picking `value` would cover, given the options already
+ * picked in this instance. */
 static int count_new_pairs(const case_run *c, int option, int value) {
     int new_pairs = c->seen[option][value][option][value] ? 0 : 1;
     for (int j = 0; j < c->option_count; j++)
@@ -101,8 +102,8 @@ int case_pick(case_run *c, const char *name, int count) {
     int option = (int)(o - c->options), best = 0, best_gain = -1;
     int start = (int)(next_random(c) % (uint64_t)count);
     for (int i = 0; i < count; i++) {
-        int value = (start + i) % count, g = count_new_pairs(c, option, value);
-        if (g > best_gain) best = value, best_gain = g;
+        int value = (start + i) % count, gain = count_new_pairs(c, option, value);
+        if (gain > best_gain) best = value, best_gain = gain;
     }
     o->value = best;
     mark_pairs_seen(c, option, best);
@@ -209,7 +210,7 @@ tu_dtype case_dtype(case_run *c) {
     return c->dtype;
 }
 
-/* ---- Draws ---- */
+/* ---- Instances ---- */
 
 case_run *case_begin(const op_case *entry, tu_dtype dtype, uint64_t seed) {
     case_run *c = calloc(1, sizeof *c);
@@ -217,22 +218,23 @@ case_run *case_begin(const op_case *entry, tu_dtype dtype, uint64_t seed) {
     c->entry = entry;
     c->dtype = dtype;
     c->random = seed;
-    for (const char *letter = entry->name; *letter; letter++)
-        c->random = c->random * 31 + (unsigned char)*letter;
+    for (const char *character = entry->name; *character; character++)
+        c->random = c->random * 31 + (unsigned char)*character;
     return c;
 }
 
-static void free_draw(case_run *c) {
+static void free_instance(case_run *c) {
     for (int i = 0; i < c->input_count; i++) free(c->inputs[i].data);
     tu_graph_free(c->graph);
     c->graph = NULL;
     c->input_count = c->output_count = 0;
 }
 
-bool case_draw(case_run *c) {
-    free_draw(c);
-    if (c->draws >= CASE_DRAWS && (c->draws >= 20 * CASE_DRAWS || !case_missing_pair(c))) return false;
-    c->draws++;
+bool case_next_instance(case_run *c) {
+    free_instance(c);
+    if (c->instance >= CASE_INSTANCES && (c->instance >= 20 * CASE_INSTANCES || !case_missing_pair(c)))
+        return false;
+    c->instance++;
     for (int i = 0; i < c->option_count; i++) c->options[i].value = -1;
     if (tu_graph_new(&c->graph) != TU_OK) abort();
     c->entry->build(c);
@@ -253,6 +255,6 @@ void case_add_gradients(case_run *c) {
 }
 
 void case_end(case_run *c) {
-    free_draw(c);
+    free_instance(c);
     free(c);
 }

@@ -24,8 +24,8 @@ enum {
     CASE_NO_GRADIENT = 1, /* gradients are not checked, only forward values */
     CASE_NO_SECOND = 2,   /* the second derivative is not implemented or not smooth */
     CASE_LOOSE = 4,       /* ill-conditioned: results are compared with a wider tolerance */
-    CASE_NO_HALF = 8,     /* the operation supports only f32 and f64 */
-    CASE_ON_HOST = 16,    /* a custom operation, which runs in host memory: not supported by GPUs */
+    CASE_NO_16_BIT = 8,   /* the operation supports only f32 and f64 */
+    CASE_ON_HOST = 16,    /* a custom operation: runs on CPUs only */
 };
 
 /* Return the graph being built, and the float type of the run: f64 for gradient checks, each float type in turn for
@@ -33,8 +33,8 @@ enum {
 tu_graph *case_graph(case_run *c);
 tu_dtype case_dtype(case_run *c);
 
-/* Returns a value 0 … count-1 of a named option. case_draw() rebuilds the case at least 20 times, and until every
- * pair of values of two options has occurred (pairwise coverage). */
+/* Returns a value 0 … count-1 of a named option. case_next_instance() rebuilds the case at least 20 times, and until
+ * every pair of values of two options has occurred (pairwise coverage). */
 int case_pick(case_run *c, const char *option, int count);
 /* Returns a random integer in [low, high], for sizes and axes. Ones and odd numbers are more likely than others. */
 int64_t case_size(case_run *c, int64_t low, int64_t high);

@@ -8,8 +8,8 @@ typedef struct geometry {
     tu_padding padding;
 } geometry;
 
-/* Draws all options of a convolution. Sizes are small, because the gradient check perturbs every element. */
-static geometry draw_geometry(case_run *c) {
+/* Returns random options of a convolution. Sizes are small, because the gradient check perturbs every element. */
+static geometry random_geometry(case_run *c) {
     geometry g = {.padding = (tu_padding)case_pick(c, "padding", 3)};
     int64_t stride = 1 + case_pick(c, "stride", 3), dilation = 1 + case_pick(c, "dilation", 2);
     int groups = case_pick(c, "groups", 3);
@@ -27,12 +27,12 @@ static geometry draw_geometry(case_run *c) {
     return g;
 }
 
-static tu_value draw_filter(case_run *c, const geometry *g) {
+static tu_value random_filter(case_run *c, const geometry *g) {
     return case_input(c, TU_SHAPE(g->groups * g->out, g->kernel[0], g->kernel[1], g->in), -1, 1);
 }
 
 OP_CASE(conv2d, 0) {
-    geometry g = draw_geometry(c);
+    geometry g = random_geometry(c);
     int64_t size[2];
     for (int axis = 0; axis < 2; axis++) {
         int64_t room = g.pad[2 * axis] + g.pad[2 * axis + 1];
@@ -40,28 +40,27 @@ OP_CASE(conv2d, 0) {
         size[axis] = case_size(c, min_size, min_size < 4 ? 5 : min_size + 1);
     }
     tu_value x = case_input(c, TU_SHAPE(case_size(c, 1, 2), size[0], size[1], g.groups * g.in), -1, 1);
-    tu_value y = tu_convolve(x, draw_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
+    tu_value y = tu_convolve(x, random_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
                              .dilation = {g.dilation[0], g.dilation[1]}, .padding = g.padding,
                              .pad = {g.pad[0], g.pad[1], g.pad[2], g.pad[3]}, .groups = g.groups);
     case_output(c, y);
 }
 
 OP_CASE(convolve_transpose, 0) {
-    geometry g = draw_geometry(c);
+    geometry g = random_geometry(c);
     bool sized = case_pick(c, "size", 2);
     int64_t count[2], size[2] = {0, 0};
     for (int axis = 0; axis < 2; axis++) {
         count[axis] = case_size(c, 1, 3);
         int64_t span = (count[axis] - 1) * g.stride[axis];
-        while (g.pad[2 * axis] + g.pad[2 * axis + 1] >=
-               span + g.extent[axis]) /* keep at min_size one pixel */
+        while (g.pad[2 * axis] + g.pad[2 * axis + 1] >= span + g.extent[axis]) /* keep at least one pixel */
             g.pad[2 * axis + (g.pad[2 * axis] == 0)]--;
         int64_t min_size =
             g.padding == TU_SAME ? span + 1 : span + g.extent[axis] - g.pad[2 * axis] - g.pad[2 * axis + 1];
         if (sized) size[axis] = case_size(c, min_size, min_size + g.stride[axis] - 1);
     }
     tu_value y = case_input(c, TU_SHAPE(case_size(c, 1, 2), count[0], count[1], g.groups * g.out), -1, 1);
-    tu_value x = tu_convolve_transpose(y, draw_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
+    tu_value x = tu_convolve_transpose(y, random_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
                                        .dilation = {g.dilation[0], g.dilation[1]}, .padding = g.padding,
                                        .pad = {g.pad[0], g.pad[1], g.pad[2], g.pad[3]}, .groups = g.groups,
                                        .size = {size[0], size[1]});

@@ -15,8 +15,8 @@ static int axis_from_either_end(case_run *c, int64_t axis, int64_t rank) {
     return (int)(case_pick(c, "negative_axis", 2) ? axis - rank : axis);
 }
 
-/* Draws a table [.., n, ..] with n at `axis`, and indices of any shape into that axis. */
-static tu_value draw_table(case_run *c, tu_value *indices, int64_t *axis) {
+/* Adds a random table [.., n, ..] with n at `axis`, and indices of any shape into that axis. */
+static tu_value random_table(case_run *c, tu_value *indices, int64_t *axis) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     *axis = case_size(c, 0, shape.rank - 1);
     int64_t size = shape.dim[*axis];
@@ -27,7 +27,7 @@ static tu_value draw_table(case_run *c, tu_value *indices, int64_t *axis) {
 OP_CASE(gather, 0) {
     tu_value indices;
     int64_t axis;
-    tu_value table = draw_table(c, &indices, &axis);
+    tu_value table = random_table(c, &indices, &axis);
     output_with_square(c,
                        tu_gather(table, indices, axis_from_either_end(c, axis, tu_value_shape(table).rank)));
 }
@@ -35,7 +35,7 @@ OP_CASE(gather, 0) {
 OP_CASE(scatter_add, 0) {
     tu_value indices;
     int64_t axis;
-    tu_value base = draw_table(c, &indices, &axis);
+    tu_value base = random_table(c, &indices, &axis);
     tu_shape updates = tu_value_shape(tu_gather(base, indices, (int)axis));
     output_with_square(c, tu_scatter_add(base, indices, case_input(c, updates, -2, 2),
                                          axis_from_either_end(c, axis, tu_value_shape(base).rank)));
@@ -50,6 +50,7 @@ OP_CASE(take_along, 0) {
     output_with_square(c, tu_take_along(x, indices, axis_from_either_end(c, axis, shape.rank)));
 }
 
+/* put_along adds, like scatter_add into zeros: repeated indices are summed. */
 OP_CASE(put_along, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank - 1), size = case_size(c, 1, 5);

@@ -1,5 +1,5 @@
-/* Cases of moving and indexing that are large enough for the kernels devices use for many elements: tiled transposes,
- * vector loads, sorted indices. Only forward values are checked; the small cases check the gradients. */
+/* Cases of data movement and indexing that are large enough for the kernels devices use for many elements: tiled
+ * transposes, vector loads, sorted indices. Only forward values are checked; the small cases check the gradients. */
 #include <tutti/tutti.h>
 
 #include "base/draw.h"
@@ -28,14 +28,14 @@ OP_CASE(large_transposed_slice, CASE_NO_GRADIENT) {
     case_output(c, tu_transpose(slice, 1, 0));
 }
 
-/* Draws [images, height, width, channels], the layout of preprocessing. */
-static tu_value draw_images(case_run *c) {
+/* Adds a random input [images, height, width, channels], the layout of preprocessing. */
+static tu_value random_images(case_run *c) {
     tu_shape shape = TU_SHAPE(case_size(c, 1, 3), case_size(c, 2, 9), case_size(c, 2, 9), run_length(c));
     return case_fixed(c, shape, -2, 2);
 }
 
 OP_CASE(large_runs, CASE_NO_GRADIENT) {
-    tu_value x = draw_images(c);
+    tu_value x = random_images(c);
     int axis = case_pick(c, "axis", 4);
     int64_t size = tu_value_shape(x).dim[axis], shift = case_pick(c, "shift", 2) ? size / 2 : 1;
     case_output(c, tu_flip(x, axis));
@@ -53,7 +53,7 @@ OP_CASE(large_pad_between, CASE_NO_GRADIENT) {
         attrs.after[i] = case_size(c, 0, 4);
         attrs.between[i] = i == case_pick(c, "gaps", 4) ? 2 : 0;
     }
-    case_output(c, tu__apply(PAD, &attrs, draw_images(c)));
+    case_output(c, tu__apply(PAD, &attrs, random_images(c)));
 }
 
 OP_CASE(large_broadcast, CASE_NO_GRADIENT) {
@@ -109,7 +109,7 @@ OP_CASE(large_put_along, CASE_NO_GRADIENT) {
     int64_t count = case_size(c, 2000, 2500);
     tu_shape shape = axis ? TU_SHAPE(lanes, count) : TU_SHAPE(count, lanes);
     tu_dtype type = case_pick(c, "index_type", 2) ? TU_I64 : TU_I32;
-    tu_value indices = case_integers(c, type, shape, -5, case_pick(c, "few", 2) ? 3 : size + 5);
+    tu_value indices = case_integers(c, type, shape, -5, case_pick(c, "few_distinct", 2) ? 3 : size + 5);
     case_output(c, tu_put_along(indices, case_fixed(c, shape, -0.01, 0.01), (int)axis, size));
 }
 

@@ -11,7 +11,7 @@ static tu_shape matrices_shape(tu_shape batch, int64_t n, int64_t columns) {
     return batch;
 }
 
-static tu_shape draw_batch(case_run *c) {
+static tu_shape random_batch_shape(case_run *c) {
     return case_shape(c, case_pick(c, "batch_axes", 3), 1, 3);
 }
 
@@ -20,9 +20,9 @@ static tu_shape draw_batch(case_run *c) {
 static void fill_invertible(case_run *c, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape);
     int64_t shift = case_size(c, 0, n - 1);
-    for (int64_t at = 0; at < count; at++) {
-        int64_t i = at / n % n, j = at % n;
-        data[at] = case_uniform(c, -0.4, 0.4) + (j == (i + shift) % n ? 2 : 0);
+    for (int64_t index = 0; index < count; index++) {
+        int64_t i = index / n % n, j = index % n;
+        data[index] = case_uniform(c, -0.4, 0.4) + (j == (i + shift) % n ? 2 : 0);
     }
 }
 
@@ -30,41 +30,42 @@ static void fill_invertible(case_run *c, double *data, tu_shape shape) {
  * would make the matrix indefinite. */
 static void fill_positive_definite(case_run *c, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape);
-    for (int64_t at = 0; at < count; at++) {
-        int64_t i = at / n % n, j = at % n;
-        data[at] = j > i ? case_uniform(c, 50, 60) : case_uniform(c, -0.4, 0.4) + (i == j ? (double)n : 0);
+    for (int64_t index = 0; index < count; index++) {
+        int64_t i = index / n % n, j = index % n;
+        data[index] = j > i ? case_uniform(c, 50, 60) : case_uniform(c, -0.4, 0.4) + (i == j ? (double)n : 0);
     }
 }
 
 /* Fills both triangles; the diagonal has elements of magnitude 1 to 2. */
 static void fill_triangular(case_run *c, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape);
-    for (int64_t at = 0; at < count; at++)
-        data[at] = at / n % n == at % n ? copysign(case_uniform(c, 1, 2), case_uniform(c, -1, 1))
-                                        : case_uniform(c, -1, 1);
+    for (int64_t index = 0; index < count; index++)
+        data[index] = index / n % n == index % n ? copysign(case_uniform(c, 1, 2), case_uniform(c, -1, 1))
+                                                 : case_uniform(c, -1, 1);
 }
 
-OP_CASE(inverse, CASE_LOOSE | CASE_NO_HALF) {
+OP_CASE(inverse, CASE_LOOSE | CASE_NO_16_BIT) {
     int64_t n = case_size(c, 1, 4);
-    case_output(c, tu_inverse(case_input_filled(c, matrices_shape(draw_batch(c), n, n), fill_invertible)));
+    case_output(
+        c, tu_inverse(case_input_filled(c, matrices_shape(random_batch_shape(c), n, n), fill_invertible)));
 }
 
-OP_CASE(solve, CASE_LOOSE | CASE_NO_HALF) {
+OP_CASE(solve, CASE_LOOSE | CASE_NO_16_BIT) {
     int64_t n = case_size(c, 1, 4);
-    tu_shape batch = draw_batch(c);
+    tu_shape batch = random_batch_shape(c);
     tu_value a = case_input_filled(c, matrices_shape(batch, n, n), fill_invertible);
     case_output(c, tu_solve(a, case_input(c, matrices_shape(batch, n, case_size(c, 1, 3)), -1, 1)));
 }
 
-OP_CASE(cholesky, CASE_LOOSE | CASE_NO_HALF) {
+OP_CASE(cholesky, CASE_LOOSE | CASE_NO_16_BIT) {
     int64_t n = case_size(c, 1, 4);
-    case_output(
-        c, tu_cholesky(case_input_filled(c, matrices_shape(draw_batch(c), n, n), fill_positive_definite)));
+    case_output(c, tu_cholesky(case_input_filled(c, matrices_shape(random_batch_shape(c), n, n),
+                                                 fill_positive_definite)));
 }
 
-OP_CASE(triangular_solve, CASE_LOOSE | CASE_NO_HALF) {
+OP_CASE(triangular_solve, CASE_LOOSE | CASE_NO_16_BIT) {
     int64_t n = case_size(c, 1, 4);
-    tu_shape batch = draw_batch(c);
+    tu_shape batch = random_batch_shape(c);
     tu_value a = case_input_filled(c, matrices_shape(batch, n, n), fill_triangular);
     tu_value b = case_input(c, matrices_shape(batch, n, case_size(c, 1, 3)), -1, 1);
     case_output(c, tu_triangular_solve(a, b, .upper = case_pick(c, "upper", 2),
@@ -72,7 +73,7 @@ OP_CASE(triangular_solve, CASE_LOOSE | CASE_NO_HALF) {
 }
 
 OP_CASE(band, 0) {
-    tu_shape shape = matrices_shape(draw_batch(c), case_size(c, 1, 5), case_size(c, 1, 5));
+    tu_shape shape = matrices_shape(random_batch_shape(c), case_size(c, 1, 5), case_size(c, 1, 5));
     int64_t below = case_pick(c, "below", 4) - 1, above = case_pick(c, "above", 4) - 1;
     tu_value y = tu_band(case_input(c, shape, -2, 2), below, above);
     case_output(c, y);
@@ -90,7 +91,8 @@ OP_CASE(eye, 0) {
 OP_CASE(diagonal, 0) {
     int64_t rows = case_size(c, 1, 5), columns = case_size(c, 1, 5);
     int64_t offset = case_pick(c, "offset", 3) ? case_size(c, 1 - rows, columns - 1) : 0;
-    tu_value y = tu_diagonal(case_input(c, matrices_shape(draw_batch(c), rows, columns), -2, 2), offset);
+    tu_value y =
+        tu_diagonal(case_input(c, matrices_shape(random_batch_shape(c), rows, columns), -2, 2), offset);
     case_output(c, y);
     case_output(c, tu_square(y));
 }
@@ -103,7 +105,7 @@ OP_CASE(diagonal_matrix, 0) {
 }
 
 /* The negative log-likelihood of a Gaussian process: half the log-determinant and a quadratic form. */
-OP_CASE(gaussian_likelihood, CASE_LOOSE | CASE_NO_HALF) {
+OP_CASE(gaussian_likelihood, CASE_LOOSE | CASE_NO_16_BIT) {
     int64_t n = case_size(c, 1, 4);
     tu_value l = tu_cholesky(case_input_filled(c, TU_SHAPE(n, n), fill_positive_definite));
     tu_value y = tu_triangular_solve(l, case_input(c, TU_SHAPE(n, 1), -1, 1));

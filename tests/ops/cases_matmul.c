@@ -1,4 +1,4 @@
-/* Cases of the matrix product. */
+/* Cases of matmul. */
 #include "ops/cases.h"
 
 /* Appends the two axes of a matrix to `batch`, exchanged if `transposed`. */

@@ -2,23 +2,23 @@
  * broadcasting. */
 #include "ops/cases.h"
 
-static tu_shape any_shape(case_run *c) {
+static tu_shape random_shape(case_run *c) {
     return case_shape(c, case_size(c, 0, 4), 1, 4);
 }
 
 #define UNARY(name, low, high)                                                                               \
     OP_CASE(name, 0) {                                                                                       \
-        case_output(c, tu_##name(case_input(c, any_shape(c), low, high)));                                   \
+        case_output(c, tu_##name(case_input(c, random_shape(c), low, high)));                                \
     }
 /* Operations that are not differentiable at zero. */
 #define UNARY_KINK(name)                                                                                     \
     OP_CASE(name, 0) {                                                                                       \
-        case_output(c, tu_##name(case_input_around(c, any_shape(c), 0, 2)));                                 \
+        case_output(c, tu_##name(case_input_around(c, random_shape(c), 0, 2)));                              \
     }
 /* Piecewise constant operations: checks that the gradient is zero. */
 #define UNARY_STEP(name)                                                                                     \
     OP_CASE(name, 0) {                                                                                       \
-        tu_value x = case_input(c, any_shape(c), 0.1, 0.4);                                                  \
+        tu_value x = case_input(c, random_shape(c), 0.1, 0.4);                                               \
         double offset = case_pick(c, "below", 2) ? -2 : 1;                                                   \
         case_output(c, tu_##name(tu_shift(x, offset)));                                                      \
     }
@@ -50,39 +50,39 @@ UNARY_STEP(ceil)
 UNARY_STEP(round)
 
 OP_CASE(leaky_relu, 0) {
-    tu_value x = case_input_around(c, any_shape(c), 0, 2);
+    tu_value x = case_input_around(c, random_shape(c), 0, 2);
     case_output(c, tu_leaky_relu(x, case_pick(c, "slope", 2) ? 0.2 : 0.01));
 }
 
 OP_CASE(elu, 0) {
-    tu_value x = case_input_around(c, any_shape(c), 0, 2);
+    tu_value x = case_input_around(c, random_shape(c), 0, 2);
     case_output(c, tu_elu(x, case_pick(c, "alpha", 2) ? 1.0 : 0.7));
 }
 
 /* Activations selected by enum, as layers apply them. */
 OP_CASE(activation, 0) {
-    tu_value x = case_input_around(c, any_shape(c), 0, 2);
+    tu_value x = case_input_around(c, random_shape(c), 0, 2);
     case_output(c, tu_activate(x, case_pick(c, "activation", 2) ? TU_ELU : TU_LEAKY_RELU));
 }
 
 OP_CASE(clip, 0) {
     double low = case_pick(c, "low", 2) ? 0 : -3; /* inputs are in [-2, 2], but not near 0 */
-    tu_value x = case_input_around(c, any_shape(c), 0, 2);
+    tu_value x = case_input_around(c, random_shape(c), 0, 2);
     case_output(c, tu_clip(x, low, case_pick(c, "high", 2) ? 2.5 : 0));
 }
 
-/* Draws two inputs. Option "wide": 0: both have the full shape, 1: x is broadcast, 2: y is broadcast. */
-static void two_inputs(case_run *c, double low, double high, tu_value *x, tu_value *y) {
+/* Adds two random inputs. Option "broadcast": 0: both have the full shape, 1: x is broadcast, 2: y is broadcast. */
+static void add_two_inputs(case_run *c, double low, double high, tu_value *x, tu_value *y) {
     tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);
-    int wide = case_pick(c, "wide", 3);
-    *x = case_input(c, wide == 1 ? case_broadcastable(c, shape) : shape, low, high);
-    *y = case_input(c, wide == 2 ? case_broadcastable(c, shape) : shape, low, high);
+    int broadcast = case_pick(c, "broadcast", 3);
+    *x = case_input(c, broadcast == 1 ? case_broadcastable(c, shape) : shape, low, high);
+    *y = case_input(c, broadcast == 2 ? case_broadcastable(c, shape) : shape, low, high);
 }
 
 #define BINARY(name, low, high)                                                                              \
     OP_CASE(name, 0) {                                                                                       \
         tu_value x, y;                                                                                       \
-        two_inputs(c, low, high, &x, &y);                                                                    \
+        add_two_inputs(c, low, high, &x, &y);                                                                \
         case_output(c, tu_##name(x, y));                                                                     \
     }
 BINARY(add, -2, 2)
@@ -110,16 +110,16 @@ OP_CASE(broadcast_both_ways, 0) {
 
 /* One value is both operands. */
 OP_CASE(repeated_input, 0) {
-    tu_value x = case_input(c, any_shape(c), 0.5, 2);
+    tu_value x = case_input(c, random_shape(c), 0.5, 2);
     case_output(c, tu_add(tu_mul(x, x), tu_div(x, tu_add(x, x))));
 }
 
 OP_CASE(select, 0) {
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
-    int wide = case_pick(c, "wide", 3);
-    tu_value condition = case_bools(c, wide == 0 ? shape : case_broadcastable(c, shape));
-    tu_value y = case_input(c, wide == 1 ? shape : case_broadcastable(c, shape), -2, 2);
-    tu_value z = case_input(c, wide == 2 ? shape : case_broadcastable(c, shape), -2, 2);
+    int broadcast = case_pick(c, "broadcast", 3);
+    tu_value condition = case_bools(c, broadcast == 0 ? shape : case_broadcastable(c, shape));
+    tu_value y = case_input(c, broadcast == 1 ? shape : case_broadcastable(c, shape), -2, 2);
+    tu_value z = case_input(c, broadcast == 2 ? shape : case_broadcastable(c, shape), -2, 2);
     case_output(c, tu_select(condition, y, z));
 }
 
@@ -156,14 +156,14 @@ OP_CASE(truth, CASE_NO_GRADIENT) {
 }
 
 OP_CASE(is_finite, CASE_NO_GRADIENT) {
-    tu_value x = case_input(c, any_shape(c), -1, 1);
+    tu_value x = case_input(c, random_shape(c), -1, 1);
     case_output(c, tu_is_finite(x));
     case_output(c, tu_is_finite(tu_div(x, tu_number(x, 0))));
 }
 
 OP_CASE(cast, 0) {
     static const tu_dtype targets[] = {TU_F32, TU_I32, TU_I64, TU_U8, TU_BOOL, TU_F64};
-    tu_value x = case_input(c, any_shape(c), 0.1, 0.9);
+    tu_value x = case_input(c, random_shape(c), 0.1, 0.9);
     tu_dtype target = targets[case_pick(c, "target", 6)];
     /* No gradient flows through an integer, and central differences in f32 are too coarse. Casts to those types are
      * therefore applied to an input that is not differentiated. */
@@ -190,7 +190,7 @@ OP_CASE(integers, CASE_NO_GRADIENT) {
 }
 
 OP_CASE(stop_gradient, 0) {
-    tu_value x = case_input(c, any_shape(c), -2, 2);
+    tu_value x = case_input(c, random_shape(c), -2, 2);
     /* The stopped factor is an input that is not differentiated: central differences of x would include a factor that
      * depends on x. */
     tu_value y = case_fixed(c, tu_value_shape(x), -2, 2);
@@ -198,19 +198,19 @@ OP_CASE(stop_gradient, 0) {
 }
 
 OP_CASE(copy, 0) {
-    case_output(c, tu_copy(case_input(c, any_shape(c), -2, 2)));
-    case_output(c, tu_copy(case_integers(c, TU_I64, any_shape(c), -9, 9)));
+    case_output(c, tu_copy(case_input(c, random_shape(c), -2, 2)));
+    case_output(c, tu_copy(case_integers(c, TU_I64, random_shape(c), -9, 9)));
 }
 
 OP_CASE(fill, 0) {
-    tu_value x = case_input(c, any_shape(c), -2, 2);
+    tu_value x = case_input(c, random_shape(c), -2, 2);
     case_output(c, tu_add(x, tu_fill(case_graph(c), case_dtype(c), tu_value_shape(x), 1.5)));
     case_output(c, tu_fill(case_graph(c), TU_I32, TU_SHAPE(3), -7));
 }
 
 /* Gradients through a recomputed block, whose activations are not kept for the backward pass. */
 OP_CASE(recompute, 0) {
-    tu_value x = case_input(c, any_shape(c), 0.5, 2), y = {0};
+    tu_value x = case_input(c, random_shape(c), 0.5, 2), y = {0};
     tu_recompute(case_graph(c)) {
         y = tu_exp(tu_sin(x));
         y = tu_mul(tu_tanh(y), tu_log(tu_shift(y, 1)));

@@ -1,8 +1,8 @@
 /* Cases of pooling. Results of linear operations are squared, so that the second derivatives are not all zero. */
 #include "ops/cases.h"
 
-/* Draws pooling options, and an image shape that is large enough for them. */
-static tu_pool_options draw_options(case_run *c, tu_shape *images) {
+/* Returns random pooling options, and an image shape that is large enough for them. */
+static tu_pool_options random_pool_options(case_run *c, tu_shape *images) {
     tu_pool_options o = {.struct_size = sizeof o, .padding = (tu_padding)case_pick(c, "padding", 3)};
     bool strided = case_pick(c, "stride", 2);
     int64_t size[2];
@@ -22,14 +22,14 @@ static tu_pool_options draw_options(case_run *c, tu_shape *images) {
 
 OP_CASE(max_pool, 0) {
     tu_shape images;
-    tu_pool_options o = draw_options(c, &images);
+    tu_pool_options o = random_pool_options(c, &images);
     case_output(c, tu_square(tu_max_pool_with(case_input_apart(c, images), &o)));
 }
 
 /* The result is the gradient of max_pool; its derivatives use max_pool_pick and the gradient of that. */
 OP_CASE(max_pool_gradient, 0) {
     tu_shape images;
-    tu_pool_options o = draw_options(c, &images);
+    tu_pool_options o = random_pool_options(c, &images);
     tu_value x = case_input_apart(c, images), gradient;
     tu_value y = tu_max_pool_with(x, &o);
     tu_gradients(tu_sum(tu_mul(tu_square(y), y)), 1, &x, &gradient);
@@ -38,14 +38,14 @@ OP_CASE(max_pool_gradient, 0) {
 
 OP_CASE(avg_pool, 0) {
     tu_shape images;
-    tu_pool_options o = draw_options(c, &images);
+    tu_pool_options o = random_pool_options(c, &images);
     o.count_padding = case_pick(c, "count_padding", 2);
     case_output(c, tu_square(tu_avg_pool_with(case_input(c, images, -1, 1), &o)));
 }
 
 OP_CASE(max_pool_integers, CASE_NO_GRADIENT) {
     tu_shape images;
-    tu_pool_options o = draw_options(c, &images);
+    tu_pool_options o = random_pool_options(c, &images);
     tu_dtype dtype = case_pick(c, "dtype", 2) ? TU_U8 : TU_I32;
     case_output(c, tu_max_pool_with(case_integers(c, dtype, images, 0, 200), &o));
 }

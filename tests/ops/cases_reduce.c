@@ -2,7 +2,7 @@
 #include "ops/cases.h"
 
 /* Returns a random set of axes, or an empty one, which means all axes. */
-static tu_axes draw_axes(case_run *c, int64_t rank) {
+static tu_axes random_axes(case_run *c, int64_t rank) {
     tu_axes axes = {0};
     if (case_pick(c, "axes", 3) == 0) return axes;
     for (int64_t i = 0; i < rank; i++)
@@ -13,7 +13,7 @@ static tu_axes draw_axes(case_run *c, int64_t rank) {
 #define REDUCTION(name, function, input, flags)                                                              \
     OP_CASE(name, flags) {                                                                                   \
         tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);                                            \
-        tu_axes axes = draw_axes(c, shape.rank);                                                             \
+        tu_axes axes = random_axes(c, shape.rank);                                                           \
         tu_value x = input;                                                                                  \
         case_output(c, function(x, .axes = axes, .keep = case_pick(c, "keep", 2)));                          \
     }
@@ -67,7 +67,7 @@ OP_CASE(argmax_among_equals, CASE_NO_GRADIENT) {
 }
 
 OP_CASE(reduce_integers, CASE_NO_GRADIENT) {
-    tu_value x = case_integers(c, case_pick(c, "wide", 2) ? TU_I64 : TU_I32, case_shape(c, 3, 1, 4), -5, 6);
+    tu_value x = case_integers(c, case_pick(c, "i64", 2) ? TU_I64 : TU_I32, case_shape(c, 3, 1, 4), -5, 6);
     case_output(c, tu_sum(x, .axes = TU_AXES(0)));
     case_output(c, tu_max(x, .axes = TU_AXES(1)));
     case_output(c, tu_min(x));

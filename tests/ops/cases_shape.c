@@ -31,7 +31,7 @@ static tu_shape other_shape(case_run *c, tu_shape shape) {
 OP_CASE(reshape, 0) {
     tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);
     tu_shape other = other_shape(c, shape);
-    if (case_pick(c, "worked_out", 2) && other.rank) other.dim[case_size(c, 0, other.rank - 1)] = -1;
+    if (case_pick(c, "inferred_dimension", 2) && other.rank) other.dim[case_size(c, 0, other.rank - 1)] = -1;
     output_with_square(c, tu_reshape(case_input(c, shape, -2, 2), other));
 }
 

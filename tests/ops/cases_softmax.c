@@ -12,10 +12,10 @@ OP_CASE(cross_entropy_sparse, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 5);
     int64_t classes = shape.dim[shape.rank - 1];
     tu_shape rows = tu_shape_of((size_t)shape.rank - 1, shape.dim);
-    int outside = case_pick(c, "outside", 2); /* out-of-range class indices mask their rows */
+    int out_of_range = case_pick(c, "out_of_range", 2); /* out-of-range class indices mask their rows */
     tu_value logits = case_input(c, shape, -3, 3);
-    tu_value labels =
-        case_integers(c, case_pick(c, "wide", 2) ? TU_I64 : TU_I32, rows, -outside, classes + outside);
+    tu_value labels = case_integers(c, case_pick(c, "i64", 2) ? TU_I64 : TU_I32, rows, -out_of_range,
+                                    classes + out_of_range);
     case_output(c, tu_cross_entropy(logits, labels, .smoothing = case_pick(c, "smoothing", 2) ? 0.2 : 0));
 }
 

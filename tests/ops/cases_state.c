@@ -60,7 +60,7 @@ static const tu_custom_op cube = {.struct_size = sizeof cube,
                                   .run = cube_run,
                                   .gradient = cube_gradient};
 
-OP_CASE(custom, CASE_NO_HALF | CASE_ON_HOST) {
+OP_CASE(custom, CASE_NO_16_BIT | CASE_ON_HOST) {
     tu_custom_register(&cube);
     tu_value x = case_input(c, case_shape(c, case_size(c, 0, 3), 1, 4), -2, 2);
     case_output(c, tu_custom("cube", 1, &x));

@@ -27,7 +27,7 @@ static double random_unit(uint64_t *state) {
 }
 
 /* Stores the first failure in the message and returns false. */
-static bool failed(checker *c, const char *what) {
+static bool record_failure(checker *c, const char *what) {
     if (!c->check->message[0])
         snprintf(c->check->message, sizeof c->check->message, "%s: %s", what, tu_message());
     return false;
@@ -77,7 +77,7 @@ static double run_scalar(checker *c, tu_program *program) {
     double value = NAN;
     load_inputs(c);
     if (tu_run(program, c->state, c->feed_count, c->feeds, (void *[]){&value}) != TU_OK) {
-        failed(c, "run");
+        record_failure(c, "run");
         return NAN;
     }
     return value;
@@ -109,8 +109,8 @@ static double numeric_derivative(checker *c, tu_program *program, size_t input, 
 }
 
 /* Compares the derivative along a direction with <gradient, direction>. */
-static bool agrees(checker *c, tu_program *program, size_t input, const double *gradient,
-                   const double *direction, double scale, const char *order, int64_t element) {
+static bool derivative_agrees(checker *c, tu_program *program, size_t input, const double *gradient,
+                              const double *direction, double scale, const char *order, int64_t element) {
     int64_t n = elements_of(c->check->inputs[input]);
     double exact = 0, size;
     for (int64_t i = 0; i < n; i++) exact += gradient[i] * direction[i];
@@ -119,7 +119,7 @@ static bool agrees(checker *c, tu_program *program, size_t input, const double *
     double error = fabs(exact - numeric), bound = fmax(scale, fmax(fabs(exact), fabs(numeric)));
     /* Rounding error of differences between values of this magnitude, independent of the gradient. */
     double noise = 1e-11 * (1 + size);
-    if (bound > 1e-3 && error / bound > c->check->worst) c->check->worst = error / bound;
+    if (bound > 1e-3 && error / bound > c->check->max_error) c->check->max_error = error / bound;
     if (error <= tolerance * bound + noise) return true; /* NaN fails */
     if (!c->check->message[0])
         snprintf(c->check->message, sizeof c->check->message,
@@ -134,18 +134,18 @@ static bool check_input(checker *c, tu_program *program, size_t input, const dou
     int64_t n = elements_of(c->check->inputs[input]),
             max_elements = c->check->elements ? c->check->elements : 40;
     double *direction = calloc((size_t)n, sizeof *direction), scale = 0;
-    bool good = true;
+    bool ok = true;
     for (int64_t i = 0; i < n; i++) scale = fmax(scale, fabs(gradient[i]));
-    for (int64_t k = 0; good && k < (n < max_elements ? n : max_elements); k++) {
+    for (int64_t k = 0; ok && k < (n < max_elements ? n : max_elements); k++) {
         int64_t i = n <= max_elements ? k : (int64_t)((random_unit(&c->check->seed) + 1) / 2 * (double)n) % n;
         direction[i] = 1;
-        good = agrees(c, program, input, gradient, direction, scale, order, i);
+        ok = derivative_agrees(c, program, input, gradient, direction, scale, order, i);
         direction[i] = 0;
     }
     for (int64_t i = 0; i < n; i++) direction[i] = random_unit(&c->check->seed);
-    good = good && agrees(c, program, input, gradient, direction, scale, order, -1);
+    ok = ok && derivative_agrees(c, program, input, gradient, direction, scale, order, -1);
     free(direction);
-    return good;
+    return ok;
 }
 
 /* Checks `gradients`, those of `scalar` with respect to all differentiable inputs. */
@@ -154,23 +154,23 @@ static bool check_scalar(checker *c, tu_value scalar, const tu_value *gradients,
     void **fetched = calloc(c->wrt_count, sizeof *fetched);
     for (size_t i = 0; i < c->wrt_count; i++)
         fetched[i] = calloc((size_t)elements_of(c->check->inputs[c->wrt[i]]), sizeof(double));
-    bool good = (tu_compile(c->check->graph, &value_program, .devices = "ref", .fetch = &scalar,
-                            .fetch_count = 1, .no_updates = true) == TU_OK &&
-                 tu_compile(c->check->graph, &gradient_program, .devices = "ref", .fetch = gradients,
-                            .fetch_count = c->wrt_count, .no_updates = true) == TU_OK) ||
-                failed(c, "compile");
-    if (good) {
+    bool ok = (tu_compile(c->check->graph, &value_program, .devices = "ref", .fetch = &scalar,
+                          .fetch_count = 1, .no_updates = true) == TU_OK &&
+               tu_compile(c->check->graph, &gradient_program, .devices = "ref", .fetch = gradients,
+                          .fetch_count = c->wrt_count, .no_updates = true) == TU_OK) ||
+              record_failure(c, "compile");
+    if (ok) {
         load_inputs(c);
-        good =
-            tu_run(gradient_program, c->state, c->feed_count, c->feeds, fetched) == TU_OK || failed(c, "run");
+        ok = tu_run(gradient_program, c->state, c->feed_count, c->feeds, fetched) == TU_OK ||
+             record_failure(c, "run");
     }
-    for (size_t i = 0; good && i < c->wrt_count; i++)
-        good = check_input(c, value_program, c->wrt[i], fetched[i], order);
+    for (size_t i = 0; ok && i < c->wrt_count; i++)
+        ok = check_input(c, value_program, c->wrt[i], fetched[i], order);
     for (size_t i = 0; i < c->wrt_count; i++) free(fetched[i]);
     free(fetched);
     tu_program_free(value_program);
     tu_program_free(gradient_program);
-    return good;
+    return ok;
 }
 
 static bool check_orders(checker *c) {
@@ -179,19 +179,19 @@ static bool check_orders(checker *c) {
              *second = calloc(c->wrt_count, sizeof *second);
     for (size_t i = 0; i < c->wrt_count; i++) wrt[i] = check->inputs[c->wrt[i]];
     tu_value s = weighted_sum(c, check->output_count, check->outputs), t = {0};
-    bool good = tu_gradients(s, c->wrt_count, wrt, first) == TU_OK || failed(c, "gradients");
-    if (good && check->order > 1) {
+    bool ok = tu_gradients(s, c->wrt_count, wrt, first) == TU_OK || record_failure(c, "gradients");
+    if (ok && check->order > 1) {
         t = weighted_sum(c, c->wrt_count, first);
-        good = tu_gradients(t, c->wrt_count, wrt, second) == TU_OK || failed(c, "second gradients");
+        ok = tu_gradients(t, c->wrt_count, wrt, second) == TU_OK || record_failure(c, "second gradients");
     }
-    good = good && (tu_graph_verify(check->graph) == TU_OK || failed(c, "verify"));
-    good = good && (tu_state_new(check->graph, &c->state, .seed = 7) == TU_OK || failed(c, "state"));
-    good = good && check_scalar(c, s, first, "first");
-    if (good && check->order > 1) good = check_scalar(c, t, second, "second");
+    ok = ok && (tu_graph_verify(check->graph) == TU_OK || record_failure(c, "verify"));
+    ok = ok && (tu_state_new(check->graph, &c->state, .seed = 7) == TU_OK || record_failure(c, "state"));
+    ok = ok && check_scalar(c, s, first, "first");
+    if (ok && check->order > 1) ok = check_scalar(c, t, second, "second");
     free(wrt);
     free(first);
     free(second);
-    return good;
+    return ok;
 }
 
 bool gradients_agree(gradient_check *check) {
@@ -204,11 +204,11 @@ bool gradients_agree(gradient_check *check) {
         c.typed[i] = calloc(1, tu_type_bytes(tu_value_type(check->inputs[i])));
         if (check->differentiable[i]) c.wrt[c.wrt_count++] = i;
     }
-    bool good = check_orders(&c);
+    bool ok = check_orders(&c);
     for (size_t i = 0; i < n; i++) free(c.typed[i]);
     free(c.typed);
     free(c.feeds);
     free(c.wrt);
     tu_state_free(c.state);
-    return good;
+    return ok;
 }

@@ -21,7 +21,7 @@ typedef struct gradient_check {
     double tolerance;        /* relative error; 0: 1e-6 */
     int elements;            /* number of elements perturbed per input; 0: 40 */
     uint64_t seed;
-    double worst;      /* result: the largest relative error */
+    double max_error;  /* result: the largest relative error */
     char message[512]; /* result: the first failure */
 } gradient_check;
 

@@ -1,4 +1,4 @@
-/* Shared by the tests of random graphs: draws random numbers, runs a graph on some devices, and compares its
+/* Shared by the tests of random graphs: generates random numbers, runs a graph on some devices, and compares its
  * results with those on other devices. Every run has a timeout, so that a deadlock is reported as a failure.
  *
  * Arguments of such a program: COUNT [FIRST [gpu]]. It checks the graphs with seeds FIRST … FIRST+COUNT-1. With
@@ -19,7 +19,7 @@
 enum { RANDOM_STEPS = 3 };
 
 /* Returns a random integer in [0, below). SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t draw(uint64_t *state, uint64_t below) {
+static uint64_t random_below(uint64_t *state, uint64_t below) {
     uint64_t x = *state += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -28,8 +28,8 @@ static uint64_t draw(uint64_t *state, uint64_t below) {
 
 /* Returns one of `values`, usually a recent one, so that graphs become deep as well as wide. */
 static inline tu_value pick_value(uint64_t *random, const tu_value *values, int count) {
-    uint64_t span = draw(random, 3) ? 6 : (uint64_t)count;
-    uint64_t back = draw(random, span < (uint64_t)count ? span : (uint64_t)count);
+    uint64_t span = random_below(random, 3) ? 6 : (uint64_t)count;
+    uint64_t back = random_below(random, span < (uint64_t)count ? span : (uint64_t)count);
     return values[count - 1 - (int)back];
 }
 
@@ -63,40 +63,42 @@ static void add_variables(outcome *o, const tu_state *state) {
 }
 
 /* Runs RANDOM_STEPS steps and appends the results of the last to `o`. */
-static bool run_steps(tu_program *program, tu_state *state, const tu_compile_options *how, size_t feed_count,
-                      const tu_feed *feeds, outcome *o) {
-    void **results = calloc(how->fetch_count + 1, sizeof *results);
-    for (size_t i = 0; i < how->fetch_count; i++)
-        results[i] = calloc(1, tu_type_bytes(tu_value_type(how->fetch[i])));
-    bool good = true;
-    for (int step = 0; step < RANDOM_STEPS && good; step++)
-        good = tu_run(program, state, feed_count, feeds, results) == TU_OK;
-    for (size_t i = 0; i < how->fetch_count; i++) {
-        if (good) add_numbers(o, tu_value_type(how->fetch[i]), results[i]);
+static bool run_steps(tu_program *program, tu_state *state, const tu_compile_options *options,
+                      size_t feed_count, const tu_feed *feeds, outcome *o) {
+    void **results = calloc(options->fetch_count + 1, sizeof *results);
+    for (size_t i = 0; i < options->fetch_count; i++)
+        results[i] = calloc(1, tu_type_bytes(tu_value_type(options->fetch[i])));
+    bool ok = true;
+    for (int step = 0; step < RANDOM_STEPS && ok; step++)
+        ok = tu_run(program, state, feed_count, feeds, results) == TU_OK;
+    for (size_t i = 0; i < options->fetch_count; i++) {
+        if (ok) add_numbers(o, tu_value_type(options->fetch[i]), results[i]);
         free(results[i]);
     }
     free((void *)results);
-    if (good) add_variables(o, state);
-    return good;
+    if (ok) add_variables(o, state);
+    return ok;
 }
 
 /* Compiles the graph and runs some steps. All fetched values must be f32 or f64. */
-static bool run_graph(tu_graph *graph, const tu_compile_options *given, size_t feed_count,
+static bool run_graph(tu_graph *graph, const tu_compile_options *given_options, size_t feed_count,
                       const tu_feed *feeds, outcome *o) {
     tu_program *program = NULL;
     tu_state *state = NULL;
-    tu_compile_options how = *given;
-    how.struct_size = sizeof how;
-    how.updates = true;
-    how.threads = 1;
-    how.timeout = 20;
-    bool good = tu_compile_with(graph, &program, &how) == TU_OK &&
-                tu_state_new(graph, &state, .seed = 4) == TU_OK &&
-                run_steps(program, state, &how, feed_count, feeds, o);
-    if (!good) printf("     %s %s: %s\n", how.strategy ? how.strategy : "single", how.devices, tu_message());
+    tu_compile_options options = *given_options;
+    options.struct_size = sizeof options;
+    options.updates = true;
+    options.threads = 1;
+    options.timeout = 20;
+    bool ok = tu_compile_with(graph, &program, &options) == TU_OK &&
+              tu_state_new(graph, &state, .seed = 4) == TU_OK &&
+              run_steps(program, state, &options, feed_count, feeds, o);
+    if (!ok)
+        printf("     %s %s: %s\n", options.strategy ? options.strategy : "single", options.devices,
+               tu_message());
     tu_program_free(program);
     tu_state_free(state);
-    return good;
+    return ok;
 }
 
 /* ---- Comparing ---- */
@@ -116,13 +118,13 @@ static const char *name_of_number(const tu_value *fetches, size_t fetch_count, s
 static bool outcomes_agree(const tu_value *fetches, size_t fetch_count, const outcome *single,
                            const outcome *several, double tolerance) {
     if (single->count != several->count) {
-        printf("     %zu numbers on one device, %zu on several\n", single->count, several->count);
+        printf("     %zu elements on one device, %zu on several\n", single->count, several->count);
         return false;
     }
     for (size_t i = 0; i < single->count; i++) {
         double x = single->numbers[i], y = several->numbers[i];
         if (fabs(x - y) <= tolerance * fmax(1, fabs(x))) continue;
-        printf("     %s, number %zu of the outcome: %.17g on one device, %.17g on several\n",
+        printf("     %s, element %zu of the results: %.17g on one device, %.17g on several\n",
                name_of_number(fetches, fetch_count, i), i, x, y);
         return false;
     }

@@ -52,7 +52,7 @@ int main(void) {
     int count = 0, broken = 0;
     for (const op_case *e = case_first(); e; e = e->next, count++) {
         case_run *c = case_begin(e, TU_F64, 1);
-        while (case_draw(c)) {
+        while (case_next_instance(c)) {
             mark_operations(c->graph, c->graph->node_count, forward);
             if (!(e->flags & CASE_NO_GRADIENT)) mark_differentiated(c);
             mark_operations(c->graph, c->graph->node_count, forward);

@@ -15,7 +15,7 @@
 static bool seen[TU__OP_COUNT];
 
 static int report_failure(const case_run *c, const char *what) {
-    printf("FAIL %s, draw %d: %s: %s\n", c->entry->name, c->draws, what, tu_message());
+    printf("FAIL %s, instance %d: %s: %s\n", c->entry->name, c->instance, what, tu_message());
     return 1;
 }
 
@@ -77,9 +77,9 @@ int main(int argc, char **argv) {
     int cases = 0, failed = 0;
     for (const op_case *e = case_first(); e; e = e->next, cases++) {
         case_run *c = case_begin(e, TU_F32, 1);
-        for (int broken = 0; !broken && case_draw(c); failed += broken) {
+        for (int broken = 0; !broken && case_next_instance(c); failed += broken) {
             name_outputs(c);
-            if (argc > 1 && c->draws == 1) broken = write_seed(c, argv[1]);
+            if (argc > 1 && c->instance == 1) broken = write_seed(c, argv[1]);
             case_add_gradients(c);
             broken |= check_graph(c, sink);
         }

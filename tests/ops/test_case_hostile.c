@@ -91,7 +91,7 @@ static void vary_attributes(case_run *c, const tu__node *node, const tu_value *i
         }
 }
 
-/* Sets two cells at once: sums and products of two attributes may overflow. */
+/* Sets two cells at once: the sum or the product of two attributes may overflow. */
 static void vary_pairs(case_run *c, const tu__node *node, const tu_value *inputs) {
     static const int64_t large[] = {-1, INT64_C(1) << 31, INT64_C(1) << 47, INT64_MAX, INT64_MIN};
     uint32_t cells = node->op->attr_bytes / 8;
@@ -118,7 +118,7 @@ static void vary_inputs(case_run *c, const tu__node *node, const tu_value *input
 }
 
 /* Adds inputs of rare types and huge shapes, which vary_inputs() uses. */
-static void add_odd_values(tu_graph *graph) {
+static void add_unusual_values(tu_graph *graph) {
     tu_input(graph, "odd0", TU_F32, TU_SCALAR);
     tu_input(graph, "odd1", TU_BOOL, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1));
     tu_input(graph, "odd2", TU_I64, TU_SHAPE(3));
@@ -129,7 +129,7 @@ static void add_odd_values(tu_graph *graph) {
 
 static void vary_case(case_run *c) {
     case_add_gradients(c);
-    add_odd_values(c->graph);
+    add_unusual_values(c->graph);
     uint32_t count = c->graph->node_count;
     for (uint32_t id = 0; id < count; id++) {
         const tu__node *node = c->graph->nodes[id];
@@ -137,7 +137,7 @@ static void vary_case(case_run *c) {
         tu_value inputs[MAX_INPUTS];
         for (uint32_t k = 0; k < node->input_count; k++) inputs[k] = tu__input_of(c->graph, node, k);
         vary_attributes(c, node, inputs);
-        if (c->draws == 1) vary_pairs(c, node, inputs);
+        if (c->instance == 1) vary_pairs(c, node, inputs);
         vary_inputs(c, node, inputs, count);
     }
     if (tu_graph_verify(c->graph) != TU_OK)
@@ -147,7 +147,7 @@ static void vary_case(case_run *c) {
 int main(void) {
     for (const op_case *e = case_first(); e; e = e->next) {
         case_run *c = case_begin(e, TU_F32, 1);
-        while (c->draws < 3 && case_draw(c)) vary_case(c);
+        while (c->instance < 3 && case_next_instance(c)) vary_case(c);
         case_end(c);
     }
     for (int i = 0; i < TU__OP_COUNT; i++) {

@@ -1,6 +1,6 @@
-/* Compares every case on a device with the reference device: every float type, 50 random draws each by default.
+/* Compares every case on a device with the reference device: every float type, 50 random instances each by default.
  *
- * test_devices DEVICES THREADS [CASE,CASE…|all [DRAWS]]      test_devices cpu 2 */
+ * test_devices DEVICES THREADS [CASE,CASE…|all [INSTANCES]]      test_devices cpu 2 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,28 +8,28 @@
 #include "base/number.h"
 #include "ops/run_case.h"
 
-enum { DRAWS = 50 };
+enum { INSTANCES = 50 };
 
 typedef struct settings {
     const char *devices;
-    int threads, draws;
+    int threads, instances;
 } settings;
 
 /* Returns the tolerance in machine epsilons. Devices sum in another order, and their functions have errors of a few
- * epsilons. In half precision the reference rounds from f64 once, devices from f32. */
+ * epsilons. In 16-bit types the reference rounds from f64 once, devices from f32. */
 static double tolerance_of(const op_case *entry) {
     return entry->flags & CASE_LOOSE ? 2000 : 64;
 }
 
-static bool check_draw(case_run *c, const settings *s) {
+static bool check_instance(case_run *c, const settings *s) {
     double *expected[CASE_MAX_OUTPUTS] = {0}, *got[CASE_MAX_OUTPUTS] = {0};
-    bool good = case_evaluate(c, "ref", 1, expected) && case_evaluate(c, s->devices, s->threads, got);
+    bool ok = case_evaluate(c, "ref", 1, expected) && case_evaluate(c, s->devices, s->threads, got);
     for (int i = 0; i < c->output_count; i++) {
-        good = good && results_agree(c, i, expected[i], got[i], tolerance_of(c->entry));
+        ok = ok && results_agree(c, i, expected[i], got[i], tolerance_of(c->entry));
         free(expected[i]);
         free(got[i]);
     }
-    return good;
+    return ok;
 }
 
 /* Adds the gradients of the case's float outputs to its results. */
@@ -49,23 +49,23 @@ static void add_gradients(case_run *c) {
 
 static bool check_type(const op_case *entry, tu_dtype dtype, const settings *s) {
     case_run *c = case_begin(entry, dtype, 21);
-    bool good = true, narrow = dtype == TU_BF16 || dtype == TU_F16;
-    for (int draw = 0; draw < s->draws && good; draw++) {
-        if (c->draws >= CASE_DRAWS)
-            c->draws = 1; /* continue after the options are covered, for more shapes */
-        case_draw(c);
+    bool ok = true, is_16_bit = dtype == TU_BF16 || dtype == TU_F16;
+    for (int instance = 0; instance < s->instances && ok; instance++) {
+        if (c->instance >= CASE_INSTANCES)
+            c->instance = 1; /* continue after the options are covered, for more shapes */
+        case_next_instance(c);
         for (int i = 0; i < c->input_count; i++) {
             tu_type type = tu_value_type(c->inputs[i].value);
             tu__round_array(type.dtype, c->inputs[i].data, tu_shape_elements(type.shape));
         }
-        if (!narrow && !(entry->flags & CASE_NO_GRADIENT)) add_gradients(c);
-        good = tu_graph_status(c->graph) == TU_OK && check_draw(c, s);
+        if (!is_16_bit && !(entry->flags & CASE_NO_GRADIENT)) add_gradients(c);
+        ok = tu_graph_status(c->graph) == TU_OK && check_instance(c, s);
     }
     case_end(c);
-    return good;
+    return ok;
 }
 
-/* Custom operations run in host memory: GPUs do not support them. */
+/* Custom operations run on CPUs only. */
 static bool is_supported(const op_case *entry, const settings *s) {
     return !(entry->flags & CASE_ON_HOST) || strncmp(s->devices, "gpu", 3) != 0;
 }
@@ -82,13 +82,13 @@ static bool is_listed(const char *list, const char *name) {
 int main(int argc, char **argv) {
     static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
     if (argc < 3) return 2;
-    const settings s = {argv[1], atoi(argv[2]), argc > 4 ? atoi(argv[4]) : DRAWS};
+    const settings s = {argv[1], atoi(argv[2]), argc > 4 ? atoi(argv[4]) : INSTANCES};
     const char *only = argc > 3 && strcmp(argv[3], "all") != 0 ? argv[3] : NULL;
     int passed = 0, failed = 0;
     for (const op_case *e = case_first(); e; e = e->next) {
         if ((only && !is_listed(only, e->name)) || !is_supported(e, &s)) continue;
         for (int i = 0; i < 4; i++) {
-            if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_HALF) continue;
+            if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_16_BIT) continue;
             if (check_type(e, types[i], &s))
                 passed++;
             else

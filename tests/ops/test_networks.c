@@ -56,9 +56,9 @@ static void add_images(network *n, tu_value images, tu_value labels, int64_t cla
     double *pixels = n->data[n->input_count - 1];
     for (int64_t i = 0; i < tu_shape_elements(tu_value_shape(images)); i++) pixels[i] = noise(&random);
     add_input(n, labels, false);
-    double *numbers = n->data[n->input_count - 1];
+    double *class_indices = n->data[n->input_count - 1];
     for (int64_t i = 0; i < tu_shape_elements(tu_value_shape(labels)); i++)
-        numbers[i] = (double)(i * 3 % classes);
+        class_indices[i] = (double)(i * 3 % classes);
 }
 
 static int check_network(const char *name, network *n, tu_value loss, int order) {
@@ -74,12 +74,12 @@ static int check_network(const char *name, network *n, tu_value loss, int order)
                         .step = 5e-6,
                         .elements = 3,
                         .seed = 17};
-    bool good = n->input_count > 2 && gradients_agree(&c);
-    printf("%s %-16s %3zu variables, order %d, worst relative error %.1e %s\n", good ? "ok  " : "FAIL", name,
-           n->input_count - 2, order, c.worst, c.message);
+    bool ok = n->input_count > 2 && gradients_agree(&c);
+    printf("%s %-16s %3zu variables, order %d, worst relative error %.1e %s\n", ok ? "ok  " : "FAIL", name,
+           n->input_count - 2, order, c.max_error, c.message);
     for (size_t i = 0; i < n->input_count; i++) free(n->data[i]);
     tu_graph_free(n->graph);
-    return !good;
+    return !ok;
 }
 
 static int check_model(const char *name, int order, const tu_model_options *options) {

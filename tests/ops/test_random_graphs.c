@@ -37,7 +37,7 @@ static void add_operation(model *m, int index) {
     char name[32];
     snprintf(name, sizeof name, "w%d", index);
     tu_value x = any_value(m), y = any_value(m);
-    switch (draw(&m->random, 14)) {
+    switch (random_below(&m->random, 14)) {
     case 0: push(m, tu_tanh(tu_add(x, y))); break;
     case 1: push(m, tu_mul(x, tu_sigmoid(y))); break;
     case 2: push(m, tu_relu(tu_sub(x, y))); break;
@@ -77,7 +77,7 @@ static bool build_graph(model *m, uint64_t seed) {
     if (tu_graph_new(&m->graph) != TU_OK) return false;
     push(m, tu_batch_input(m->graph, "a", TU_F32, TU_SHAPE(ROWS, COLUMNS)));
     push(m, tu_input(m->graph, "b", TU_F32, TU_SHAPE(ROWS, COLUMNS)));
-    int operations = 3 + (int)draw(&m->random, 30);
+    int operations = 3 + (int)random_below(&m->random, 30);
     for (int i = 0; i < operations; i++) add_operation(m, i);
     for (int i = 0; i < 3; i++) fetch(m, any_value(m));
     tu_value variables[64], gradients[64];
@@ -85,10 +85,10 @@ static bool build_graph(model *m, uint64_t seed) {
     if (count > 64) count = 64;
     tu_value loss = tu_mean(tu_square(tu_add(any_value(m), any_value(m))));
     fetch(m, loss);
-    if (draw(&m->random, 4) && count) {
+    if (random_below(&m->random, 4) && count) {
         tu_gradients(loss, count, variables, gradients);
         for (size_t i = 0; i < count; i++) {
-            if (draw(&m->random, 2)) fetch(m, gradients[i]);
+            if (random_below(&m->random, 2)) fetch(m, gradients[i]);
             tu_assign(variables[i], tu_sub(variables[i], tu_scale(gradients[i], 0.5)));
         }
     }
@@ -99,13 +99,13 @@ static bool run(model *m, const char *devices, outcome *o) {
     float a[ROWS * COLUMNS], b[ROWS * COLUMNS];
     uint64_t random = 77;
     for (int i = 0; i < ROWS * COLUMNS; i++) {
-        a[i] = (float)draw(&random, 1000) / 500 - 1;
-        b[i] = (float)draw(&random, 1000) / 500 - 1;
+        a[i] = (float)random_below(&random, 1000) / 500 - 1;
+        b[i] = (float)random_below(&random, 1000) / 500 - 1;
     }
     const tu_feed feeds[] = {{m->values[0], a}, {m->values[1], b}};
-    const tu_compile_options how = {
+    const tu_compile_options options = {
         .devices = devices, .fetch = m->fetches, .fetch_count = (size_t)m->fetch_count};
-    return run_graph(m->graph, &how, 2, feeds, o);
+    return run_graph(m->graph, &options, 2, feeds, o);
 }
 
 /* ---- Placements ---- */
@@ -141,14 +141,14 @@ static const placement *pick_placement(uint64_t seed) {
 /* Adds random control dependencies and colocations. */
 static void add_constraints(model *m, uint64_t *random) {
     uint32_t nodes = m->graph->node_count;
-    for (uint64_t i = draw(random, 6); i > 0; i--) {
-        tu_value a = tu__value(m->graph, (uint32_t)draw(random, nodes), 0);
-        tu_value b = tu__value(m->graph, (uint32_t)draw(random, nodes), 0);
+    for (uint64_t i = random_below(random, 6); i > 0; i--) {
+        tu_value a = tu__value(m->graph, (uint32_t)random_below(random, nodes), 0);
+        tu_value b = tu__value(m->graph, (uint32_t)random_below(random, nodes), 0);
         const tu__node *late = tu__node_of(a.node > b.node ? a : b),
                        *early = tu__node_of(a.node > b.node ? b : a);
         if (a.node != b.node && tu__node_is_computed(late) && early->op->code != TU__OP_ASSIGN)
             tu_after(a.node > b.node ? a : b, a.node > b.node ? b : a);
-        if (draw(random, 2) && late->op->code != TU__OP_ASSIGN && early->op->code != TU__OP_ASSIGN)
+        if (random_below(random, 2) && late->op->code != TU__OP_ASSIGN && early->op->code != TU__OP_ASSIGN)
             tu_colocate(a, b);
     }
 }
@@ -159,9 +159,10 @@ static void assign_devices(model *m, const placement *p, uint64_t seed) {
     add_constraints(m, &random);
     for (uint32_t i = 0; i < m->graph->node_count; i++) {
         tu__node *node = m->graph->nodes[i];
-        uint64_t at = draw(&random, (uint64_t)p->count + 1); /* p->count: the engine places it */
-        if (node->group) at = node->group % (uint64_t)p->count;
-        node->device = at < (uint64_t)p->count ? p->names[at] : NULL;
+        uint64_t device_index =
+            random_below(&random, (uint64_t)p->count + 1); /* p->count: the engine places it */
+        if (node->group) device_index = node->group % (uint64_t)p->count;
+        node->device = device_index < (uint64_t)p->count ? p->names[device_index] : NULL;
     }
 }
 
@@ -188,20 +189,20 @@ static bool check_graph(uint64_t seed) {
     const placement *p = pick_placement(seed);
     model single = {0}, several = {0};
     outcome single_outcome = {0}, several_outcome = {0};
-    bool good = build_graph(&single, seed) && build_graph(&several, seed);
-    if (!good) printf("     %s\n", tu_message());
-    if (good) assign_devices(&several, p, seed);
-    good = good && run(&several, p->devices, &several_outcome);
-    if (good && p->computes)
-        good = run(&single, p->single, &single_outcome) &&
-               outcomes_agree(single.fetches, (size_t)single.fetch_count, &single_outcome, &several_outcome,
-                              p->bit_identical ? 0 : 2e-4);
-    if (!good) printf("FAIL graph %llu on %s\n", (unsigned long long)seed, p->devices);
+    bool ok = build_graph(&single, seed) && build_graph(&several, seed);
+    if (!ok) printf("     %s\n", tu_message());
+    if (ok) assign_devices(&several, p, seed);
+    ok = ok && run(&several, p->devices, &several_outcome);
+    if (ok && p->computes)
+        ok = run(&single, p->single, &single_outcome) &&
+             outcomes_agree(single.fetches, (size_t)single.fetch_count, &single_outcome, &several_outcome,
+                            p->bit_identical ? 0 : 2e-4);
+    if (!ok) printf("FAIL graph %llu on %s\n", (unsigned long long)seed, p->devices);
     free(single_outcome.numbers);
     free(several_outcome.numbers);
     tu_graph_free(single.graph);
     tu_graph_free(several.graph);
-    return good;
+    return ok;
 }
 
 int main(int argc, char **argv) {

@@ -82,7 +82,7 @@ static tu_value noise(model *m, bool per_sample) {
 /* Adds one random operation on existing values. The magnitude of results stays near one. */
 static void add_operation(model *m, int index) {
     tu_value x = any_samples(m), y = any_samples(m), w = any_replicated(m);
-    switch (draw(&m->random, 20)) {
+    switch (random_below(&m->random, 20)) {
     case 0: push_samples(m, tu_tanh(tu_add(x, y))); break;
     case 1: push_samples(m, tu_mul(x, tu_sigmoid(y))); break;
     case 2: push_samples(m, tu_maximum(x, tu_scale(y, 0.5))); break;
@@ -103,7 +103,7 @@ static void add_operation(model *m, int index) {
     case 14: push_samples(m, batch_normalize(index, x)); break;
     case 15: push_samples(m, tu_add(x, gather_by_class(m, index))); break;
     case 16: push_samples(m, tu_mul(x, softmax_of_half_rows(m, y))); break;
-    case 17: push_samples(m, tu_mul(x, noise(m, draw(&m->random, 2)))); break;
+    case 17: push_samples(m, tu_mul(x, noise(m, random_below(&m->random, 2)))); break;
     case 18:
         push_samples(m, tu_add(tu_scale(x, 0.5), tu_broadcast(tu_tanh(w), TU_SHAPE(m->rows, COLUMNS))));
         break;
@@ -117,25 +117,25 @@ static void fetch(model *m, tu_value value) {
 
 /* Adds random control dependencies and colocations. */
 static void add_constraints(model *m) {
-    for (uint64_t i = draw(&m->random, 4); i > 0; i--) {
-        tu_value a = any_samples(m), b = draw(&m->random, 2) ? any_samples(m) : any_replicated(m);
+    for (uint64_t i = random_below(&m->random, 4); i > 0; i--) {
+        tu_value a = any_samples(m), b = random_below(&m->random, 2) ? any_samples(m) : any_replicated(m);
         tu_value late = a.node > b.node ? a : b, early = a.node > b.node ? b : a;
         if (a.node != b.node && tu__node_is_computed(tu__node_of(late))) tu_after(late, early);
-        if (draw(&m->random, 2)) tu_colocate(a, b);
+        if (random_below(&m->random, 2)) tu_colocate(a, b);
     }
 }
 
 /* Builds random operations, the gradients of a loss with respect to all variables, and updates of these. */
 static bool build_graph(model *m, uint64_t seed) {
     m->random = seed;
-    m->rows = 4 + (int64_t)draw(&m->random, MAX_ROWS - 3);
+    m->rows = 4 + (int64_t)random_below(&m->random, MAX_ROWS - 3);
     if (tu_graph_new(&m->graph) != TU_OK) return false;
     push_samples(m, tu_batch_input(m->graph, "a", TU_F64, TU_SHAPE(m->rows, COLUMNS)));
     push_samples(
         m, tu_input(m->graph, "b", TU_F64, TU_SHAPE(m->rows, COLUMNS))); /* replicated, one row per sample */
     m->classes = tu_batch_input(m->graph, "classes", TU_I32, TU_SHAPE(m->rows));
     push_replicated(m, weights(m, 1000, TU_SHAPE(COLUMNS)));
-    int operations = 3 + (int)draw(&m->random, 25);
+    int operations = 3 + (int)random_below(&m->random, 25);
     for (int i = 0; i < operations; i++) add_operation(m, i);
     add_constraints(m);
     for (int i = 0; i < 3; i++) fetch(m, any_samples(m));
@@ -146,23 +146,24 @@ static bool build_graph(model *m, uint64_t seed) {
     size_t count = tu_trainable(m->graph, MAX_VARIABLES, variables);
     tu_gradients(loss, count, variables, gradients);
     for (size_t i = 0; i < count; i++) {
-        if (draw(&m->random, 2)) fetch(m, gradients[i]);
+        if (random_below(&m->random, 2)) fetch(m, gradients[i]);
         tu_assign(variables[i], tu_sub(variables[i], tu_scale(gradients[i], 0.5)));
     }
     return tu_graph_status(m->graph) == TU_OK;
 }
 
-static bool run(model *m, tu_compile_options how, outcome *o) {
+static bool run(model *m, tu_compile_options options, outcome *o) {
     double data[2][MAX_ROWS * COLUMNS];
     int32_t classes[MAX_ROWS];
     uint64_t random = 77;
     for (int i = 0; i < MAX_ROWS * COLUMNS; i++)
-        for (int k = 0; k < 2; k++) data[k][i] = (double)draw(&random, 1000) / 500 - 1;
-    for (int i = 0; i < MAX_ROWS; i++) classes[i] = (int32_t)draw(&random, 6) - 1; /* some are out of range */
+        for (int k = 0; k < 2; k++) data[k][i] = (double)random_below(&random, 1000) / 500 - 1;
+    for (int i = 0; i < MAX_ROWS; i++)
+        classes[i] = (int32_t)random_below(&random, 6) - 1; /* some are out of range */
     const tu_feed feeds[] = {{m->samples[0], data[0]}, {m->samples[1], data[1]}, {m->classes, classes}};
-    how.fetch = m->fetches;
-    how.fetch_count = (size_t)m->fetch_count;
-    return run_graph(m->graph, &how, 3, feeds, o);
+    options.fetch = m->fetches;
+    options.fetch_count = (size_t)m->fetch_count;
+    return run_graph(m->graph, &options, 3, feeds, o);
 }
 
 /* ---- Device configurations ---- */
@@ -212,20 +213,20 @@ static bool check_graph(uint64_t seed) {
     const comparison *c = pick_comparison(seed);
     model m = {0};
     outcome single_outcome = {0}, several_outcome = {0};
-    bool good = build_graph(&m, seed);
-    if (!good) printf("     %s\n", tu_message());
-    good = good && run(&m, options_of(&c->several), &several_outcome);
-    if (good && c->computes)
-        good =
+    bool ok = build_graph(&m, seed);
+    if (!ok) printf("     %s\n", tu_message());
+    ok = ok && run(&m, options_of(&c->several), &several_outcome);
+    if (ok && c->computes)
+        ok =
             run(&m, options_of(&c->single), &single_outcome) &&
             outcomes_agree(m.fetches, (size_t)m.fetch_count, &single_outcome, &several_outcome, c->tolerance);
-    if (!good)
+    if (!ok)
         printf("FAIL graph %llu, %s on %s\n", (unsigned long long)seed, c->several.strategy,
                c->several.devices);
     free(single_outcome.numbers);
     free(several_outcome.numbers);
     tu_graph_free(m.graph);
-    return good;
+    return ok;
 }
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* Common parts of the tests of data: a temporary cache folder and files in it. */
+/* Shared by the tests of data sets: a temporary cache folder and files in it. */
 #ifndef TUTTI_TEST_DATA_FOLDER_H
 #define TUTTI_TEST_DATA_FOLDER_H
 

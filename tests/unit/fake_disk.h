@@ -1,4 +1,4 @@
-/* Fake disks (base/disk.h), to test what a full disk or a power failure leaves behind.
+/* Fake disks (base/disk.h), to test the state after a full disk or a power failure.
  *
  * A failing disk fails the Nth call, or writes less than requested:
  *
@@ -9,7 +9,7 @@
  * A recording disk passes calls on to the system and records them. Afterwards the folder can be rebuilt, elsewhere,
  * as a power failure after any of the calls could have left it:
  *
- *     fake_disk_record(folder);              // an absolute path; its present contents count as flushed
+ *     fake_disk_record(folder);              // an absolute path; its present contents are regarded as flushed
  *     …                                      // fake_disk_calls: number of calls so far
  *     fake_disk_remove();
  *     for (unsigned n = 0; n <= fake_disk_calls; n++)
@@ -43,7 +43,7 @@
 
 static unsigned fake_disk_calls;
 static struct {
-    unsigned at; /* number of the call that fails; 0: none */
+    unsigned at; /* index of the call that fails, from 1; 0: none */
     int error;
     bool forever; /* all later calls fail too, except those that clean up */
     size_t most;  /* maximum bytes per write; 0: no limit */
@@ -420,7 +420,7 @@ static inline void fake_disk_forget(void) {
     fake_disk_count = 0;
 }
 
-/* What happens to unflushed contents. */
+/* Ways in which unflushed contents may survive. */
 enum { FAKE_BYTES_LOST, FAKE_BYTES_TORN, FAKE_BYTES_ZEROED, FAKE_BYTES_KEPT, FAKE_DISK_CHOICES = 8 };
 
 static inline void fake_disk_survivor(fake_disk_bytes seen, fake_disk_bytes safe, int choice, FILE *file) {

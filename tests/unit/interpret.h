@@ -178,7 +178,7 @@ static inline const tu__tensor *assigned_in(const interpretation *it, const char
     return NULL;
 }
 
-/* Creates a unit that computes `fetch` and runs the passes up to `last`. */
+/* Creates a compilation unit that computes `fetch` and runs the passes up to `last`. */
 static inline tu__unit unit_after(const char *last, tu_graph *graph, size_t count, const tu_value *fetch,
                                   tu__precision precision, size_t device_count, const char *const *devices) {
     tu__unit unit;

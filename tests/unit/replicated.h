@@ -1,4 +1,4 @@
-/* Units for tests of the pass `replicate`, on devices that need not exist. */
+/* Compilation units for tests of the pass `replicate`, on devices that need not exist. */
 #ifndef TESTS_UNIT_REPLICATED_H
 #define TESTS_UNIT_REPLICATED_H
 
@@ -8,7 +8,7 @@ static const char *const replica_names[] = {"cpu:0.0", "cpu:0.1", "cpu:0.2", "cp
                                             "cpu:0.4", "cpu:0.5", "cpu:0.6", "cpu:0.7"};
 static const char *const central_name = "ref:0";
 
-/* Returns a unit for the pass. The caller ends it with tu__unit_end, even if the pass fails. */
+/* Returns a compilation unit for the pass. The caller ends it with tu__unit_end, even if the pass fails. */
 static inline tu__unit unit_to_replicate(tu_graph *graph, size_t count, const tu_value *fetch,
                                          tu__strategy strategy, size_t replicas) {
     static const char *const devices[] = {"cpu:0.0", "cpu:0.1", "cpu:0.2", "cpu:0.3", "cpu:0.4",

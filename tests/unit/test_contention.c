@@ -52,7 +52,7 @@ static void schedstat_lines_are_parsed(void **state) {
 
 static void a_single_thread_never_yields(void **state) {
     (void)state;
-    for (int now = 1; now < 10; now++) tu__contention_check(now);
+    for (int seconds = 1; seconds < 10; seconds++) tu__contention_check(seconds);
     assert_false(tu__is_yielding());
 }
 

@@ -27,8 +27,8 @@ static tu_dataset_info description(tu_dtype dtype) {
                              .class_names = names};
 }
 
-static void image_of(int number, uint8_t *image) {
-    for (int i = 0; i < PIXELS; i++) image[i] = (uint8_t)(number * 31 + i * 7);
+static void fill_image(int index, uint8_t *image) {
+    for (int i = 0; i < PIXELS; i++) image[i] = (uint8_t)(index * 31 + i * 7);
 }
 
 static tu_status write_pets(const char *path, int images, const char *digest) {
@@ -38,7 +38,7 @@ static tu_status write_pets(const char *path, int images, const char *digest) {
     tu_status status = TU_OK;
     for (int i = 0; i < images && status == TU_OK; i++) {
         uint8_t image[PIXELS];
-        image_of(i, image);
+        fill_image(i, image);
         status = tu__data_writer_add(writer, image, i % 3);
     }
     if (status == TU_OK) status = tu__data_writer_finish(writer, digest);
@@ -63,7 +63,7 @@ static void a_written_file_is_read_back(void **state) {
         int32_t label;
         tu_split split = i < TRAIN ? TU_TRAIN : TU_TEST;
         assert_int_equal(tu_dataset_read(set, split, i < TRAIN ? i : i - TRAIN, image, &label), TU_OK);
-        image_of(i, expected);
+        fill_image(i, expected);
         assert_memory_equal(image, expected, PIXELS);
         assert_int_equal(label, i % 3);
     }
@@ -147,35 +147,35 @@ static void a_truncated_file_fails(void **state) {
     assert_int_equal(write_pets(in_folder("long.tutti"), TRAIN + TEST, NULL), TU_OK);
     size_t size;
     unsigned char *bytes = read_file("long.tutti", &size);
-    for (size_t kept = 0; kept < size; kept += 13) {
+    for (size_t length = 0; length < size; length += 13) {
         tu_dataset *set = NULL;
-        write_file("short.tutti", bytes, kept);
+        write_file("short.tutti", bytes, length);
         assert_int_equal(tu__data_file_open(in_folder("short.tutti"), &set), TU_CORRUPT);
     }
     free(bytes);
 }
 
-/* ---- A disk that fails ---- */
+/* ---- Failing disk ---- */
 
 static int calls_left;
 
-static bool must_fail(void) {
+static bool call_must_fail(void) {
     if (calls_left == 0 || --calls_left > 0) return false;
     errno = ENOSPC;
     return true;
 }
 
 static int open_or_fail(const char *path, int flags, mode_t mode) {
-    return must_fail() ? -1 : open(path, flags, mode);
+    return call_must_fail() ? -1 : open(path, flags, mode);
 }
 static ssize_t write_or_fail(int fd, const void *bytes, size_t size) {
-    return must_fail() ? -1 : write(fd, bytes, size);
+    return call_must_fail() ? -1 : write(fd, bytes, size);
 }
 static int fsync_or_fail(int fd) {
-    return must_fail() ? -1 : fsync(fd);
+    return call_must_fail() ? -1 : fsync(fd);
 }
 static int rename_or_fail(const char *from, const char *to) {
-    return must_fail() ? -1 : rename(from, to);
+    return call_must_fail() ? -1 : rename(from, to);
 }
 
 static void a_full_disk_leaves_the_old_file(void **state) {
@@ -195,7 +195,7 @@ static void a_full_disk_leaves_the_old_file(void **state) {
     for (tu__disk_replace(&failing);; n++) {
         calls_left = n;
         tu_status status = write_pets(path, TRAIN + TEST, NULL);
-        if (calls_left > 0) break; /* it never came to the nth call */
+        if (calls_left > 0) break; /* the write made fewer than n calls */
         assert_int_equal(status, TU_IO);
         assert_non_null(strstr(tu_message(), "No space left"));
         assert_int_equal(count_entries("."), before);

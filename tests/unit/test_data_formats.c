@@ -85,14 +85,14 @@ static void cifar_planes_are_interleaved(void **state) {
 /* Builds a .npy file with this version, dictionary and data. */
 static size_t make_npy(unsigned char *out, int version, const char *dictionary, const void *data,
                        size_t size) {
-    size_t length = strlen(dictionary), field = version == 1 ? 2 : 4, at = 8;
+    size_t length = strlen(dictionary), field = version == 1 ? 2 : 4, offset = 8;
     memcpy(out, "\x93NUMPY", 6);
     out[6] = (unsigned char)version;
     out[7] = 0;
-    for (size_t i = 0; i < field; i++) out[at++] = (unsigned char)(length >> 8 * i);
-    memcpy(out + at, dictionary, length);
-    memcpy(out + at + length, data, size);
-    return at + length + size;
+    for (size_t i = 0; i < field; i++) out[offset++] = (unsigned char)(length >> 8 * i);
+    memcpy(out + offset, dictionary, length);
+    memcpy(out + offset + length, data, size);
+    return offset + length + size;
 }
 
 static void npy_files_of_every_version_and_type_are_read(void **state) {
@@ -155,17 +155,18 @@ static void unsupported_npy_files_fail(void **state) {
         assert_int_equal(tu__npy_parse("t", bytes, size, &npy), cases[i].status);
         if (cases[i].message) assert_string_equal(tu_message(), cases[i].message);
     }
-    unsigned char whole[256];
+    unsigned char complete[256];
     tu__npy npy;
     size_t size =
-        make_npy(whole, 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "12345678", 8);
-    for (size_t kept = 0; kept < size; kept++) assert_true(tu__npy_parse("t", whole, kept, &npy) != TU_OK);
+        make_npy(complete, 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "12345678", 8);
+    for (size_t length = 0; length < size; length++)
+        assert_true(tu__npy_parse("t", complete, length, &npy) != TU_OK);
 }
 
 /* ---- tar and gzip ---- */
 
-static size_t add_member(unsigned char *archive, size_t at, const char *name, const char *text) {
-    unsigned char *header = archive + at;
+static size_t add_member(unsigned char *archive, size_t offset, const char *name, const char *text) {
+    unsigned char *header = archive + offset;
     size_t length = strlen(text);
     memset(header, 0, 512);
     snprintf((char *)header, 100, "%s", name);
@@ -175,9 +176,9 @@ static size_t add_member(unsigned char *archive, size_t at, const char *name, co
     unsigned sum = 0;
     for (int i = 0; i < 512; i++) sum += header[i];
     snprintf((char *)header + 148, 8, "%06o", sum);
-    memset(archive + at + 512, 0, (length + 511) / 512 * 512);
-    for (size_t i = 0; i < length; i++) archive[at + 512 + i] = (unsigned char)text[i];
-    return at + 512 + (length + 511) / 512 * 512;
+    memset(archive + offset + 512, 0, (length + 511) / 512 * 512);
+    for (size_t i = 0; i < length; i++) archive[offset + 512 + i] = (unsigned char)text[i];
+    return offset + 512 + (length + 511) / 512 * 512;
 }
 
 static const char *const names[] = {"a.txt", "b.txt", NULL};

@@ -128,13 +128,13 @@ static void samples_do_not_depend_on_the_number_of_threads(void **state) {
 static void a_loader_can_start_at_any_sample(void **state) {
     (void)state;
     tu_dataset *set = numbered_images(NULL);
-    int64_t whole[3 * TRAIN], rest[3 * TRAIN];
+    int64_t expected[3 * TRAIN], found[3 * TRAIN];
     tu_loader_options options = {.struct_size = sizeof options, .batch = 8, .seed = 2, .shuffle = true};
-    read_indices(set, &options, 3 * TRAIN, whole);
+    read_indices(set, &options, 3 * TRAIN, expected);
     for (int64_t start = 0; start < 3 * TRAIN; start += 31) {
         options.start = start;
-        read_indices(set, &options, 3 * TRAIN - start, rest);
-        assert_memory_equal(rest, whole + start, (size_t)(3 * TRAIN - start) * sizeof *rest);
+        read_indices(set, &options, 3 * TRAIN - start, found);
+        assert_memory_equal(found, expected + start, (size_t)(3 * TRAIN - start) * sizeof *found);
     }
     tu_dataset_free(set);
 }
@@ -170,22 +170,22 @@ static void epochs_and_seeds_have_different_orders(void **state) {
 }
 
 /* A bootstrap sample contains about a fraction 1 - 1/e of the images; every epoch uses the same sample. */
-static void a_bootstrap_sample_is_drawn_with_replacement_once(void **state) {
+static void a_bootstrap_sample_has_duplicates_and_is_the_same_every_epoch(void **state) {
     (void)state;
     tu_dataset *set = numbered_images(NULL);
-    int64_t drawn[2 * TRAIN], times[2][TRAIN] = {{0}}, other[TRAIN];
+    int64_t sampled[2 * TRAIN], occurrences[2][TRAIN] = {{0}}, other[TRAIN];
     tu_loader_options options = {
         .struct_size = sizeof options, .seed = 5, .shuffle = true, .bootstrap = true};
-    read_indices(set, &options, 2 * TRAIN, drawn);
-    for (int i = 0; i < 2 * TRAIN; i++) times[i / TRAIN][drawn[i]]++;
-    assert_memory_equal(times[0], times[1], sizeof times[0]);
-    assert_memory_not_equal(drawn, drawn + TRAIN, TRAIN * sizeof *drawn);
+    read_indices(set, &options, 2 * TRAIN, sampled);
+    for (int i = 0; i < 2 * TRAIN; i++) occurrences[i / TRAIN][sampled[i]]++;
+    assert_memory_equal(occurrences[0], occurrences[1], sizeof occurrences[0]);
+    assert_memory_not_equal(sampled, sampled + TRAIN, TRAIN * sizeof *sampled);
     int distinct = 0;
-    for (int i = 0; i < TRAIN; i++) distinct += times[0][i] > 0;
+    for (int i = 0; i < TRAIN; i++) distinct += occurrences[0][i] > 0;
     assert_true(distinct > TRAIN / 2 && distinct < TRAIN * 3 / 4);
     options.seed = 6;
     read_indices(set, &options, TRAIN, other);
-    assert_memory_not_equal(drawn, other, TRAIN * sizeof *drawn);
+    assert_memory_not_equal(sampled, other, TRAIN * sizeof *sampled);
     tu_dataset_free(set);
 }
 
@@ -193,16 +193,17 @@ static void indices_only_reads_no_images(void **state) {
     (void)state;
     atomic_bool faulty = false;
     tu_dataset *set = numbered_images(&faulty);
-    tu_loader *whole, *bare;
-    assert_int_equal(tu_loader_new(set, &whole, .batch = 10, .shuffle = true, .seed = 4, .threads = -1),
+    tu_loader *reader, *index_reader;
+    assert_int_equal(tu_loader_new(set, &reader, .batch = 10, .shuffle = true, .seed = 4, .threads = -1),
                      TU_OK);
-    assert_int_equal(tu_loader_new(set, &bare, .batch = 10, .shuffle = true, .seed = 4, .indices_only = true),
-                     TU_OK);
+    assert_int_equal(
+        tu_loader_new(set, &index_reader, .batch = 10, .shuffle = true, .seed = 4, .indices_only = true),
+        TU_OK);
     for (int i = 0; i < 25; i++) {
         tu_batch a = TU_SIZED(tu_batch), b = TU_SIZED(tu_batch);
-        assert_int_equal(tu_loader_next(whole, &a), TU_OK);
+        assert_int_equal(tu_loader_next(reader, &a), TU_OK);
         atomic_store(&faulty, true);
-        assert_int_equal(tu_loader_next(bare, &b), TU_OK);
+        assert_int_equal(tu_loader_next(index_reader, &b), TU_OK);
         atomic_store(&faulty, false);
         assert_true(a.count == b.count && a.epoch == b.epoch && a.first == b.first);
         assert_memory_equal(a.indices, b.indices, (size_t)a.count * sizeof *a.indices);
@@ -210,8 +211,8 @@ static void indices_only_reads_no_images(void **state) {
         assert_null(b.images);
         assert_null(b.labels);
     }
-    tu_loader_free(whole);
-    tu_loader_free(bare);
+    tu_loader_free(reader);
+    tu_loader_free(index_reader);
     tu_dataset_free(set);
 }
 
@@ -292,7 +293,7 @@ int main(void) {
         cmocka_unit_test(a_loader_can_start_at_any_sample),
         cmocka_unit_test(the_last_batch_of_an_epoch_is_short),
         cmocka_unit_test(epochs_and_seeds_have_different_orders),
-        cmocka_unit_test(a_bootstrap_sample_is_drawn_with_replacement_once),
+        cmocka_unit_test(a_bootstrap_sample_has_duplicates_and_is_the_same_every_epoch),
         cmocka_unit_test(indices_only_reads_no_images),
         cmocka_unit_test(the_error_of_a_failed_read_is_returned),
         cmocka_unit_test(loaders_can_be_freed_at_any_time),

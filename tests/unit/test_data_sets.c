@@ -112,10 +112,10 @@ static void a_folder_with_a_subfolder_per_class_is_a_data_set(void **state) {
             uint8_t image[8][8][3];
             int32_t label;
             assert_int_equal(tu_dataset_read(set, (tu_split)split, i, image, &label), TU_OK);
-            int number = image[4][4][1] - 100 * label;
-            assert_in_range(number, 0, 9);
-            assert_false(seen[label][number]);
-            seen[label][number] = true;
+            int index = image[4][4][1] - 100 * label;
+            assert_in_range(index, 0, 9);
+            assert_false(seen[label][index]);
+            seen[label][index] = true;
             assert_true(image[0][0][0] < image[0][7][0]); /* columns are still ordered from dark to bright */
             assert_int_equal(image[7][7][2], 40);
         }
@@ -179,14 +179,15 @@ static void invalid_folders_fail(void **state) {
 /* ---- Cropping and resizing ---- */
 
 /* Makes opening files fail as soon as the first image is about to be read. */
-static void use_up_files(void *context, const char *what, int64_t done, int64_t total) {
+static void forbid_opening_files(void *context, const char *what, int64_t done, int64_t total) {
     (void)total;
     struct rlimit none = *(const struct rlimit *)context;
     none.rlim_cur = 0;
     if (strcmp(what, "reading images") == 0 && done == 0) setrlimit(RLIMIT_NOFILE, &none);
 }
 
-/* Temporary failures do not count as bad images: the cached data set would lack the image forever. */
+/* A temporary failure to read an image is not damage: the converted data set, which is cached, would never get the
+ * image. */
 static void only_damaged_images_are_skipped(void **state) {
     (void)state;
     tu_dataset *set = NULL;
@@ -194,7 +195,7 @@ static void only_damaged_images_are_skipped(void **state) {
     write_classes("briefly", 6);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     tu_status status = tu_dataset_open(in_folder("briefly"), &set, .height = 8, .width = 8, .skip_bad = true,
-                                       .progress = use_up_files, .context = &before);
+                                       .progress = forbid_opening_files, .context = &before);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(status, TU_IO);
     assert_non_null(strstr(tu_message(), "Too many open files"));
@@ -208,8 +209,9 @@ static void only_damaged_images_are_skipped(void **state) {
 
 static void images_are_averaged_when_they_shrink(void **state) {
     (void)state;
-    static uint8_t pixels[64][96]
-                         [1]; /* a fine checkerboard, which plain interpolation would turn black or white */
+    static uint8_t
+        pixels[64][96]
+              [1]; /* a fine checkerboard, which interpolation without averaging would turn black or white */
     for (int y = 0; y < 64; y++)
         for (int x = 0; x < 96; x++) pixels[y][x][0] = (x + y) % 2 ? 255 : 0;
     tu__image image = {64, 96, 1, &pixels[0][0][0]};
@@ -352,7 +354,8 @@ static void wrong_official_files_fail(void **state) {
     assert_int_equal(access(in_folder(".work"), F_OK), -1);
 }
 
-static tu_status bad_label(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+static tu_status read_invalid_label(void *context, tu_split split, int64_t index, void *image,
+                                    int32_t *label) {
     (void)context;
     (void)split;
     memset(image, 0, 4);
@@ -360,7 +363,8 @@ static tu_status bad_label(void *context, tu_split split, int64_t index, void *i
     return TU_OK;
 }
 
-static tu_status bad_pixel(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+static tu_status read_infinite_pixel(void *context, tu_split split, int64_t index, void *image,
+                                     int32_t *label) {
     (void)context, (void)split;
     const float pixels[4] = {0, 0, 0, index == 2 ? INFINITY : 1};
     memcpy(image, pixels, sizeof pixels);
@@ -378,7 +382,7 @@ static void sources_are_checked_when_they_are_opened(void **state) {
                         .channels = 1,
                         .dtype = TU_U8,
                         .classes = 3,
-                        .read = bad_label};
+                        .read = read_invalid_label};
     tu_dataset *set = NULL;
     assert_int_equal(tu_dataset_from(&source, &set), TU_CORRUPT);
     assert_string_equal(tu_message(),
@@ -389,7 +393,7 @@ static void sources_are_checked_when_they_are_opened(void **state) {
     source.dtype = TU_F64;
     assert_int_equal(tu_dataset_from(&source, &set), TU_INVALID);
     source.dtype = TU_F32;
-    source.read = bad_pixel;
+    source.read = read_infinite_pixel;
     assert_int_equal(tu_dataset_from(&source, &set), TU_INVALID);
     assert_string_equal(
         tu_message(), "data source 'own': training image 2 has a pixel that is inf: expected finite numbers");
@@ -419,7 +423,7 @@ static void a_download_continues_a_partial_file(void **state) {
     /* A partial file of something else is deleted, and the whole file downloaded. */
     write_file("y.part", "wrong", 5);
     assert_int_equal(tu__fetch(url, DIGITS_SHA256, in_folder("y.part"), in_folder("y"), NULL), TU_OK);
-    /* A complete partial file needs no network. */
+    /* A complete partial file needs no download. */
     write_file("z.part", "0123456789", 10);
     assert_int_equal(tu__fetch("file:///none", DIGITS_SHA256, in_folder("z.part"), in_folder("z"), NULL),
                      TU_OK);

@@ -105,7 +105,7 @@ static void expect(case_check *k, const char *role, const char *name, tu_value v
 
 /* ---- Building the graph of each kind of case ---- */
 
-static tu_padding padding_named(case_check *k) {
+static tu_padding parse_padding(case_check *k) {
     const char *name = attr(k, "padding");
     if (strcmp(name, "same") == 0) return TU_SAME;
     if (strcmp(name, "valid") == 0) return TU_VALID;
@@ -115,14 +115,14 @@ static tu_padding padding_named(case_check *k) {
 
 static void build_conv2d(case_check *k) {
     tu_value y = tu_convolve(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
-                             .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
+                             .dilation = PAIR(k, "dilation"), .padding = parse_padding(k),
                              .pad = FOUR(k, "pad"), .groups = int_attr(k, "groups"));
     expect(k, "output", "y", y);
 }
 
 static void build_convolve_transpose(case_check *k) {
     tu_value y = tu_convolve_transpose(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
-                                       .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
+                                       .dilation = PAIR(k, "dilation"), .padding = parse_padding(k),
                                        .pad = FOUR(k, "pad"), .groups = int_attr(k, "groups"),
                                        .size = PAIR(k, "size"));
     expect(k, "output", "y", y);
@@ -131,13 +131,13 @@ static void build_convolve_transpose(case_check *k) {
 static void build_max_pool(case_check *k) {
     expect(k, "output", "y",
            tu_max_pool(input(k, "x"), .window = PAIR(k, "window"), .stride = PAIR(k, "stride"),
-                       .padding = padding_named(k), .pad = FOUR(k, "pad")));
+                       .padding = parse_padding(k), .pad = FOUR(k, "pad")));
 }
 
 static void build_avg_pool(case_check *k) {
     expect(k, "output", "y",
            tu_avg_pool(input(k, "x"), .window = PAIR(k, "window"), .stride = PAIR(k, "stride"),
-                       .padding = padding_named(k), .pad = FOUR(k, "pad"),
+                       .padding = parse_padding(k), .pad = FOUR(k, "pad"),
                        .count_padding = int_attr(k, "count_padding")));
 }
 
@@ -214,12 +214,13 @@ static void build_activation(case_check *k) {
     static const struct {
         const char *name;
         tu_value (*function)(tu_value x);
-    } plain[] = {{"relu", tu_relu}, {"tanh", tu_tanh},         {"sigmoid", tu_sigmoid},    {"gelu", tu_gelu},
-                 {"silu", tu_silu}, {"softplus", tu_softplus}, {"gelu_tanh", tu_gelu_tanh}};
+    } functions[] = {{"relu", tu_relu},          {"tanh", tu_tanh}, {"sigmoid", tu_sigmoid},
+                     {"gelu", tu_gelu},          {"silu", tu_silu}, {"softplus", tu_softplus},
+                     {"gelu_tanh", tu_gelu_tanh}};
     const char *name = attr(k, "function");
     tu_value x = input(k, "x"), y = {k->graph, TU_NO_NODE, 0};
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (strcmp(name, plain[i].name) == 0) y = plain[i].function(x);
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (strcmp(name, functions[i].name) == 0) y = functions[i].function(x);
     if (strcmp(name, "leaky_relu") == 0) y = tu_leaky_relu(x, 0.2);
     if (strcmp(name, "elu") == 0) y = tu_elu(x, 1.5);
     expect(k, "output", "y", y);
@@ -310,12 +311,12 @@ static void compare(case_check *k, const known_tensor *expected, const void *dat
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(expected->data[i]));
     for (int64_t i = 0; i < count; i++) {
         bool exact = expected->type.dtype == TU_I64;
-        double want = expected->data[i];
+        double expected_element = expected->data[i];
         double got = exact ? (double)((const int64_t *)data)[i] : ((const double *)data)[i];
-        double tolerance = exact ? 0 : 1e-10 * fabs(want) + 1e-13 * largest;
-        if (fabs(got - want) <= tolerance) continue;
+        double tolerance = exact ? 0 : 1e-10 * fabs(expected_element) + 1e-13 * largest;
+        if (fabs(got - expected_element) <= tolerance) continue;
         report_problem(k, "%s '%s' element %lld is %.17g, expected %.17g", expected->role, expected->name,
-                       (long long)i, got, want);
+                       (long long)i, got, expected_element);
         return;
     }
 }
@@ -413,12 +414,12 @@ static char *read_data(const char *name) {
                  here ? __FILE__ : ".", name);
     FILE *file = fopen(path, "rb");
     if (!file) fail_msg("%s: %s", path, strerror(errno));
-    size_t room = 1 << 20;
-    char *text = malloc(room + 1);
+    size_t capacity = 1 << 20;
+    char *text = malloc(capacity + 1);
     assert_non_null(text);
-    size_t length = fread(text, 1, room, file);
+    size_t length = fread(text, 1, capacity, file);
     fclose(file);
-    assert_true(length < room);
+    assert_true(length < capacity);
     text[length] = '\0';
     return text;
 }

@@ -17,11 +17,11 @@ static void graph_files_with_the_old_attribute_name_of_all_reduce_can_be_read(vo
     assert_int_equal(tu_graph_verify(graph), TU_OK);
     int collectives = 0;
     for (uint32_t node = 0; node < tu_node_count(graph); node++) {
-        int64_t number;
+        int64_t collective;
         if (strcmp(tu_node_operation(graph, node), "all_reduce") != 0) continue;
-        assert_int_equal(tu_node_attribute(graph, node, "collective", 1, &number), TU_OK);
-        assert_int_not_equal(tu_node_attribute(graph, node, "meeting", 1, &number), TU_OK);
-        if (number > 0) collectives++;
+        assert_int_equal(tu_node_attribute(graph, node, "collective", 1, &collective), TU_OK);
+        assert_int_not_equal(tu_node_attribute(graph, node, "meeting", 1, &collective), TU_OK);
+        if (collective > 0) collectives++;
     }
     assert_true(collectives > 0);
     tu_graph_free(graph);

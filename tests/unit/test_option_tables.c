@@ -1,5 +1,5 @@
-/* An option means the same in every command: the same long name has the same letter, argument, bounds and help, and a
- * letter stands for one long name. Exceptions are listed here with their reasons. */
+/* Compares the option tables of all commands: options with the same long name must have the same letter, argument,
+ * bounds and help, and a letter must belong to one long name. Exceptions are listed here with their reasons. */
 #include <string.h>
 
 #include "cli/command.h"
@@ -7,16 +7,16 @@
 
 static const struct exception {
     const char *name, *reason;
-} exceptions[] = {
-    {"all", "everything of what the command lists: devices, or operations"},
+} name_exceptions[] = {
+    {"all", "lists all devices in one command, all operations in another"},
     {"out", "train and data write a folder, eval and graph write a file"},
     {"steps", "train counts the steps of the run, bench those of a block"},
-    {"warmup", "train: steps of the learning rate's schedule; bench: steps before measuring"},
+    {"warmup", "train: steps of the learning-rate schedule; bench: steps that are not timed"},
 };
 
-/* Letters that stand for two names. */
-static const struct exception letters[] = {
-    {"n", "how many: --top of predict, --count of data"},
+/* Letters that belong to two names. */
+static const struct exception letter_exceptions[] = {
+    {"n", "a count: --top of predict, --count of data"},
 };
 
 static bool is_listed(const struct exception *list, size_t count, const char *name) {
@@ -50,53 +50,54 @@ static const char *difference(const struct cli_option *a, const struct cli_optio
     return NULL;
 }
 
-typedef void compare(const struct cli_command *c, const struct cli_option *a, const struct cli_command *d,
-                     const struct cli_option *b);
+typedef void visit_pair(const struct cli_command *c, const struct cli_option *a, const struct cli_command *d,
+                        const struct cli_option *b);
 
-static size_t compare_all(compare *with) {
+/* Calls `visit` for every pair of options of two different commands. Returns the number of pairs. */
+static size_t for_each_option_pair(visit_pair *visit) {
     size_t pairs = 0;
     for (const struct cli_command *const *c = cli_commands; *c; c++)
         for (const struct cli_option *a = (*c)->options; a && a->name; a++)
             for (const struct cli_command *const *d = c + 1; *d; d++)
                 for (const struct cli_option *b = (*d)->options; b && b->name; b++) {
-                    with(*c, a, *d, b);
+                    visit(*c, a, *d, b);
                     pairs++;
                 }
     return pairs;
 }
 
-static size_t compared;
+static size_t compared_count;
 
 static void compare_names(const struct cli_command *c, const struct cli_option *a,
                           const struct cli_command *d, const struct cli_option *b) {
     if (strcmp(a->name, b->name) != 0) return;
-    compared++;
+    compared_count++;
     const char *what = difference(a, b);
-    if (what && !IS_LISTED(exceptions, a->name))
+    if (what && !IS_LISTED(name_exceptions, a->name))
         fail_msg("--%s of 'tutti %s' and 'tutti %s' differ in their %s: '%s', '%s'; make them the same "
                  "(src/cli/common_options.h, tutti/settings.def) or list an exception with its reason",
                  a->name, c->name, d->name, what, cli_option_text(a).text, cli_option_text(b).text);
 }
 
-static void the_same_option_is_the_same_in_every_command(void **state) {
+static void options_with_one_name_are_declared_identically_in_all_commands(void **state) {
     (void)state;
-    compared = 0;
-    assert_true(compare_all(compare_names) > 1000);
-    assert_true(compared > 30);
+    compared_count = 0;
+    assert_true(for_each_option_pair(compare_names) > 1000);
+    assert_true(compared_count > 30);
 }
 
 static void compare_letters(const struct cli_command *c, const struct cli_option *a,
                             const struct cli_command *d, const struct cli_option *b) {
     if (!a->letter || a->letter != b->letter || strcmp(a->name, b->name) == 0) return;
     const char letter[] = {a->letter, '\0'};
-    if (!IS_LISTED(letters, letter))
-        fail_msg("-%s is --%s in 'tutti %s' and --%s in 'tutti %s': expected one name for a letter", letter,
+    if (!IS_LISTED(letter_exceptions, letter))
+        fail_msg("-%s is --%s in 'tutti %s' and --%s in 'tutti %s': expected one name per letter", letter,
                  a->name, c->name, b->name, d->name);
 }
 
-static void a_letter_stands_for_one_option(void **state) {
+static void a_letter_belongs_to_one_option(void **state) {
     (void)state;
-    compare_all(compare_letters);
+    for_each_option_pair(compare_letters);
 }
 
 static bool exception_is_needed;
@@ -112,19 +113,19 @@ static void find_difference(const struct cli_command *c, const struct cli_option
 
 static void every_exception_is_needed(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof exceptions / sizeof *exceptions; i++) {
+    for (size_t i = 0; i < sizeof name_exceptions / sizeof *name_exceptions; i++) {
         exception_is_needed = false;
-        exception_name = exceptions[i].name;
-        compare_all(find_difference);
+        exception_name = name_exceptions[i].name;
+        for_each_option_pair(find_difference);
         if (!exception_is_needed)
-            fail_msg("--%s is the same everywhere: remove its exception", exceptions[i].name);
+            fail_msg("--%s is the same everywhere: remove its exception", name_exceptions[i].name);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_option_is_the_same_in_every_command),
-        cmocka_unit_test(a_letter_stands_for_one_option),
+        cmocka_unit_test(options_with_one_name_are_declared_identically_in_all_commands),
+        cmocka_unit_test(a_letter_belongs_to_one_option),
         cmocka_unit_test(every_exception_is_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Preprocessing: inference uses the centre crop or a resize and no random numbers; training draws depend on the
- * sample, not on how the batch is split; every option works as documented; the CPU agrees with the reference
+/* Preprocessing: inference uses the centre crop or a resize and no random numbers; random numbers in training depend on
+ * the sample, not on how the batch is split; every option works as documented; the CPU agrees with the reference
  * device. */
 #include "test.h"
 
@@ -136,7 +136,7 @@ static void without_options_pixels_are_only_converted(void **state) {
     free(x);
 }
 
-/* ---- Numbers ---- */
+/* ---- Normalisation and conversion ---- */
 
 static void images_are_normalised_with_the_given_statistics(void **state) {
     (void)state;
@@ -150,7 +150,7 @@ static void images_are_normalised_with_the_given_statistics(void **state) {
     free(x);
 }
 
-static void images_are_standardised_with_their_own_statistics(void **state) {
+static void each_image_is_standardised_with_its_statistics(void **state) {
     (void)state;
     tu_shape shape;
     float *x = run_preprocess((setting){.dtype = TU_F32, .options = PREPROCESS(.standardize = true)}, &shape);
@@ -185,36 +185,37 @@ static void grey_is_converted_to_colour(void **state) {
 
 static void u8_and_f32_images_give_the_same_result(void **state) {
     (void)state;
-    const tu_preprocess_options *all =
+    const tu_preprocess_options *all_options =
         PREPROCESS(.height = 6, .width = 6, .pad = 1, .flip = true, .brightness = 0.2, .contrast = {0.5, 1.5},
                    .cutout = 2, .standardize = true);
-    assert_same((setting){.training = true, .dtype = TU_U8, .options = all},
-                (setting){.training = true, .dtype = TU_F32, .options = all}, 1e-5);
+    assert_same((setting){.training = true, .dtype = TU_U8, .options = all_options},
+                (setting){.training = true, .dtype = TU_F32, .options = all_options}, 1e-5);
 }
 
 /* ---- Random operations ---- */
 
-static void random_draws_depend_on_the_sample(void **state) {
+static void random_numbers_do_not_depend_on_the_batch(void **state) {
     (void)state;
-    const tu_preprocess_options *all =
+    const tu_preprocess_options *all_options =
         PREPROCESS(.height = 6, .width = 5, .pad = 2, .flip = true, .brightness = 0.2, .contrast = {0.5, 1.5},
                    .cutout = 3, .mean = {0.5, 0.5, 0.5});
-    tu_shape shape, part;
-    float *whole = run_preprocess((setting){.training = true, .dtype = TU_U8, .options = all}, &shape);
-    int64_t each = 6 * 5 * C;
-    static const struct { int64_t first, count; } parts[] = {{0, 1}, {0, 4}, {2, 3}, {4, 2}};
+    tu_shape shape, slice_shape;
+    float *batch =
+        run_preprocess((setting){.training = true, .dtype = TU_U8, .options = all_options}, &shape);
+    int64_t image_elements = 6 * 5 * C;
+    static const struct { int64_t first, count; } slices[] = {{0, 1}, {0, 4}, {2, 3}, {4, 2}};
     for (int i = 0; i < 4; i++) {
-        float *some = run_preprocess((setting){.training = true,
-                                               .dtype = TU_U8,
-                                               .first = parts[i].first,
-                                               .count = parts[i].count,
-                                               .options = all},
-                                     &part);
-        assert_memory_equal(some, whole + parts[i].first * each,
-                            (size_t)(parts[i].count * each) * sizeof *some);
-        free(some);
+        float *slice = run_preprocess((setting){.training = true,
+                                                .dtype = TU_U8,
+                                                .first = slices[i].first,
+                                                .count = slices[i].count,
+                                                .options = all_options},
+                                      &slice_shape);
+        assert_memory_equal(slice, batch + slices[i].first * image_elements,
+                            (size_t)(slices[i].count * image_elements) * sizeof *slice);
+        free(slice);
     }
-    free(whole);
+    free(batch);
 }
 
 /* True if the result is one of the windows of the padded image, flipped or not. */
@@ -309,7 +310,7 @@ static void cutout_zeroes_a_square(void **state) {
 
 static void the_cpu_agrees_with_the_reference_device(void **state) {
     (void)state;
-    static const tu_preprocess_options all[] = {
+    static const tu_preprocess_options option_sets[] = {
         {.struct_size = sizeof(tu_preprocess_options),
          .height = 6,
          .width = 5,
@@ -328,14 +329,16 @@ static void the_cpu_agrees_with_the_reference_device(void **state) {
     for (int i = 0; i < 2; i++)
         for (int training = 0; training < 2; training++)
             for (int64_t channels = 1; channels <= 3; channels += 2)
-                assert_same(
-                    (setting){.training = training, .dtype = TU_U8, .channels = channels, .options = &all[i]},
-                    (setting){.training = training,
-                              .dtype = TU_U8,
-                              .channels = channels,
-                              .devices = "cpu",
-                              .options = &all[i]},
-                    1e-5);
+                assert_same((setting){.training = training,
+                                      .dtype = TU_U8,
+                                      .channels = channels,
+                                      .options = &option_sets[i]},
+                            (setting){.training = training,
+                                      .dtype = TU_U8,
+                                      .channels = channels,
+                                      .devices = "cpu",
+                                      .options = &option_sets[i]},
+                            1e-5);
 }
 
 /* ---- Errors ---- */
@@ -375,10 +378,10 @@ int main(void) {
         cmocka_unit_test(large_images_can_be_resized),
         cmocka_unit_test(without_options_pixels_are_only_converted),
         cmocka_unit_test(images_are_normalised_with_the_given_statistics),
-        cmocka_unit_test(images_are_standardised_with_their_own_statistics),
+        cmocka_unit_test(each_image_is_standardised_with_its_statistics),
         cmocka_unit_test(grey_is_converted_to_colour),
         cmocka_unit_test(u8_and_f32_images_give_the_same_result),
-        cmocka_unit_test(random_draws_depend_on_the_sample),
+        cmocka_unit_test(random_numbers_do_not_depend_on_the_batch),
         cmocka_unit_test(training_crops_from_the_padded_image_and_flips),
         cmocka_unit_test(brightness_shifts_all_pixels_equally),
         cmocka_unit_test(contrast_preserves_the_mean_of_each_channel),

@@ -5,15 +5,15 @@
 
 #include "cli/report.h"
 
-static void bad_input_and_failed_work_have_different_statuses(void **state) {
+static void invalid_input_and_failures_have_different_exit_statuses(void **state) {
     (void)state;
     assert_int_equal(cli_report(TU_OK), CLI_DONE);
-    static const tu_status bad_input[] = {TU_INVALID, TU_NOT_FOUND, TU_CORRUPT, TU_UNSUPPORTED, TU_NUMERIC};
-    static const tu_status failed_work[] = {TU_NO_MEMORY, TU_IO, TU_INTERNAL};
-    for (size_t i = 0; i < sizeof bad_input / sizeof *bad_input; i++)
-        assert_int_equal(cli_report(tu_fail(bad_input[i], "a message of bad input")), CLI_BAD_INPUT);
-    for (size_t i = 0; i < sizeof failed_work / sizeof *failed_work; i++)
-        assert_int_equal(cli_report(tu_fail(failed_work[i], "a message of failed work")), CLI_FAILED);
+    static const tu_status input_errors[] = {TU_INVALID, TU_NOT_FOUND, TU_CORRUPT, TU_UNSUPPORTED, TU_NUMERIC};
+    static const tu_status failures[] = {TU_NO_MEMORY, TU_IO, TU_INTERNAL};
+    for (size_t i = 0; i < sizeof input_errors / sizeof *input_errors; i++)
+        assert_int_equal(cli_report(tu_fail(input_errors[i], "an error in the input")), CLI_BAD_INPUT);
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+        assert_int_equal(cli_report(tu_fail(failures[i], "a failure")), CLI_FAILED);
     assert_int_equal(cli_input_error("refused"), CLI_BAD_INPUT);
     assert_int_equal(cli_fail("failed"), CLI_FAILED);
 }
@@ -46,7 +46,7 @@ static void the_nearest_name_is_suggested(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_input_and_failed_work_have_different_statuses),
+        cmocka_unit_test(invalid_input_and_failures_have_different_exit_statuses),
         cmocka_unit_test(quoted_arguments_contain_no_control_characters),
         cmocka_unit_test(long_arguments_are_truncated_between_characters),
         cmocka_unit_test(the_nearest_name_is_suggested),

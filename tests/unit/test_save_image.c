@@ -17,7 +17,7 @@ static tu_status read_numbers(void *context, tu_split split, int64_t index, void
 }
 
 /* Creates a data set of four f32 pixels per image: -1, 0, 3 and, in the test split, NaN. */
-static tu_dataset *numbers_of(int64_t width, int64_t channels) {
+static tu_dataset *new_float_set(int64_t width, int64_t channels) {
     tu_dataset *set = NULL;
     tu_source source = {.struct_size = sizeof source,
                         .name = "numbers",
@@ -52,7 +52,7 @@ static void u8_pixels_are_unchanged(void **state) {
 
 static void f32_pixels_are_rescaled(void **state) {
     (void)state;
-    tu_dataset *set = numbers_of(2, 1);
+    tu_dataset *set = new_float_set(2, 1);
     tu__image image;
     assert_int_equal(tu_dataset_save_image(set, TU_TEST, 0, in_folder("numbers.png")), TU_OK);
     assert_int_equal(tu__image_load(in_folder("numbers.png"), 0, &image), TU_OK);
@@ -70,7 +70,7 @@ static void expect_error(const tu_dataset *set, int64_t index, const char *path,
 
 static void a_failed_save_leaves_no_file(void **state) {
     (void)state;
-    tu_dataset *grey = numbers_of(2, 1), *pairs = numbers_of(1, 2);
+    tu_dataset *grey = new_float_set(2, 1), *pairs = new_float_set(1, 2);
     make_folder("empty");
     expect_error(pairs, 0, in_folder("empty/a.png"), TU_UNSUPPORTED, "cannot save images with 2 channels");
     expect_error(grey, 1, in_folder("empty/a.png"), TU_INVALID, "image 1 of the test split");

@@ -1,6 +1,6 @@
-/* Structures that the library fills are those of the caller's version: a shorter one is filled as far as it goes, a
- * longer one is zero where the library knows nothing, and one without a size is rejected. Lists are walked by their
- * count, which does not change tu_message(). */
+/* Structures with struct_size that the library fills (base/sized.h): a shorter one is filled up to its end, fields that
+ * the library does not have become zero, and a structure without its size is rejected. Iterating lists by their counts
+ * does not change tu_message(). */
 #include <stddef.h>
 #include <string.h>
 
@@ -9,50 +9,50 @@
 #include "base/sized.h"
 #include "test.h"
 
-/* A structure as it was, as it is and as it may become. */
-typedef struct thing_before {
+/* One structure in an older, the present and a newer version. */
+typedef struct thing_v1 {
     size_t struct_size;
     int64_t first;
-} thing_before;
+} thing_v1;
 typedef struct thing {
     size_t struct_size;
     int64_t first, second;
 } thing;
-typedef struct thing_after {
+typedef struct thing_v3 {
     size_t struct_size;
     int64_t first, second, third;
-} thing_after;
+} thing_v3;
 
-static const thing full = {.first = 1, .second = 2};
+static const thing filled = {.first = 1, .second = 2};
 
 static void a_shorter_structure_is_filled_to_its_end(void **state) {
     (void)state;
     struct {
-        thing_before thing;
-        int64_t behind;
+        thing_v1 thing;
+        int64_t guard;
     } old = {{.struct_size = sizeof old.thing}, 77};
     assert_int_equal(tu__check_sized(&old.thing, "thing"), TU_OK);
-    tu__copy_sized(&old.thing, &full, sizeof full);
+    tu__copy_sized(&old.thing, &filled, sizeof filled);
     assert_int_equal(old.thing.struct_size, sizeof old.thing);
     assert_int_equal(old.thing.first, 1);
-    assert_int_equal(old.behind, 77);
+    assert_int_equal(old.guard, 77);
     tu__clear_sized(&old.thing);
     assert_int_equal(old.thing.first, 0);
-    assert_int_equal(old.behind, 77);
+    assert_int_equal(old.guard, 77);
 }
 
 static void fields_that_only_the_caller_has_become_zero(void **state) {
     (void)state;
-    thing_after later = {.struct_size = sizeof later, .first = 9, .second = 9, .third = 9};
-    tu__copy_sized(&later, &full, sizeof full);
-    assert_int_equal(later.struct_size, sizeof later);
-    assert_true(later.first == 1 && later.second == 2 && later.third == 0);
+    thing_v3 newer = {.struct_size = sizeof newer, .first = 9, .second = 9, .third = 9};
+    tu__copy_sized(&newer, &filled, sizeof filled);
+    assert_int_equal(newer.struct_size, sizeof newer);
+    assert_true(newer.first == 1 && newer.second == 2 && newer.third == 0);
 }
 
-static void a_structure_without_its_size_is_rejected_with_what_to_do(void **state) {
+static void the_error_for_a_missing_struct_size_shows_tu_sized(void **state) {
     (void)state;
     tu_device_info info;
-    memset(&info, 0xa5, sizeof info); /* as memory that was not initialised */
+    memset(&info, 0xa5, sizeof info); /* like uninitialised memory */
     assert_int_equal(tu_device(0, &info), TU_INVALID);
     assert_non_null(strstr(tu_message(), "expected sizeof(tu_device_info); declare it as "
                                          "'tu_device_info x = TU_SIZED(tu_device_info);'"));
@@ -66,7 +66,7 @@ static void a_structure_without_its_size_is_rejected_with_what_to_do(void **stat
     assert_string_equal(info.name, "cpu:0");
 }
 
-static void training_checks_its_result_before_it_begins(void **state) {
+static void training_checks_struct_size_of_its_result_first(void **state) {
     (void)state;
     tu_train_result result;
     memset(&result, 0, sizeof result);
@@ -74,13 +74,13 @@ static void training_checks_its_result_before_it_begins(void **state) {
     assert_non_null(strstr(tu_message(), "a tu_train_result was given with struct_size 0"));
 }
 
-/* ---- Counts ---- */
+/* ---- Iterating lists ---- */
 
 static void expect_message(const char *text) {
     assert_string_equal(tu_message(), text);
 }
 
-static void walking_a_list_leaves_the_message_alone(void **state) {
+static void iterating_lists_does_not_change_the_message(void **state) {
     (void)state;
     tu_graph *g;
     tu_program *program;
@@ -122,7 +122,7 @@ static void walking_a_list_leaves_the_message_alone(void **state) {
     count = tu_program_kernel_count(program);
     assert_true(count > 0);
     for (size_t i = 0; i < count; i++) assert_int_equal(tu_program_kernel(program, i, &kernel), TU_OK);
-    assert_int_equal(tu_program_copy_count(program), 0); /* one device computes all of it */
+    assert_int_equal(tu_program_copy_count(program), 0); /* all operations are on one device */
     assert_int_equal(tu_program_collective_count(program), 0);
     for (uint32_t i = 0; i < tu_node_count(g); i++) assert_non_null(tu_node_operation(g, i));
     expect_message("an earlier failure");
@@ -138,9 +138,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shorter_structure_is_filled_to_its_end),
         cmocka_unit_test(fields_that_only_the_caller_has_become_zero),
-        cmocka_unit_test(a_structure_without_its_size_is_rejected_with_what_to_do),
-        cmocka_unit_test(training_checks_its_result_before_it_begins),
-        cmocka_unit_test(walking_a_list_leaves_the_message_alone),
+        cmocka_unit_test(the_error_for_a_missing_struct_size_shows_tu_sized),
+        cmocka_unit_test(training_checks_struct_size_of_its_result_first),
+        cmocka_unit_test(iterating_lists_does_not_change_the_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

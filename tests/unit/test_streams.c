@@ -11,7 +11,7 @@ enum { TEST_KERNELS = 200, MAX_EXTENTS = 3 };
 
 static cuda_work work[TEST_KERNELS];
 static cuda_extent extents[TEST_KERNELS][MAX_EXTENTS];
-static cuda_stream_assignment places[TEST_KERNELS];
+static cuda_stream_assignment assignments[TEST_KERNELS];
 static bool comes_after[TEST_KERNELS][TEST_KERNELS]; /* [b][a]: b starts after a has finished */
 
 static void add_kernel(uint32_t index, double seconds, uint32_t count, const cuda_extent *given) {
@@ -19,8 +19,8 @@ static void add_kernel(uint32_t index, double seconds, uint32_t count, const cud
     work[index] = (cuda_work){.extents = extents[index], .extent_count = count, .seconds = seconds};
 }
 
-/* Notes that kernel `index` starts after kernel `before`, and so after all kernels before that. */
-static void follow(uint32_t index, uint32_t before) {
+/* Records that kernel `index` starts after kernel `before`, and so after all kernels before that. */
+static void add_order(uint32_t index, uint32_t before) {
     comes_after[index][before] = true;
     for (uint32_t i = 0; i < before; i++)
         comes_after[index][i] = comes_after[index][i] || comes_after[before][i];
@@ -31,15 +31,15 @@ static void compute_order(uint32_t count) {
     memset(comes_after, 0, sizeof comes_after);
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t k = i; k-- > 0;)
-            if (places[k].stream == places[i].stream) {
-                follow(i, k);
+            if (assignments[k].stream == assignments[i].stream) {
+                add_order(i, k);
                 break;
             }
         for (int s = 0; s < CUDA_STREAMS; s++) {
-            int wait = places[i].waits[s];
+            int wait = assignments[i].waits[s];
             if (wait == CUDA_NO_KERNEL) continue;
-            assert_true(wait < (int)i && places[wait].stream == s && places[wait].waited_for);
-            follow(i, (uint32_t)wait);
+            assert_true(wait < (int)i && assignments[wait].stream == s && assignments[wait].waited_for);
+            add_order(i, (uint32_t)wait);
         }
     }
 }
@@ -66,7 +66,7 @@ static void kernels_wait_for_conflicting_earlier_kernels(void **state) {
             }
             add_kernel(i, 1e-6 * (1 + rand() % 20), MAX_EXTENTS, e);
         }
-        parallel_rounds += cuda_assign_streams(count, work, places);
+        parallel_rounds += cuda_assign_streams(count, work, assignments);
         expect_conflicts_in_order(count);
     }
     assert_true(parallel_rounds > 20); /* otherwise the test has checked nothing */
@@ -77,9 +77,9 @@ static void kernels_wait_for_conflicting_earlier_kernels(void **state) {
 static uint32_t add_chains(uint32_t chains, uint32_t length, double seconds) {
     for (uint32_t i = 0; i < length; i++)
         for (uint32_t c = 0; c < chains; c++) {
-            uintptr_t at = 1000 * c + i;
+            uintptr_t address = 1000 * c + i;
             add_kernel(i * chains + c, seconds, 2,
-                       (cuda_extent[]){{at, at + 1, false}, {at + 1, at + 2, true}});
+                       (cuda_extent[]){{address, address + 1, false}, {address + 1, address + 2, true}});
         }
     return chains * length;
 }
@@ -87,21 +87,21 @@ static uint32_t add_chains(uint32_t chains, uint32_t length, double seconds) {
 static void independent_chains_run_in_parallel(void **state) {
     (void)state;
     uint32_t count = add_chains(4, 10, 3e-6);
-    assert_true(cuda_assign_streams(count, work, places));
+    assert_true(cuda_assign_streams(count, work, assignments));
     expect_conflicts_in_order(count);
     for (uint32_t i = 0; i < count;
          i++) { /* each chain stays in one stream, and no chain waits for another */
-        assert_int_equal(places[i].stream, places[i % 4].stream);
-        for (int s = 0; s < CUDA_STREAMS; s++) assert_int_equal(places[i].waits[s], CUDA_NO_KERNEL);
+        assert_int_equal(assignments[i].stream, assignments[i % 4].stream);
+        for (int s = 0; s < CUDA_STREAMS; s++) assert_int_equal(assignments[i].waits[s], CUDA_NO_KERNEL);
     }
 }
 
 static void one_chain_and_large_kernels_use_one_stream(void **state) {
     (void)state;
-    assert_false(cuda_assign_streams(add_chains(1, 40, 3e-6), work, places));
-    for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
-    assert_false(cuda_assign_streams(add_chains(4, 10, 100e-6), work, places));
-    for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
+    assert_false(cuda_assign_streams(add_chains(1, 40, 3e-6), work, assignments));
+    for (int i = 0; i < 40; i++) assert_int_equal(assignments[i].stream, 0);
+    assert_false(cuda_assign_streams(add_chains(4, 10, 100e-6), work, assignments));
+    for (int i = 0; i < 40; i++) assert_int_equal(assignments[i].stream, 0);
 }
 
 int main(void) {
