@@ -125,11 +125,11 @@ static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value bad = tu_convolve(TENSOR(TU_F32, 3), FILTER),
-             good = tu_input(g, "good", TU_F32, TU_SHAPE(1, 2, 2, 8));
-    assert_false(tu_ok(tu_convolve(bad, good)));
-    assert_false(tu_ok(tu_convolve(good, bad)));
-    assert_false(tu_ok(tu_convolve_transpose(bad, bad)));
+    tu_value invalid = tu_convolve(TENSOR(TU_F32, 3), FILTER),
+             valid = tu_input(g, "good", TU_F32, TU_SHAPE(1, 2, 2, 8));
+    assert_false(tu_ok(tu_convolve(invalid, valid)));
+    assert_false(tu_ok(tu_convolve(valid, invalid)));
+    assert_false(tu_ok(tu_convolve_transpose(invalid, invalid)));
     assert_false(tu_ok(tu_convolve((tu_value){0}, (tu_value){0})));
     assert_int_equal(tu_graph_status(g), TU_INVALID);
     assert_non_null(strstr(tu_message(), "rank 1"));

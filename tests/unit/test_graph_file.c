@@ -113,7 +113,7 @@ static void a_changed_bit_is_found(void **state) {
         f.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
         tu_graph *g;
         tu_status status = tu_graph_read(f.bytes, f.size, &g);
-        size_t at = bit / 8;
+        size_t offset = bit / 8;
         bool version = at >= TU__FILE_AT_VERSION && at < TU__FILE_AT_SIZE; /* may look like a newer version */
         if (status != TU_CORRUPT && !(version && status == TU_UNSUPPORTED))
             fail_msg("bit %zu: %s", bit, tu_message());

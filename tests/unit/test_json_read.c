@@ -91,12 +91,12 @@ static void numbers_outside_the_grammar_are_rejected(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_parse_fails(wrong[i], "t.json: line 1: ");
     assert_parse_fails("1e999", "the number 1e999 is too large for a double");
-    char many[4000];
-    memset(many, '9', sizeof many);
-    many[sizeof many - 1] = '\0';
-    assert_parse_fails(many, "is too large for a double");
-    memcpy(many, "0.", 2);
-    assert_true(parse(many)->number == 1.0);
+    char long_number[4000];
+    memset(long_number, '9', sizeof long_number);
+    long_number[sizeof long_number - 1] = '\0';
+    assert_parse_fails(long_number, "is too large for a double");
+    memcpy(long_number, "0.", 2);
+    assert_true(parse(long_number)->number == 1.0);
 }
 
 static void strings_are_unescaped(void **state) {
@@ -210,7 +210,7 @@ static void output_of_the_writer_is_read_back(void **state) {
 
 static void running_out_of_memory_is_reported(void **state) {
     (void)state;
-    tu__text text = {0}; /* a long number, many elements, a string */
+    tu__text text = {0}; /* a long number, long_number elements, a string */
     tu__text_printf(&text, "{\"n\":1%0100d,\"list\":[", 0);
     for (int i = 0; i < 200; i++) tu__text_append(&text, "[],", 3);
     tu__text_printf(&text, "\"x\"]}");

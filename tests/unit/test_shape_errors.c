@@ -162,20 +162,20 @@ static void attributes_not_in_canonical_form_are_rejected(void **state) {
 
 static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
-    tu_value bad = tu_reshape(matrix(), TU_SHAPE(7));
+    tu_value invalid = tu_reshape(matrix(), TU_SHAPE(7));
     char message[512];
     snprintf(message, sizeof message, "%s", tu_message());
-    assert_false(tu_ok(tu_reshape(bad, TU_SHAPE(7))));
-    assert_false(tu_ok(tu_flatten(bad)));
-    assert_false(tu_ok(tu_broadcast(bad, TU_SHAPE(7))));
-    assert_false(tu_ok(tu_transpose(bad, 1, 0)));
-    assert_false(tu_ok(tu_expand_axis(bad, 0)));
-    assert_false(tu_ok(tu_squeeze_axis(bad, 0)));
-    assert_false(tu_ok(tu_slice(bad, 0, 0, 1, 1)));
-    assert_false(tu_ok(tu_pad(bad, 0, 1, 1, 0)));
-    assert_false(tu_ok(tu_concat(&bad, 1, 0)));
-    assert_false(tu_ok(tu_flip(bad, 0)));
-    assert_refused(bad, message); /* the first error is kept */
+    assert_false(tu_ok(tu_reshape(invalid, TU_SHAPE(7))));
+    assert_false(tu_ok(tu_flatten(invalid)));
+    assert_false(tu_ok(tu_broadcast(invalid, TU_SHAPE(7))));
+    assert_false(tu_ok(tu_transpose(invalid, 1, 0)));
+    assert_false(tu_ok(tu_expand_axis(invalid, 0)));
+    assert_false(tu_ok(tu_squeeze_axis(invalid, 0)));
+    assert_false(tu_ok(tu_slice(invalid, 0, 0, 1, 1)));
+    assert_false(tu_ok(tu_pad(invalid, 0, 1, 1, 0)));
+    assert_false(tu_ok(tu_concat(&invalid, 1, 0)));
+    assert_false(tu_ok(tu_flip(invalid, 0)));
+    assert_refused(invalid, message); /* the first error is kept */
     assert_false(tu_ok(tu_slice((tu_value){0}, 0, 0, 1, 1)));
     assert_false(tu_ok(tu_broadcast((tu_value){0}, TU_SHAPE(1))));
 }

@@ -11,8 +11,8 @@ typedef struct tu__neighbours {
     double share[2];
 } tu__neighbours;
 
-/* Returns the neighbours of output pixel `output_place`; `input` and `output` are the sizes, `method` a
+/* Returns the neighbours of output pixel `output_index`; `input` and `output` are the sizes, `method` a
  * tu_resize_method. image.c contains the formulas. */
-tu__neighbours tu__neighbours_of(int64_t output_place, int64_t input, int64_t output, int64_t method);
+tu__neighbours tu__neighbours_of(int64_t output_index, int64_t input, int64_t output, int64_t method);
 
 #endif
