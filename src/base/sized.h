@@ -17,8 +17,8 @@
 
 #include "base/shared.h"
 
-/* The size that a structure had in the first release, in which `last` was its last field. Structures that callers fill
- * and pass by pointer must not be shorter. */
+/* The size that a structure had in the first release, in which `last` was its last field. Structures that callers
+ * fill and pass by pointer must not be shorter. */
 #define TU__FIRST_SIZE(type, last) (offsetof(type, last) + sizeof(((const type *)0)->last))
 
 /* Fails with TU_INVALID if `target`, a structure of the named type, is NULL or its struct_size cannot be right: the

@@ -46,7 +46,7 @@ static void assert_near(const tu__node *node, uint32_t output, const tu__tensor 
     }
 }
 
-/* Compares every node of the operation with its expansion; returns their index. Frees the graph. */
+/* Compares every node of the operation with its expansion; returns the number of these nodes. Frees the graph. */
 static uint32_t compare_with_expansions(tu_graph *g, tu__opcode code) {
     if (tu_graph_status(g) != TU_OK) fail_msg("%s", tu_message());
     uint32_t count = g->node_count, compared = 0;
@@ -172,7 +172,7 @@ static void build_layer_norm_grad(tu_graph *g) {
     build_layer_norms(g, true);
 }
 
-/* Radii smaller and larger than the index of channels; the gradient operation has the same attributes. */
+/* Radii smaller and larger than the number of channels; the gradient operation has the same attributes. */
 static void build_lrns(tu_graph *g, bool gradient) {
     static const struct tu__lrn_attrs list[] = {
         {0, 1, 1, 0.5}, {1, 1, 1, 0.5},     {2, 2, 1e-4, 0.75}, {3, 0.5, 2, 1},

@@ -210,7 +210,7 @@ static void output_of_the_writer_is_read_back(void **state) {
 
 static void running_out_of_memory_is_reported(void **state) {
     (void)state;
-    tu__text text = {0}; /* a long number, long_number elements, a string */
+    tu__text text = {0}; /* a long number, many elements, a string */
     tu__text_printf(&text, "{\"n\":1%0100d,\"list\":[", 0);
     for (int i = 0; i < 200; i++) tu__text_append(&text, "[],", 3);
     tu__text_printf(&text, "\"x\"]}");

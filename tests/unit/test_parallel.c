@@ -51,8 +51,8 @@ static void a_work_stealing_loop_processes_every_item_once(void **state) {
     check_loop(tu__parallel_deal);
 }
 
-/* The worker of the first chunk waits until all other items are done, so another worker must steal the remaining chunks of its
- * range. */
+/* The worker of the first chunk waits until all other items are done, so another worker must steal the remaining
+ * chunks of its range. */
 typedef struct slow_loop {
     atomic_int done;
     int64_t count;

@@ -178,7 +178,7 @@ static void random_numbers_without_a_state_are_those_of_a_new_state(void **unuse
     assert_int_equal(
         tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1, .updates = true), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
-    assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{x, data}}, (void *[]){with}), TU_OK);
+    assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{x, data}}, (void *[]){with_state}), TU_OK);
     assert_int_equal(tu_run(program, NULL, 1, (tu_feed[]){{x, data}}, (void *[]){first}), TU_OK);
     assert_int_equal(tu_run(program, NULL, 1, (tu_feed[]){{x, data}}, (void *[]){second}), TU_OK);
     assert_memory_equal(first, with_state, sizeof with_state);

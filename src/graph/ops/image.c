@@ -322,7 +322,7 @@ tu_value tu_standardize(tu_value x) {
         tu_value wide = tu_cast(x, tu__statistics_dtype(tu_value_dtype(x)));
         tu_value mean = tu_mean(wide, .axes = TU_AXES(1, 2, 3), .keep = true);
         tu_value variance = tu_variance(wide, .axes = TU_AXES(1, 2, 3), .keep = true);
-        /* Limit the variance instead of the standard deviation, whose derivative at a variance of zero is infinite. */
+        /* Limit the variance, not the standard deviation, whose derivative at a variance of zero is infinite. */
         tu_value bounded = tu_maximum(variance, tu_number(wide, 1 / count));
         y = tu_cast(tu_div(tu_sub(wide, mean), tu_sqrt(bounded)), tu_value_dtype(x));
     }
