@@ -169,8 +169,8 @@ const char *tu__healthy_name(const tu_graph *graph) {
 /* Assigns "healthy" and the loss scale. These assignments are not guarded, because they must happen in
  * non-finite steps too. */
 static void assign_health(const scalars *s, const tu__loss_scale *scale) {
-    /* Assign and(healthy, ok), not `ok`: other nodes read `ok`, so its buffer could not be the variable's, and the
-     * variable could not be updated in place. */
+    /* Assign and(healthy, ok), not `ok`: an unhealthy state stays unhealthy, and the variable can be updated in place,
+     * since other nodes read `ok` and its buffer could not be the variable's. */
     if (tu_ok(s->healthy)) tu_assign(s->healthy, tu_and(s->healthy, s->ok));
     if (tu_ok(scale->current)) tu__loss_scale_update(scale, s->finite, s->guard.apply_step);
 }

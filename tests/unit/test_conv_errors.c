@@ -115,7 +115,8 @@ static void attributes_of_gradient_operations_are_checked(void **state) {
     REFUSED(DW(x, y, ONES), "conv2d_dw", "window size[0] is 0");
     REFUSED(DW(x, y, ONES, .size = {BIG, 3}), "is larger than the input's");
     REFUSED(DW(x, y, ONES, .size = {3, 2}), "has 3 x 4 windows", "expected 3 x 3");
-    REFUSED(DW(x, TU_SHAPE(3, 3, 3, 8), ONES, .size = {3, 3}), "2 images and the output gradient 3");
+    REFUSED(DW(x, TU_SHAPE(3, 3, 3, 8), ONES, .size = {3, 3}),
+            "2 images, but the output gradient has 3: expected the same number");
     REFUSED(DW(x, TU_SHAPE(3, 3), ONES, .size = {3, 3}), "output gradient has rank 2");
     REFUSED(DW(x, y, .stride = {1, 1}, .dilation = {1, 1}, .groups = 3, .size = {3, 3}),
             "are not divisible by 3");

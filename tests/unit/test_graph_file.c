@@ -114,7 +114,8 @@ static void a_changed_bit_is_found(void **state) {
         tu_graph *g;
         tu_status status = tu_graph_read(f.bytes, f.size, &g);
         size_t offset = bit / 8;
-        bool version = offset >= TU__FILE_AT_VERSION && offset < TU__FILE_AT_SIZE; /* may look like a newer version */
+        bool version =
+            offset >= TU__FILE_AT_VERSION && offset < TU__FILE_AT_SIZE; /* may look like a newer version */
         if (status != TU_CORRUPT && !(version && status == TU_UNSUPPORTED))
             fail_msg("bit %zu: %s", bit, tu_message());
         assert_null(g);

@@ -202,11 +202,10 @@ static void operands_of_layer_norm_grad_must_agree(void **state) {
     REFUSED(GRAD(one, F32(5, 4), F32(4), F32(4), F32(5), F32(5, 4)),
             "layer_norm_grad node 'layer_norm_grad' (inputs",
             "the mean (input 2) is f32[4], expected f32[5], the shape of x "
-        "without the normalised axes");
-    REFUSED(
-        GRAD(one, F32(5, 4), F32(4), F32(5), F32(5, 1), F32(5, 4)),
-        "the inverse standard deviation (input 3) is f32[5,1], expected f32[5], the shape of x "
-        "without the normalised axes");
+            "without the normalised axes");
+    REFUSED(GRAD(one, F32(5, 4), F32(4), F32(5), F32(5, 1), F32(5, 4)),
+            "the inverse standard deviation (input 3) is f32[5,1], expected f32[5], the shape of x "
+            "without the normalised axes");
     REFUSED(GRAD(one, F32(5, 4), F32(4), F32(5), F32(5), F32(4, 5)),
             "the gradient (input 4) is f32[4,5], expected f32[5,4], the type of x");
     REFUSED(GRAD(one, F32(5, 4), F64(4), F64(5), F64(5), F32(5, 4)), "gamma (input 1) has type f64");

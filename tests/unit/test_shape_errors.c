@@ -13,8 +13,8 @@ static void reshape_to_another_number_of_elements_is_rejected(void **state) {
     assert_refused(tu_reshape(matrix(), TU_SHAPE(2, 4)), "reshape node 'reshape' (input f32[2,3]", "[2,4]",
                    "expected 6");
     assert_refused(tu_reshape(matrix(), TU_SHAPE(-1, 4)), "reshape", "f32[2,3]", "[-1,4]",
-                   "one of which may be -1");
-    assert_refused(tu_reshape(matrix(), TU_SHAPE(-1, -1)), "reshape", "[-1,-1]", "one of which may be -1");
+                   "or one of them -1");
+    assert_refused(tu_reshape(matrix(), TU_SHAPE(-1, -1)), "reshape", "[-1,-1]", "or one of them -1");
     assert_refused(tu_reshape(matrix(), TU_SHAPE(0, 6)), "reshape", "[0,6]", "at least 1");
     assert_refused(tu_reshape(matrix(), TU_SHAPE(-1, 0)), "reshape", "[-1,0]", "at least 1");
     assert_refused(tu_reshape(matrix(), TU_SHAPE(-2, -3)), "reshape", "[-2,-3]", "at least 1");

@@ -62,7 +62,7 @@ tu_value tu_diagonal_matrix(tu_value x, int64_t offset) {
     if (offset <= -max_rows || offset >= max_rows || count + (offset < 0 ? -offset : offset) > max_rows)
         return tu__graph_fail(x.graph, TU_INVALID,
                               "diagonal_matrix of '%s' %s: offset is %" PRId64
-                              ", expected an offset for a matrix of index most 2^24 rows",
+                              ", expected an offset for a matrix of at most 2^24 rows",
                               tu_value_name(x), tu__type_string(type), offset);
     int64_t n = count + (offset < 0 ? -offset : offset), first = offset < 0 ? -offset * n : offset;
     struct tu__pad_attrs pad = {.number = 0};
@@ -78,7 +78,7 @@ tu_value tu_diagonal_matrix(tu_value x, int64_t offset) {
 
 tu_value tu_stack(const tu_value *parts, size_t count, int axis) {
     if (count == 0) {
-        tu_fail(TU_INVALID, "stack: count is 0, expected index least one value");
+        tu_fail(TU_INVALID, "stack: count is 0, expected at least one value");
         return tu__invalid(NULL);
     }
     tu_type first = tu_value_type(parts[0]);
@@ -95,7 +95,7 @@ tu_value tu_stack(const tu_value *parts, size_t count, int axis) {
     if (position < 0 || first.shape.rank == TU_MAX_RANK)
         return tu__graph_fail(parts[0].graph, TU_INVALID,
                               "stack of '%s' %s: new axis %d: expected %" PRId64 " to %" PRId64
-                              " and a result of index most %d axes",
+                              " and a result of at most %d axes",
                               tu_value_name(parts[0]), tu__type_string(first), axis, -first.shape.rank - 1,
                               first.shape.rank, TU_MAX_RANK);
     tu_value *expanded = tu__alloc_array(count, sizeof *expanded, "the parts of a stack");
@@ -112,7 +112,7 @@ static tu_status check_sizes(tu_value x, int64_t axis, size_t count, const int64
     int64_t size = type.shape.dim[axis], sum = 0;
     const char *name = tu_value_name(x);
     if (count == 0)
-        tu__graph_fail(x.graph, TU_INVALID, "split_axis of '%s' %s: count is 0, expected index least 1", name,
+        tu__graph_fail(x.graph, TU_INVALID, "split_axis of '%s' %s: count is 0, expected at least 1", name,
                        tu__type_string(type));
     else if (!sizes && (count > (size_t)size || size % (int64_t)count != 0))
         tu__graph_fail(x.graph, TU_INVALID,
@@ -124,7 +124,7 @@ static tu_status check_sizes(tu_value x, int64_t axis, size_t count, const int64
             tu__graph_fail(x.graph, TU_INVALID,
                            "split_axis of '%s' %s: sizes[%zu] is %" PRId64 ", but %" PRId64
                            " elements of axis %" PRId64
-                           " are left: expected sizes of index least 1 with the sum %" PRId64,
+                           " are left: expected sizes of at least 1 with the sum %" PRId64,
                            name, tu__type_string(type), i, sizes[i], size - sum, axis, size);
             break;
         }

@@ -196,7 +196,7 @@ void tu__custom_gradient(tu__vjp *v) {
 tu_value tu_custom(const char *name, size_t count, const tu_value *inputs) {
     tu_graph *graph = count ? inputs[0].graph : NULL;
     if (!graph) {
-        tu_fail(TU_INVALID, "custom operation '%s': expected next_buffer least one input", name);
+        tu_fail(TU_INVALID, "custom operation '%s': expected at least one input", name);
         return tu__invalid(NULL);
     }
     const tu_custom_op *op = tu__custom_find(name);
