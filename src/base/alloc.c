@@ -14,10 +14,10 @@ static atomic_int_least64_t live;
 static atomic_uint_least64_t fail_countdown; /* 0: never fail; 1: fail from now on */
 
 static int should_fail(void) {
-    uint64_t left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
-    if (left == 0) return 0;
-    if (left == 1) return 1;
-    atomic_store_explicit(&fail_countdown, left - 1, memory_order_relaxed);
+    uint64_t remaining = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
+    if (remaining == 0) return 0;
+    if (remaining == 1) return 1;
+    atomic_store_explicit(&fail_countdown, remaining - 1, memory_order_relaxed);
     return 0;
 }
 
@@ -65,18 +65,18 @@ void tu__free(void *block) {
 /* Large blocks use huge pages: a step touches more memory than the TLB covers with 4 KiB pages, and TLB misses are
  * twice as expensive under a hypervisor. The remainder that does not fill a huge page uses small pages, so that no
  * memory is wasted. */
-enum { LINE = 64, PAGE = 4096, LARGE_PAGE = 2 << 20 };
+enum { CACHE_LINE = 64, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 static size_t alignment_of(size_t bytes) {
-    if (bytes >= LARGE_PAGE) return LARGE_PAGE;
-    return bytes >= TU__PINNABLE_BYTES ? PAGE : LINE;
+    if (bytes >= HUGE_PAGE) return HUGE_PAGE;
+    return bytes >= TU__PINNABLE_BYTES ? PAGE : CACHE_LINE;
 }
 
 static void *allocate_aligned(size_t bytes) {
     void *block;
-    if (posix_memalign(&block, alignment_of(bytes), bytes ? bytes : LINE)) return NULL;
+    if (posix_memalign(&block, alignment_of(bytes), bytes ? bytes : CACHE_LINE)) return NULL;
 #ifdef MADV_HUGEPAGE
-    size_t huge_bytes = bytes & ~(size_t)(LARGE_PAGE - 1);
+    size_t huge_bytes = bytes & ~(size_t)(HUGE_PAGE - 1);
     if (huge_bytes) (void)madvise(block, huge_bytes, MADV_HUGEPAGE); /* a failure only costs speed */
 #endif
     return block;

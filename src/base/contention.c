@@ -9,12 +9,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static const double wait_share_to_start = 0.25,
-                    wait_share_to_continue = 0.1; /* fraction of the time that a thread waits for a core */
+static const double wait_fraction_to_start = 0.25,
+                    wait_fraction_to_continue = 0.1; /* fraction of the time that a thread waits for a core */
 
 bool tu__core_is_shared(double waited, double elapsed, long preempted, bool yielding) {
-    double share = yielding ? wait_share_to_continue : wait_share_to_start;
-    return elapsed > 0 && preempted > 0 && waited >= share * elapsed;
+    double fraction = yielding ? wait_fraction_to_continue : wait_fraction_to_start;
+    return elapsed > 0 && preempted > 0 && waited >= fraction * elapsed;
 }
 
 bool tu__team_should_yield(int sharing, int threads) {
@@ -69,12 +69,12 @@ static bool thread_shares_core(void) {
     static _Thread_local double last_check, waited;
     static _Thread_local long preempted;
     struct rusage use;
-    double now = tu__now(), so_far;
-    if (!read_wait_time(&so_far) || getrusage(RUSAGE_THREAD, &use) != 0) return false;
-    bool shared = last_check > 0 && tu__core_is_shared(so_far - waited, now - last_check,
+    double now = tu__now(), total_wait;
+    if (!read_wait_time(&total_wait) || getrusage(RUSAGE_THREAD, &use) != 0) return false;
+    bool shared = last_check > 0 && tu__core_is_shared(total_wait - waited, now - last_check,
                                                        use.ru_nivcsw - preempted, tu__is_yielding());
     last_check = now;
-    waited = so_far;
+    waited = total_wait;
     preempted = use.ru_nivcsw;
     return shared;
 }
@@ -89,11 +89,11 @@ static bool team_shares_cores(int threads) {
 /* ---- Yielding ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static double until; /* tu__now() at which yielding ends; guarded by the lock */
+static double yield_end; /* tu__now() at which yielding ends; guarded by the lock */
 
 static double time_left(void) {
     pthread_mutex_lock(&lock);
-    double left = until - tu__now();
+    double left = yield_end - tu__now();
     if (left <= 0) atomic_store(&is_yielding, false);
     pthread_mutex_unlock(&lock);
     return left;
@@ -105,7 +105,7 @@ static void sleep_for(double seconds) {
     nanosleep(&left, NULL);
 }
 
-static void *hold_extra_team(void *threads) {
+static void *run_extra_team(void *threads) {
     atomic_int started = 0;
     omp_set_dynamic(0);
 #pragma omp parallel num_threads(*(int *)threads)
@@ -115,7 +115,7 @@ static void *hold_extra_team(void *threads) {
     return NULL;
 }
 
-static void *wait_for_gate(void *gate) {
+static void *lock_and_unlock(void *gate) {
     pthread_mutex_lock(gate);
     pthread_mutex_unlock(gate);
     return NULL;
@@ -127,7 +127,7 @@ static bool can_create_threads(int count) {
     pthread_t *threads = calloc((size_t)count, sizeof *threads);
     int started = 0;
     pthread_mutex_lock(&gate);
-    while (threads && started < count && pthread_create(&threads[started], NULL, wait_for_gate, &gate) == 0)
+    while (threads && started < count && pthread_create(&threads[started], NULL, lock_and_unlock, &gate) == 0)
         started++;
     pthread_mutex_unlock(&gate);
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
@@ -135,7 +135,7 @@ static bool can_create_threads(int count) {
     return started == count;
 }
 
-/* Starts the thread that holds the extra team. All signals are blocked in it. */
+/* Starts the thread of the extra team. All signals are blocked in it. */
 static bool start_extra_team(int team) {
     int *threads = malloc(sizeof *threads);
     if (!threads) return false;
@@ -144,7 +144,7 @@ static bool start_extra_team(int team) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = can_create_threads(team) && pthread_create(&thread, NULL, hold_extra_team, threads) == 0;
+    bool started = can_create_threads(team) && pthread_create(&thread, NULL, run_extra_team, threads) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started)
         pthread_detach(thread);
@@ -167,7 +167,7 @@ static void read_settings(void) {
 bool tu__yield_cores(int width) {
     pthread_once(&settings_once, read_settings);
     pthread_mutex_lock(&lock);
-    until = tu__now() + yield_seconds;
+    yield_end = tu__now() + yield_seconds;
     /* One thread more than cores; one more because libgomp does not count the thread that starts the team. */
     if (!atomic_load(&is_yielding)) atomic_store(&is_yielding, start_extra_team(cores - width + 2));
     bool yields = atomic_load(&is_yielding);

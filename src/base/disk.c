@@ -22,12 +22,12 @@ static const tu__disk system_disk = {
     .mkdir = mkdir,
 };
 
-static const tu__disk *in_use = &system_disk;
+static const tu__disk *current_disk = &system_disk;
 
 const tu__disk *tu__disk_in_use(void) {
-    return in_use;
+    return current_disk;
 }
 
 void tu__disk_replace(const tu__disk *disk) {
-    in_use = disk ? disk : &system_disk;
+    current_disk = disk ? disk : &system_disk;
 }

@@ -19,12 +19,13 @@ tu__draw_key tu__draw_key_of(uint64_t seed, uint64_t operation) {
     return (tu__draw_key){{(uint32_t)key, (uint32_t)(key >> 32)}};
 }
 
-static void block_of(tu__draw_key key, uint64_t ordinal, uint32_t block, uint32_t attempt, uint32_t out[4]) {
+static void random_block(tu__draw_key key, uint64_t ordinal, uint32_t block, uint32_t attempt,
+                         uint32_t out[4]) {
     uint32_t counter[4] = {block, attempt, (uint32_t)ordinal, (uint32_t)(ordinal >> 32)};
     tu__philox4x32(counter, key.word, out);
 }
 
-static double unit(uint32_t word) {
+static double uniform_01(uint32_t word) {
     return (double)(word >> 8) * 0x1p-24;
 }
 
@@ -36,12 +37,12 @@ static double standard_normal(const uint32_t words[4], int word) {
     return radius * (word & 1 ? sin(angle) : cos(angle));
 }
 
-/* One draw in twenty is rejected. 64 rejections in a row do not happen in practice; the limit bounds the loop. */
+/* One number in twenty is rejected. 64 rejections in a row do not happen in practice; the limit bounds the loop. */
 static double truncated_normal(tu__draw_key key, uint64_t ordinal, int64_t element) {
     double z = 0;
     for (uint32_t attempt = 0; attempt < 64; attempt++) {
         uint32_t words[4];
-        block_of(key, ordinal, (uint32_t)(element / 4), attempt, words);
+        random_block(key, ordinal, (uint32_t)(element / 4), attempt, words);
         z = standard_normal(words, (int)(element % 4));
         if (fabs(z) < 2) return z;
     }
@@ -53,12 +54,12 @@ void tu__draw_range(tu__draw_key key, uint64_t ordinal, tu__distribution distrib
     uint32_t words[4] = {0};
     for (int64_t i = first; i < first + count; i++, out++) {
         int word = (int)(i % 4);
-        if (word == 0 || i == first) block_of(key, ordinal, (uint32_t)(i / 4), 0, words);
+        if (word == 0 || i == first) random_block(key, ordinal, (uint32_t)(i / 4), 0, words);
         switch (distribution) {
-        case TU__UNIFORM: *out = a + (b - a) * unit(words[word]); break;
+        case TU__UNIFORM: *out = a + (b - a) * uniform_01(words[word]); break;
         case TU__NORMAL: *out = a + b * standard_normal(words, word); break;
         case TU__TRUNCATED_NORMAL: *out = a + b * truncated_normal(key, ordinal, i); break;
-        case TU__BERNOULLI: *out = unit(words[word]) < a; break;
+        case TU__BERNOULLI: *out = uniform_01(words[word]) < a; break;
         case TU__DISTRIBUTION_COUNT: break;
         }
     }

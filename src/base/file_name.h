@@ -1,4 +1,4 @@
-/* What the name of a file says about it. */
+/* Tests of file names. */
 #ifndef TU__BASE_FILE_NAME_H
 #define TU__BASE_FILE_NAME_H
 

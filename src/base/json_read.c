@@ -1,10 +1,10 @@
 /* The strict JSON parser (RFC 8259). See json_read.h for its guarantees.
  *
- * Recursive descent, at most TU__JSON_MAX_DEPTH deep. The elements of all open containers are pushed on one stack.
+ * Recursive descent, at most TU_JSON_MAX_DEPTH deep. The elements of all open containers are pushed on one stack.
  * They move to the arena when the container is closed and its size is known, so memory is proportional to the text's
  * size. Duplicate keys are found by sorting, in O(n log n).
  *
- * `at` never exceeds `end`; the text need not end with a NUL and may contain any bytes. */
+ * `next` never exceeds `end`; the text need not end with a NUL and may contain any bytes. */
 #include "base/json_read.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ typedef struct entry {
 
 typedef struct parser {
     tu__arena *arena;
-    const char *name, *begin, *at, *end;
+    const char *name, *begin, *next, *end;
     entry *stack; /* elements of the open containers, outermost first */
     size_t used, capacity;
     locale_t locale; /* the C locale: numbers have a decimal point in any process locale */
@@ -37,7 +37,7 @@ typedef struct parser {
 
 static TU_PRINTF(2, 3) tu_status fail_at_line(const parser *p, const char *format, ...) {
     size_t line = 1;
-    for (const char *s = p->begin; s < p->at; s++) line += *s == '\n';
+    for (const char *s = p->begin; s < p->next; s++) line += *s == '\n';
     char reason[256];
     va_list arguments;
     va_start(arguments, format);
@@ -47,48 +47,49 @@ static TU_PRINTF(2, 3) tu_status fail_at_line(const parser *p, const char *forma
 }
 
 static tu_status fail_expected(const parser *p, const char *expected) {
-    if (p->at == p->end) return fail_at_line(p, "the text ends where %s is expected", expected);
-    unsigned char c = (unsigned char)*p->at;
+    if (p->next == p->end) return fail_at_line(p, "the text ends where %s is expected", expected);
+    unsigned char c = (unsigned char)*p->next;
     if (c > ' ' && c < 0x7F) return fail_at_line(p, "expected %s, found '%c'", expected, c);
     return fail_at_line(p, "expected %s, found byte 0x%02x", expected, c);
 }
 
-/* ---- Words ---- */
+/* ---- Tokens ---- */
 
 static void skip_space(parser *p) {
-    while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r')) p->at++;
+    while (p->next < p->end && (*p->next == ' ' || *p->next == '\t' || *p->next == '\n' || *p->next == '\r'))
+        p->next++;
 }
 
 static bool next_is(const parser *p, char c) {
-    return p->at < p->end && *p->at == c;
+    return p->next < p->end && *p->next == c;
 }
 
 static bool skip_char(parser *p, char c) {
     if (!next_is(p, c)) return false;
-    p->at++;
+    p->next++;
     return true;
 }
 
 static bool skip_word(parser *p, const char *word) {
     size_t length = strlen(word);
-    if ((size_t)(p->end - p->at) < length || memcmp(p->at, word, length) != 0) return false;
-    p->at += length;
+    if ((size_t)(p->end - p->next) < length || memcmp(p->next, word, length) != 0) return false;
+    p->next += length;
     return true;
 }
 
 /* ---- Numbers ---- */
 
 static size_t skip_digits(parser *p) {
-    const char *first = p->at;
-    while (p->at < p->end && *p->at >= '0' && *p->at <= '9') p->at++;
-    return (size_t)(p->at - first);
+    const char *first = p->next;
+    while (p->next < p->end && *p->next >= '0' && *p->next <= '9') p->next++;
+    return (size_t)(p->next - first);
 }
 
 /* Skips a number of RFC 8259's grammar: no leading zero or plus, digits on both sides of the point. */
 static tu_status scan_number(parser *p, bool *is_integer_text) {
     skip_char(p, '-');
     if (!skip_char(p, '0') && !skip_digits(p)) return fail_expected(p, "a digit");
-    if (p->at < p->end && *p->at >= '0' && *p->at <= '9')
+    if (p->next < p->end && *p->next >= '0' && *p->next <= '9')
         return fail_at_line(p, "a number must not have a leading zero");
     *is_integer_text = true;
     if (skip_char(p, '.')) {
@@ -104,11 +105,11 @@ static tu_status scan_number(parser *p, bool *is_integer_text) {
 }
 
 static tu_status parse_number(parser *p, tu__json_value *value) {
-    const char *first = p->at;
+    const char *first = p->next;
     bool is_integer_text = false;
     TU_TRY(scan_number(p, &is_integer_text));
     char small[64], *digits = small; /* a NUL-terminated copy */
-    size_t length = (size_t)(p->at - first);
+    size_t length = (size_t)(p->next - first);
     if (length >= sizeof small && !(digits = tu__alloc(length + 1, "a number of JSON"))) return TU_NO_MEMORY;
     memcpy(digits, first, length);
     digits[length] = '\0';
@@ -132,7 +133,7 @@ static tu_status parse_hex4(parser *p, unsigned *code) {
     *code = 0;
     for (int i = 0; i < 4; i++) {
         char c = '\0';
-        if (p->at < p->end) c = *p->at;
+        if (p->next < p->end) c = *p->next;
         unsigned digit;
         if (c >= '0' && c <= '9')
             digit = (unsigned)(c - '0');
@@ -143,7 +144,7 @@ static tu_status parse_hex4(parser *p, unsigned *code) {
         else
             return fail_expected(p, "four hexadecimal digits after \\u");
         *code = *code * 16 + digit;
-        p->at++;
+        p->next++;
     }
     return TU_OK;
 }
@@ -180,23 +181,23 @@ static tu_status parse_code(parser *p, unsigned *code) {
 static tu_status parse_escape(parser *p, char **out) {
     static const char escapes[128] = {['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
                                       ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t'};
-    p->at++;
+    p->next++;
     if (skip_char(p, 'u')) {
         unsigned code;
         TU_TRY(parse_code(p, &code));
         *out = put_utf8(*out, code);
         return TU_OK;
     }
-    unsigned char c = p->at < p->end ? (unsigned char)*p->at : 0;
+    unsigned char c = p->next < p->end ? (unsigned char)*p->next : 0;
     if (c >= 128 || !escapes[c]) return fail_expected(p, "one of \"\\/bfnrtu after a backslash");
     *(*out)++ = escapes[c];
-    p->at++;
+    p->next++;
     return TU_OK;
 }
 
-/* Returns the closing quote of the string that begins at `at`, or NULL. The decoded string is not longer. */
+/* Returns the closing quote of the string that begins at `next`, or NULL. The decoded string is not longer. */
 static const char *string_end(const parser *p) {
-    for (const char *s = p->at + 1; s < p->end; s++) {
+    for (const char *s = p->next + 1; s < p->end; s++) {
         if (*s == '"') return s;
         if (*s == '\\') s++;
     }
@@ -207,12 +208,12 @@ static tu_status parse_string(parser *p, const char **string) {
     if (!next_is(p, '"')) return fail_expected(p, "a string");
     const char *end = string_end(p);
     if (!end) return fail_at_line(p, "a string has no closing quote");
-    char *text = tu__arena_alloc(p->arena, (size_t)(end - p->at)); /* decoding never makes it longer */
+    char *text = tu__arena_alloc(p->arena, (size_t)(end - p->next)); /* decoding never makes it longer */
     if (!text) return TU_NO_MEMORY;
     *string = text;
-    p->at++;
-    while (p->at < end) {
-        unsigned char c = (unsigned char)*p->at;
+    p->next++;
+    while (p->next < end) {
+        unsigned char c = (unsigned char)*p->next;
         if (c == '\\') {
             TU_TRY(parse_escape(p, &text));
             continue;
@@ -220,14 +221,14 @@ static tu_status parse_string(parser *p, const char **string) {
         if (c < 0x20)
             return fail_at_line(p, "a string contains the control character 0x%02x: expected an escape", c);
         bool valid;
-        size_t length = tu__utf8_length(p->at, (size_t)(end - p->at), &valid);
+        size_t length = tu__utf8_length(p->next, (size_t)(end - p->next), &valid);
         if (!valid) return fail_at_line(p, "a string is not UTF-8 at byte 0x%02x", c);
-        memcpy(text, p->at, length);
+        memcpy(text, p->next, length);
         text += length;
-        p->at += length;
+        p->next += length;
     }
     *text = '\0';
-    p->at++;
+    p->next++;
     return TU_OK;
 }
 
@@ -300,7 +301,7 @@ static tu_status parse_element(parser *p, bool object, int depth) {
 static tu_status parse_container(parser *p, int depth, tu__json_value *value) {
     if (depth == TU_JSON_MAX_DEPTH)
         return fail_at_line(p, "arrays and objects are nested deeper than %d", TU_JSON_MAX_DEPTH);
-    bool object = *p->at++ == '{';
+    bool object = *p->next++ == '{';
     char end = object ? '}' : ']';
     size_t base = p->used;
     value->kind = object ? TU__JSON_OBJECT : TU__JSON_ARRAY;
@@ -310,7 +311,7 @@ static tu_status parse_container(parser *p, int depth, tu__json_value *value) {
         while (skip_char(p, ','));
         if (!next_is(p, end)) return fail_expected(p, object ? "',' or '}'" : "',' or ']'");
     }
-    p->at++;
+    p->next++;
     return close_container(p, base, value);
 }
 
@@ -318,7 +319,7 @@ static tu_status parse_value(parser *p, int depth, tu__json_value *value) {
     skip_space(p);
     *value = (tu__json_value){0};
     char c = '\0';
-    if (p->at < p->end) c = *p->at;
+    if (p->next < p->end) c = *p->next;
     if (c == '{' || c == '[') return parse_container(p, depth, value);
     if (c == '-' || (c >= '0' && c <= '9')) return parse_number(p, value);
     if (c == '"') {
@@ -337,7 +338,7 @@ static tu_status parse_value(parser *p, int depth, tu__json_value *value) {
 static tu_status parse_document(parser *p, tu__json_value *value) {
     TU_TRY(parse_value(p, 0, value));
     skip_space(p);
-    return p->at == p->end ? TU_OK : fail_expected(p, "the end after the value");
+    return p->next == p->end ? TU_OK : fail_expected(p, "the end after the value");
 }
 
 tu_status tu__json_parse(tu__arena *arena, const char *name, const char *text, size_t length,
@@ -345,9 +346,9 @@ tu_status tu__json_parse(tu__arena *arena, const char *name, const char *text, s
     *value = NULL;
     tu__json_value *root = tu__arena_alloc(arena, sizeof *root);
     if (!root) return TU_NO_MEMORY;
-    parser p = {.arena = arena, .name = name, .begin = text, .at = text, .end = text + length};
+    parser p = {.arena = arena, .name = name, .begin = text, .next = text, .end = text + length};
     p.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!p.locale) return tu__fail_memory("the locale that JSON is read in", 0);
+    if (!p.locale) return tu__fail_memory("the locale for reading JSON", 0);
     tu_status status = parse_document(&p, root);
     freelocale(p.locale);
     tu__free(p.stack);

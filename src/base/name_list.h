@@ -1,4 +1,4 @@
-/* A list of names for a message: the first six names, and the number of the others. */
+/* A list of names for a message: the first six names, and how many more there are. */
 #ifndef TU__BASE_NAME_LIST_H
 #define TU__BASE_NAME_LIST_H
 

@@ -227,15 +227,15 @@ void tu__store(tu_dtype dtype, void *base, int64_t index, double x) {
     tu__store_array(dtype, &x, 1, (char *)base + index * (int64_t)tu_dtype_size(dtype));
 }
 
-/* ---- The public conversions between float and half types: via double, so they also round once ---- */
+/* ---- The public conversions between f32 and the 16-bit float types: via double, so they also round once ---- */
 
-#define HALVES(name)                                                                                         \
+#define F32_CONVERSIONS(name)                                                                                \
     void tu_##name##_from_f32(const float *source, size_t count, uint16_t *target) {                         \
         for (size_t i = 0; i < count; i++) target[i] = encode_##name((double)source[i]);                     \
     }                                                                                                        \
     void tu_f32_from_##name(const uint16_t *source, size_t count, float *target) {                           \
         for (size_t i = 0; i < count; i++) target[i] = (float)decode_##name(source[i]);                      \
     }
-HALVES(bf16)
-HALVES(f16)
-#undef HALVES
+F32_CONVERSIONS(bf16)
+F32_CONVERSIONS(f16)
+#undef F32_CONVERSIONS

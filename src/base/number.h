@@ -13,7 +13,7 @@
 
 #include "base/shared.h"
 
-/* Returns the type of means, variances and other statistics of values of `dtype`: f32 for half-precision types. */
+/* Returns the type of means, variances and other statistics of values of `dtype`: f32 for bf16 and f16. */
 static inline tu_dtype tu__statistics_dtype(tu_dtype dtype) {
     return dtype == TU_BF16 || dtype == TU_F16 ? TU_F32 : dtype;
 }

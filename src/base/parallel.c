@@ -9,17 +9,17 @@
 /* Static checkers may define _OPENMP without having the compiler's omp.h. */
 #if defined(_OPENMP) && __has_include(<omp.h>)
 #include <omp.h>
-#define OVER_OPENMP 1
+#define USE_OPENMP 1
 #endif
 
 static _Thread_local int width = 1;
-static _Thread_local int begun; /* calls of tu__parallel_begin without their tu__parallel_end */
+static _Thread_local int begin_depth; /* tu__parallel_begin calls without their tu__parallel_end so far */
 static _Thread_local unsigned
-    flushed_before; /* the thread's setting before the outermost tu__parallel_begin */
+    flushing_before; /* the thread's setting before the outermost tu__parallel_begin */
 
 void tu__parallel_set_width(int threads) {
     width = threads < 1 ? 1 : threads;
-#ifdef OVER_OPENMP
+#ifdef USE_OPENMP
     omp_set_dynamic(0); /* also for oneDNN's loops: OpenMP must not use fewer threads on a busy machine */
     omp_set_num_threads(width);
 #endif
@@ -27,9 +27,9 @@ void tu__parallel_set_width(int threads) {
 
 tu__parallel_setting tu__parallel_begin(int threads) {
     tu__parallel_setting before = {.width = width, .flushing = tu__flushing()};
-    if (!begun++) flushed_before = before.flushing;
+    if (!begin_depth++) flushing_before = before.flushing;
     tu__set_flushing(TU__FLUSH_ALL);
-#ifdef OVER_OPENMP
+#ifdef USE_OPENMP
     before.threads = omp_get_max_threads();
     before.dynamic = omp_get_dynamic();
 #endif
@@ -40,8 +40,8 @@ tu__parallel_setting tu__parallel_begin(int threads) {
 void tu__parallel_end(tu__parallel_setting before) {
     width = before.width;
     tu__set_flushing(before.flushing);
-    begun--;
-#ifdef OVER_OPENMP
+    begin_depth--;
+#ifdef USE_OPENMP
     omp_set_num_threads(before.threads);
     omp_set_dynamic(before.dynamic);
 #endif
@@ -54,17 +54,17 @@ int tu__parallel_width(void) {
 int tu__parallel_ranges(int64_t count, int64_t grain) {
     if (count <= 0) return 0;
     if (grain < 1) grain = 1;
-    int64_t most = (count + grain - 1) / grain;
-    return most < width ? (int)most : width;
+    int64_t max_ranges = (count + grain - 1) / grain;
+    return max_ranges < width ? (int)max_ranges : width;
 }
 
 /* Returns the start of range `i` of `ranges`. The first count % ranges ranges are longer by one. */
 static int64_t range_start(int64_t count, int ranges, int i) {
-    int64_t each = count / ranges, extra = count % ranges;
-    return i * each + (i < extra ? i : extra);
+    int64_t size = count / ranges, extra = count % ranges;
+    return i * size + (i < extra ? i : extra);
 }
 
-#ifdef OVER_OPENMP
+#ifdef USE_OPENMP
 
 void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
     int ranges = tu__parallel_ranges(count, grain);
@@ -72,7 +72,7 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         if (ranges == 1) body(context, 0, count, 0);
         return;
     }
-    unsigned flushing = tu__flushing(), afterwards = begun ? flushed_before : flushing;
+    unsigned flushing = tu__flushing(), flushing_after = begin_depth ? flushing_before : flushing;
     /* Always use a team of the full width: libgomp ends and starts threads whenever the team size changes. */
 #pragma omp parallel num_threads(width)
     {
@@ -81,7 +81,7 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         for (int i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads())
             body(context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i);
         /* The caller's loops use the same OpenMP threads, and threads we started inherited our setting: reset it. */
-        if (omp_get_thread_num() > 0) tu__set_flushing(afterwards);
+        if (omp_get_thread_num() > 0) tu__set_flushing(flushing_after);
     }
 }
 

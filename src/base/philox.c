@@ -1,7 +1,7 @@
 /* Philox4x32-10, after J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
  *
  * The counter is two pairs of words. A round multiplies one word of each pair by an odd constant. The high half of
- * each product is XORed with the other word of the other pair and with a key word; it and the low half form the other
+ * each result is XORed with the other word of the other pair and with a key word; it and the low half form the other
  * pair of the next round. A round is a permutation of the 2^128 counters, so different counters give different blocks
  * under the same key. Ten rounds pass all randomness tests of the paper. After each round the Weyl constants (golden
  * ratio and sqrt(3) - 1 as fractions of 2^32) are added to the key, so that the rounds differ.

@@ -35,12 +35,12 @@ static bool flush_to_disk(int fd) {
     return tu__disk_in_use()->fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
 }
 
-/* Closes `fd`. If `good` is false, keeps the errno of the earlier failure. Returns true if all went well. */
-static bool close_file(int fd, bool good) {
-    int earlier = errno;
+/* Closes `fd`. If `ok` is false, keeps the errno of the earlier failure. Returns true if all went well. */
+static bool close_file(int fd, bool ok) {
+    int first_errno = errno;
     bool closed = tu__disk_in_use()->close(fd) == 0;
-    if (!good) errno = earlier;
-    return good && closed;
+    if (!ok) errno = first_errno;
+    return ok && closed;
 }
 
 /* Returns the length of the folder in `path`, including its slash; 0 for a bare file name. */
@@ -147,10 +147,10 @@ tu_status tu__save_commit(tu__save *save) {
         save->fd = -1;
         return closed ? TU_OK : fail_save(save);
     }
-    bool good = flush_to_disk(save->fd);
-    good = close_file(save->fd, good);
+    bool ok = flush_to_disk(save->fd);
+    ok = close_file(save->fd, ok);
     save->fd = -1;
-    if (!good || tu__disk_in_use()->rename(save->temp_path, save->target) != 0) {
+    if (!ok || tu__disk_in_use()->rename(save->temp_path, save->target) != 0) {
         save->reason = errno;
         tu__disk_in_use()->unlink(save->temp_path);
         return fail_save(save);

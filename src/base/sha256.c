@@ -74,7 +74,7 @@ void tu__sha256_plain(uint32_t state[8], const unsigned char *block) {
 
 #if defined(__x86_64__)
 
-static bool has_instructions(void) {
+static bool has_sha_instructions(void) {
     enum { LEAF = 7, SHA = 1 << 29 };
     unsigned a, b, c, d;
     return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (b & SHA);
@@ -98,8 +98,8 @@ __attribute__((target("sha,sse4.1"))) static void compress(uint32_t state[8], co
     __m128i abef = _mm_alignr_epi8(low, high, 8), cdgh = _mm_blend_epi16(high, low, 0xf0);
     __m128i first = abef, second = cdgh, w[4];
     for (int i = 0; i < 16; i++) {
-        const __m128i *from = (const __m128i *)(const void *)block + i;
-        w[i % 4] = i < 4 ? _mm_shuffle_epi8(_mm_loadu_si128(from), swap) : extend(w, i % 4);
+        const __m128i *words = (const __m128i *)(const void *)block + i;
+        w[i % 4] = i < 4 ? _mm_shuffle_epi8(_mm_loadu_si128(words), swap) : extend(w, i % 4);
         __m128i k = _mm_load_si128((const __m128i *)(const void *)(constants + 4 * i));
         k = _mm_add_epi32(w[i % 4], k);
         cdgh = _mm_sha256rnds2_epu32(cdgh, abef, k);
@@ -113,12 +113,12 @@ __attribute__((target("sha,sse4.1"))) static void compress(uint32_t state[8], co
 
 #endif
 
-static void take_blocks(uint32_t state[8], const unsigned char *p, size_t count) {
-    void (*compress_block)(uint32_t state[8], const unsigned char *block) = tu__sha256_plain;
+static void hash_blocks(uint32_t state[8], const unsigned char *p, size_t count) {
+    void (*hash_block)(uint32_t state[8], const unsigned char *block) = tu__sha256_plain;
 #if defined(__x86_64__)
-    if (has_instructions()) compress_block = compress;
+    if (has_sha_instructions()) hash_block = compress;
 #endif
-    for (; count; p += 64, count--) compress_block(state, p);
+    for (; count; p += 64, count--) hash_block(state, p);
 }
 
 void tu__sha256_init(tu__sha256 *hash) {
@@ -130,19 +130,19 @@ void tu__sha256_init(tu__sha256 *hash) {
 void tu__sha256_update(tu__sha256 *hash, const void *bytes, size_t count) {
     if (count == 0) return; /* `bytes` may be NULL then */
     const unsigned char *p = bytes;
-    size_t held = hash->length % sizeof hash->block;
+    size_t buffered = hash->length % sizeof hash->block;
     hash->length += count;
-    if (held) {
-        size_t room = sizeof hash->block - held, taken = count < room ? count : room;
-        memcpy(hash->block + held, p, taken);
-        p += taken;
-        count -= taken;
-        if (taken < room) return;
-        take_blocks(hash->state, hash->block, 1);
+    if (buffered) {
+        size_t room = sizeof hash->block - buffered, copied = count < room ? count : room;
+        memcpy(hash->block + buffered, p, copied);
+        p += copied;
+        count -= copied;
+        if (copied < room) return;
+        hash_blocks(hash->state, hash->block, 1);
     }
-    size_t blocks = count / sizeof hash->block, rest = count % sizeof hash->block;
-    if (blocks) take_blocks(hash->state, p, blocks);
-    if (rest) memcpy(hash->block, p + (count - rest), rest);
+    size_t blocks = count / sizeof hash->block, remainder = count % sizeof hash->block;
+    if (blocks) hash_blocks(hash->state, p, blocks);
+    if (remainder) memcpy(hash->block, p + (count - remainder), remainder);
 }
 
 void tu__sha256_final(tu__sha256 *hash, unsigned char digest[TU__SHA256_BYTES]) {
@@ -152,8 +152,8 @@ void tu__sha256_final(tu__sha256 *hash, unsigned char digest[TU__SHA256_BYTES]) 
     unsigned char length[8];
     store_big_endian(length, (uint32_t)(bits >> 32));
     store_big_endian(length + 4, (uint32_t)bits);
-    size_t held = hash->length % 64;
-    tu__sha256_update(hash, padding, (held < 56 ? 56 : 120) - held);
+    size_t buffered = hash->length % 64;
+    tu__sha256_update(hash, padding, (buffered < 56 ? 56 : 120) - buffered);
     tu__sha256_update(hash, length, sizeof length);
     for (int i = 0; i < 8; i++) store_big_endian(digest + 4 * i, hash->state[i]);
 }

@@ -1,8 +1,9 @@
 /* Fills structures of callers that may have been compiled with a shorter or a longer version of them.
  *
  * Every public structure that the library fills begins with struct_size, which the caller sets (TU_SIZED). A function
- * fills a structure of its own and then copies as many bytes as both versions have. It checks struct_size before it
- * does any work, so that an hour of training is not lost to a result that cannot be returned:
+ * fills a local structure of its own version and then copies the fields that both versions have to the caller. It
+ * checks struct_size before it does any work, so that an hour of training is not lost to a result that cannot be
+ * returned:
  *
  *     TU_TRY(TU__CHECK_SIZED(tu_train_result, result));
  *     tu_train_result full = {0};
@@ -16,8 +17,8 @@
 
 #include "base/shared.h"
 
-/* The size of a structure that callers fill and hand over by pointer, as the first release had it, from its last
- * field then. A shorter one is rejected. */
+/* The size that a structure had in the first release, in which `last` was its last
+ * field. Structures that callers fill and pass by pointer must not be shorter. */
 #define TU__FIRST_SIZE(type, last) (offsetof(type, last) + sizeof(((const type *)0)->last))
 
 /* Fails with TU_INVALID if `target`, a structure of the named type, is NULL or its struct_size cannot be right: the

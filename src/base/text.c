@@ -32,20 +32,20 @@ void tu__text_append(tu__text *text, const char *bytes, size_t length) {
 }
 
 void tu__text_printf(tu__text *text, const char *format, ...) {
-    va_list arguments, again;
+    va_list arguments, second_pass;
     va_start(arguments, format);
-    va_copy(again, arguments);
+    va_copy(second_pass, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
     if (length >= 0 && reserve(text, (size_t)length)) {
-        vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
+        vsnprintf(text->data + text->length, (size_t)length + 1, format, second_pass);
         text->length += (size_t)length;
     }
-    va_end(again);
+    va_end(second_pass);
     va_end(arguments);
 }
 
 /* Room for any shape: 8 dimensions of at most 20 characters, commas and brackets. */
-enum { TYPE_STRING = 8 + 8 * 21 + 8 };
+enum { TYPE_STRING_SIZE = 8 + 8 * 21 + 8 };
 
 static int write_shape(char *out, size_t size, tu_shape shape) {
     if (shape.rank < 0 || shape.rank > TU_MAX_RANK) return snprintf(out, size, "[invalid shape]");
@@ -55,23 +55,23 @@ static int write_shape(char *out, size_t size, tu_shape shape) {
     return used + snprintf(out + used, size - (size_t)used, "]");
 }
 
-static char *next_slot(void) {
-    static _Thread_local char ring[16][TYPE_STRING];
+static char *next_string_buffer(void) {
+    static _Thread_local char ring[16][TYPE_STRING_SIZE];
     static _Thread_local unsigned next;
     return ring[next++ % 16];
 }
 
 const char *tu__shape_string(tu_shape shape) {
-    char *slot = next_slot();
-    write_shape(slot, TYPE_STRING, shape);
-    return slot;
+    char *buffer = next_string_buffer();
+    write_shape(buffer, TYPE_STRING_SIZE, shape);
+    return buffer;
 }
 
 const char *tu__type_string(tu_type type) {
-    char *slot = next_slot();
-    int used = snprintf(slot, TYPE_STRING, "%s", tu_dtype_name(type.dtype));
-    write_shape(slot + used, TYPE_STRING - (size_t)used, type.shape);
-    return slot;
+    char *buffer = next_string_buffer();
+    int used = snprintf(buffer, TYPE_STRING_SIZE, "%s", tu_dtype_name(type.dtype));
+    write_shape(buffer + used, TYPE_STRING_SIZE - (size_t)used, type.shape);
+    return buffer;
 }
 
 void tu__text_type(tu__text *text, tu_type type) {

@@ -17,13 +17,13 @@ struct tu__worker {
     bool busy, stop, started;
     tu_status (*begin)(void *context);
     void *context;
-    tu_status begin_status;
+    tu_status start_status;
     char message[256];
 };
 
 static void report_start(tu__worker *w, tu_status status) {
     pthread_mutex_lock(&w->lock);
-    w->begin_status = status;
+    w->start_status = status;
     if (status != TU_OK) snprintf(w->message, sizeof w->message, "%s", tu_message());
     w->started = true;
     pthread_cond_broadcast(&w->changed);
@@ -40,10 +40,10 @@ static void *work(void *argument) {
             continue;
         }
         void (*job)(void *) = w->job;
-        void *given = w->argument;
+        void *job_argument = w->argument;
         w->job = NULL;
         pthread_mutex_unlock(&w->lock);
-        job(given);
+        job(job_argument);
         pthread_mutex_lock(&w->lock);
         w->busy = false;
         pthread_cond_broadcast(&w->changed);
@@ -77,8 +77,8 @@ tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*be
     pthread_mutex_lock(&w->lock);
     while (!w->started) pthread_cond_wait(&w->changed, &w->lock);
     pthread_mutex_unlock(&w->lock);
-    if (w->begin_status != TU_OK) {
-        tu_status status = tu_fail(w->begin_status, "%s", w->message);
+    if (w->start_status != TU_OK) {
+        tu_status status = tu_fail(w->start_status, "%s", w->message);
         tu__worker_stop(w);
         return status;
     }

@@ -18,7 +18,7 @@ void tu__worker_join(tu__worker *worker);
 /* Waits until the job is done or `deadline` (seconds of CLOCK_MONOTONIC) passes. Returns false if the job still
  * runs. */
 bool tu__worker_join_until(tu__worker *worker, double deadline);
-/* True while a job runs; false for NULL. */
+/* True while a job is posted or running; false for NULL. */
 bool tu__worker_busy(tu__worker *worker);
 /* Ends the thread and frees the worker. Does nothing for NULL. */
 void tu__worker_stop(tu__worker *worker);

@@ -99,9 +99,10 @@ static tu_status check_shape(const char *name, tu_shape shape) {
             return tu_fail(TU_INVALID, "attribute '%s' has a non-zero dimension beyond its rank of %" PRId64,
                            name, shape.rank);
     if (!tu__shape_valid(shape))
-        return tu_fail(TU_INVALID,
-                       "attribute '%s' is %s: expected dimensions of at least 1 and at most 2^48 elements",
-                       name, tu__shape_string(shape));
+        return tu_fail(
+            TU_INVALID,
+            "attribute '%s' is %s: expected dimensions of at least 1, at most 2^48 elements in total", name,
+            tu__shape_string(shape));
     return TU_OK;
 }
 

@@ -26,9 +26,9 @@ struct tu__backprop {
     uint32_t *slot;      /* [node - first]: index in `gradient` of the node's output 0 */
     tu_value *gradient;  /* one per output of these nodes; its node is TU_NO_NODE while there is none */
     bool *is_on_path;    /* [node - first]: depends on a requested value */
-    bool *requested;     /* per element of `gradient`: it is a requested value */
+    bool *is_requested;  /* per element of `gradient`: it is a requested value */
     uint32_t *copy;      /* [node - first]: its recomputed copy, or TU_NO_NODE */
-    bool *mark;          /* scratch of recompute() */
+    bool *is_marked;     /* scratch of recompute() */
     size_t wrt_count;
     const tu_value *wrt;    /* requested values; some may be before `first` */
     tu_value *wrt_gradient; /* the results */
@@ -41,7 +41,7 @@ static bool same_value(tu_value a, tu_value b) {
     return a.node == b.node && a.output == b.output;
 }
 
-/* Returns where the gradient of `value` is accumulated; NULL if it is outside the range and not requested. */
+/* Returns a pointer to the accumulated gradient of `value`; NULL if it is outside the range and not requested. */
 static tu_value *find_gradient(const backprop *pass, tu_value value) {
     if (value.node >= pass->first && value.node < pass->end)
         return &pass->gradient[pass->slot[value.node - pass->first] + value.output];
@@ -56,8 +56,8 @@ static void accumulate(backprop *pass, tu_value value, tu_value gradient) {
     tu_type have = tu_value_type(gradient), want = tu_value_type(value);
     if (have.dtype != want.dtype || !tu_shape_equal(have.shape, want.shape)) {
         tu__graph_fail(pass->graph, TU_INTERNAL,
-                       "the gradient of '%s' %s has type %s: expected the same type", tu_value_name(value),
-                       tu__type_string(want), tu__type_string(have));
+                       "the gradient of '%s' %s has type %s: expected the type of the value",
+                       tu_value_name(value), tu__type_string(want), tu__type_string(have));
         return;
     }
     *sum = sum->node == TU_NO_NODE ? gradient : tu_add(*sum, gradient);
@@ -66,8 +66,8 @@ static void accumulate(backprop *pass, tu_value value, tu_value gradient) {
 static bool needs_gradient(const backprop *pass, tu_value value) {
     if (!tu_dtype_is_float(tu_value_dtype(value))) return false;
     if (value.node >= pass->first && value.node < pass->end) {
-        uint32_t at = value.node - pass->first;
-        return pass->is_on_path[at] || pass->requested[pass->slot[at] + value.output];
+        uint32_t index = value.node - pass->first;
+        return pass->is_on_path[index] || pass->is_requested[pass->slot[index] + value.output];
     }
     return find_gradient(pass, value) != NULL;
 }
@@ -106,24 +106,24 @@ static tu_status copy_node(backprop *pass, const tu__node *node) {
 /* Copies a marked node and the marked nodes it depends on, in node order. */
 static tu_status recompute(backprop *pass, uint32_t target) {
     uint32_t lowest = target, pending = 1;
-    pass->mark[target - pass->first] = true;
+    pass->is_marked[target - pass->first] = true;
     for (uint32_t id = target; pending; id--) {
-        if (!pass->mark[id - pass->first]) continue;
+        if (!pass->is_marked[id - pass->first]) continue;
         pending--;
         lowest = id;
         const tu__node *node = pass->graph->nodes[id];
         for (uint32_t i = 0; i < node->input_count; i++) {
             uint32_t in = node->inputs[i].node;
-            if (!must_recompute(pass, in) || pass->mark[in - pass->first]) continue;
+            if (!must_recompute(pass, in) || pass->is_marked[in - pass->first]) continue;
             if (pass->copy[in - pass->first] != TU_NO_NODE) continue;
-            pass->mark[in - pass->first] = true;
+            pass->is_marked[in - pass->first] = true;
             pending++;
         }
     }
     tu_status status = TU_OK;
     for (uint32_t id = lowest; id <= target; id++) {
-        if (!pass->mark[id - pass->first]) continue;
-        pass->mark[id - pass->first] = false;
+        if (!pass->is_marked[id - pass->first]) continue;
+        pass->is_marked[id - pass->first] = false;
         if (status == TU_OK) status = copy_node(pass, pass->graph->nodes[id]);
     }
     return status;
@@ -232,9 +232,9 @@ static void backprop_free(backprop *pass) {
     tu__free(pass->slot);
     tu__free(pass->gradient);
     tu__free(pass->is_on_path);
-    tu__free(pass->requested);
+    tu__free(pass->is_requested);
     tu__free(pass->copy);
-    tu__free(pass->mark);
+    tu__free(pass->is_marked);
 }
 
 static tu_status backprop_begin(backprop *pass) {
@@ -243,22 +243,22 @@ static tu_status backprop_begin(backprop *pass) {
     pass->slot = tu__alloc_array(nodes, sizeof *pass->slot, "a backward pass");
     pass->is_on_path = tu__alloc_array(nodes, sizeof *pass->is_on_path, "a backward pass");
     pass->copy = tu__alloc_array(nodes, sizeof *pass->copy, "a backward pass");
-    pass->mark = tu__alloc_array(nodes, sizeof *pass->mark, "a backward pass");
-    if (!pass->slot || !pass->is_on_path || !pass->copy || !pass->mark) return TU_NO_MEMORY;
+    pass->is_marked = tu__alloc_array(nodes, sizeof *pass->is_marked, "a backward pass");
+    if (!pass->slot || !pass->is_on_path || !pass->copy || !pass->is_marked) return TU_NO_MEMORY;
     for (size_t i = 0; i < nodes; i++) {
         pass->slot[i] = (uint32_t)outputs;
         pass->copy[i] = TU_NO_NODE;
         outputs += graph->nodes[pass->first + i]->output_count;
     }
     pass->gradient = tu__alloc_array(outputs, sizeof *pass->gradient, "a backward pass");
-    pass->requested = tu__alloc_array(outputs, sizeof *pass->requested, "a backward pass");
-    if (!pass->gradient || !pass->requested) return TU_NO_MEMORY;
+    pass->is_requested = tu__alloc_array(outputs, sizeof *pass->is_requested, "a backward pass");
+    if (!pass->gradient || !pass->is_requested) return TU_NO_MEMORY;
     for (size_t i = 0; i < outputs; i++) pass->gradient[i] = tu__invalid(pass->graph);
     for (size_t i = 0; i < pass->wrt_count; i++) {
         pass->wrt_gradient[i] = tu__invalid(pass->graph);
         tu_value value = pass->wrt[i];
         if (value.node >= pass->first)
-            pass->requested[pass->slot[value.node - pass->first] + value.output] = true;
+            pass->is_requested[pass->slot[value.node - pass->first] + value.output] = true;
     }
     return TU_OK;
 }

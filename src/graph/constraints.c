@@ -5,8 +5,8 @@
  * existing nodes; everything else about a node is fixed when it is created.
  *
  * Control dependencies lead only to earlier nodes, like edges. So they cannot form a cycle, and the creation order
- * remains a schedule. A group is a number that passes keep when they copy nodes; removing a node does not affect the
- * others. */
+ * remains a schedule. A group is an integer that passes copy with the nodes; removing a node does not affect the
+ * other nodes of its group. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -29,36 +29,38 @@ static tu_status reserve_dependency(tu_graph *graph, tu__node *node) {
 
 tu_status tu__node_add_dependency(tu_graph *graph, uint32_t node, uint32_t dependency) {
     tu__node *n = graph->nodes[node];
-    uint32_t at = n->after_count;
-    while (at && n->after[at - 1] > dependency) at--;
-    if (at && n->after[at - 1] == dependency) return TU_OK;
+    uint32_t position = n->after_count;
+    while (position && n->after[position - 1] > dependency) position--;
+    if (position && n->after[position - 1] == dependency) return TU_OK;
     if (n->after_count == TU__MAX_CONTROL_DEPS)
         return tu_fail(TU_UNSUPPORTED, "%s '%s' already has %d control dependencies, which is the maximum",
                        n->op->name, n->name, TU__MAX_CONTROL_DEPS);
     TU_TRY(reserve_dependency(graph, n));
-    memmove(n->after + at + 1, n->after + at, (n->after_count - at) * sizeof *n->after);
-    n->after[at] = dependency;
+    memmove(n->after + position + 1, n->after + position, (n->after_count - position) * sizeof *n->after);
+    n->after[position] = dependency;
     n->after_count++;
     return TU_OK;
 }
 
-/* Checks that both values belong to one graph. Sets `*broken` and returns TU_OK if one is an invalid value: its error
- * was reported before. `what` is the operation's name. */
-static tu_status check_pair(tu_value value, tu_value other, const char *what, bool *broken) {
+/* Checks that both values belong to one graph. Sets `*is_invalid` and returns TU_OK if one is an invalid value: its
+ * error was reported before. `what` is the operation's name. */
+static tu_status check_pair(tu_value value, tu_value other, const char *what, bool *is_invalid) {
     if (!value.graph || !other.graph)
         return tu_fail(TU_INVALID, "%s: an argument is an uninitialised tu_value", what);
     if (value.graph != other.graph)
         return tu_fail(TU_INVALID, "%s: '%s' and '%s' belong to different graphs", what, tu_value_name(value),
                        tu_value_name(other));
-    *broken = !tu_ok(value) || !tu_ok(other);
+    *is_invalid = !tu_ok(value) || !tu_ok(other);
     return TU_OK;
 }
 
 static tu_status check_dependency(const tu__node *node, const tu__node *dependency) {
     if (!(tu__node_is_computed(node) || node->op->code == TU__OP_ASSIGN))
-        return tu_fail(TU_INVALID,
-                       "%s '%s' cannot be computed after '%s': it is available before the run starts",
-                       node->op->name, node->name, dependency->name);
+        return tu_fail(
+            TU_INVALID,
+            "after: %s '%s' cannot be computed after '%s': inputs, constants, variables and fills are "
+            "available before the run starts",
+            node->op->name, node->name, dependency->name);
     if (dependency->op->code == TU__OP_ASSIGN)
         return tu_fail(
             TU_INVALID,
@@ -75,9 +77,9 @@ static tu_status check_dependency(const tu__node *node, const tu__node *dependen
 }
 
 tu_value tu_after(tu_value value, tu_value dependency) {
-    bool broken = false;
-    tu_status status = check_pair(value, dependency, "after", &broken);
-    if (status == TU_OK && broken) return tu__invalid(value.graph);
+    bool is_invalid = false;
+    tu_status status = check_pair(value, dependency, "after", &is_invalid);
+    if (status == TU_OK && is_invalid) return tu__invalid(value.graph);
     if (status == TU_OK) status = check_dependency(tu__node_of(value), tu__node_of(dependency));
     /* A dependency that is available from the start needs no ordering. */
     if (status == TU_OK && tu__node_is_computed(tu__node_of(dependency)))
@@ -91,13 +93,13 @@ static void merge_groups(tu_graph *graph, uint32_t from, uint32_t into) {
         if (graph->nodes[i]->group == from) graph->nodes[i]->group = into;
 }
 
-tu_value tu_colocate(tu_value value, tu_value with) {
-    bool broken = false;
-    tu_status status = check_pair(value, with, "colocate", &broken);
+tu_value tu_colocate(tu_value value, tu_value other) {
+    bool is_invalid = false;
+    tu_status status = check_pair(value, other, "colocate", &is_invalid);
     if (status != TU_OK) return tu__graph_fail(value.graph, status, "%s", tu_message());
-    if (broken) return tu__invalid(value.graph);
+    if (is_invalid) return tu__invalid(value.graph);
     tu_graph *graph = value.graph;
-    tu__node *a = graph->nodes[value.node], *b = graph->nodes[with.node];
+    tu__node *a = graph->nodes[value.node], *b = graph->nodes[other.node];
     for (int i = 0; i < 2; i++) {
         const tu__node *node = i ? b : a;
         if (node->op->code == TU__OP_ASSIGN)

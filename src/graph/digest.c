@@ -1,11 +1,11 @@
 /* The digest of a graph: a SHA-256 of what it computes, as 64 hexadecimal characters.
  *
- * Run folders, model files and ranks compare digests, so graphs that compute the same must have the same digest, even
- * if different programs built them or created their nodes in another order. Each node's digest is computed from its
- * operation, attributes, output types and the digests of its inputs. The graph's digest is the hash of the sorted
- * digests of its nodes and results, so it does not depend on node numbers. It includes the names that are visible
- * outside the graph (inputs, variables, results, custom operations), the keys of random operations (an attribute) and
- * control dependencies in any order. It does not include devices and groups.
+ * Digests are compared to detect that a run folder or model file belongs to another graph. So graphs that compute the
+ * same must have the same digest, even if different programs built them or created their nodes in another order. Each
+ * node's digest is computed from its operation, attributes, output types and the digests of its inputs. The graph's
+ * digest is the hash of the sorted digests of its nodes and results, so it does not depend on node ids. It includes
+ * the names that are visible outside the graph (inputs, variables, results, custom operations), the keys of random
+ * operations (an attribute) and control dependencies in any order. It does not include devices and colocation groups.
  *
  * Zero attributes are omitted, as in files: if an operation gets a new attribute, existing digests stay valid. */
 #include <stdlib.h>
@@ -46,12 +46,12 @@ static void add_attributes(tu__sha256 *hash, const tu__node *node) {
     for (tu__field f = tu__first_field(node->op, node->attrs); f.attr; f = tu__next_field(f)) {
         if (tu__field_is_zero(f)) continue;
         add_string(hash, f.attr->name);
-        size_t cells = tu__field_bytes(f) / 8;
-        add_u64(hash, cells);
-        for (size_t i = 0; i < cells; i++) {
-            uint64_t cell;
-            memcpy(&cell, f.cells + 8 * i, sizeof cell);
-            add_u64(hash, cell);
+        size_t words = tu__field_bytes(f) / 8;
+        add_u64(hash, words);
+        for (size_t i = 0; i < words; i++) {
+            uint64_t word;
+            memcpy(&word, f.cells + 8 * i, sizeof word);
+            add_u64(hash, word);
         }
     }
     add_string(hash, ""); /* marks the end: no attribute has an empty name */
@@ -78,12 +78,12 @@ static void add_identity(tu__sha256 *hash, const tu__node *node) {
  * there are none, so that such nodes have the same digest as in versions without control dependencies. */
 static void add_dependencies(tu__sha256 *hash, const tu__node *node, const digest *digests) {
     if (!node->after_count) return;
-    digest all = {{0}};
+    digest sum = {{0}};
     for (uint32_t i = 0; i < node->after_count; i++)
-        for (size_t k = 0; k < sizeof all.bytes; k++) all.bytes[k] += digests[node->after[i]].bytes[k];
+        for (size_t k = 0; k < sizeof sum.bytes; k++) sum.bytes[k] += digests[node->after[i]].bytes[k];
     add_string(hash, "after");
     add_u32(hash, node->after_count);
-    tu__sha256_update(hash, all.bytes, sizeof all.bytes);
+    tu__sha256_update(hash, sum.bytes, sizeof sum.bytes);
 }
 
 /* Computes the digest of a node. `digests` contains those of all earlier nodes. */
@@ -107,7 +107,7 @@ static digest digest_node(const tu__node *node, const digest *digests) {
     return result;
 }
 
-static digest digest_result(const tu__named_value *named, const digest *digests) {
+static digest digest_graph_output(const tu__named_value *named, const digest *digests) {
     tu__sha256 hash;
     tu__sha256_init(&hash);
     add_string(&hash, "result");
@@ -131,7 +131,7 @@ tu_status tu_graph_digest(const tu_graph *graph, char text[TU_DIGEST_TEXT]) {
     if (!digests) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++) digests[i] = digest_node(graph->nodes[i], digests);
     for (uint32_t i = 0; i < graph->result_count; i++)
-        digests[graph->node_count + i] = digest_result(&graph->results[i], digests);
+        digests[graph->node_count + i] = digest_graph_output(&graph->results[i], digests);
     qsort(digests, count, sizeof *digests, compare_digests);
 
     tu__sha256 hash;

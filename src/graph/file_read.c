@@ -24,32 +24,33 @@
 
 typedef struct reader {
     const unsigned char *bytes;
-    size_t at, end; /* offset of the next byte, and of the trailer */
+    size_t offset, end; /* of the next byte, and of the trailer */
     tu_graph *graph;
     tu_value *inputs; /* buffer for the inputs of one node */
     size_t input_capacity;
 } reader;
 
 /* Fails with "graph file, byte 123: <problem>". */
-static tu_status fail_at(tu_status status, size_t at, const char *format, ...) TU_PRINTF(3, 4);
+static tu_status fail_at(tu_status status, size_t offset, const char *format, ...) TU_PRINTF(3, 4);
 
-static tu_status fail_at(tu_status status, size_t at, const char *format, ...) {
+static tu_status fail_at(tu_status status, size_t offset, const char *format, ...) {
     char problem[768];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(problem, sizeof problem, format, arguments);
     va_end(arguments);
-    return tu_fail(status, "graph file, byte %zu: %s", at, problem);
+    return tu_fail(status, "graph file, byte %zu: %s", offset, problem);
 }
 
 /* Returns the next `size` bytes and advances; fails and returns NULL if fewer are left. */
 static const unsigned char *read_bytes(reader *r, size_t size, const char *what) {
-    if (size > r->end - r->at) {
-        fail_at(TU_CORRUPT, r->at, "%s needs %zu bytes, but only %zu are left", what, size, r->end - r->at);
+    if (size > r->end - r->offset) {
+        fail_at(TU_CORRUPT, r->offset, "%s needs %zu bytes, but only %zu are left", what, size,
+                r->end - r->offset);
         return NULL;
     }
-    const unsigned char *bytes = r->bytes + r->at;
-    r->at += size;
+    const unsigned char *bytes = r->bytes + r->offset;
+    r->offset += size;
     return bytes;
 }
 
@@ -60,67 +61,68 @@ static tu_status read_number(reader *r, void *number, size_t size, const char *w
     return TU_OK;
 }
 
-/* Reads the count of items that need at least `each` bytes each. Fails if the remaining bytes cannot contain that
+/* Reads the count of items that need at least `item_size` bytes each. Fails if the remaining bytes cannot contain that
  * many. */
-static tu_status read_count(reader *r, uint32_t *count, size_t each, const char *what) {
-    size_t at = r->at;
+static tu_status read_count(reader *r, uint32_t *count, size_t item_size, const char *what) {
+    size_t start = r->offset;
     TU_TRY(read_number(r, count, sizeof *count, what));
-    if (*count > (r->end - r->at) / each)
-        return fail_at(TU_CORRUPT, at, "%s is %" PRIu32 ", too many for the %zu bytes left", what, *count,
-                       r->end - r->at);
+    if (*count > (r->end - r->offset) / item_size)
+        return fail_at(TU_CORRUPT, start, "%s is %" PRIu32 ", too many for the %zu bytes left", what, *count,
+                       r->end - r->offset);
     return TU_OK;
 }
 
 /* Reads a string: its length, bytes without NUL, a NUL. `*string` points into the file's bytes. */
 static tu_status read_string(reader *r, const char **string, const char *what) {
-    size_t at = r->at;
+    size_t start = r->offset;
     uint32_t length;
     TU_TRY(read_count(r, &length, 1, what));
     const unsigned char *bytes = read_bytes(r, (size_t)length + 1, what);
     if (!bytes) return TU_CORRUPT;
-    if (bytes[length] != 0) return fail_at(TU_CORRUPT, at, "%s does not end with a NUL byte", what);
-    if (memchr(bytes, 0, length)) return fail_at(TU_CORRUPT, at, "%s contains a NUL byte", what);
+    if (bytes[length] != 0) return fail_at(TU_CORRUPT, start, "%s does not end with a NUL byte", what);
+    if (memchr(bytes, 0, length)) return fail_at(TU_CORRUPT, start, "%s contains a NUL byte", what);
     *string = (const char *)bytes;
     return TU_OK;
 }
 
 /* Reads a string that must be a valid name of a node or result. */
 static tu_status read_name(reader *r, const char **name, const char *what) {
-    size_t at = r->at;
+    size_t start = r->offset;
     TU_TRY(read_string(r, name, what));
     const unsigned char *c = (const unsigned char *)*name;
     bool usable = *c && *c != '/' && !strstr(*name, "//");
     for (; *c && usable; c++) usable = *c > ' ' && *c != 0x7f && !(*c == '/' && !c[1]);
     if (!usable)
-        return fail_at(TU_CORRUPT, at,
+        return fail_at(TU_CORRUPT, start,
                        "%s is not valid: expected visible characters (no spaces), without '/' at its ends",
                        what);
     return TU_OK;
 }
 
 static tu_status read_shape(reader *r, tu_shape *shape, const char *what) {
-    size_t at = r->at;
+    size_t start = r->offset;
     uint8_t rank;
     *shape = (tu_shape){0};
     TU_TRY(read_number(r, &rank, sizeof rank, what));
     if (rank > TU_MAX_RANK)
-        return fail_at(TU_CORRUPT, at, "%s has a shape of rank %u: expected at most %d", what, rank,
+        return fail_at(TU_CORRUPT, start, "%s has a shape of rank %u: expected at most %d", what, rank,
                        TU_MAX_RANK);
     shape->rank = rank;
     TU_TRY(read_number(r, shape->dim, rank * sizeof shape->dim[0], what));
     if (!tu__shape_valid(*shape))
-        return fail_at(TU_CORRUPT, at,
-                       "%s has the shape %s: expected dimensions of at least 1 and at most 2^48 elements",
-                       what, tu__shape_string(*shape));
+        return fail_at(
+            TU_CORRUPT, start,
+            "%s has the shape %s: expected dimensions of at least 1, at most 2^48 elements in total", what,
+            tu__shape_string(*shape));
     return TU_OK;
 }
 
 static tu_status read_type(reader *r, tu_type *type, const char *what) {
-    size_t at = r->at;
+    size_t start = r->offset;
     uint8_t dtype;
     TU_TRY(read_number(r, &dtype, sizeof dtype, what));
     if (dtype >= TU_DTYPE_COUNT)
-        return fail_at(TU_CORRUPT, at, "%s has the unknown element type %u", what, dtype);
+        return fail_at(TU_CORRUPT, start, "%s has the unknown element type %u", what, dtype);
     type->dtype = (tu_dtype)dtype;
     return read_shape(r, &type->shape, what);
 }
@@ -136,7 +138,7 @@ typedef union any_attrs {
 } any_attrs;
 
 typedef struct partial_node { /* a node that is being read */
-    size_t at;                /* its offset in the file */
+    size_t offset;            /* in the file */
     const tu__op *op;
     const char *name;
     any_attrs attrs;
@@ -168,27 +170,28 @@ static tu_status read_element(reader *r, tu__field field, uint32_t index) {
 }
 
 static tu_status read_attribute(reader *r, partial_node *node) {
-    size_t at = r->at;
+    size_t start = r->offset;
     const char *name = "";
     uint8_t kind;
     uint32_t count, index;
     TU_TRY(read_string(r, &name, "an attribute's name"));
     tu__field field = find_field(node->op, &node->attrs, name, &index);
     if (!field.attr)
-        return fail_at(TU_UNSUPPORTED, at,
+        return fail_at(TU_UNSUPPORTED, start,
                        "operation '%s' has no attribute '%s' in Tutti %s: a newer version wrote the file",
                        node->op->name, name, tu_version());
     TU_TRY(read_number(r, &kind, sizeof kind, name));
     TU_TRY(read_number(r, &count, sizeof count, name));
     if (kind != field.attr->kind || count != field.attr->count)
-        return fail_at(TU_CORRUPT, at,
+        return fail_at(TU_CORRUPT, start,
                        "attribute '%s' of operation '%s' has kind %u with %" PRIu32
                        " elements: expected kind %d with %" PRIu32,
                        name, node->op->name, kind, count, (int)field.attr->kind, field.attr->count);
-    if (node->seen_attrs >> index & 1) return fail_at(TU_CORRUPT, at, "attribute '%s' is given twice", name);
+    if (node->seen_attrs >> index & 1)
+        return fail_at(TU_CORRUPT, start, "attribute '%s' is given twice", name);
     node->seen_attrs |= UINT64_C(1) << index;
     for (uint32_t i = 0; i < count; i++) TU_TRY(read_element(r, field, i));
-    if (tu__check_field(field) != TU_OK) return fail_at(TU_CORRUPT, at, "%s", tu_message());
+    if (tu__check_field(field) != TU_OK) return fail_at(TU_CORRUPT, start, "%s", tu_message());
     return TU_OK;
 }
 
@@ -208,31 +211,31 @@ static tu_status read_operation(reader *r, partial_node *node) {
     TU_TRY(read_string(r, &op, "an operation's name"));
     node->op = tu__op_find(op);
     if (!node->op)
-        return fail_at(TU_UNSUPPORTED, node->at,
+        return fail_at(TU_UNSUPPORTED, node->offset,
                        "operation '%s' does not exist in Tutti %s: a newer version wrote the file", op,
                        tu_version());
     node->request.op = node->op->code;
     TU_TRY(read_name(r, &node->name, "a node's name"));
     node->request.name = node->name;
     node->request.exact_name = true;
-    size_t at = r->at;
+    size_t start = r->offset;
     TU_TRY(read_number(r, &node->request.flags, sizeof node->request.flags, "a node's flags"));
     node->has_dependencies = node->request.flags & TU__FILE_NODE_DEPS;
     node->has_group = node->request.flags & TU__FILE_NODE_GROUPED;
     node->request.flags &= ~(uint32_t)(TU__FILE_NODE_DEPS | TU__FILE_NODE_GROUPED);
     uint32_t unknown = node->request.flags & ~(uint32_t)(TU__NODE_RECOMPUTE | TU__NODE_RECOMPUTED);
     if (unknown)
-        return fail_at(TU_UNSUPPORTED, at, "node '%s' has unknown flags 0x%" PRIx32, node->name, unknown);
+        return fail_at(TU_UNSUPPORTED, start, "node '%s' has unknown flags 0x%" PRIx32, node->name, unknown);
     return TU_OK;
 }
 
 static tu_status read_device(reader *r, partial_node *node) {
-    size_t at = r->at;
+    size_t start = r->offset;
     const char *name = "";
     TU_TRY(read_string(r, &name, "a device's name"));
     if (!*name) return TU_OK; /* not assigned to a device */
     if (!tu__device_name_is_valid(name))
-        return fail_at(TU_CORRUPT, at, "the device name of '%s' is not valid: expected one like cpu:0.1",
+        return fail_at(TU_CORRUPT, start, "the device name of '%s' is not valid: expected one like cpu:0.1",
                        node->name);
     node->request.device = name;
     return TU_OK;
@@ -240,13 +243,13 @@ static tu_status read_device(reader *r, partial_node *node) {
 
 static tu_status read_custom(reader *r, partial_node *node) {
     if (node->op->code != TU__OP_CUSTOM) return TU_OK;
-    size_t at = r->at;
+    size_t start = r->offset;
     const char *name;
     TU_TRY(read_string(r, &name, "a custom operation's name"));
     node->request.custom = tu__custom_find(name);
     if (!node->request.custom)
         return fail_at(
-            TU_NOT_FOUND, at,
+            TU_NOT_FOUND, start,
             "node '%s' uses the custom operation '%s', which is not registered: call tu_custom_register first",
             node->name, name);
     return TU_OK;
@@ -262,12 +265,12 @@ static tu_status read_inputs(reader *r, partial_node *node) {
         r->input_capacity = count;
     }
     for (uint32_t i = 0; i < count; i++) {
-        size_t at = r->at;
+        size_t start = r->offset;
         uint32_t source, output;
         TU_TRY(read_number(r, &source, sizeof source, "an input"));
         TU_TRY(read_number(r, &output, sizeof output, "an input"));
         if (source >= r->graph->node_count)
-            return fail_at(TU_CORRUPT, at,
+            return fail_at(TU_CORRUPT, start,
                            "input %" PRIu32 " of '%s' is node %" PRIu32 ": expected an earlier node", i,
                            node->name, source);
         r->inputs[i] = tu__value(r->graph, source, output);
@@ -277,12 +280,12 @@ static tu_status read_inputs(reader *r, partial_node *node) {
     return TU_OK;
 }
 
-/* Skips the output types and sets `*at` to their offset. compare_outputs compares them with the shape rule's
+/* Skips the output types and sets `*start` to their offset. compare_outputs compares them with the shape rule's
  * types. */
-static tu_status read_outputs(reader *r, size_t *at) {
+static tu_status read_outputs(reader *r, size_t *start) {
     uint32_t count;
     TU_TRY(read_count(r, &count, 2, "a number of outputs"));
-    *at = r->at;
+    *start = r->offset;
     for (uint32_t i = 0; i < count; i++) {
         tu_type type;
         TU_TRY(read_type(r, &type, "an output"));
@@ -292,17 +295,17 @@ static tu_status read_outputs(reader *r, size_t *at) {
 
 /* Skips the control dependencies, which add_dependencies reads once the node exists, and reads the group. */
 static tu_status skip_constraints(reader *r, partial_node *node) {
-    node->dependencies_at = r->at;
+    node->dependencies_at = r->offset;
     uint32_t count;
     if (node->has_dependencies) {
         TU_TRY(read_count(r, &count, 4, "the number of control dependencies"));
         if (!read_bytes(r, 4 * (size_t)count, "the list of control dependencies")) return TU_CORRUPT;
     }
     if (!node->has_group) return TU_OK;
-    size_t at = r->at;
+    size_t start = r->offset;
     TU_TRY(read_number(r, &node->request.group, sizeof node->request.group, "a group"));
     if (node->request.group == 0 || node->request.group > TU__MAX_GROUPS)
-        return fail_at(TU_CORRUPT, at, "the group of '%s' is %" PRIu32 ": expected 1 to %d", node->name,
+        return fail_at(TU_CORRUPT, start, "the group of '%s' is %" PRIu32 ": expected 1 to %d", node->name,
                        node->request.group, TU__MAX_GROUPS);
     return TU_OK;
 }
@@ -310,25 +313,25 @@ static tu_status skip_constraints(reader *r, partial_node *node) {
 /* Adds the control dependencies. They must be earlier nodes in ascending order, so they cannot form a cycle. */
 static tu_status add_dependencies(reader *r, const partial_node *partial) {
     if (!partial->has_dependencies) return TU_OK;
-    reader again = *r;
-    again.at = partial->dependencies_at;
+    reader second = *r;
+    second.offset = partial->dependencies_at;
     uint32_t node = r->graph->node_count - 1, count, dependency, before = 0;
-    TU_TRY(read_number(&again, &count, sizeof count, "the number of control dependencies"));
+    TU_TRY(read_number(&second, &count, sizeof count, "the number of control dependencies"));
     if (count == 0)
         return fail_at(TU_CORRUPT, partial->dependencies_at,
                        "'%s' has an empty list of control dependencies: expected at least one",
                        partial->name);
     for (uint32_t i = 0; i < count; i++) {
-        size_t at = again.at;
-        TU_TRY(read_number(&again, &dependency, sizeof dependency, "a control dependency"));
+        size_t start = second.offset;
+        TU_TRY(read_number(&second, &dependency, sizeof dependency, "a control dependency"));
         if (dependency >= node || (i && dependency <= before))
-            return fail_at(TU_CORRUPT, at,
+            return fail_at(TU_CORRUPT, start,
                            "'%s' has a control dependency on node %" PRIu32 ": expected nodes below %" PRIu32
                            " in ascending order",
                            partial->name, dependency, node);
         before = dependency;
         tu_status status = tu__node_add_dependency(r->graph, node, dependency);
-        if (status == TU_UNSUPPORTED) return fail_at(TU_CORRUPT, at, "%s", tu_message());
+        if (status == TU_UNSUPPORTED) return fail_at(TU_CORRUPT, start, "%s", tu_message());
         TU_TRY(status);
     }
     return TU_OK;
@@ -337,30 +340,31 @@ static tu_status add_dependencies(reader *r, const partial_node *partial) {
 static tu_status read_data(reader *r, partial_node *node) {
     if (node->op->code != TU__OP_CONSTANT) return TU_OK;
     const struct tu__constant_attrs *a = &node->attrs.constant_;
-    size_t at = r->at, expected = tu_type_bytes((tu_type){.dtype = (tu_dtype)a->dtype, .shape = a->shape});
+    size_t start = r->offset,
+           expected = tu_type_bytes((tu_type){.dtype = (tu_dtype)a->dtype, .shape = a->shape});
     uint64_t size;
     TU_TRY(read_number(r, &size, sizeof size, "a constant's size"));
     if (size != expected)
-        return fail_at(TU_CORRUPT, at, "constant '%s' has %" PRIu64 " bytes of data: expected %zu",
+        return fail_at(TU_CORRUPT, start, "constant '%s' has %" PRIu64 " bytes of data: expected %zu",
                        node->name, size, expected);
     node->request.data = read_bytes(r, expected, "a constant's data");
     return node->request.data ? TU_OK : TU_CORRUPT;
 }
 
-/* Compares the output types at offset `at` of the file with those of the new node. */
-static tu_status compare_outputs(reader *r, size_t at, const tu__node *node) {
-    reader again = *r;
-    again.at = at - sizeof(uint32_t);
+/* Compares the output types at offset `start` of the file with those of the new node. */
+static tu_status compare_outputs(reader *r, size_t start, const tu__node *node) {
+    reader second = *r;
+    second.offset = start - sizeof(uint32_t);
     uint32_t count;
-    TU_TRY(read_number(&again, &count, sizeof count, "a number of outputs"));
+    TU_TRY(read_number(&second, &count, sizeof count, "a number of outputs"));
     if (count != node->output_count)
-        return fail_at(TU_CORRUPT, at, "node '%s' has %" PRIu32 " outputs: expected %" PRIu32, node->name,
+        return fail_at(TU_CORRUPT, start, "node '%s' has %" PRIu32 " outputs: expected %" PRIu32, node->name,
                        count, node->output_count);
     for (uint32_t i = 0; i < count; i++) {
         tu_type type;
-        TU_TRY(read_type(&again, &type, "an output"));
+        TU_TRY(read_type(&second, &type, "an output"));
         if (type.dtype != node->outputs[i].dtype || !tu_shape_equal(type.shape, node->outputs[i].shape))
-            return fail_at(TU_CORRUPT, at,
+            return fail_at(TU_CORRUPT, start,
                            "output %" PRIu32 " of '%s' is %s: expected %s by the operation's shape rule", i,
                            node->name, tu__type_string(type), tu__type_string(node->outputs[i]));
     }
@@ -368,10 +372,10 @@ static tu_status compare_outputs(reader *r, size_t at, const tu__node *node) {
 }
 
 /* Reports the graph's error, if any, as a corrupt file. TU_NO_MEMORY and TU_UNSUPPORTED stay what they are. */
-static tu_status check_graph_error(const reader *r, size_t at) {
+static tu_status check_graph_error(const reader *r, size_t start) {
     tu_status status = tu_graph_status(r->graph);
     if (status == TU_NO_MEMORY || status == TU_OK) return status;
-    return fail_at(status == TU_UNSUPPORTED ? status : TU_CORRUPT, at, "%s", tu_message());
+    return fail_at(status == TU_UNSUPPORTED ? status : TU_CORRUPT, start, "%s", tu_message());
 }
 
 /* Adds the node in its scope, like a builder: the length of a name within a scope is limited, that of a scope is
@@ -390,11 +394,11 @@ static tu_status add_node(reader *r, partial_node *node) {
     tu__free(scope);
     TU_TRY(status);
     tu__make(r->graph, &node->request);
-    return check_graph_error(r, node->at);
+    return check_graph_error(r, node->offset);
 }
 
 static tu_status read_node(reader *r) {
-    partial_node node = {.at = r->at};
+    partial_node node = {.offset = r->offset};
     size_t outputs_at;
     TU_TRY(read_operation(r, &node));
     TU_TRY(read_device(r, &node));
@@ -412,7 +416,7 @@ static tu_status read_node(reader *r) {
 /* ---- The graph ---- */
 
 static tu_status read_result(reader *r) {
-    size_t at = r->at;
+    size_t start = r->offset;
     const char *name;
     uint32_t source, output;
     TU_TRY(read_name(r, &name, "a result's name"));
@@ -420,11 +424,11 @@ static tu_status read_result(reader *r) {
     TU_TRY(read_number(r, &output, sizeof output, "a result"));
     tu_value value = tu__value(r->graph, source, output);
     if (!tu_ok(value))
-        return fail_at(TU_CORRUPT, at,
+        return fail_at(TU_CORRUPT, start,
                        "result '%s' is output %" PRIu32 " of node %" PRIu32 ", which does not exist", name,
                        output, source);
     tu_output(value, name);
-    return check_graph_error(r, at);
+    return check_graph_error(r, start);
 }
 
 static tu_status read_graph(reader *r) {
@@ -432,15 +436,15 @@ static tu_status read_graph(reader *r) {
     /* The smallest node: two strings of one character, an empty one, flags and three counts. */
     TU_TRY(read_count(r, &nodes, 2 * 6 + 5 + 4 * 4, "the number of nodes"));
     for (uint32_t i = 0; i < nodes; i++) TU_TRY(read_node(r));
-    size_t at = r->at;
+    size_t start = r->offset;
     TU_TRY(read_count(r, &results, 6 + 8, "the number of results"));
     if (results > TU__FILE_MAX_RESULTS)
-        return fail_at(TU_CORRUPT, at, "the graph has %" PRIu32 " results: expected at most %d", results,
+        return fail_at(TU_CORRUPT, start, "the graph has %" PRIu32 " results: expected at most %d", results,
                        TU__FILE_MAX_RESULTS);
     for (uint32_t i = 0; i < results; i++) TU_TRY(read_result(r));
-    if (r->at != r->end)
-        return fail_at(TU_CORRUPT, r->at, "%zu bytes follow the last result: expected the trailer",
-                       r->end - r->at);
+    if (r->offset != r->end)
+        return fail_at(TU_CORRUPT, r->offset, "%zu bytes follow the last result: expected the trailer",
+                       r->end - r->offset);
     tu_status status = tu_graph_verify(r->graph);
     return status == TU_OK || status == TU_NO_MEMORY ? status
                                                      : tu_fail(TU_CORRUPT, "graph file: %s", tu_message());
@@ -493,7 +497,7 @@ static tu_status check_integrity(const unsigned char *bytes, size_t size) {
 tu_status tu_graph_read(const void *bytes, size_t size, tu_graph **graph) {
     *graph = NULL;
     TU_TRY(check_integrity(bytes, size));
-    reader r = {.bytes = bytes, .end = size - TU__FILE_TRAILER, .at = TU__FILE_HEADER};
+    reader r = {.bytes = bytes, .end = size - TU__FILE_TRAILER, .offset = TU__FILE_HEADER};
     TU_TRY(tu_graph_new(&r.graph));
     tu_status status = read_graph(&r);
     if (status == TU_OK)

@@ -52,7 +52,7 @@ tu_status tu_graph_status(const tu_graph *graph) {
 }
 
 /* Records `status` and this thread's message in the graph if it has no error yet. */
-static tu_value keep_error(tu_graph *graph, tu_status status) {
+static tu_value record_error(tu_graph *graph, tu_status status) {
     if (graph && graph->status == TU_OK) {
         graph->status = status;
         snprintf(graph->message, 1024, "%s", tu_message());
@@ -65,7 +65,7 @@ tu_value tu__graph_fail(tu_graph *graph, tu_status status, const char *format, .
     va_start(arguments, format);
     tu__fail_list(status, format, arguments);
     va_end(arguments);
-    return keep_error(graph, status);
+    return record_error(graph, status);
 }
 
 enum { MAX_SHOWN_INPUTS = 8 };
@@ -148,7 +148,7 @@ int tu_scope_begin(tu_graph *graph, const char *name) {
         name = "invalid";
     }
     const char *path = scope_path(graph);
-    if (set_scope(graph, path, strlen(path), name) != TU_OK) keep_error(graph, TU_NO_MEMORY);
+    if (set_scope(graph, path, strlen(path), name) != TU_OK) record_error(graph, TU_NO_MEMORY);
     return 1;
 }
 
@@ -214,7 +214,7 @@ int tu_device_begin(tu_graph *graph, const char *device) {
     const char *name = scope && device ? tu__arena_string(&graph->arena, device) : NULL;
     if (!scope || (device && !name)) {
         graph->failed_device_scopes++; /* its tu_device_end must not leave the enclosing scope */
-        keep_error(graph, TU_NO_MEMORY);
+        record_error(graph, TU_NO_MEMORY);
         return 1;
     }
     *scope = (struct tu__device_scope){.name = name, .outer = graph->device_scope};
@@ -264,16 +264,16 @@ static char *unique_name(tu_graph *graph, const char *base) {
     int stem = snprintf(name, room, "%s%s", scope_path(graph), base);
     uint32_t taken;
     if (!tu__names_find(graph->names, name, &taken)) return name;
-    char *trial = tu__arena_alloc(&graph->arena, room);
-    if (!trial) return NULL;
-    do snprintf(trial, room, "%.*s_%u", stem, name, tu__names_next_suffix(graph->names, name));
-    while (tu__names_find(graph->names, trial, &taken));
-    return trial;
+    char *candidate = tu__arena_alloc(&graph->arena, room);
+    if (!candidate) return NULL;
+    do snprintf(candidate, room, "%.*s_%u", stem, name, tu__names_next_suffix(graph->names, name));
+    while (tu__names_find(graph->names, candidate, &taken));
+    return candidate;
 }
 
 const char *tu__scoped_name(tu_graph *graph, const char *name) {
     char *full = unique_name(graph, name);
-    if (!full) keep_error(graph, TU_NO_MEMORY);
+    if (!full) record_error(graph, TU_NO_MEMORY);
     return full;
 }
 
@@ -284,10 +284,10 @@ const tu__node *tu__find_node(const tu_graph *graph, const char *name) {
 
 /* ---- Adding a node ---- */
 
-/* Checks that the inputs exist and belong to this graph. Sets `*broken` and returns TU_OK if one is an invalid value:
- * its error was reported before. */
+/* Checks that the inputs exist and belong to this graph. Sets `*is_invalid` and returns TU_OK if one is an invalid
+ * value: its error was reported before. */
 static tu_status check_inputs(tu_graph *graph, const tu__op *op, const tu__node_request *request,
-                              bool *broken) {
+                              bool *is_invalid) {
     for (size_t i = 0; i < request->input_count; i++) {
         tu_value v = request->inputs[i];
         if (!v.graph)
@@ -297,16 +297,16 @@ static tu_status check_inputs(tu_graph *graph, const tu__op *op, const tu__node_
             return tu_fail(TU_INVALID, "%s in scope '%s': input %zu belongs to another graph", op->name,
                            scope_path(graph), i);
         if (v.node == TU_NO_NODE) {
-            *broken = true;
+            *is_invalid = true;
             return TU_OK;
         }
         if (v.node >= graph->node_count || v.output >= graph->nodes[v.node]->output_count)
             return tu_fail(TU_INVALID, "%s in scope '%s': input %zu (node %u, output %u) does not exist",
                            op->name, scope_path(graph), i, v.node, v.output);
     }
-    bool fits = op->inputs == TU__ANY_INPUTS ? request->input_count >= 1 && request->input_count <= 65536
-                                             : request->input_count == op->inputs;
-    if (!fits)
+    bool count_ok = op->inputs == TU__ANY_INPUTS ? request->input_count >= 1 && request->input_count <= 65536
+                                                 : request->input_count == op->inputs;
+    if (!count_ok)
         return tu_fail(TU_INVALID, "%s in scope '%s': %zu inputs given, %s%u expected", op->name,
                        scope_path(graph), request->input_count,
                        op->inputs == TU__ANY_INPUTS ? "at least " : "",
@@ -378,7 +378,7 @@ static tu_status infer_node(tu_graph *graph, tu__node *node) {
     return status;
 }
 
-/* Sets the group and the fields about the placement. Passes keep group numbers when they copy nodes to another
+/* Sets the group and the fields about the placement. Passes copy group numbers with the nodes to another
  * graph. */
 static tu_status set_placement(tu_graph *graph, tu__node *node, const tu__node_request *request) {
     node->group = request->group ? request->group : graph->group_scope;
@@ -389,15 +389,15 @@ static tu_status set_placement(tu_graph *graph, tu__node *node, const tu__node_r
         request->unsupported_on ? tu__arena_string(&graph->arena, request->unsupported_on) : NULL;
     node->stands_for = request->stands_for ? tu__arena_string(&graph->arena, request->stands_for) : NULL;
     node->first_row = request->first_row;
-    bool kept = (node->why || !request->why) && (node->unsupported_on || !request->unsupported_on) &&
+    bool copied = (node->why || !request->why) && (node->unsupported_on || !request->unsupported_on) &&
                 (node->stands_for || !request->stands_for);
-    return kept ? TU_OK : TU_NO_MEMORY;
+    return copied ? TU_OK : TU_NO_MEMORY;
 }
 
-static tu_status make_node(tu_graph *graph, const tu__node_request *request, bool *broken) {
+static tu_status make_node(tu_graph *graph, const tu__node_request *request, bool *is_invalid) {
     const tu__op *op = tu__op_get(request->op);
-    TU_TRY(check_inputs(graph, op, request, broken));
-    if (*broken) return TU_OK;
+    TU_TRY(check_inputs(graph, op, request, is_invalid));
+    if (*is_invalid) return TU_OK;
     TU_TRY(reserve_node(graph));
     tu__node *node = tu__arena_alloc(&graph->arena, sizeof *node);
     if (!node) return TU_NO_MEMORY;
@@ -426,10 +426,10 @@ tu_value tu__make(tu_graph *graph, const tu__node_request *request) {
         tu_fail(TU_INVALID, "%s: no graph given", tu__op_get(request->op)->name);
         return tu__invalid(NULL);
     }
-    bool broken = graph->status != TU_OK;
-    tu_status status = broken ? TU_OK : make_node(graph, request, &broken);
-    if (status != TU_OK) return keep_error(graph, status);
-    return broken ? tu__invalid(graph) : tu__value(graph, graph->node_count - 1, 0);
+    bool is_invalid = graph->status != TU_OK;
+    tu_status status = is_invalid ? TU_OK : make_node(graph, request, &is_invalid);
+    if (status != TU_OK) return record_error(graph, status);
+    return is_invalid ? tu__invalid(graph) : tu__value(graph, graph->node_count - 1, 0);
 }
 
 tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu_value *inputs) {
@@ -439,9 +439,9 @@ tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu
 
 void tu__copy_options(void *local, size_t size, const void *given) {
     if (!given) return;
-    size_t have;
-    memcpy(&have, given, sizeof have);
-    memcpy(local, given, have < size ? have : size);
+    size_t given_size;
+    memcpy(&given_size, given, sizeof given_size);
+    memcpy(local, given, given_size < size ? given_size : size);
 }
 
 /* ---- Values ---- */
@@ -506,11 +506,11 @@ tu_value tu_name(tu_value value, const char *name) {
             "cannot rename %s '%s' to '%s': expected visible characters (no spaces), without '/' at its ends",
             node->op->name, node->name, name ? name : "");
     char *full = unique_name(graph, name);
-    if (!full) return keep_error(graph, TU_NO_MEMORY);
+    if (!full) return record_error(graph, TU_NO_MEMORY);
     if (strcmp(full + strlen(scope_path(graph)), name) != 0)
         return tu__graph_fail(graph, TU_INVALID, "cannot rename %s '%s' to '%s': the name is already used",
                               node->op->name, node->name, name);
-    if (tu__names_add(graph->names, full, node->id) != TU_OK) return keep_error(graph, TU_NO_MEMORY);
+    if (tu__names_add(graph->names, full, node->id) != TU_OK) return record_error(graph, TU_NO_MEMORY);
     tu__names_remove(graph->names, node->name);
     node->name = full;
     return value;
@@ -533,12 +533,12 @@ tu_value tu_output(tu_value value, const char *name) {
         uint32_t capacity = graph->result_capacity ? graph->result_capacity * 2 : 8;
         tu__named_value *results =
             tu__realloc(graph->results, capacity * sizeof *results, "a graph's results");
-        if (!results) return keep_error(graph, TU_NO_MEMORY);
+        if (!results) return record_error(graph, TU_NO_MEMORY);
         graph->results = results;
         graph->result_capacity = capacity;
     }
     char *copy = tu__arena_string(&graph->arena, name);
-    if (!copy) return keep_error(graph, TU_NO_MEMORY);
+    if (!copy) return record_error(graph, TU_NO_MEMORY);
     graph->results[graph->result_count++] = (tu__named_value){copy, {value.node, value.output}};
     return value;
 }

@@ -1,7 +1,7 @@
 /* Internal representation of a graph: nodes, edges and the functions that create them.
  *
  * Invariants, checked by verify.c:
- *   - nodes are numbered in creation order, and the inputs of a node have lower numbers: the order is a schedule;
+ *   - node ids count in creation order, and the inputs of a node have lower ids: the order is a schedule;
  *   - a node's output types are those that its operation's shape rule infers from its inputs and attributes;
  *   - node names are unique within the graph;
  *   - nodes are never removed or changed, with these exceptions: a node may be renamed, placed on a device by passes,
@@ -158,16 +158,19 @@ TU__SHARED const tu__node *tu__find_node(const tu_graph *graph, const char *name
 /* Returns a 64-bit hash of a name, equal on all machines and versions: the key of a random operation. */
 uint64_t tu__name_hash(const char *name);
 
-/* The value of a field of options: the default if 0 was given, 0 if TU_ZERO was. */
-static inline double tu__given_or(double given, double standard) {
-    return given == 0 ? standard : given == TU_ZERO ? 0 : given;
-} /* Copies an options structure into a local variable. Fields beyond its struct_size ( older headers) become zero. */
+/* Returns the value of an option: the default if it is 0, and 0 if it is TU_ZERO. */
+static inline double tu__given_or(double given, double default_value) {
+    return given == 0 ? default_value : given == TU_ZERO ? 0 : given;
+}
+
+/* Copies an options structure into a local variable. Fields beyond its struct_size, which headers of an older version
+ * do not have, become zero. */
 #define TU__OPTIONS(type, local, given)                                                                      \
     type local = {0};                                                                                        \
     tu__copy_options(&local, sizeof local, given)
 TU__SHARED void tu__copy_options(void *local, size_t size, const void *given);
 
-/* Back-propagates the gradients of `count` values to `wrt`, through nodes numbered from `first` on only. Gradients of
+/* Back-propagates the gradients of `count` values to `wrt`, only through nodes with ids from `first` on. Gradients of
  * values on which nothing depends are invalid values. Used by tu_gradients and for gradients through expansions. */
 tu_status tu__backpropagate(tu_graph *graph, uint32_t first, size_t count, const tu_value *values,
                             const tu_value *value_gradients, size_t wrt_count, const tu_value *wrt,

@@ -37,15 +37,15 @@ tu_type tu_edge_type(const tu_graph *graph, tu_edge edge) {
 tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count,
                             void *cells) {
     const tu__node *n = graph->nodes[node];
-    const char *at = n->attrs;
+    const char *value = n->attrs;
     for (uint32_t i = 0; i < n->op->attr_count; i++) {
         const tu__attr *attr = &n->op->attrs[i];
-        size_t have = tu__attr_cells(attr);
+        size_t size = tu__attr_cells(attr);
         if (strcmp(attr->name, name) == 0) {
-            memcpy(cells, at, 8 * (have < count ? have : count));
+            memcpy(cells, value, 8 * (size < count ? size : count));
             return TU_OK;
         }
-        at += 8 * have;
+        value += 8 * size;
     }
     return tu_fail(TU_NOT_FOUND, "%s '%s' has no attribute '%s'", n->op->name, n->name, name);
 }

@@ -1,7 +1,7 @@
 /* tu_graph_summary: prints a table of layers with parameters, FLOPs and activation sizes, and their totals.
  *
  * A row is a layer: the outermost scope that directly contains trainable variables (conv1, with conv1/weights and
- * conv1/bias). Nodes in scopes without trainable variables (grad, optimizer) are one row per outermost such scope. A
+ * conv1/bias). All nodes of an outermost scope without trainable variables (grad, optimizer) form one row. A
  * node outside of these scopes, such as a pooling between layers, is a row. Fills and constants belong to the row of
  * the first node that uses them.
  *
@@ -25,7 +25,7 @@ static int64_t add_saturating(int64_t a, int64_t b) {
     return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
 }
 
-int64_t tu__node_flops(const tu_graph *graph, const tu__node *node, tu_type *in) {
+int64_t tu__node_flops(const tu_graph *graph, const tu__node *node, tu_type *input_types) {
     if (node->input_count == 0 || (node->op->traits & (TU__LEAF | TU__EFFECT | TU__VIEW))) return 0;
     if (!node->op->flops) {
         int64_t elements = 0;
@@ -34,8 +34,8 @@ int64_t tu__node_flops(const tu_graph *graph, const tu__node *node, tu_type *in)
         return elements;
     }
     for (uint32_t i = 0; i < node->input_count; i++)
-        in[i] = graph->nodes[node->inputs[i].node]->outputs[node->inputs[i].output];
-    return node->op->flops(node, in);
+        input_types[i] = graph->nodes[node->inputs[i].node]->outputs[node->inputs[i].output];
+    return node->op->flops(node, input_types);
 }
 
 int64_t tu__node_activation_bytes(const tu__node *node) {
@@ -52,9 +52,10 @@ static bool is_trainable(const tu__node *node) {
            tu_dtype_is_float(node->outputs[0].dtype);
 }
 
-static void count_node(tu_graph_totals *totals, const tu_graph *graph, const tu__node *node, tu_type *in) {
+static void count_node(tu_graph_totals *totals, const tu_graph *graph, const tu__node *node,
+                       tu_type *input_types) {
     totals->nodes++;
-    totals->flops = add_saturating(totals->flops, tu__node_flops(graph, node, in));
+    totals->flops = add_saturating(totals->flops, tu__node_flops(graph, node, input_types));
     totals->activation_bytes = add_saturating(totals->activation_bytes, tu__node_activation_bytes(node));
     if (node->op->code != TU__OP_VARIABLE) return;
     totals->variables++;
@@ -75,10 +76,10 @@ tu_status tu_graph_total(const tu_graph *graph, tu_graph_totals *totals) {
     tu_graph_totals full = TU_SIZED(tu_graph_totals);
     TU_TRY(TU__CHECK_SIZED(tu_graph_totals, totals));
     TU_TRY(tu_graph_status(graph));
-    tu_type *in = alloc_input_types(graph);
-    if (!in) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < graph->node_count; i++) count_node(&full, graph, graph->nodes[i], in);
-    tu__free(in);
+    tu_type *input_types = alloc_input_types(graph);
+    if (!input_types) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < graph->node_count; i++) count_node(&full, graph, graph->nodes[i], input_types);
+    tu__free(input_types);
     TU__COPY_SIZED(totals, full);
     return TU_OK;
 }
@@ -91,7 +92,7 @@ typedef struct row {
     const char *name;
     uint32_t output_node, output; /* the row's output: its value that a node of another row uses first */
     uint32_t first_use;           /* that node; TU_NO_NODE: none, `output_node` is the row's last operation */
-    bool effects;                 /* the row assigns variables */
+    bool has_effects;             /* the row assigns variables */
     tu_graph_totals totals;
 } row;
 
@@ -103,8 +104,8 @@ typedef struct table {
     tu__name_table *by_name;   /* name of a row -> its index */
     row *rows;                 /* in the order of their first nodes; at most one per node */
     uint32_t row_count;
-    uint32_t *row_of;  /* node -> row */
-    uint32_t *used_by; /* node -> the first node that uses it, or TU_NO_NODE */
+    uint32_t *row_of_node; /* node -> row */
+    uint32_t *used_by;     /* node -> the first node that uses it, or TU_NO_NODE */
 } table;
 
 static bool contains(const tu__name_table *names, const char *name) {
@@ -176,9 +177,9 @@ static tu_status find_rows(table *t) {
             owner = t->graph->nodes[t->used_by[owner->id]];
         const char *name = row_name(t, owner);
         if (!name) return TU_NO_MEMORY;
-        if (!tu__names_find(t->by_name, name, &t->row_of[i])) {
+        if (!tu__names_find(t->by_name, name, &t->row_of_node[i])) {
             TU_TRY(tu__names_add(t->by_name, name, t->row_count));
-            t->row_of[i] = t->row_count;
+            t->row_of_node[i] = t->row_count;
             t->rows[t->row_count++] = (row){.name = name, .output_node = TU_NO_NODE, .first_use = TU_NO_NODE};
         }
     }
@@ -191,19 +192,20 @@ static void find_outputs(table *t) {
         const tu__node *node = t->graph->nodes[i];
         for (uint32_t k = 0; k < node->input_count; k++) {
             tu__edge edge = node->inputs[k];
-            row *source = &t->rows[t->row_of[edge.node]];
+            row *source = &t->rows[t->row_of_node[edge.node]];
             const tu__op *op = t->graph->nodes[edge.node]->op;
-            if (t->row_of[i] == t->row_of[edge.node] || source->first_use != TU_NO_NODE) continue;
+            if (t->row_of_node[i] == t->row_of_node[edge.node] || source->first_use != TU_NO_NODE) continue;
             if (op->code == TU__OP_VARIABLE || is_literal(t->graph->nodes[edge.node])) continue;
             source->output_node = edge.node;
             source->output = edge.output;
             source->first_use = i;
         }
-        row *own = &t->rows[t->row_of[i]];
+        row *node_row = &t->rows[t->row_of_node[i]];
         bool effect = node->op->traits & TU__EFFECT, variable = node->op->code == TU__OP_VARIABLE;
-        own->effects |= effect;
-        if (own->first_use == TU_NO_NODE && !effect && (own->output_node == TU_NO_NODE || !variable))
-            own->output_node = i;
+        node_row->has_effects |= effect;
+        if (node_row->first_use == TU_NO_NODE && !effect &&
+            (node_row->output_node == TU_NO_NODE || !variable))
+            node_row->output_node = i;
     }
 }
 
@@ -213,11 +215,11 @@ static tu_status fill_table(table *t) {
     find_users(t);
     TU_TRY(find_rows(t));
     find_outputs(t);
-    tu_type *in = alloc_input_types(graph);
-    if (!in) return TU_NO_MEMORY;
+    tu_type *input_types = alloc_input_types(graph);
+    if (!input_types) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++)
-        count_node(&t->rows[t->row_of[i]].totals, graph, graph->nodes[i], in);
-    tu__free(in);
+        count_node(&t->rows[t->row_of_node[i]].totals, graph, graph->nodes[i], input_types);
+    tu__free(input_types);
     return TU_OK;
 }
 
@@ -228,10 +230,10 @@ static tu_status table_new(table *t, const tu_graph *graph) {
     t->ancestors = tu__names_new();
     t->by_name = tu__names_new();
     t->rows = tu__alloc_array(count, sizeof *t->rows, "the summary of a graph");
-    t->row_of = tu__alloc_array(count, sizeof *t->row_of, "the summary of a graph");
+    t->row_of_node = tu__alloc_array(count, sizeof *t->row_of_node, "the summary of a graph");
     t->used_by = tu__alloc_array(count, sizeof *t->used_by, "the summary of a graph");
-    return t->layers && t->ancestors && t->by_name && t->rows && t->row_of && t->used_by ? TU_OK
-                                                                                         : TU_NO_MEMORY;
+    return t->layers && t->ancestors && t->by_name && t->rows && t->row_of_node && t->used_by ? TU_OK
+                                                                                              : TU_NO_MEMORY;
 }
 
 static void table_free(table *t) {
@@ -239,7 +241,7 @@ static void table_free(table *t) {
     tu__names_free(t->ancestors);
     tu__names_free(t->by_name);
     tu__free(t->rows);
-    tu__free(t->row_of);
+    tu__free(t->row_of_node);
     tu__free(t->used_by);
     tu__arena_free(&t->arena);
 }
@@ -296,7 +298,7 @@ typedef struct widths {
 /* False for rows of gradients and updates, which have many outputs. */
 static bool has_one_output(const row *r) {
     const char *slash = strrchr(r->name, '/'), *last = slash ? slash + 1 : r->name;
-    bool updates = r->effects && r->first_use == TU_NO_NODE;
+    bool updates = r->has_effects && r->first_use == TU_NO_NODE;
     return r->output_node != TU_NO_NODE && !updates && strcmp(last, "grad") != 0;
 }
 
@@ -311,7 +313,7 @@ static void put_row(tu__text *text, widths w, const char *name, const char *outp
                     bytes);
 }
 
-static void put_rule(tu__text *text, widths w) {
+static void put_separator(tu__text *text, widths w) {
     for (int i = 0; i < w.name + w.output + 41; i++) tu__text_append(text, "-", 1);
     tu__text_append(text, "\n", 1);
 }
@@ -324,13 +326,13 @@ static void put_table(tu__text *text, const table *t, const tu_graph_totals *tot
         if (output > w.output) w.output = output;
     }
     put_row(text, w, "layer", "output", "parameters", "FLOPs", "activations");
-    put_rule(text, w);
+    put_separator(text, w);
     for (uint32_t i = 0; i < t->row_count; i++) {
         const row *r = &t->rows[i];
         put_row(text, w, r->name, output_text(t, r), with_commas(r->totals.parameters).text,
                 flops_text(r->totals.flops).text, bytes_text(r->totals.activation_bytes).text);
     }
-    put_rule(text, w);
+    put_separator(text, w);
     put_row(text, w, "total", "", with_commas(totals->parameters).text, flops_text(totals->flops).text,
             bytes_text(totals->activation_bytes).text);
     tu__text_printf(text, "%s nodes; %s variables of %s\n", with_commas(totals->nodes).text,

@@ -76,8 +76,8 @@ static tu_status check_data_and_functions(const check *c) {
 static tu_status check_inputs(const check *c) {
     const tu__node *node = c->node;
     uint32_t expected = node->op->inputs;
-    bool fits = expected == TU__ANY_INPUTS ? node->input_count >= 1 : node->input_count == expected;
-    if (!fits)
+    bool count_ok = expected == TU__ANY_INPUTS ? node->input_count >= 1 : node->input_count == expected;
+    if (!count_ok)
         return fail_node(c, "it has %" PRIu32 " inputs: expected %" PRIu32 "%s", node->input_count,
                          expected == TU__ANY_INPUTS ? 1 : expected,
                          expected == TU__ANY_INPUTS ? " or more" : "");
@@ -175,10 +175,10 @@ static tu_status check_assignment(const check *c) {
         return fail_node(c, "the target is %s '%s': expected a variable", variable->op->name, variable->name);
     if (c->assigned[target.node]) return fail_node(c, "variable '%s' is assigned twice", variable->name);
     c->assigned[target.node] = 1;
-    tu_type held = variable->outputs[0], given = c->graph->nodes[source.node]->outputs[source.output];
-    if (held.dtype != given.dtype || !tu_shape_equal(held.shape, given.shape))
+    tu_type expected = variable->outputs[0], given = c->graph->nodes[source.node]->outputs[source.output];
+    if (expected.dtype != given.dtype || !tu_shape_equal(expected.shape, given.shape))
         return fail_node(c, "cannot assign %s to variable '%s' of type %s", tu__type_string(given),
-                         variable->name, tu__type_string(held));
+                         variable->name, tu__type_string(expected));
     return TU_OK;
 }
 

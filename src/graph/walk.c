@@ -91,15 +91,15 @@ tu_value tu__sum_to_shape(tu_value gradient, tu_shape shape) {
     return tu_reshape(sum, shape);
 }
 
-static tu_value number_like(tu_value like, double number) {
+static tu_value full_like(tu_value like, double number) {
     if (!tu_ok(like)) return like;
     return tu_fill(like.graph, tu_value_dtype(like), tu_value_shape(like), number);
 }
 
 tu_value tu__zeros_like(tu_value like) {
-    return number_like(like, 0);
+    return full_like(like, 0);
 }
 
 tu_value tu__ones_like(tu_value like) {
-    return number_like(like, 1);
+    return full_like(like, 1);
 }

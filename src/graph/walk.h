@@ -19,7 +19,7 @@ TU__SHARED void tu__strides(tu_shape shape, int64_t strides[TU_MAX_RANK]);
 /* Computes the strides of `from` broadcast to the shape `to`: zero along broadcast axes. */
 TU__SHARED void tu__broadcast_strides(tu_shape from, tu_shape to, int64_t strides[TU_MAX_RANK]);
 
-/* A shape folded to three dimensions around one axis: [outer, size, inner]. Element (o, i, k) is at
+/* A shape reshaped to three dimensions around one axis: [outer, size, inner]. Element (o, i, k) is at
  * (o * size + i) * inner + k. */
 typedef struct tu__lanes {
     int64_t outer, size, inner;

@@ -24,9 +24,9 @@ enum { MAX_ARGUMENTS = 32, MAX_OUTPUT = 600 };
 /* ---- Headers and library ---- */
 
 /* Sets `path` to the file from which the code or data at an address was loaded. */
-static bool file_of(const void *inside, char path[PATH_MAX]) {
+static bool file_of(const void *address, char path[PATH_MAX]) {
     Dl_info info;
-    return dladdr(inside, &info) && info.dli_fname && realpath(info.dli_fname, path);
+    return dladdr(address, &info) && info.dli_fname && realpath(info.dli_fname, path);
 }
 
 /* Its address is in the library that contains this file. */
@@ -101,11 +101,11 @@ static tu_status build_command(command *c, const char *source, const tu__compile
     add(c, "c");
     add(c, source);
     /* Skips a statically linked engine: the executable then contains both. */
-    const void *inside[] = {&address_in_this_library, (const void *)tu_version};
+    const void *address[] = {&address_in_this_library, (const void *)tu_version};
     add(c, "-x");
     add(c, "none");
-    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
-        if (file_of(inside[i], c->libraries[i]) && strstr(c->libraries[i], ".so")) add(c, c->libraries[i]);
+    for (size_t i = 0; i < sizeof address / sizeof *address; i++)
+        if (file_of(address[i], c->libraries[i]) && strstr(c->libraries[i], ".so")) add(c, c->libraries[i]);
     c->arguments[c->count] = NULL;
     return TU_OK;
 }
@@ -139,9 +139,9 @@ static void read_output(int from, char output[MAX_OUTPUT + 1]) {
         ssize_t got = read(from, chunk, sizeof chunk);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
-        size_t keep = (size_t)got < MAX_OUTPUT - length ? (size_t)got : MAX_OUTPUT - length;
-        memcpy(output + length, chunk, keep);
-        length += keep;
+        size_t copied = (size_t)got < MAX_OUTPUT - length ? (size_t)got : MAX_OUTPUT - length;
+        memcpy(output + length, chunk, copied);
+        length += copied;
     }
     while (length && (output[length - 1] == '\n' || output[length - 1] == ' ')) length--;
     output[length] = '\0';
@@ -157,20 +157,20 @@ static bool wait_for_success(pid_t child) {
 }
 
 static tu_status run_compiler(const command *c, const char *source) {
-    int ends[2];
+    int pipe_fds[2];
     char output[MAX_OUTPUT + 1];
     pid_t child = -1;
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
         return tu_fail(TU_IO, "cannot create a pipe to the C compiler: %s", strerror(errno));
-    tu_status status = spawn_compiler(c, ends[1], &child);
-    close(ends[1]);
+    tu_status status = spawn_compiler(c, pipe_fds[1], &child);
+    close(pipe_fds[1]);
     if (status == TU_OK) {
-        read_output(ends[0], output);
+        read_output(pipe_fds[0], output);
         if (!wait_for_success(child))
             status = tu_fail(TU_INVALID, "'%.200s' does not compile with %s: %s", source, c->arguments[0],
                              *output ? output : "no output");
     }
-    close(ends[0]);
+    close(pipe_fds[0]);
     return status;
 }
 

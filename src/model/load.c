@@ -22,20 +22,20 @@ static bool name_is_usable(const char *name) {
     return name && *name && strlen(name) <= 60 && name[strspn(name, letters)] == '\0';
 }
 
-static tu_status check_settings(const char *path, const tu_model_definition *d) {
+static tu_status check_defaults(const char *path, const tu_model_definition *d) {
     TU__OPTIONS(tu_model_options, defaults, d->defaults);
     const struct {
         const char *name;
-        int64_t number;
+        int64_t value;
     } settings[] = {{"height", defaults.height},
                     {"width", defaults.width},
                     {"channels", defaults.channels},
                     {"classes", defaults.classes},
                     {"base", defaults.base}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        if (settings[i].number < 1)
+        if (settings[i].value < 1)
             return tu_fail(TU_INVALID, "'%.200s': .defaults.%s of model '%s' is %lld: expected at least 1",
-                           path, settings[i].name, d->name, (long long)settings[i].number);
+                           path, settings[i].name, d->name, (long long)settings[i].value);
     return TU_OK;
 }
 
@@ -53,7 +53,7 @@ static tu_status check_definition(const char *path, const tu_model_definition *d
     if (!d->summary || !d->build)
         return tu_fail(TU_INVALID, "'%.200s': TU_MODEL has no .%s, which is required", path,
                        d->build ? "summary" : "build");
-    return check_settings(path, d);
+    return check_defaults(path, d);
 }
 
 /* ---- Loading ---- */
@@ -84,10 +84,10 @@ static tu_status load_source(const char *path, const char **name) {
 
 /* Resolves the path of a readable file; returns false and sets errno if there is none. */
 static bool resolve_readable_file(const char *path, char full_path[PATH_MAX]) {
-    struct stat about;
-    if (!realpath(path, full_path) || access(full_path, R_OK) != 0 || stat(full_path, &about) != 0)
+    struct stat info;
+    if (!realpath(path, full_path) || access(full_path, R_OK) != 0 || stat(full_path, &info) != 0)
         return false;
-    errno = S_ISDIR(about.st_mode) ? EISDIR : 0;
+    errno = S_ISDIR(info.st_mode) ? EISDIR : 0;
     return !errno;
 }
 

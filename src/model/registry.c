@@ -1,7 +1,7 @@
-/* The registry of models, and what they have in common: inputs, options, loss. A new built-in model needs a source
- * file, a declaration in model.h and an entry in the table below. Models loaded from users' files are added after
- * these and never removed. A model replaces an earlier one of the same name, so that a file can be loaded again after
- * an edit. */
+/* The registry of models, and the code that all models share: inputs, options, loss. A new built-in model needs a
+ * source file, a declaration in model.h and an entry in the table below. Models loaded from users' files are added
+ * after these and never removed. A model replaces an earlier one of the same name, so that a file can be loaded again
+ * after an edit. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static const tu_model_definition *find_model(const char *name) {
 }
 
 /* Returns the index of the loaded model of this name, or the next free index. */
-static size_t slot_for(const char *name) {
+static size_t index_for_name(const char *name) {
     for (size_t i = 0; i < loaded_count; i++)
         if (strcmp(loaded[i]->name, name) == 0) return i;
     return loaded_count;
@@ -58,11 +58,11 @@ tu_status tu__model_add(const tu_model_definition *definition) {
             return tu_fail(TU_INVALID, "model '%.60s': a built-in model has this name, choose another one",
                            definition->name);
     pthread_mutex_lock(&loaded_lock);
-    size_t slot = slot_for(definition->name);
-    if (slot < MAX_LOADED) loaded[slot] = definition;
-    if (slot == loaded_count && slot < MAX_LOADED) loaded_count++;
+    size_t index = index_for_name(definition->name);
+    if (index < MAX_LOADED) loaded[index] = definition;
+    if (index == loaded_count && index < MAX_LOADED) loaded_count++;
     pthread_mutex_unlock(&loaded_lock);
-    if (slot < MAX_LOADED) return TU_OK;
+    if (index < MAX_LOADED) return TU_OK;
     return tu_fail(TU_UNSUPPORTED,
                    "model '%.60s' cannot be loaded: %d models are loaded already, which is the maximum",
                    definition->name, MAX_LOADED);
@@ -100,12 +100,12 @@ static tu_status get_model(const char *name, const tu_model_definition **model) 
 
 /* ---- Options ---- */
 
-static tu_status check_or_default(int64_t *setting, const char *name, int64_t own) {
+static tu_status check_or_default(int64_t *setting, const char *name, int64_t default_value) {
     if (*setting < 0)
         return tu_fail(TU_INVALID,
                        "model setting %s = %" PRId64 ": expected at least 1, or 0 for the default", name,
                        *setting);
-    if (*setting == 0) *setting = own;
+    if (*setting == 0) *setting = default_value;
     return TU_OK;
 }
 
@@ -142,9 +142,9 @@ static tu_status build_logits(const tu_model_definition *model, tu_value images,
     *logits = model->build(images, o);
     TU_TRY(tu_graph_status(images.graph));
     tu_shape expected = TU_SHAPE(o->batch, o->classes), given = tu_value_shape(*logits);
-    bool fits = tu_ok(*logits) && logits->graph == images.graph && tu_shape_equal(given, expected) &&
-                tu_dtype_is_float(tu_value_dtype(*logits));
-    if (fits) return TU_OK;
+    bool are_logits = tu_ok(*logits) && logits->graph == images.graph && tu_shape_equal(given, expected) &&
+                      tu_dtype_is_float(tu_value_dtype(*logits));
+    if (are_logits) return TU_OK;
     tu_status status =
         tu_fail(TU_INVALID, "model '%s' returns '%s' %s: expected floating-point logits %s", model->name,
                 tu_value_name(*logits), tu__type_string(tu_value_type(*logits)), tu__shape_string(expected));

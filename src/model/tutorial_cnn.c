@@ -2,16 +2,16 @@
  *
  * Derived from Krizhevsky's cuda-convnet: two convolutions with pooling and local response normalisation (pooling
  * first in the first layer, normalisation first in the second), two dense layers, ten classes. The initialisers are
- * the tutorial's: truncated normals with hand-tuned deviations, and biases of 0.1 against dead ReLUs. Weight decay,
- * augmentation and moving averages belong to the training recipe and are not here. */
+ * the tutorial's: truncated normals with hand-tuned standard deviations, and biases of 0.1 against dead ReLUs.
+ * Weight decay, augmentation and moving averages belong to the training recipe and are not here. */
 #include "model/model.h"
 
-static tu_init truncated_normal(double deviation) {
-    return (tu_init){.kind = TU_INIT_TRUNCATED_NORMAL, .b = deviation};
+static tu_init truncated_normal(double stddev) {
+    return (tu_init){.kind = TU_INIT_TRUNCATED_NORMAL, .b = stddev};
 }
 
-static tu_init constant(double number) {
-    return (tu_init){.kind = TU_INIT_CONSTANT, .a = number};
+static tu_init constant(double value) {
+    return (tu_init){.kind = TU_INIT_CONSTANT, .a = value};
 }
 
 static tu_value convolution(tu_value x, int64_t filters, double bias, const char *name) {

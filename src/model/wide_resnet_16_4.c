@@ -10,12 +10,12 @@ enum { WIDENING = 4, BLOCKS = 2 /* (16 - 4) / 6 */ };
 
 /* x [n, h, w, c] -> [n, h/stride, w/stride, filters] */
 static tu_value block(tu_value x, int64_t filters, int64_t stride) {
-    bool changes = stride != 1 || tu_value_shape(x).dim[3] != filters;
-    tu_value ready = tu_batch_norm(x, .act = TU_RELU, .name = "norm1");
-    tu_value y = tu__residual_convolution(ready, filters, 3, stride, "conv1");
+    bool shape_changes = stride != 1 || tu_value_shape(x).dim[3] != filters;
+    tu_value normalized = tu_batch_norm(x, .act = TU_RELU, .name = "norm1");
+    tu_value y = tu__residual_convolution(normalized, filters, 3, stride, "conv1");
     y = tu_batch_norm(y, .act = TU_RELU, .name = "norm2");
     y = tu__residual_convolution(y, filters, 3, 1, "conv2");
-    if (changes) x = tu__residual_convolution(ready, filters, 1, stride, "shortcut");
+    if (shape_changes) x = tu__residual_convolution(normalized, filters, 1, stride, "shortcut");
     return tu_add(y, x);
 }
 

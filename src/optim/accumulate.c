@@ -23,33 +23,33 @@ static tu_value gradient_sum(tu_value variable) {
 
 /* ---- Summing ---- */
 
-static tu_status sum_gradients(tu_value loss, double share, const char *freeze, const tu__gradients *list,
+static tu_status sum_gradients(tu_value loss, double fraction, const char *freeze, const tu__gradients *list,
                                tu_value *finite) {
     tu_graph *graph = loss.graph;
     tu__guard guard = {tu_and(tu_is_finite(loss), tu_is_finite(tu__squared_norm(list)))};
     tu__guard_assignments(&guard, graph, freeze);
     for (size_t i = 0; i < list->count; i++) tu_with_device(graph, tu_value_device(list->variables[i])) {
             tu_value sum = gradient_sum(list->variables[i]);
-            tu__guarded_assign(&guard, sum, tu_add(sum, tu_scale(list->gradients[i], share)));
+            tu__guarded_assign(&guard, sum, tu_add(sum, tu_scale(list->gradients[i], fraction)));
         }
-    if (finite) *finite = guard.finite;
+    if (finite) *finite = guard.apply_step;
     return tu_graph_status(graph);
 }
 
 tu_status tu_add_accumulation(tu_value loss, double share, const char *freeze, tu_value *finite) {
     tu__gradients list;
-    char *outer;
+    char *saved_scope;
     if (finite) *finite = tu__invalid(loss.graph);
     if (!(share > 0) || !isfinite(share))
         return tu_fail(TU_INVALID,
                        "accumulation: share is %g, expected the micro-batch's fraction of the batch, above 0",
                        share);
     TU_TRY(tu__gradients_of(loss, freeze, &list));
-    tu_status status = tu__enter_root(loss.graph, &outer);
+    tu_status status = tu__leave_scopes(loss.graph, &saved_scope);
     if (status == TU_OK) {
         status = sum_gradients(loss, share, freeze, &list, finite);
-        tu_status left = tu__leave_root(loss.graph, outer);
-        if (status == TU_OK) status = left;
+        tu_status restored = tu__restore_scopes(loss.graph, saved_scope);
+        if (status == TU_OK) status = restored;
     }
     tu__gradients_free(&list);
     return status;
@@ -59,8 +59,8 @@ tu_status tu_add_accumulation(tu_value loss, double share, const char *freeze, t
 
 /* Returns the variable of the same name in `graph`; adds it if it does not exist. */
 static tu_value find_or_add_variable(tu_graph *graph, const tu__node *node) {
-    const tu__node *known = tu__find_node(graph, node->name);
-    if (known && known->op->code == TU__OP_VARIABLE) return tu__value(graph, known->id, 0);
+    const tu__node *existing = tu__find_node(graph, node->name);
+    if (existing && existing->op->code == TU__OP_VARIABLE) return tu__value(graph, existing->id, 0);
     return tu__make(graph, &(tu__node_request){.op = TU__OP_VARIABLE,
                                                .name = node->name,
                                                .exact_name = true,
@@ -115,7 +115,7 @@ static tu_status apply_sums(tu_graph *graph, const tu_graph *network, const tu__
 tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimizer_values *values,
                             const tu_optimizer_options *options) {
     tu__optimizer optimizer;
-    char *outer;
+    char *saved_scope;
     tu_value none = tu__invalid(graph);
     tu_optimizer_values full = {.rate = none, .gradient_norm = none, .finite = none};
     if (values) TU_TRY(TU__CHECK_SIZED(tu_optimizer_values, values));
@@ -128,9 +128,9 @@ tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimiz
             TU_UNSUPPORTED,
             "optimizer '%s': loss_scale is %g, expected 0: accumulated gradients do not support a loss scale",
             optimizer.rule->name, optimizer.options.loss_scale);
-    TU_TRY(tu__enter_root(graph, &outer));
+    TU_TRY(tu__leave_scopes(graph, &saved_scope));
     tu_status status = apply_sums(graph, network, &optimizer, values ? &full : NULL);
     if (values) TU__COPY_SIZED(values, full);
-    tu_status left = tu__leave_root(graph, outer);
-    return status == TU_OK ? left : status;
+    tu_status restored = tu__restore_scopes(graph, saved_scope);
+    return status == TU_OK ? restored : status;
 }

@@ -16,22 +16,22 @@
 /* Builds 1 - d, an f64 scalar. */
 static tu_value new_value_weight(tu_value step, double decay) {
     tu_value n = tu_cast(step, TU_F64);
-    tu_value warm = tu_div(tu_shift(n, 1), tu_shift(n, 10));
-    return tu_sub(tu_number(n, 1), tu_minimum(tu_number(n, decay), warm));
+    tu_value early_decay = tu_div(tu_shift(n, 1), tu_shift(n, 10));
+    return tu_sub(tu_number(n, 1), tu_minimum(tu_number(n, decay), early_decay));
 }
 
 typedef struct averaging {
     const tu__guard *guard;
-    tu_value share; /* 1 - d */
-    tu_value first; /* bool: this is step 0 */
+    tu_value new_weight;    /* 1 - d */
+    tu_value is_first_step; /* bool */
 } averaging;
 
 static void average_one(const averaging *a, tu_value variable, tu_value next) {
     tu_graph *graph = variable.graph;
     tu_type type = tu_value_type(variable);
     tu_value average = tu_variable(graph, tu_value_name(variable), type.dtype, type.shape, .frozen = true);
-    tu_value before = tu_select(a->first, variable, average);
-    tu_value change = tu_mul(tu_sub(next, before), tu_cast(a->share, type.dtype));
+    tu_value before = tu_select(a->is_first_step, variable, average);
+    tu_value change = tu_mul(tu_sub(next, before), tu_cast(a->new_weight, type.dtype));
     tu__guarded_assign(a->guard, average, tu_add(before, change));
 }
 

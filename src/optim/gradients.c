@@ -1,6 +1,6 @@
 /* The list of trained variables, and the global norm of the gradients.
  *
- * Each gradient is summed on its device, in its type (half-precision types in f32); only these scalars are copied
+ * Each gradient is summed on its device, in its type (bf16 and f16 in f32); only these scalars are copied
  * between devices and added in f64. */
 #include "optim/gradients.h"
 
@@ -90,9 +90,9 @@ static tu_value sum_of_squares(tu_value x) {
     tu_value squares = tu_square(x);
     tu_shape s = tu_value_shape(x);
     if (s.rank > 1) {
-        tu_axes rows = {.count = 0};
-        for (int32_t axis = 1; axis < s.rank; axis++) rows.axis[rows.count++] = axis;
-        squares = tu_sum(squares, .axes = rows);
+        tu_axes row_axes = {.count = 0};
+        for (int32_t axis = 1; axis < s.rank; axis++) row_axes.axis[row_axes.count++] = axis;
+        squares = tu_sum(squares, .axes = row_axes);
     }
     return tu_cast(tu_sum(squares), TU_F64);
 }
@@ -102,8 +102,8 @@ tu_value tu__squared_norm(const tu__gradients *list) {
     for (size_t i = 0; i < list->count; i++) {
         tu_value gradient = list->gradients[i];
         tu_with_device(gradient.graph, tu_value_device(list->variables[i])) {
-            tu_value one = sum_of_squares(gradient);
-            total = i == 0 ? one : tu_add(total, one);
+            tu_value squares = sum_of_squares(gradient);
+            total = i == 0 ? squares : tu_add(total, squares);
         }
     }
     return total;
@@ -111,12 +111,12 @@ tu_value tu__squared_norm(const tu__gradients *list) {
 
 /* ---- Scope ---- */
 
-tu_status tu__enter_root(tu_graph *graph, char **outer) {
-    return tu__scope_replace(graph, "", outer);
+tu_status tu__leave_scopes(tu_graph *graph, char **saved_scope) {
+    return tu__scope_replace(graph, "", saved_scope);
 }
 
-tu_status tu__leave_root(tu_graph *graph, char *outer) {
-    tu_status status = tu__scope_replace(graph, outer, NULL);
-    tu__free(outer);
+tu_status tu__restore_scopes(tu_graph *graph, char *saved_scope) {
+    tu_status status = tu__scope_replace(graph, saved_scope, NULL);
+    tu__free(saved_scope);
     return status;
 }

@@ -22,9 +22,9 @@ tu_status tu__gradients_of(tu_value loss, const char *freeze, tu__gradients *lis
 /* Builds the sum of squares of all gradients: an f64 scalar, non-finite if any gradient is. */
 tu_value tu__squared_norm(const tu__gradients *list);
 
-/* Leaves all scopes, so that names are absolute. Pass `*outer` to tu__leave_root to restore them. */
-tu_status tu__enter_root(tu_graph *graph, char **outer);
-tu_status tu__leave_root(tu_graph *graph, char *outer);
+/* Leaves all scopes, so that names are absolute. Pass `*saved_scope` to tu__restore_scopes to restore them. */
+tu_status tu__leave_scopes(tu_graph *graph, char **saved_scope);
+tu_status tu__restore_scopes(tu_graph *graph, char *saved_scope);
 
 /* True if a node is a variable of the network, i.e. not added by training ("optimizer/…", "average/…", "gradient/…",
  * "step"). */

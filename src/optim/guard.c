@@ -8,19 +8,19 @@
 #include "graph/graph.h"
 
 tu_value tu__guarded_assign(const tu__guard *guard, tu_value variable, tu_value next) {
-    if (tu_ok(guard->finite)) next = tu_select(guard->finite, next, variable);
+    if (tu_ok(guard->apply_step)) next = tu_select(guard->apply_step, next, variable);
     tu_assign(variable, next);
     return next;
 }
 
 void tu__guard_assignments(const tu__guard *guard, tu_graph *graph, const char *freeze) {
-    uint32_t before = graph->node_count;
-    for (uint32_t i = 0; i < before; i++) {
+    uint32_t old_count = graph->node_count;
+    for (uint32_t i = 0; i < old_count; i++) {
         const tu__node *node = graph->nodes[i];
         if (node->op->code != TU__OP_ASSIGN) continue;
         tu_value variable = tu__input_of(graph, node, 0), next = tu__input_of(graph, node, 1);
         bool frozen = tu__pattern_matches(freeze, tu_value_name(variable));
-        if (!frozen && !tu_ok(guard->finite)) continue;
+        if (!frozen && !tu_ok(guard->apply_step)) continue;
         tu__cancel_assign(graph, i);
         if (frozen) continue;
         tu_with_device(graph, tu_value_device(variable)) tu__guarded_assign(guard, variable, next);

@@ -31,7 +31,7 @@ static tu_status check_rate(const tu__optimizer *s, const tu_graph *graph) {
     const tu_optimizer_options *o = &s->options;
     if (!o->rate.graph) {
         if (!is_finite_non_negative(o->constant_rate))
-            return fail_option(s, "rate", o->constant_rate, "a number of at least 0");
+            return fail_option(s, "rate", o->constant_rate, "a finite number of at least 0");
         if (o->constant_rate == 0)
             return tu_fail(TU_INVALID,
                            "optimizer '%s': the learning rate is missing: set .rate or .constant_rate",
@@ -55,9 +55,11 @@ static tu_status check_groups(const tu__optimizer *s) {
                            "optimizer '%s': group %zu has no .pattern: expected variable names like conv*",
                            s->rule->name, i);
         if (!is_finite_non_negative(group->weight_decay))
-            return fail_option(s, "a group's weight_decay", group->weight_decay, "a number of at least 0");
+            return fail_option(s, "a group's weight_decay", group->weight_decay,
+                               "a finite number of at least 0");
         if (!is_finite_non_negative(tu__given_or(group->rate_factor, 1)))
-            return fail_option(s, "a group's rate_factor", group->rate_factor, "a number of at least 0");
+            return fail_option(s, "a group's rate_factor", group->rate_factor,
+                               "a finite number of at least 0");
     }
     return TU_OK;
 }
@@ -93,20 +95,23 @@ tu_status tu__optimizer_init(tu_graph *graph, const tu_optimizer_options *given,
     TU_TRY(check_rate(optimizer, graph));
     TU_TRY(check_decay_factors(optimizer));
     if (!is_finite_non_negative(optimizer->options.epsilon))
-        return fail_option(optimizer, "epsilon", o.epsilon, "a number of at least 0");
+        return fail_option(optimizer, "epsilon", o.epsilon, "a finite number of at least 0");
     if (!is_finite_non_negative(o.trust))
-        return fail_option(optimizer, "trust", o.trust, "a number of at least 0");
-    if (!is_finite_non_negative(o.loss_scale) || (o.loss_scale > 0 && (o.loss_scale < 1 || o.unguarded)))
-        return fail_option(optimizer, "loss_scale", o.loss_scale, "0, or at least 1 without .unguarded");
+        return fail_option(optimizer, "trust", o.trust, "a finite number of at least 0");
+    if (!is_finite_non_negative(o.loss_scale) || (o.loss_scale > 0 &&o.loss_scale < 1))
+        return fail_option(optimizer, "loss_scale", o.loss_scale, "0, or a finite number of at least 1");
+    if (o.loss_scale > 0 && o.unguarded)
+        return tu_fail(TU_INVALID, "optimizer '%s': .loss_scale needs the guard: remove .unguarded",
+                       optimizer->rule->name);
     if (o.stop_at_nonfinite && o.unguarded)
         return tu_fail(
             TU_INVALID,
             "optimizer '%s': .unguarded and .stop_at_nonfinite are both set: expected at most one of them",
             optimizer->rule->name);
     if (!is_finite_non_negative(o.clip_norm))
-        return fail_option(optimizer, "clip_norm", o.clip_norm, "a number of at least 0");
+        return fail_option(optimizer, "clip_norm", o.clip_norm, "a finite number of at least 0");
     if (!is_finite_non_negative(o.weight_decay))
-        return fail_option(optimizer, "weight_decay", o.weight_decay, "a number of at least 0");
+        return fail_option(optimizer, "weight_decay", o.weight_decay, "a finite number of at least 0");
     return check_groups(optimizer);
 }
 
@@ -132,7 +137,7 @@ typedef struct scalars {
     tu__guard guard;
     /* Bools about the step; invalid if there is no guard. */
     tu_value finite;  /* loss and gradients of this step are finite */
-    tu_value good;    /* the step was applied, or skipped because the loss scale was too large */
+    tu_value ok;    /* the step was applied, or skipped because the loss scale was too large */
     tu_value healthy; /* variable: no earlier step was non-finite; invalid without .stop_at_nonfinite */
 } scalars;
 
@@ -144,30 +149,30 @@ static tu_value finite_step(tu_value loss, tu_value squared_norm) {
 
 static void build_guard(const tu_optimizer_options *o, tu_value finite, const tu__loss_scale *scale,
                         scalars *s) {
-    s->finite = s->guard.finite = finite;
+    s->finite = s->guard.apply_step = finite;
     if (o->stop_at_nonfinite) {
         s->healthy = tu_variable(finite.graph, "healthy", TU_BOOL, TU_SCALAR,
                                  .init = {TU_INIT_CONSTANT, .a = 1}, .frozen = true);
-        s->guard.finite = tu_and(finite, s->healthy);
+        s->guard.apply_step = tu_and(finite, s->healthy);
     }
-    s->good = s->guard.finite;
-    if (tu_ok(scale->now)) s->good = tu_or(s->good, tu_and(tu_not(finite), tu__scale_too_large(scale)));
+    s->ok = s->guard.apply_step;
+    if (tu_ok(scale->current)) s->ok = tu_or(s->ok, tu_and(tu_not(finite), tu__scale_above_one(scale)));
 }
 
 const char *tu__healthy_name(const tu_graph *graph) {
-    static const char *const names[] = {TU__HEALTHY, TU__HEALTHY_BEFORE};
+    static const char *const names[] = {TU__HEALTHY, TU__HEALTHY_OLD_NAME};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (tu__find_node(graph, names[i])) return names[i];
     return NULL;
 }
 
-/* Assigns "healthy" and the loss scale. These assignments are not guarded, because they must happen in bad steps
- * too. */
+/* Assigns "healthy" and the loss scale. These assignments are not guarded, because they must happen in
+ * non-finite steps too. */
 static void assign_health(const scalars *s, const tu__loss_scale *scale) {
-    if (tu_ok(
-            s->healthy)) /* not `good` itself, which is read elsewhere: so the variable can be updated in place */
-        tu_assign(s->healthy, tu_and(s->healthy, s->good));
-    if (tu_ok(scale->now)) tu__loss_scale_update(scale, s->finite, s->guard.finite);
+    /* Assign and(healthy, ok), not `ok`: an unhealthy state stays unhealthy, and the variable can be updated in place,
+     * since other nodes read `ok` and its buffer could not be the variable's. */
+    if (tu_ok(s->healthy)) tu_assign(s->healthy, tu_and(s->healthy, s->ok));
+    if (tu_ok(scale->current)) tu__loss_scale_update(scale, s->finite, s->guard.apply_step);
 }
 
 /* Builds min(1, limit / (norm + 1e-6)), as in PyTorch. */
@@ -188,7 +193,7 @@ static scalars build_scalars(tu_graph *graph, const tu_optimizer_options *o, tu_
     if (values) values->gradient_norm = tu_cast(norm, TU_F32);
     if (o->clip_norm > 0) s.clip = clip_factor(norm, o->clip_norm);
     if (!o->unguarded) build_guard(o, finite_step(loss, squared), scale, &s);
-    if (values) values->finite = s.good;
+    if (values) values->finite = s.ok;
     return s;
 }
 
@@ -206,7 +211,7 @@ static void add_update(const tu__optimizer *optimizer, const scalars *s, tu_valu
                              .weight_decay = group.weight_decay};
     if (group.rate_factor != 1) u.rate = tu_scale(u.rate, group.rate_factor);
     if (tu_ok(s->clip)) u.gradient = tu_mul(u.gradient, tu_cast(s->clip, dtype));
-    if (optimizer->rule->adds_decay && group.weight_decay != 0)
+    if (optimizer->rule->decay_in_gradient && group.weight_decay != 0)
         u.gradient = tu_add(u.gradient, tu_scale(variable, group.weight_decay));
     tu__guarded_assign(&s->guard, variable, optimizer->rule->next(&u));
 }
@@ -216,7 +221,7 @@ tu_status tu__optimize(tu_graph *graph, const tu__optimizer *optimizer, tu_value
     const tu_optimizer_options *o = &optimizer->options;
     scalars s = {0};
     tu_scope(graph, "optimizer") {
-        if (tu_ok(scale->now)) tu__unscale_gradients(scale, list);
+        if (tu_ok(scale->current)) tu__unscale_gradients(scale, list);
         s = build_scalars(graph, o, loss, scale, list, values);
         tu__guard_assignments(&s.guard, graph, o->freeze);
         assign_health(&s, scale);
@@ -233,16 +238,16 @@ tu_status tu__optimize(tu_graph *graph, const tu__optimizer *optimizer, tu_value
 /* Sets `*scaled` to the value to differentiate: the loss, multiplied by the loss scale if there is one. */
 static tu_status scale_loss(const tu__optimizer *optimizer, tu_value loss, tu__loss_scale *scale,
                             tu_value *scaled) {
-    char *outer;
+    char *saved_scope;
     *scale = tu__no_loss_scale(loss.graph);
     *scaled = loss;
     if (optimizer->options.loss_scale == 0) return TU_OK;
-    TU_TRY(tu__enter_root(loss.graph, &outer));
+    TU_TRY(tu__leave_scopes(loss.graph, &saved_scope));
     tu_scope(loss.graph, "optimizer") {
         *scale = tu__loss_scale_new(loss.graph, optimizer->options.loss_scale);
-        *scaled = tu_mul(loss, tu_cast(scale->now, tu_value_dtype(loss)));
+        *scaled = tu_mul(loss, tu_cast(scale->current, tu_value_dtype(loss)));
     }
-    TU_TRY(tu__leave_root(loss.graph, outer));
+    TU_TRY(tu__restore_scopes(loss.graph, saved_scope));
     return tu_graph_status(loss.graph);
 }
 
@@ -250,7 +255,7 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
                                 const tu_optimizer_options *options) {
     tu__optimizer optimizer;
     tu__gradients list;
-    char *outer;
+    char *saved_scope;
     tu_value none = tu__invalid(loss.graph);
     tu_optimizer_values full = {.rate = none, .gradient_norm = none, .finite = none};
     if (values) TU_TRY(TU__CHECK_SIZED(tu_optimizer_values, values));
@@ -262,12 +267,12 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     tu_value scaled;
     TU_TRY(scale_loss(&optimizer, loss, &scale, &scaled));
     TU_TRY(tu__gradients_of(scaled, optimizer.options.freeze, &list));
-    tu_status status = tu__enter_root(loss.graph, &outer);
+    tu_status status = tu__leave_scopes(loss.graph, &saved_scope);
     if (status == TU_OK) {
         status = tu__optimize(loss.graph, &optimizer, loss, &scale, &list, values ? &full : NULL);
         if (values) TU__COPY_SIZED(values, full);
-        tu_status left = tu__leave_root(loss.graph, outer);
-        if (status == TU_OK) status = left;
+        tu_status restored = tu__restore_scopes(loss.graph, saved_scope);
+        if (status == TU_OK) status = restored;
     }
     tu__gradients_free(&list);
     return status;

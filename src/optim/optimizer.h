@@ -16,7 +16,7 @@ typedef struct tu__optimizer {
 /* With .stop_at_nonfinite, the bool variable that is false after a non-finite step. Graphs and checkpoints of older
  * versions use the second name. */
 #define TU__HEALTHY "optimizer/healthy"
-#define TU__HEALTHY_BEFORE "optimizer/sound"
+#define TU__HEALTHY_OLD_NAME "optimizer/sound"
 /* Returns its name in the graph; NULL if the graph has no such variable. */
 TU__SHARED const char *tu__healthy_name(const tu_graph *graph);
 

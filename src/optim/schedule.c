@@ -124,13 +124,13 @@ static tu_status fill_and_check_options(const struct schedule *s, tu_schedule_op
 
 /* ---- The expression ---- */
 
-static tu_value build(tu_graph *graph, const struct schedule *s, const tu_schedule_options *o) {
+static tu_value build_rate(tu_graph *graph, const struct schedule *s, const tu_schedule_options *o) {
     tu_value step = tu_cast(tu_step(graph), TU_F64);
-    tu_value since = tu_maximum(tu_shift(step, -(double)o->warmup), tu_number(step, 0));
-    tu_value rate = tu_scale(s->shape(since, o, (double)(o->steps - o->warmup)), o->rate);
+    tu_value steps_after_warmup = tu_maximum(tu_shift(step, -(double)o->warmup), tu_number(step, 0));
+    tu_value rate = tu_scale(s->shape(steps_after_warmup, o, (double)(o->steps - o->warmup)), o->rate);
     if (o->warmup) {
-        tu_value growing = tu_scale(tu_shift(step, 1), o->rate / (double)o->warmup);
-        rate = tu_select(tu_less(step, tu_number(step, (double)o->warmup)), growing, rate);
+        tu_value warmup_rate = tu_scale(tu_shift(step, 1), o->rate / (double)o->warmup);
+        rate = tu_select(tu_less(step, tu_number(step, (double)o->warmup)), warmup_rate, rate);
     }
     return tu_cast(rate, TU_F32);
 }
@@ -142,6 +142,6 @@ tu_value tu_schedule_with(tu_graph *graph, const tu_schedule_options *options) {
     if (!s || fill_and_check_options(s, &o) != TU_OK)
         return tu__graph_fail(graph, TU_INVALID, "%s", tu_message());
     tu_value rate = tu__invalid(graph);
-    tu_scope(graph, "schedule") rate = build(graph, s, &o);
+    tu_scope(graph, "schedule") rate = build_rate(graph, s, &o);
     return rate;
 }

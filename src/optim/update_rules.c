@@ -21,19 +21,19 @@ static tu_value slot(const tu__variable_update *u, const char *purpose) {
     tu_type type = tu_value_type(u->variable);
     tu__text name = {0};
     tu__text_printf(&name, "%s/%s", purpose, tu_value_name(u->variable));
-    tu_value made = name.failed
-                        ? tu__graph_fail(graph, TU_NO_MEMORY, "%s", tu_message())
-                        : tu_variable(graph, tu__text_string(&name), type.dtype, type.shape, .frozen = true);
+    tu_value variable =
+        name.failed ? tu__graph_fail(graph, TU_NO_MEMORY, "%s", tu_message())
+                    : tu_variable(graph, tu__text_string(&name), type.dtype, type.shape, .frozen = true);
     tu__text_free(&name);
-    return made;
+    return variable;
 }
 
-/* Assigns decay * slot + share * x to the slot and returns it. */
-static tu_value update_moving_average(const tu__variable_update *u, const char *purpose, double decay,
-                                      double share, tu_value x) {
+/* Assigns decay * slot + weight * x to the slot and returns it. */
+static tu_value update_moving_average(const tu__variable_update *u, const char *purpose, double decay, double weight,
+                                      tu_value x) {
     tu_value before = slot(u, purpose);
     return tu__guarded_assign(u->guard, before,
-                              tu_add(tu_scale(before, decay), share == 1 ? x : tu_scale(x, share)));
+                              tu_add(tu_scale(before, decay), weight == 1 ? x : tu_scale(x, weight)));
 }
 
 /* Returns w - rate * direction. */

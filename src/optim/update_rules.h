@@ -15,14 +15,14 @@ typedef struct tu__variable_update {
     const tu_optimizer_options *options; /* with the rule's defaults filled in */
     const tu__guard *guard;
     tu_value variable;
-    tu_value gradient;   /* clipped; includes weight decay if the rule has adds_decay */
+    tu_value gradient;   /* clipped; includes weight decay if the rule has decay_in_gradient */
     tu_value rate;       /* the learning rate: a scalar of the variable's type */
     double weight_decay; /* of this variable */
 } tu__variable_update;
 
 typedef struct tu__update_rule {
     const char *name;
-    bool adds_decay;        /* optimizer.c adds weight_decay * variable to the gradient */
+    bool decay_in_gradient; /* optimizer.c adds weight_decay * variable to the gradient */
     double momentum, beta2; /* defaults */
     tu_value (*next)(const tu__variable_update *u);
 } tu__update_rule;

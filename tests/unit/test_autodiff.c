@@ -8,7 +8,7 @@
 
 #include "graph/graph.h"
 
-static tu_graph *fresh(void) {
+static tu_graph *new_graph(void) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     return g;
@@ -34,7 +34,7 @@ static double run_scalar(tu_graph *g, tu_value fetch, size_t feeds, const tu_fee
 
 static void independent_values_have_gradient_zero(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), y = tu_input(g, "y", TU_F64, TU_SCALAR), wrt[] = {x, y},
              d[2];
     assert_int_equal(tu_gradients(tu_square(x), 2, wrt, d), TU_OK);
@@ -46,7 +46,7 @@ static void independent_values_have_gradient_zero(void **state) {
 
 static void gradients_with_respect_to_intermediate_values_and_the_scalar(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), middle = tu_square(x), s = tu_mul(middle, middle);
     tu_value wrt[] = {x, middle, s, x}, d[4];
     assert_int_equal(tu_gradients(s, 4, wrt, d), TU_OK);
@@ -61,7 +61,7 @@ static void gradients_with_respect_to_intermediate_values_and_the_scalar(void **
 
 static void only_requested_gradients_are_computed(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(2, 3)), w = tu_input(g, "w", TU_F64, TU_SHAPE(3, 4)), d;
     tu_value s = tu_sum(tu_matmul(x, w));
     size_t before = count_nodes(g, TU__OP_MATMUL);
@@ -72,7 +72,7 @@ static void only_requested_gradients_are_computed(void **state) {
 
 static void stop_gradient_makes_a_value_constant(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), d;
     assert_int_equal(tu_gradients(tu_mul(x, tu_stop_gradient(x)), 1, &x, &d), TU_OK);
     double three = 3;
@@ -82,28 +82,28 @@ static void stop_gradient_makes_a_value_constant(void **state) {
 
 static void marked_values_are_recomputed_in_the_backward_pass(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), kept = tu_square(x), y = {0}, d;
     tu_recompute(g) y = tu_sin(tu_tanh(kept));
     tu_value s = tu_square(y);
     uint32_t forward = g->node_count;
     assert_int_equal(tu_gradients(s, 1, &x, &d), TU_OK);
-    size_t again = 0;
+    size_t recomputed_count = 0;
     for (uint32_t i = forward; i < g->node_count; i++) {
         const tu__node *node = g->nodes[i];
-        again += (node->flags & TU__NODE_RECOMPUTED) != 0;
+        recomputed_count += (node->flags & TU__NODE_RECOMPUTED) != 0;
         for (uint32_t k = 0; k < node->input_count; k++) /* the backward pass uses no marked value */
             if (node->inputs[k].node < forward)
                 assert_false(g->nodes[node->inputs[k].node]->flags & TU__NODE_RECOMPUTE);
     }
-    assert_int_equal(again, 2); /* tanh and sin are recomputed, square is not */
+    assert_int_equal(recomputed_count, 2); /* tanh and sin are recomputed, square is not */
     assert_int_equal(tu_graph_verify(g), TU_OK);
     tu_graph_free(g);
 }
 
 static void recomputed_random_numbers_are_the_same(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     enum { N = 64 };
     tu_value x = tu_batch_input(g, "x", TU_F64, TU_SHAPE(N)), y = {0}, d;
     tu_recompute(g) y = tu_dropout(tu_scale(x, 1), 0.5);
@@ -130,13 +130,13 @@ static void recomputed_random_numbers_are_the_same(void **state) {
 
 static void only_float_scalars_can_be_differentiated(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(2)), d;
     assert_int_equal(tu_gradients(x, 1, &x, &d), TU_INVALID);
     assert_non_null(strstr(tu_message(), "f64[2]"));
     assert_non_null(strstr(tu_message(), "scalar"));
     tu_graph_free(g);
-    g = fresh();
+    g = new_graph();
     tu_value i = tu_input(g, "i", TU_I32, TU_SHAPE(2));
     x = tu_input(g, "x", TU_F64, TU_SHAPE(2));
     assert_int_equal(tu_gradients(tu_sum(x), 1, &i, &d), TU_INVALID);
@@ -161,7 +161,7 @@ static void differentiating_an_operation_without_gradient_fails(void **state) {
                                         .shape = opaque_shape,
                                         .run = opaque_run};
     assert_int_equal(tu_custom_register(&opaque), TU_OK);
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SCALAR), d;
     assert_int_equal(tu_gradients(tu_custom("opaque", 1, &x), 1, &x, &d), TU_UNSUPPORTED);
     assert_non_null(strstr(tu_message(), "opaque"));
@@ -171,7 +171,7 @@ static void differentiating_an_operation_without_gradient_fails(void **state) {
 
 static void gradient_nodes_are_named_after_their_forward_node(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(2, 3)), y = {0}, d;
     tu_scope(g, "layer") y = tu_tanh(x);
     assert_int_equal(tu_gradients(tu_sum(y), 1, &x, &d), TU_OK);

@@ -119,21 +119,22 @@ static void attributes_of_gradient_operations_are_checked(void **state) {
     EXPECT_ERROR(DW(x, y, ONES), "conv2d_dw", "window size[0] is 0");
     EXPECT_ERROR(DW(x, y, ONES, .size = {BIG, 3}), "is larger than the input's");
     EXPECT_ERROR(DW(x, y, ONES, .size = {3, 2}), "has 3 x 4 windows", "expected 3 x 3");
-    EXPECT_ERROR(DW(x, TU_SHAPE(3, 3, 3, 8), ONES, .size = {3, 3}), "2 images and the output gradient 3");
+    EXPECT_ERROR(DW(x, TU_SHAPE(3, 3, 3, 8), ONES, .size = {3, 3}),
+            "2 images, but the output gradient has 3: expected the same number");
     EXPECT_ERROR(DW(x, TU_SHAPE(3, 3), ONES, .size = {3, 3}), "output gradient has rank 2");
     EXPECT_ERROR(DW(x, y, .stride = {1, 1}, .dilation = {1, 1}, .groups = 3, .size = {3, 3}),
-                 "are not divisible by 3");
+            "are not divisible by 3");
 }
 
 static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value bad = tu_convolve(TENSOR(TU_F32, 3), FILTER),
-             good = tu_input(g, "good", TU_F32, TU_SHAPE(1, 2, 2, 8));
-    assert_false(tu_ok(tu_convolve(bad, good)));
-    assert_false(tu_ok(tu_convolve(good, bad)));
-    assert_false(tu_ok(tu_convolve_transpose(bad, bad)));
+    tu_value invalid = tu_convolve(TENSOR(TU_F32, 3), FILTER),
+             valid = tu_input(g, "good", TU_F32, TU_SHAPE(1, 2, 2, 8));
+    assert_false(tu_ok(tu_convolve(invalid, valid)));
+    assert_false(tu_ok(tu_convolve(valid, invalid)));
+    assert_false(tu_ok(tu_convolve_transpose(invalid, invalid)));
     assert_false(tu_ok(tu_convolve((tu_value){0}, (tu_value){0})));
     assert_int_equal(tu_graph_status(g), TU_INVALID);
     assert_non_null(strstr(tu_message(), "rank 1"));

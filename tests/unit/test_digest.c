@@ -119,7 +119,7 @@ static void every_other_change_affects_the_digest(void **state) {
 /* ---- The order of nodes ---- */
 
 /* Builds (x * w + b) / exp(u) with its subexpressions in one of six orders. */
-static tu_graph *in_order(const int *order) {
+static tu_graph *build_in_order(const int *order) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = {0}, w = {0}, b = {0}, u = {0}, e = {0};
@@ -142,8 +142,8 @@ static tu_graph *in_order(const int *order) {
 static void the_order_of_nodes_does_not_affect_the_digest(void **state) {
     (void)state;
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    digest first = digest_of(in_order(orders[0]));
-    for (int i = 1; i < 6; i++) assert_same(first, digest_of(in_order(orders[i])));
+    digest first = digest_of(build_in_order(orders[0]));
+    for (int i = 1; i < 6; i++) assert_same(first, digest_of(build_in_order(orders[i])));
 }
 
 static void the_order_of_results_does_not_affect_the_digest(void **state) {

@@ -46,8 +46,8 @@ static void assert_near(const tu__node *node, uint32_t output, const tu__tensor 
     }
 }
 
-/* Compares every node of the operation with its expansion; returns their number. Frees the graph. */
-static uint32_t compare_all(tu_graph *g, tu__opcode code) {
+/* Compares every node of the operation with its expansion; returns the number of these nodes. Frees the graph. */
+static uint32_t compare_with_expansions(tu_graph *g, tu__opcode code) {
     if (tu_graph_status(g) != TU_OK) fail_msg("%s", tu_message());
     uint32_t count = g->node_count, compared = 0;
     tu_value(*expanded)[MAX_OPERANDS] = calloc(count + 1, sizeof *expanded);
@@ -122,22 +122,21 @@ typedef struct normalization {
 #define EACH_NORMALIZATION(n, list)                                                                          \
     for (const normalization *n = (list); n < (list) + sizeof(list) / sizeof *(list); n++)
 
-static tu_value named_input(tu_graph *g, const char *name, ptrdiff_t number, tu_shape shape) {
+static tu_value named_input(tu_graph *g, const char *name, ptrdiff_t index, tu_shape shape) {
     char unique[32];
-    snprintf(unique, sizeof unique, "%s%td", name, number);
+    snprintf(unique, sizeof unique, "%s%td", name, index);
     return tu_input(g, unique, TU_F64, shape);
 }
 
 /* Adds the forward operation on new inputs and, if `gradient`, its gradient operation on the saved statistics. */
-static void normalize(tu_graph *g, ptrdiff_t number, const normalization *n, bool batch, bool gradient) {
+static void normalize(tu_graph *g, ptrdiff_t index, const normalization *n, bool batch, bool gradient) {
     tu_shape parameter = tu_shape_of((size_t)n->axes, n->shape.dim + n->shape.rank - n->axes);
-    tu_value x = named_input(g, "x", number, n->shape), gamma = named_input(g, "gamma", number, parameter);
-    tu_value beta = named_input(g, "beta", number, parameter);
+    tu_value x = named_input(g, "x", index, n->shape), gamma = named_input(g, "gamma", index, parameter);
+    tu_value beta = named_input(g, "beta", index, parameter);
     tu_value y = batch ? tu_batch_normalize(x, gamma, beta, .epsilon = n->epsilon)
                        : tu_layer_normalize(x, gamma, beta, .epsilon = n->epsilon, .axes = n->axes);
     if (!gradient) return;
-    tu_value in[] = {x, gamma, tu_output_of(y, 1), tu_output_of(y, 2),
-                     named_input(g, "dy", number, n->shape)};
+    tu_value in[] = {x, gamma, tu_output_of(y, 1), tu_output_of(y, 2), named_input(g, "dy", index, n->shape)};
     tu__opcode op = batch ? TU__OP_BATCH_NORM_GRAD : TU__OP_LAYER_NORM_GRAD;
     assert_true(tu_ok(tu__apply_list(op, tu__node_of(y)->attrs, 5, in)));
 }
@@ -233,7 +232,7 @@ static void expansions_agree_with_their_operations(void **state) {
         tu_graph *g;
         assert_int_equal(tu_graph_new(&g), TU_OK);
         covered[i].build(g);
-        assert_true(compare_all(g, covered[i].code) > 0);
+        assert_true(compare_with_expansions(g, covered[i].code) > 0);
     }
 }
 

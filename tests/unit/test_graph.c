@@ -54,10 +54,10 @@ static void a_graph_keeps_its_first_error(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 3)), y = tu_input(g, "y", TU_F32, TU_SHAPE(4)),
-             bad = {0};
-    tu_scope(g, "net") bad = tu_add(x, y);
-    assert_false(tu_ok(bad));
-    assert_false(tu_ok(tu_relu(bad)));
+             sum = {0};
+    tu_scope(g, "net") sum = tu_add(x, y);
+    assert_false(tu_ok(sum));
+    assert_false(tu_ok(tu_relu(sum)));
     assert_false(tu_ok(tu_matmul(x, x))); /* a second error does not replace the first */
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "add", "net/add", "f32[2,3]", "f32[4]", "broadcast");
     tu_program *program;

@@ -113,8 +113,9 @@ static void a_changed_bit_is_found(void **state) {
         f.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
         tu_graph *g;
         tu_status status = tu_graph_read(f.bytes, f.size, &g);
-        size_t at = bit / 8;
-        bool version = at >= TU__FILE_AT_VERSION && at < TU__FILE_AT_SIZE; /* may look like a newer version */
+        size_t offset = bit / 8;
+        bool version =
+            offset >= TU__FILE_AT_VERSION && offset < TU__FILE_AT_SIZE; /* may look like a newer version */
         if (status != TU_CORRUPT && !(version && status == TU_UNSUPPORTED))
             fail_msg("bit %zu: %s", bit, tu_message());
         assert_null(g);

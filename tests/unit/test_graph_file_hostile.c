@@ -28,17 +28,17 @@ static void a_signed_change_of_any_bit_is_harmless(void **state) {
 }
 
 static unsigned char *find(file f, const char *text) {
-    unsigned char *place = memmem(f.bytes, f.size, text, strlen(text));
-    if (!place) fail_msg("'%s' is not in the file", text);
-    return place;
+    unsigned char *match = memmem(f.bytes, f.size, text, strlen(text));
+    if (!match) fail_msg("'%s' is not in the file", text);
+    return match;
 }
 
 /* The rich graph with one text in it replaced by another of the same length. */
-static void assert_replaced(const char *old, const char *fresh, tu_status status, const char *part) {
+static void assert_replaced(const char *old, const char *replacement, tu_status status, const char *part) {
     file f = write_and_free(rich_graph());
-    assert_int_equal(strlen(old), strlen(fresh));
-    unsigned char *place = find(f, old);
-    for (size_t i = 0; fresh[i]; i++) place[i] = (unsigned char)fresh[i];
+    assert_int_equal(strlen(old), strlen(replacement));
+    unsigned char *match = find(f, old);
+    for (size_t i = 0; replacement[i]; i++) match[i] = (unsigned char)replacement[i];
     sign(f);
     assert_read_error(f, status, part);
     tu_bytes_free(f.bytes);
@@ -234,7 +234,8 @@ static void invalid_attributes_are_rejected(void **state) {
     put_i64(&m, INT64_MAX);
     put_i64(&m, INT64_MAX);
     put_filler(&m);
-    assert_built_file_fails(m, TU_CORRUPT, "expected dimensions of at least 1 and at most 2^48 elements");
+    assert_built_file_fails(m, TU_CORRUPT,
+                            "expected dimensions of at least 1, at most 2^48 elements in total");
 
     m = new_file(1);
     put_head(&m, "input", "x", 0);
@@ -299,7 +300,7 @@ static file constrained_graph(size_t *dependencies_at) {
 static void invalid_control_dependencies_and_groups_are_rejected(void **state) {
     (void)state;
     static const struct {
-        size_t at; /* offset from the beginning of the list */
+        size_t offset; /* from the beginning of the list */
         uint32_t value;
         const char *says;
     } wrong[] = {
@@ -311,9 +312,9 @@ static void invalid_control_dependencies_and_groups_are_rejected(void **state) {
         {8, UINT32_MAX, "the group of 'tanh' is 4294967295: expected 1 to"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        size_t at;
-        file f = constrained_graph(&at);
-        memcpy(f.bytes + at + wrong[i].at, &wrong[i].value, sizeof wrong[i].value);
+        size_t list_offset;
+        file f = constrained_graph(&list_offset);
+        memcpy(f.bytes + list_offset + wrong[i].offset, &wrong[i].value, sizeof wrong[i].value);
         sign(f);
         tu_graph *graph = NULL;
         assert_int_equal(tu_graph_read(f.bytes, f.size, &graph), TU_CORRUPT);

@@ -65,7 +65,7 @@ static void transposed_convolution_distributes_pixels(void **state) {
     assert_computes(tu_convolve_transpose(y, f, .stride = {1, 2}), TU_SHAPE(1, 1, 4, 1), 1, 10, 102, 20);
 }
 
-static void flops_saturate_and_count_products_and_sums(void **state) {
+static void flops_saturate_and_count_multiplications_and_additions(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value y =
@@ -156,7 +156,7 @@ static void crop_offsets_are_clamped(void **state) {
                     25);
 }
 
-static void standardised_images_have_mean_0_and_deviation_1(void **state) {
+static void standardised_images_have_mean_0_and_standard_deviation_1(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = counting(g, TU_F64, TU_SHAPE(2, 2, 3, 2)), y = tu_standardize(x);
@@ -196,8 +196,8 @@ static void random_crops_are_uniform_over_the_corners(void **state) {
         int top = (int)w[0] / 4, left = (int)w[0] % 4;
         assert_true(top < 2 && left < 2);
         for (int i = 0; i < 6; i++) {
-            int place = (top + i / 3) * 4 + left + i % 3;
-            assert_true(w[i] == place);
+            int pixel = (top + i / 3) * 4 + left + i % 3;
+            assert_true(w[i] == pixel);
         }
         seen[top * 2 + left]++;
     }
@@ -225,7 +225,7 @@ static void brightness_and_contrast_stay_within_their_bounds(void **state) {
     tu_value x = tu_broadcast(counting(g, TU_F64, TU_SHAPE(1, 1, 2, 2)), TU_SHAPE(SAMPLES, 1, 2, 2));
     double *bright = computed(tu_random_brightness(x, 0.5)),
            *contrast = computed(tu_random_contrast(x, 0.25, 2));
-    double least = 9, most = -9;
+    double min_factor = 9, max_factor = -9;
     for (int n = 0; n < SAMPLES; n++) {
         const double *b = bright + (ptrdiff_t)n * 4, *c = contrast + (ptrdiff_t)n * 4;
         assert_true(b[0] >= -0.5 && b[0] < 0.5);
@@ -234,10 +234,10 @@ static void brightness_and_contrast_stay_within_their_bounds(void **state) {
         for (int i = 0; i < 4; i++)
             assert_true(fabs(c[i] - (1 + i % 2 + (i < 2 ? -factor : factor))) < 1e-12);
         assert_true(factor >= 0.25 && factor < 2);
-        least = fmin(least, factor);
-        most = fmax(most, factor);
+        min_factor = fmin(min_factor, factor);
+        max_factor = fmax(max_factor, factor);
     }
-    assert_true(least < 0.4 && most > 1.8);
+    assert_true(min_factor < 0.4 && max_factor > 1.8);
     free(bright);
     free(contrast);
 }
@@ -245,7 +245,7 @@ static void brightness_and_contrast_stay_within_their_bounds(void **state) {
 /* The same samples, split over two batches. */
 static void augmentation_depends_only_on_the_sample(void **state) {
     (void)state;
-    double *whole = NULL, *halves[2];
+    double *full_batch = NULL, *halves[2];
     for (int part = -1; part < 2; part++) {
         tu_graph *g = new_graph();
         int64_t n = part < 0 ? 8 : 4;
@@ -262,15 +262,15 @@ static void augmentation_depends_only_on_the_sample(void **state) {
         assert_non_null(list);
         for (int64_t i = 0; i < n * 9; i++) list[i] = out[i];
         if (part < 0)
-            whole = list;
+            full_batch = list;
         else
             halves[part] = list;
         tu_program_free(program);
         tu_state_free(s);
     }
-    assert_memory_equal(whole, halves[0], 4 * 9 * sizeof(double));
-    assert_memory_equal(whole + 4 * 9, halves[1], 4 * 9 * sizeof(double));
-    free(whole);
+    assert_memory_equal(full_batch, halves[0], 4 * 9 * sizeof(double));
+    assert_memory_equal(full_batch + 4 * 9, halves[1], 4 * 9 * sizeof(double));
+    free(full_batch);
     free(halves[0]);
     free(halves[1]);
 }
@@ -281,7 +281,7 @@ int main(void) {
         cmocka_unit_test(same_output_is_the_input_over_the_stride_rounded_up),
         cmocka_unit_test(groups_separate_channels),
         cmocka_unit_test(transposed_convolution_distributes_pixels),
-        cmocka_unit_test(flops_saturate_and_count_products_and_sums),
+        cmocka_unit_test(flops_saturate_and_count_multiplications_and_additions),
         cmocka_unit_test(max_pool_gradient_goes_to_the_first_of_equal_elements),
         cmocka_unit_test(gradients_of_overlapping_windows_are_added),
         cmocka_unit_test(padding_is_never_the_maximum),
@@ -291,7 +291,7 @@ int main(void) {
         cmocka_unit_test(nearest_copies_pixels),
         cmocka_unit_test(bilinear_uses_half_pixel_centres),
         cmocka_unit_test(crop_offsets_are_clamped),
-        cmocka_unit_test(standardised_images_have_mean_0_and_deviation_1),
+        cmocka_unit_test(standardised_images_have_mean_0_and_standard_deviation_1),
         cmocka_unit_test(inference_mode_does_not_augment),
         cmocka_unit_test(random_crops_are_uniform_over_the_corners),
         cmocka_unit_test(random_flips_mirror_half_of_the_images),

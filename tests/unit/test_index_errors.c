@@ -120,14 +120,14 @@ static void unknown_element_types_are_rejected(void **state) {
 
 static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
-    tu_value x = table(), positions = next_indices(), bad = tu_gather(x, positions, 9);
-    assert_false(tu_ok(tu_gather(bad, positions, 0)));
-    assert_false(tu_ok(tu_gather(x, bad, 0)));
-    assert_false(tu_ok(tu_scatter_add(bad, positions, bad, 0)));
-    assert_false(tu_ok(tu_take_along(bad, positions, 0)));
-    assert_false(tu_ok(tu_put_along(bad, x, 0, 1)));
-    assert_false(tu_ok(tu_one_hot(bad, 1, TU_F32)));
-    assert_build_error(bad, "axis 9");
+    tu_value x = table(), positions = next_indices(), invalid = tu_gather(x, positions, 9);
+    assert_false(tu_ok(tu_gather(invalid, positions, 0)));
+    assert_false(tu_ok(tu_gather(x, invalid, 0)));
+    assert_false(tu_ok(tu_scatter_add(invalid, positions, invalid, 0)));
+    assert_false(tu_ok(tu_take_along(invalid, positions, 0)));
+    assert_false(tu_ok(tu_put_along(invalid, x, 0, 1)));
+    assert_false(tu_ok(tu_one_hot(invalid, 1, TU_F32)));
+    assert_build_error(invalid, "axis 9");
     x = table();
     assert_build_error(tu_gather(x, (tu_value){0}, 0), "gather", "input 1 is an uninitialised tu_value");
 }

@@ -91,12 +91,12 @@ static void numbers_outside_the_grammar_are_rejected(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_parse_fails(wrong[i], "t.json: line 1: ");
     assert_parse_fails("1e999", "the number 1e999 is too large for a double");
-    char many[4000];
-    memset(many, '9', sizeof many);
-    many[sizeof many - 1] = '\0';
-    assert_parse_fails(many, "is too large for a double");
-    memcpy(many, "0.", 2);
-    assert_true(parse(many)->number == 1.0);
+    char long_number[4000];
+    memset(long_number, '9', sizeof long_number);
+    long_number[sizeof long_number - 1] = '\0';
+    assert_parse_fails(long_number, "is too large for a double");
+    memcpy(long_number, "0.", 2);
+    assert_true(parse(long_number)->number == 1.0);
 }
 
 static void strings_are_unescaped(void **state) {

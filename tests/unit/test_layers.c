@@ -33,7 +33,7 @@ static void stride_and_strides_exclude_each_other(void **state) {
     assert_build_error(tu_conv2d(IMAGES, .filters = 8, .size = 3, .strides = {1, -1}), "stride[1] is -1");
 }
 
-/* Options of an older header end before the new fields; the memory behind them is not read. */
+/* Options of an older header end before the new fields; the memory after them is not read. */
 static void options_of_an_older_header_have_no_strides(void **state) {
     (void)state;
     tu_conv2d_options options = {.struct_size = offsetof(tu_conv2d_options, strides),

@@ -57,13 +57,13 @@ static void right_hand_sides_must_match_the_matrices(void **state) {
 
 static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
-    tu_value a = first_input(TU_F32, TU_SHAPE(2, 2)), bad = tu_inverse(tu_reshape(a, TU_SHAPE(4)));
-    assert_false(tu_ok(tu_inverse(bad)));
-    assert_false(tu_ok(tu_solve(a, bad)));
-    assert_false(tu_ok(tu_cholesky(bad)));
-    assert_false(tu_ok(tu_triangular_solve(bad, a)));
-    assert_false(tu_ok(tu_band(bad, 0, 0)));
-    assert_build_error(bad, "inverse");
+    tu_value a = first_input(TU_F32, TU_SHAPE(2, 2)), invalid = tu_inverse(tu_reshape(a, TU_SHAPE(4)));
+    assert_false(tu_ok(tu_inverse(invalid)));
+    assert_false(tu_ok(tu_solve(a, invalid)));
+    assert_false(tu_ok(tu_cholesky(invalid)));
+    assert_false(tu_ok(tu_triangular_solve(invalid, a)));
+    assert_false(tu_ok(tu_band(invalid, 0, 0)));
+    assert_build_error(invalid, "inverse");
     assert_false(tu_ok(tu_inverse((tu_value){0})));
     a = first_input(TU_F32, TU_SHAPE(2, 2));
     assert_build_error(tu_solve(a, (tu_value){0}), "solve", "input 1 is an uninitialised tu_value");
@@ -88,16 +88,16 @@ static tu_status run_pair(int kind, const double second[4], int64_t *live) {
     }
     tu_name(y, "bad/one");
     tu_program *program = NULL;
-    tu_state *held = NULL;
+    tu_state *variables = NULL;
     assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
-    assert_int_equal(tu_state_new(g, &held), TU_OK);
+    assert_int_equal(tu_state_new(g, &variables), TU_OK);
     double out[8];
-    tu_run(program, held, 0, NULL, (void *[]){out}); /* the first run allocates the device's memory */
+    tu_run(program, variables, 0, NULL, (void *[]){out}); /* the first run allocates the device's memory */
     *live = tu__alloc_live();
-    tu_status status = tu_run(program, held, 0, NULL, (void *[]){out});
+    tu_status status = tu_run(program, variables, 0, NULL, (void *[]){out});
     *live = tu__alloc_live() - *live;
     tu_program_free(program);
-    tu_state_free(held);
+    tu_state_free(variables);
     tu_graph_free(g);
     return status;
 }

@@ -18,13 +18,13 @@ static void inner_sizes_must_be_equal(void **state) {
     (void)state;
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_build_error(tu_matmul(a, a), "matmul", "f32[2,3], f32[2,3]",
-                       "operand 0 has 3 columns and operand 1 2 rows");
+                   "operand 0 has 3 columns, but operand 1 has 2 rows: expected the same number");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_build_error(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 2)), .transpose_a = true), "matmul",
-                       "operand 0 (transposed) has 2 columns and operand 1 3 rows");
+                   "operand 0 (transposed) has 2 columns, but operand 1 has 3 rows");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_build_error(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 2)), .transpose_b = true), "matmul",
-                       "operand 0 has 3 columns and operand 1 (transposed) 2 rows");
+                   "operand 0 has 3 columns, but operand 1 (transposed) has 2 rows");
 }
 
 static void batch_axes_must_broadcast(void **state) {
@@ -52,10 +52,10 @@ static void results_that_are_too_large_are_rejected(void **state) {
 
 static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
-    tu_value a = first_input(TU_F32, TU_SHAPE(2, 3)), bad = tu_matmul(a, a);
-    assert_false(tu_ok(tu_matmul(a, bad)));
-    assert_false(tu_ok(tu_matmul(bad, a)));
-    assert_build_error(bad, "3 columns");
+    tu_value a = first_input(TU_F32, TU_SHAPE(2, 3)), invalid = tu_matmul(a, a);
+    assert_false(tu_ok(tu_matmul(a, invalid)));
+    assert_false(tu_ok(tu_matmul(invalid, a)));
+    assert_build_error(invalid, "3 columns");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_build_error(tu_matmul(a, (tu_value){0}), "matmul", "input 1 is an uninitialised tu_value");
     assert_false(tu_ok(tu_matmul((tu_value){0}, (tu_value){0})));

@@ -1,4 +1,4 @@
-/* The matrix product and linear algebra (ops/matmul.c, ops/linalg.c) compute the right values. */
+/* Matrix multiplication and linear algebra (ops/matmul.c, ops/linalg.c) compute the right values. */
 #include "unit/evaluate.h"
 
 #include "base/alloc.h"
@@ -17,7 +17,7 @@ static tu_value pseudo_random(tu_graph *g, tu_shape shape, uint32_t seed) {
     return value;
 }
 
-static void products_of_small_matrices(void **state) {
+static void matmul_of_small_matrices(void **state) {
     (void)state;
     tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(2, 3)); /* 0 1 2 / 3 4 5 */
     tu_value b = counting(a.graph, TU_F32, TU_SHAPE(3, 2));     /* 0 1 / 2 3 / 4 5 */
@@ -28,14 +28,14 @@ static void products_of_small_matrices(void **state) {
                     14, 24, 5, 19, 33);
 }
 
-static void batches_of_products_broadcast(void **state) {
+static void batch_axes_of_matmul_broadcast(void **state) {
     (void)state;
     tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(2, 1, 1, 2)); /* (0 1), (2 3) */
     tu_value b = counting(a.graph, TU_F32, TU_SHAPE(3, 2, 1));        /* (0 1), (2 3), (4 5) */
     assert_computes(tu_matmul(a, b), TU_SHAPE(2, 3, 1, 1), 1, 3, 5, 3, 13, 23);
 }
 
-static void integers_saturate(void **state) {
+static void integer_matmul_saturates(void **state) {
     (void)state;
     tu_value a = tu_fill(new_graph(), TU_U8, TU_SHAPE(1, 2), 20);
     assert_computes(tu_matmul(a, a, .transpose_b = true), TU_SHAPE(1, 1), 255);
@@ -64,7 +64,7 @@ static void sums_do_not_depend_on_the_block_size(void **state) {
     }
 }
 
-static void flops_are_counted(void **state) {
+static void flops_of_matmul_are_counted(void **state) {
     (void)state;
     tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(4, 2, 3)),
              b = counting(a.graph, TU_F32, TU_SHAPE(5, 3));
@@ -89,7 +89,7 @@ static void flops_are_counted(void **state) {
 
 static const double tolerance = 1e-14;
 
-static void inverses(void **state) {
+static void inverse_of_small_matrices(void **state) {
     (void)state;
     tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(2, 2, 2), (double[]){0, 2, 4, 0, 1, 2, 3, 4});
     assert_computes_within(tolerance, tu_inverse(a), TU_SHAPE(2, 2, 2), 0, 0.25, 0.5, 0, -2, 1, 1.5, -0.5);
@@ -97,7 +97,7 @@ static void inverses(void **state) {
     assert_computes(tu_inverse(one), TU_SHAPE(1, 1), 0.25);
 }
 
-static void solutions(void **state) {
+static void solve_of_small_systems(void **state) {
     (void)state;
     tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(3, 3), (double[]){0, 2, 1, 1, 1, 1, 2, 0, 3});
     tu_value b = numbers(a.graph, TU_F64, TU_SHAPE(3, 2), (double[]){7, 1, 6, 0, 11, 5});
@@ -140,35 +140,35 @@ static void running_out_of_scratch_memory_is_reported(void **state) {
     const tu_feed feed = {a, data};
     tu_value y = tu_solve(a, tu_inverse(tu_matmul(a, a, .transpose_a = true, .transpose_b = true)));
     tu_program *program = NULL;
-    tu_state *held = NULL;
+    tu_state *variables = NULL;
     assert_int_equal(tu_compile(a.graph, &program, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
-    assert_int_equal(tu_state_new(a.graph, &held), TU_OK);
+    assert_int_equal(tu_state_new(a.graph, &variables), TU_OK);
     double out[9];
-    assert_int_equal(tu_run(program, held, 1, &feed, (void *[]){out}), TU_OK);
+    assert_int_equal(tu_run(program, variables, 1, &feed, (void *[]){out}), TU_OK);
     int64_t live = tu__alloc_live();
     tu_status status = TU_NO_MEMORY;
     uint64_t nth = 0;
     while (status != TU_OK) {
         tu__alloc_fail_at(++nth);
-        status = tu_run(program, held, 1, &feed, (void *[]){out});
+        status = tu_run(program, variables, 1, &feed, (void *[]){out});
         tu__alloc_fail_at(0);
         assert_true(status == TU_OK || status == TU_NO_MEMORY);
         assert_int_equal(tu__alloc_live(), live);
     }
     assert_true(nth > 4); /* two transposed matrices, two being factored */
     tu_program_free(program);
-    tu_state_free(held);
+    tu_state_free(variables);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_of_small_matrices),
-        cmocka_unit_test(batches_of_products_broadcast),
-        cmocka_unit_test(integers_saturate),
+        cmocka_unit_test(matmul_of_small_matrices),
+        cmocka_unit_test(batch_axes_of_matmul_broadcast),
+        cmocka_unit_test(integer_matmul_saturates),
         cmocka_unit_test(sums_do_not_depend_on_the_block_size),
-        cmocka_unit_test(flops_are_counted),
-        cmocka_unit_test(inverses),
-        cmocka_unit_test(solutions),
+        cmocka_unit_test(flops_of_matmul_are_counted),
+        cmocka_unit_test(inverse_of_small_matrices),
+        cmocka_unit_test(solve_of_small_systems),
         cmocka_unit_test(cholesky_factors_of_the_lower_triangle),
         cmocka_unit_test(triangular_solve_reads_only_its_triangle),
         cmocka_unit_test(band_keeps_diagonals),

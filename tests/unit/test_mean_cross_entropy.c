@@ -17,7 +17,7 @@ static tu_value logits_in(tu_graph *graph) {
     return numbers(graph, TU_F64, TU_SHAPE(ROWS, CLASSES), logits_list);
 }
 
-static double number(tu_value value) {
+static double run_scalar(tu_value value) {
     double *list = computed(value), first = list[0];
     free(list);
     return first;
@@ -28,7 +28,7 @@ static void without_ignore_all_rows_count(void **state) {
     tu_graph *graph = new_graph();
     tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, 1, 2, 1});
     double expected = (loss_of(0, 0) + loss_of(1, 1) + loss_of(2, 2) + loss_of(3, 1)) / 4;
-    assert_float_equal(number(tu_mean_cross_entropy(logits_in(graph), labels)), expected, 1e-12);
+    assert_float_equal(run_scalar(tu_mean_cross_entropy(logits_in(graph), labels)), expected, 1e-12);
 }
 
 static void ignored_rows_do_not_count_in_the_mean(void **state) {
@@ -38,32 +38,32 @@ static void ignored_rows_do_not_count_in_the_mean(void **state) {
     tu_graph *graph = new_graph();
     tu_value labels = numbers(graph, TU_I64, TU_SHAPE(ROWS), outside);
     assert_float_equal(
-        number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1)), expected,
-        1e-12);
+        run_scalar(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1)),
+        expected, 1e-12);
     graph = new_graph(); /* the ignored label may also be a valid class */
     labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), inside);
     assert_float_equal(
-        number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 1)), expected,
-        1e-12);
+        run_scalar(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 1)),
+        expected, 1e-12);
     graph = new_graph();
     labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){7, 7, 7, 7});
-    assert_true(number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 7)) ==
-                0);
+    assert_true(
+        run_scalar(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 7)) == 0);
 }
 
-static void other_labels_out_of_range_give_nan(void **state) {
+static void labels_out_of_range_that_are_not_ignored_give_nan(void **state) {
     (void)state;
     const double labels_list[] = {0, -1, 3, 1};
     tu_graph *graph = new_graph();
     tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), labels_list);
-    assert_true(isnan(number(tu_mean_cross_entropy(logits_in(graph), labels))));
+    assert_true(isnan(run_scalar(tu_mean_cross_entropy(logits_in(graph), labels))));
     graph = new_graph();
     labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), labels_list);
-    assert_true(
-        isnan(number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1))));
+    assert_true(isnan(
+        run_scalar(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1))));
 }
 
-static void gradients_of_ignored_rows_are_zero_and_of_others_divided_by_their_count(void **state) {
+static void gradients_of_ignored_rows_are_zero_and_the_mean_counts_only_other_rows(void **state) {
     (void)state;
     tu_graph *graph = new_graph();
     tu_value logits = logits_in(graph), gradient;
@@ -81,7 +81,7 @@ static void gradients_of_ignored_rows_are_zero_and_of_others_divided_by_their_co
 }
 
 /* The sum of 70,000 losses of log 3 is 76,900; the largest f16 is 65,504. */
-static void many_rows_of_half_precision_do_not_overflow(void **state) {
+static void the_mean_of_many_f16_losses_does_not_overflow(void **state) {
     (void)state;
     enum { MANY = 70000 };
     tu_program *program;
@@ -126,9 +126,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_ignore_all_rows_count),
         cmocka_unit_test(ignored_rows_do_not_count_in_the_mean),
-        cmocka_unit_test(other_labels_out_of_range_give_nan),
-        cmocka_unit_test(gradients_of_ignored_rows_are_zero_and_of_others_divided_by_their_count),
-        cmocka_unit_test(many_rows_of_half_precision_do_not_overflow),
+        cmocka_unit_test(labels_out_of_range_that_are_not_ignored_give_nan),
+        cmocka_unit_test(gradients_of_ignored_rows_are_zero_and_the_mean_counts_only_other_rows),
+        cmocka_unit_test(the_mean_of_many_f16_losses_does_not_overflow),
         cmocka_unit_test(ignore_label_without_ignore_is_rejected),
         cmocka_unit_test(probabilities_as_labels_are_rejected),
     };

@@ -148,15 +148,15 @@ static void parameter_counts_agree_with_the_literature(void **state) {
 
 static void large_images_are_reduced_by_4_before_the_first_stage(void **state) {
     (void)state;
-    static const struct { int64_t size, first, last; } of[] = {{224, 56, 7}, {64, 16, 2}, {32, 32, 4}};
+    static const struct { int64_t size, first, last; } cases[] = {{224, 56, 7}, {64, 16, 2}, {32, 32, 4}};
     for (int i = 0; i < 3; i++) {
         built b = build("resnet18", &(tu_model_options){.struct_size = sizeof(tu_model_options),
                                                         .batch = 1,
-                                                        .height = of[i].size,
-                                                        .width = of[i].size,
+                                                        .height = cases[i].size,
+                                                        .width = cases[i].size,
                                                         .base = 8});
-        assert_shape(tu_find(b.graph, "stage1/block2/relu"), TU_SHAPE(1, of[i].first, of[i].first, 8));
-        assert_shape(tu_find(b.graph, "stage4/block2/relu"), TU_SHAPE(1, of[i].last, of[i].last, 64));
+        assert_shape(tu_find(b.graph, "stage1/block2/relu"), TU_SHAPE(1, cases[i].first, cases[i].first, 8));
+        assert_shape(tu_find(b.graph, "stage4/block2/relu"), TU_SHAPE(1, cases[i].last, cases[i].last, 64));
         tu_graph_free(b.graph);
     }
 }
@@ -191,14 +191,16 @@ static void a_model_can_be_built_on_any_images_value(void **state) {
     tu_graph_free(g);
 }
 
-static void tu_model_own_returns_the_default_options(void **state) {
+static void tu_model_defaults_returns_the_default_options(void **state) {
     (void)state;
-    tu_model_options own = TU_SIZED(tu_model_options);
-    assert_int_equal(tu_model_defaults("tutorial-cnn", &own), TU_OK);
-    assert_true(own.height == 24 && own.width == 24 && own.channels == 3 && own.classes == 10);
-    assert_int_equal(tu_model_defaults("resnet50", &own), TU_OK);
-    assert_true(own.height == 224 && own.classes == 1000 && own.base == 64 && own.batch == 128);
-    assert_int_equal(tu_model_defaults("resnet", &own), TU_NOT_FOUND);
+    tu_model_options defaults = TU_SIZED(tu_model_options);
+    assert_int_equal(tu_model_defaults("tutorial-cnn", &defaults), TU_OK);
+    assert_true(defaults.height == 24 && defaults.width == 24 && defaults.channels == 3 &&
+                defaults.classes == 10);
+    assert_int_equal(tu_model_defaults("resnet50", &defaults), TU_OK);
+    assert_true(defaults.height == 224 && defaults.classes == 1000 && defaults.base == 64 &&
+                defaults.batch == 128);
+    assert_int_equal(tu_model_defaults("resnet", &defaults), TU_NOT_FOUND);
 }
 
 static void every_model_can_be_listed_and_built(void **state) {
@@ -334,9 +336,9 @@ static void sgd_follows_its_formula(void **state) {
             assert_int_equal(tu_run(program, weights, 0, NULL, NULL), TU_OK);
             velocity = momenta[m] * velocity + expected;
             expected -= 0.25 * velocity;
-            double now;
-            assert_int_equal(tu_state_get(weights, "w", &now, sizeof now), TU_OK);
-            assert_true(now == expected);
+            double weight;
+            assert_int_equal(tu_state_get(weights, "w", &weight, sizeof weight), TU_OK);
+            assert_true(weight == expected);
         }
         assert_int_equal(tu__find_node(g, "optimizer/velocity/w") != NULL, momenta[m] != 0);
         tu_state_free(weights);
@@ -358,7 +360,7 @@ static void sgd_rejects_invalid_arguments(void **state) {
     assert_sgd_fails((tu_value){0}, 0.1, 0, "the loss is an uninitialised tu_value");
     assert_sgd_fails(tu_sum(x), 0.1, 0, "no trainable variable");
     tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(2));
-    assert_sgd_fails(tu_sum(w), -1, 0, "rate is -1, expected a number of at least 0");
+    assert_sgd_fails(tu_sum(w), -1, 0, "rate is -1, expected a finite number of at least 0");
     assert_sgd_fails(tu_sum(w), 1.0 / 0.0, 0, "rate is inf");
     assert_sgd_fails(tu_sum(w), 0.1, 1, "momentum is 1, expected a number in [0, 1)");
     assert_sgd_fails(tu_sum(w), 0.1, 0.0 / 0.0, "momentum");
@@ -377,7 +379,7 @@ int main(void) {
         cmocka_unit_test(large_images_are_reduced_by_4_before_the_first_stage),
         cmocka_unit_test(resnet50_has_the_stride_in_the_3x3_convolution),
         cmocka_unit_test(a_model_can_be_built_on_any_images_value),
-        cmocka_unit_test(tu_model_own_returns_the_default_options),
+        cmocka_unit_test(tu_model_defaults_returns_the_default_options),
         cmocka_unit_test(every_model_can_be_listed_and_built),
         cmocka_unit_test(options_change_the_model),
         cmocka_unit_test(invalid_names_and_options_are_rejected),

@@ -11,12 +11,13 @@
 #define ROWS TENSOR(TU_F32, 5, 3, 4)
 #define SCALAR tu_input(g, "x", TU_F32, TU_SCALAR)
 #define GAMMA(dtype, ...) tu_input(g, "gamma", dtype, TU_SHAPE(__VA_ARGS__))
+#define DY(dtype, ...) tu_input(g, "dy", dtype, TU_SHAPE(__VA_ARGS__))
 #define BETA(dtype, ...) tu_input(g, "beta", dtype, TU_SHAPE(__VA_ARGS__))
 
 static const tu_dtype non_floats[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
 enum { NON_FLOATS = sizeof non_floats / sizeof *non_floats };
 
-/* ---- The operations ---- */
+/* ---- Operations: tu_batch_normalize, tu_layer_normalize, tu_lrn ---- */
 
 static void activations_of_the_wrong_type_are_rejected(void **state) {
     (void)state;
@@ -83,9 +84,8 @@ static void gamma_must_have_the_shape_of_the_normalised_axes(void **state) {
 #undef BATCH
 #define LAYER(count, ...)                                                                                    \
     tu_layer_normalize(ROWS, GAMMA(TU_F32, __VA_ARGS__), BETA(TU_F32, __VA_ARGS__), .axes = (count))
-    EXPECT_ERROR(
-        LAYER(0, 3), "layer_norm", "f32[5,3,4], f32[3], f32[3]",
-        "gamma (input 1) has shape [3], expected [4], one element per element of the normalised axes");
+    EXPECT_ERROR(LAYER(0, 3), "layer_norm", "f32[5,3,4], f32[3], f32[3]",
+            "gamma (input 1) has shape [3], expected [4], the shape of the normalised axes");
     EXPECT_ERROR(LAYER(2, 4), "gamma (input 1) has shape [4], expected [3,4]");
     EXPECT_ERROR(LAYER(2, 4, 3), "gamma (input 1) has shape [4,3], expected [3,4]");
     EXPECT_ERROR(LAYER(3, 3, 4), "gamma (input 1) has shape [3,4], expected [5,3,4]");
@@ -140,7 +140,7 @@ static void scope_and_axes_must_be_in_range(void **state) {
                  "axes is -9223372036854775808", expected);
 }
 
-static void constants_of_lrn_must_be_in_range(void **state) {
+static void attributes_of_lrn_must_be_in_range(void **state) {
     (void)state;
     const char *operation = "lrn node 'lrn' (input f32[2,7,6,4]";
     EXPECT_ERROR(tu_lrn(IMAGES, .radius = -2), operation,
@@ -163,7 +163,7 @@ static void constants_of_lrn_must_be_in_range(void **state) {
 
 /* Applies the gradient operation to inputs of the given types: x, gamma, two statistics and dy. */
 static tu_value raw_grad(tu_graph *g, tu__opcode op, const void *attrs, const tu_type type[5]) {
-    static const char *const name[] = {"x", "gamma", "mean", "spread", "dy"};
+    static const char *const name[] = {"x", "gamma", "mean", "statistic", "dy"};
     tu_value in[5];
     for (int i = 0; i < 5; i++) in[i] = tu_input(g, name[i], type[i].dtype, type[i].shape);
     return tu__apply_list(op, attrs, 5, in);
@@ -206,13 +206,15 @@ static void operands_of_layer_norm_grad_must_agree(void **state) {
     struct tu__layer_norm_grad_attrs one = {.epsilon = 1e-5, .axes = 1}, none = {.epsilon = 1e-5};
 #define GRAD(attrs, ...) raw_grad(g, TU__OP_LAYER_NORM_GRAD, &(attrs), (tu_type[5]){__VA_ARGS__})
     EXPECT_ERROR(GRAD(one, F32(5, 4), F32(4), F32(4), F32(5), F32(5, 4)),
-                 "layer_norm_grad node 'layer_norm_grad' (inputs",
-                 "the mean (input 2) is f32[4], expected f32[5], one element per normalised set");
+            "layer_norm_grad node 'layer_norm_grad' (inputs",
+            "the mean (input 2) is f32[4], expected f32[5], the shape of x "
+            "without the normalised axes");
     EXPECT_ERROR(
         GRAD(one, F32(5, 4), F32(4), F32(5), F32(5, 1), F32(5, 4)),
-        "the reciprocal deviation (input 3) is f32[5,1], expected f32[5], one element per normalised set");
+            "the inverse standard deviation (input 3) is f32[5,1], expected f32[5], the shape of x "
+            "without the normalised axes");
     EXPECT_ERROR(GRAD(one, F32(5, 4), F32(4), F32(5), F32(5), F32(4, 5)),
-                 "the gradient (input 4) is f32[4,5], expected f32[5,4], the type of x");
+            "the gradient (input 4) is f32[4,5], expected f32[5,4], the type of x");
     EXPECT_ERROR(GRAD(one, F32(5, 4), F64(4), F64(5), F64(5), F32(5, 4)), "gamma (input 1) has type f64");
     EXPECT_ERROR(GRAD(none, F32(5, 4), F32(4), F32(5), F32(5), F32(5, 4)), "axes is 0, expected 1 to 2");
 #undef GRAD
@@ -220,17 +222,16 @@ static void operands_of_layer_norm_grad_must_agree(void **state) {
 
 static void operands_of_lrn_grad_must_agree(void **state) {
     (void)state;
-    struct tu__lrn_grad_attrs fine = {.radius = 1, .bias = 1}, wide = {.radius = INT64_MAX, .bias = 1};
-    EXPECT_ERROR(tu__apply(LRN_GRAD, &fine, IMAGES, GAMMA(TU_F32, 4)),
-                 "lrn_grad node 'lrn_grad' (inputs f32[2,7,6,4], f32[4]",
-                 "the gradient (input 1) is f32[4], expected f32[2,7,6,4], the type of x");
-    EXPECT_ERROR(tu__apply(LRN_GRAD, &fine, IMAGES, GAMMA(TU_F64, 2, 7, 6, 4)),
-                 "the gradient (input 1) is f64[2,7,6,4], expected f32[2,7,6,4]");
-    EXPECT_ERROR(tu__apply(LRN_GRAD, &wide, IMAGES, GAMMA(TU_F32, 2, 7, 6, 4)),
-                 "radius is 9223372036854775807");
+    struct tu__lrn_grad_attrs valid = {.radius = 1, .bias = 1}, too_wide = {.radius = INT64_MAX, .bias = 1};
+    EXPECT_ERROR(tu__apply(LRN_GRAD, &valid, IMAGES, DY(TU_F32, 4)),
+            "lrn_grad node 'lrn_grad' (inputs f32[2,7,6,4], f32[4]",
+            "the gradient (input 1) is f32[4], expected f32[2,7,6,4], the type of x");
+    EXPECT_ERROR(tu__apply(LRN_GRAD, &valid, IMAGES, DY(TU_F64, 2, 7, 6, 4)),
+            "the gradient (input 1) is f64[2,7,6,4], expected f32[2,7,6,4]");
+    EXPECT_ERROR(tu__apply(LRN_GRAD, &too_wide, IMAGES, DY(TU_F32, 2, 7, 6, 4)), "radius is 9223372036854775807");
 }
 
-/* ---- The count of floating-point operations ---- */
+/* ---- Numbers of floating-point operations ---- */
 
 static int64_t flops_of(tu_graph *g, tu_shape shape, int64_t radius) {
     const tu__node *node = tu__node_of(tu_lrn(tu_input(g, "x", TU_F32, shape), .radius = radius));
@@ -256,7 +257,7 @@ static void flops_of_lrn_count_only_existing_channels(void **state) {
     }
 }
 
-/* ---- The layers ---- */
+/* ---- Layers, which create variables: tu_batch_norm, tu_layer_norm, … ---- */
 
 static void dense_needs_a_float_matrix_and_units(void **state) {
     (void)state;
@@ -378,15 +379,15 @@ static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value good = ROWS, bad = tu_lrn(good, .radius = -7);
-    const tu_value wrong[] = {bad, {0}};
+    tu_value valid = ROWS, invalid = tu_lrn(valid, .radius = -7);
+    const tu_value wrong[] = {invalid, {0}};
     for (size_t i = 0; i < 2; i++) {
-        assert_false(tu_ok(tu_batch_normalize(wrong[i], good, good)));
-        assert_false(tu_ok(tu_batch_normalize(good, wrong[i], good)));
-        assert_false(tu_ok(tu_batch_normalize(good, good, wrong[i])));
-        assert_false(tu_ok(tu_layer_normalize(wrong[i], good, good)));
-        assert_false(tu_ok(tu_layer_normalize(good, wrong[i], good)));
-        assert_false(tu_ok(tu_layer_normalize(good, good, wrong[i])));
+        assert_false(tu_ok(tu_batch_normalize(wrong[i], valid, valid)));
+        assert_false(tu_ok(tu_batch_normalize(valid, wrong[i], valid)));
+        assert_false(tu_ok(tu_batch_normalize(valid, valid, wrong[i])));
+        assert_false(tu_ok(tu_layer_normalize(wrong[i], valid, valid)));
+        assert_false(tu_ok(tu_layer_normalize(valid, wrong[i], valid)));
+        assert_false(tu_ok(tu_layer_normalize(valid, valid, wrong[i])));
         assert_false(tu_ok(tu_lrn(wrong[i])));
         assert_false(tu_ok(tu_dense(wrong[i], .units = 3)));
         assert_false(tu_ok(tu_conv2d(wrong[i], .filters = 3, .size = 3)));
@@ -408,7 +409,7 @@ int main(void) {
         cmocka_unit_test(beta_must_have_the_type_of_gamma),
         cmocka_unit_test(epsilon_must_be_positive),
         cmocka_unit_test(scope_and_axes_must_be_in_range),
-        cmocka_unit_test(constants_of_lrn_must_be_in_range),
+        cmocka_unit_test(attributes_of_lrn_must_be_in_range),
         cmocka_unit_test(operands_of_batch_norm_grad_must_agree),
         cmocka_unit_test(operands_of_layer_norm_grad_must_agree),
         cmocka_unit_test(operands_of_lrn_grad_must_agree),

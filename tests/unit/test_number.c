@@ -46,18 +46,18 @@ static void every_16_bit_pattern_survives_a_round_trip(void **state) {
         for (uint32_t pattern = 0; pattern <= 0xffff; pattern++) {
             const narrow *format = &formats[f];
             double value = load_pattern(format->dtype, pattern);
-            uint32_t again = store_pattern(format->dtype, value);
+            uint32_t stored = store_pattern(format->dtype, value);
             if ((pattern & 0x7fff) > format->infinity) { /* NaN stays NaN; a signalling one becomes quiet */
                 assert_true(isnan(value));
                 assert_true(isnan(tu__round_to(format->dtype, value)));
-                assert_int_equal(again, pattern | 1u << (format->fraction_bits - 1));
+                assert_int_equal(stored, pattern | 1u << (format->fraction_bits - 1));
                 continue;
             }
             if ((pattern & 0x7fff) == format->infinity)
                 assert_same(value, pattern & 0x8000 ? -(double)INFINITY : (double)INFINITY);
             else
                 assert_same(value, defined_value(format, pattern));
-            assert_int_equal(again, pattern);
+            assert_int_equal(stored, pattern);
             assert_same(tu__round_to(format->dtype, value), value);
         }
 }
@@ -233,20 +233,20 @@ static void arrays_agree_with_elements(void **state) {
 }
 
 /* The public conversions against the definition of the formats and against the internal ones. */
-static void floats_convert_to_halves_and_back(void **state) {
+static void f32_converts_to_16_bit_floats_and_back(void **state) {
     (void)state;
-    static uint16_t patterns[0x10000], again[0x10000];
+    static uint16_t patterns[0x10000], converted[0x10000];
     static float floats[0x10000];
     for (size_t f = 0; f < 2; f++) {
         const narrow *format = &formats[f];
         bool brain = format->dtype == TU_BF16;
         for (uint32_t i = 0; i <= 0xffff; i++) patterns[i] = (uint16_t)i;
         (brain ? tu_f32_from_bf16 : tu_f32_from_f16)(patterns, 0x10000, floats);
-        (brain ? tu_bf16_from_f32 : tu_f16_from_f32)(floats, 0x10000, again);
+        (brain ? tu_bf16_from_f32 : tu_f16_from_f32)(floats, 0x10000, converted);
         for (uint32_t i = 0; i <= 0xffff; i++) {
             bool nan = (i & 0x7fff) > format->infinity;
             assert_int_equal(isnan(floats[i]), nan);
-            assert_int_equal(again[i], nan ? i | 1u << (format->fraction_bits - 1) : i);
+            assert_int_equal(converted[i], nan ? i | 1u << (format->fraction_bits - 1) : i);
             if ((i & 0x7fff) < format->infinity) assert_same((double)floats[i], defined_value(format, i));
         }
         /* The midpoint of a positive value and the next rounds to the even one; a larger number rounds to the
@@ -284,7 +284,7 @@ int main(void) {
         cmocka_unit_test(i64_saturates),
         cmocka_unit_test(any_nonzero_byte_is_true),
         cmocka_unit_test(arrays_agree_with_elements),
-        cmocka_unit_test(floats_convert_to_halves_and_back),
+        cmocka_unit_test(f32_converts_to_16_bit_floats_and_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Training steps: a non-finite step leaves the state bit-identical, including running statistics; accumulated
- * micro-batches give the update of the whole batch; all parameters are updated in place by one kernel; half precision
+ * micro-batches give the update of the full batch; all parameters are updated in place by one kernel; half precision
  * keeps f32 weights. */
 #include "test.h"
 
@@ -33,7 +33,7 @@ static net build_net(tu_dtype dtype, int64_t batch, bool normalized) {
 static const char *const all_rules[] = {"sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "lars"};
 enum { RULES = sizeof all_rules / sizeof *all_rules };
 
-static void draw(float *images) {
+static void fill_randomly(float *images) {
     for (int i = 0; i < PIXELS; i++) images[i] = (float)sin(i * 0.7) + (float)cos(i * 0.3);
 }
 
@@ -56,7 +56,7 @@ static unsigned char *snapshot(const tu_state *state, size_t *size) {
 
 /* ---- The guard ---- */
 
-static void assert_bad_step_changes_nothing(const char *devices, float poison, bool average) {
+static void assert_non_finite_step_changes_nothing(const char *devices, float poison, bool average) {
     net n = build_net(TU_F32, BATCH, true);
     tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     assert_int_equal(tu_add_optimizer(n.loss, &values, .name = "adam", .constant_rate = 0.01, .clip_norm = 1,
@@ -71,7 +71,7 @@ static void assert_bad_step_changes_nothing(const char *devices, float poison, b
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(n.graph, &state, .seed = 1), TU_OK);
     static float images[PIXELS];
-    draw(images);
+    fill_randomly(images);
     tu_feed feeds[] = {{n.images, images}, {n.labels, labels}};
     float loss, mean[4];
     bool finite;
@@ -90,7 +90,7 @@ static void assert_bad_step_changes_nothing(const char *devices, float poison, b
     assert_int_equal(before_size, after_size);
     assert_memory_equal(before, after, before_size);
 
-    draw(images);
+    fill_randomly(images);
     int64_t step;
     assert_int_equal(tu_run(program, state, 2, feeds, (void *[]){&loss, &finite}), TU_OK);
     assert_int_equal(tu_state_get(state, "step", &step, sizeof step), TU_OK);
@@ -104,9 +104,9 @@ static void assert_bad_step_changes_nothing(const char *devices, float poison, b
 
 static void a_non_finite_step_changes_nothing(void **state) {
     (void)state;
-    assert_bad_step_changes_nothing("ref", INFINITY, true);
-    assert_bad_step_changes_nothing("cpu", INFINITY, true);
-    assert_bad_step_changes_nothing("cpu", NAN, false);
+    assert_non_finite_step_changes_nothing("ref", INFINITY, true);
+    assert_non_finite_step_changes_nothing("cpu", INFINITY, true);
+    assert_non_finite_step_changes_nothing("cpu", NAN, false);
 }
 
 /* ---- stop_at_nonfinite and loss_scale ---- */
@@ -131,7 +131,7 @@ static void start_guarded(guarded *g, const char *precision, bool stop_at_nonfin
                    .fetch = fetch, .fetch_count = 3, .updates = true) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(g->n.graph, &g->state, .seed = 1), TU_OK);
-    draw(g->images);
+    fill_randomly(g->images);
 }
 
 static void free_guarded(guarded *g) {
@@ -140,7 +140,7 @@ static void free_guarded(guarded *g) {
     tu_graph_free(g->n.graph);
 }
 
-/* Runs one step, with an infinite pixel if `poisoned`. Returns true if the step was good. */
+/* Runs one step, with an infinite pixel if `poisoned`. Returns the value `finite` of the step. */
 static bool step_guarded(guarded *g, bool poisoned) {
     float loss, norm, pixel = g->images[17];
     bool finite;
@@ -155,7 +155,7 @@ static void set_healthy(tu_state *state, bool healthy) {
     assert_int_equal(tu_state_set(state, "optimizer/healthy", &healthy, sizeof healthy), TU_OK);
 }
 
-static void with_stop_at_bad_nothing_changes_after_a_bad_step(void **unused) {
+static void with_stop_at_bad_nothing_changes_after_a_non_finite_step(void **unused) {
     (void)unused;
     guarded g;
     size_t size;
@@ -223,11 +223,11 @@ static float scale_of(const guarded *g) {
     return scale;
 }
 
-static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **unused) {
+static void a_loss_scale_is_halved_by_non_finite_steps_and_doubled_by_finite_ones(void **unused) {
     (void)unused;
     guarded g;
     int64_t step;
-    float good = 2000;
+    float good_steps = 2000;
     start_guarded(&g, "f16", true, 4);
     assert_true(step_guarded(&g, false));
     assert_true(scale_of(&g) == 4);
@@ -235,11 +235,11 @@ static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
     assert_int_equal(step, 1);
     assert_true(scale_of(&g) == 2);
-    assert_int_equal(tu_state_set(g.state, "optimizer/good_steps", &good, sizeof good), TU_OK);
+    assert_int_equal(tu_state_set(g.state, "optimizer/good_steps", &good_steps, sizeof good_steps), TU_OK);
     assert_true(step_guarded(&g, false));
     assert_true(scale_of(&g) == 4);
-    assert_int_equal(tu_state_get(g.state, "optimizer/good_steps", &good, sizeof good), TU_OK);
-    assert_true(good == 1);
+    assert_int_equal(tu_state_get(g.state, "optimizer/good_steps", &good_steps, sizeof good_steps), TU_OK);
+    assert_true(good_steps == 1);
     assert_true(step_guarded(&g, true) && step_guarded(&g, true));
     assert_true(scale_of(&g) == 1);
     assert_false(step_guarded(&g, true)); /* at a scale of 1 it is a bad step */
@@ -269,7 +269,7 @@ static void frozen_layers_keep_their_statistics(void **state) {
     tu_program *program;
     tu_state *weights;
     static float images[PIXELS];
-    draw(images);
+    fill_randomly(images);
     assert_int_equal(
         tu_add_optimizer(n.loss, NULL, .constant_rate = 0.1, .freeze = "norm/*", .unguarded = true), TU_OK);
     assert_int_equal(tu_graph_verify(n.graph), TU_OK);
@@ -328,7 +328,7 @@ static tu_state *train_in_micro_batches(tu_dtype dtype, const char *devices, int
     assert_int_equal(tu_state_new(n.graph, &state, .seed = 5), TU_OK);
     if (apply) assert_int_equal(tu_state_extend(state, apply), TU_OK);
     static float images[PIXELS];
-    draw(images);
+    fill_randomly(images);
     const char *data = converted(dtype, images);
     size_t piece_bytes = tu_type_bytes(tu_value_type(n.images));
     for (int step = 0; step < 3; step++) {
@@ -375,16 +375,16 @@ static void micro_batches_give_the_update_of_the_batch(void **unused) {
                      {"optimizer/mean/conv/weights", 72}};
     for (int r = 0; r < 2; r++)
         for (int64_t micro_batches = 2; micro_batches <= 4; micro_batches += 2) {
-            tu_state *whole = train_in_micro_batches(runs[r].dtype, runs[r].devices, 1);
+            tu_state *full_batch = train_in_micro_batches(runs[r].dtype, runs[r].devices, 1);
             tu_state *parts = train_in_micro_batches(runs[r].dtype, runs[r].devices, micro_batches);
             for (size_t v = 0; v < sizeof variables / sizeof *variables; v++) {
-                double apart =
-                    largest_difference(whole, parts, runs[r].dtype, variables[v].name, variables[v].count);
+                double apart = largest_difference(full_batch, parts, runs[r].dtype, variables[v].name,
+                                                  variables[v].count);
                 if (apart > runs[r].tolerance)
                     fail_msg("%s with %d micro-batches on %s: difference %g", variables[v].name,
                              (int)micro_batches, runs[r].devices, apart);
             }
-            tu_state_free(whole);
+            tu_state_free(full_batch);
             tu_state_free(parts);
         }
 }
@@ -406,7 +406,7 @@ static void a_non_finite_micro_batch_adds_nothing_and_sums_are_cleared(void **un
     assert_int_equal(tu_state_extend(state, apply), TU_OK);
     assert_int_equal(tu_state_get(state, "gradient/logits/bias", sums, 12), TU_NOT_FOUND);
 
-    draw(images);
+    fill_randomly(images);
     tu_feed feeds[] = {{n.images, images}, {n.labels, labels}};
     bool finite;
     size_t size;
@@ -554,7 +554,7 @@ static void bf16_keeps_f32_master_weights(void **unused) {
     tu_state *state;
     tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     static float images[PIXELS], before[432], after[432];
-    draw(images);
+    fill_randomly(images);
     assert_int_equal(
         tu_add_optimizer(n.loss, &values, .name = "momentum", .constant_rate = 1e-5, .average = 0.5), TU_OK);
     tu_value fetch[] = {n.loss, values.gradient_norm, values.finite};
@@ -585,10 +585,10 @@ static void bf16_keeps_f32_master_weights(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_non_finite_step_changes_nothing),
-        cmocka_unit_test(with_stop_at_bad_nothing_changes_after_a_bad_step),
+        cmocka_unit_test(with_stop_at_bad_nothing_changes_after_a_non_finite_step),
         cmocka_unit_test(every_update_of_a_guarded_step_is_in_place),
         cmocka_unit_test(f32_results_with_a_loss_scale_are_bit_identical),
-        cmocka_unit_test(a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones),
+        cmocka_unit_test(a_loss_scale_is_halved_by_non_finite_steps_and_doubled_by_finite_ones),
         cmocka_unit_test(contradictory_guard_options_are_rejected),
         cmocka_unit_test(frozen_layers_keep_their_statistics),
         cmocka_unit_test(micro_batches_give_the_update_of_the_batch),

@@ -78,12 +78,12 @@ static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value bad = tu_cumsum(MATRIX, 5), none = {0};
-    assert_false(tu_ok(tu_cumsum(bad, 0)));
-    assert_false(tu_ok(tu_top_k(bad, 1, 0)));
-    assert_false(tu_ok(tu_output_of(tu_top_k(bad, 1, 0), 1)));
-    assert_false(tu_ok(tu_argmax(bad, 0)));
-    assert_false(tu_ok(tu_argmin(bad, 0)));
+    tu_value invalid = tu_cumsum(MATRIX, 5), none = {0};
+    assert_false(tu_ok(tu_cumsum(invalid, 0)));
+    assert_false(tu_ok(tu_top_k(invalid, 1, 0)));
+    assert_false(tu_ok(tu_output_of(tu_top_k(invalid, 1, 0), 1)));
+    assert_false(tu_ok(tu_argmax(invalid, 0)));
+    assert_false(tu_ok(tu_argmin(invalid, 0)));
     assert_false(tu_ok(tu_cumsum(none, 0)));
     assert_false(tu_ok(tu_top_k(none, 1, 0)));
     assert_false(tu_ok(tu_argmax(none, 0)));

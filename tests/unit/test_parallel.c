@@ -1,4 +1,4 @@
-/* Parallel loops process every item once, with worker numbers below tu__parallel_ranges. */
+/* Parallel loops process every item once, with worker indices below tu__parallel_ranges. */
 #include <float.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -51,15 +51,15 @@ static void a_work_stealing_loop_processes_every_item_once(void **state) {
     check_loop(tu__parallel_for_stealing);
 }
 
-/* The worker of the first chunk waits until all other items are done, so another worker must steal the rest of its
- * range. */
-typedef struct held {
+/* The worker of the first chunk waits until all other items are done, so another worker must steal the remaining
+ * chunks of its range. */
+typedef struct slow_loop {
     atomic_int done;
     int64_t count;
-} held;
+} slow_loop;
 
-static void hold_first(void *context, int64_t first, int64_t last, int worker) {
-    held *h = context;
+static void wait_in_first_chunk(void *context, int64_t first, int64_t last, int worker) {
+    slow_loop *h = context;
     (void)worker;
     if (first == 0)
         while (atomic_load(&h->done) < h->count - last) continue;
@@ -68,9 +68,9 @@ static void hold_first(void *context, int64_t first, int64_t last, int worker) {
 
 static void the_range_of_a_slow_worker_is_stolen(void **state) {
     (void)state;
-    held h = {.count = 640};
+    slow_loop h = {.count = 640};
     tu__parallel_set_width(2);
-    tu__parallel_for_stealing(h.count, 1, hold_first, &h);
+    tu__parallel_for_stealing(h.count, 1, wait_in_first_chunk, &h);
     tu__parallel_set_width(1);
     assert_int_equal(atomic_load(&h.done), h.count);
 }
@@ -91,8 +91,8 @@ static void a_team_smaller_than_requested_does_all_the_work(void **state) {
 
 /* Returns half of FLT_MIN: 0 if the calling thread flushes subnormal numbers. */
 static float half_of_flt_min(void) {
-    volatile float least = FLT_MIN;
-    return least * 0.5f;
+    volatile float min_normal = FLT_MIN;
+    return min_normal * 0.5f;
 }
 
 static void halve(void *context, int64_t first, int64_t last, int worker) {

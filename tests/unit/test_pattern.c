@@ -5,7 +5,7 @@
 
 #include "base/pattern.h"
 
-static void patterns_match_as_expected(void **state) {
+static void stars_and_commas_match(void **state) {
     (void)state;
     static const struct {
         const char *pattern, *name;
@@ -40,7 +40,7 @@ static void patterns_match_as_expected(void **state) {
 }
 
 /* Backtracking into every star would take exponential time. */
-static void many_stars_take_little_time(void **state) {
+static void matching_many_stars_takes_little_time(void **state) {
     (void)state;
     char pattern[201], name[2001];
     for (int i = 0; i < 200; i += 2) memcpy(pattern + i, "*a", 2);
@@ -53,7 +53,7 @@ static void many_stars_take_little_time(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(patterns_match_as_expected),
-                                       cmocka_unit_test(many_stars_take_little_time)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stars_and_commas_match),
+                                       cmocka_unit_test(matching_many_stars_takes_little_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,30 +3,30 @@
 
 #include "base/philox.h"
 
-static void assert_draw(const uint32_t counter[4], const uint32_t key[2], const uint32_t expected[4]) {
+static void assert_philox(const uint32_t counter[4], const uint32_t key[2], const uint32_t expected[4]) {
     uint32_t out[4];
     tu__philox4x32(counter, key, out);
     for (int i = 0; i < 4; i++) assert_int_equal(out[i], expected[i]);
 }
 
-static void zero_counter_and_key(void **state) {
+static void zero_counter_and_key_give_the_published_words(void **state) {
     (void)state;
-    assert_draw((const uint32_t[4]){0}, (const uint32_t[2]){0},
-                (const uint32_t[4]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+    assert_philox((const uint32_t[4]){0}, (const uint32_t[2]){0},
+                  (const uint32_t[4]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
 }
 
 static void counter_and_key_of_all_ones(void **state) {
     (void)state;
-    assert_draw((const uint32_t[4]){UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX},
-                (const uint32_t[2]){UINT32_MAX, UINT32_MAX},
-                (const uint32_t[4]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+    assert_philox((const uint32_t[4]){UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX},
+                  (const uint32_t[2]){UINT32_MAX, UINT32_MAX},
+                  (const uint32_t[4]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
 }
 
 static void counter_and_key_from_digits_of_pi(void **state) {
     (void)state;
-    assert_draw((const uint32_t[4]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-                (const uint32_t[2]){0xa4093822, 0x299f31d0},
-                (const uint32_t[4]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+    assert_philox((const uint32_t[4]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                  (const uint32_t[2]){0xa4093822, 0x299f31d0},
+                  (const uint32_t[4]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
 static void output_may_overwrite_the_counter(void **state) {
@@ -39,7 +39,7 @@ static void output_may_overwrite_the_counter(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(zero_counter_and_key),
+        cmocka_unit_test(zero_counter_and_key_give_the_published_words),
         cmocka_unit_test(counter_and_key_of_all_ones),
         cmocka_unit_test(counter_and_key_from_digits_of_pi),
         cmocka_unit_test(output_may_overwrite_the_counter),

@@ -93,11 +93,11 @@ static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value bad = tu_max_pool(TENSOR(TU_F32, 3));
-    assert_false(tu_ok(tu_max_pool(bad)));
-    assert_false(tu_ok(tu_avg_pool(bad)));
-    assert_false(tu_ok(tu_global_avg_pool(bad)));
-    assert_false(tu_ok(tu_global_max_pool(bad)));
+    tu_value invalid = tu_max_pool(TENSOR(TU_F32, 3));
+    assert_false(tu_ok(tu_max_pool(invalid)));
+    assert_false(tu_ok(tu_avg_pool(invalid)));
+    assert_false(tu_ok(tu_global_avg_pool(invalid)));
+    assert_false(tu_ok(tu_global_max_pool(invalid)));
     assert_false(tu_ok(tu_global_max_pool((tu_value){0})));
     assert_int_equal(tu_graph_status(g), TU_INVALID);
     assert_non_null(strstr(tu_message(), "rank 1"));

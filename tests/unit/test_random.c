@@ -9,7 +9,7 @@
 enum { SAMPLES = 8, WIDTH = 37 };
 
 /* Applies an augmentation and dropout to `count` samples from index `first` on. */
-static void draw_samples(int64_t first, int64_t count, double *rows) {
+static void generate_samples(int64_t first, int64_t count, double *rows) {
     tu_graph *g;
     tu_program *program;
     tu_state *state;
@@ -31,18 +31,19 @@ static void draw_samples(int64_t first, int64_t count, double *rows) {
     tu_graph_free(g);
 }
 
-static void a_split_batch_draws_the_same_numbers(void **unused) {
+static void a_split_batch_gets_the_same_numbers(void **unused) {
     (void)unused;
-    double whole[SAMPLES * WIDTH], parts[SAMPLES * WIDTH];
-    draw_samples(100, SAMPLES, whole);
-    for (int64_t pieces = 2; pieces <= SAMPLES; pieces *= 2) {
-        int64_t each = SAMPLES / pieces;
-        for (int64_t k = 0; k < pieces; k++) draw_samples(100 + k * each, each, parts + k * each * WIDTH);
-        assert_memory_equal(whole, parts, sizeof whole);
+    double full_batch[SAMPLES * WIDTH], parts[SAMPLES * WIDTH];
+    generate_samples(100, SAMPLES, full_batch);
+    for (int64_t part_count = 2; part_count <= SAMPLES; part_count *= 2) {
+        int64_t part_size = SAMPLES / part_count;
+        for (int64_t k = 0; k < part_count; k++)
+            generate_samples(100 + k * part_size, part_size, parts + k * part_size * WIDTH);
+        assert_memory_equal(full_batch, parts, sizeof full_batch);
     }
-    draw_samples(101, SAMPLES, parts);
-    assert_memory_equal(whole + WIDTH, parts, sizeof whole - WIDTH * sizeof(double));
-    assert_memory_not_equal(whole, parts, WIDTH * sizeof(double));
+    generate_samples(101, SAMPLES, parts);
+    assert_memory_equal(full_batch + WIDTH, parts, sizeof full_batch - WIDTH * sizeof(double));
+    assert_memory_not_equal(full_batch, parts, WIDTH * sizeof(double));
 }
 
 static void the_state_advances_the_sample_index(void **unused) {
@@ -70,8 +71,8 @@ static void the_state_advances_the_sample_index(void **unused) {
     tu_graph_free(g);
 }
 
-/* Draws `count` numbers of one kind into `out`. kind: 0 uniform, 1 normal, 2 bernoulli */
-static void draw_many(int kind, const char *scope, uint64_t seed, int64_t count, double *out) {
+/* Generates `count` numbers of one kind into `out`. kind: 0 uniform, 1 normal, 2 bernoulli */
+static void generate_numbers(int kind, const char *scope, uint64_t seed, int64_t count, double *out) {
     tu_graph *g;
     tu_program *program;
     tu_state *state;
@@ -97,7 +98,7 @@ static void distributions_have_their_moments(void **unused) {
     static const double mean[] = {1, 2, 0.3}, deviation[] = {1.1547, 0.5, 0.45826}, low[] = {-1, -1, 0},
                         high[] = {3, 5, 1};
     for (int kind = 0; kind < 3; kind++) {
-        draw_many(kind, "a", 11, COUNT, x);
+        generate_numbers(kind, "a", 11, COUNT, x);
         double sum = 0, squares = 0;
         for (int i = 0; i < COUNT; i++) {
             assert_true(x[i] >= low[kind] && x[i] <= high[kind]);
@@ -112,12 +113,12 @@ static void distributions_have_their_moments(void **unused) {
 static void the_key_depends_on_seed_and_scoped_name(void **unused) {
     (void)unused;
     double a[16], b[16];
-    draw_many(1, "a", 11, 16, a);
-    draw_many(1, "a", 11, 16, b);
+    generate_numbers(1, "a", 11, 16, a);
+    generate_numbers(1, "a", 11, 16, b);
     assert_memory_equal(a, b, sizeof a);
-    draw_many(1, "a", 12, 16, b);
+    generate_numbers(1, "a", 12, 16, b);
     assert_memory_not_equal(a, b, sizeof a);
-    draw_many(1, "b", 11, 16, b);
+    generate_numbers(1, "b", 11, 16, b);
     assert_memory_not_equal(a, b, sizeof a);
 }
 
@@ -125,8 +126,8 @@ static void the_key_depends_on_seed_and_scoped_name(void **unused) {
 static void known_seeds_give_known_numbers(void **unused) {
     (void)unused;
     double u[8], n[4];
-    draw_many(0, "fixed", 1, 8, u);
-    draw_many(1, "fixed", 1, 4, n);
+    generate_numbers(0, "fixed", 1, 8, u);
+    generate_numbers(1, "fixed", 1, 4, n);
     static const double uniform[8] = {0.2161099910736084,  0.67930841445922852, 2.5776348114013672,
                                       1.2125709056854248,  2.3932898044586182,  2.8837549686431885,
                                       0.77947664260864258, 2.5907483100891113},
@@ -164,7 +165,7 @@ static void invalid_arguments_are_rejected(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_split_batch_draws_the_same_numbers),
+        cmocka_unit_test(a_split_batch_gets_the_same_numbers),
         cmocka_unit_test(the_state_advances_the_sample_index),
         cmocka_unit_test(distributions_have_their_moments),
         cmocka_unit_test(the_key_depends_on_seed_and_scoped_name),

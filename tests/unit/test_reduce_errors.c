@@ -107,8 +107,8 @@ static void operations_on_invalid_values_keep_the_first_error(void **state) {
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
         tu_graph *g;
         assert_int_equal(tu_graph_new(&g), TU_OK);
-        tu_value bad = tu_sum(MATRIX, .axes = TU_AXES(7));
-        assert_false(tu_ok(r->build(bad, NULL)));
+        tu_value invalid = tu_sum(MATRIX, .axes = TU_AXES(7));
+        assert_false(tu_ok(r->build(invalid, NULL)));
         assert_false(tu_ok(r->build((tu_value){0}, NULL)));
         assert_int_equal(tu_graph_status(g), TU_INVALID);
         assert_non_null(strstr(tu_message(), "axis 7"));

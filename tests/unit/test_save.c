@@ -17,7 +17,7 @@ static folder new_folder(void) {
     return f;
 }
 
-/* Removes all files and returns their number. */
+/* Removes all files and returns how many there were. */
 static int empty_folder(const char *path) {
     int count = 0;
     DIR *dir = opendir(path);
@@ -71,15 +71,15 @@ static tu_status save_at_once(const char *path) {
     return tu_file_save(path, new_bytes, sizeof new_bytes - 1);
 }
 
-static tu_status (*const ways[])(const char *path) = {save_at_once, save_in_chunks};
+static tu_status (*const save_functions[])(const char *path) = {save_at_once, save_in_chunks};
 
-static void a_saved_file_holds_the_bytes(void **state) {
+static void a_saved_file_contains_the_bytes(void **state) {
     (void)state;
     folder f = new_folder();
     for (size_t way = 0; way < 2; way++) {
         assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
         assert_string_equal(contents(f.path), old_bytes);
-        assert_int_equal(ways[way](f.file), TU_OK);
+        assert_int_equal(save_functions[way](f.file), TU_OK);
         assert_string_equal(contents(f.path), new_bytes);
         assert_int_equal(empty_folder(f.path), 1);
     }
@@ -118,7 +118,7 @@ static void a_failed_save_leaves_a_complete_file(void **state) {
                 for (unsigned nth = 1;; nth++) {
                     assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
                     (forever ? fake_disk_fail_from : fake_disk_fail_at)(nth, errors[error]);
-                    tu_status status = ways[way](f.file);
+                    tu_status status = save_functions[way](f.file);
                     bool reached = fake_disk_calls >= nth;
                     fake_disk_remove();
                     bool is_old = strcmp(contents(f.path), old_bytes) == 0;
@@ -146,7 +146,7 @@ static void power_loss_leaves_the_old_or_the_new_file(void **state) {
             folder f = new_folder();
             if (with_old) assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
             fake_disk_record(f.path);
-            assert_int_equal(ways[way](f.file), TU_OK);
+            assert_int_equal(save_functions[way](f.file), TU_OK);
             fake_disk_remove();
             int seen_old = 0, seen_new = 0;
             for (unsigned n = 0; n <= fake_disk_calls; n++)
@@ -237,7 +237,7 @@ static void a_file_marked_read_only_is_not_replaced(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_saved_file_holds_the_bytes),
+        cmocka_unit_test(a_saved_file_contains_the_bytes),
         cmocka_unit_test(an_empty_file_can_be_saved),
         cmocka_unit_test(short_writes_are_continued),
         cmocka_unit_test(a_failed_save_leaves_a_complete_file),

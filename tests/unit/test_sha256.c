@@ -60,9 +60,9 @@ static void padding_is_right_at_every_block_boundary(void **state) {
 
 static void chunks_of_any_size_give_the_same_digest(void **state) {
     (void)state;
-    unsigned char message[300], whole[TU__SHA256_BYTES], pieced[TU__SHA256_BYTES];
+    unsigned char message[300], expected_digest[TU__SHA256_BYTES], chunked_digest[TU__SHA256_BYTES];
     for (size_t i = 0; i < sizeof message; i++) message[i] = (unsigned char)(i * 7 + 3);
-    tu__sha256_of(message, sizeof message, whole);
+    tu__sha256_of(message, sizeof message, expected_digest);
     for (size_t piece = 1; piece <= 130; piece++) {
         tu__sha256 hash;
         tu__sha256_init(&hash);
@@ -70,8 +70,8 @@ static void chunks_of_any_size_give_the_same_digest(void **state) {
             size_t left = sizeof message - done;
             tu__sha256_update(&hash, message + done, left < piece ? left : piece);
         }
-        tu__sha256_final(&hash, pieced);
-        assert_memory_equal(pieced, whole, sizeof whole);
+        tu__sha256_final(&hash, chunked_digest);
+        assert_memory_equal(chunked_digest, expected_digest, sizeof expected_digest);
     }
 }
 
@@ -79,9 +79,9 @@ static void chunks_of_any_size_give_the_same_digest(void **state) {
 static void instructions_agree_with_plain_c(void **state) {
     (void)state;
     unsigned char bytes[64 * 64];
-    uint32_t number = 1;
+    uint32_t random_state = 1;
     for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (unsigned char)((number = number * 1664525u + 1013904223u) >> 24);
+        bytes[i] = (unsigned char)((random_state = random_state * 1664525u + 1013904223u) >> 24);
     tu__sha256 hash;
     tu__sha256_init(&hash);
     uint32_t plain[8];

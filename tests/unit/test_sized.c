@@ -71,7 +71,7 @@ static void training_checks_struct_size_of_its_result_first(void **state) {
     tu_train_result result;
     memset(&result, 0, sizeof result);
     assert_int_equal(tu_train("mlp", "no such set", &result), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "a tu_train_result was given with struct_size 0"));
+    assert_non_null(strstr(tu_message(), "a tu_train_result has struct_size 0"));
 }
 
 /* ---- Iterating lists ---- */

@@ -125,9 +125,9 @@ static void an_input_fed_twice_is_rejected(void **unused) {
     assert_int_equal(tu_run(program, NULL, 3, (tu_feed[]){{x, data}, {y, data}, {x, data}}, (void *[]){out}),
                      TU_INVALID);
     assert_message_contains("feeds 0 and 2 are both for input 'x'");
-    const tu_feed_many many[] = {
+    const tu_feed_many feeds[] = {
         {.input = x, .data = data}, {.input = y, .data = data}, {.input = y, .data = data}};
-    assert_int_equal(tu_run_many(program, NULL, 1, 3, many, (void *[]){out}), TU_INVALID);
+    assert_int_equal(tu_run_many(program, NULL, 1, 3, feeds, (void *[]){out}), TU_INVALID);
     assert_message_contains("feeds 1 and 2 are both for input 'y'");
     assert_true(out[0] == 7);
     tu_program_free(program);
@@ -166,23 +166,23 @@ static void a_program_without_variables_needs_no_state(void **unused) {
     }
 }
 
-/* Runs without a state draw the random numbers of a new state with seed 0. */
+/* Runs without a state use the random numbers of a new state with seed 0. */
 static void random_numbers_without_a_state_are_those_of_a_new_state(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(8, 4)), y = tu_dropout(x, 0.5);
     tu_program *program;
     tu_state *state;
-    float data[32], with[32], first[32], second[32];
+    float data[32], with_state[32], first[32], second[32];
     for (int i = 0; i < 32; i++) data[i] = 1;
     assert_int_equal(
         tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1, .updates = true), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
-    assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{x, data}}, (void *[]){with}), TU_OK);
+    assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{x, data}}, (void *[]){with_state}), TU_OK);
     assert_int_equal(tu_run(program, NULL, 1, (tu_feed[]){{x, data}}, (void *[]){first}), TU_OK);
     assert_int_equal(tu_run(program, NULL, 1, (tu_feed[]){{x, data}}, (void *[]){second}), TU_OK);
-    assert_memory_equal(first, with, sizeof with);
-    assert_memory_equal(first, second, sizeof with);
+    assert_memory_equal(first, with_state, sizeof with_state);
+    assert_memory_equal(first, second, sizeof with_state);
     tu_program_free(program);
     tu_state_free(state);
     tu_graph_free(g);
@@ -226,10 +226,10 @@ static void a_momentum_of_zero_is_written_as_TU_ZERO(void **unused) {
 
 static void a_momentum_written_as_zero_is_rejected(void **unused) {
     (void)unused;
-    double given = 0;
+    double momentum = 0;
     for (int i = 0; i < 2; i++) {
         tu_graph *g = new_graph();
-        tu_value y = i ? NORM(.momentum = given) : NORM(.epsilon = 1e-3, .momentum = 0, .name = "bn");
+        tu_value y = i ? NORM(.momentum = momentum) : NORM(.epsilon = 1e-3, .momentum = 0, .name = "bn");
         assert_false(tu_ok(y));
         assert_int_equal(tu_graph_status(g), TU_INVALID);
         assert_message_contains("expected .momentum other than 0, because 0 means the default of 0.9");

@@ -115,11 +115,11 @@ static void operations_on_invalid_values_keep_the_first_error(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value good = LOGITS, bad = tu_softmax(good, 9), none = {0};
-    assert_false(tu_ok(tu_softmax(bad, 0)));
-    assert_false(tu_ok(tu_log_softmax(bad, 0)));
-    assert_false(tu_ok(tu_cross_entropy(bad, good)));
-    assert_false(tu_ok(tu_cross_entropy(good, bad)));
+    tu_value valid = LOGITS, invalid = tu_softmax(valid, 9), none = {0};
+    assert_false(tu_ok(tu_softmax(invalid, 0)));
+    assert_false(tu_ok(tu_log_softmax(invalid, 0)));
+    assert_false(tu_ok(tu_cross_entropy(invalid, valid)));
+    assert_false(tu_ok(tu_cross_entropy(valid, invalid)));
     assert_false(tu_ok(tu_softmax(none, 0)));
     assert_false(tu_ok(tu_log_softmax(none, 0)));
     assert_false(tu_ok(tu_cross_entropy(none, none)));

@@ -55,10 +55,10 @@ static void a_wrong_id_is_found(void **state) {
 
 static void a_missing_node_is_found(void **state) {
     net *n = *state;
-    tu__node *kept = node_of(n->product);
+    tu__node *removed = node_of(n->product);
     n->graph->nodes[n->product.node] = NULL;
     assert_verify_fails(n, "node 3", "the node pointer is NULL");
-    n->graph->nodes[n->product.node] = kept;
+    n->graph->nodes[n->product.node] = removed;
 }
 
 static void a_missing_operation_is_found(void **state) {
@@ -236,7 +236,7 @@ static void a_bool_that_is_neither_0_nor_1_is_found(void **state) {
     assert_verify_fails(n, "'constant'", "element 2 of its data is 7");
 }
 
-static void tu_constant_rejects_such_a_bool(void **state) {
+static void tu_constant_rejects_bools_that_are_neither_0_nor_1(void **state) {
     net *n = *state;
     assert_false(tu_ok(tu_constant(n->graph, TU_BOOL, TU_SHAPE(3), (const unsigned char[]){0, 1, 7})));
     assert_int_equal(tu_graph_verify(n->graph), TU_INVALID);
@@ -285,7 +285,7 @@ static void a_result_without_a_name_is_found(void **state) {
     assert_verify_fails(n, "result 0", "has no name");
 }
 
-/* ---- Whole graphs ---- */
+/* ---- Graphs ---- */
 
 static void an_error_while_building_is_reported(void **state) {
     net *n = *state;
@@ -340,7 +340,7 @@ int main(void) {
         CORRUPTED(data_of_a_non_constant_is_found),
         CORRUPTED(functions_of_a_built_in_operation_are_found),
         CORRUPTED(a_bool_that_is_neither_0_nor_1_is_found),
-        CORRUPTED(tu_constant_rejects_such_a_bool),
+        CORRUPTED(tu_constant_rejects_bools_that_are_neither_0_nor_1),
         CORRUPTED(an_assignment_to_a_non_variable_is_found),
         CORRUPTED(a_second_assignment_is_found),
         CORRUPTED(a_result_of_a_missing_node_is_found),

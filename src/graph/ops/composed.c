@@ -91,8 +91,8 @@ tu_value tu_stack(const tu_value *parts, size_t count, int axis) {
                 "stack: value %zu, '%s', is %s, but value 0 is %s: expected equal types and shapes", i,
                 tu_value_name(parts[i]), tu__type_string(type), tu__type_string(first));
     }
-    int64_t normal = tu__normalize_axis(axis, first.shape.rank + 1);
-    if (normal < 0 || first.shape.rank == TU_MAX_RANK)
+    int64_t position = tu__normalize_axis(axis, first.shape.rank + 1);
+    if (position < 0 || first.shape.rank == TU_MAX_RANK)
         return tu__graph_fail(parts[0].graph, TU_INVALID,
                               "stack of '%s' %s: new axis %d: expected %" PRId64 " to %" PRId64
                               " and a result of at most %d axes",
@@ -100,8 +100,8 @@ tu_value tu_stack(const tu_value *parts, size_t count, int axis) {
                               first.shape.rank, TU_MAX_RANK);
     tu_value *expanded = tu__alloc_array(count, sizeof *expanded, "the parts of a stack");
     if (!expanded) return tu__graph_fail(parts[0].graph, TU_NO_MEMORY, "%s", tu_message());
-    for (size_t i = 0; i < count; i++) expanded[i] = tu_expand_axis(parts[i], (int)normal);
-    tu_value stacked = tu_concat(expanded, count, (int)normal);
+    for (size_t i = 0; i < count; i++) expanded[i] = tu_expand_axis(parts[i], (int)position);
+    tu_value stacked = tu_concat(expanded, count, (int)position);
     tu__free(expanded);
     return stacked;
 }
@@ -144,15 +144,15 @@ tu_status tu_split_axis(tu_value x, int axis, size_t count, const int64_t *sizes
         return x.graph ? tu_graph_status(x.graph)
                        : tu_fail(TU_INVALID, "split_axis: x is an uninitialised tu_value");
     tu_type type = tu_value_type(x);
-    int64_t at = tu__normalize_axis(axis, type.shape.rank), begin = 0;
-    if (at < 0) {
+    int64_t index = tu__normalize_axis(axis, type.shape.rank), begin = 0;
+    if (index < 0) {
         tu__graph_fail_axis("split_axis", x, axis);
         return tu_graph_status(x.graph);
     }
-    TU_TRY(check_sizes(x, at, count, sizes));
+    TU_TRY(check_sizes(x, index, count, sizes));
     for (size_t i = 0; i < count; i++) {
-        int64_t size = sizes ? sizes[i] : type.shape.dim[at] / (int64_t)count;
-        parts[i] = tu_slice(x, (int)at, begin, begin + size, 1);
+        int64_t size = sizes ? sizes[i] : type.shape.dim[index] / (int64_t)count;
+        parts[i] = tu_slice(x, (int)index, begin, begin + size, 1);
         begin += size;
     }
     return tu_graph_status(x.graph);

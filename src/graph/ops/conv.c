@@ -62,7 +62,8 @@ static tu_status check_groups(const tu__rule *r, int64_t groups, const char *wha
 static tu_status set_output_shape(tu__rule *r, int64_t a, int64_t b, int64_t c, int64_t d) {
     r->out[0] = (tu_type){r->in[0].dtype, TU_SHAPE(a, b, c, d)};
     if (!tu__shape_valid(r->out[0].shape))
-        return tu__rule_fail(r, "the result %s is too large", tu__shape_string(r->out[0].shape));
+        return tu__rule_fail(r, "the result %s is too large: expected at most 2^48 elements",
+                             tu__shape_string(r->out[0].shape));
     return TU_OK;
 }
 
@@ -93,9 +94,9 @@ tu_status tu__conv2d_dx_shape(tu__rule *r) {
             r, "the input has %" PRId64 " channels, expected %" PRId64 ", the number of filters", y[3], f[0]);
     int64_t channels;
     if (__builtin_mul_overflow(f[3], a->groups, &channels))
-        return tu__rule_fail(r,
-                             "%" PRId64 " groups of %" PRId64 " channels are too many: the product overflows",
-                             a->groups, f[3]);
+        return tu__rule_fail(
+            r, "%" PRId64 " groups of %" PRId64 " channels are too many: their product overflows", a->groups,
+            f[3]);
     tu__windows windows = tu__windows_of(f + 1, a->stride, a->dilation, a->pad);
     TU_TRY(tu__check_window_outputs(r, &windows, a->size, y + 1));
     return set_output_shape(r, y[0], a->size[0], a->size[1], channels);
@@ -108,9 +109,10 @@ tu_status tu__conv2d_dw_shape(tu__rule *r) {
     TU_TRY(check_groups(r, a->groups, "filters", y[3]));
     TU_TRY(check_groups(r, a->groups, "input channels", x[3]));
     if (x[0] != y[0])
-        return tu__rule_fail(
-            r, "the input has %" PRId64 " images and the output gradient %" PRId64 ", expected as many", x[0],
-            y[0]);
+        return tu__rule_fail(r,
+                             "the input has %" PRId64 " images, but the output gradient has %" PRId64
+                             ": expected the same number",
+                             x[0], y[0]);
     tu__windows windows = tu__windows_of(a->size, a->stride, a->dilation, a->pad);
     TU_TRY(tu__check_window_outputs(r, &windows, x + 1, y + 1));
     return set_output_shape(r, y[3], a->size[0], a->size[1], x[3] / a->groups);
@@ -328,8 +330,8 @@ int64_t tu__conv2d_dw_flops(const tu__node *node, const tu_type *in) {
 
 /* ---- Builders ---- */
 
-static int64_t default_to_one(int64_t number) {
-    return number ? number : 1;
+static int64_t default_to_one(int64_t option) {
+    return option ? option : 1;
 }
 
 /* Returns the windows of a convolution without padding. Sizes are zero if the filter's rank is not 4, which the shape

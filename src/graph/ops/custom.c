@@ -50,9 +50,9 @@ static tu_status check_custom(const tu_custom_op *op) {
 
 tu_status tu_custom_register(const tu_custom_op *op) {
     TU_TRY(check_custom(op));
-    const tu_custom_op *known = tu__custom_find(op->name);
-    if (known == op) return TU_OK;
-    if (known)
+    const tu_custom_op *registered = tu__custom_find(op->name);
+    if (registered == op) return TU_OK;
+    if (registered)
         return tu_fail(TU_INVALID, "custom operation '%s' is already registered with another tu_custom_op",
                        op->name);
     entry *added = tu__alloc(sizeof *added, "a custom operation");
@@ -103,17 +103,17 @@ static void *alloc_typed_tensors(const tu__reference_call *m, void **buffers) {
         bytes += (tu_type_bytes(m->in[i].type) + 63) & ~(size_t)63;
     for (uint32_t i = 0; i < node->output_count; i++)
         bytes += (tu_type_bytes(m->out[i].type) + 63) & ~(size_t)63;
-    char *block = tu__alloc(bytes, "a custom operation's tensors"), *at = block;
+    char *block = tu__alloc(bytes, "a custom operation's tensors"), *next_buffer = block;
     if (!block) return NULL;
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu_type type = m->in[i].type;
-        buffers[i] = at;
-        tu__store_array(type.dtype, m->in[i].data, tu_shape_elements(type.shape), at);
-        at += (tu_type_bytes(type) + 63) & ~(size_t)63;
+        buffers[i] = next_buffer;
+        tu__store_array(type.dtype, m->in[i].data, tu_shape_elements(type.shape), next_buffer);
+        next_buffer += (tu_type_bytes(type) + 63) & ~(size_t)63;
     }
     for (uint32_t i = 0; i < node->output_count; i++) {
-        buffers[node->input_count + i] = at;
-        at += (tu_type_bytes(m->out[i].type) + 63) & ~(size_t)63;
+        buffers[node->input_count + i] = next_buffer;
+        next_buffer += (tu_type_bytes(m->out[i].type) + 63) & ~(size_t)63;
     }
     return block;
 }

@@ -13,8 +13,8 @@
  * crop copies a window of each image. The window's corner is an input of the operation; offsets out of range are
  * clamped. crop_grad copies such a window into an image of zeros; its `size` is that of the original image.
  *
- * The augmentations draw one or two random numbers per sample, so that the result for a sample does not depend on the
- * device. Each has a scope of its name, which is part of the random numbers' key.
+ * The augmentations use one or two random numbers per sample, so that the result for a sample does not depend on the
+ * device. Each has a scope with its name, which is part of the random numbers' key.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -53,7 +53,8 @@ static tu_status set_output_size(tu__rule *r, const int64_t size[2]) {
                              size[1]);
     r->out[0] = (tu_type){r->in[0].dtype, TU_SHAPE(x[0], size[0], size[1], x[3])};
     if (!tu__shape_valid(r->out[0].shape))
-        return tu__rule_fail(r, "the result %s is too large", tu__shape_string(r->out[0].shape));
+        return tu__rule_fail(r, "the result %s is too large: expected at most 2^48 elements",
+                             tu__shape_string(r->out[0].shape));
     return TU_OK;
 }
 
@@ -89,12 +90,13 @@ tu_status tu__resize_grad_shape(tu__rule *r) {
 
 static tu_status check_offsets(const tu__rule *r) {
     tu_type offsets = r->in[1];
-    bool integers = offsets.dtype == TU_I32 || offsets.dtype == TU_I64;
-    if (!integers || offsets.shape.rank != 2 || offsets.shape.dim[0] != r->in[0].shape.dim[0] ||
+    bool are_integers = offsets.dtype == TU_I32 || offsets.dtype == TU_I64;
+    if (!are_integers || offsets.shape.rank != 2 || offsets.shape.dim[0] != r->in[0].shape.dim[0] ||
         offsets.shape.dim[1] != 2)
-        return tu__rule_fail(
-            r, "the offsets are %s, expected i32 or i64 [%" PRId64 ",2]: row and column of each image",
-            tu__type_string(offsets), r->in[0].shape.dim[0]);
+        return tu__rule_fail(r,
+                             "the offsets are %s, expected i32 or i64 [%" PRId64
+                             ",2]: top row and left column of each window",
+                             tu__type_string(offsets), r->in[0].shape.dim[0]);
     return TU_OK;
 }
 
@@ -320,7 +322,7 @@ tu_value tu_standardize(tu_value x) {
         tu_value wide = tu_cast(x, tu__statistics_dtype(tu_value_dtype(x)));
         tu_value mean = tu_mean(wide, .axes = TU_AXES(1, 2, 3), .keep = true);
         tu_value variance = tu_variance(wide, .axes = TU_AXES(1, 2, 3), .keep = true);
-        /* Limit the variance instead of the deviation, whose derivative at a variance of zero is infinite. */
+        /* Limit the variance, not the standard deviation, whose derivative at a variance of zero is infinite. */
         tu_value bounded = tu_maximum(variance, tu_number(wide, 1 / count));
         y = tu_cast(tu_div(tu_sub(wide, mean), tu_sqrt(bounded)), tu_value_dtype(x));
     }
@@ -333,13 +335,13 @@ static tu_value centre_crop(tu_value x, int64_t height, int64_t width) {
     return tu_slice(tu_slice(x, 1, top, top + height, 1), 2, left, left + width, 1);
 }
 
-/* Draws integers uniformly from the possible corners of the window: a number in [0, 1) times their count,
- * truncated. */
-static tu_value draw_corners(tu_value x, int64_t height, int64_t width) {
+/* Returns uniformly distributed integers, the corners of the windows: a random number in [0, 1) times the number of
+ * possible corners, truncated. */
+static tu_value random_corners(tu_value x, int64_t height, int64_t width) {
     tu_shape s = tu_value_shape(x);
     float corners[2] = {(float)(s.dim[1] - height + 1), (float)(s.dim[2] - width + 1)};
-    tu_value draws = tu_random_uniform(x.graph, TU_F32, TU_SHAPE(s.dim[0], 2), 0, 1, .per_sample = true);
-    return tu_cast(tu_mul(draws, tu_constant(x.graph, TU_F32, TU_SHAPE(2), corners)), TU_I32);
+    tu_value uniform = tu_random_uniform(x.graph, TU_F32, TU_SHAPE(s.dim[0], 2), 0, 1, .per_sample = true);
+    return tu_cast(tu_mul(uniform, tu_constant(x.graph, TU_F32, TU_SHAPE(2), corners)), TU_I32);
 }
 
 tu_value tu_random_crop(tu_value x, int64_t height, int64_t width) {
@@ -354,7 +356,7 @@ tu_value tu_random_crop(tu_value x, int64_t height, int64_t width) {
     tu_value y = tu__invalid(x.graph);
     tu_scope(x.graph, "random_crop") {
         if (tu_training(x.graph))
-            y = tu_crop(x, draw_corners(x, height, width), height, width);
+            y = tu_crop(x, random_corners(x, height, width), height, width);
         else
             y = centre_crop(x, height, width);
     }

@@ -51,8 +51,8 @@ static tu_status set_output_type(tu__rule *r, tu_dtype dtype, tu_shape shape) {
 
 /* For builders: converts a negative axis. Returns one out of range unchanged; the shape rule reports it. */
 static int64_t normalize_axis_for_rule(tu_value x, int axis) {
-    int64_t normal = tu_ok(x) ? tu__normalize_axis(axis, tu_value_shape(x).rank) : -1;
-    return normal < 0 ? axis : normal;
+    int64_t normalized = tu_ok(x) ? tu__normalize_axis(axis, tu_value_shape(x).rank) : -1;
+    return normalized < 0 ? axis : normalized;
 }
 
 /* Returns the index as an integer; -1 if it is outside [0, size). */
@@ -93,11 +93,11 @@ tu_status tu__gather_reference(const tu__reference_call *m) {
     double *row = m->out[0].data;
     for (int64_t o = 0; o < table.outer; o++)
         for (int64_t j = 0; j < count; j++, row += table.inner) {
-            int64_t at = checked_index(m->in[1].data[j], table.size);
-            if (at < 0)
+            int64_t index = checked_index(m->in[1].data[j], table.size);
+            if (index < 0)
                 memset(row, 0, row_bytes);
             else
-                memcpy(row, m->in[0].data + (o * table.size + at) * table.inner, row_bytes);
+                memcpy(row, m->in[0].data + (o * table.size + index) * table.inner, row_bytes);
         }
     return TU_OK;
 }
@@ -134,9 +134,9 @@ tu_status tu__scatter_add_reference(const tu__reference_call *m) {
     memcpy(m->out[0].data, m->in[0].data, (size_t)tu_shape_elements(m->in[0].type.shape) * sizeof(double));
     for (int64_t o = 0; o < base.outer; o++)
         for (int64_t j = 0; j < count; j++, row += base.inner) {
-            int64_t at = checked_index(m->in[1].data[j], base.size);
-            if (at < 0) continue;
-            double *target = m->out[0].data + (o * base.size + at) * base.inner;
+            int64_t index = checked_index(m->in[1].data[j], base.size);
+            if (index < 0) continue;
+            double *target = m->out[0].data + (o * base.size + index) * base.inner;
             for (int64_t k = 0; k < base.inner; k++) target[k] += row[k];
         }
     return TU_OK;
@@ -173,9 +173,9 @@ tu_status tu__take_along_reference(const tu__reference_call *m) {
     for (int64_t o = 0; o < out.outer; o++)
         for (int64_t i = 0; i < out.size; i++)
             for (int64_t k = 0; k < out.inner; k++) {
-                int64_t here = (o * out.size + i) * out.inner + k;
-                int64_t at = checked_index(m->in[1].data[here], x.size);
-                m->out[0].data[here] = at < 0 ? 0 : m->in[0].data[(o * x.size + at) * x.inner + k];
+                int64_t offset = (o * out.size + i) * out.inner + k;
+                int64_t index = checked_index(m->in[1].data[offset], x.size);
+                m->out[0].data[offset] = index < 0 ? 0 : m->in[0].data[(o * x.size + index) * x.inner + k];
             }
     return TU_OK;
 }
@@ -213,9 +213,10 @@ tu_status tu__put_along_reference(const tu__reference_call *m) {
     for (int64_t o = 0; o < in.outer; o++)
         for (int64_t i = 0; i < in.size; i++)
             for (int64_t k = 0; k < in.inner; k++) {
-                int64_t here = (o * in.size + i) * in.inner + k;
-                int64_t at = checked_index(m->in[0].data[here], out.size);
-                if (at >= 0) m->out[0].data[(o * out.size + at) * out.inner + k] += m->in[1].data[here];
+                int64_t offset = (o * in.size + i) * in.inner + k;
+                int64_t index = checked_index(m->in[0].data[offset], out.size);
+                if (index >= 0)
+                    m->out[0].data[(o * out.size + index) * out.inner + k] += m->in[1].data[offset];
             }
     return TU_OK;
 }
@@ -248,8 +249,8 @@ tu_status tu__one_hot_reference(const tu__reference_call *m) {
     int64_t count = tu_shape_elements(m->in[0].type.shape);
     memset(m->out[0].data, 0, (size_t)(count * classes) * sizeof(double));
     for (int64_t j = 0; j < count; j++) {
-        int64_t at = checked_index(m->in[0].data[j], classes);
-        if (at >= 0) m->out[0].data[j * classes + at] = 1;
+        int64_t index = checked_index(m->in[0].data[j], classes);
+        if (index >= 0) m->out[0].data[j * classes + index] = 1;
     }
     return TU_OK;
 }

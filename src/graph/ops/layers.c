@@ -1,7 +1,7 @@
 /* Layers: functions that create variables and apply operations to them.
  *
  * Each opens a scope of its name, creates its variables there and builds ordinary operations. The rest of the engine
- * knows only these. */
+ * sees only these operations. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
@@ -26,9 +26,9 @@ static tu_value fail_option(tu_value x, const char *layer, const char *option, i
 
 /* Returns the initialiser of weights: He for rectifiers, which halve the variance (He et al. 2015), else Xavier. */
 static tu_init weights_or_default(tu_init given, tu_activation act, int64_t fan_in, int64_t fan_out) {
-    bool rectifies = act == TU_RELU || act == TU_GELU || act == TU_GELU_TANH || act == TU_SILU ||
-                     act == TU_ELU || act == TU_LEAKY_RELU;
-    if (given.kind == TU_INIT_DEFAULT) given.kind = rectifies ? TU_INIT_HE_NORMAL : TU_INIT_XAVIER_UNIFORM;
+    bool is_rectifier = act == TU_RELU || act == TU_GELU || act == TU_GELU_TANH || act == TU_SILU ||
+                        act == TU_ELU || act == TU_LEAKY_RELU;
+    if (given.kind == TU_INIT_DEFAULT) given.kind = is_rectifier ? TU_INIT_HE_NORMAL : TU_INIT_XAVIER_UNIFORM;
     if (!given.fan_in) given.fan_in = fan_in;
     if (!given.fan_out) given.fan_out = fan_out;
     return given;
@@ -53,11 +53,11 @@ static tu_value parameter(tu_value x, const char *layer, const char *name, tu_va
                           tu_init init) {
     if (!is_given(given)) return tu_variable(x.graph, name, type.dtype, type.shape, .init = init);
     if (!tu_ok(given)) return tu__invalid(x.graph);
-    tu_type has = tu_value_type(given);
-    if (has.dtype != type.dtype || !tu_shape_equal(has.shape, type.shape))
+    tu_type given_type = tu_value_type(given);
+    if (given_type.dtype != type.dtype || !tu_shape_equal(given_type.shape, type.shape))
         return tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: .given_%s is '%s' %s, expected %s", layer,
                               tu_value_name(x), tu__type_string(tu_value_type(x)), name, tu_value_name(given),
-                              tu__type_string(has), tu__type_string(type));
+                              tu__type_string(given_type), tu__type_string(type));
     return given;
 }
 
@@ -79,8 +79,7 @@ tu_value tu_dense_with(tu_value x, const tu_dense_options *options) {
     tu_graph *g = x.graph;
     tu_type type = tu_value_type(x);
     if (type.shape.rank < 2 || !tu_dtype_is_float(type.dtype))
-        return fail_layer(x, "dense",
-                          "a floating-point matrix [..., n] of at least 2 axes (tu_flatten makes one)");
+        return fail_layer(x, "dense", "a floating-point matrix [..., n] of at least 2 axes (use tu_flatten)");
     if (!check_given_parameters(x, "dense", o.given_weights, o.weights, o.given_bias, o.bias, o.no_bias))
         return tu__invalid(g);
     int64_t n = type.shape.dim[type.shape.rank - 1], units = size_or_given_axis(o.units, o.given_weights, 0);
@@ -98,9 +97,9 @@ tu_value tu_dense_with(tu_value x, const tu_dense_options *options) {
     return y;
 }
 
-/* Checks that an option is not set both for both axes and per axis. */
-static bool check_not_both(tu_value x, int64_t both, const int64_t each[2], const char *expected) {
-    if (both == 0 || (each[0] == 0 && each[1] == 0)) return true;
+/* Checks that an option is not set twice: for both axes and per axis. */
+static bool check_not_both(tu_value x, int64_t both, const int64_t per_axis[2], const char *expected) {
+    if (both == 0 || (per_axis[0] == 0 && per_axis[1] == 0)) return true;
     fail_layer(x, "conv2d", expected);
     return false;
 }
@@ -166,7 +165,7 @@ void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope) {
     if (graph) graph->batch_scope = (int)scope;
 }
 
-/* Returns the momentum of the running statistics. In options, 0 means the default and TU_ZERO means 0. */
+/* In .momentum (of the running statistics) 0 means the default and TU_ZERO means 0. */
 
 tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     TU__OPTIONS(tu_batch_norm_options, o, options);
@@ -201,13 +200,13 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
 }
 
 /* True if the source text of a call's options sets the field .momentum. */
-static bool gives_momentum(const char *written) {
+static bool sets_momentum(const char *written) {
     static const char field[] = ".momentum";
     bool quoted = false;
-    for (const char *at = written; *at; at++) {
-        if (*at == '"' && (at == written || at[-1] != '\\')) quoted = !quoted;
-        if (!quoted && strncmp(at, field, sizeof field - 1) == 0 &&
-            !isalnum((unsigned char)at[sizeof field - 1]) && at[sizeof field - 1] != '_')
+    for (const char *c = written; *c; c++) {
+        if (*c == '"' && (c == written || c[-1] != '\\')) quoted = !quoted;
+        if (!quoted && strncmp(c, field, sizeof field - 1) == 0 &&
+            !isalnum((unsigned char)c[sizeof field - 1]) && c[sizeof field - 1] != '_')
             return true;
     }
     return false;
@@ -215,7 +214,7 @@ static bool gives_momentum(const char *written) {
 
 tu_value tu_batch_norm_as_written(tu_value x, const char *written, const tu_batch_norm_options *options) {
     TU__OPTIONS(tu_batch_norm_options, o, options);
-    if (tu_ok(x) && o.momentum == 0 && written && gives_momentum(written))
+    if (tu_ok(x) && o.momentum == 0 && written && sets_momentum(written))
         return fail_layer(
             x, "batch_norm",
             ".momentum other than 0, because 0 means the default of 0.9: omit .momentum for the "

@@ -23,7 +23,8 @@ static tu_status leaf_shape(tu__rule *rule, int64_t dtype, tu_shape shape) {
         return tu__rule_fail(rule, "unknown element type %d", (int)dtype);
     if (!tu__shape_valid(shape))
         return tu__rule_fail(
-            rule, "shape %s: expected at most %d dimensions of at least 1 and at most 2^48 elements",
+            rule,
+            "shape %s: expected at most %d dimensions, each at least 1, and at most 2^48 elements in total",
             tu__shape_string(shape), TU_MAX_RANK);
     rule->out[0] = (tu_type){.dtype = (tu_dtype)dtype, .shape = shape};
     return TU_OK;
@@ -33,8 +34,8 @@ tu_status tu__input_shape(tu__rule *rule) {
     const struct tu__input_attrs *a = rule->attrs;
     if (a->batched && a->shape.rank < 1)
         return tu__rule_fail(rule, "a batch input is a scalar, expected at least 1 axis, the samples");
-    bool ordinals = strcmp(rule->name, "sample_ordinal") == 0;
-    if (ordinals && (a->dtype != TU_I64 || a->shape.rank != 1 || !a->batched))
+    bool is_sample_ordinal = strcmp(rule->name, "sample_ordinal") == 0;
+    if (is_sample_ordinal && (a->dtype != TU_I64 || a->shape.rank != 1 || !a->batched))
         return tu__rule_fail(
             rule,
             "the name is reserved for sample indices, a batch input i64[samples]: use tu_sample_ordinals");
@@ -55,8 +56,8 @@ tu_status tu__variable_shape(tu__rule *rule) {
     const struct tu__variable_attrs *a = rule->attrs;
     if (a->init < TU_INIT_DEFAULT || a->init > TU_INIT_HE_NORMAL)
         return tu__rule_fail(rule, "unknown initialiser %d", (int)a->init);
-    bool random = a->init >= TU_INIT_UNIFORM;
-    if (random && !tu_dtype_is_float((tu_dtype)a->dtype))
+    bool is_random = a->init >= TU_INIT_UNIFORM;
+    if (is_random && !tu_dtype_is_float((tu_dtype)a->dtype))
         return tu__rule_fail(rule,
                              "a random initialiser needs a floating-point type: use zeros or a constant");
     if (!isfinite(a->a) || !isfinite(a->b))
@@ -198,11 +199,11 @@ tu_value tu_constant(tu_graph *graph, tu_dtype dtype, tu_shape shape, const void
     struct tu__constant_attrs a = {.dtype = dtype, .shape = shape};
     if (!data && graph) return tu__graph_fail(graph, TU_INVALID, "constant: data is NULL");
     if (graph && dtype == TU_BOOL && tu__shape_valid(shape)) {
-        int64_t at = find_invalid_bool(data, tu_shape_elements(shape));
-        if (at >= 0)
+        int64_t index = find_invalid_bool(data, tu_shape_elements(shape));
+        if (index >= 0)
             return tu__graph_fail(graph, TU_INVALID,
                                   "constant of bool%s: element %" PRId64 " is %u, expected 0 or 1",
-                                  tu__shape_string(shape), at, ((const unsigned char *)data)[at]);
+                                  tu__shape_string(shape), index, ((const unsigned char *)data)[index]);
     }
     return tu__make(graph, &(tu__node_request){.op = TU__OP_CONSTANT, .attrs = &a, .data = data});
 }

@@ -15,7 +15,7 @@
  * cholesky reads only the lower triangle of A and assumes that A is symmetric. An element below the diagonal
  * represents two elements of the symmetric matrix and gets the sum of their gradients; an element above it gets none.
  * This agrees with finite differences, also for second derivatives: the gradients use only operations of this file
- * and matrix products. These products are marked exact, because an inverse amplifies rounding errors by the condition
+ * and matmuls. These matmuls are marked exact, because an inverse amplifies rounding errors by the condition
  * number: if a graph is compiled for bf16, f16 or tf32, its linear algebra and its gradients keep the type they were
  * built with.
  *
@@ -130,28 +130,29 @@ int64_t tu__triangular_solve_flops(const tu__node *node, const tu_type *in) {
 /* ---- Gaussian elimination: the reference kernels of inverse and solve ---- */
 
 /* The index and value of a pivot at which factoring failed. */
-typedef struct bad_pivot {
-    int64_t at;
+typedef struct failed_pivot {
+    int64_t index;
     double value;
-} bad_pivot;
+} failed_pivot;
 
-static tu_status fail_pivot(const tu__reference_call *m, const char *what, int64_t matrix, bad_pivot pivot) {
+static tu_status fail_pivot(const tu__reference_call *m, const char *what, int64_t matrix,
+                            failed_pivot pivot) {
     return tu_fail(TU_NUMERIC, "%s '%s' %s: matrix %" PRId64 " of the batch is %s (pivot %" PRId64 " is %g)",
-                   m->node->op->name, m->node->name, tu__type_string(m->in[0].type), matrix, what, pivot.at,
-                   pivot.value);
+                   m->node->op->name, m->node->name, tu__type_string(m->in[0].type), matrix, what,
+                   pivot.index, pivot.value);
 }
 
 static void swap_rows(double *x, int64_t columns, int64_t i, int64_t j) {
     for (int64_t c = 0; c < columns; c++) {
-        double held = x[i * columns + c];
+        double saved = x[i * columns + c];
         x[i * columns + c] = x[j * columns + c];
-        x[j * columns + c] = held;
+        x[j * columns + c] = saved;
     }
 }
 
 /* row i of x -= factor * row j */
-static void subtract_row(double *x, int64_t columns, int64_t i, int64_t j, double factor_cholesky) {
-    for (int64_t c = 0; c < columns; c++) x[i * columns + c] -= factor_cholesky * x[j * columns + c];
+static void subtract_row(double *x, int64_t columns, int64_t i, int64_t j, double factor) {
+    for (int64_t c = 0; c < columns; c++) x[i * columns + c] -= factor * x[j * columns + c];
 }
 
 /* Returns the row from p on with the largest element in column p. NaN is the largest, so that it becomes the pivot
@@ -165,12 +166,12 @@ static int64_t pivot_row(const double *a, int64_t n, int64_t p) {
 
 /* Solves a x = b for one matrix by Gaussian elimination with partial pivoting. Overwrites a [n, n]; x [n, k] contains
  * b on entry and the solution on return. Returns false at a pivot of zero or NaN. */
-static bool eliminate(systems s, double *a, double *x, bad_pivot *bad) {
+static bool eliminate(systems s, double *a, double *x, failed_pivot *failed) {
     for (int64_t p = 0; p < s.n; p++) {
         int64_t best = pivot_row(a, s.n, p);
         double pivot = a[best * s.n + p];
         if (!(fabs(pivot) > 0)) {
-            *bad = (bad_pivot){p, pivot};
+            *failed = (failed_pivot){p, pivot};
             return false;
         }
         if (best != p) {
@@ -178,9 +179,9 @@ static bool eliminate(systems s, double *a, double *x, bad_pivot *bad) {
             swap_rows(x, s.k, p, best);
         }
         for (int64_t i = p + 1; i < s.n; i++) {
-            double factor_cholesky = a[i * s.n + p] / pivot;
-            subtract_row(a, s.n, i, p, factor_cholesky);
-            subtract_row(x, s.k, i, p, factor_cholesky);
+            double factor = a[i * s.n + p] / pivot;
+            subtract_row(a, s.n, i, p, factor);
+            subtract_row(x, s.k, i, p, factor);
         }
     }
     for (int64_t p = s.n - 1; p >= 0; p--) {
@@ -198,8 +199,8 @@ static tu_status solve_batch(const tu__reference_call *m, systems s, double *x) 
     tu_status status = TU_OK;
     for (int64_t b = 0; b < s.count && status == TU_OK; b++) {
         memcpy(a, m->in[0].data + (size_t)b * matrix, matrix * sizeof *a);
-        bad_pivot bad;
-        if (!eliminate(s, a, x + b * s.n * s.k, &bad)) status = fail_pivot(m, "singular", b, bad);
+        failed_pivot failed;
+        if (!eliminate(s, a, x + b * s.n * s.k, &failed)) status = fail_pivot(m, "singular", b, failed);
     }
     tu__free(a);
     return status;
@@ -221,21 +222,21 @@ tu_status tu__solve_reference(const tu__reference_call *m) {
 }
 
 /* A matrix product inside a gradient, which compilation for a lower precision must not change. */
-static tu_value exact_product(tu_value a, tu_value b, bool transpose_a, bool transpose_b) {
+static tu_value exact_matmul(tu_value a, tu_value b, bool transpose_a, bool transpose_b) {
     return tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b, .exact = true);
 }
 
 void tu__inverse_gradient(tu__vjp *v) {
     tu_value y = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
-    tu_value left = exact_product(y, g, true, false);
-    tu__vjp_accumulate(v, 0, tu_neg(exact_product(left, y, false, true)));
+    tu_value left = exact_matmul(y, g, true, false);
+    tu__vjp_accumulate(v, 0, tu_neg(exact_matmul(left, y, false, true)));
 }
 
 void tu__solve_gradient(tu__vjp *v) {
     tu_value transposed = tu_transpose_with(tu__vjp_input(v, 0), (tu_axes){0});
     tu_value h = tu_solve(transposed, tu__vjp_gradient(v, 0));
     if (tu__vjp_needs_gradient(v, 0))
-        tu__vjp_accumulate(v, 0, tu_neg(exact_product(h, tu__vjp_output(v, 0), false, true)));
+        tu__vjp_accumulate(v, 0, tu_neg(exact_matmul(h, tu__vjp_output(v, 0), false, true)));
     tu__vjp_accumulate(v, 1, h);
 }
 
@@ -243,17 +244,17 @@ void tu__solve_gradient(tu__vjp *v) {
 
 /* Computes l [n, n] with l l^T = a, row by row. Reads and writes only the lower triangles. Returns false at a pivot
  * that is not positive. */
-static bool factor_cholesky(int64_t n, const double *a, double *l, bad_pivot *bad) {
+static bool factor_cholesky(int64_t n, const double *a, double *l, failed_pivot *failed) {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++) {
-            double rest = a[i * n + j];
-            for (int64_t p = 0; p < j; p++) rest -= l[i * n + p] * l[j * n + p];
+            double remainder = a[i * n + j];
+            for (int64_t p = 0; p < j; p++) remainder -= l[i * n + p] * l[j * n + p];
             if (j < i) {
-                l[i * n + j] = rest / l[j * n + j];
-            } else if (rest > 0) {
-                l[i * n + i] = sqrt(rest);
+                l[i * n + j] = remainder / l[j * n + j];
+            } else if (remainder > 0) {
+                l[i * n + i] = sqrt(remainder);
             } else {
-                *bad = (bad_pivot){i, rest};
+                *failed = (failed_pivot){i, remainder};
                 return false;
             }
         }
@@ -265,9 +266,9 @@ tu_status tu__cholesky_reference(const tu__reference_call *m) {
     int64_t matrix = s.n * s.n;
     memset(m->out[0].data, 0, (size_t)(s.count * matrix) * sizeof(double));
     for (int64_t b = 0; b < s.count; b++) {
-        bad_pivot bad;
-        if (!factor_cholesky(s.n, m->in[0].data + b * matrix, m->out[0].data + b * matrix, &bad))
-            return fail_pivot(m, "not positive definite", b, bad);
+        failed_pivot failed;
+        if (!factor_cholesky(s.n, m->in[0].data + b * matrix, m->out[0].data + b * matrix, &failed))
+            return fail_pivot(m, "not positive definite", b, failed);
     }
     return TU_OK;
 }
@@ -279,7 +280,7 @@ static tu_value lower_triangle_half_diagonal(tu_value x) {
 
 void tu__cholesky_gradient(tu__vjp *v) {
     tu_value l = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
-    tu_value p = lower_triangle_half_diagonal(exact_product(l, g, true, false));
+    tu_value p = lower_triangle_half_diagonal(exact_matmul(l, g, true, false));
     tu_value left = tu_triangular_solve(l, p, .transpose = true); /* L^-T P */
     tu_value s = tu_triangular_solve(l, tu_transpose_with(left, (tu_axes){0}), .transpose = true); /* S^T */
     tu__vjp_accumulate(v, 0, lower_triangle_half_diagonal(tu_add(s, tu_transpose_with(s, (tu_axes){0}))));
@@ -290,14 +291,14 @@ void tu__cholesky_gradient(tu__vjp *v) {
 /* Solves a x = b, or a^T x = b, for one triangular matrix. x [n, k] contains b on entry and the solution on return.
  * The matrix to solve is lower triangular if `upper` and `transpose` are equal; then rows are solved from the top. */
 static bool substitute(systems s, const struct tu__triangular_solve_attrs *attrs, const double *a, double *x,
-                       bad_pivot *bad) {
+                       failed_pivot *failed) {
     bool lower = !attrs->upper == !attrs->transpose;
     int64_t row_step = attrs->transpose ? 1 : s.n, column_step = attrs->transpose ? s.n : 1;
     for (int64_t step = 0; step < s.n; step++) {
         int64_t i = lower ? step : s.n - 1 - step;
         double pivot = a[i * s.n + i];
         if (!(fabs(pivot) > 0)) {
-            *bad = (bad_pivot){i, pivot};
+            *failed = (failed_pivot){i, pivot};
             return false;
         }
         for (int64_t solved = 0; solved < step; solved++) {
@@ -314,9 +315,9 @@ tu_status tu__triangular_solve_reference(const tu__reference_call *m) {
     double *x = m->out[0].data;
     memcpy(x, m->in[1].data, (size_t)(s.count * s.n * s.k) * sizeof(double));
     for (int64_t b = 0; b < s.count; b++) {
-        bad_pivot bad;
-        if (!substitute(s, m->attrs, m->in[0].data + b * s.n * s.n, x + b * s.n * s.k, &bad))
-            return fail_pivot(m, "singular", b, bad);
+        failed_pivot failed;
+        if (!substitute(s, m->attrs, m->in[0].data + b * s.n * s.n, x + b * s.n * s.k, &failed))
+            return fail_pivot(m, "singular", b, failed);
     }
     return TU_OK;
 }
@@ -329,7 +330,7 @@ void tu__triangular_solve_gradient(tu__vjp *v) {
     if (!tu__vjp_needs_gradient(v, 0)) return;
     tu_value x = tu__vjp_output(v, 0);
     tu_value full_gradient =
-        attrs->transpose ? exact_product(x, h, false, true) : exact_product(h, x, false, true);
+        attrs->transpose ? exact_matmul(x, h, false, true) : exact_matmul(h, x, false, true);
     tu__vjp_accumulate(v, 0, tu_neg(tu_band(full_gradient, attrs->upper ? 0 : -1, attrs->upper ? -1 : 0)));
 }
 
@@ -342,10 +343,10 @@ tu_status tu__band_reference(const tu__reference_call *m) {
     int64_t all_rows = tu_shape_elements(shape) / columns;
     for (int64_t row = 0; row < all_rows; row++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t below = row % rows - j; /* number of the diagonal below the main one; negative: above */
-            bool kept =
+            int64_t below = row % rows - j; /* index of the diagonal below the main one; negative: above */
+            bool in_band =
                 (attrs->below < 0 || below <= attrs->below) && (attrs->above < 0 || -below <= attrs->above);
-            m->out[0].data[row * columns + j] = kept ? m->in[0].data[row * columns + j] : 0;
+            m->out[0].data[row * columns + j] = in_band ? m->in[0].data[row * columns + j] : 0;
         }
     return TU_OK;
 }

@@ -23,7 +23,7 @@ typedef struct tu__lrn_attrs attributes; /* lrn_grad has the same */
 #define MAX_RADIUS (1 << 20)
 
 /* A positive bias and a non-negative alpha make s positive for every x, so that its powers exist. */
-static tu_status check_constants(const tu__rule *rule, const attributes *a) {
+static tu_status check_attributes(const tu__rule *rule, const attributes *a) {
     if (a->radius < 0 || a->radius > MAX_RADIUS)
         return tu__rule_fail(rule, "radius is %" PRId64 ", expected 0 to %d channels on each side", a->radius,
                              MAX_RADIUS);
@@ -42,7 +42,7 @@ static tu_status lrn_shape(tu__rule *rule) {
                              tu_dtype_name(x.dtype));
     if (x.shape.rank < 1)
         return tu__rule_fail(rule, "x (input 0) is a scalar, expected at least 1 axis: [..., channels]");
-    TU_TRY(check_constants(rule, rule->attrs));
+    TU_TRY(check_attributes(rule, rule->attrs));
     rule->out[0] = x;
     return TU_OK;
 }
@@ -157,13 +157,13 @@ void tu__lrn_grad_expand(tu_graph *graph, const tu__node *node, const tu_value *
     out[0] = tu_sub(tu_mul(g, power(s, -a->beta)), tu_mul(tu_scale(x, 2 * a->alpha * a->beta), t));
 }
 
-/* Per element and pass: a square, one addition per channel of the window, a power and a product. Saturates: the
- * product can exceed 64 bits. */
+/* Per element and pass: a square, one addition per channel of the window, a power and a multiplication. Saturates:
+ * the result can exceed 64 bits. */
 static int64_t flops(const attributes *a, tu_shape shape, int64_t passes) {
     int64_t channels = shape.dim[shape.rank - 1], window = 2 * a->radius + 1, total;
     if (window > channels) window = channels;
-    bool over = __builtin_mul_overflow(passes * tu_shape_elements(shape), window + 5, &total);
-    return over ? INT64_MAX : total;
+    bool overflows = __builtin_mul_overflow(passes * tu_shape_elements(shape), window + 5, &total);
+    return overflows ? INT64_MAX : total;
 }
 
 int64_t tu__lrn_flops(const tu__node *node, const tu_type *in) {

@@ -1,4 +1,4 @@
-/* The matrix product: out[…, i, j] = sum over p of a[…, i, p] b[…, p, j].
+/* Matrix multiplication: out[…, i, j] = sum over p of a[…, i, p] b[…, p, j].
  *
  * a is [..., m, k], or [..., k, m] if transpose_a is set; b is [..., k, n], or [..., n, k] if transpose_b is set. The
  * axes before the last two are a batch and broadcast. With A and B the operands after transposition and G the
@@ -24,18 +24,19 @@
 #include "graph/rules.h"
 #include "graph/walk.h"
 
-typedef struct product {
+typedef struct matmul_sizes {
     int64_t m, k, n;
-} product;
+} matmul_sizes;
 
-/* Returns the sizes of the product. `*k_of_b` is k of operand b; the shape rule checks that it equals k of a. */
-static product product_of(const struct tu__matmul_attrs *attrs, tu_shape a, tu_shape b, int64_t *k_of_b) {
+/* Returns the sizes of the matmul. `*k_of_b` is k of operand b; the shape rule checks that it equals k of a. */
+static matmul_sizes matmul_sizes_of(const struct tu__matmul_attrs *attrs, tu_shape a, tu_shape b,
+                                    int64_t *k_of_b) {
     int64_t a_rows = a.dim[a.rank - 2], a_columns = a.dim[a.rank - 1];
     int64_t b_rows = b.dim[b.rank - 2], b_columns = b.dim[b.rank - 1];
     *k_of_b = attrs->transpose_b ? b_columns : b_rows;
-    return (product){.m = attrs->transpose_a ? a_columns : a_rows,
-                     .k = attrs->transpose_a ? a_rows : a_columns,
-                     .n = attrs->transpose_b ? b_rows : b_columns};
+    return (matmul_sizes){.m = attrs->transpose_a ? a_columns : a_rows,
+                          .k = attrs->transpose_a ? a_rows : a_columns,
+                          .n = attrs->transpose_b ? b_rows : b_columns};
 }
 
 static tu_shape batch_of(tu_shape shape) {
@@ -52,12 +53,13 @@ tu_status tu__matmul_shape(tu__rule *r) {
     if (a.rank < 2 || b.rank < 2)
         return tu__rule_fail(r, "expected operands of at least 2 axes: [..., rows, columns]");
     int64_t k_of_b;
-    product p = product_of(attrs, a, b, &k_of_b);
+    matmul_sizes p = matmul_sizes_of(attrs, a, b, &k_of_b);
     if (p.k != k_of_b)
-        return tu__rule_fail(
-            r, "operand 0%s has %" PRId64 " columns and operand 1%s %" PRId64 " rows: expected as many",
-            attrs->transpose_a ? " (transposed)" : "", p.k, attrs->transpose_b ? " (transposed)" : "",
-            k_of_b);
+        return tu__rule_fail(r,
+                             "operand 0%s has %" PRId64 " columns, but operand 1%s has %" PRId64
+                             " rows: expected the same number",
+                             attrs->transpose_a ? " (transposed)" : "", p.k,
+                             attrs->transpose_b ? " (transposed)" : "", k_of_b);
     if (!tu__broadcast_shapes(batch_of(a), batch_of(b), &shape))
         return tu__rule_fail(r, "the batch axes %s and %s do not broadcast: expected equal dimensions or 1",
                              tu__shape_string(batch_of(a)), tu__shape_string(batch_of(b)));
@@ -72,30 +74,30 @@ tu_status tu__matmul_shape(tu__rule *r) {
 
 int64_t tu__matmul_flops(const tu__node *node, const tu_type *in) {
     int64_t k_of_b, flops;
-    product p = product_of(tu__attrs(node, matmul), in[0].shape, in[1].shape, &k_of_b);
-    bool fits = !__builtin_mul_overflow(2 * p.k, tu_shape_elements(node->outputs[0].shape), &flops);
-    return fits ? flops : INT64_MAX;
+    matmul_sizes p = matmul_sizes_of(tu__attrs(node, matmul), in[0].shape, in[1].shape, &k_of_b);
+    bool overflows = __builtin_mul_overflow(2 * p.k, tu_shape_elements(node->outputs[0].shape), &flops);
+    return overflows ? INT64_MAX : flops;
 }
 
 /* ---- Gradient ---- */
 
 /* Reshapes [..., m, k] to [product of the leading axes * m, k]. */
-static tu_value fold_rows(tu_value x) {
+static tu_value flatten_batch(tu_value x) {
     if (!tu_ok(x)) return x;
     tu_shape shape = tu_value_shape(x);
     return shape.rank == 2 ? x : tu_reshape(x, TU_SHAPE(-1, shape.dim[shape.rank - 1]));
 }
 
-static tu_value gradient_of_a(tu_value b, tu_value g, const struct tu__matmul_attrs *of) {
-    return of->transpose_a
-               ? tu_matmul(b, g, .transpose_a = of->transpose_b, .transpose_b = true, .exact = of->exact)
-               : tu_matmul(g, b, .transpose_b = !of->transpose_b, .exact = of->exact);
+static tu_value gradient_of_a(tu_value b, tu_value g, const struct tu__matmul_attrs *attrs) {
+    return attrs->transpose_a ? tu_matmul(b, g, .transpose_a = attrs->transpose_b, .transpose_b = true,
+                                          .exact = attrs->exact)
+                              : tu_matmul(g, b, .transpose_b = !attrs->transpose_b, .exact = attrs->exact);
 }
 
-static tu_value gradient_of_b(tu_value a, tu_value g, const struct tu__matmul_attrs *of) {
-    return of->transpose_b
-               ? tu_matmul(g, a, .transpose_a = true, .transpose_b = of->transpose_a, .exact = of->exact)
-               : tu_matmul(a, g, .transpose_a = !of->transpose_a, .exact = of->exact);
+static tu_value gradient_of_b(tu_value a, tu_value g, const struct tu__matmul_attrs *attrs) {
+    return attrs->transpose_b ? tu_matmul(g, a, .transpose_a = true, .transpose_b = attrs->transpose_a,
+                                          .exact = attrs->exact)
+                              : tu_matmul(a, g, .transpose_a = !attrs->transpose_a, .exact = attrs->exact);
 }
 
 void tu__matmul_gradient(tu__vjp *v) {
@@ -104,11 +106,11 @@ void tu__matmul_gradient(tu__vjp *v) {
     if (tu__vjp_needs_gradient(v, 0)) tu__vjp_accumulate(v, 0, gradient_of_a(tu__vjp_input(v, 1), g, attrs));
     if (!tu__vjp_needs_gradient(v, 1)) return;
     tu_value a = tu__vjp_input(v, 0);
-    /* If b is a single matrix (a layer's weights), fold the batch into the rows. Then the product sums over the
+    /* If b is a single matrix (a layer's weights), reshape the batch into the rows. Then the matmul sums over the
      * batch, and no gradient per sample is needed. */
     if (!attrs->transpose_a && tu_value_shape(tu__input_of(v->graph, v->node, 1)).rank == 2) {
-        a = fold_rows(a);
-        g = fold_rows(g);
+        a = flatten_batch(a);
+        g = flatten_batch(g);
     }
     tu__vjp_accumulate(v, 1, gradient_of_b(a, g, attrs));
 }
@@ -143,7 +145,7 @@ static void add_rows(int64_t count, int64_t n, const double *a, const double *b,
 }
 
 /* out [m, n] = a [m, k] b [k, n] */
-static void multiply(product s, const double *a, const double *b, double *out) {
+static void multiply(matmul_sizes s, const double *a, const double *b, double *out) {
     memset(out, 0, (size_t)(s.m * s.n) * sizeof *out);
     for (int64_t p = 0; p < s.k; p += BLOCK)
         for (int64_t i = 0; i < s.m; i++)
@@ -152,7 +154,8 @@ static void multiply(product s, const double *a, const double *b, double *out) {
 
 /* Multiplies every pair of matrices of the batch. scratch_a and scratch_b are space for one transposed matrix each;
  * NULL for operands that are not transposed. */
-static void multiply_batch(const tu__reference_call *m, product s, double *scratch_a, double *scratch_b) {
+static void multiply_batch(const tu__reference_call *m, matmul_sizes s, double *scratch_a,
+                           double *scratch_b) {
     tu_shape batch = batch_of(m->out[0].type.shape);
     int64_t a_strides[TU_MAX_RANK], b_strides[TU_MAX_RANK];
     tu__broadcast_strides(batch_of(m->in[0].type.shape), batch, a_strides);
@@ -172,7 +175,7 @@ static void multiply_batch(const tu__reference_call *m, product s, double *scrat
 tu_status tu__matmul_reference(const tu__reference_call *m) {
     const struct tu__matmul_attrs *attrs = m->attrs;
     int64_t k_of_b;
-    product s = product_of(attrs, m->in[0].type.shape, m->in[1].type.shape, &k_of_b);
+    matmul_sizes s = matmul_sizes_of(attrs, m->in[0].type.shape, m->in[1].type.shape, &k_of_b);
     double *scratch_a = NULL, *scratch_b = NULL;
     if (attrs->transpose_a) {
         scratch_a = tu__alloc_array((size_t)(s.m * s.k), sizeof(double), "a transposed matrix");

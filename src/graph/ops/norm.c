@@ -2,7 +2,8 @@
  *
  * Both normalise sets of numbers to mean 0 and variance 1, then scale and shift them. With n numbers in a set:
  *
- *     x^ = (x - mean) r        r = 1 / sqrt(variance + epsilon), with the biased variance (divided by n)
+ *     x^ = (x - mean) r        r = 1 / sqrt(variance + epsilon), the inverse standard deviation,
+ *                              with the biased variance (divided by n)
  *     y  = gamma x^ + beta
  *
  * Batch-norm views x as [rows, c]; each channel is a set. Layer-norm views x as [rows, n]; each row is a set. With h
@@ -14,10 +15,10 @@
  * through the statistics; therefore the expansions compute the statistics from x, so that second derivatives are
  * complete, and the saved ones are treated as constants.
  *
- * The statistics of a bf16 or f16 x are f32: the rounding error of a large mean in half precision can exceed the
- * set's deviation. They have the type of gamma and beta, so the builders cast these to f32. Graph files of an earlier
- * version contain parameters and statistics in half precision. For these, expansions and reference kernels, which the
- * CPU uses too, compute the statistics from x; GPU kernels use the saved ones. */
+ * The statistics of a bf16 or f16 x are f32: the rounding error of a large mean in bf16 or f16 can exceed the set's
+ * standard deviation. They have the type of gamma and beta, so the builders cast these to f32. Graph files of an
+ * earlier version contain parameters and statistics in half precision. For these, expansions and reference kernels,
+ * which the CPU uses too, compute the statistics from x; GPU kernels use the saved ones. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -46,9 +47,9 @@ static tu_status expect_float(const tu__rule *rule) {
                          tu_dtype_name(rule->in[0].dtype));
 }
 
-/* Checks epsilon and gamma. `place` is what each element of gamma belongs to, for the message. */
+/* Checks epsilon and gamma. `reason` explains the expected shape in the message. */
 static tu_status check_common(const tu__rule *rule, double epsilon, tu_shape parameter_shape,
-                              const char *place) {
+                              const char *reason) {
     tu_type x = rule->in[0], gamma = rule->in[1];
     if (!(epsilon > 0) || !isfinite(epsilon))
         return tu__rule_fail(rule, "epsilon is %g, expected a finite number above 0", epsilon);
@@ -57,8 +58,8 @@ static tu_status check_common(const tu__rule *rule, double epsilon, tu_shape par
             rule, "gamma (input 1) has type %s, expected %s, the type of x%s (convert with tu_cast)",
             tu_dtype_name(gamma.dtype), tu_dtype_name(x.dtype), is_half(x.dtype) ? ", or f32" : "");
     if (!tu_shape_equal(gamma.shape, parameter_shape))
-        return tu__rule_fail(rule, "gamma (input 1) has shape %s, expected %s, one element per %s",
-                             tu__shape_string(gamma.shape), tu__shape_string(parameter_shape), place);
+        return tu__rule_fail(rule, "gamma (input 1) has shape %s, expected %s, %s",
+                             tu__shape_string(gamma.shape), tu__shape_string(parameter_shape), reason);
     return TU_OK;
 }
 
@@ -84,7 +85,7 @@ static tu_status batch_shape(const tu__rule *rule, double epsilon, int64_t scope
         return tu__rule_fail(
             rule, "scope is %" PRId64 ", expected TU_SCOPE_GLOBAL, TU_SCOPE_REPLICA or TU_SCOPE_SHARD",
             scope);
-    return check_common(rule, epsilon, TU_SHAPE(x.shape.dim[x.shape.rank - 1]), "channel");
+    return check_common(rule, epsilon, TU_SHAPE(x.shape.dim[x.shape.rank - 1]), "one element per channel");
 }
 
 tu_status tu__batch_norm_shape(tu__rule *rule) {
@@ -123,7 +124,7 @@ static tu_status layer_shape(const tu__rule *rule, double epsilon, int64_t axes)
     if (axes < 1 || axes > x.shape.rank)
         return tu__rule_fail(rule, "axes is %" PRId64 ", expected 1 to %" PRId64 ", the rank of x", axes,
                              x.shape.rank);
-    return check_common(rule, epsilon, trailing(x.shape, axes), "element of the normalised axes");
+    return check_common(rule, epsilon, trailing(x.shape, axes), "the shape of the normalised axes");
 }
 
 tu_status tu__layer_norm_shape(tu__rule *rule) {
@@ -140,8 +141,9 @@ tu_status tu__layer_norm_grad_shape(tu__rule *rule) {
     const struct tu__layer_norm_grad_attrs *a = rule->attrs;
     TU_TRY(layer_shape(rule, a->epsilon, a->axes));
     tu_type statistics = {.dtype = rule->in[1].dtype, .shape = leading(rule->in[0].shape, a->axes)};
-    TU_TRY(expect_type(rule, 2, "the mean", statistics, "one element per normalised set"));
-    TU_TRY(expect_type(rule, 3, "the reciprocal deviation", statistics, "one element per normalised set"));
+    TU_TRY(expect_type(rule, 2, "the mean", statistics, "the shape of x without the normalised axes"));
+    TU_TRY(expect_type(rule, 3, "the inverse standard deviation", statistics,
+                       "the shape of x without the normalised axes"));
     TU_TRY(expect_type(rule, 4, "the gradient", rule->in[0], "the type of x"));
     rule->out[0] = rule->in[0];
     rule->out[1] = rule->out[2] = rule->in[1];
@@ -198,8 +200,8 @@ tu_status tu__batch_norm_grad_reference(const tu__reference_call *m) {
             dgamma += dy[i * c] * (x[i * c] - mean) * r;
         }
         for (int64_t i = 0; i < rows; i++) {
-            double normal = (x[i * c] - mean) * r;
-            dx[i * c] = gamma * r * (dy[i * c] - (dbeta + normal * dgamma) / (double)rows);
+            double x_hat = (x[i * c] - mean) * r;
+            dx[i * c] = gamma * r * (dy[i * c] - (dbeta + x_hat * dgamma) / (double)rows);
         }
         m->out[1].data[k] = dgamma;
         m->out[2].data[k] = dbeta;
@@ -230,10 +232,10 @@ static void layer_row_gradient(const tu__reference_call *m, int64_t row, int64_t
     saved_moments(m, x, n, 1, row, &mean, &r);
     if (is_half(m->in[2].type.dtype)) r = 1 / sqrt(r + a->epsilon);
     for (int64_t i = 0; i < n; i++) {
-        double normal = (x[i] - mean) * r, h = gamma[i] * dy[i];
+        double x_hat = (x[i] - mean) * r, h = gamma[i] * dy[i];
         h_mean += h / (double)n;
-        hx_mean += h * normal / (double)n;
-        m->out[1].data[i] += dy[i] * normal;
+        hx_mean += h * x_hat / (double)n;
+        m->out[1].data[i] += dy[i] * x_hat;
         m->out[2].data[i] += dy[i];
     }
     for (int64_t i = 0; i < n; i++) dx[i] = r * (gamma[i] * dy[i] - h_mean - (x[i] - mean) * r * hx_mean);
@@ -248,24 +250,24 @@ tu_status tu__layer_norm_grad_reference(const tu__reference_call *m) {
 
 /* ---- Expansions: computed in f32 if the statistics are in half precision ---- */
 
-typedef struct standard {
-    tu_axes axes;                       /* the axes of x that form a set */
-    tu_value centred;                   /* x - mean */
-    tu_value mean, variance, r, normal; /* in mean, variance and r the set's axes have size 1 */
-} standard;
+typedef struct standardized {
+    tu_axes axes;                      /* the axes of x that form a set */
+    tu_value centred;                  /* x - mean */
+    tu_value mean, variance, r, x_hat; /* in mean, variance and r the set's axes have size 1 */
+} standardized;
 
 static tu_value mean_over(tu_value x, tu_axes axes) {
     return tu_mean_with(
         x, &(tu_reduce_options){.struct_size = sizeof(tu_reduce_options), .axes = axes, .keep = true});
 }
 
-static standard standardize(tu_value x, tu_axes axes, double epsilon) {
-    standard s = {.axes = axes};
+static standardized standardize(tu_value x, tu_axes axes, double epsilon) {
+    standardized s = {.axes = axes};
     s.mean = mean_over(x, axes);
     s.centred = tu_sub(x, s.mean);
     s.variance = mean_over(tu_square(s.centred), axes);
     s.r = tu_rsqrt(tu_shift(s.variance, epsilon));
-    s.normal = tu_mul(s.centred, s.r);
+    s.x_hat = tu_mul(s.centred, s.r);
     return s;
 }
 
@@ -284,31 +286,31 @@ static tu_axes layer_axes(tu_value x, int64_t count) {
     return axes_range(tu_value_shape(x).rank - count, count);
 }
 
-static void expand_forward(const tu_value *in, tu_axes axes, double epsilon, bool keep_r, tu_value *out) {
+static void expand_forward(const tu_value *in, tu_axes axes, double epsilon, bool returns_r, tu_value *out) {
     tu_dtype dtype = tu_value_dtype(in[1]), wide = tu__statistics_dtype(dtype);
     tu_value x = tu_cast(in[0], wide);
-    standard s = standardize(x, axes, epsilon);
+    standardized s = standardize(x, axes, epsilon);
     tu_shape statistics = {0};
     tu_shape shape = tu_value_shape(x);
     for (int64_t i = 0; i < shape.rank; i++) {
         bool in_set = i >= axes.axis[0] && i < axes.axis[0] + (int64_t)axes.count;
         if (!in_set) statistics.dim[statistics.rank++] = shape.dim[i];
     }
-    tu_value y = tu_add(tu_mul(s.normal, tu_cast(in[1], wide)), tu_cast(in[2], wide));
+    tu_value y = tu_add(tu_mul(s.x_hat, tu_cast(in[1], wide)), tu_cast(in[2], wide));
     out[0] = tu_cast(y, tu_value_dtype(in[0]));
     out[1] = tu_cast(tu_reshape(s.mean, statistics), dtype);
-    out[2] = tu_cast(tu_reshape(keep_r ? s.r : s.variance, statistics), dtype);
+    out[2] = tu_cast(tu_reshape(returns_r ? s.r : s.variance, statistics), dtype);
 }
 
 /* Builds dx, dgamma and dbeta. Gamma broadcasts against x for both kinds of normalisation. */
 static void expand_backward(const tu_value *in, tu_axes axes, double epsilon, tu_value *out) {
     tu_dtype dtype = tu_value_dtype(in[1]), wide = tu__statistics_dtype(dtype);
     tu_value dy = tu_cast(in[4], wide);
-    standard s = standardize(tu_cast(in[0], wide), axes, epsilon);
+    standardized s = standardize(tu_cast(in[0], wide), axes, epsilon);
     tu_value h = tu_mul(dy, tu_cast(in[1], wide));
-    tu_value inner = tu_add(mean_over(h, axes), tu_mul(s.normal, mean_over(tu_mul(h, s.normal), axes)));
+    tu_value inner = tu_add(mean_over(h, axes), tu_mul(s.x_hat, mean_over(tu_mul(h, s.x_hat), axes)));
     out[0] = tu_cast(tu_mul(s.r, tu_sub(h, inner)), tu_value_dtype(in[0]));
-    out[1] = tu_cast(tu__sum_to_shape(tu_mul(dy, s.normal), tu_value_shape(in[1])), dtype);
+    out[1] = tu_cast(tu__sum_to_shape(tu_mul(dy, s.x_hat), tu_value_shape(in[1])), dtype);
     out[2] = tu_cast(tu__sum_to_shape(dy, tu_value_shape(in[1])), dtype);
 }
 
@@ -336,22 +338,22 @@ void tu__layer_norm_grad_expand(tu_graph *graph, const tu__node *node, const tu_
 
 /* ---- Gradients ---- */
 
-/* Adds the gradient of x through the statistics, which are outputs 1 and 2. Their gradients are reshaped to `kept` so
- * that they broadcast against x. `by_r`: output 2 is r instead of the variance. */
-static void accumulate_statistics(tu__vjp *v, tu_shape kept, bool by_r) {
+/* Adds the gradient of x through the statistics, which are outputs 1 and 2. Their gradients are reshaped to
+ * `broadcast_shape` so that they broadcast against x. `output_is_r`: output 2 is r instead of the variance. */
+static void accumulate_statistics(tu__vjp *v, tu_shape broadcast_shape, bool output_is_r) {
     if (!tu__vjp_needs_gradient(v, 0)) return;
-    tu_value x = tu__vjp_input(v, 0), mean = tu_reshape(tu__vjp_output(v, 1), kept);
+    tu_value x = tu__vjp_input(v, 0), mean = tu_reshape(tu__vjp_output(v, 1), broadcast_shape);
     tu_dtype dtype = tu_value_dtype(mean);
-    double n = (double)tu_shape_elements(tu_value_shape(x)) / (double)tu_shape_elements(kept);
+    double n = (double)tu_shape_elements(tu_value_shape(x)) / (double)tu_shape_elements(broadcast_shape);
     tu_value wide = tu_cast(x, dtype), zero = tu__zeros_like(wide);
     if (tu__vjp_has_gradient(v, 1)) {
-        tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 1), kept), 1 / n);
+        tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 1), broadcast_shape), 1 / n);
         tu__vjp_accumulate(v, 0, tu_cast(tu_add(zero, g), tu_value_dtype(x)));
     }
     if (tu__vjp_has_gradient(v, 2)) { /* d variance = 2 (x - mean) / n; d r = -r^3 / 2 d variance */
-        tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 2), kept), 2 / n);
-        tu_value r = tu_reshape(tu__vjp_output(v, 2), kept);
-        if (by_r) g = tu_mul(tu_scale(g, -0.5), tu_mul(r, tu_square(r)));
+        tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 2), broadcast_shape), 2 / n);
+        tu_value r = tu_reshape(tu__vjp_output(v, 2), broadcast_shape);
+        if (output_is_r) g = tu_mul(tu_scale(g, -0.5), tu_mul(r, tu_square(r)));
         tu__vjp_accumulate(v, 0, tu_cast(tu_mul(g, tu_sub(wide, mean)), tu_value_dtype(x)));
     }
 }
@@ -372,10 +374,11 @@ void tu__batch_norm_gradient(tu__vjp *v) {
 void tu__layer_norm_gradient(tu__vjp *v) {
     tu_value x = tu__vjp_input(v, 0);
     int64_t axes = tu__attrs(v->node, layer_norm)->axes;
-    tu_shape kept = tu_value_shape(x);
-    for (int64_t i = kept.rank - axes; i < kept.rank && i >= 0; i++) kept.dim[i] = 1;
+    tu_shape broadcast_shape = tu_value_shape(x);
+    for (int64_t i = broadcast_shape.rank - axes; i < broadcast_shape.rank && i >= 0; i++)
+        broadcast_shape.dim[i] = 1;
     accumulate_normalized(v, TU__OP_LAYER_NORM_GRAD);
-    accumulate_statistics(v, kept, true);
+    accumulate_statistics(v, broadcast_shape, true);
 }
 
 /* ---- Floating-point operations per element of x ---- */

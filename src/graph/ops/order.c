@@ -1,6 +1,6 @@
 /* Cumulative sum and top-k.
  *
- * top_k has two outputs: the k largest values in descending order, and their indices (i64). Equal elements keep their
+ * top_k has two outputs: the k largest values in descending order, and their indices (i64). Equal elements stay in
  * order, and NaN is larger than any number, so the result is the same on every device. Its gradient is put_along with
  * these indices.
  */
@@ -24,8 +24,8 @@ static tu_status check_ordered(const tu__rule *r, int64_t axis) {
 
 /* For builders: converts a negative axis. Returns one out of range unchanged; the shape rule reports it. */
 static int64_t normalize_axis_for_rule(tu_value x, int axis) {
-    int64_t normal = tu__normalize_axis(axis, tu_value_shape(x).rank);
-    return normal < 0 ? axis : normal;
+    int64_t normalized = tu__normalize_axis(axis, tu_value_shape(x).rank);
+    return normalized < 0 ? axis : normalized;
 }
 
 /* ---- cumsum ---- */
@@ -56,9 +56,9 @@ tu_status tu__cumsum_reference(const tu__reference_call *m) {
             double sum = 0;
             for (int64_t step = 0; step < lanes.size; step++) {
                 int64_t i = a->reverse ? lanes.size - 1 - step : step;
-                int64_t at = (o * lanes.size + i) * lanes.inner + k;
-                double inclusive = sum + m->in[0].data[at];
-                m->out[0].data[at] = a->exclusive ? sum : inclusive;
+                int64_t offset = (o * lanes.size + i) * lanes.inner + k;
+                double inclusive = sum + m->in[0].data[offset];
+                m->out[0].data[offset] = a->exclusive ? sum : inclusive;
                 sum = inclusive;
             }
         }
@@ -119,9 +119,9 @@ tu_status tu__top_k_reference(const tu__reference_call *m) {
                 lane[i] = (candidate){m->in[0].data[(o * lanes.size + i) * lanes.inner + k], i};
             qsort(lane, (size_t)lanes.size, sizeof *lane, compare_candidates);
             for (int64_t i = 0; i < a->k; i++) {
-                int64_t at = (o * a->k + i) * lanes.inner + k;
-                m->out[0].data[at] = lane[i].value;
-                m->out[1].data[at] = (double)lane[i].index;
+                int64_t offset = (o * a->k + i) * lanes.inner + k;
+                m->out[0].data[offset] = lane[i].value;
+                m->out[1].data[offset] = (double)lane[i].index;
             }
         }
     tu__free(lane);

@@ -51,7 +51,8 @@ static tu_status pointwise_shape(tu__rule *rule, accepted types, result kind) {
                 rule, "the shapes do not broadcast: aligned at the last axis, dimensions must be equal or 1");
     }
     if (!tu__shape_valid(shape))
-        return tu__rule_fail(rule, "the result %s is too large", tu__shape_string(shape));
+        return tu__rule_fail(rule, "the result %s is too large: expected at most 2^48 elements",
+                             tu__shape_string(shape));
     int64_t dtype = kind == RESULT_TRUTH  ? TU_BOOL
                     : kind == RESULT_CAST ? ((const struct tu__cast_attrs *)rule->attrs)->dtype
                                           : rule->in[first].dtype;
@@ -68,9 +69,9 @@ typedef double (*scalar)(double x, double y, double z, double a, double b);
 /* Returns the first two attributes as a and b if they are numbers, else 0. */
 static void get_scalar_attributes(const tu__op *op, const void *attrs, double *a, double *b) {
     const double *cells = attrs;
-    bool numbers = op->attr_count && op->attrs[0].kind == TU__ATTR_F64;
-    *a = numbers ? cells[0] : 0;
-    *b = numbers && op->attr_count > 1 ? cells[1] : 0;
+    bool are_numbers = op->attr_count && op->attrs[0].kind == TU__ATTR_F64;
+    *a = are_numbers ? cells[0] : 0;
+    *b = are_numbers && op->attr_count > 1 ? cells[1] : 0;
 }
 
 static tu_status evaluate(const tu__reference_call *m, scalar f) {
@@ -114,10 +115,10 @@ static tu_status evaluate(const tu__reference_call *m, scalar f) {
     } while (0)
 #define GRADIENT(name) void tu__##name##_gradient(tu__vjp *v)
 
-static tu_value where(tu_value condition, tu_value g) {
+static tu_value zero_unless(tu_value condition, tu_value g) {
     return tu_select(condition, g, tu_number(g, 0));
 }
-static tu_value where_not(tu_value condition, tu_value g) {
+static tu_value zero_if(tu_value condition, tu_value g) {
     return tu_select(condition, tu_number(g, 0), g);
 }
 static tu_value one_minus(tu_value x) {
@@ -146,22 +147,22 @@ GRADIENT(pow) {
     if (tu__vjp_needs_gradient(v, 1)) {
         tu_value x = X, positive = tu_greater(x, tu_number(x, 0));
         tu_value safe = tu_select(positive, x, tu_number(x, 1));
-        tu__vjp_accumulate(v, 1, where(positive, tu_mul(G, tu_mul(R, tu_log(safe)))));
+        tu__vjp_accumulate(v, 1, zero_unless(positive, tu_mul(G, tu_mul(R, tu_log(safe)))));
     }
 }
-GRADIENT(maximum) { /* if the inputs are equal, the first gets the whole gradient */
-    tu_value first = tu_greater_equal(X, Y);
-    ACCUMULATE(0, where(first, G));
-    ACCUMULATE(1, where_not(first, G));
+GRADIENT(maximum) { /* if the inputs are equal, the first gets the full gradient */
+    tu_value first_wins = tu_greater_equal(X, Y);
+    ACCUMULATE(0, zero_unless(first_wins, G));
+    ACCUMULATE(1, zero_if(first_wins, G));
 }
 GRADIENT(minimum) {
-    tu_value first = tu_less_equal(X, Y);
-    ACCUMULATE(0, where(first, G));
-    ACCUMULATE(1, where_not(first, G));
+    tu_value first_wins = tu_less_equal(X, Y);
+    ACCUMULATE(0, zero_unless(first_wins, G));
+    ACCUMULATE(1, zero_if(first_wins, G));
 }
 GRADIENT(select) {
-    ACCUMULATE(1, where(X, G));
-    ACCUMULATE(2, where_not(X, G));
+    ACCUMULATE(1, zero_unless(X, G));
+    ACCUMULATE(2, zero_if(X, G));
 }
 GRADIENT(cast) {
     if (tu_dtype_is_float(v->node->outputs[0].dtype)) ACCUMULATE(0, tu_cast(G, tu_value_dtype(X)));
@@ -170,7 +171,7 @@ GRADIENT(clip) {
     const struct tu__clip_attrs *a = tu__attrs(v->node, clip);
     tu_value x = X, inside = tu_and(tu_greater_equal(x, tu_number(x, a->low)),
                                     tu_less_equal(x, tu_number(x, a->high)));
-    ACCUMULATE(0, where(inside, G));
+    ACCUMULATE(0, zero_unless(inside, G));
 }
 GRADIENT(neg) {
     ACCUMULATE(0, tu_neg(G));
@@ -221,7 +222,7 @@ GRADIENT(sigmoid) {
     ACCUMULATE(0, tu_mul(G, tu_mul(R, one_minus(R))));
 }
 GRADIENT(relu) {
-    ACCUMULATE(0, where(tu_greater(R, tu_number(R, 0)), G));
+    ACCUMULATE(0, zero_unless(tu_greater(R, tu_number(R, 0)), G));
 }
 GRADIENT(leaky_relu) {
     tu_value x = X;

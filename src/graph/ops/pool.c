@@ -10,7 +10,7 @@
  * The last two are linear in u and dy and each other's transpose, hence each other's gradient. They are piecewise
  * constant in x, so x gets no gradient from them. max_pool's gradient is max_pool_grad.
  *
- * Average. avg_pool divides the sum over a window's pixels within the input by their number, or by the window's size
+ * Average. avg_pool divides the sum over a window's pixels within the input by their count, or by the window's size
  * if count_padding is set. It is linear, and avg_pool_grad is its transpose; the attribute `size` is height and width
  * of the input.
  *
@@ -77,11 +77,12 @@ static tu_status pooled_shape(const tu__rule *r, const tu__windows *w, tu_shape 
     TU_TRY(tu__window_outputs(r, w, r->in[0].shape.dim + 1, pooled->dim + 1));
     TU_TRY(check_padding(r, w));
     if (!tu__shape_valid(*pooled))
-        return tu__rule_fail(r, "the result %s is too large", tu__shape_string(*pooled));
+        return tu__rule_fail(r, "the result %s is too large: expected at most 2^48 elements",
+                             tu__shape_string(*pooled));
     return TU_OK;
 }
 
-static tu_status check_second(const tu__rule *r, tu_shape expected) {
+static tu_status check_operand_1(const tu__rule *r, tu_shape expected) {
     if (r->in[1].dtype != r->in[0].dtype || !tu_shape_equal(r->in[1].shape, expected))
         return tu__rule_fail(r, "operand 1 is %s, expected %s", tu__type_string(r->in[1]),
                              tu__type_string((tu_type){r->in[0].dtype, expected}));
@@ -100,7 +101,7 @@ tu_status tu__max_pool_pick_shape(tu__rule *r) {
     const struct tu__max_pool_pick_attrs *a = r->attrs;
     tu__windows windows = WINDOWS_OF(a);
     TU_TRY(check_number(r));
-    TU_TRY(check_second(r, r->in[0].shape));
+    TU_TRY(check_operand_1(r, r->in[0].shape));
     r->out[0].dtype = r->in[0].dtype;
     return pooled_shape(r, &windows, &r->out[0].shape);
 }
@@ -111,7 +112,7 @@ tu_status tu__max_pool_grad_shape(tu__rule *r) {
     tu_shape pooled;
     TU_TRY(check_float(r, 0));
     TU_TRY(pooled_shape(r, &windows, &pooled));
-    TU_TRY(check_second(r, pooled));
+    TU_TRY(check_operand_1(r, pooled));
     r->out[0] = r->in[0];
     return TU_OK;
 }
@@ -134,7 +135,8 @@ tu_status tu__avg_pool_grad_shape(tu__rule *r) {
     const int64_t *y = r->in[0].shape.dim;
     r->out[0] = (tu_type){r->in[0].dtype, TU_SHAPE(y[0], a->size[0], a->size[1], y[3])};
     if (!tu__shape_valid(r->out[0].shape))
-        return tu__rule_fail(r, "the result %s is too large", tu__shape_string(r->out[0].shape));
+        return tu__rule_fail(r, "the result %s is too large: expected at most 2^48 elements",
+                             tu__shape_string(r->out[0].shape));
     return TU_OK;
 }
 
@@ -196,10 +198,10 @@ typedef struct window_bounds {
 } window_bounds;
 
 static window_bounds window_bounds_of(const pooling *p, int64_t row, int64_t column) {
-    const int64_t at[2] = {row, column};
+    const int64_t position[2] = {row, column};
     window_bounds b;
     for (int axis = 0; axis < 2; axis++) {
-        int64_t begin = at[axis] * p->windows.stride[axis] - p->windows.pad[2 * axis];
+        int64_t begin = position[axis] * p->windows.stride[axis] - p->windows.pad[2 * axis];
         int64_t end = begin + p->windows.size[axis];
         b.begin[axis] = begin < 0 ? 0 : begin;
         b.end[axis] = end > p->x_size[axis] ? p->x_size[axis] : end;

@@ -1,7 +1,7 @@
 /* The operation `random`. base/draw.h defines the numbers.
  *
  * Its input is either i64[n], the indices of the samples, each of which gets a row of the result, or an i64 scalar
- * (the step) for the whole result. The key, a hash of the scoped name, is an attribute, so that copies for
+ * (the step) for all elements. The key, a hash of the scoped name, is an attribute, so that copies for
  * recomputation and the same network built for another batch size get the same numbers. */
 #include <inttypes.h>
 #include <math.h>
@@ -24,7 +24,8 @@ tu_status tu__random_shape(tu__rule *rule) {
         return tu__rule_fail(rule, "unknown element type %d", (int)a->dtype);
     if (!tu__shape_valid(a->shape))
         return tu__rule_fail(
-            rule, "shape %s: expected at most 8 dimensions of at least 1 and at most 2^48 elements",
+            rule,
+            "shape %s: expected at most 8 dimensions, each at least 1, and at most 2^48 elements in total",
             tu__shape_string(a->shape));
     if (a->distribution < 0 || a->distribution >= TU__DISTRIBUTION_COUNT)
         return tu__rule_fail(rule, "unknown distribution %d", (int)a->distribution);
@@ -58,9 +59,9 @@ tu_status tu__random_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-static tu_value random_draw(tu_graph *graph, const char *kind, tu_dtype dtype, tu_shape shape,
-                            tu__distribution distribution, double a, double b,
-                            const tu_random_options *options) {
+static tu_value build_random(tu_graph *graph, const char *kind, tu_dtype dtype, tu_shape shape,
+                             tu__distribution distribution, double a, double b,
+                             const tu_random_options *options) {
     TU__OPTIONS(tu_random_options, o, options);
     if (!graph || graph->status != TU_OK) return tu__invalid(graph);
     if (o.per_sample && shape.rank < 1)
@@ -69,14 +70,14 @@ static tu_value random_draw(tu_graph *graph, const char *kind, tu_dtype dtype, t
                               tu__shape_string(shape));
     tu_value source = o.per_sample ? tu_sample_ordinals(graph, shape.dim[0]) : tu_step(graph);
     const char *name = o.name ? o.name : kind;
-    const char *full = tu__scoped_name(graph, name);
-    if (!full) return tu__invalid(graph);
+    const char *scoped_name = tu__scoped_name(graph, name);
+    if (!scoped_name) return tu__invalid(graph);
     struct tu__random_attrs attrs = {.dtype = dtype,
                                      .shape = shape,
                                      .distribution = distribution,
                                      .a = a,
                                      .b = b,
-                                     .key = (int64_t)tu__name_hash(full)};
+                                     .key = (int64_t)tu__name_hash(scoped_name)};
     return tu__make(graph, &(tu__node_request){.op = TU__OP_RANDOM,
                                                .name = name,
                                                .exact_name = o.name != NULL,
@@ -87,12 +88,12 @@ static tu_value random_draw(tu_graph *graph, const char *kind, tu_dtype dtype, t
 
 tu_value tu_random_uniform_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double low, double high,
                                 const tu_random_options *options) {
-    return random_draw(graph, "random_uniform", dtype, shape, TU__UNIFORM, low, high, options);
+    return build_random(graph, "random_uniform", dtype, shape, TU__UNIFORM, low, high, options);
 }
 
-tu_value tu_random_normal_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double mean, double deviation,
+tu_value tu_random_normal_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double mean, double stddev,
                                const tu_random_options *options) {
-    return random_draw(graph, "random_normal", dtype, shape, TU__NORMAL, mean, deviation, options);
+    return build_random(graph, "random_normal", dtype, shape, TU__NORMAL, mean, stddev, options);
 }
 
 tu_value tu_random_bernoulli_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double probability,
@@ -101,7 +102,7 @@ tu_value tu_random_bernoulli_with(tu_graph *graph, tu_dtype dtype, tu_shape shap
         return tu__graph_fail(graph, TU_INVALID,
                               "random_bernoulli: probability is %g, expected a number in [0, 1]",
                               probability);
-    return random_draw(graph, "random_bernoulli", dtype, shape, TU__BERNOULLI, probability, 0, options);
+    return build_random(graph, "random_bernoulli", dtype, shape, TU__BERNOULLI, probability, 0, options);
 }
 
 tu_value tu_dropout(tu_value x, double rate) {
@@ -119,8 +120,8 @@ tu_value tu_dropout(tu_value x, double rate) {
     if (!tu_training(graph) || rate == 0) return x;
     tu_value y = x;
     tu_scope(graph, "dropout") {
-        tu_value keep = tu_random_bernoulli(graph, TU_BOOL, type.shape, 1 - rate, .per_sample = true);
-        y = tu_select(keep, tu_scale(x, 1 / (1 - rate)), tu_number(x, 0));
+        tu_value is_kept = tu_random_bernoulli(graph, TU_BOOL, type.shape, 1 - rate, .per_sample = true);
+        y = tu_select(is_kept, tu_scale(x, 1 / (1 - rate)), tu_number(x, 0));
     }
     return y;
 }

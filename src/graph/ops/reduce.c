@@ -31,7 +31,8 @@ _Static_assert(sizeof(struct tu__reduce_min_attrs) == sizeof(reduction),
 _Static_assert(sizeof(struct tu__prod_attrs) == sizeof(reduction), "prod has the attributes of sum");
 _Static_assert(sizeof(struct tu__logsumexp_attrs) == sizeof(reduction),
                "logsumexp has the attributes of sum");
-_Static_assert(sizeof(struct tu__argmin_attrs) == sizeof(struct tu__argmax_attrs), "argmin is as argmax");
+_Static_assert(sizeof(struct tu__argmin_attrs) == sizeof(struct tu__argmax_attrs),
+               "argmin has the attributes of argmax");
 
 static reduction reduction_of(const void *attrs) {
     reduction copy;
@@ -39,7 +40,7 @@ static reduction reduction_of(const void *attrs) {
     return copy;
 }
 
-static struct tu__argmax_attrs position_of(const void *attrs) {
+static struct tu__argmax_attrs arg_attrs_of(const void *attrs) {
     struct tu__argmax_attrs copy;
     memcpy(&copy, attrs, sizeof copy);
     return copy;
@@ -92,8 +93,8 @@ static tu_status infer_reduced_shape(tu__rule *r, accepted types) {
     tu_shape shape = r->in[0].shape;
     TU_TRY(check_element_type(r, types));
     TU_TRY(check_keep(r, a.keep));
-    int64_t all = (INT64_C(1) << shape.rank) - 1;
-    if (a.axes & ~all)
+    int64_t all_axes = (INT64_C(1) << shape.rank) - 1;
+    if (a.axes & ~all_axes)
         return tu__rule_fail(
             r, "the axes are the bit mask 0x%" PRIx64 ", expected only bits below the rank %" PRId64,
             (uint64_t)a.axes, shape.rank);
@@ -123,8 +124,8 @@ tu_status tu__logsumexp_shape(tu__rule *r) {
     return infer_reduced_shape(r, FLOATS);
 }
 
-static tu_status infer_position_shape(tu__rule *r) {
-    struct tu__argmax_attrs a = position_of(r->attrs);
+static tu_status infer_arg_shape(tu__rule *r) {
+    struct tu__argmax_attrs a = arg_attrs_of(r->attrs);
     tu_shape shape = r->in[0].shape;
     TU_TRY(check_element_type(r, NUMBERS));
     TU_TRY(check_keep(r, a.keep));
@@ -134,10 +135,10 @@ static tu_status infer_position_shape(tu__rule *r) {
 }
 
 tu_status tu__argmax_shape(tu__rule *r) {
-    return infer_position_shape(r);
+    return infer_arg_shape(r);
 }
 tu_status tu__argmin_shape(tu__rule *r) {
-    return infer_position_shape(r);
+    return infer_arg_shape(r);
 }
 
 /* ---- Gradients ---- */
@@ -165,17 +166,17 @@ void tu__sum_gradient(tu__vjp *v) {
 void tu__mean_gradient(tu__vjp *v) {
     tu_shape shape = input_type(v).shape;
     double count = (double)elements_per_result(shape, reduction_of(v->node->attrs).axes);
-    tu_value share = tu_scale(tu__vjp_gradient(v, 0), 1 / count);
-    tu__vjp_accumulate(v, 0, tu_broadcast(with_kept_axes(v, share), shape));
+    tu_value element_gradient = tu_scale(tu__vjp_gradient(v, 0), 1 / count);
+    tu__vjp_accumulate(v, 0, tu_broadcast(with_kept_axes(v, element_gradient), shape));
 }
 
 /* Splits the gradient evenly among the elements equal to the maximum or minimum, independently of their order. */
 static void extremum_gradient(tu__vjp *v) {
     tu_value is_extreme = tu_equal(tu__vjp_input(v, 0), with_kept_axes(v, tu__vjp_output(v, 0)));
     tu_value mask = tu_cast(is_extreme, input_type(v).dtype);
-    tu_value share =
+    tu_value element_gradient =
         tu_div(with_kept_axes(v, tu__vjp_gradient(v, 0)), reduce_keeping_axes(v, TU__OP_SUM, mask));
-    tu__vjp_accumulate(v, 0, tu_mul(mask, share));
+    tu__vjp_accumulate(v, 0, tu_mul(mask, element_gradient));
 }
 
 void tu__reduce_max_gradient(tu__vjp *v) {
@@ -185,7 +186,7 @@ void tu__reduce_min_gradient(tu__vjp *v) {
     extremum_gradient(v);
 }
 
-/* The derivative with respect to an element is the product of the others. Without a division by zero, it is
+/* The derivative with respect to an element is the product of all other elements. Without a division by zero, it is
  *
  *     product of the non-zero elements / (the element, or 1 if it is zero)
  *
@@ -197,8 +198,8 @@ void tu__prod_gradient(tu__vjp *v) {
     tu_value zeros = tu_cast(is_zero, input_type(v).dtype);
     tu_value non_zero = tu_select(is_zero, tu_number(x, 1), x);
     tu_value other_zeros = tu_sub(reduce_keeping_axes(v, TU__OP_SUM, zeros), zeros);
-    tu_value others = tu_div(reduce_keeping_axes(v, TU__OP_PROD, non_zero), non_zero);
-    tu_value derivative = tu_select(tu_equal(other_zeros, tu_number(x, 0)), others, tu_number(x, 0));
+    tu_value other_product = tu_div(reduce_keeping_axes(v, TU__OP_PROD, non_zero), non_zero);
+    tu_value derivative = tu_select(tu_equal(other_zeros, tu_number(x, 0)), other_product, tu_number(x, 0));
     tu__vjp_accumulate(v, 0, tu_mul(with_kept_axes(v, tu__vjp_gradient(v, 0)), derivative));
 }
 
@@ -294,8 +295,9 @@ tu_status tu__logsumexp_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-static tu_status find_position(const tu__reference_call *m, double (*better)(double accumulated, double x)) {
-    tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, position_of(m->attrs).axis);
+static tu_status find_extremum_index(const tu__reference_call *m,
+                                     double (*better)(double accumulated, double x)) {
+    tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, arg_attrs_of(m->attrs).axis);
     for (int64_t o = 0; o < lanes.outer; o++)
         for (int64_t k = 0; k < lanes.inner; k++) {
             const double *x = m->in[0].data + o * lanes.size * lanes.inner + k;
@@ -308,10 +310,10 @@ static tu_status find_position(const tu__reference_call *m, double (*better)(dou
 }
 
 tu_status tu__argmax_reference(const tu__reference_call *m) {
-    return find_position(m, max_or_nan);
+    return find_extremum_index(m, max_or_nan);
 }
 tu_status tu__argmin_reference(const tu__reference_call *m) {
-    return find_position(m, min_or_nan);
+    return find_extremum_index(m, min_or_nan);
 }
 
 /* ---- Floating-point operations: one per input element; four for logsumexp ---- */
@@ -398,8 +400,8 @@ tu_value tu_logsumexp_with(tu_value x, const tu_reduce_options *options) {
     return reduce(TU__OP_LOGSUMEXP, x, options);
 }
 
-/* Builds the mean of the squared distance from the mean (two passes, for accuracy). Computes half-precision types in
- * f32: the rounding error of their mean may exceed the deviation. */
+/* Builds the mean of the squared difference from the mean (two passes, for accuracy). Computes bf16 and f16 in
+ * f32: the rounding error of their mean may exceed the standard deviation. */
 tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_reduce_options, o, options);
@@ -412,16 +414,16 @@ tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
             tu_value_name(x), tu__type_string(tu_value_type(x)));
     tu_dtype dtype = tu_value_dtype(x);
     tu_value wide = tu_cast(x, tu__statistics_dtype(dtype));
-    tu_value distance = tu_sub(wide, tu__apply(MEAN, &a, wide));
+    tu_value difference = tu_sub(wide, tu__apply(MEAN, &a, wide));
     a.keep = o.keep;
-    return tu_cast(tu__apply(MEAN, &a, tu_square(distance)), dtype);
+    return tu_cast(tu__apply(MEAN, &a, tu_square(difference)), dtype);
 }
 
 /* Builds argmax or argmin. The shape rule reports an axis out of range. */
 static tu_value build_arg_reduction(tu__opcode op, tu_value x, int axis) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    int64_t normal = tu__normalize_axis(axis, tu_value_shape(x).rank);
-    struct tu__argmax_attrs a = {.axis = normal < 0 ? axis : normal};
+    int64_t normalized = tu__normalize_axis(axis, tu_value_shape(x).rank);
+    struct tu__argmax_attrs a = {.axis = normalized < 0 ? axis : normalized};
     return tu__apply_list(op, &a, 1, &x);
 }
 

@@ -26,8 +26,8 @@ tu_status tu__roll_reference(const tu__reference_call *m) {
     for (int64_t o = 0; o < lanes.outer; o++)
         for (int64_t i = 0; i < lanes.size; i++)
             for (int64_t k = 0; k < lanes.inner; k++) {
-                int64_t to = (i + a->shift) % lanes.size;
-                m->out[0].data[(o * lanes.size + to) * lanes.inner + k] =
+                int64_t target = (i + a->shift) % lanes.size;
+                m->out[0].data[(o * lanes.size + target) * lanes.inner + k] =
                     m->in[0].data[(o * lanes.size + i) * lanes.inner + k];
             }
     return TU_OK;
@@ -41,9 +41,9 @@ void tu__roll_gradient(tu__vjp *v) {
 tu_value tu_roll(tu_value x, int axis, int64_t shift) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     tu_shape shape = tu_value_shape(x);
-    int64_t normal = tu__normalize_axis(axis, shape.rank);
-    if (normal < 0) return tu__graph_fail_axis("roll", x, axis);
-    int64_t size = shape.dim[normal];
-    struct tu__roll_attrs a = {.axis = normal, .shift = (shift % size + size) % size};
+    int64_t normalized = tu__normalize_axis(axis, shape.rank);
+    if (normalized < 0) return tu__graph_fail_axis("roll", x, axis);
+    int64_t size = shape.dim[normalized];
+    struct tu__roll_attrs a = {.axis = normalized, .shift = (shift % size + size) % size};
     return tu__apply(ROLL, &a, x);
 }

@@ -68,9 +68,9 @@ static void copy_to_dense(tu__tensor *out, const double *from, const int64_t *fr
 /* For builders: converts a negative axis. Records an error in the graph and returns -1 if it is out of range. */
 static int64_t normalize_axis_or_fail(tu_value x, const char *operation, int axis) {
     tu_type type = tu_value_type(x);
-    int64_t normal = tu__normalize_axis(axis, type.shape.rank);
-    if (normal < 0) tu__graph_fail_axis(operation, x, axis);
-    return normal;
+    int64_t normalized = tu__normalize_axis(axis, type.shape.rank);
+    if (normalized < 0) tu__graph_fail_axis(operation, x, axis);
+    return normalized;
 }
 
 static tu_shape input_shape(const tu__vjp *v, uint32_t index) {
@@ -81,13 +81,13 @@ static tu_shape input_shape(const tu__vjp *v, uint32_t index) {
 
 tu_status tu__reshape_shape(tu__rule *r) {
     tu_shape shape = ((const struct tu__reshape_attrs *)r->attrs)->shape;
-    int64_t have = tu_shape_elements(r->in[0].shape);
-    if (!tu__shape_valid(shape) || tu_shape_elements(shape) != have)
+    int64_t elements = tu_shape_elements(r->in[0].shape);
+    if (!tu__shape_valid(shape) || tu_shape_elements(shape) != elements)
         return tu__rule_fail(r,
                              "the new shape %s has another number of elements: expected %" PRId64
-                             " elements in at most %d dimensions of at least 1, one of which may be -1 to be "
-                             "inferred",
-                             tu__shape_string(shape), have, TU_MAX_RANK);
+                             " elements in at most %d dimensions, each at least 1, or one of them -1 "
+                             "to be inferred",
+                             tu__shape_string(shape), elements, TU_MAX_RANK);
     return set_output_shape(r, shape);
 }
 
@@ -101,7 +101,7 @@ tu_status tu__reshape_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-/* Replaces a single -1 by the size that gives `elements` elements. Leaves the -1 if there is none; the shape rule
+/* Replaces a single -1 by the size that gives `elements` elements. Keeps the -1 if no size does; the shape rule
  * rejects it. */
 static tu_shape infer_dimension(tu_shape shape, int64_t elements) {
     int64_t unknown = -1, known = 1;
@@ -135,29 +135,29 @@ tu_value tu_flatten(tu_value x) {
 tu_value tu_expand_axis(tu_value x, int axis) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     tu_type type = tu_value_type(x);
-    int64_t rank = type.shape.rank, at = tu__normalize_axis(axis, rank + 1);
-    if (at < 0 || rank == TU_MAX_RANK)
+    int64_t rank = type.shape.rank, position = tu__normalize_axis(axis, rank + 1);
+    if (position < 0 || rank == TU_MAX_RANK)
         return tu__graph_fail(x.graph, TU_INVALID,
                               "expand_axis of '%s' %s: new axis %d: expected %" PRId64 " to %" PRId64
                               " and a result of at most %d axes",
                               tu_value_name(x), tu__type_string(type), axis, -rank - 1, rank, TU_MAX_RANK);
     tu_shape shape = {.rank = rank + 1};
     for (int64_t i = 0; i <= rank; i++)
-        shape.dim[i] = i < at ? type.shape.dim[i] : i == at ? 1 : type.shape.dim[i - 1];
+        shape.dim[i] = i < position ? type.shape.dim[i] : i == position ? 1 : type.shape.dim[i - 1];
     return tu_reshape(x, shape);
 }
 
 tu_value tu_squeeze_axis(tu_value x, int axis) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    int64_t at = normalize_axis_or_fail(x, "squeeze_axis", axis);
-    if (at < 0) return tu__invalid(x.graph);
+    int64_t normalized = normalize_axis_or_fail(x, "squeeze_axis", axis);
+    if (normalized < 0) return tu__invalid(x.graph);
     tu_type type = tu_value_type(x);
-    if (type.shape.dim[at] != 1)
+    if (type.shape.dim[normalized] != 1)
         return tu__graph_fail(x.graph, TU_INVALID,
                               "squeeze_axis of '%s' %s: axis %d has size %" PRId64 ", expected 1",
-                              tu_value_name(x), tu__type_string(type), axis, type.shape.dim[at]);
+                              tu_value_name(x), tu__type_string(type), axis, type.shape.dim[normalized]);
     tu_shape shape = {.rank = type.shape.rank - 1};
-    for (int64_t i = 0; i < shape.rank; i++) shape.dim[i] = type.shape.dim[i < at ? i : i + 1];
+    for (int64_t i = 0; i < shape.rank; i++) shape.dim[i] = type.shape.dim[i < normalized ? i : i + 1];
     return tu_reshape(x, shape);
 }
 
@@ -317,22 +317,22 @@ static struct tu__slice_attrs full_slice(tu_shape shape) {
 
 tu_value tu_slice(tu_value x, int axis, int64_t begin, int64_t end, int64_t step) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    int64_t at = normalize_axis_or_fail(x, "slice", axis);
-    if (at < 0) return tu__invalid(x.graph);
+    int64_t normalized = normalize_axis_or_fail(x, "slice", axis);
+    if (normalized < 0) return tu__invalid(x.graph);
     tu_type type = tu_value_type(x);
-    int64_t size = type.shape.dim[at];
+    int64_t size = type.shape.dim[normalized];
     int64_t first = begin < 0 ? begin + size : begin;
-    int64_t past = end == TU_END ? size : end < 0 ? end + size : end;
-    if (first < 0 || past <= first || past > size || step < 1)
+    int64_t limit = end == TU_END ? size : end < 0 ? end + size : end;
+    if (first < 0 || limit <= first || limit > size || step < 1)
         return tu__graph_fail(x.graph, TU_INVALID,
                               "slice of '%s' %s: axis %d: begin %" PRId64 ", end %" PRId64 ", step %" PRId64
                               ": expected 0 <= begin < end <= %" PRId64
                               " (negative numbers count from the end) and step >= 1",
-                              tu_value_name(x), tu__type_string(type), axis, begin, past, step, size);
+                              tu_value_name(x), tu__type_string(type), axis, begin, limit, step, size);
     struct tu__slice_attrs attrs = full_slice(type.shape);
-    attrs.begin[at] = first;
-    attrs.end[at] = past;
-    attrs.step[at] = step;
+    attrs.begin[normalized] = first;
+    attrs.end[normalized] = limit;
+    attrs.step[normalized] = step;
     return tu__apply(SLICE, &attrs, x);
 }
 
@@ -354,7 +354,7 @@ tu_status tu__pad_shape(tu__rule *r) {
         if (!padded_size(attrs, i, from.dim[i], &to.dim[i]))
             return tu__rule_fail(r,
                                  "axis %" PRId64 ": before %" PRId64 ", after %" PRId64 ", between %" PRId64
-                                 ": expected numbers of at least 0 and a padded size below 2^48",
+                                 ": expected values of at least 0 and a padded size below 2^48",
                                  i, attrs->before[i], attrs->after[i], attrs->between[i]);
     if (!is_zero_beyond(attrs->before, from.rank) || !is_zero_beyond(attrs->after, from.rank) ||
         !is_zero_beyond(attrs->between, from.rank))
@@ -395,11 +395,11 @@ tu_status tu__pad_reference(const tu__reference_call *m) {
 
 tu_value tu_pad(tu_value x, int axis, int64_t before, int64_t after, double number) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    int64_t at = normalize_axis_or_fail(x, "pad", axis);
-    if (at < 0) return tu__invalid(x.graph);
+    int64_t normalized = normalize_axis_or_fail(x, "pad", axis);
+    if (normalized < 0) return tu__invalid(x.graph);
     struct tu__pad_attrs attrs = {.number = number};
-    attrs.before[at] = before;
-    attrs.after[at] = after;
+    attrs.before[normalized] = before;
+    attrs.after[normalized] = after;
     return tu__apply(PAD, &attrs, x);
 }
 
@@ -429,25 +429,25 @@ tu_status tu__concat_shape(tu__rule *r) {
 }
 
 void tu__concat_gradient(tu__vjp *v) {
-    int64_t axis = tu__attrs(v->node, concat)->axis, at = 0;
+    int64_t axis = tu__attrs(v->node, concat)->axis, start = 0;
     for (uint32_t i = 0; i < v->node->input_count; i++) {
         int64_t size = input_shape(v, i).dim[axis];
         if (tu__vjp_needs_gradient(v, i))
-            tu__vjp_accumulate(v, i, tu_slice(tu__vjp_gradient(v, 0), (int)axis, at, at + size, 1));
-        at += size;
+            tu__vjp_accumulate(v, i, tu_slice(tu__vjp_gradient(v, 0), (int)axis, start, start + size, 1));
+        start += size;
     }
 }
 
 tu_status tu__concat_reference(const tu__reference_call *m) {
-    int64_t axis = ((const struct tu__concat_attrs *)m->attrs)->axis, at = 0;
+    int64_t axis = ((const struct tu__concat_attrs *)m->attrs)->axis, start = 0;
     tu__lanes joined = tu__lanes_of(m->out[0].type.shape, axis);
     for (uint32_t i = 0; i < m->node->input_count; i++) {
         tu__lanes part = tu__lanes_of(m->in[i].type.shape, axis);
         int64_t run = part.size * part.inner;
         for (int64_t o = 0; o < part.outer; o++)
-            memcpy(m->out[0].data + (o * joined.size + at) * joined.inner, m->in[i].data + o * run,
+            memcpy(m->out[0].data + (o * joined.size + start) * joined.inner, m->in[i].data + o * run,
                    (size_t)run * sizeof(double));
-        at += part.size;
+        start += part.size;
     }
     return TU_OK;
 }
@@ -457,9 +457,9 @@ tu_value tu_concat(const tu_value *parts, size_t count, int axis) {
         tu_fail(TU_INVALID, "concat: count is 0, expected at least one value");
         return tu__invalid(NULL);
     }
-    int64_t normal = tu_ok(parts[0]) ? tu__normalize_axis(axis, tu_value_shape(parts[0]).rank) : -1;
-    struct tu__concat_attrs attrs = {normal < 0 ? axis
-                                                : normal}; /* the shape rule reports one out of range */
+    int64_t normalized = tu_ok(parts[0]) ? tu__normalize_axis(axis, tu_value_shape(parts[0]).rank) : -1;
+    struct tu__concat_attrs attrs = {
+        normalized < 0 ? axis : normalized}; /* the shape rule reports one out of range */
     return tu__apply_list(TU__OP_CONCAT, &attrs, count, parts);
 }
 

@@ -51,9 +51,9 @@ static tu_status softmax_reference(const tu__reference_call *m, int64_t axis, bo
         for (int64_t k = 0; k < lanes.inner; k++) {
             int64_t start = o * lanes.size * lanes.inner + k;
             const double *x = m->in[0].data + start;
-            double *y = m->out[0].data + start, total = log_sum_exp(x, lanes.size, lanes.inner);
+            double *y = m->out[0].data + start, log_sum = log_sum_exp(x, lanes.size, lanes.inner);
             for (int64_t i = 0; i < lanes.size; i++) {
-                double log_y = x[i * lanes.inner] - total;
+                double log_y = x[i * lanes.inner] - log_sum;
                 y[i * lanes.inner] = logarithm ? log_y : exp(log_y);
             }
         }
@@ -111,9 +111,9 @@ int64_t tu__log_softmax_flops(const tu__node *node, const tu_type *in) {
 static tu_value build_softmax(tu_value x, int axis, tu__opcode op, const char *name) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     tu_type type = tu_value_type(x);
-    int64_t normal = tu__normalize_axis(axis, type.shape.rank);
-    if (normal < 0) return tu__graph_fail_axis(name, x, axis);
-    struct tu__softmax_attrs a = {.axis = normal}; /* log_softmax has the same attributes */
+    int64_t normalized = tu__normalize_axis(axis, type.shape.rank);
+    if (normalized < 0) return tu__graph_fail_axis(name, x, axis);
+    struct tu__softmax_attrs a = {.axis = normalized}; /* log_softmax has the same attributes */
     return tu__apply_list(op, &a, 1, &x);
 }
 
@@ -172,11 +172,11 @@ tu_status tu__cross_entropy_reference(const tu__reference_call *m) {
     int64_t k = shape.dim[shape.rank - 1], rows = tu_shape_elements(shape) / k;
     for (int64_t row = 0; row < rows; row++) {
         const double *x = m->in[0].data + row * k;
-        double total = log_sum_exp(x, k, 1), loss = 0;
-        bool masked = is_sparse(m->in[1].type.dtype) && target_of(&m->in[1], row, 0, k) < 0;
-        for (int64_t i = 0; i < k && !masked; i++) {
+        double log_sum = log_sum_exp(x, k, 1), loss = 0;
+        bool is_masked = is_sparse(m->in[1].type.dtype) && target_of(&m->in[1], row, 0, k) < 0;
+        for (int64_t i = 0; i < k && !is_masked; i++) {
             double target = (1 - s) * target_of(&m->in[1], row, i, k) + s / (double)k;
-            if (target != 0) loss -= target * (x[i] - total);
+            if (target != 0) loss -= target * (x[i] - log_sum);
         }
         m->out[0].data[row] = loss;
     }
@@ -204,8 +204,8 @@ void tu__cross_entropy_gradient(tu__vjp *v) {
     tu_value g = tu_expand_axis(tu__vjp_gradient(v, 0), -1);
     if (tu__vjp_needs_gradient(v, 0)) { /* softmax sum(target) - target */
         tu_value target = smoothed_target(logits, labels, s);
-        tu_value mass = tu_sum(target, .axes = TU_AXES(-1), .keep = true);
-        tu__vjp_accumulate(v, 0, tu_mul(g, tu_sub(tu_mul(tu_softmax(logits, -1), mass), target)));
+        tu_value target_sum = tu_sum(target, .axes = TU_AXES(-1), .keep = true);
+        tu__vjp_accumulate(v, 0, tu_mul(g, tu_sub(tu_mul(tu_softmax(logits, -1), target_sum), target)));
     }
     if (tu__vjp_needs_gradient(v, 1))
         tu__vjp_accumulate(v, 1, tu_mul(tu_scale(g, s - 1), tu_log_softmax(logits, -1)));
@@ -229,12 +229,12 @@ tu_value tu_cross_entropy_with(tu_value logits, tu_value labels, const tu_cross_
 
 /* ---- Mean cross-entropy ---- */
 
-static tu_value i64_scalar(tu_graph *graph, int64_t number) {
-    return tu_constant(graph, TU_I64, TU_SCALAR, &number);
+static tu_value i64_scalar(tu_graph *graph, int64_t value) {
+    return tu_constant(graph, TU_I64, TU_SCALAR, &value);
 }
 
-/* Builds the mean of the losses for which `counted` is true, 0 if there are none. Sums in f32 for half-precision
- * losses, because f16 would overflow. */
+/* Builds the mean of the losses for which `counted` is true, 0 if there are none. Sums bf16 and f16 losses in
+ * f32, because f16 would overflow. */
 static tu_value mean_of_counted(tu_value losses, tu_value counted) {
     tu_dtype dtype = tu_value_dtype(losses), wide = tu__statistics_dtype(dtype);
     tu_value zero = tu_fill(losses.graph, wide, TU_SCALAR, 0),
@@ -243,7 +243,7 @@ static tu_value mean_of_counted(tu_value losses, tu_value counted) {
     return tu_cast(tu_div(sum, tu_maximum(tu_sum(tu_cast(counted, wide)), one)), dtype);
 }
 
-static tu_value like_losses(tu_value losses, double number) {
+static tu_value scalar_like_losses(tu_value losses, double number) {
     return tu_fill(losses.graph, tu_value_type(losses).dtype, TU_SCALAR, number);
 }
 
@@ -267,7 +267,7 @@ tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
     tu_value label = tu_cast(labels, TU_I64);
     tu_value inside = tu_and(tu_greater_equal(label, i64_scalar(graph, 0)),
                              tu_less(label, i64_scalar(graph, shape.dim[shape.rank - 1])));
-    losses = tu_select(inside, losses, like_losses(losses, NAN));
+    losses = tu_select(inside, losses, scalar_like_losses(losses, NAN));
     if (!o.ignore) return tu_mean(losses);
     return mean_of_counted(losses, tu_not_equal(label, i64_scalar(graph, o.ignore_label)));
 }

@@ -28,8 +28,8 @@ static bool window_extent(const tu__windows *w, int axis, int64_t *extent) {
 static void pad_same(tu__windows *w, int axis, int64_t input) {
     int64_t extent, stride = w->stride[axis];
     if (input < 1 || stride < 1 || !window_extent(w, axis, &extent)) return;
-    int64_t last_begin = (input - 1) / stride * stride;
-    int64_t total = extent - (input - last_begin);
+    int64_t last_start = (input - 1) / stride * stride;
+    int64_t total = extent - (input - last_start);
     if (total <= 0) return;
     w->pad[2 * axis] = total / 2;
     w->pad[2 * axis + 1] = total - total / 2;
@@ -61,11 +61,11 @@ bool tu__resolve_padding(tu_value x, const char *operation, const int64_t input[
     return true;
 }
 
-static tu_status fail_below(const tu__rule *r, const char *what, int index, int64_t number, int64_t least) {
-    return tu__rule_fail(r, "%s[%d] is %" PRId64 ", expected at least %" PRId64, what, index, number, least);
+static tu_status fail_below(const tu__rule *r, const char *what, int index, int64_t value, int64_t min) {
+    return tu__rule_fail(r, "%s[%d] is %" PRId64 ", expected at least %" PRId64, what, index, value, min);
 }
 
-static tu_status check_numbers(const tu__rule *r, const tu__windows *w) {
+static tu_status check_window_parameters(const tu__rule *r, const tu__windows *w) {
     for (int i = 0; i < 2; i++) {
         if (w->size[i] < 1) return fail_below(r, "window size", i, w->size[i], 1);
         if (w->stride[i] < 1) return fail_below(r, "stride", i, w->stride[i], 1);
@@ -78,7 +78,7 @@ static tu_status check_numbers(const tu__rule *r, const tu__windows *w) {
 
 tu_status tu__window_outputs(const tu__rule *r, const tu__windows *w, const int64_t input[2],
                              int64_t output[2]) {
-    TU_TRY(check_numbers(r, w));
+    TU_TRY(check_window_parameters(r, w));
     for (int axis = 0; axis < 2; axis++) {
         int64_t extent, padded, before = w->pad[2 * axis], after = w->pad[2 * axis + 1];
         if (input[axis] < 1)
@@ -86,7 +86,8 @@ tu_status tu__window_outputs(const tu__rule *r, const tu__windows *w, const int6
                                  input[axis]);
         if (!window_extent(w, axis, &extent) || __builtin_add_overflow(input[axis], before, &padded) ||
             __builtin_add_overflow(padded, after, &padded))
-            return tu__rule_fail(r, "the %s of window or padding is too large", axis_name[axis]);
+            return tu__rule_fail(r, "the %s of window or padding is too large: it overflows 64 bits",
+                                 axis_name[axis]);
         if (extent > padded)
             return tu__rule_fail(r,
                                  "the window's %s of %" PRId64 " is larger than the input's %" PRId64

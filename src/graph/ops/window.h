@@ -2,11 +2,11 @@
  *
  * Along each spatial axis a window of `size` pixels, `dilation` apart, moves in steps of `stride` over the input,
  * which is extended by `pad` pixels before and after. The functions here resolve padding, compute the number of
- * windows and reject invalid numbers, in the same way for convolution, pooling and their gradients. Arrays of two are
- * height, width; pad is top, bottom, left, right.
+ * windows and reject invalid parameters, in the same way for convolution, pooling and their gradients. Arrays of two
+ * are height, width; pad is top, bottom, left, right.
  *
- * The numbers may come from a file and are checked before use. If tu__window_outputs succeeds, the position of every
- * pixel of every window, including padding, fits in an int64_t.
+ * The parameters may come from a file and are checked before use. If tu__window_outputs succeeds, the position of
+ * every pixel of every window, including padding, fits in an int64_t.
  */
 #ifndef TU__GRAPH_OPS_WINDOW_H
 #define TU__GRAPH_OPS_WINDOW_H
