@@ -195,13 +195,14 @@ typedef struct tu_joint_move {
 
 typedef struct tu_open_options {
     size_t struct_size;
-    int index;             /* index of the device: 0 in "cpu:0" */
-    int logical_index, logical_count;       /* 1 and 2 for "cpu:0.1" of "cpu:0/2"; count 1: the whole device */
-    int threads;           /* 0: one per core of the logical device */
-    uint64_t memory_limit; /* bytes; 0: none */
+    int index;                        /* index of the device: 0 in "cpu:0" */
+    int logical_index, logical_count; /* 1 and 2 for "cpu:0.1" of "cpu:0/2"; count 1: the whole device */
+    int threads;                      /* 0: one per core of the logical device */
+    uint64_t memory_limit;            /* bytes; 0: none */
     bool tune;             /* time candidate kernels and keep the fastest, instead of using heuristics */
-    bool nondeterministic;        /* also use kernels whose results differ in the last bits from run to run */
-    int streams;           /* kernels that may run in parallel; 0: chosen automatically; 1: one */ /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
+    bool nondeterministic; /* also use kernels whose results differ in the last bits from run to run */
+    int streams;
+        /* kernels that may run in parallel; 0: chosen automatically; 1: one */ /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
     bool whole_device_kernels;
 } tu_open_options;
 

@@ -328,13 +328,13 @@ typedef struct tu_placement {
     const char *node, *operation; /* name and operation; "copy" copies a value from another device */
     tu_type type;                 /* of its first output */
     const char *device;
-    const char *reason;  /* why it is placed there */
+    const char *reason;         /* why it is placed there */
     const char *unsupported_on; /* NULL, or the devices that do not support it, with reasons */
-    bool moved;          /* not on the device set for it, or on a device added for it */
-    uint64_t bytes_in;   /* bytes it reads from other devices; for a copy: bytes copied */
-    uint64_t bytes_out;  /* bytes of its values copied to other devices, once per device */
-    const char *from;    /* for a copy: the source device; else NULL */
-    const char *copy_path;     /* for a copy between GPUs: "peer to peer" or "through the host"; else NULL */
+    bool moved;                 /* not on the device set for it, or on a device added for it */
+    uint64_t bytes_in;          /* bytes it reads from other devices; for a copy: bytes copied */
+    uint64_t bytes_out;         /* bytes of its values copied to other devices, once per device */
+    const char *from;           /* for a copy: the source device; else NULL */
+    const char *copy_path;      /* for a copy between GPUs: "peer to peer" or "through the host"; else NULL */
 } tu_placement;
 /* Returns the number of operations of the program, including copies. */
 TU_API size_t tu_program_placement_count(const tu_program *program);
@@ -430,17 +430,17 @@ TU_API tu_status tu_trace_save(size_t count, tu_program *const *programs, const 
 typedef struct tu_trace_report {
     size_t struct_size;
     const char *device;
-    double runs;            /* duration of the runs, from the first feed to the last update */
-    double computing;       /* in kernels */
-    double copying;         /* in copies from other devices */
-    double overlapped;      /* of `copying` and `collective`, during a kernel of this device */
-    double lost_to_copies;  /* waiting for a running copy */
-    double waiting;         /* waiting for other devices to compute */
-    uint64_t received_bytes; /* copied from other devices */
-    double collective;      /* in collectives */
-    double collective_waiting;       /* waiting for other devices in collectives */
-    uint64_t collective_bytes;     /* of its values in collectives */
-    double feeding;         /* filling its inputs */
+    double runs;               /* duration of the runs, from the first feed to the last update */
+    double computing;          /* in kernels */
+    double copying;            /* in copies from other devices */
+    double overlapped;         /* of `copying` and `collective`, during a kernel of this device */
+    double lost_to_copies;     /* waiting for a running copy */
+    double waiting;            /* waiting for other devices to compute */
+    uint64_t received_bytes;   /* copied from other devices */
+    double collective;         /* in collectives */
+    double collective_waiting; /* waiting for other devices in collectives */
+    uint64_t collective_bytes; /* of its values in collectives */
+    double feeding;            /* filling its inputs */
 } tu_trace_report;
 /* Reports on device `index` of a traced program. Fails with TU_NOT_FOUND from tu_program_device_count on. */
 TU_API tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report);

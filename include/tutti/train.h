@@ -310,7 +310,7 @@ typedef struct tu_evaluation {
     const int64_t *confusion; /* [classes, classes]: images of the row's class predicted as the column's */
     int64_t member_count;     /* of an ensemble, whose probabilities are averaged; 0 for a run */
     void *internal;           /* used by the library */
-    double largest_class;           /* fraction of images in the largest class: the accuracy of always guessing it */
+    double largest_class; /* fraction of images in the largest class: the accuracy of always guessing it */
     int64_t skipped, ignored; /* images of the data set that were not read: see tu_dataset_info */
 } tu_evaluation;
 

@@ -25,7 +25,8 @@ tu_status tu__check_sized(const void *target, const char *type) {
 
 void tu__copy_sized(void *target, const void *full, size_t size) {
     size_t target_size = struct_size_of(target), common = target_size < size ? target_size : size;
-    memcpy((char *)target + sizeof target_size, (const char *)full + sizeof target_size, common - sizeof target_size);
+    memcpy((char *)target + sizeof target_size, (const char *)full + sizeof target_size,
+           common - sizeof target_size);
     memset((char *)target + common, 0, target_size - common);
 }
 

@@ -390,7 +390,7 @@ static tu_status set_placement(tu_graph *graph, tu__node *node, const tu__node_r
     node->stands_for = request->stands_for ? tu__arena_string(&graph->arena, request->stands_for) : NULL;
     node->first_row = request->first_row;
     bool copied = (node->why || !request->why) && (node->unsupported_on || !request->unsupported_on) &&
-                (node->stands_for || !request->stands_for);
+                  (node->stands_for || !request->stands_for);
     return copied ? TU_OK : TU_NO_MEMORY;
 }
 

@@ -98,7 +98,7 @@ tu_status tu__optimizer_init(tu_graph *graph, const tu_optimizer_options *given,
         return fail_option(optimizer, "epsilon", o.epsilon, "a finite number of at least 0");
     if (!is_finite_non_negative(o.trust))
         return fail_option(optimizer, "trust", o.trust, "a finite number of at least 0");
-    if (!is_finite_non_negative(o.loss_scale) || (o.loss_scale > 0 &&o.loss_scale < 1))
+    if (!is_finite_non_negative(o.loss_scale) || (o.loss_scale > 0 && o.loss_scale < 1))
         return fail_option(optimizer, "loss_scale", o.loss_scale, "0, or a finite number of at least 1");
     if (o.loss_scale > 0 && o.unguarded)
         return tu_fail(TU_INVALID, "optimizer '%s': .loss_scale needs the guard: remove .unguarded",
@@ -137,7 +137,7 @@ typedef struct scalars {
     tu__guard guard;
     /* Bools about the step; invalid if there is no guard. */
     tu_value finite;  /* loss and gradients of this step are finite */
-    tu_value ok;    /* the step was applied, or skipped because the loss scale was too large */
+    tu_value ok;      /* the step was applied, or skipped because the loss scale was too large */
     tu_value healthy; /* variable: no earlier step was non-finite; invalid without .stop_at_nonfinite */
 } scalars;
 

@@ -29,8 +29,8 @@ static tu_value slot(const tu__variable_update *u, const char *purpose) {
 }
 
 /* Assigns decay * slot + weight * x to the slot and returns it. */
-static tu_value update_moving_average(const tu__variable_update *u, const char *purpose, double decay, double weight,
-                                      tu_value x) {
+static tu_value update_moving_average(const tu__variable_update *u, const char *purpose, double decay,
+                                      double weight, tu_value x) {
     tu_value before = slot(u, purpose);
     return tu__guarded_assign(u->guard, before,
                               tu_add(tu_scale(before, decay), weight == 1 ? x : tu_scale(x, weight)));

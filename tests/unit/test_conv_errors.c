@@ -120,10 +120,10 @@ static void attributes_of_gradient_operations_are_checked(void **state) {
     EXPECT_ERROR(DW(x, y, ONES, .size = {BIG, 3}), "is larger than the input's");
     EXPECT_ERROR(DW(x, y, ONES, .size = {3, 2}), "has 3 x 4 windows", "expected 3 x 3");
     EXPECT_ERROR(DW(x, TU_SHAPE(3, 3, 3, 8), ONES, .size = {3, 3}),
-            "2 images, but the output gradient has 3: expected the same number");
+                 "2 images, but the output gradient has 3: expected the same number");
     EXPECT_ERROR(DW(x, TU_SHAPE(3, 3), ONES, .size = {3, 3}), "output gradient has rank 2");
     EXPECT_ERROR(DW(x, y, .stride = {1, 1}, .dilation = {1, 1}, .groups = 3, .size = {3, 3}),
-            "are not divisible by 3");
+                 "are not divisible by 3");
 }
 
 static void operations_on_invalid_values_keep_the_first_error(void **state) {

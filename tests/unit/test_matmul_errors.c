@@ -18,13 +18,13 @@ static void inner_sizes_must_be_equal(void **state) {
     (void)state;
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_build_error(tu_matmul(a, a), "matmul", "f32[2,3], f32[2,3]",
-                   "operand 0 has 3 columns, but operand 1 has 2 rows: expected the same number");
+                       "operand 0 has 3 columns, but operand 1 has 2 rows: expected the same number");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_build_error(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 2)), .transpose_a = true), "matmul",
-                   "operand 0 (transposed) has 2 columns, but operand 1 has 3 rows");
+                       "operand 0 (transposed) has 2 columns, but operand 1 has 3 rows");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
     assert_build_error(tu_matmul(a, next_input(TU_F32, TU_SHAPE(3, 2)), .transpose_b = true), "matmul",
-                   "operand 0 has 3 columns, but operand 1 (transposed) has 2 rows");
+                       "operand 0 has 3 columns, but operand 1 (transposed) has 2 rows");
 }
 
 static void batch_axes_must_broadcast(void **state) {

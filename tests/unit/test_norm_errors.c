@@ -85,7 +85,7 @@ static void gamma_must_have_the_shape_of_the_normalised_axes(void **state) {
 #define LAYER(count, ...)                                                                                    \
     tu_layer_normalize(ROWS, GAMMA(TU_F32, __VA_ARGS__), BETA(TU_F32, __VA_ARGS__), .axes = (count))
     EXPECT_ERROR(LAYER(0, 3), "layer_norm", "f32[5,3,4], f32[3], f32[3]",
-            "gamma (input 1) has shape [3], expected [4], the shape of the normalised axes");
+                 "gamma (input 1) has shape [3], expected [4], the shape of the normalised axes");
     EXPECT_ERROR(LAYER(2, 4), "gamma (input 1) has shape [4], expected [3,4]");
     EXPECT_ERROR(LAYER(2, 4, 3), "gamma (input 1) has shape [4,3], expected [3,4]");
     EXPECT_ERROR(LAYER(3, 3, 4), "gamma (input 1) has shape [3,4], expected [5,3,4]");
@@ -206,15 +206,14 @@ static void operands_of_layer_norm_grad_must_agree(void **state) {
     struct tu__layer_norm_grad_attrs one = {.epsilon = 1e-5, .axes = 1}, none = {.epsilon = 1e-5};
 #define GRAD(attrs, ...) raw_grad(g, TU__OP_LAYER_NORM_GRAD, &(attrs), (tu_type[5]){__VA_ARGS__})
     EXPECT_ERROR(GRAD(one, F32(5, 4), F32(4), F32(4), F32(5), F32(5, 4)),
-            "layer_norm_grad node 'layer_norm_grad' (inputs",
-            "the mean (input 2) is f32[4], expected f32[5], the shape of x "
-            "without the normalised axes");
-    EXPECT_ERROR(
-        GRAD(one, F32(5, 4), F32(4), F32(5), F32(5, 1), F32(5, 4)),
-            "the inverse standard deviation (input 3) is f32[5,1], expected f32[5], the shape of x "
-            "without the normalised axes");
+                 "layer_norm_grad node 'layer_norm_grad' (inputs",
+                 "the mean (input 2) is f32[4], expected f32[5], the shape of x "
+                 "without the normalised axes");
+    EXPECT_ERROR(GRAD(one, F32(5, 4), F32(4), F32(5), F32(5, 1), F32(5, 4)),
+                 "the inverse standard deviation (input 3) is f32[5,1], expected f32[5], the shape of x "
+                 "without the normalised axes");
     EXPECT_ERROR(GRAD(one, F32(5, 4), F32(4), F32(5), F32(5), F32(4, 5)),
-            "the gradient (input 4) is f32[4,5], expected f32[5,4], the type of x");
+                 "the gradient (input 4) is f32[4,5], expected f32[5,4], the type of x");
     EXPECT_ERROR(GRAD(one, F32(5, 4), F64(4), F64(5), F64(5), F32(5, 4)), "gamma (input 1) has type f64");
     EXPECT_ERROR(GRAD(none, F32(5, 4), F32(4), F32(5), F32(5), F32(5, 4)), "axes is 0, expected 1 to 2");
 #undef GRAD
@@ -224,11 +223,12 @@ static void operands_of_lrn_grad_must_agree(void **state) {
     (void)state;
     struct tu__lrn_grad_attrs valid = {.radius = 1, .bias = 1}, too_wide = {.radius = INT64_MAX, .bias = 1};
     EXPECT_ERROR(tu__apply(LRN_GRAD, &valid, IMAGES, DY(TU_F32, 4)),
-            "lrn_grad node 'lrn_grad' (inputs f32[2,7,6,4], f32[4]",
-            "the gradient (input 1) is f32[4], expected f32[2,7,6,4], the type of x");
+                 "lrn_grad node 'lrn_grad' (inputs f32[2,7,6,4], f32[4]",
+                 "the gradient (input 1) is f32[4], expected f32[2,7,6,4], the type of x");
     EXPECT_ERROR(tu__apply(LRN_GRAD, &valid, IMAGES, DY(TU_F64, 2, 7, 6, 4)),
-            "the gradient (input 1) is f64[2,7,6,4], expected f32[2,7,6,4]");
-    EXPECT_ERROR(tu__apply(LRN_GRAD, &too_wide, IMAGES, DY(TU_F32, 2, 7, 6, 4)), "radius is 9223372036854775807");
+                 "the gradient (input 1) is f64[2,7,6,4], expected f32[2,7,6,4]");
+    EXPECT_ERROR(tu__apply(LRN_GRAD, &too_wide, IMAGES, DY(TU_F32, 2, 7, 6, 4)),
+                 "radius is 9223372036854775807");
 }
 
 /* ---- Numbers of floating-point operations ---- */

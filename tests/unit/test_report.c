@@ -8,7 +8,8 @@
 static void invalid_input_and_failures_have_different_exit_statuses(void **state) {
     (void)state;
     assert_int_equal(cli_report(TU_OK), CLI_DONE);
-    static const tu_status input_errors[] = {TU_INVALID, TU_NOT_FOUND, TU_CORRUPT, TU_UNSUPPORTED, TU_NUMERIC};
+    static const tu_status input_errors[] = {TU_INVALID, TU_NOT_FOUND, TU_CORRUPT, TU_UNSUPPORTED,
+                                             TU_NUMERIC};
     static const tu_status failures[] = {TU_NO_MEMORY, TU_IO, TU_INTERNAL};
     for (size_t i = 0; i < sizeof input_errors / sizeof *input_errors; i++)
         assert_int_equal(cli_report(tu_fail(input_errors[i], "an error in the input")), CLI_BAD_INPUT);

@@ -10,16 +10,16 @@ static tu_value matrix(void) {
 
 static void reshape_to_another_number_of_elements_is_rejected(void **state) {
     (void)state;
-    assert_build_error(tu_reshape(matrix(), TU_SHAPE(2, 4)), "reshape node 'reshape' (input f32[2,3]", "[2,4]",
-                   "expected 6");
+    assert_build_error(tu_reshape(matrix(), TU_SHAPE(2, 4)), "reshape node 'reshape' (input f32[2,3]",
+                       "[2,4]", "expected 6");
     assert_build_error(tu_reshape(matrix(), TU_SHAPE(-1, 4)), "reshape", "f32[2,3]", "[-1,4]",
-                   "or one of them -1");
+                       "or one of them -1");
     assert_build_error(tu_reshape(matrix(), TU_SHAPE(-1, -1)), "reshape", "[-1,-1]", "or one of them -1");
     assert_build_error(tu_reshape(matrix(), TU_SHAPE(0, 6)), "reshape", "[0,6]", "at least 1");
     assert_build_error(tu_reshape(matrix(), TU_SHAPE(-1, 0)), "reshape", "[-1,0]", "at least 1");
     assert_build_error(tu_reshape(matrix(), TU_SHAPE(-2, -3)), "reshape", "[-2,-3]", "at least 1");
     assert_build_error(tu_reshape(matrix(), TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 2, 3)), "reshape", "f32[2,3]",
-                   "at most 8");
+                       "at most 8");
     assert_build_error(tu_reshape(matrix(), TU_SHAPE(INT64_MAX, 3, -1)), "reshape", "f32[2,3]");
     assert_build_error(tu_reshape(matrix(), TU_SHAPE(INT64_MIN, 3)), "reshape", "f32[2,3]");
     assert_build_error(tu_reshape(matrix(), (tu_shape){.rank = 100}), "reshape", "f32[2,3]", "at most 8");
