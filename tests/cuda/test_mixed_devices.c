@@ -89,7 +89,7 @@ static void assert_placement(const network *n) {
          i++) {
         if (strcmp(p.operation, "custom") == 0) {
             assert_string_equal(p.device, "cpu:0");
-            assert_string_equal(p.refused, "gpu:0: custom operations run on host memory only");
+            assert_string_equal(p.refused, "gpu:0: custom operations run on the CPU only");
             assert_true(p.bytes_in == ROWS * COLUMNS * sizeof(float));
         } else if (!p.from) {
             assert_string_equal(p.device, "gpu:0");

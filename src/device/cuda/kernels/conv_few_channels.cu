@@ -49,7 +49,7 @@ __device__ inline u32 bits_of(f32 x) { return __float_as_uint(x); }
 struct band { int image, first_row, rows; };
 __device__ inline band band_of(const conv_few_channels_args &a, u32 number) {
     band b;
-    b.first_row = (int)divide_off(number, a.bands) * a.band_rows;
+    b.first_row = (int)divmod_in_place(number, a.bands) * a.band_rows;
     b.image = (int)number;
     b.rows = a.y_height - b.first_row < a.band_rows ? a.y_height - b.first_row : a.band_rows;
     return b;
@@ -69,9 +69,9 @@ template <typename T> __device__ inline void fetch_patch(const conv_few_channels
     const T *image = (const T *)a.x + (i64)b.image * a.x_height * a.row_elements;
     bool full_words = a.row_elements % E == 0;
 #pragma unroll 1 /* copies are asynchronous, and registers hold sums */
-    for (int i = threadIdx.x; i < a.patch_rows * (int)a.patch_words.divisor; i += THREADS) {
+    for (int i = threadIdx.x; i < a.patch_rows * (int)a.patch_words.value; i += THREADS) {
         u32 patch_row = (u32)i;
-        int at = (int)divide_off(patch_row, a.patch_words) * E - a.lead;
+        int at = (int)divmod_in_place(patch_row, a.patch_words) * E - a.lead;
         int x_row = b.first_row * a.row_stride + (int)patch_row - a.pad_rows;
         bool inside = x_row >= 0 && x_row < a.x_height;
         const T *row = image + (i64)(inside ? x_row : 0) * a.row_elements;
@@ -94,7 +94,7 @@ __device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *
  * words. */
 template <typename T>
 __device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *raw, u32 *words, T) {
-    int count = a.patch_rows * (int)a.patch_words.divisor, distance = a.pair / 2, odd = a.pair % 2;
+    int count = a.patch_rows * (int)a.patch_words.value, distance = a.pair / 2, odd = a.pair % 2;
 #pragma unroll 2
     for (int i = threadIdx.x; i < count; i += THREADS) {
         int next = i + distance < count ? i + distance : count - 1; /* words past the end are not used */
@@ -178,7 +178,7 @@ __device__ inline void multiply(const conv_few_channels_args &a, const u32 *word
         for (int half = 0; half < 2; half++) {
             u32 pixel = (u32)(first + 16 * tile + 8 * half + group);
             if (pixel >= (u32)pixels) pixel = 0; /* computed, not stored */
-            int column = (int)divide_off(pixel, a.row_pixels);
+            int column = (int)divmod_in_place(pixel, a.row_pixels);
             at[tile][half] =
                 words + (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + a.shift + lane_word * E;
         }
@@ -276,12 +276,12 @@ template <typename T>
 __device__ inline void fetch_y(const conv_few_channels_args &a, const band &b, int first_channel, u32 *to) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K, N = 16 / sizeof(T), PIXEL_PACKS = CHANNELS / N };
     const T *y = (const T *)a.y + (((i64)b.image * a.y_height + b.first_row) * a.y_width) * a.out + first_channel;
-    int steps = (b.rows * (int)a.row_pixels.divisor * E + K - 1) / K;
+    int steps = (b.rows * (int)a.row_pixels.value * E + K - 1) / K;
 #pragma unroll 1
     for (int i = threadIdx.x; i < steps * K * PIXEL_PACKS; i += THREADS) {
         int pixel = i / PIXEL_PACKS, channel = i % PIXEL_PACKS * N;
         u32 row = (u32)(pixel / E);
-        int column = (int)divide_off(row, a.row_pixels) * E + pixel % E;
+        int column = (int)divmod_in_place(row, a.row_pixels) * E + pixel % E;
         bool inside = (int)row < b.rows && column < a.y_width;
         const T *from = y + (i64)(inside ? (int)row * a.y_width + column : 0) * a.out + channel;
         copy_async<16>(to + (pixel * Y_PITCH + channel) / E, from, inside);
@@ -316,14 +316,14 @@ __device__ inline void add_band(const conv_few_channels_args &a, const warp_work
                                 warp_sums &sums) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
     typedef typename stored_type<T>::type S;
-    int lane_word = threadIdx.x % 4, steps = (rows * (int)a.row_pixels.divisor * E + K - 1) / K;
+    int lane_word = threadIdx.x % 4, steps = (rows * (int)a.row_pixels.value * E + K - 1) / K;
     for (int step = r.group; step < steps; step += r.groups) {
         const u32 *at[2]; /* first word of the window at each of the lane's pixels, and its mask */
         u32 mask[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             u32 row = (u32)(8 * step + lane_word + 4 * half);
-            int column = (int)divide_off(row, a.row_pixels) * E;
+            int column = (int)divmod_in_place(row, a.row_pixels) * E;
             bool inside = (int)row < rows;
             mask[half] = !inside ? 0u : column + E <= a.y_width ? 0xffffffffu : 0x0000ffffu;
             at[half] = words + (inside ? (int)row * a.row_stride * a.pitch + column * a.pixel_stride : 0);

@@ -49,14 +49,14 @@ template <typename C> __device__ inline int find_pivot(const C *rows, int n, int
 
 /* Loads row i of the matrix, followed by the right-hand sides column, column + 1, … of row i. */
 template <typename T>
-__device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, wide_of<T> *rows) {
+__device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, compute_type<T> *rows) {
     const T *a = (const T *)s.a + matrix * s.n * s.n, *b = (const T *)s.b;
     for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x)
         rows[at / s.n * s.width + at % s.n] = widen(a[at]);
     for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
         int i = at / s.columns;
         i64 j = column + at % s.columns;
-        wide_of<T> rhs_value = 0;
+        compute_type<T> rhs_value = 0;
         if (!b)
             rhs_value = i == j;
         else if (j < s.k)
@@ -112,7 +112,7 @@ template <typename C> __device__ inline void substitute_back(C *rows, int n, int
 }
 
 template <typename T> __device__ inline void solve_columns(const solve_args &s, i64 matrix, i64 column) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     extern __shared__ double shared[];
     C *rows = (C *)shared;
     __syncthreads();
@@ -159,7 +159,7 @@ template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
 }
 
 template <typename T> __global__ void cholesky(cholesky_args s) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     extern __shared__ double shared[];
     C *rows = (C *)shared;
     const T *a = (const T *)s.a + (i64)blockIdx.x * s.n * s.n;
@@ -183,7 +183,7 @@ enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 };
 __device__ inline int solve_order(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
 
 template <typename T>
-__device__ inline void load_triangle(const substitute_args &s, const T *a, wide_of<T> (*triangle)[BLOCK_ROWS]) {
+__device__ inline void load_triangle(const substitute_args &s, const T *a, compute_type<T> (*triangle)[BLOCK_ROWS]) {
     for (int at = threadIdx.x; at < s.rows * s.rows; at += blockDim.x) {
         int i = at / s.rows, j = at % s.rows;
         int row = solve_order(s, s.transpose ? j : i), column = solve_order(s, s.transpose ? i : j);
@@ -195,9 +195,9 @@ __device__ inline void load_triangle(const substitute_args &s, const T *a, wide_
  * known, and every warp computes it itself, so that a step needs one barrier. */
 template <typename T>
 __device__ inline void substitute_columns(const substitute_args &s, i64 column, T *x,
-                                          const wide_of<T> (*triangle)[BLOCK_ROWS],
-                                          wide_of<T> (*rhs)[BLOCK_COLUMNS]) {
-    typedef wide_of<T> C;
+                                          const compute_type<T> (*triangle)[BLOCK_ROWS],
+                                          compute_type<T> (*rhs)[BLOCK_COLUMNS]) {
+    typedef compute_type<T> C;
     int warp = threadIdx.x >> 5, warps = blockDim.x >> 5, lane = threadIdx.x & 31;
     bool inside = column < s.k;
     for (int i = warp; i < s.rows; i += warps)
@@ -213,7 +213,7 @@ __device__ inline void substitute_columns(const substitute_args &s, i64 column, 
 }
 
 template <typename T> __global__ void substitute(substitute_args s) {
-    __shared__ wide_of<T> triangle[BLOCK_ROWS][BLOCK_ROWS], rhs[BLOCK_ROWS][BLOCK_COLUMNS];
+    __shared__ compute_type<T> triangle[BLOCK_ROWS][BLOCK_ROWS], rhs[BLOCK_ROWS][BLOCK_COLUMNS];
     load_triangle(s, (const T *)s.a + (i64)blockIdx.x * s.n * s.n + s.first * (s.n + 1), triangle);
     T *x = (T *)s.x + ((i64)blockIdx.x * s.n + s.first) * s.k;
     for (i64 from = (i64)blockIdx.y * BLOCK_COLUMNS; from < s.k; from += (i64)gridDim.y * BLOCK_COLUMNS)
@@ -240,25 +240,25 @@ template <typename T> __global__ void transposed(transposed_args t) {
 
 template <typename T> __global__ void identity(square_args s) {
     T *x = (T *)s.x;
-    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
-        x[at] = narrow<T>((wide_of<T>)(at / s.n == at % s.n));
+    for (i64 at = global_thread_index(); at < s.count; at += grid_thread_count())
+        x[at] = narrow<T>((compute_type<T>)(at / s.n == at % s.n));
 }
 
 /* Writes NaN if the factorisation failed. */
 template <typename T> __global__ void fill_nan(square_args s) {
     if (*s.info == 0) return;
     T *x = (T *)s.x;
-    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
-        x[at] = narrow<T>(not_a_number<wide_of<T>>());
+    for (i64 at = global_thread_index(); at < s.count; at += grid_thread_count())
+        x[at] = narrow<T>(not_a_number<compute_type<T>>());
 }
 
 /* The same for cholesky; otherwise clears the upper triangle. */
 template <typename T> __global__ void finish_cholesky(square_args s) {
     T *x = (T *)s.x;
     bool is_usable = *s.info == 0;
-    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
+    for (i64 at = global_thread_index(); at < s.count; at += grid_thread_count())
         if (!is_usable)
-            x[at] = narrow<T>(not_a_number<wide_of<T>>());
+            x[at] = narrow<T>(not_a_number<compute_type<T>>());
         else if (at % s.n > at / s.n)
-            x[at] = narrow<T>((wide_of<T>)0);
+            x[at] = narrow<T>((compute_type<T>)0);
 }

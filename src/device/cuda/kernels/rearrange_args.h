@@ -34,7 +34,7 @@ typedef struct tile_args {
     long long along, along_from;
     long long across, across_to;
     unsigned tiles;
-    divider tiles_along, tiles_across;
+    fast_divmod tiles_along, tiles_across;
     int rank; /* number of outer axes */
     tile_axis axes[COPY_MAX_AXES];
 } tile_args;

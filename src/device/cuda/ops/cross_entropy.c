@@ -225,7 +225,7 @@ static tu_status fuse_gradient(tu__kernel *k, const gradient *g) {
 }
 
 static tu_status read_inputs(tu__kernel *k, const tu__node *node) {
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     return tu__kernel_read(k, node->inputs[1]);
 }

@@ -195,8 +195,8 @@ static tile_args tile_arguments(const copy_plan *p, int across, const int64_t *t
                    .across = p->axes[across].size,
                    .across_to = to[across],
                    .tiles = (unsigned)tiles_of(p, across),
-                   .tiles_along = cuda_divider((uint32_t)((along->size + side - 1) / side)),
-                   .tiles_across = cuda_divider((uint32_t)((p->axes[across].size + side - 1) / side))};
+                   .tiles_along = cuda_fast_divmod((uint32_t)((along->size + side - 1) / side)),
+                   .tiles_across = cuda_fast_divmod((uint32_t)((p->axes[across].size + side - 1) / side))};
     for (int i = 0; i < p->rank - 1; i++)
         if (i != across) a.axes[a.rank++] = (tile_axis){cuda_extent(p->axes[i].size), p->axes[i].from, to[i]};
     return a;
