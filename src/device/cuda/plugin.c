@@ -1,7 +1,7 @@
 /* The function table through which the engine uses GPUs, and the plug-in's entry point.
  *
- * Functions of the table may be called from any thread, so each first makes the context current (cuda_make_current), which costs
- * about ten nanoseconds. */
+ * Functions of the table may be called from any thread, so each first makes the context current (cuda_make_current),
+ * which costs about ten nanoseconds. */
 #include <string.h>
 
 #include "device/cuda/ops/ops.h"
@@ -135,11 +135,11 @@ static tu_status enable_peer_access(tu_device_instance *device, tu_device_instan
     return cuda_enable_peer_access(cuda_device_of(device), cuda_device_of(other));
 }
 
-static void allow(tu_device_instance *device, double seconds) {
+static void set_timeout(tu_device_instance *device, double seconds) {
     cuda_device_of(device)->timeout_seconds = seconds;
 }
 
-static void give_up(tu_device_instance *device) {
+static void abandon(tu_device_instance *device) {
     cuda_abandon(cuda_device_of(device));
 }
 
@@ -181,16 +181,16 @@ static const tu_device_api api = {
     .download_begin = download_begin,
     .enable_peer_access = enable_peer_access,
     .reserve = reserve,
-    .allow = allow,
-    .give_up = give_up,
+    .allow = set_timeout,
+    .give_up = abandon,
     .event_query = event_query,
 };
 
 /* The plugin uses the engine's internal structures, so it works only with the version it was built with. */
 TU_API const tu_device_api *tu_device_plugin(void);
 const tu_device_api *tu_device_plugin(void) {
-    static tu_device_api other;
+    static tu_device_api rejected;
     if (strcmp(tu_version(), TU_VERSION) == 0) return &api;
-    other.kind = "gpu"; /* abi 0: the engine rejects the plugin with a message that names its path */
-    return &other;
+    rejected.kind = "gpu"; /* abi 0: the engine rejects the plugin with a message that names its path */
+    return &rejected;
 }

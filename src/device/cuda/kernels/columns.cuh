@@ -2,8 +2,9 @@
  * over the positions.
  *
  * A thread handles one pack, N channels in a word of up to 16 bytes, at many positions. Adjacent threads have the
- * packs of one position, then of the next, so a warp accesses contiguous memory. A block is `packs_per_block` threads wide and
- * `rows` positions high; blocks along x handle other positions, blocks along y other packs.
+ * packs of one position, then of the next, so a warp accesses contiguous memory. A block is
+ * `packs_per_block` threads wide and `rows` positions high; blocks along x handle other positions, blocks along y
+ * other packs.
  *
  * Since its pack stays the same, a thread can sum its channels in registers. At the end each block adds its rows, in
  * a fixed order, to one row of partial sums, which sum_blocks adds. The order depends only on shapes and the grid.
@@ -43,8 +44,8 @@ __device__ inline thread_position get_thread_position(const column_grid &c) {
 
 enum { COLUMN_THREADS = 256, SUM_CHANNELS = 8, SUM_THREADS = 1024 };
 
-/* Sums `sum` over the rows of the block, as a tree in a fixed order, and writes the block's row to `partial`. `active` is false
- * for threads without data; all threads of the block must call it. */
+/* Sums `sum` over the rows of the block, as a tree in a fixed order, and writes the block's row to `partial`.
+ * `active` is false for threads without data; all threads of the block must call it. */
 template <int N, typename C>
 __device__ inline void block_reduce_rows(const C *sum, bool active, int row, int rows, int pack_in_block,
                                          int packs_per_block, int pack, int channels, C *partial) {

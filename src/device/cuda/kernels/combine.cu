@@ -51,7 +51,8 @@ __device__ inline void combine_word(void *const *in, void *const *out, i64 index
         for (int r = 0; r < RANKS; r++) value[r] = *(const pack<T, N> *)((const T *)in[r] + index);
     } else {
         for (int r = 0; r < RANKS; r++)
-            for (int n = 0; n < N; n++) value[r].element[n] = ((const T *)in[r])[index + n < count ? index + n : index];
+            for (int n = 0; n < N; n++)
+                value[r].element[n] = ((const T *)in[r])[index + n < count ? index + n : index];
     }
 #pragma unroll
     for (int n = 0; n < N; n++) {

@@ -39,7 +39,8 @@ __device__ inline tap tap_of(const conv_args &a, u32 tap_index) {
 }
 
 /* Returns x at a tap of the window of a pixel of y; zero in the padding. */
-template <typename T> __device__ inline compute_type<T> load_x(const conv_args &a, int group, u32 pixel, u32 tap_index) {
+template <typename T>
+__device__ inline compute_type<T> load_x(const conv_args &a, int group, u32 pixel, u32 tap_index) {
     pixel_position p = get_pixel_position(a, pixel);
     tap t = tap_of(a, tap_index);
     int row = p.row * (int)a.stride[0].value + t.row * a.dilation[0] - a.pad[0];
@@ -50,13 +51,15 @@ template <typename T> __device__ inline compute_type<T> load_x(const conv_args &
 }
 
 /* Returns the element of y whose window has a pixel of x at the tap; zero if there is none. */
-template <typename T> __device__ inline compute_type<T> load_y(const conv_args &a, int group, u32 pixel, u32 tap_index) {
+template <typename T>
+__device__ inline compute_type<T> load_y(const conv_args &a, int group, u32 pixel, u32 tap_index) {
     pixel_position p = get_pixel_position(a, pixel);
     tap t = tap_of(a, tap_index);
     int row = p.row + a.pad[0] - t.row * a.dilation[0], column = p.column + a.pad[1] - t.column * a.dilation[1];
     if (row < 0 || column < 0) return 0;
     u32 y_row = (u32)row, y_column = (u32)column;
-    u32 row_remainder = divmod_in_place(y_row, a.stride[0]), column_remainder = divmod_in_place(y_column, a.stride[1]);
+    u32 row_remainder = divmod_in_place(y_row, a.stride[0]),
+        column_remainder = divmod_in_place(y_column, a.stride[1]);
     if (row_remainder || column_remainder || y_row >= (u32)a.y_size[0] || y_column >= (u32)a.y_size[1]) return 0;
     i64 image_pixel = ((i64)p.image * a.y_size[0] + y_row) * a.y_size[1] + y_column;
     return widen(((const T *)a.y)[(image_pixel * a.groups + group) * a.y_channels + t.channel]);

@@ -137,8 +137,8 @@ template <typename C> __device__ inline indexed<C> shuffle_xor(indexed<C> x, int
     return indexed<C>{shuffle_xor(x.value, distance), __shfl_xor_sync(0xffffffffu, x.index, distance)};
 }
 
-/* Merges the states of a row's threads; all of them get the result. All threads of the block must call it. `shared`: shared
- * memory for 32 states, used if a row has more than a warp. */
+/* Merges the states of a row's threads; all of them get the result. All threads of the block must call it. `shared`:
+ * shared memory for 32 states, used if a row has more than a warp. */
 template <typename F> __device__ inline void merge_row(typename F::state &s, int lanes, typename F::state *shared) {
     for (int distance = (lanes < 32 ? lanes : 32) >> 1; distance; distance >>= 1)
         F::merge(s, shuffle_xor(s, distance));
@@ -183,7 +183,8 @@ template <typename T> __device__ inline i64 head_of(const T *x, i64 n) {
 }
 
 /* Calls f(element, index) for the elements of this lane, out of n. */
-template <typename T, typename F> __device__ inline void for_each_in_row(const T *x, i64 n, int lane, int lanes, F f) {
+template <typename T, typename F>
+__device__ inline void for_each_in_row(const T *x, i64 n, int lane, int lanes, F f) {
     constexpr int size = word<T>::size;
     typedef typename word<T>::type words;
     i64 head = head_of(x, n), count = (n - head) / size, at = lane;

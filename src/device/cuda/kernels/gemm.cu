@@ -8,9 +8,10 @@
 #include "prelude.cuh"
 #include "gemm_args.h"
 
-enum { MATMUL_TILE = 32, THREAD_ROWS = 8 /* rows of threads per block */ };
+enum { MATMUL_TILE = 32, THREAD_ROWS = 8 /* per block */ };
 
-/* Loads a tile of a matrix whose element (row, column) is at row * row_stride + column * column_stride; zeros outside. */
+/* Loads a tile of a matrix whose element (row, column) is at row * row_stride + column * column_stride; zeros
+ * outside. */
 template <typename T>
 __device__ inline void load_tile(const T *x, i64 row, i64 rows, i64 row_stride, i64 column, i64 columns,
                                    i64 column_stride, compute_type<T> (*tile)[MATMUL_TILE + 1]) {

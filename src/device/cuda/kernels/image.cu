@@ -53,8 +53,8 @@ __device__ inline neighbours neighbours_of(int index, int original, int resized,
 
 template <typename T, int N> __global__ void resize(resize_args a) {
     typedef compute_type<T> C;
-    thread_position at = get_thread_position(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.stride) {
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
         pixel_position p = get_pixel_position(position, a.to_height, a.to_width);
         neighbours rows = neighbours_of(p.row, a.original[0], a.resized[0], 0);
         neighbours columns = neighbours_of(p.column, a.original[1], a.resized[1], 0);
@@ -63,24 +63,25 @@ template <typename T, int N> __global__ void resize(resize_args a) {
             double weight = rows.weight[corner / 2] * columns.weight[corner % 2];
             if (weight == 0) continue;
             i64 source = pack_index(a.layout, p.image, a.original, rows.index[corner / 2],
-                                 columns.index[corner % 2], at.pack);
+                                 columns.index[corner % 2], thread.pack);
             pack<T, N> pixel = ((const pack<T, N> *)a.from)[source];
             for (int e = 0; e < N; e++) sum[e] += (C)weight * widen(pixel.element[e]);
         }
         pack<T, N> result;
         for (int e = 0; e < N; e++) result.element[e] = narrow<T>(sum[e]);
-        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + at.pack] = result;
+        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] = result;
     }
 }
 
 /* Only copies elements: T has their size. */
 template <typename T, int N> __global__ void resize_nearest(resize_args a) {
-    thread_position at = get_thread_position(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.stride) {
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
         pixel_position p = get_pixel_position(position, a.to_height, a.to_width);
         i64 source = pack_index(a.layout, p.image, a.original, nearest_index(p.row, a.original[0], a.resized[0]),
-                             nearest_index(p.column, a.original[1], a.resized[1]), at.pack);
-        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + at.pack] = ((const pack<T, N> *)a.from)[source];
+                             nearest_index(p.column, a.original[1], a.resized[1]), thread.pack);
+        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] =
+            ((const pack<T, N> *)a.from)[source];
     }
 }
 
@@ -103,8 +104,8 @@ __device__ inline double weight_of(const neighbours &n, int index) {
 
 template <typename T, int N> __global__ void resize_grad(resize_args a) {
     typedef compute_type<T> C;
-    thread_position at = get_thread_position(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.stride) {
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
         pixel_position p = get_pixel_position(position, a.to_height, a.to_width);
         span rows = dependents_of(p.row, a.original[0], a.resized[0]);
         span columns = dependents_of(p.column, a.original[1], a.resized[1]);
@@ -115,13 +116,14 @@ template <typename T, int N> __global__ void resize_grad(resize_args a) {
                 double weight =
                     row_weight * weight_of(neighbours_of(j, a.original[1], a.resized[1], a.nearest), p.column);
                 if (weight == 0) continue;
-                pack<T, N> next = ((const pack<T, N> *)a.from)[pack_index(a.layout, p.image, a.resized, i, j, at.pack)];
+                pack<T, N> next =
+                    ((const pack<T, N> *)a.from)[pack_index(a.layout, p.image, a.resized, i, j, thread.pack)];
                 for (int e = 0; e < N; e++) sum[e] += (C)weight * widen(next.element[e]);
             }
         }
         pack<T, N> result;
         for (int e = 0; e < N; e++) result.element[e] = narrow<T>(sum[e]);
-        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + at.pack] = result;
+        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] = result;
     }
 }
 
@@ -135,23 +137,24 @@ template <typename I> __device__ inline int corner_of(const crop_args &a, i64 im
 }
 
 template <typename T, int N, typename I> __global__ void crop(crop_args a) {
-    thread_position at = get_thread_position(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.stride) {
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
         pixel_position p = get_pixel_position(position, a.to_height, a.to_width);
         i64 source = pack_index(a.layout, p.image, a.image, p.row + corner_of<I>(a, p.image, 0),
-                             p.column + corner_of<I>(a, p.image, 1), at.pack);
-        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + at.pack] = ((const pack<T, N> *)a.from)[source];
+                             p.column + corner_of<I>(a, p.image, 1), thread.pack);
+        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] =
+            ((const pack<T, N> *)a.from)[source];
     }
 }
 
 template <typename T, int N, typename I> __global__ void crop_grad(crop_args a) {
-    thread_position at = get_thread_position(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.stride) {
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
         pixel_position p = get_pixel_position(position, a.to_height, a.to_width);
         int row = p.row - corner_of<I>(a, p.image, 0), column = p.column - corner_of<I>(a, p.image, 1);
         pack<T, N> result = {};
         if (row >= 0 && row < a.window[0] && column >= 0 && column < a.window[1])
-            result = ((const pack<T, N> *)a.from)[pack_index(a.layout, p.image, a.window, row, column, at.pack)];
-        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + at.pack] = result;
+            result = ((const pack<T, N> *)a.from)[pack_index(a.layout, p.image, a.window, row, column, thread.pack)];
+        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] = result;
     }
 }

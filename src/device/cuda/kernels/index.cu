@@ -129,10 +129,11 @@ __device__ inline u32 count_targets(const sort_args &a, u32 first, u32 last, u32
     return block_reduce(before, adding(), shared); /* also a barrier: all threads have counted */
 }
 
-/* Converts the counts to start positions of lists. */
+/* Converts the counts to the start positions of the lists. */
 __device__ inline void start_lists(const sort_args &a, u32 first, u32 last, u32 before, u32 *counts,
                                    u32 *shared) {
-    u32 rows_per_thread = (a.range + SORT_THREADS - 1) / SORT_THREADS, first_row = threadIdx.x * rows_per_thread, sum = 0;
+    u32 rows_per_thread = (a.range + SORT_THREADS - 1) / SORT_THREADS;
+    u32 first_row = threadIdx.x * rows_per_thread, sum = 0;
     for (u32 r = first_row; r < first_row + rows_per_thread && r < last - first; r++) sum += counts[r];
     u32 start = before + exclusive_scan_block(sum, shared);
     for (u32 r = first_row; r < first_row + rows_per_thread && r < last - first; r++) {

@@ -7,9 +7,9 @@
  * Memory traffic: forward reads x and writes y, backward reads x and dy and writes dx, each once; s is not stored. A
  * thread has 8 channels of a row in registers, and the next lane of the warp has the next 8: a row of 64 channels
  * occupies 8 lanes. Channels of other threads come from adjacent lanes by shuffles, so a radius of up to 8
- * needs no memory, and the second window sum, whose terms depend on the first, is as cheap as the first. Rows that are not a
- * multiple of 8 channels or longer than a warp, and wider windows, use plain kernels with one element per thread,
- * through the caches, and store the terms of the second window sum in the workspace.
+ * needs no memory, and the second window sum, whose terms depend on the first, is as cheap as the first. Rows that
+ * are not a multiple of 8 channels or longer than a warp, and wider windows, use plain kernels with one element per
+ * thread, through the caches, and store the terms of the second window sum in the workspace.
  *
  * The 2 R + 1 values of a window are added as sums of 1, 2, 4 … neighbours, which adjacent windows share: 5.5
  * additions per channel instead of 8 at R = 4. Running sums with subtraction would need 2, but an infinity in one
@@ -49,7 +49,7 @@ enum { THREAD_CHANNELS = 8 };
 
 /* The row and channels of a thread. Lanes without a row are idle. */
 struct lane_position {
-    int row, pack; /* row: within the block */
+    int row, pack;                   /* row: within the block */
     bool is_first, is_last, is_idle; /* first or last: of the row */
 };
 
@@ -57,19 +57,20 @@ __device__ inline lane_position get_lane_position(const lrn_args &a) {
     u32 lane = threadIdx.x & 31, row = lane, pack = divmod_in_place(row, a.lanes);
     bool idle = (int)row >= a.rows_per_warp;
     return lane_position{(int)((threadIdx.x >> 5) * a.rows_per_warp + row), (int)pack, pack == 0,
-                      pack + 1 == a.lanes.value, idle};
+                         pack + 1 == a.lanes.value, idle};
 }
 
 /* Sets `all` to the thread's channels and R channels on either side, from adjacent lanes; zeros beyond the row's
  * ends. */
-template <int R, typename C> __device__ inline void gather_neighbours(const lane_position &at, const C *mine, C *all) {
+template <int R, typename C>
+__device__ inline void gather_neighbours(const lane_position &pos, const C *mine, C *all) {
     int lane = threadIdx.x & 31;
 #pragma unroll
     for (int i = 0; i < R; i++) {
         C before = __shfl_sync(0xffffffffu, mine[THREAD_CHANNELS - R + i], (lane + 31) & 31);
         C after = __shfl_sync(0xffffffffu, mine[i], (lane + 1) & 31);
-        all[i] = at.is_first ? (C)0 : before;
-        all[R + THREAD_CHANNELS + i] = at.is_last ? (C)0 : after;
+        all[i] = pos.is_first ? (C)0 : before;
+        all[R + THREAD_CHANNELS + i] = pos.is_last ? (C)0 : after;
     }
 #pragma unroll
     for (int i = 0; i < THREAD_CHANNELS; i++) all[R + i] = mine[i];
@@ -86,13 +87,14 @@ template <int R, int RUN, int ADDED, typename C> __device__ inline void add_wind
     if constexpr (2 * RUN <= 2 * R + 1) add_windows<R, 2 * RUN, ADDED + (adds_run ? RUN : 0)>(all, sum);
 }
 
-template <int R, typename C> __device__ inline void window_sums(const lane_position &at, const C *mine, C *sum) {
+template <int R, typename C> __device__ inline void window_sums(const lane_position &pos, const C *mine, C *sum) {
     C all[THREAD_CHANNELS + 2 * R];
-    gather_neighbours<R>(at, mine, all);
+    gather_neighbours<R>(pos, mine, all);
     add_windows<R, 1, 0>(all, sum);
 }
 
-template <typename T> __device__ inline void load_channels(bool is_active, const void *from, i64 pack_index, compute_type<T> *to) {
+template <typename T>
+__device__ inline void load_channels(bool is_active, const void *from, i64 pack_index, compute_type<T> *to) {
     pack<T, THREAD_CHANNELS> loaded = {};
     if (is_active) loaded = ((const pack<T, THREAD_CHANNELS> *)from)[pack_index];
 #pragma unroll
@@ -100,11 +102,11 @@ template <typename T> __device__ inline void load_channels(bool is_active, const
 }
 
 template <int R, int BETA, typename C>
-__device__ inline void row_powers(const lrn_args &a, const lane_position &at, const C *x, powers<C> *p) {
+__device__ inline void row_powers(const lrn_args &a, const lane_position &pos, const C *x, powers<C> *p) {
     C square[THREAD_CHANNELS], sum[THREAD_CHANNELS];
 #pragma unroll
     for (int i = 0; i < THREAD_CHANNELS; i++) square[i] = x[i] * x[i];
-    window_sums<R>(at, square, sum);
+    window_sums<R>(pos, square, sum);
 #pragma unroll
     for (int i = 0; i < THREAD_CHANNELS; i++) p[i] = powers_of<BETA>((C)a.bias + (C)a.alpha * sum[i], (C)a.beta);
 }
@@ -112,14 +114,14 @@ __device__ inline void row_powers(const lrn_args &a, const lane_position &at, co
 /* All lanes run every iteration together, because shuffles need all of them. */
 template <typename T, int R, int BETA> __global__ void lrn(lrn_args a) {
     typedef compute_type<T> C;
-    lane_position at = get_lane_position(a);
+    lane_position pos = get_lane_position(a);
     for (i64 first = (i64)blockIdx.x * a.rows_per_block; first < a.rows; first += (i64)gridDim.x * a.rows_per_block) {
-        bool is_active = !at.is_idle && first + at.row < a.rows;
-        i64 pack_index = (first + at.row) * a.lanes.value + at.pack;
+        bool is_active = !pos.is_idle && first + pos.row < a.rows;
+        i64 pack_index = (first + pos.row) * a.lanes.value + pos.pack;
         C x[THREAD_CHANNELS];
         powers<C> p[THREAD_CHANNELS];
         load_channels<T>(is_active, a.x, pack_index, x);
-        row_powers<R, BETA>(a, at, x, p);
+        row_powers<R, BETA>(a, pos, x, p);
         pack<T, THREAD_CHANNELS> y;
 #pragma unroll
         for (int i = 0; i < THREAD_CHANNELS; i++) y.element[i] = narrow<T>(x[i] * p[i].scale);
@@ -129,19 +131,19 @@ template <typename T, int R, int BETA> __global__ void lrn(lrn_args a) {
 
 template <typename T, int R, int BETA, int EPILOGUE> __global__ void lrn_grad(lrn_args a) {
     typedef compute_type<T> C;
-    lane_position at = get_lane_position(a);
+    lane_position pos = get_lane_position(a);
     C total[THREAD_CHANNELS] = {};
     for (i64 first = (i64)blockIdx.x * a.rows_per_block; first < a.rows; first += (i64)gridDim.x * a.rows_per_block) {
-        bool is_active = !at.is_idle && first + at.row < a.rows;
-        i64 pack_index = (first + at.row) * a.lanes.value + at.pack;
+        bool is_active = !pos.is_idle && first + pos.row < a.rows;
+        i64 pack_index = (first + pos.row) * a.lanes.value + pos.pack;
         C x[THREAD_CHANNELS], dy[THREAD_CHANNELS], term[THREAD_CHANNELS], sum[THREAD_CHANNELS];
         powers<C> p[THREAD_CHANNELS];
         load_channels<T>(is_active, a.x, pack_index, x);
         load_channels<T>(is_active, a.dy, pack_index, dy);
-        row_powers<R, BETA>(a, at, x, p);
+        row_powers<R, BETA>(a, pos, x, p);
 #pragma unroll
         for (int i = 0; i < THREAD_CHANNELS; i++) term[i] = dy[i] * x[i] * (p[i].scale * p[i].inverse);
-        window_sums<R>(at, term, sum);
+        window_sums<R>(pos, term, sum);
         pack<T, THREAD_CHANNELS> result;
 #pragma unroll
         for (int i = 0; i < THREAD_CHANNELS; i++) {
@@ -153,8 +155,8 @@ template <typename T, int R, int BETA, int EPILOGUE> __global__ void lrn_grad(lr
         if (is_active) ((pack<T, THREAD_CHANNELS> *)a.to)[pack_index] = result;
     }
     if constexpr ((EPILOGUE & SUM_OVER_ROWS) != 0)
-        block_reduce_rows<THREAD_CHANNELS>(total, !at.is_idle, at.row, a.rows_per_block, at.pack, (int)a.lanes.value, at.pack,
-                       (int)a.channels.value, (C *)a.sums);
+        block_reduce_rows<THREAD_CHANNELS>(total, !pos.is_idle, pos.row, a.rows_per_block, pos.pack,
+                                           (int)a.lanes.value, pos.pack, (int)a.channels.value, (C *)a.sums);
 }
 
 /* ---- Rows of any length, windows of any size: one element per thread ---- */
@@ -172,11 +174,11 @@ __device__ inline element_position get_element_position(const lrn_args &a, i64 e
 }
 
 template <typename T>
-__device__ inline powers<compute_type<T>> element_powers(const lrn_args &a, const element_position &at) {
+__device__ inline powers<compute_type<T>> element_powers(const lrn_args &a, const element_position &pos) {
     typedef compute_type<T> C;
-    const T *x = (const T *)a.x + at.row_begin;
+    const T *x = (const T *)a.x + pos.row_begin;
     C sum = 0;
-    for (int i = at.first; i <= at.last; i++) {
+    for (int i = pos.first; i <= pos.last; i++) {
         C value = widen(x[i]);
         sum += value * value;
     }
@@ -185,7 +187,8 @@ __device__ inline powers<compute_type<T>> element_powers(const lrn_args &a, cons
 
 template <typename T> __global__ void lrn_generic(lrn_args a) {
     for (i64 i = global_thread_index(); i < a.rows * a.channels.value; i += grid_thread_count())
-        ((T *)a.to)[i] = narrow<T>(widen(((const T *)a.x)[i]) * element_powers<T>(a, get_element_position(a, i)).scale);
+        ((T *)a.to)[i] =
+            narrow<T>(widen(((const T *)a.x)[i]) * element_powers<T>(a, get_element_position(a, i)).scale);
 }
 
 template <typename T> __global__ void lrn_terms(lrn_args a) {
@@ -199,10 +202,10 @@ template <typename T> __global__ void lrn_terms(lrn_args a) {
 template <typename T> __global__ void lrn_grad_generic(lrn_args a) {
     typedef compute_type<T> C;
     for (i64 i = global_thread_index(); i < a.rows * a.channels.value; i += grid_thread_count()) {
-        element_position at = get_element_position(a, i);
+        element_position pos = get_element_position(a, i);
         C x = widen(((const T *)a.x)[i]), dy = widen(((const T *)a.dy)[i]), sum = 0;
-        for (int c = at.first; c <= at.last; c++) sum += ((const C *)a.terms)[at.row_begin + c];
+        for (int c = pos.first; c <= pos.last; c++) sum += ((const C *)a.terms)[pos.row_begin + c];
         ((T *)a.to)[i] =
-            narrow<T>(dy * element_powers<T>(a, at).scale - (C)a.twice_alpha_beta * x * sum);
+            narrow<T>(dy * element_powers<T>(a, pos).scale - (C)a.twice_alpha_beta * x * sum);
     }
 }

@@ -167,16 +167,16 @@ template <typename T, int W> __global__ void __launch_bounds__(256, 4) norm_mome
     store_sums(a, p, s);
 }
 
-/* y rounded to T is positive exactly if y is above this number: half of T's smallest positive number, which rounds to
- * 0. */
+/* y rounded to T is positive exactly if y is above rounds_to_zero<T>::largest(): half of T's smallest positive number,
+ * which rounds to 0. */
 template <typename T> struct rounds_to_zero {
-    static __device__ inline compute_type<T> number() { return 0; }
+    static __device__ inline compute_type<T> largest() { return 0; }
 };
 template <> struct rounds_to_zero<bf16> {
-    static __device__ inline float number() { return __uint_as_float(0x8000u); }
+    static __device__ inline float largest() { return __uint_as_float(0x8000u); }
 };
 template <> struct rounds_to_zero<f16> {
-    static __device__ inline float number() { return __uint_as_float(0x33000000u); }
+    static __device__ inline float largest() { return __uint_as_float(0x33000000u); }
 };
 
 /* Whether dy passes the gradient of a relu first. */
@@ -191,7 +191,7 @@ template <typename T, int W, int RELU_MODE> struct relu_gradient {
         load_columns<C, C, W>(shift, factors, 2 * width + p.column);
     }
     __device__ inline C operator()(C dy, C centred, int i) const {
-        return multiply_add(centred, scale[i], shift[i]) > rounds_to_zero<T>::number() ? dy : (C)0;
+        return multiply_add(centred, scale[i], shift[i]) > rounds_to_zero<T>::largest() ? dy : (C)0;
     }
 };
 template <typename T, int W> struct relu_gradient<T, W, PLAIN> {
@@ -374,7 +374,7 @@ __global__ void __launch_bounds__(256, ADDS_RESIDUAL ? 3 : 4) norm_apply(norm_ap
             for (int i = 0; i < W; i++) {
                 C y = multiply_add(widen(l.x.element[i]) - mean[i], scale[i], shift[i]);
                 if (ADDS_RESIDUAL) y = rounded<T>(y) + widen(l.dy.element[i]);
-                bits |= (u32)(y > rounds_to_zero<T>::number()) << i;
+                bits |= (u32)(y > rounds_to_zero<T>::largest()) << i;
                 result.element[i] = narrow<T>(a.relu && y < 0 ? (C)0 : y);
             }
             store_word<T, W>(a.y, offset, result);

@@ -3,8 +3,8 @@
  * A thread computes a Philox block, four words, and stores the four elements generated from it: only the ordinals are
  * read, y is written once. Uniform and Bernoulli numbers are bitwise those of the CPU: products and sums are rounded
  * separately, never fused. Normal numbers use log, sqrt and sincospi in f64, as the reference kernel does; they may
- * differ from it in the last bits, because CUDA's functions differ from those of the C library. They are used to initialise variables; dropout and augmentation,
- * which run in every step, use only integers.
+ * differ from it in the last bits, because CUDA's functions differ from those of the C library. They are used to
+ * initialise variables; dropout and augmentation, which run in every step, use only integers.
  */
 #include "extent.cuh"
 #include "random_args.h"

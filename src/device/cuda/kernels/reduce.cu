@@ -51,7 +51,8 @@ __global__ void reduce_rows(reduce_rows_args a) {
         i64 outer = row, first = divmod_in_place(outer, a.splits) * a.segment;
         i64 left = a.reduced - first, n = left < a.segment ? left : a.segment;
         const typename from::type *x = (const typename from::type *)a.x + outer * a.reduced + first;
-        for_each_in_row(x, n, lane, a.lanes, [&](typename from::type e, i64 i) { from::accumulate(s, e, first + i); });
+        for_each_in_row(x, n, lane, a.lanes,
+                        [&](typename from::type e, i64 i) { from::accumulate(s, e, first + i); });
     }
     merge_row<F>(s, a.lanes, shared);
     if (row < a.rows && lane == 0) output<F, T, LAST>::store(a.y, row, s, a.divisor);

@@ -1,8 +1,8 @@
 /* The first and the last kernel of a replayed step: copy inputs from ring slots, and results to ring slots.
  *
  * A replayed step has fixed addresses, so its slot must be found on the device, by a step counter. One launch copies
- * all inputs, another all results. Their words are numbered consecutively, so that a batch of 10 MB and a few labels are
- * divided evenly among threads, 16 bytes each if sizes allow.
+ * all inputs, another all results. Their words are numbered consecutively, so that a batch of 10 MB and a few labels
+ * are divided evenly among threads, 16 bytes each if sizes allow.
  *
  * The counter has two fields, since a block cannot know whether other blocks of its launch have read what it
  * changes. ring_in copies `next_step` to `current_step`; ring_out sets `next_step` to `current_step` + 1. Each launch

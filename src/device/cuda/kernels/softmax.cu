@@ -29,7 +29,7 @@ template <typename C> __device__ inline C softmax_of(normalizer<C> z, C x) {
 /* Returns the normalizer of this thread's row. All threads of the block must call it; `n` is 0 past the last row. */
 template <typename T>
 __device__ inline normalizer<compute_type<T>> normalizer_of_row(const T *x, i64 n, int lane, int lanes,
-                                                     exponents<compute_type<T>> *shared) {
+                                                                exponents<compute_type<T>> *shared) {
     typedef log_sum_exp<compute_type<T>> reducer;
     exponents<compute_type<T>> s = reducer::init();
     for_each_in_row(x, n, lane, lanes, [&](T e, i64 i) { reducer::add(s, widen(e), i); });
@@ -83,37 +83,40 @@ template <typename T> __global__ void softmax_columns(softmax_columns_args a) {
 template <typename T, typename L> struct target_of {
     typedef compute_type<T> C;
     const L *labels;
-    C keep, spread; /* keep: 1 - smoothing, spread: smoothing / n */
-    __device__ inline C operator()(i64 i) const { return keep * widen(labels[i]) + spread; }
+    C label_weight, uniform_weight; /* label_weight: 1 - smoothing, uniform_weight: smoothing / n */
+    __device__ inline C operator()(i64 i) const { return label_weight * widen(labels[i]) + uniform_weight; }
 };
 template <typename T, typename L> struct class_of {
     typedef compute_type<T> C;
     i64 label;
-    C keep, spread;
+    C label_weight, uniform_weight;
     __device__ inline bool masked(i64 n) const { return label < 0 || label >= n; }
-    __device__ inline C operator()(i64 i) const { return (i == label ? keep : (C)0) + spread; }
+    __device__ inline C operator()(i64 i) const { return (i == label ? label_weight : (C)0) + uniform_weight; }
 };
 template <typename T, typename L> struct label_reader {
     typedef target_of<T, L> type;
-    static __device__ inline type read(const void *labels, i64 row, i64 n, compute_type<T> keep, compute_type<T> spread) {
-        return type{(const L *)labels + row * n, keep, spread};
+    static __device__ inline type read(const void *labels, i64 row, i64 n, compute_type<T> label_weight,
+                                        compute_type<T> uniform_weight) {
+        return type{(const L *)labels + row * n, label_weight, uniform_weight};
     }
 };
 template <typename T> struct label_reader<T, i32> {
     typedef class_of<T, i32> type;
-    static __device__ inline type read(const void *labels, i64 row, i64, compute_type<T> keep, compute_type<T> spread) {
-        return type{((const i32 *)labels)[row], keep, spread};
+    static __device__ inline type read(const void *labels, i64 row, i64, compute_type<T> label_weight,
+                                        compute_type<T> uniform_weight) {
+        return type{((const i32 *)labels)[row], label_weight, uniform_weight};
     }
 };
 template <typename T> struct label_reader<T, i64> {
     typedef class_of<T, i64> type;
-    static __device__ inline type read(const void *labels, i64 row, i64, compute_type<T> keep, compute_type<T> spread) {
-        return type{((const i64 *)labels)[row], keep, spread};
+    static __device__ inline type read(const void *labels, i64 row, i64, compute_type<T> label_weight,
+                                        compute_type<T> uniform_weight) {
+        return type{((const i64 *)labels)[row], label_weight, uniform_weight};
     }
 };
 
-/* Returns this lane's terms of a row's loss: minus the sum of target * log-softmax. Classes with weight 0 are skipped, even if
- * their logit is infinite. */
+/* Returns this lane's terms of a row's loss: minus the sum of target * log-softmax. Classes with weight 0
+ * are skipped, even if their logit is infinite. */
 template <typename T, typename TARGET, typename C>
 __device__ inline C sum_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, TARGET target) {
     C loss = 0;
@@ -131,7 +134,7 @@ __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalize
 template <typename T, typename L, typename C>
 __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, class_of<T, L> target) {
     if (target.masked(n)) return 0;
-    if (target.spread != 0) return sum_terms(x, n, lane, lanes, z, target);
+    if (target.uniform_weight != 0) return sum_terms(x, n, lane, lanes, z, target);
     return lane == 0 ? -log_softmax_of(z, (C)widen(x[target.label])) : (C)0;
 }
 
