@@ -30,8 +30,8 @@ struct image_position {
 };
 
 __device__ inline image_position get_image_position(const pool_args &a, i64 position) {
-    int column = (int)divmod_in_place(position, a.positions_wide),
-        row = (int)divmod_in_place(position, a.positions_high);
+    int column = (int)divmod_in_place(position, a.position_columns),
+        row = (int)divmod_in_place(position, a.position_rows);
     return image_position{position, row, column};
 }
 

@@ -35,7 +35,7 @@ template <typename T, typename I, bool PAD> __device__ inline T load_source(cons
         if (PAD && inside) inside = has_source(a.axes[d], coordinate);
         offset += (i64)coordinate * a.axes[d].from;
     }
-    return inside ? ((const T *)a.x)[offset] : repeating<T>::of(a.number);
+    return inside ? ((const T *)a.x)[offset] : repeating<T>::of(a.pattern);
 }
 
 /* N words are stored at once. */
@@ -142,7 +142,7 @@ template <typename T, typename I> __global__ void concat_rows(concat_args a) {
 
 template <typename T> __global__ void fill(fill_args a) {
     for (i64 i = global_thread_index(); i < a.count; i += grid_thread_count())
-        ((T *)a.y)[i] = repeating<T>::of(a.number);
+        ((T *)a.y)[i] = repeating<T>::of(a.pattern);
 }
 
 template <typename T, typename I> __global__ void band(band_args a) {

@@ -81,8 +81,8 @@ static tu_status plan_grid(tu__selection *s, const windows *w, tu_shape x, tu_sh
     }
     int64_t count[2];
     count_positions(a, kind, count);
-    a->positions_high = cuda_fast_divmod((uint32_t)count[0]);
-    a->positions_wide = cuda_fast_divmod((uint32_t)count[1]);
+    a->position_rows = cuda_fast_divmod((uint32_t)count[0]);
+    a->position_columns = cuda_fast_divmod((uint32_t)count[1]);
     bool planned = cuda_plan_columns(cuda_of(s), x.dim[0] * count[0] * count[1], x.dim[3] / pack,
                                      resident_only, &a->layout, &l->grid);
     return planned ? TU_OK : TU_UNSUPPORTED;
