@@ -2,9 +2,9 @@
  *
  *     bench_ceilings [--gpu NAME] [--cpu NAME] [--no-cpu] [--tune]            gpu:0, cpu:0
  *
- * A product of 8192 x 8192 in bf16 gives the peak rate that networks are compared with; products and the inverse of
- * 4096 x 4096 give the speed-up over the CPU. The matrices of a case are drawn on the device, and the time is that of
- * the kernel with the most arithmetic, by the device's clock: nothing is copied. To check the result, each case
+ * A matmul of 8192 x 8192 in bf16 gives the peak throughput that networks are compared with; matmuls and the inverse
+ * of 4096 x 4096 give the speed-up over the CPU. The matrices of a case are random and generated on the device, and
+ * the time is that of the kernel with the most arithmetic, by the device's clock: nothing is copied. To check the result, each case
  * multiplies it by a vector, and also multiplies that vector by the operands one after another: both must agree.
  * Without LAPACK the CPU's inverse is the reference kernel, which takes a minute or more and makes the ratio
  * meaningless: --no-cpu skips the CPU.
@@ -18,7 +18,7 @@
 #include "../measure.h"
 
 enum { MAX_RUNS = 21, WARM_RUNS = 2 };
-static const double MAX_SECONDS = 3; /* after this time one run suffices, warm or not */
+static const double MAX_SECONDS = 3; /* after this time one run suffices, even a warm-up run */
 static const double MAX_ERROR =
     0.25; /* rounding of an inverse may cause that much; a wrong result gives more */
 
@@ -27,11 +27,11 @@ typedef struct settings {
     bool tune, no_cpu;
 } settings;
 
-typedef enum work { PRODUCT, INVERSE } work;
+typedef enum work { MATMUL, INVERSE } work;
 
 typedef struct trial {
     const char *name;
-    work work;
+    work kind;
     int64_t size;
     tu_dtype dtype;
     const char *precision; /* for tu_compile */
@@ -41,10 +41,10 @@ typedef struct trial {
 
 /* CPU trials come before those that are compared with them. */
 static const trial trials[] = {
-    {"product 8192 bf16", PRODUCT, 8192, TU_BF16, "f32", false, -1},
-    {"product 4096 f32", PRODUCT, 4096, TU_F32, "f32", true, -1},
-    {"product 4096 f32", PRODUCT, 4096, TU_F32, "f32", false, 1},
-    {"product 4096 tf32", PRODUCT, 4096, TU_F32, "tf32", false, 1},
+    {"matmul 8192 bf16", MATMUL, 8192, TU_BF16, "f32", false, -1},
+    {"matmul 4096 f32", MATMUL, 4096, TU_F32, "f32", true, -1},
+    {"matmul 4096 f32", MATMUL, 4096, TU_F32, "f32", false, 1},
+    {"matmul 4096 tf32", MATMUL, 4096, TU_F32, "tf32", false, 1},
     {"inverse 4096 f32", INVERSE, 4096, TU_F32, "f32", true, -1},
     {"inverse 4096 f32", INVERSE, 4096, TU_F32, "f32", false, 4},
 };
@@ -69,7 +69,7 @@ static check build(tu_graph *graph, const trial *t) {
     tu_shape square = TU_SHAPE(t->size, t->size);
     tu_value a = tu_random_uniform(graph, t->dtype, square, -1, 1);
     tu_value v = tu_random_uniform(graph, t->dtype, TU_SHAPE(t->size, 1), -1, 1);
-    if (t->work == INVERSE) return compare_results(tu_matmul(a, tu_matmul(tu_inverse(a), v)), v);
+    if (t->kind == INVERSE) return compare_results(tu_matmul(a, tu_matmul(tu_inverse(a), v)), v);
     tu_value b = tu_random_uniform(graph, t->dtype, square, -1, 1);
     return compare_results(tu_matmul(tu_matmul(a, b), v), tu_matmul(a, tu_matmul(b, v)));
 }
@@ -92,7 +92,7 @@ static tu_status find_heaviest(const tu_program *program, tu_kernel_report *heav
     return tu_fail(TU_INTERNAL, "no kernel reports its flops");
 }
 
-/* A GPU reports times from the run after the first query on. */
+/* The first query of a kernel (find_heaviest) enables timing on a GPU; times are available from the next run on. */
 static tu_status time_program(tu_program *program, tu_state *state, measurement *m) {
     double times[MAX_RUNS], begin = seconds_now();
     tu_kernel_report k = TU_SIZED(tu_kernel_report);
@@ -101,9 +101,9 @@ static tu_status time_program(tu_program *program, tu_state *state, measurement 
     for (int run = -WARM_RUNS; run < MAX_RUNS; run++) {
         TU_TRY(tu_run(program, state, 0, NULL, (void *[]){&squares[0], &squares[1]}));
         TU_TRY(find_heaviest(program, &k));
-        bool late = seconds_now() - begin > MAX_SECONDS;
-        if (k.seconds > 0 && (run >= 0 || late)) times[count++] = k.seconds;
-        if (late && count) break;
+        bool is_late = seconds_now() - begin > MAX_SECONDS;
+        if (k.seconds > 0 && (run >= 0 || is_late)) times[count++] = k.seconds;
+        if (is_late && count) break;
     }
     if (!count) return tu_fail(TU_INTERNAL, "the device reports no kernel times");
     *m = (measurement){median(times, count), sqrt((double)squares[0] / (double)squares[1]), k.flops, ""};
@@ -171,20 +171,20 @@ static bool read_settings(int argc, char **argv, settings *o) {
 
 int main(int argc, char **argv) {
     settings o = {.gpu = "gpu:0", .cpu = "cpu:0"};
-    measurement found[TRIALS] = {0};
+    measurement measurements[TRIALS] = {0};
     int failed = 0;
     if (!read_settings(argc, argv, &o))
         return fprintf(stderr, "usage: bench_ceilings [--gpu NAME] [--cpu NAME] [--no-cpu] [--tune]\n"), 2;
-    printf("%-18s %-10s %10s %9s %9s %10s  %s\n", "case", "device", "ms", "TFLOP/s", "error", "to the CPU",
+    printf("%-18s %-10s %10s %9s %9s %10s  %s\n", "case", "device", "ms", "TFLOP/s", "error", "vs CPU",
            "kernel");
     for (int i = 0; i < TRIALS; i++) {
         const trial *t = &trials[i];
         if (o.no_cpu && t->on_cpu) continue;
-        if (run_trial(t, &o, &found[i]) == TU_OK) {
-            print_row(t, &o, &found[i], t->baseline < 0 ? NULL : &found[t->baseline]);
+        if (run_trial(t, &o, &measurements[i]) == TU_OK) {
+            print_row(t, &o, &measurements[i], t->baseline < 0 ? NULL : &measurements[t->baseline]);
             continue;
         }
-        found[i].seconds = 0;
+        measurements[i].seconds = 0;
         printf("%-18s %-10s failed: %s\n", t->name, t->on_cpu ? o.cpu : o.gpu, tu_message());
         failed = 1;
     }

@@ -1,12 +1,12 @@
 /* Measures convolutions on a CUDA GPU with the shapes of tutorial-cnn and resnet50: forward and both gradients, with
  * the chosen engine.
  *
- *     bench_conv [--device NAME] [--batch N] [--precision bf16|f16|tf32|f32] [--tune] [WORD]
+ *     bench_conv [--device NAME] [--batch N] [--precision bf16|f16|tf32|f32] [--tune] [TEXT]
  *
- * A case is a graph of one convolution whose operands are drawn on the GPU and whose result is summed, so that
+ * A case is a graph of one convolution whose operands are generated on the GPU and whose result is summed, so that
  * nothing large is copied. Rows show only the convolution's kernels, with the median of their times on the GPU.
- * Between two runs drawing the operands replaces the contents of the cache, as other layers of a network would. "y"
- * includes a bias and a relu, as in the networks. WORD: only cases whose name contains it.
+ * Between two runs generating the operands replaces the contents of the cache, as other layers of a network would. "y"
+ * includes a bias and a relu, as in the networks. TEXT: only cases whose name contains it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ typedef struct settings {
 typedef struct shape {
     const char *name;
     int64_t batch, size, in, out, filter, stride;
-    bool first; /* first layer of a network: the gradient of its input is not needed */
+    bool is_first; /* first layer of a network: the gradient of its input is not needed */
 } shape;
 
 static const shape shapes[] = {
@@ -56,17 +56,17 @@ static const char *const result_names[RESULTS] = {"y", "dx", "dw"};
 
 /* ---- The graph of a case ---- */
 
-static tu_value draw(tu_graph *graph, tu_dtype dtype, tu_shape s) {
+static tu_value random_tensor(tu_graph *graph, tu_dtype dtype, tu_shape s) {
     return tu_random_uniform(graph, dtype, s, -1, 1);
 }
 
 static tu_value build(tu_graph *graph, const shape *s, int64_t batch, conv_result which, tu_dtype dtype) {
-    tu_value x = draw(graph, dtype, TU_SHAPE(batch, s->size, s->size, s->in));
-    tu_value w = draw(graph, dtype, TU_SHAPE(s->out, s->filter, s->filter, s->in));
+    tu_value x = random_tensor(graph, dtype, TU_SHAPE(batch, s->size, s->size, s->in));
+    tu_value w = random_tensor(graph, dtype, TU_SHAPE(s->out, s->filter, s->filter, s->in));
     tu_value y = tu_convolve(x, w, .stride = {s->stride, s->stride});
-    if (which == RESULT_Y) return tu_sum(tu_relu(tu_add(y, draw(graph, dtype, TU_SHAPE(s->out)))));
+    if (which == RESULT_Y) return tu_sum(tu_relu(tu_add(y, random_tensor(graph, dtype, TU_SHAPE(s->out)))));
     tu_value gradient = {0}, wrt = which == RESULT_X ? x : w;
-    tu_gradients(tu_sum(tu_mul(y, draw(graph, dtype, tu_value_shape(y)))), 1, &wrt, &gradient);
+    tu_gradients(tu_sum(tu_mul(y, random_tensor(graph, dtype, tu_value_shape(y)))), 1, &wrt, &gradient);
     return tu_sum(gradient);
 }
 
@@ -75,7 +75,7 @@ static tu_value build(tu_graph *graph, const shape *s, int64_t batch, conv_resul
 static void print_kernel(const shape *s, conv_result which, const tu_kernel_report *k, double *times,
                          double compile_seconds) {
     double t = median(times, MAX_RUNS);
-    printf("%-26s %-3s %9.4f %8.1f %8.0f %8.1f %7.0f  %s\n", s->name, result_names[which], 1e3 * t,
+    printf("%-26s %-3s %9.4f %8.1f %8.0f %8.1f %10.0f  %s\n", s->name, result_names[which], 1e3 * t,
            t > 0 ? 1e-12 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0,
            1e-6 * (double)k->workspace_bytes, 1e3 * compile_seconds, k->kernel);
     fflush(stdout);
@@ -143,10 +143,10 @@ static tu_status run_case(const shape *s, conv_result which, const settings *o) 
 
 /* ---- The command ---- */
 
-static bool is_precision(const char *filter_text) {
+static bool is_precision(const char *text) {
     static const char *const known[] = {"bf16", "f16", "tf32", "f32"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(filter_text, known[i]) == 0) return true;
+        if (strcmp(text, known[i]) == 0) return true;
     return false;
 }
 
@@ -175,13 +175,13 @@ int main(int argc, char **argv) {
     if (!read_settings(argc, argv, &o))
         return fprintf(stderr,
                        "usage: bench_conv [--device NAME] [--batch N] [--precision bf16|f16|tf32|f32] "
-                       "[--tune] [WORD]\n"),
+                       "[--tune] [TEXT]\n"),
                2;
-    printf("%s, %s%s\n%-26s %-3s %9s %8s %8s %8s %7s  %s\n", o.device, o.precision, o.tune ? ", tuned" : "",
-           "case", "", "ms", "TFLOP/s", "GB/s", "work MB", "make ms", "kernel");
+    printf("%s, %s%s\n%-26s %-3s %9s %8s %8s %8s %10s  %s\n", o.device, o.precision, o.tune ? ", tuned" : "",
+           "case", "", "ms", "TFLOP/s", "GB/s", "work MB", "compile ms", "kernel");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (conv_result which = RESULT_Y; which < RESULTS; which++) {
-            if (!strstr(shapes[i].name, o.filter_text) || (which == RESULT_X && shapes[i].first)) continue;
+            if (!strstr(shapes[i].name, o.filter_text) || (which == RESULT_X && shapes[i].is_first)) continue;
             if (run_case(&shapes[i], which, &o) == TU_OK) continue;
             printf("%-26s %-3s failed: %s\n", shapes[i].name, result_names[which], tu_message());
             failed = 1;

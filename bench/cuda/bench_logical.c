@@ -1,10 +1,10 @@
-/* Measures the gain from logical devices on one GPU: independent small trainings in parallel against one after
+/* Measures the gain from logical devices on one GPU: independent small training runs in parallel against one after
  * another.
  *
  *     bench_logical [--device gpu:0] [--parts 4] [--steps 500] [--rounds 5] [--precision tf32] [--batch 128]
  *
- * A step of mlp uses a fraction of a large GPU. There are as many trainings as logical devices, each with its own
- * graph, program, state and batch. On one side each has a logical device ("gpu:0.1/4") and a host thread; on the
+ * A step of mlp uses a fraction of a large GPU. There are as many training runs as logical devices, each with a
+ * separate graph, program, state and batch. On one side each has a logical device ("gpu:0.1/4") and a host thread; on the
  * other they run one after another on the whole GPU. Both run the same steps in every round, in alternating order;
  * the result is the ratio of the medians. Both sides start from the same seeds, so their final losses should be
  * equal.
@@ -25,7 +25,7 @@ typedef struct settings {
     int64_t parts, steps, rounds, batch;
 } settings;
 
-/* ---- A training ---- */
+/* ---- A training run ---- */
 
 typedef struct training {
     char device[48];
@@ -40,9 +40,9 @@ typedef struct training {
     char message[512]; /* of the thread that ran the steps */
 } training;
 
-/* Draws numbers between -2 and 2, and classes, differently for each training. A linear congruential generator is good
- * enough. */
-static tu_status draw_batch(training *t, uint64_t seed) {
+/* Generates random pixels between -2 and 2, and classes, with a linear congruential generator; `seed` differs between
+ * training runs. */
+static tu_status generate_batch(training *t, uint64_t seed) {
     size_t pixels = (size_t)tu_shape_elements(tu_value_shape(t->net.images));
     tu_shape logits = tu_value_shape(t->net.logits);
     size_t samples = (size_t)logits.dim[0];
@@ -61,7 +61,7 @@ static tu_status draw_batch(training *t, uint64_t seed) {
     return TU_OK;
 }
 
-static tu_status begin_training(training *t, const settings *o, int64_t index) {
+static tu_status prepare_training(training *t, const settings *o, int64_t index) {
     t->steps = (size_t)o->steps;
     TU_TRY(tu_graph_new(&t->graph));
     t->net = TU_SIZED(tu_model_graph);
@@ -69,11 +69,11 @@ static tu_status begin_training(training *t, const settings *o, int64_t index) {
     TU_TRY(tu_add_sgd(t->net.loss, 0.01, 0.9));
     TU_TRY(tu_compile(t->graph, &t->program, .devices = t->device, .precision = o->precision,
                       .fetch = &t->net.loss, .fetch_count = 1, .updates = true));
-    TU_TRY(draw_batch(t, (uint64_t)index + 1));
+    TU_TRY(generate_batch(t, (uint64_t)index + 1));
     return tu_state_new(t->graph, &t->state, .seed = (uint64_t)index + 1);
 }
 
-static void end_training(training *t) {
+static void free_training(training *t) {
     tu_program_free(t->program);
     tu_state_free(t->state);
     tu_graph_free(t->graph);
@@ -135,21 +135,21 @@ static tu_status run_round(bench *b, int64_t round, double *parallel, double *se
     return run_serial(b, serial);
 }
 
-static tu_status begin_all(bench *b) {
+static tu_status prepare_all(bench *b) {
     const settings *o = &b->settings;
     for (int64_t i = 0; i < o->parts; i++) {
         training *parallel = &b->parallel[i], *serial = &b->serial[i];
         snprintf(parallel->device, sizeof parallel->device, "%s.%d/%d", o->device, (int)i, (int)o->parts);
         snprintf(serial->device, sizeof serial->device, "%s", o->device);
-        TU_TRY(begin_training(parallel, o, i));
-        TU_TRY(begin_training(serial, o, i));
+        TU_TRY(prepare_training(parallel, o, i));
+        TU_TRY(prepare_training(serial, o, i));
     }
     return TU_OK;
 }
 
 static tu_status measure(bench *b) {
     double ignored;
-    TU_TRY(begin_all(b));
+    TU_TRY(prepare_all(b));
     for (int64_t i = 0; i < 2; i++) TU_TRY(run_round(b, i, &ignored, &ignored)); /* warm-up */
     for (int64_t i = 0; i < b->settings.rounds; i++) {
         TU_TRY(run_round(b, i, &b->parallel_seconds[i], &b->serial_seconds[i]));
@@ -181,9 +181,10 @@ static tu_status print_results(bench *b) {
     double parallel = median(b->parallel_seconds, (size_t)o->rounds);
     print_side("one by one", o, serial);
     print_side("in parallel", o, parallel);
-    printf("%s/%d is %.2f times as fast by the medians of %d rounds; the final losses of %d of %d trainings "
-           "are equal on both sides\n",
-           o->device, (int)o->parts, serial / parallel, (int)o->rounds, (int)equal_losses, (int)o->parts);
+    printf(
+        "%s/%d is %.2f times as fast by the medians of %d rounds; the final losses of %d of %d training runs "
+        "are equal on both sides\n",
+        o->device, (int)o->parts, serial / parallel, (int)o->rounds, (int)equal_losses, (int)o->parts);
     return TU_OK;
 }
 
@@ -192,8 +193,8 @@ static tu_status print_results(bench *b) {
 static bool read_settings(int argc, char **argv, settings *o) {
     struct {
         const char *name;
-        const char **word;
-        int64_t *number, most;
+        const char **text;
+        int64_t *integer, max;
     } const options[] = {{"--device", &o->device, NULL, 0},          {"--precision", &o->precision, NULL, 0},
                          {"--parts", NULL, &o->parts, MAX_PARTS},    {"--steps", NULL, &o->steps, 1 << 20},
                          {"--rounds", NULL, &o->rounds, MAX_ROUNDS}, {"--batch", NULL, &o->batch, 1 << 20}};
@@ -201,12 +202,12 @@ static bool read_settings(int argc, char **argv, settings *o) {
         size_t k = 0, count = sizeof options / sizeof *options;
         while (k < count && strcmp(argv[i], options[k].name) != 0) k++;
         if (k == count || i + 1 == argc) return false;
-        if (options[k].word) {
-            *options[k].word = argv[i + 1];
+        if (options[k].text) {
+            *options[k].text = argv[i + 1];
             continue;
         }
-        *options[k].number = atoll(argv[i + 1]);
-        if (*options[k].number < 1 || *options[k].number > options[k].most) return false;
+        *options[k].integer = atoll(argv[i + 1]);
+        if (*options[k].integer < 1 || *options[k].integer > options[k].max) return false;
     }
     return true;
 }
@@ -223,8 +224,8 @@ int main(int argc, char **argv) {
     if (status == TU_OK) status = print_results(&b);
     if (status != TU_OK) fprintf(stderr, "bench_logical: %s\n", tu_message());
     for (int64_t i = 0; i < MAX_PARTS; i++) {
-        end_training(&b.parallel[i]);
-        end_training(&b.serial[i]);
+        free_training(&b.parallel[i]);
+        free_training(&b.serial[i]);
     }
     return status == TU_OK ? 0 : 1;
 }

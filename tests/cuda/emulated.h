@@ -11,16 +11,16 @@
 /* Must be called before devices are listed. FAKE_CUDA is the folder of the fake libraries, defined by the build. */
 static inline void use_emulated_gpu(void) {
     setenv("TUTTI_CUDA_LIBRARIES", FAKE_CUDA, 1);
-    setenv("TUTTI_KERNELS", "", 1); /* the fake NVRTC has its own cache */
+    setenv("TUTTI_KERNELS", "", 1); /* the fake NVRTC has a separate cache */
     unsetenv("TUTTI_CUDA");
     unsetenv("TUTTI_DEVICES");
     unsetenv("TUTTI_CUDA_FAIL");
 }
 
-/* Uses the machine's real GPU if the test is called as "test_NAME card", else the emulated one. Returns true for a
+/* Uses the machine's real GPU if the test is called as "test_NAME real", else the emulated one. Returns true for a
  * real GPU. */
 static inline bool use_real_gpu(int argc, char **argv) {
-    bool is_real = argc > 1 && strcmp(argv[1], "card") == 0;
+    bool is_real = argc > 1 && strcmp(argv[1], "real") == 0;
     if (!is_real) use_emulated_gpu();
     return is_real;
 }

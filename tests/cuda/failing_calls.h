@@ -2,7 +2,7 @@
  *
  *     static tu_status train(const void *context, unsigned trial) { … }
  *
- *     fail_calls(&(failing_calls){.work = train, .stride = 1, .beyond = 100, .fewest = 300});
+ *     fail_calls(&(failing_calls){.work = train, .stride = 1, .max_ineffective = 100, .min_failures = 300});
  */
 #ifndef TESTS_CUDA_FAILING_CALLS_H
 #define TESTS_CUDA_FAILING_CALLS_H
@@ -19,7 +19,7 @@ typedef struct failing_calls {
     tu_status (*work)(const void *context, unsigned trial);
     const void *context;
     unsigned stride; /* only every stride-th call is made to fail */
-    /* Stops after this many calls in a row whose failure has no effect: then the last call has been passed. Queries
+    /* Stops after this many calls in a row whose failure has no effect: no later call exists then. Queries
      * and pinning may fail without effect before. */
     unsigned max_ineffective;
     unsigned min_failures; /* the work must fail more often than this */
@@ -28,8 +28,8 @@ typedef struct failing_calls {
 /* "cudnnCreate" is a function, "cudnn 3" is not. */
 static inline bool has_function(const char *message, const char *beginning) {
     size_t length = strlen(beginning);
-    for (const char *at = message; (at = strstr(at, beginning)); at += length)
-        if (at[length] >= 'A' && at[length] <= 'Z') return true;
+    for (const char *match = message; (match = strstr(match, beginning)); match += length)
+        if (match[length] >= 'A' && match[length] <= 'Z') return true;
     return false;
 }
 
@@ -56,9 +56,9 @@ static inline void fail_calls(const failing_calls *f) {
     assert_int_equal(f->work(f->context, 0), TU_OK); /* libraries allocate what they keep here */
     int64_t blocks = tu__alloc_live();
     size_t objects = emulated_live(text, sizeof text);
-    for (unsigned nth = 1, since = 0; since < f->max_ineffective; nth += f->stride) {
+    for (unsigned nth = 1, ineffective = 0; ineffective < f->max_ineffective; nth += f->stride) {
         tu_status status = work_with_failing_call(f, nth, ++trial);
-        since = status == TU_OK ? since + 1 : 0;
+        ineffective = status == TU_OK ? ineffective + 1 : 0;
         failures += status != TU_OK;
         if (status != TU_OK && !names_a_function(tu_message()))
             fail_msg("call %u failed, and the message does not name it: '%s'", nth, tu_message());

@@ -1,6 +1,6 @@
 /* Convolutions on the CUDA device with larger shapes than the case list has: several tiles, split sums, first layers
  * of networks, bias and relu, NaN and infinity. On the fake cuDNN, with and without engines; on a real GPU (no
- * TUTTI_CUDA_LIBRARIES) with its own engines.
+ * TUTTI_CUDA_LIBRARIES) with the real cuDNN.
  *
  * Operands are small multiples of 1/8, so that sums of products are exact in f32, in any order and also in tf32:
  * every difference from the reference is an error.
@@ -23,11 +23,11 @@ typedef enum computed { Y, Y_BIAS, Y_BIAS_RELU, Y_RELU, DX, DW } computed;
 
 typedef struct problem {
     geometry g;
-    computed computed;
+    computed target;
     tu_dtype dtype;
     const char *precision;
-    int64_t spoiled_index; /* index of an element of x that is replaced by `spoil`; -1: none */
-    double spoil;
+    int64_t special_index; /* index of an element of x that is replaced by `special_value`; -1: none */
+    double special_value;
     bool tune;
 } problem;
 
@@ -61,16 +61,16 @@ static void build_graph(test_graph *s, const problem *p) {
     tu_convolve_options options = g->options;
     options.struct_size = sizeof options;
     tu_value y = tu_convolve_with(x, w, &options);
-    if (p->computed == Y_BIAS || p->computed == Y_BIAS_RELU) y = tu_add(y, b);
-    if (p->computed == Y_RELU || p->computed == Y_BIAS_RELU) y = tu_relu(y);
+    if (p->target == Y_BIAS || p->target == Y_BIAS_RELU) y = tu_add(y, b);
+    if (p->target == Y_RELU || p->target == Y_BIAS_RELU) y = tu_relu(y);
     s->expected = y;
-    if (p->computed == DX || p->computed == DW) {
+    if (p->target == DX || p->target == DW) {
         tu_value dy = add_input(s, p->dtype, tu_value_shape(y));
-        tu_gradients(tu_sum(tu_mul(y, dy)), 1, p->computed == DX ? &x : &w, &s->expected);
+        tu_gradients(tu_sum(tu_mul(y, dy)), 1, p->target == DX ? &x : &w, &s->expected);
     }
 }
 
-static void *new_numbers(tu_type type, int64_t spoiled_index, double spoil) {
+static void *new_numbers(tu_type type, int64_t special_index, double special_value) {
     static uint32_t random_state;
     void *data = malloc(tu_type_bytes(type));
     assert_non_null(data);
@@ -78,7 +78,7 @@ static void *new_numbers(tu_type type, int64_t spoiled_index, double spoil) {
     for (int64_t i = 0; i < tu_shape_elements(type.shape); i++) {
         random_state = random_state * 1664525 + 1013904223;
         tu__store(type.dtype, data, i,
-                  i == spoiled_index ? spoil : ((int)(random_state >> 16) % 17 - 8) / 8.0);
+                  i == special_index ? special_value : ((int)(random_state >> 16) % 17 - 8) / 8.0);
     }
     return data;
 }
@@ -103,7 +103,7 @@ static result compute(const problem *p, const char *device) {
     if (status != TU_OK) fail_msg("%s: %s", device, tu_message());
     assert_int_equal(tu_state_new(s.graph, &state), TU_OK);
     for (int i = 0; i < s.input_count; i++) {
-        data[i] = new_numbers(tu_value_type(s.inputs[i]), i == 0 ? p->spoiled_index : -1, p->spoil);
+        data[i] = new_numbers(tu_value_type(s.inputs[i]), i == 0 ? p->special_index : -1, p->special_value);
         feeds[i] = (tu_feed){s.inputs[i], data[i]};
     }
     tu_type type = tu_value_type(s.expected);
@@ -141,7 +141,7 @@ static void write_problem(const problem *p, char *text, size_t capacity) {
     int64_t groups = o->groups ? o->groups : 1;
     int length =
         snprintf(text, capacity, "%s%s%s %s of [%d,%d,%d,%d] by [%d,%d,%d,%d]", tu_dtype_name(p->dtype),
-                 p->precision ? " as " : "", p->precision ? p->precision : "", names[p->computed],
+                 p->precision ? " as " : "", p->precision ? p->precision : "", names[p->target],
                  (int)g->images, (int)g->height, (int)g->width, (int)g->in, (int)g->out, (int)g->filter[0],
                  (int)g->filter[1], (int)(g->in / groups));
     snprintf(text + length, capacity - (size_t)length,
@@ -156,11 +156,11 @@ typedef struct difference {
     double size;
 } difference;
 
-static difference compare(const result *expected, const result *found, tu_dtype dtype) {
+static difference compare(const result *expected, const result *actual, tu_dtype dtype) {
     difference d = {0};
     for (int64_t i = 0; i < expected->count; i++) {
-        double size = fabs(expected->numbers[i] - found->numbers[i]);
-        if (almost_equal(expected->numbers[i], found->numbers[i], dtype)) continue;
+        double size = fabs(expected->numbers[i] - actual->numbers[i]);
+        if (almost_equal(expected->numbers[i], actual->numbers[i], dtype)) continue;
         if (!d.count++ || !(size <= d.size)) d.worst = i, d.size = size;
     }
     return d;
@@ -169,18 +169,18 @@ static difference compare(const result *expected, const result *found, tu_dtype 
 /* Compares with the reference and prints all errors; the test fails at its end. */
 static bool matches_reference(const problem *p, const char *kernel) {
     char text[256];
-    result expected = compute(p, "ref"), found = compute(p, "gpu:0");
-    difference d = compare(&expected, &found, p->dtype);
-    bool other = kernel && !strstr(found.kernel, kernel);
+    result expected = compute(p, "ref"), actual = compute(p, "gpu:0");
+    difference d = compare(&expected, &actual, p->dtype);
+    bool is_other_kernel = kernel && !strstr(actual.kernel, kernel);
     write_problem(p, text, sizeof text);
     if (d.count)
         print_error("%s: %s: %lld of %lld elements are wrong; element %lld is %.9g, expected %.9g\n", text,
-                    found.kernel, (long long)d.count, (long long)expected.count, (long long)d.worst,
-                    found.numbers[d.worst], expected.numbers[d.worst]);
-    if (other) print_error("%s: computed by '%s', expected '%s'\n", text, found.kernel, kernel);
+                    actual.kernel, (long long)d.count, (long long)expected.count, (long long)d.worst,
+                    actual.numbers[d.worst], expected.numbers[d.worst]);
+    if (is_other_kernel) print_error("%s: computed by '%s', expected '%s'\n", text, actual.kernel, kernel);
     free(expected.numbers);
-    free(found.numbers);
-    return !d.count && !other;
+    free(actual.numbers);
+    return !d.count && !is_other_kernel;
 }
 
 static int errors;
@@ -226,7 +226,7 @@ static void known_library_bugs_are_avoided(void **state) {
             for (int r = 0; r < 3; r++)
                 check_convolution(
                     &(problem){
-                        .g = known_bugs[g], .computed = results[r], .dtype = dtypes[t], .spoiled_index = -1},
+                        .g = known_bugs[g], .target = results[r], .dtype = dtypes[t], .special_index = -1},
                     dtypes[t] == TU_F64 && results[r] == DW ? "direct" : NULL);
     fail_on_errors();
 }
@@ -247,18 +247,18 @@ static void check_wide(const char *kernel) {
             for (computed a = Y; a <= DW; a++) {
                 bool f32_kernel = kernel && dtypes[t] == TU_F32 && a == DW && !wide[g].options.groups;
                 check_convolution(
-                    &(problem){.g = wide[g], .computed = a, .dtype = dtypes[t], .spoiled_index = -1},
+                    &(problem){.g = wide[g], .target = a, .dtype = dtypes[t], .special_index = -1},
                     f32_kernel ? "f32" : kernel);
             }
 }
 
-static void all_results_match_the_reference(void **state) {
+static void results_and_gradients_match_the_reference(void **state) {
     (void)state;
     check_wide(NULL);
     fail_on_errors();
 }
 
-static void all_results_match_without_cudnn_engines(void **state) {
+static void results_and_gradients_match_without_cudnn_engines(void **state) {
     (void)state;
     if (!uses_fake_libraries()) skip();
     setenv("FAKE_CUDA_DNN_DECLINES", "1", 1);
@@ -285,11 +285,11 @@ static void first_layers_match_the_reference(void **state) {
     (void)state;
     for (int g = 0; g < FIRST_LAYERS; g++)
         for (computed a = Y; a <= Y_RELU; a++) {
-            problem p = {.g = first_layers[g], .computed = a, .spoiled_index = -1};
+            problem p = {.g = first_layers[g], .target = a, .special_index = -1};
             p.dtype = TU_BF16, check_convolution(&p, "few channels");
             p.dtype = TU_F16, check_convolution(&p, "few channels");
-            bool large = p.g.filter[0] > 7; /* too large for shared memory in f32 */
-            p.dtype = TU_F32, p.precision = "tf32", check_convolution(&p, large ? NULL : "few channels");
+            bool is_large = p.g.filter[0] > 7; /* too large for shared memory in f32 */
+            p.dtype = TU_F32, p.precision = "tf32", check_convolution(&p, is_large ? NULL : "few channels");
             p.precision = NULL,
             check_convolution(&p, p.g.in % 4 ? "cudnn" : "f32"); /* tensor cores would round */
         }
@@ -301,10 +301,10 @@ static void f32_filter_gradients_use_the_f32_kernel(void **state) {
     (void)state;
     for (int g = 0; g < FIRST_LAYERS; g++)
         check_convolution(
-            &(problem){.g = first_layers[g], .computed = DW, .dtype = TU_F32, .spoiled_index = -1}, "f32");
+            &(problem){.g = first_layers[g], .target = DW, .dtype = TU_F32, .special_index = -1}, "f32");
     for (int g = 0; g < WIDE; g++)
         if (!wide[g].options.groups)
-            check_convolution(&(problem){.g = wide[g], .computed = DW, .dtype = TU_F32, .spoiled_index = -1},
+            check_convolution(&(problem){.g = wide[g], .target = DW, .dtype = TU_F32, .special_index = -1},
                               "f32");
     fail_on_errors();
 }
@@ -312,7 +312,7 @@ static void f32_filter_gradients_use_the_f32_kernel(void **state) {
 static void first_layer_filter_gradients_match_the_reference(void **state) {
     (void)state;
     for (int g = 0; g < FIRST_LAYERS; g++) {
-        problem p = {.g = first_layers[g], .computed = DW, .spoiled_index = -1};
+        problem p = {.g = first_layers[g], .target = DW, .special_index = -1};
         p.dtype = TU_BF16, check_convolution(&p, "few channels");
         p.dtype = TU_F16, check_convolution(&p, "few channels");
         p.dtype = TU_F32, p.precision = "tf32", check_convolution(&p, "few channels");
@@ -320,8 +320,8 @@ static void first_layer_filter_gradients_match_the_reference(void **state) {
     fail_on_errors();
 }
 
-/* Channels divisible by 4, in f32 without tf32: tiles of 64, 48 and 32 rows, split sums, everything that moves a
- * window. The last two are 1 by 1: a plain product whose depth is not a multiple of a stage. */
+/* Channels divisible by 4, in f32 without tf32: tiles of 64, 48 and 32 rows, split sums, strides, dilations
+ * and paddings. The last two are 1 by 1: a plain matrix product whose depth is not a multiple of a stage. */
 static const geometry unrounded[] = {
     {2, 9, 10, 20, 72, {3, 3}, {0}},
     {1, 12, 24, 8, 64, {5, 5}, {0}},
@@ -336,9 +336,9 @@ static void f32_does_not_use_tf32(void **state) {
     (void)state;
     for (size_t g = 0; g < sizeof unrounded / sizeof *unrounded; g++)
         for (computed a = Y; a <= DW; a++) {
-            problem p = {.g = unrounded[g], .computed = a, .dtype = TU_F32, .spoiled_index = -1};
-            bool steps = p.g.options.stride[0] > 1;
-            check_convolution(&p, a == DX && steps ? "cudnn" : "f32");
+            problem p = {.g = unrounded[g], .target = a, .dtype = TU_F32, .special_index = -1};
+            bool has_stride = p.g.options.stride[0] > 1;
+            check_convolution(&p, a == DX && has_stride ? "cudnn" : "f32");
         }
     fail_on_errors();
 }
@@ -347,16 +347,16 @@ static void f32_does_not_use_tf32(void **state) {
 static void nan_and_infinity_affect_only_their_windows(void **state) {
     (void)state;
     static const tu_dtype short_types[] = {TU_BF16, TU_F16, TU_F32};
-    const double spoils[] = {NAN, INFINITY};
+    const double special_values[] = {NAN, INFINITY};
     for (int t = 0; t < 3; t++)
         for (int i = 0; i < 2; i++)
             for (int g = 0; g < 3; g++) {
                 problem p = {.g = g == 2 ? wide[0] : first_layers[0],
-                             .computed = g == 1 ? DW : Y_BIAS_RELU,
+                             .target = g == 1 ? DW : Y_BIAS_RELU,
                              .dtype = short_types[t],
                              .precision = "tf32",
-                             .spoil = spoils[i]};
-                p.spoiled_index = (4 * p.g.width + 4) * p.g.in;
+                             .special_value = special_values[i]};
+                p.special_index = (4 * p.g.width + 4) * p.g.in;
                 check_convolution(&p, g == 2 ? "cudnn" : "few channels");
             }
     fail_on_errors();
@@ -370,7 +370,7 @@ static void infinity_does_not_reach_padding_pixels(void **state) {
     const int64_t last = odd.height * odd.width * odd.in - 1, indices[] = {0, odd.width * odd.in - 1, last};
     for (int i = 0; i < 3; i++) {
         problem p = {
-            .g = odd, .computed = DW, .dtype = TU_BF16, .spoiled_index = indices[i], .spoil = INFINITY};
+            .g = odd, .target = DW, .dtype = TU_BF16, .special_index = indices[i], .special_value = INFINITY};
         check_convolution(&p, "few channels");
         p.dtype = TU_F32, p.precision = "tf32", check_convolution(&p, "few channels");
     }
@@ -385,10 +385,10 @@ static void tuned_convolutions_match_the_reference(void **state) {
         for (computed a = Y; a <= DW; a++)
             for (int time = 0; time < 2; time++)
                 check_convolution(&(problem){.g = full,
-                                             .computed = a,
+                                             .target = a,
                                              .dtype = dtypes[t],
                                              .precision = dtypes[t] == TU_F32 ? "tf32" : NULL,
-                                             .spoiled_index = -1,
+                                             .special_index = -1,
                                              .tune = true},
                                   dtypes[t] == TU_F64 && a == DW ? "direct" : "cudnn");
     fail_on_errors();
@@ -397,8 +397,8 @@ static void tuned_convolutions_match_the_reference(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_library_bugs_are_avoided),
-        cmocka_unit_test(all_results_match_the_reference),
-        cmocka_unit_test(all_results_match_without_cudnn_engines),
+        cmocka_unit_test(results_and_gradients_match_the_reference),
+        cmocka_unit_test(results_and_gradients_match_without_cudnn_engines),
         cmocka_unit_test(first_layers_match_the_reference),
         cmocka_unit_test(f32_filter_gradients_use_the_f32_kernel),
         cmocka_unit_test(first_layer_filter_gradients_match_the_reference),

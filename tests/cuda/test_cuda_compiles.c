@@ -1,7 +1,7 @@
 /* Compiles every kernel with the real NVRTC, for the compute capability FAKE_CUDA_CAPABILITY. The driver is a fake
  * that launches nothing, so no GPU is needed and results are not checked.
  *
- * test_cuda_compiles DRAWS
+ * test_cuda_compiles INSTANCES_PER_CASE
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,23 +9,23 @@
 #include "device/device.h"
 #include "ops/run_case.h"
 
-static bool compile_draw(case_run *c) {
+static bool compile_instance(case_run *c) {
     double *results[CASE_MAX_OUTPUTS] = {0};
-    bool good = case_evaluate(c, "gpu", 1, results);
+    bool ok = case_evaluate(c, "gpu", 1, results);
     for (int i = 0; i < c->output_count; i++) free(results[i]);
-    return good;
+    return ok;
 }
 
-static bool compile_case(const op_case *entry, tu_dtype dtype, int draws) {
+static bool compile_case(const op_case *entry, tu_dtype dtype, int instances) {
     case_run *c = case_begin(entry, dtype, 21);
-    bool good = true;
-    for (int draw = 0; draw < draws && good; draw++) {
+    bool ok = true;
+    for (int i = 0; i < instances && ok; i++) {
         case_next_instance(c);
         if (dtype == TU_F32 && !(entry->flags & CASE_NO_GRADIENT)) case_add_gradients(c);
-        good = tu_graph_status(c->graph) == TU_OK && compile_draw(c);
+        ok = tu_graph_status(c->graph) == TU_OK && compile_instance(c);
     }
     case_end(c);
-    return good;
+    return ok;
 }
 
 static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
@@ -37,31 +37,31 @@ static bool compile_combinations(void) {
     size_t count;
     void *address = NULL;
     if (tu__devices_open("gpu:0", NULL, 1, &device, &count) != TU_OK) return false;
-    bool good = device->api->allocate(device->instance, ELEMENTS * sizeof(double), &address) == TU_OK;
-    for (uint32_t i = 0; i < 4 * RANKS && good; i++) {
+    bool ok = device->api->allocate(device->instance, ELEMENTS * sizeof(double), &address) == TU_OK;
+    for (uint32_t i = 0; i < 4 * RANKS && ok; i++) {
         const void *in[RANKS];
         void *out[RANKS];
         for (int r = 0; r < RANKS; r++) in[r] = out[r] = address;
         const tu_combine_segment segment = {in, out, ELEMENTS};
-        const tu_combination what = {.struct_size = sizeof what,
-                                     .dtype = types[i % 4],
-                                     .ranks = 1 + i / 4,
-                                     .segment_count = 1,
-                                     .segments = &segment};
-        good = device->api->combine(device->instance, &what) == TU_OK;
+        const tu_combination combination = {.struct_size = sizeof combination,
+                                            .dtype = types[i % 4],
+                                            .ranks = 1 + i / 4,
+                                            .segment_count = 1,
+                                            .segments = &segment};
+        ok = device->api->combine(device->instance, &combination) == TU_OK;
     }
-    if (!good) printf("combinations: %s\n", tu_message());
+    if (!ok) printf("combinations: %s\n", tu_message());
     if (address) device->api->release(device->instance, address);
     tu__devices_close(1, &device);
-    return good;
+    return ok;
 }
 
 int main(int argc, char **argv) {
-    int compiled = 0, failed = 0, draws = argc > 1 ? atoi(argv[1]) : 2;
+    int compiled = 0, failed = 0, instances = argc > 1 ? atoi(argv[1]) : 2;
     for (const op_case *e = case_first(); e; e = e->next)
         for (int i = 0; i < 4 && !(e->flags & CASE_ON_HOST); i++) {
             if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_16_BIT) continue;
-            if (compile_case(e, types[i], draws))
+            if (compile_case(e, types[i], instances))
                 compiled++;
             else
                 failed++;

@@ -82,7 +82,7 @@ static void threads_share_sums_over_a_block(void **state) {
     float y[1024];
     launch(VECTORS "template <typename T> __global__ void sum(vectors v) {\n"
                    "    __shared__ T room[32];\n"
-                   "    T s = fold_block(v.x[threadIdx.x + blockDim.x * blockIdx.x], adding(), room);\n"
+                   "    T s = block_reduce(v.x[threadIdx.x + blockDim.x * blockIdx.x], adding(), room);\n"
                    "    if (threadIdx.x == 0) v.y[blockIdx.x] = s;\n"
                    "}\n",
            "sum<float>", 3, 256, 0, 0, y);

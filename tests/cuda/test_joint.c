@@ -67,7 +67,7 @@ static void build_independent(work *w, const char *const devices[]) {
     assert_int_equal(tu_add_sgd(sum, 0.1, 0.9), TU_OK);
 }
 
-/* Each has its own input and result; nothing is exchanged. */
+/* Each has a separate input and result; nothing is exchanged. */
 static void build_separate(work *w, const char *const devices[]) {
     tu_value sum = {0};
     for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
@@ -206,17 +206,17 @@ static void assert_multi_step(const work *w, bool in_one_call) {
 static void expect_same_bits(builder *build, const char *const devices[], const char *list,
                              bool in_one_call) {
     for (int from_table = 0; from_table < 2; from_table++) {
-        static work one, many;
+        static work one, multi;
         assert_int_equal(build_work(&one, build, devices, list), TU_OK);
-        if (build_work(&many, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
-        assert_multi_step(&many, in_one_call);
+        if (build_work(&multi, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
+        assert_multi_step(&multi, in_one_call);
         run_one_by_one(&one);
-        if (run_many(&many, 0, 2, from_table) != TU_OK) fail_msg("%s", tu_message());
-        if (run_many(&many, 2, STEPS - 2, from_table) != TU_OK) fail_msg("%s", tu_message());
-        assert_same_results(&one, &many);
-        assert_same_state(one.state, many.state);
+        if (run_many(&multi, 0, 2, from_table) != TU_OK) fail_msg("%s", tu_message());
+        if (run_many(&multi, 2, STEPS - 2, from_table) != TU_OK) fail_msg("%s", tu_message());
+        assert_same_results(&one, &multi);
+        assert_same_state(one.state, multi.state);
         free_work(&one);
-        free_work(&many);
+        free_work(&multi);
     }
 }
 
@@ -228,7 +228,7 @@ static void independent_networks_keep_their_bits(void **unused) {
     expect_same_bits(build_independent, quarters, "gpu:0/4", true);
 }
 
-static void partitions_may_have_their_own_inputs_and_results(void **unused) {
+static void partitions_may_have_separate_inputs_and_results(void **unused) {
     (void)unused;
     expect_same_bits(build_separate, quarters, "gpu:0/4", true);
 }
@@ -349,19 +349,19 @@ static void a_gpu_and_a_cpu_run_single_steps(void **unused) {
 /* A trace shows single steps; afterwards multi-step calls are used again. */
 static void a_traced_call_runs_single_steps(void **unused) {
     (void)unused;
-    static work one, many;
+    static work one, multi;
     assert_int_equal(build_work(&one, build_layers, halves, "gpu:0/2"), TU_OK);
-    assert_int_equal(build_work(&many, build_layers, halves, "gpu:0/2"), TU_OK);
+    assert_int_equal(build_work(&multi, build_layers, halves, "gpu:0/2"), TU_OK);
     run_one_by_one(&one);
-    assert_int_equal(run_many(&many, 0, 3, false), TU_OK);
-    assert_int_equal(tu_program_trace_begin(many.program), TU_OK);
-    assert_int_equal(run_many(&many, 3, 3, false), TU_OK);
-    tu_program_trace_end(many.program);
-    assert_int_equal(run_many(&many, 6, STEPS - 6, false), TU_OK);
-    assert_same_results(&one, &many);
-    assert_same_state(one.state, many.state);
+    assert_int_equal(run_many(&multi, 0, 3, false), TU_OK);
+    assert_int_equal(tu_program_trace_begin(multi.program), TU_OK);
+    assert_int_equal(run_many(&multi, 3, 3, false), TU_OK);
+    tu_program_trace_end(multi.program);
+    assert_int_equal(run_many(&multi, 6, STEPS - 6, false), TU_OK);
+    assert_same_results(&one, &multi);
+    assert_same_state(one.state, multi.state);
     free_work(&one);
-    free_work(&many);
+    free_work(&multi);
 }
 
 /* ---- Failing ---- */
@@ -407,7 +407,7 @@ int main(int argc, char **argv) {
     setenv("FAKE_CUDA_COUNT", "2", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(independent_networks_keep_their_bits),
-        cmocka_unit_test(partitions_may_have_their_own_inputs_and_results),
+        cmocka_unit_test(partitions_may_have_separate_inputs_and_results),
         cmocka_unit_test(a_network_split_by_layers_keeps_its_bits),
         cmocka_unit_test(variables_change_at_the_end_of_a_step),
         cmocka_unit_test(steps_may_have_no_inputs_and_results),

@@ -89,7 +89,7 @@ static void assert_placement(const network *n) {
          i++) {
         if (strcmp(p.operation, "custom") == 0) {
             assert_string_equal(p.device, "cpu:0");
-            assert_string_equal(p.unsupported_on, "gpu:0: custom operations run on host memory only");
+            assert_string_equal(p.unsupported_on, "gpu:0: custom operations run on the CPU only");
             assert_true(p.bytes_in == ROWS * COLUMNS * sizeof(float));
         } else if (!p.from) {
             assert_string_equal(p.device, "gpu:0");
@@ -130,7 +130,7 @@ static void a_gpu_only_program_fails_with_a_hint(void **state) {
                      TU_UNSUPPORTED);
     assert_string_equal(
         tu_message(),
-        "no device of the program supports custom 'cube' (gpu:0: custom operations run on host memory "
+        "no device of the program supports custom 'cube' (gpu:0: custom operations run on the CPU "
         "only): its devices are gpu:0; add one that does, as in \"gpu:0,cpu:0\"");
     free_network(&n);
 }

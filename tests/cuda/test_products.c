@@ -32,11 +32,11 @@ static trial new_trial(tu_dtype dtype) {
     return t;
 }
 
-static void store(const trial *t, void *data, size_t at, double number) {
+static void store(const trial *t, void *data, size_t index, double value) {
     if (t->dtype == TU_F64)
-        ((double *)data)[at] = number;
+        ((double *)data)[index] = value;
     else
-        ((float *)data)[at] = (float)number;
+        ((float *)data)[index] = (float)value;
 }
 
 /* Adds an input between -1 and 1, with `diagonal` added to the diagonals of its matrices. */
@@ -123,12 +123,12 @@ static int count_kernels(const trial *t, const char *name) {
     char line[128];
     int count = 0;
     snprintf(line, sizeof line, "%s\n", name);
-    for (const char *at = t->kernels; (at = strstr(at, line)); at += strlen(line))
-        count += at == t->kernels || at[-1] == '\n';
+    for (const char *match = t->kernels; (match = strstr(match, line)); match += strlen(line))
+        count += match == t->kernels || match[-1] == '\n';
     return count;
 }
 
-/* ---- Products ---- */
+/* ---- Matrix products ---- */
 
 static tu_value layer(trial *t, tu_value x, int64_t units, tu_value *weights, tu_value *bias) {
     *weights = add_input(t, TU_SHAPE(units, tu_value_shape(x).dim[1]), 0);
@@ -154,8 +154,8 @@ static void relu_layers_use_one_kernel_forward_and_three_backward(void **state) 
     free_trial(&t);
 }
 
-/* The gradient of a relu may be of more than a product. */
-static void relu_gradients_of_sums_match(void **state) {
+/* The input of the relu's gradient may be a sum instead of a single matrix product. */
+static void relu_gradients_of_sums_match_the_reference(void **state) {
     (void)state;
     trial t = new_trial(TU_F32);
     tu_value w, b, gradients[2];
@@ -168,7 +168,7 @@ static void relu_gradients_of_sums_match(void **state) {
     free_trial(&t);
 }
 
-static void batches_broadcast_in_any_pattern(void **state) {
+static void matmul_broadcasts_batches_in_any_pattern(void **state) {
     (void)state;
     static const tu_shape shapes[][2] = {
         {{5, {3, 1, 5, 7, 9}}, {4, {4, 5, 9, 8}}},    {{3, {1, 7, 9}}, {4, {2, 3, 9, 8}}},
@@ -304,8 +304,8 @@ static void tuning_results_are_stored(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(relu_layers_use_one_kernel_forward_and_three_backward),
-        cmocka_unit_test(relu_gradients_of_sums_match),
-        cmocka_unit_test(batches_broadcast_in_any_pattern),
+        cmocka_unit_test(relu_gradients_of_sums_match_the_reference),
+        cmocka_unit_test(matmul_broadcasts_batches_in_any_pattern),
         cmocka_unit_test(systems_of_any_size_are_solved),
         cmocka_unit_test(matrices_of_any_size_are_factored),
         cmocka_unit_test(triangular_systems_of_any_size_are_solved),

@@ -48,7 +48,7 @@ static void expect_conflicts_in_order(uint32_t count) {
     compute_order(count);
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t k = 0; k < i; k++)
-            if (conflict(&work[k], &work[i]) && !comes_after[i][k])
+            if (conflicts_with(&work[k], &work[i]) && !comes_after[i][k])
                 fail_msg("kernel %u does not wait for %u", i, k);
 }
 

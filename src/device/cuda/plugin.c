@@ -1,7 +1,7 @@
 /* The function table through which the engine uses GPUs, and the plug-in's entry point.
  *
- * Functions of the table may be called from any thread, so each first makes the context current (cuda_enter), which costs
- * about ten nanoseconds. */
+ * Functions of the table may be called from any thread, so each first makes the context current (cuda_make_current),
+ * which costs about ten nanoseconds. */
 #include <string.h>
 
 #include "device/cuda/ops/ops.h"
@@ -12,7 +12,7 @@
 
 static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
     cuda_device *d = cuda_device_of(device);
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     CUdeviceptr block = 0;
     tu_status status = cuda_memory_allocate(d->memory, bytes, &block);
     if (status != TU_OK) return tu_fail(status, "%s: %s", d->name, tu_message());
@@ -29,7 +29,7 @@ static void release(tu_device_instance *device, void *address) {
 
 static tu_status reserve(tu_device_instance *device, uint64_t bytes) {
     const cuda_device *d = cuda_device_of(device);
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     tu_status status = cuda_memory_reserve(d->memory, bytes);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
@@ -121,13 +121,13 @@ static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t posit
 
 static tu_status synchronize(tu_device_instance *device) {
     const cuda_device *d = cuda_device_of(device);
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     return cuda_synchronize(d);
 }
 
 static tu_status combine(tu_device_instance *device, const tu_combination *combination) {
     cuda_device *d = cuda_device_of(device);
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     return cuda_combine(d, combination, d->stream);
 }
 
@@ -189,8 +189,8 @@ static const tu_device_api api = {
 /* The plugin uses the engine's internal structures, so it works only with the version it was built with. */
 TU_API const tu_device_api *tu_device_plugin(void);
 const tu_device_api *tu_device_plugin(void) {
-    static tu_device_api other;
+    static tu_device_api rejected;
     if (strcmp(tu_version(), TU_VERSION) == 0) return &api;
-    other.kind = "gpu"; /* abi 0: the engine rejects the plugin with a message that names its path */
-    return &other;
+    rejected.kind = "gpu"; /* abi 0: the engine rejects the plugin with a message that names its path */
+    return &rejected;
 }

@@ -187,13 +187,13 @@ static std::vector<int64_t> numbers(const content &c, int name) {
     memcpy(list.data(), found->second.bytes.data(), found->second.bytes.size());
     return list;
 }
-static const std::vector<content_ref> &others(const content &c, int name) {
+static const std::vector<content_ref> &descriptors(const content &c, int name) {
     static const std::vector<content_ref> none;
     auto found = c.attributes.find(name);
     return found == c.attributes.end() ? none : found->second.descriptors;
 }
 static const content &other(const content &c, int name) {
-    return *others(c, name)[0];
+    return *descriptors(c, name)[0];
 }
 
 static void put(content &c, int name, cudnnBackendAttributeType_t type, int64_t count, const void *elements) {
@@ -313,7 +313,7 @@ static int64_t groups_of(const content &operation, const convolution_names &n) {
 
 /* True if an engine supports a graph. */
 static bool supports_graph(const content &graph, int64_t engine) {
-    const std::vector<content_ref> &operations = others(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const std::vector<content_ref> &operations = descriptors(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
     if (fake_setting("FAKE_CUDA_DNN_DECLINES", 0) || engine < NONDETERMINISTIC || engine > PLAIN) return false;
     const convolution_names *n = operations.empty() ? nullptr : names_of(operations[0]->type);
     if (!n) return false;
@@ -346,7 +346,7 @@ static content_ref make_configuration(const content_ref &graph, int64_t number) 
 }
 
 static void set_suggestions(content &heuristic) {
-    const content_ref &graph = others(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)[0];
+    const content_ref &graph = descriptors(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)[0];
     bool fallback =
         value<cudnnBackendHeurMode_t>(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_FALLBACK;
     std::vector<content_ref> results;
@@ -414,9 +414,9 @@ static size_t element_count(const tensor &t) {
 }
 /* Returns the offset in memory of element `index` (counted in the order n, c, h, w). */
 static int64_t offset_of(const tensor &t, size_t index) {
-    int64_t offset = 0, rest = (int64_t)index;
-    for (size_t axis = t.dims.size(); axis-- > 0; rest /= t.dims[axis])
-        offset += rest % t.dims[axis] * t.strides[axis];
+    int64_t offset = 0, remaining = (int64_t)index;
+    for (size_t axis = t.dims.size(); axis-- > 0; remaining /= t.dims[axis])
+        offset += remaining % t.dims[axis] * t.strides[axis];
     return offset;
 }
 static char *memory_of(const execution &e, const tensor &t) {
@@ -462,13 +462,13 @@ static windows windows_of(const content &c) {
     return w;
 }
 
-/* The outputs of an axis whose window contains input `at + output * stride`: [first, last). */
+/* The outputs of an axis whose window contains input `offset + output * stride`: [first, last). */
 struct span {
     int64_t first, last;
 };
-static span outputs_within(int64_t at, int64_t stride, int64_t inputs, int64_t outputs) {
-    int64_t first = at < 0 ? (-at + stride - 1) / stride : 0;
-    int64_t last = at < inputs ? (inputs - 1 - at) / stride + 1 : 0;
+static span outputs_within(int64_t offset, int64_t stride, int64_t inputs, int64_t outputs) {
+    int64_t first = offset < 0 ? (-offset + stride - 1) / stride : 0;
+    int64_t last = offset < inputs ? (inputs - 1 - offset) / stride + 1 : 0;
     return {first, last < outputs ? last : outputs};
 }
 
@@ -534,9 +534,9 @@ static void convolve(execution &e, const content &operation, const convolution_n
 
 /* Returns the offset in b that broadcasts to element `index` of y. */
 static size_t broadcast_offset(const tensor &b, const tensor &y, size_t index) {
-    size_t offset = 0, step = 1, rest = index;
-    for (size_t axis = y.dims.size(); axis-- > 0; rest /= (size_t)y.dims[axis]) {
-        if (b.dims[axis] > 1) offset += rest % (size_t)y.dims[axis] * step;
+    size_t offset = 0, step = 1, remaining = index;
+    for (size_t axis = y.dims.size(); axis-- > 0; remaining /= (size_t)y.dims[axis]) {
+        if (b.dims[axis] > 1) offset += remaining % (size_t)y.dims[axis] * step;
         step *= (size_t)b.dims[axis];
     }
     return offset;
@@ -564,7 +564,7 @@ static void apply_pointwise(execution &e, const content &operation) {
 static void execute(execution &e) {
     fake_need_memory(e.workspace, WORKSPACE, "cudnnBackendExecute: workspace");
     memset(e.workspace, 0xff, WORKSPACE);
-    for (const content_ref &operation : others(*e.graph, CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
+    for (const content_ref &operation : descriptors(*e.graph, CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
         const convolution_names *convolution = names_of(operation->type);
         if (convolution)
             convolve(e, *operation, *convolution);
@@ -583,7 +583,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         return fail_with(CUDNN_STATUS_NOT_INITIALIZED, "plan or addresses are not finalized");
     const content &engine =
         other(other(p, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_ATTR_ENGINECFG_ENGINE);
-    execution e = {others(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH)[0],
+    execution e = {descriptors(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH)[0],
                    value<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX),
                    {},
                    (char *)value<void *>(v, CUDNN_ATTR_VARIANT_PACK_WORKSPACE),

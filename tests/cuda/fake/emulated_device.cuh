@@ -294,24 +294,24 @@ template <typename T> inline void __stcg(T *at, T x) { *at = x; }
     }
 EMULATED_FUNCTION(int) EMULATED_FUNCTION(unsigned) EMULATED_FUNCTION(unsigned long long)
 #undef EMULATED_FUNCTION
-inline unsigned atomicInc(unsigned *at, unsigned most) {
+inline unsigned atomicInc(unsigned *at, unsigned max_value) {
     unsigned old = *at;
-    *at = old >= most ? 0 : old + 1;
+    *at = old >= max_value ? 0 : old + 1;
     return old;
 }
 
 /* ---- Calling a kernel with an array of parameters, as cuLaunchKernel does ---- */
 
-template <int... I> struct emulated_places {};
+template <int... I> struct emulated_indices {};
 template <int N, int... I> struct emulated_count : emulated_count<N - 1, N - 1, I...> {};
-template <int... I> struct emulated_count<0, I...> { typedef emulated_places<I...> places; };
+template <int... I> struct emulated_count<0, I...> { typedef emulated_indices<I...> indices; };
 
 template <typename... A, int... I>
-inline void emulated_apply(void (*kernel)(A...), void **parameters, emulated_places<I...>) {
+inline void emulated_apply(void (*kernel)(A...), void **parameters, emulated_indices<I...>) {
     kernel(*(A *)parameters[I]...);
 }
 template <typename... A> inline void emulated_call(void (*kernel)(A...), void **parameters) {
-    emulated_apply(kernel, parameters, typename emulated_count<sizeof...(A)>::places());
+    emulated_apply(kernel, parameters, typename emulated_count<sizeof...(A)>::indices());
 }
 /* Returns the size of parameter `index`; 0 past the last. */
 template <typename... A> inline size_t emulated_size(void (*)(A...), int index) {

@@ -38,7 +38,7 @@ struct capture {
     CUstream origin;
     CUstreamCaptureMode mode;
     std::thread::id thread;
-    bool lost;
+    bool is_invalid;
 };
 
 struct CUstream_st {
@@ -81,7 +81,7 @@ int working_gpu() {
 }
 /* Wraps work so that it runs with its GPU as the current one, also when it was captured or another GPU waits for
  * it. */
-static work of_gpu(CUstream stream, work w) {
+static work on_gpu_of(CUstream stream, work w) {
     const CUcontext context = context_of(stream);
     return [=] {
         int before = current_gpu;
@@ -123,7 +123,7 @@ static bool is_stream(CUstream stream) {
 }
 
 static CUresult capture_one(CUstream stream, const char *what, work w) {
-    if (stream->captured->lost) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (stream->captured->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     std::vector<item> &nodes = stream->captured->graph->nodes;
     nodes.push_back({what, std::move(w), stream->depends_on, {}});
     stream->depends_on = {nodes.size() - 1};
@@ -133,7 +133,7 @@ static CUresult capture_one(CUstream stream, const char *what, work w) {
 static CUresult enqueue_default(work w) {
     for (CUstream stream : streams)
         if (stream->captured && stream->blocking) {
-            stream->captured->lost = true;
+            stream->captured->is_invalid = true;
             return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
     finish_blocking();
@@ -141,15 +141,15 @@ static CUresult enqueue_default(work w) {
     return CUDA_SUCCESS;
 }
 
-static CUresult enqueue(CUstream stream, item one) {
-    stream->queue.push_back(std::move(one));
+static CUresult enqueue(CUstream stream, item i) {
+    stream->queue.push_back(std::move(i));
     if (is_eager()) run_all(stream);
     return CUDA_SUCCESS;
 }
 
 CUresult fake_enqueue(CUstream stream, const char *what, work w) {
     fake_guard guard(fake_lock());
-    w = of_gpu(stream, std::move(w));
+    w = on_gpu_of(stream, std::move(w));
     if (!stream || stream == CU_STREAM_LEGACY) return enqueue_default(std::move(w));
     NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     if (stream->captured) return capture_one(stream, what, std::move(w));
@@ -191,7 +191,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
     } else {
         NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
         if (stream->captured) {
-            stream->captured->lost = true;
+            stream->captured->is_invalid = true;
             return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
         finish(stream);
@@ -209,7 +209,7 @@ CUresult cuStreamQuery(CUstream stream) {
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
     fake_guard guard(fake_lock());
     *status = !stream || !stream->captured ? CU_STREAM_CAPTURE_STATUS_NONE
-              : stream->captured->lost     ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+              : stream->captured->is_invalid     ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                            : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
@@ -220,9 +220,9 @@ static double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/* Runs the work before the event's `number`-th recording in its stream. Returns false if that never ends. */
-static bool run_until_recorded(const std::shared_ptr<event_state> &e, uint64_t number) {
-    while (e->completed < number && is_stream(e->stream) && !e->stream->queue.empty())
+/* Runs the work before the event's `count`-th recording in its stream. Returns false if that never ends. */
+static bool run_until_recorded(const std::shared_ptr<event_state> &e, uint64_t count) {
+    while (e->completed < count && is_stream(e->stream) && !e->stream->queue.empty())
         if (!run_first(e->stream)) return false;
     return true;
 }
@@ -250,12 +250,12 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     e->captured = stream ? stream->captured : nullptr;
     if (e->captured) {
         e->depends_on = stream->depends_on;
-        return e->captured->lost ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+        return e->captured->is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
     }
     e->stream = stream;
-    uint64_t number = ++e->recorded;
+    uint64_t count = ++e->recorded;
     return fake_enqueue(stream, "cuEventRecord", [=] {
-        e->completed = number;
+        e->completed = count;
         e->time = seconds_now();
     });
 }
@@ -312,11 +312,11 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
         return CUDA_SUCCESS;
     }
     if (stream->captured) {
-        stream->captured->lost = true;
+        stream->captured->is_invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
-    uint64_t number = e->recorded;
-    return enqueue(stream, {"cuStreamWaitEvent", [] {}, {}, [=] { return run_until_recorded(e, number); }});
+    uint64_t count = e->recorded;
+    return enqueue(stream, {"cuStreamWaitEvent", [] {}, {}, [=] { return run_until_recorded(e, count); }});
 }
 
 /* ---- Captures ---- */
@@ -327,7 +327,7 @@ CUresult check_not_captured() {
         if (!c || c->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
         if (c->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && c->thread != std::this_thread::get_id())
             continue;
-        stream->captured->lost = true;
+        stream->captured->is_invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     return CUDA_SUCCESS;
@@ -336,7 +336,7 @@ CUresult check_not_captured() {
 CUresult check_context_not_captured() {
     for (CUstream stream : streams)
         if (stream->captured && context_of(stream) == current_context()) {
-            stream->captured->lost = true;
+            stream->captured->is_invalid = true;
             return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     return CUDA_SUCCESS;
@@ -361,12 +361,12 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
     return result;
 }
 /* Returns these nodes and all their direct and indirect dependencies. */
-static node_set with_dependencies(const std::vector<item> &nodes, node_set nodes_found) {
+static node_set add_dependencies(const std::vector<item> &nodes, node_set nodes_found) {
     std::vector<size_t> left(nodes_found.begin(), nodes_found.end());
     while (!left.empty()) {
-        size_t one = left.back();
+        size_t node = left.back();
         left.pop_back();
-        for (size_t before : nodes[one].after)
+        for (size_t before : nodes[node].after)
             if (nodes_found.insert(before).second) left.push_back(before);
     }
     return nodes_found;
@@ -374,7 +374,7 @@ static node_set with_dependencies(const std::vector<item> &nodes, node_set nodes
 
 /* True if the origin stream depends on everything that other streams captured. */
 static bool is_joined(const capture &c) {
-    const node_set before = with_dependencies(c.graph->nodes, c.origin->depends_on);
+    const node_set before = add_dependencies(c.graph->nodes, c.origin->depends_on);
     for (CUstream other : streams)
         if (other->captured.get() == &c)
             for (size_t node : other->depends_on)
@@ -394,10 +394,10 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     bool joined = is_joined(*c);
     for (CUstream other : streams)
         if (other->captured == c) other->captured = nullptr;
-    if (c->lost || !joined) {
+    if (c->is_invalid || !joined) {
         fake_remove_object("graph", c->graph);
         delete c->graph;
-        return c->lost ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+        return c->is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     }
     *graph = c->graph;
     return CUDA_SUCCESS;

@@ -15,16 +15,16 @@
 
 #ifndef TU_EMULATED
 template <int BYTES> __device__ inline void copy_async(u32 *to, const void *from, bool inside) {
-    u32 place = (u32)__cvta_generic_to_shared(to);
+    u32 address = (u32)__cvta_generic_to_shared(to);
     if (BYTES == 16) /* bypasses the L1 cache: it is read once */
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                      :
-                     : "r"(place), "l"(from), "r"(inside ? 16 : 0)
+                     : "r"(address), "l"(from), "r"(inside ? 16 : 0)
                      : "memory");
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
                      :
-                     : "r"(place), "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0)
+                     : "r"(address), "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0)
                      : "memory");
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" : : : "memory"); }

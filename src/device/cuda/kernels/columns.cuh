@@ -2,11 +2,12 @@
  * over the positions.
  *
  * A thread handles one pack, N channels in a word of up to 16 bytes, at many positions. Adjacent threads have the
- * packs of one position, then of the next, so a warp accesses contiguous memory. A block is `packs` threads wide and
- * `rows` positions high; blocks along x handle other positions, blocks along y other packs.
+ * packs of one position, then of the next, so a warp accesses contiguous memory. A block is
+ * `packs_per_block` threads wide and `rows` positions high; blocks along x handle other positions, blocks along y
+ * other packs.
  *
- * Since its pack stays the same, a thread can sum its channels in registers. At the end each block folds its rows, in
- * a fixed order, into one row of partial sums, which sum_blocks adds. The order depends only on shapes and the grid.
+ * Since its pack stays the same, a thread can sum its channels in registers. At the end each block adds its rows, in
+ * a fixed order, to one row of partial sums, which sum_blocks adds. The order depends only on shapes and the grid.
  */
 #ifndef TU_COLUMNS
 #define TU_COLUMNS
@@ -14,62 +15,62 @@
 #include "prelude.cuh"
 #include "columns_args.h"
 
-/* Replaces n by n / d and returns the remainder. Counts of 2^31 and more use a slow division. */
-__device__ inline u32 divide_off_wide(i64 &n, divider d) {
+/* Replaces n by n / d and returns the remainder. n >= 2^31 uses a slow division. */
+__device__ inline u32 divmod_in_place(i64 &n, fast_divmod d) {
     if (n < 0x80000000ll) {
-        u32 low = (u32)n, rest = divide_off(low, d);
+        u32 low = (u32)n, remainder = divmod_in_place(low, d);
         n = low;
-        return rest;
+        return remainder;
     }
-    i64 quotient = n / d.divisor;
-    u32 rest = (u32)(n - quotient * d.divisor);
+    i64 quotient = n / d.value;
+    u32 remainder = (u32)(n - quotient * d.value);
     n = quotient;
-    return rest;
+    return remainder;
 }
 
-/* The place of a thread in the grid. `position` is past the end if there is no pack for the thread. */
-struct thread_place {
-    int row, column; /* within the block */
+/* Position of a thread in the grid. `position` is past the end if there is no pack for the thread. */
+struct thread_position {
+    int row, pack_in_block; /* within the block */
     int pack;
-    i64 position, step;
+    i64 position, stride; /* first position, and distance to the next */
 };
 
-__device__ inline thread_place place_thread(const column_grid &c) {
-    u32 row = threadIdx.x, column = divide_off(row, c.packs);
-    int pack = (int)(blockIdx.y * c.packs.divisor + column);
-    i64 position = pack < c.all_packs ? (i64)blockIdx.x * c.rows + row : c.positions;
-    return thread_place{(int)row, (int)column, pack, position, (i64)gridDim.x * c.rows};
+__device__ inline thread_position get_thread_position(const column_grid &c) {
+    u32 row = threadIdx.x, pack_in_block = divmod_in_place(row, c.packs_per_block);
+    int pack = (int)(blockIdx.y * c.packs_per_block.value + pack_in_block);
+    i64 position = pack < c.packs_per_position ? (i64)blockIdx.x * c.rows + row : c.positions;
+    return thread_position{(int)row, (int)pack_in_block, pack, position, (i64)gridDim.x * c.rows};
 }
 
-enum { COLUMN_THREADS = 256, SUM_COLUMNS = 8, SUM_THREADS = 1024 };
+enum { COLUMN_THREADS = 256, SUM_CHANNELS = 8, SUM_THREADS = 1024 };
 
-/* Sums `sum` over the rows of the block, in pairs of rows, and writes the block's row to `partial`. `active` is false
- * for threads without data; all threads of the block must call it. */
+/* Sums `sum` over the rows of the block, as a tree in a fixed order, and writes the block's row to `partial`.
+ * `active` is false for threads without data; all threads of the block must call it. */
 template <int N, typename C>
-__device__ inline void fold_rows(const C *sum, bool active, int row, int rows, int column, int columns_wide, int pack,
-                                 int channels, C *partial) {
+__device__ inline void block_reduce_rows(const C *sum, bool active, int row, int rows, int pack_in_block,
+                                         int packs_per_block, int pack, int channels, C *partial) {
     __shared__ C shared[COLUMN_THREADS * N];
-    C *mine = shared + (row * columns_wide + column) * N;
+    C *mine = shared + (row * packs_per_block + pack_in_block) * N;
     if (active)
         for (int e = 0; e < N; e++) mine[e] = sum[e];
     for (int count = rows; count > 1;) {
         int half = (count + 1) / 2;
         __syncthreads();
         if (active && row < count - half)
-            for (int e = 0; e < N; e++) mine[e] += mine[half * columns_wide * N + e];
+            for (int e = 0; e < N; e++) mine[e] += mine[half * packs_per_block * N + e];
         count = half;
     }
     if (active && row == 0)
         for (int e = 0; e < N; e++) partial[(i64)blockIdx.x * channels + pack * N + e] = mine[e];
 }
 
-/* A block sums SUM_COLUMNS channels: that many fill a memory sector, and even 64 channels keep 8 multiprocessors
- * busy. Each row of threads adds every ROWS-th block; then rows are folded in pairs. */
+/* A block sums SUM_CHANNELS channels: that many fill a memory sector, and even 64 channels keep 8 multiprocessors
+ * busy. Each row of threads adds every ROWS-th block; then the rows are added as a tree. */
 template <typename T> __global__ void sum_blocks(sum_blocks_args a) {
-    typedef wide_of<T> C;
-    enum { ROWS = SUM_THREADS / SUM_COLUMNS };
+    typedef compute_type<T> C;
+    enum { ROWS = SUM_THREADS / SUM_CHANNELS };
     __shared__ C shared[SUM_THREADS];
-    int row = threadIdx.x / SUM_COLUMNS, channel = blockIdx.x * SUM_COLUMNS + threadIdx.x % SUM_COLUMNS;
+    int row = threadIdx.x / SUM_CHANNELS, channel = blockIdx.x * SUM_CHANNELS + threadIdx.x % SUM_CHANNELS;
     const C *partial = (const C *)a.partial;
     C sum = 0;
     if (channel < a.channels) {
@@ -79,7 +80,7 @@ template <typename T> __global__ void sum_blocks(sum_blocks_args a) {
     shared[threadIdx.x] = sum;
     for (int half = ROWS / 2; half; half /= 2) {
         __syncthreads();
-        if (row < half) shared[threadIdx.x] += shared[threadIdx.x + half * SUM_COLUMNS];
+        if (row < half) shared[threadIdx.x] += shared[threadIdx.x + half * SUM_CHANNELS];
     }
     if (row == 0 && channel < a.channels) ((T *)a.to)[channel] = narrow<T>(shared[threadIdx.x]);
 }

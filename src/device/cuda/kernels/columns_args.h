@@ -1,8 +1,8 @@
 /* Layout of blocks over values seen as [positions, channels]: see kernels/columns.cuh. */
 typedef struct column_grid {
-    divider packs; /* packs per row of a block */
-    int rows;      /* positions per iteration of a block */
-    int all_packs; /* packs per position */
+    fast_divmod packs_per_block; /* in each of its rows */
+    int rows;                    /* positions per iteration of a block */
+    int packs_per_position;
     long long positions;
 } column_grid;
 

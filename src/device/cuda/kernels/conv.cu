@@ -18,65 +18,68 @@
 enum { RESULT_Y, RESULT_X, RESULT_FILTER };
 enum { TILE = 64, DEPTH = 16, THREADS = 256, THREAD_TILE = 4 /* rows and columns per thread */ };
 
-/* Converts a pixel number to image, row and column. */
-struct pixel_place { int image, row, column; };
-__device__ inline pixel_place locate(const conv_args &a, u32 pixel) {
-    pixel_place p;
-    p.column = (int)divide_off(pixel, a.width);
-    p.row = (int)divide_off(pixel, a.height);
+/* Converts a pixel index to image, row and column. */
+struct pixel_position { int image, row, column; };
+__device__ inline pixel_position get_pixel_position(const conv_args &a, u32 pixel) {
+    pixel_position p;
+    p.column = (int)divmod_in_place(pixel, a.width);
+    p.row = (int)divmod_in_place(pixel, a.height);
     p.image = (int)pixel;
     return p;
 }
 
-/* Converts a number along the taps to row and column of the filter and channel of the group. */
+/* Converts an index along the taps to row and column of the filter and channel of the group. */
 struct tap { int row, column, channel; };
-__device__ inline tap tap_of(const conv_args &a, u32 number) {
+__device__ inline tap tap_of(const conv_args &a, u32 tap_index) {
     tap t;
-    t.channel = (int)divide_off(number, a.channels);
-    t.column = (int)divide_off(number, a.filter_columns);
-    t.row = (int)number;
+    t.channel = (int)divmod_in_place(tap_index, a.channels);
+    t.column = (int)divmod_in_place(tap_index, a.filter_columns);
+    t.row = (int)tap_index;
     return t;
 }
 
-/* x at a tap of the window of a pixel of y; zero in the padding. */
-template <typename T> __device__ inline wide_of<T> x_at(const conv_args &a, int group, u32 pixel, u32 number) {
-    pixel_place p = locate(a, pixel);
-    tap t = tap_of(a, number);
-    int row = p.row * (int)a.stride[0].divisor + t.row * a.dilation[0] - a.pad[0];
-    int column = p.column * (int)a.stride[1].divisor + t.column * a.dilation[1] - a.pad[1];
+/* Returns x at a tap of the window of a pixel of y; zero in the padding. */
+template <typename T>
+__device__ inline compute_type<T> load_x(const conv_args &a, int group, u32 pixel, u32 tap_index) {
+    pixel_position p = get_pixel_position(a, pixel);
+    tap t = tap_of(a, tap_index);
+    int row = p.row * (int)a.stride[0].value + t.row * a.dilation[0] - a.pad[0];
+    int column = p.column * (int)a.stride[1].value + t.column * a.dilation[1] - a.pad[1];
     if (row < 0 || row >= a.x_size[0] || column < 0 || column >= a.x_size[1]) return 0;
-    i64 at = ((i64)p.image * a.x_size[0] + row) * a.x_size[1] + column;
-    return widen(((const T *)a.x)[(at * a.groups + group) * a.x_channels + t.channel]);
+    i64 image_pixel = ((i64)p.image * a.x_size[0] + row) * a.x_size[1] + column;
+    return widen(((const T *)a.x)[(image_pixel * a.groups + group) * a.x_channels + t.channel]);
 }
 
-/* The element of y whose window has a pixel of x at the tap; zero if there is none. */
-template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int group, u32 pixel, u32 number) {
-    pixel_place p = locate(a, pixel);
-    tap t = tap_of(a, number);
+/* Returns the element of y whose window has a pixel of x at the tap; zero if there is none. */
+template <typename T>
+__device__ inline compute_type<T> load_y(const conv_args &a, int group, u32 pixel, u32 tap_index) {
+    pixel_position p = get_pixel_position(a, pixel);
+    tap t = tap_of(a, tap_index);
     int row = p.row + a.pad[0] - t.row * a.dilation[0], column = p.column + a.pad[1] - t.column * a.dilation[1];
     if (row < 0 || column < 0) return 0;
     u32 y_row = (u32)row, y_column = (u32)column;
-    u32 row_off = divide_off(y_row, a.stride[0]), column_off = divide_off(y_column, a.stride[1]);
-    if (row_off || column_off || y_row >= (u32)a.y_size[0] || y_column >= (u32)a.y_size[1]) return 0;
-    i64 at = ((i64)p.image * a.y_size[0] + y_row) * a.y_size[1] + y_column;
-    return widen(((const T *)a.y)[(at * a.groups + group) * a.y_channels + t.channel]);
+    u32 row_remainder = divmod_in_place(y_row, a.stride[0]),
+        column_remainder = divmod_in_place(y_column, a.stride[1]);
+    if (row_remainder || column_remainder || y_row >= (u32)a.y_size[0] || y_column >= (u32)a.y_size[1]) return 0;
+    i64 image_pixel = ((i64)p.image * a.y_size[0] + y_row) * a.y_size[1] + y_column;
+    return widen(((const T *)a.y)[(image_pixel * a.groups + group) * a.y_channels + t.channel]);
 }
 
 /* The left matrix, [rows, depth]. */
 template <typename T, int RESULT>
-__device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
-    if (RESULT == RESULT_Y) return x_at<T>(a, group, row, k);
-    if (RESULT == RESULT_X) return y_at<T>(a, group, row, k);
+__device__ inline compute_type<T> load_left(const conv_args &a, int group, u32 row, u32 k) {
+    if (RESULT == RESULT_Y) return load_x<T>(a, group, row, k);
+    if (RESULT == RESULT_X) return load_y<T>(a, group, row, k);
     return widen(((const T *)a.y)[((i64)k * a.groups + group) * a.y_channels + row]);
 }
 
 /* The right matrix, [depth, columns]. */
 template <typename T, int RESULT>
-__device__ inline wide_of<T> right_of(const conv_args &a, int group, u32 k, u32 column) {
-    if (RESULT == RESULT_FILTER) return x_at<T>(a, group, k, column);
+__device__ inline compute_type<T> load_right(const conv_args &a, int group, u32 k, u32 column) {
+    if (RESULT == RESULT_FILTER) return load_x<T>(a, group, k, column);
     const T *filter = (const T *)a.filter;
     if (RESULT == RESULT_Y) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
-    u32 taps = k, channel = divide_off(taps, a.channels), filter_taps = (u32)a.depth / a.channels.divisor;
+    u32 taps = k, channel = divmod_in_place(taps, a.channels), filter_taps = (u32)a.depth / a.channels.value;
     return widen(filter[(((i64)group * a.y_channels + channel) * filter_taps + taps) * a.x_channels + column]);
 }
 
@@ -94,11 +97,11 @@ __device__ inline void fill_tile(C (*tile)[TILE + 1], u32 first, u32 end, u32 k_
 template <typename T, int RESULT, typename C>
 __device__ inline void store(const conv_args &a, int group, u32 row, u32 column, C value) {
     if (RESULT == RESULT_FILTER) {
-        i64 at = ((i64)group * a.rows + row) * a.columns + column;
+        i64 index = ((i64)group * a.rows + row) * a.columns + column;
         if (a.partial)
-            ((C *)a.partial)[(i64)blockIdx.z * a.groups * a.rows * a.columns + at] = value;
+            ((C *)a.partial)[(i64)blockIdx.z * a.groups * a.rows * a.columns + index] = value;
         else
-            ((T *)a.filter)[at] = narrow<T>(value);
+            ((T *)a.filter)[index] = narrow<T>(value);
         return;
     }
     int channel = group * a.columns + (int)column;
@@ -109,7 +112,7 @@ __device__ inline void store(const conv_args &a, int group, u32 row, u32 column,
 
 /* Blocks: x: tiles, y: groups, z: splits of the depth. */
 template <typename T, int RESULT> __global__ void __launch_bounds__(THREADS, 2) conv_direct(conv_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     __shared__ C left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];
     u32 column_tiles = ((u32)a.columns + TILE - 1) / TILE;
     u32 first_row = blockIdx.x / column_tiles * TILE, first_column = blockIdx.x % column_tiles * TILE;
@@ -120,11 +123,11 @@ template <typename T, int RESULT> __global__ void __launch_bounds__(THREADS, 2) 
         C sum[THREAD_TILE][THREAD_TILE] = {};
         for (u32 k = k_first; k < k_end; k += DEPTH) {
             fill_tile<C, RESULT != RESULT_FILTER>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
-                return left_of<T, RESULT>(a, group, row, depth);
+                return load_left<T, RESULT>(a, group, row, depth);
             });
             fill_tile<C, RESULT == RESULT_Y>(
                 right, first_column, (u32)a.columns, k, k_end,
-                [&](u32 column, u32 depth) { return right_of<T, RESULT>(a, group, depth, column); });
+                [&](u32 column, u32 depth) { return load_right<T, RESULT>(a, group, depth, column); });
             __syncthreads();
             for (int d = 0; d < DEPTH; d++) {
                 C l[THREAD_TILE], r[THREAD_TILE];
@@ -150,9 +153,9 @@ template <typename T, int RESULT> __global__ void __launch_bounds__(THREADS, 2) 
 }
 
 template <typename T> __global__ void conv_sum(conv_sum_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     const C *partial = (const C *)a.partial;
-    for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid()) {
+    for (i64 i = global_thread_index(); i < a.count; i += grid_thread_count()) {
         C sum = partial[i];
         for (int split = 1; split < a.splits; split++) sum += partial[split * a.count + i];
         ((T *)a.out)[i] = narrow<T>(sum);
@@ -162,11 +165,11 @@ template <typename T> __global__ void conv_sum(conv_sum_args a) {
 /* Applies bias and relu in place. Reads and writes y once, 16 bytes at a time if rows allow. The position in a row
  * advances by a constant step, so the loop has no division. */
 template <typename T, int N> __global__ void conv_epilogue(conv_epilogue_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     pack<T, N> *y = (pack<T, N> *)a.y;
     const pack<T, N> *bias = (const pack<T, N> *)a.bias;
-    i64 in_row = thread_of_grid() % a.row_packs, step = threads_of_grid() % a.row_packs;
-    for (i64 i = thread_of_grid(); i < a.packs; i += threads_of_grid()) {
+    i64 in_row = global_thread_index() % a.row_packs, step = grid_thread_count() % a.row_packs;
+    for (i64 i = global_thread_index(); i < a.packs; i += grid_thread_count()) {
         pack<T, N> value = y[i], added = bias ? bias[in_row] : value;
 #pragma unroll
         for (int e = 0; e < N; e++) {

@@ -6,13 +6,13 @@ typedef struct conv_args {
     void *partial;        /* [splits, elements of the filter] in the compute type; NULL: one split */
     int relu;
     int groups;
-    int rows, columns, depth; /* of the product for one group */
-    int split_depth;          /* depth per block along z */
-    divider height, width;    /* size of the image whose pixels are numbered: y, or x if x is the result */
-    divider channels;         /* channels per group in a tap: x's, or y's if x is the result */
-    divider stride[2];
+    int rows, columns, depth;  /* of the product for one group */
+    int split_depth;           /* depth per block along z */
+    fast_divmod height, width; /* size of the image whose pixels are numbered: y, or x if x is the result */
+    fast_divmod channels;      /* channels per group in a tap: x's, or y's if x is the result */
+    fast_divmod stride[2];
     int x_size[2], y_size[2];
-    divider filter_columns;
+    fast_divmod filter_columns;
     int dilation[2], pad[2];    /* pad: before the first row, before the first column */
     int x_channels, y_channels; /* per group */
 } conv_args;

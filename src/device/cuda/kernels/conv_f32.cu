@@ -38,20 +38,20 @@ struct origin { int image, row, column; };
 
 __device__ inline origin origin_of(const conv_f32_args &a, u32 pixel) {
     origin o;
-    o.column = (int)divide_off(pixel, a.width) * a.scale[1] + a.shift[1];
-    o.row = (int)divide_off(pixel, a.height) * a.scale[0] + a.shift[0];
+    o.column = (int)divmod_in_place(pixel, a.width) * a.scale[1] + a.shift[1];
+    o.row = (int)divmod_in_place(pixel, a.height) * a.scale[0] + a.shift[0];
     o.image = (int)pixel;
     return o;
 }
 
-/* Offset of a number along taps and channels. */
+/* Offset of an index along taps and channels. */
 struct tap_offset { int row, column, channel; };
 
-__device__ inline tap_offset tap_of(const conv_f32_args &a, u32 number) {
+__device__ inline tap_offset tap_of(const conv_f32_args &a, u32 index) {
     tap_offset t;
-    t.channel = (int)divide_off(number, a.channels);
-    t.column = (int)divide_off(number, a.filter_columns) * a.tap_step[1];
-    t.row = (int)number * a.tap_step[0];
+    t.channel = (int)divmod_in_place(index, a.channels);
+    t.column = (int)divmod_in_place(index, a.filter_columns) * a.tap_step[1];
+    t.row = (int)index * a.tap_step[0];
     return t;
 }
 
@@ -61,7 +61,7 @@ __device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap
     bool inside = needed && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
     int pixel = (o.image * a.image_size[0] + row) * a.image_size[1] + column;
     quad zeros = {};
-    return inside ? *(const quad *)(a.image + pixel * (int)a.channels.divisor + t.channel) : zeros;
+    return inside ? *(const quad *)(a.image + pixel * (int)a.channels.value + t.channel) : zeros;
 }
 
 /* Loads one element. */
@@ -69,19 +69,19 @@ __device__ inline float gather_one(const conv_f32_args &a, const origin &o, cons
     int row = o.row + t.row, column = o.column + t.column;
     bool inside = needed && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
     int pixel = (o.image * a.image_size[0] + row) * a.image_size[1] + column;
-    return inside ? a.image[pixel * (int)a.channels.divisor + t.channel] : 0.0f;
+    return inside ? a.image[pixel * (int)a.channels.value + t.channel] : 0.0f;
 }
 
-__device__ inline quad load_if(const float *from, int at, bool needed) {
+__device__ inline quad load_if(const float *from, int index, bool needed) {
     quad zeros = {};
-    return needed ? *(const quad *)(from + at) : zeros;
+    return needed ? *(const quad *)(from + index) : zeros;
 }
 
 /* Loads the first `count` of four elements. */
-__device__ inline quad load_first(const float *from, int at, int count) {
+__device__ inline quad load_first(const float *from, int index, int count) {
     quad q;
 #pragma unroll
-    for (int e = 0; e < 4; e++) q.element[e] = e < count ? from[at + e] : 0.0f;
+    for (int e = 0; e < 4; e++) q.element[e] = e < count ? from[index + e] : 0.0f;
     return q;
 }
 
@@ -91,9 +91,9 @@ __device__ inline quad load_first(const float *from, int at, int count) {
  * threads load adjacent quads.
  */
 
-template <bool ALONG> struct quad_place {
+template <bool ALONG> struct quad_position {
     int line, depth; /* of the quad's first element in a tile */
-    __device__ inline quad_place(int pass) {
+    __device__ inline quad_position(int pass) {
         line = ALONG ? (int)threadIdx.x / 4 + 32 * pass : (int)threadIdx.x % 16 * 4;
         depth = ALONG ? (int)threadIdx.x % 4 * 4 : (int)threadIdx.x / 16 + 8 * pass;
     }
@@ -123,7 +123,7 @@ template <int RESULT, int ROWS> struct left_loader {
     __device__ inline void init(const conv_f32_args &a, int first_row) {
 #pragma unroll
         for (int p = 0; p < PASSES; p++) {
-            int line = quad_place<ALONG>(p).line, row = first_row + line;
+            int line = quad_position<ALONG>(p).line, row = first_row + line;
             row_exists[p] = line < ROWS && row < a.rows;
             if (ALONG) origins[p] = origin_of(a, (u32)(row_exists[p] ? row : 0));
             if (ALONG) continue;
@@ -139,10 +139,10 @@ template <int RESULT, int ROWS> struct left_loader {
         return q;
     }
     __device__ inline void fetch(const conv_f32_args &a, int k, int k_end) {
-        if (ALONG) taps[0] = tap_of(a, (u32)(k + quad_place<ALONG>(0).depth));
+        if (ALONG) taps[0] = tap_of(a, (u32)(k + quad_position<ALONG>(0).depth));
 #pragma unroll
         for (int p = 0; p < PASSES; p++) {
-            int depth = k + quad_place<ALONG>(p).depth;
+            int depth = k + quad_position<ALONG>(p).depth;
             if (!ALONG) origins[p] = origin_of(a, (u32)depth);
             bool needed = row_exists[p] && depth < k_end;
             quads[p] = SINGLE ? fetch_one_by_one(a, origins[p], needed) : gather(a, origins[p], taps[0], needed);
@@ -151,7 +151,7 @@ template <int RESULT, int ROWS> struct left_loader {
     __device__ inline void store(float *stage) const {
 #pragma unroll
         for (int p = 0; p < PASSES; p++)
-            if (quad_place<ALONG>(p).line < ROWS) quad_place<ALONG>(p).store(stage, quads[p]);
+            if (quad_position<ALONG>(p).line < ROWS) quad_position<ALONG>(p).store(stage, quads[p]);
     }
 };
 
@@ -163,26 +163,26 @@ template <int RESULT> struct right_loader {
     __device__ inline void fetch(const conv_f32_args &a, int first_column, int k, int k_end) {
 #pragma unroll
         for (int p = 0; p < PASSES; p++) {
-            quad_place<ALONG> place(p);
-            int column = first_column + place.line, depth = k + place.depth;
-            int at = RESULT == RESULT_Y ? column * a.depth + depth : depth * a.columns + column;
+            quad_position<ALONG> position(p);
+            int column = first_column + position.line, depth = k + position.depth;
+            int index = RESULT == RESULT_Y ? column * a.depth + depth : depth * a.columns + column;
             if (RESULT == RESULT_X) { /* o, tap, c */
-                u32 tap = (u32)depth, channel = divide_off(tap, a.channels);
-                at = ((int)channel * a.taps + (int)tap) * a.columns + column;
+                u32 tap = (u32)depth, channel = divmod_in_place(tap, a.channels);
+                index = ((int)channel * a.taps + (int)tap) * a.columns + column;
             }
             if (RESULT == RESULT_ANY_FILTER)
-                quads[p] = load_first(a.other, at, depth < k_end ? a.columns - column : 0);
+                quads[p] = load_first(a.other, index, depth < k_end ? a.columns - column : 0);
             else
-                quads[p] = load_if(a.other, at, column < a.columns && depth < k_end);
+                quads[p] = load_if(a.other, index, column < a.columns && depth < k_end);
         }
     }
     __device__ inline void store(float *stage) const {
 #pragma unroll
-        for (int p = 0; p < PASSES; p++) quad_place<ALONG>(p).store(stage + DEPTH * PITCH, quads[p]);
+        for (int p = 0; p < PASSES; p++) quad_position<ALONG>(p).store(stage + DEPTH * PITCH, quads[p]);
     }
 };
 
-/* ---- Products ---- */
+/* ---- Matrix product ---- */
 
 /* Row i of a thread: in words of four, or two, that are adjacent for adjacent threads. */
 template <int THREAD_ROWS> struct thread_rows {
@@ -221,7 +221,7 @@ template <int THREAD_ROWS> __device__ inline void multiply(const float *stage, f
     }
 }
 
-/* Each half of the block sends the other its sums of half the rows and keeps the rest. */
+/* Each half of the block sends the other its sums of half the rows and adds the other half. */
 template <int THREAD_ROWS>
 __device__ inline void exchange_halves(float *shared, float (&sums)[THREAD_ROWS][8],
                                        float (&totals)[THREAD_ROWS / 2][8]) {
@@ -250,7 +250,7 @@ __device__ inline void exchange_halves(float *shared, float (&sums)[THREAD_ROWS]
 
 /* ---- Storing ---- */
 
-__device__ inline float with_epilogue(const conv_f32_args &a, float value, int column) {
+__device__ inline float apply_epilogue(const conv_f32_args &a, float value, int column) {
     if (a.bias) value += a.bias[column];
     return a.relu && value < 0.0f ? 0.0f : value;
 }
@@ -270,7 +270,7 @@ __device__ inline void store_pixels(const conv_f32_args &a, int first_row, int f
             if (row >= a.rows || column >= a.columns) continue;
             quad q;
 #pragma unroll
-            for (int e = 0; e < 4; e++) q.element[e] = with_epilogue(a, totals[i][j + e], column + e);
+            for (int e = 0; e < 4; e++) q.element[e] = apply_epilogue(a, totals[i][j + e], column + e);
             *(quad *)(a.out + (i64)row * a.columns + column) = q;
         }
     }
@@ -315,10 +315,10 @@ template <int RESULT, int THREAD_ROWS> __global__ void __launch_bounds__(THREADS
     float sums[THREAD_ROWS][8] = {};
     int buffer = 0;
     for (int k = k_first; k < k_end; k += DEPTH, buffer ^= 1) {
-        bool more = k_end - k > DEPTH;
-        if (more) left.fetch(a, k + DEPTH, k_end), right.fetch(a, first_column, k + DEPTH, k_end);
+        bool has_next = k_end - k > DEPTH;
+        if (has_next) left.fetch(a, k + DEPTH, k_end), right.fetch(a, first_column, k + DEPTH, k_end);
         multiply<THREAD_ROWS>(stages + buffer * BUFFER, sums);
-        if (more) left.store(stages + (buffer ^ 1) * BUFFER), right.store(stages + (buffer ^ 1) * BUFFER);
+        if (has_next) left.store(stages + (buffer ^ 1) * BUFFER), right.store(stages + (buffer ^ 1) * BUFFER);
         __syncthreads();
     }
     float totals[THREAD_ROWS / 2][8];

@@ -9,10 +9,10 @@ typedef struct conv_f32_args {
     int relu;
     int rows, columns, depth; /* of the product */
     int split_depth;          /* depth per block along z */
-    divider height,
+    fast_divmod height,
         width; /* size of the image whose pixels are numbered: the result's, or y's if the filter is the result */
-    divider channels; /* of the image */
-    divider filter_columns;
+    fast_divmod channels; /* of the image */
+    fast_divmod filter_columns;
     int taps;
     int image_size[2];
     int scale[2], shift[2], tap_step[2]; /* tap t of pixel p is at p * scale + t * tap_step + shift */

@@ -47,19 +47,19 @@ __device__ inline u32 bits_of(f32 x) { return __float_as_uint(x); }
 /* ---- Bands ---- */
 
 struct band { int image, first_row, rows; };
-__device__ inline band band_of(const conv_few_channels_args &a, u32 number) {
+__device__ inline band band_of(const conv_few_channels_args &a, u32 index) {
     band b;
-    b.first_row = (int)divide_off(number, a.bands) * a.band_rows;
-    b.image = (int)number;
+    b.first_row = (int)divmod_in_place(index, a.bands) * a.band_rows;
+    b.image = (int)index;
     b.rows = a.y_height - b.first_row < a.band_rows ? a.y_height - b.first_row : a.band_rows;
     return b;
 }
 
 /* Loads the elements of a word if rows are not a multiple of words. */
-template <typename T> __device__ inline u32 gather_word(const T *row, int at, int row_elements, bool inside) {
+template <typename T> __device__ inline u32 gather_word(const T *row, int first, int row_elements, bool inside) {
     u32 word = 0;
     for (int e = 0; e < mma_word<T>::ELEMENTS; e++)
-        if (inside && at + e >= 0 && at + e < row_elements) word |= bits_of(row[at + e]) << 16 * e;
+        if (inside && first + e >= 0 && first + e < row_elements) word |= bits_of(row[first + e]) << 16 * e;
     return word;
 }
 
@@ -69,17 +69,17 @@ template <typename T> __device__ inline void fetch_patch(const conv_few_channels
     const T *image = (const T *)a.x + (i64)b.image * a.x_height * a.row_elements;
     bool full_words = a.row_elements % E == 0;
 #pragma unroll 1 /* copies are asynchronous, and registers hold sums */
-    for (int i = threadIdx.x; i < a.patch_rows * (int)a.patch_words.divisor; i += THREADS) {
+    for (int i = threadIdx.x; i < a.patch_rows * (int)a.patch_words.value; i += THREADS) {
         u32 patch_row = (u32)i;
-        int at = (int)divide_off(patch_row, a.patch_words) * E - a.lead;
+        int element = (int)divmod_in_place(patch_row, a.patch_words) * E - a.lead;
         int x_row = b.first_row * a.row_stride + (int)patch_row - a.pad_rows;
         bool inside = x_row >= 0 && x_row < a.x_height;
         const T *row = image + (i64)(inside ? x_row : 0) * a.row_elements;
         if (full_words) {
-            inside = inside && at >= 0 && at < a.row_elements;
-            copy_async<4>(raw + i, inside ? row + at : image, inside);
+            inside = inside && element >= 0 && element < a.row_elements;
+            copy_async<4>(raw + i, inside ? row + element : image, inside);
         } else {
-            raw[i] = gather_word(row, at, a.row_elements, inside);
+            raw[i] = gather_word(row, element, a.row_elements, inside);
         }
     }
 }
@@ -94,7 +94,7 @@ __device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *
  * words. */
 template <typename T>
 __device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *raw, u32 *words, T) {
-    int count = a.patch_rows * (int)a.patch_words.divisor, distance = a.pair / 2, odd = a.pair % 2;
+    int count = a.patch_rows * (int)a.patch_words.value, distance = a.pair / 2, odd = a.pair % 2;
 #pragma unroll 2
     for (int i = threadIdx.x; i < count; i += THREADS) {
         int next = i + distance < count ? i + distance : count - 1; /* words past the end are not used */
@@ -129,13 +129,13 @@ __device__ inline void load_filter(const conv_few_channels_args &a, int first_ch
     for (int i = threadIdx.x; i < a.window_rows * a.row_steps * STEP_WORDS; i += THREADS) {
         int half = i % 2, lane = i / 2 % 32, tile = i / 64 % COLUMN_TILES;
         int row = i / STEP_WORDS / a.row_steps, step = i / STEP_WORDS % a.row_steps;
-        int at = step * K + (lane % 4 + 4 * half) * E, channel = first_channel + channel_of(tile, lane / 4);
+        int element = step * K + (lane % 4 + 4 * half) * E, channel = first_channel + channel_of(tile, lane / 4);
         const T *from = (const T *)a.filter + ((i64)channel * a.window_rows + row) * a.window_elements;
         u32 word = 0;
 #pragma unroll
         for (int e = 0; e < E; e++) {
-            bool inside = at + e < a.window_elements;
-            u32 bits = bits_of(from[inside ? at + e : 0]);
+            bool inside = element + e < a.window_elements;
+            u32 bits = bits_of(from[inside ? element + e : 0]);
             word |= inside ? bits << 16 * e : 0u;
         }
         words[i] = E == 1 ? tf32_bits(__uint_as_float(word)) : word;
@@ -171,15 +171,15 @@ __device__ inline void multiply(const conv_few_channels_args &a, const u32 *word
                                 int first, int pixels, float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
     int lane = threadIdx.x % 32, group = lane / 4, lane_word = lane % 4;
-    const u32 *at[ROW_TILES][2]; /* first word of each of the lane's pixels */
+    const u32 *pixel_words[ROW_TILES][2]; /* first word of each of the lane's pixels */
 #pragma unroll
     for (int tile = 0; tile < ROW_TILES; tile++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             u32 pixel = (u32)(first + 16 * tile + 8 * half + group);
             if (pixel >= (u32)pixels) pixel = 0; /* computed, not stored */
-            int column = (int)divide_off(pixel, a.row_pixels);
-            at[tile][half] =
+            int column = (int)divmod_in_place(pixel, a.row_pixels);
+            pixel_words[tile][half] =
                 words + (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + a.shift + lane_word * E;
         }
     u32 mask[2]; /* mask for the lane's two words in the last step of a window's row */
@@ -198,7 +198,8 @@ __device__ inline void multiply(const conv_few_channels_args &a, const u32 *word
             for (int tile = 0; tile < ROW_TILES; tile++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    a_words[tile][i] = at[tile][i % 2][offset + i / 2 * 4 * E] & (last ? mask[i / 2] : 0xffffffffu);
+                    a_words[tile][i] =
+                        pixel_words[tile][i % 2][offset + i / 2 * 4 * E] & (last ? mask[i / 2] : 0xffffffffu);
 #pragma unroll
             for (int column = 0; column < COLUMN_TILES; column++) {
                 pack<u32, 2> b = *(const pack<u32, 2> *)(b_words + column * 64);
@@ -243,12 +244,12 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_cha
     load_bias<T>(a, first_channel, bias);
     load_filter<T>(a, first_channel, filter);
     int buffer = 0;
-    for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, buffer ^= 1) {
-        band b = band_of(a, number);
+    for (u32 index = blockIdx.x; index < (u32)a.band_count; index += gridDim.x, buffer ^= 1) {
+        band b = band_of(a, index);
         wait_for_copies();
         __syncthreads(); /* the patch has arrived, and the previous one is no longer used */
-        if (number + gridDim.x < (u32)a.band_count)
-            fetch_patch<T>(a, band_of(a, number + gridDim.x), patches + (buffer ^ 1) * a.raw_words);
+        if (index + gridDim.x < (u32)a.band_count)
+            fetch_patch<T>(a, band_of(a, index + gridDim.x), patches + (buffer ^ 1) * a.raw_words);
         const u32 *words = unpack_patch(a, patches + buffer * a.raw_words, patches + 2 * a.raw_words, T());
         __syncthreads();
         int pixels = b.rows * a.y_width;
@@ -276,19 +277,19 @@ template <typename T>
 __device__ inline void fetch_y(const conv_few_channels_args &a, const band &b, int first_channel, u32 *to) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K, N = 16 / sizeof(T), PIXEL_PACKS = CHANNELS / N };
     const T *y = (const T *)a.y + (((i64)b.image * a.y_height + b.first_row) * a.y_width) * a.out + first_channel;
-    int steps = (b.rows * (int)a.row_pixels.divisor * E + K - 1) / K;
+    int steps = (b.rows * (int)a.row_pixels.value * E + K - 1) / K;
 #pragma unroll 1
     for (int i = threadIdx.x; i < steps * K * PIXEL_PACKS; i += THREADS) {
         int pixel = i / PIXEL_PACKS, channel = i % PIXEL_PACKS * N;
         u32 row = (u32)(pixel / E);
-        int column = (int)divide_off(row, a.row_pixels) * E + pixel % E;
+        int column = (int)divmod_in_place(row, a.row_pixels) * E + pixel % E;
         bool inside = (int)row < b.rows && column < a.y_width;
         const T *from = y + (i64)(inside ? (int)row * a.y_width + column : 0) * a.out + channel;
         copy_async<16>(to + (pixel * Y_PITCH + channel) / E, from, inside);
     }
 }
 
-/* A warp's share of the work: tiles of the window, half of the channels, and every `groups`th product of a band. */
+/* The work of a warp: tiles of the window, half of the channels, and every `groups`th product of a band. */
 struct warp_work {
     int first_tile, tiles; /* tiles 0: the warp is idle */
     int channel_half, group, groups;
@@ -316,17 +317,17 @@ __device__ inline void add_band(const conv_few_channels_args &a, const warp_work
                                 warp_sums &sums) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
     typedef typename stored_type<T>::type S;
-    int lane_word = threadIdx.x % 4, steps = (rows * (int)a.row_pixels.divisor * E + K - 1) / K;
+    int lane_word = threadIdx.x % 4, steps = (rows * (int)a.row_pixels.value * E + K - 1) / K;
     for (int step = r.group; step < steps; step += r.groups) {
-        const u32 *at[2]; /* first word of the window at each of the lane's pixels, and its mask */
+        const u32 *window_words[2]; /* first word of the window at each of the lane's pixels, and its mask */
         u32 mask[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             u32 row = (u32)(8 * step + lane_word + 4 * half);
-            int column = (int)divide_off(row, a.row_pixels) * E;
+            int column = (int)divmod_in_place(row, a.row_pixels) * E;
             bool inside = (int)row < rows;
             mask[half] = !inside ? 0u : column + E <= a.y_width ? 0xffffffffu : 0x0000ffffu;
-            at[half] = words + (inside ? (int)row * a.row_stride * a.pitch + column * a.pixel_stride : 0);
+            window_words[half] = words + (inside ? (int)row * a.row_stride * a.pitch + column * a.pixel_stride : 0);
         }
         u32 y_words[HALF_TILES / 2][2][2];
 #pragma unroll
@@ -337,7 +338,7 @@ __device__ inline void add_band(const conv_few_channels_args &a, const warp_work
             if (tile >= r.tiles) break;
             u32 x_words[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) x_words[i] = at[i / 2][offsets[tile][i % 2]] & mask[i / 2];
+            for (int i = 0; i < 4; i++) x_words[i] = window_words[i / 2][offsets[tile][i % 2]] & mask[i / 2];
 #pragma unroll
             for (int column = 0; column < HALF_TILES; column++)
                 mma<T>(sums[tile][column], x_words, y_words[column / 2][column % 2]);
@@ -361,13 +362,13 @@ __device__ inline void add_groups(const conv_few_channels_args &a, const warp_wo
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     int row = first + 16 * tile + group + 8 * half;
-                    float *at = all + row * SUM_PITCH + 32 * r.channel_half + 8 * column + 2 * lane_word;
+                    float *target = all + row * SUM_PITCH + 32 * r.channel_half + 8 * column + 2 * lane_word;
                     pack<float, 2> two = {{sums[tile][column][2 * half], sums[tile][column][2 * half + 1]}};
                     if (buffer) {
-                        pack<float, 2> before = *(const pack<float, 2> *)at;
+                        pack<float, 2> before = *(const pack<float, 2> *)target;
                         for (int e = 0; e < 2; e++) two.element[e] += before.element[e];
                     }
-                    *(pack<float, 2> *)at = two;
+                    *(pack<float, 2> *)target = two;
                 }
         }
     }
@@ -387,8 +388,8 @@ template <typename T>
 __global__ void __launch_bounds__(THREADS, 2) conv_few_channels_filter(conv_few_channels_args a) {
     extern __shared__ u32 shared[];
     int stage = a.y_words + a.raw_words, first_channel = blockIdx.z * CHANNELS;
-    auto fetch = [&](u32 number, u32 *to) {
-        band b = band_of(a, number);
+    auto fetch = [&](u32 index, u32 *to) {
+        band b = band_of(a, index);
         fetch_y<T>(a, b, first_channel, to);
         fetch_patch<T>(a, b, to + a.y_words);
     };
@@ -404,14 +405,14 @@ __global__ void __launch_bounds__(THREADS, 2) conv_few_channels_filter(conv_few_
     }
     warp_sums sums = {};
     int buffer = 0;
-    for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, buffer ^= 1) {
+    for (u32 index = blockIdx.x; index < (u32)a.band_count; index += gridDim.x, buffer ^= 1) {
         u32 *current = shared + buffer * stage;
         wait_for_copies();
         __syncthreads(); /* the band has arrived, and the previous one is no longer used */
-        if (number + gridDim.x < (u32)a.band_count) fetch(number + gridDim.x, shared + (buffer ^ 1) * stage);
+        if (index + gridDim.x < (u32)a.band_count) fetch(index + gridDim.x, shared + (buffer ^ 1) * stage);
         const u32 *words = unpack_patch(a, current + a.y_words, shared + 2 * stage, T());
         __syncthreads();
-        add_band<T>(a, r, band_of(a, number).rows, words, current, offsets, sums);
+        add_band<T>(a, r, band_of(a, index).rows, words, current, offsets, sums);
     }
     add_groups(a, r, sums, (float *)shared);
     store_partial(a, first_channel, (const float *)shared);

@@ -8,8 +8,8 @@
 #include "extent_args.h"
 
 /* Replaces n by n / size and returns the remainder. */
-__device__ inline u32 split_off(u32 &n, const extent &e) { return divide_off(n, e.by); }
-__device__ inline u64 split_off(u64 &n, const extent &e) {
+__device__ inline u32 divmod_in_place(u32 &n, const extent &e) { return divmod_in_place(n, e.divmod); }
+__device__ inline u64 divmod_in_place(u64 &n, const extent &e) {
     u64 q = n / (u64)e.size, r = n - q * (u64)e.size;
     n = q;
     return r;

@@ -1,13 +1,13 @@
-/* Folds, which reduce many elements to one. Shared by reductions, softmax and normalisation.
+/* Reducers, which combine many elements to one. Shared by reductions, softmax and normalisation.
  *
- * A fold is a structure of static functions over a `state`:
+ * A reducer is a structure of static functions over a `state`:
  *
- *     start     the state without elements
- *     take      adds one element, given its index along the folded axis
+ *     init      returns the state without elements
+ *     add       adds one element, given its index along the reduced axis
  *     merge     adds the elements of another state
  *     finish    returns the result, in the type it is stored in
  *
- * The order of taking and merging affects only the last bits. It is fixed by shapes and the grid, so results are
+ * The order of adding and merging affects only the last bits. It is fixed by shapes and the grid, so results are
  * bitwise reproducible.
  *
  * A row of contiguous elements is processed by `lanes` threads: up to 32 adjacent lanes of a warp (a power of two),
@@ -35,49 +35,49 @@ __device__ inline double exponential(double x) { return exp(x); }
 __device__ inline float logarithm(float x) { return logf(x); }
 __device__ inline double logarithm(double x) { return log(x); }
 
-/* ---- Folds ---- */
+/* ---- Reducers ---- */
 
 template <typename C> struct summing {
     typedef C state;
-    static __device__ inline C start() { return 0; }
-    static __device__ inline void take(C &s, C x, i64) { s += x; }
+    static __device__ inline C init() { return 0; }
+    static __device__ inline void add(C &s, C x, i64) { s += x; }
     static __device__ inline void merge(C &s, C other) { s += other; }
     template <typename T> static __device__ inline T finish(C s, double divisor) { return narrow<T>(s / (C)divisor); }
 };
 
 template <typename C> struct multiplying {
     typedef C state;
-    static __device__ inline C start() { return 1; }
-    static __device__ inline void take(C &s, C x, i64) { s *= x; }
+    static __device__ inline C init() { return 1; }
+    static __device__ inline void add(C &s, C x, i64) { s *= x; }
     static __device__ inline void merge(C &s, C other) { s *= other; }
     template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
 };
 
 template <typename C> struct largest {
     typedef C state;
-    static __device__ inline C start() { return -number_limits<C>::infinity(); }
-    static __device__ inline void take(C &s, C x, i64) { s = larger()(s, x); }
+    static __device__ inline C init() { return -number_limits<C>::infinity(); }
+    static __device__ inline void add(C &s, C x, i64) { s = larger()(s, x); }
     static __device__ inline void merge(C &s, C other) { s = larger()(s, other); }
     template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
 };
 
 template <typename C> struct smallest {
     typedef C state;
-    static __device__ inline C start() { return number_limits<C>::infinity(); }
-    static __device__ inline void take(C &s, C x, i64) { s = smaller()(s, x); }
+    static __device__ inline C init() { return number_limits<C>::infinity(); }
+    static __device__ inline void add(C &s, C x, i64) { s = smaller()(s, x); }
     static __device__ inline void merge(C &s, C other) { s = smaller()(s, other); }
     template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
 };
 
-/* Sums of exponentials in one pass: the sum is of exp(x - maximum), and is rescaled when a larger element comes.
+/* Sums of exponentials in one pass: the sum is of exp(x - maximum), and is rescaled when a larger element is added.
  * `maximum` ignores NaN, but the sum does not: it is NaN exactly if an element was. */
 template <typename C> struct exponents {
     C maximum, sum;
 };
 template <typename C> struct log_sum_exp {
     typedef exponents<C> state;
-    static __device__ inline state start() { return state{-number_limits<C>::infinity(), 0}; }
-    static __device__ inline void take(state &s, C x, i64) {
+    static __device__ inline state init() { return state{-number_limits<C>::infinity(), 0}; }
+    static __device__ inline void add(state &s, C x, i64) {
         if (x > s.maximum) {
             s.sum = s.sum * exponential(s.maximum - x) + 1;
             s.maximum = x;
@@ -106,18 +106,18 @@ template <typename C> struct indexed {
     C value;
     i64 index;
 };
-template <typename C, bool LEAST> struct arg_extreme {
+template <typename C, bool IS_MIN> struct arg_extreme {
     typedef indexed<C> state;
-    static __device__ inline state start() {
-        return state{LEAST ? number_limits<C>::infinity() : -number_limits<C>::infinity(), 0x7fffffffffffffffll};
+    static __device__ inline state init() {
+        return state{IS_MIN ? number_limits<C>::infinity() : -number_limits<C>::infinity(), 0x7fffffffffffffffll};
     }
     static __device__ inline bool precedes(state a, state b) {
         bool a_nan = a.value != a.value, b_nan = b.value != b.value;
         if (a_nan || b_nan) return a_nan && (!b_nan || a.index < b.index);
         if (a.value == b.value) return a.index < b.index;
-        return LEAST ? a.value < b.value : a.value > b.value;
+        return IS_MIN ? a.value < b.value : a.value > b.value;
     }
-    static __device__ inline void take(state &s, C x, i64 index) { merge(s, state{x, index}); }
+    static __device__ inline void add(state &s, C x, i64 index) { merge(s, state{x, index}); }
     static __device__ inline void merge(state &s, state other) {
         if (precedes(other, s)) s = other;
     }
@@ -137,9 +137,9 @@ template <typename C> __device__ inline indexed<C> shuffle_xor(indexed<C> x, int
     return indexed<C>{shuffle_xor(x.value, distance), __shfl_xor_sync(0xffffffffu, x.index, distance)};
 }
 
-/* Gives every thread of a row the state of the whole row. All threads of the block must call it. `shared`: shared
- * memory for 32 states, used if a row has more than a warp. */
-template <typename F> __device__ inline void join_row(typename F::state &s, int lanes, typename F::state *shared) {
+/* Merges the states of a row's threads; all of them get the result. All threads of the block must call it. `shared`:
+ * shared memory for 32 states, used if a row has more than a warp. */
+template <typename F> __device__ inline void merge_row(typename F::state &s, int lanes, typename F::state *shared) {
     for (int distance = (lanes < 32 ? lanes : 32) >> 1; distance; distance >>= 1)
         F::merge(s, shuffle_xor(s, distance));
     if (lanes <= 32) return;
@@ -153,7 +153,7 @@ template <typename F> __device__ inline void join_row(typename F::state &s, int 
 /* A block of 256 threads as [slices, columns], each with W states: merged into slice 0 by halving the number of
  * slices, so that the order depends only on that number. */
 template <typename F, int W>
-__device__ inline void join_slices(typename F::state (&s)[W], int column, int slice, int columns, int slices) {
+__device__ inline void merge_slices(typename F::state (&s)[W], int column, int slice, int columns, int slices) {
     __shared__ typename F::state shared[256 * W];
     for (int count = slices; count > 1; count = (count + 1) / 2) {
         int half = (count + 1) / 2;
@@ -182,8 +182,9 @@ template <typename T> __device__ inline i64 head_of(const T *x, i64 n) {
     return head < n ? head : n;
 }
 
-/* Calls f(element, index) for this lane's share of n elements. */
-template <typename T, typename F> __device__ inline void each_of_row(const T *x, i64 n, int lane, int lanes, F f) {
+/* Calls f(element, index) for the elements of this lane, out of n. */
+template <typename T, typename F>
+__device__ inline void for_each_in_row(const T *x, i64 n, int lane, int lanes, F f) {
     constexpr int size = word<T>::size;
     typedef typename word<T>::type words;
     i64 head = head_of(x, n), count = (n - head) / size, at = lane;
@@ -225,10 +226,10 @@ __device__ inline void map_row(const T *x, T *y, i64 n, int lane, int lanes, F f
     for (i64 i = head + count * size + lane; i < n; i += lanes) y[i] = f(x[i], i);
 }
 
-/* ---- Division of large numbers ---- */
+/* ---- 64-bit division ---- */
 
 /* Replaces n by n / d and returns the remainder. */
-__device__ inline i64 divide_off(i64 &n, i64 d) {
+__device__ inline i64 divmod_in_place(i64 &n, i64 d) {
     if (((n | d) >> 32) == 0) {
         u32 q = (u32)n / (u32)d, r = (u32)n - q * (u32)d;
         n = q;

@@ -20,7 +20,7 @@ __device__ inline int tensor_of_block(const global_norm_args &a) {
 }
 
 template <typename T, int N> __global__ void sum_squares(const __grid_constant__ global_norm_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     __shared__ C scratch[32];
     int t = tensor_of_block(a);
     i64 first = (i64)(blockIdx.x - a.first_block[t]) * a.chunk, last = first + a.chunk;
@@ -34,7 +34,7 @@ template <typename T, int N> __global__ void sum_squares(const __grid_constant__
         for (int n = 0; n < N; n++) sum += widen(word.element[n]) * widen(word.element[n]);
     }
     if (words + threadIdx.x < last) sum += widen(x[words + threadIdx.x]) * widen(x[words + threadIdx.x]);
-    sum = fold_block(sum, adding(), scratch);
+    sum = block_reduce(sum, adding(), scratch);
     if (threadIdx.x == 0) a.partial[blockIdx.x] = (double)sum;
 }
 
@@ -42,7 +42,7 @@ __global__ void add_partial(add_partial_args a) {
     __shared__ double scratch[32];
     double sum = 0;
     for (i64 i = threadIdx.x; i < a.partial_count; i += blockDim.x) sum += a.partial[i];
-    sum = fold_block(sum, adding(), scratch);
+    sum = block_reduce(sum, adding(), scratch);
     if (threadIdx.x != 0) return;
     *a.out = sum;
     if (a.finite) *a.finite = sum - sum == 0;

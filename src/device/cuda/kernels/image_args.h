@@ -3,7 +3,7 @@ typedef struct resize_args {
     const void *from;
     void *to;
     column_grid layout; /* positions: pixels of the result */
-    divider to_height, to_width;
+    fast_divmod to_height, to_width;
     int original[2], resized[2];
     int nearest;
 } resize_args;
@@ -12,6 +12,6 @@ typedef struct crop_args {
     const void *from, *offsets; /* offsets: [n, 2], of the window in each image */
     void *to;
     column_grid layout; /* positions: pixels of the result */
-    divider to_height, to_width;
+    fast_divmod to_height, to_width;
     int image[2], window[2];
 } crop_args;

@@ -20,7 +20,7 @@
 
 enum { IN_FLIGHT = 4 };
 
-/* Returns index number j, or -1 if it is out of range. X: i32 or i64. */
+/* Returns indices[j], or -1 if it is out of range. X: i32 or i64. */
 template <typename X> __device__ inline i64 checked_index(const void *indices, i64 j, i64 size) {
     i64 index = (i64)((const X *)indices)[j];
     return index >= 0 && index < size ? index : -1;
@@ -28,20 +28,20 @@ template <typename X> __device__ inline i64 checked_index(const void *indices, i
 
 /* ---- Reading ---- */
 
-template <typename T, typename X, typename I> __device__ inline T gathered(const gather_args &a, I row) {
-    I column = split_off(row, a.row), j = split_off(row, a.indices_each);
-    i64 at = checked_index<X>(a.indices, (i64)j, a.size);
-    if (at < 0) return repeating<T>::of(0);
-    return ((const T *)a.table)[((i64)row * a.size + at) * a.row.size + (i64)column];
+template <typename T, typename X, typename I> __device__ inline T load_gathered(const gather_args &a, I row) {
+    I column = divmod_in_place(row, a.row), j = divmod_in_place(row, a.indices_per_outer);
+    i64 index = checked_index<X>(a.indices, (i64)j, a.size);
+    if (index < 0) return repeating<T>::of(0);
+    return ((const T *)a.table)[((i64)row * a.size + index) * a.row.size + (i64)column];
 }
 
 template <typename T, typename X, typename I> __global__ void gather(gather_args a) {
-    i64 stride = threads_of_grid();
-    for (i64 first = thread_of_grid(); first < a.count; first += IN_FLIGHT * stride) {
+    i64 stride = grid_thread_count();
+    for (i64 first = global_thread_index(); first < a.count; first += IN_FLIGHT * stride) {
         T loaded[IN_FLIGHT];
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++)
-            if (first + u * stride < a.count) loaded[u] = gathered<T, X, I>(a, (I)(first + u * stride));
+            if (first + u * stride < a.count) loaded[u] = load_gathered<T, X, I>(a, (I)(first + u * stride));
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++)
             if (first + u * stride < a.count) ((T *)a.y)[first + u * stride] = loaded[u];
@@ -49,18 +49,18 @@ template <typename T, typename X, typename I> __global__ void gather(gather_args
 }
 
 template <typename T, typename X, typename I> __global__ void take_along(take_args a) {
-    for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid()) {
-        I outer = (I)i, k = split_off(outer, a.inner);
-        split_off(outer, a.along);
-        i64 at = checked_index<X>(a.indices, i, a.size);
+    for (i64 i = global_thread_index(); i < a.count; i += grid_thread_count()) {
+        I outer = (I)i, k = divmod_in_place(outer, a.inner);
+        divmod_in_place(outer, a.along);
+        i64 index = checked_index<X>(a.indices, i, a.size);
         ((T *)a.y)[i] =
-            at < 0 ? (T)0 : ((const T *)a.x)[((i64)outer * a.size + at) * a.inner.size + (i64)k];
+            index < 0 ? (T)0 : ((const T *)a.x)[((i64)outer * a.size + index) * a.inner.size + (i64)k];
     }
 }
 
 template <typename T, typename X, typename I> __global__ void one_hot(one_hot_args a) {
-    for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid()) {
-        I j = (I)i, c = split_off(j, a.classes);
+    for (i64 i = global_thread_index(); i < a.count; i += grid_thread_count()) {
+        I j = (I)i, c = divmod_in_place(j, a.classes);
         ((T *)a.y)[i] = (i64)((const X *)a.indices)[(i64)j] == (i64)c ? (T)a.one : (T)0;
     }
 }
@@ -68,9 +68,9 @@ template <typename T, typename X, typename I> __global__ void one_hot(one_hot_ar
 /* ---- Writing: compare all indices ---- */
 
 template <typename T, typename X, typename I> __global__ void scatter_scan(scan_args a) {
-    typedef wide_of<T> C;
-    for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid()) {
-        I outer = (I)i, column = split_off(outer, a.inner), row = split_off(outer, a.size);
+    typedef compute_type<T> C;
+    for (i64 i = global_thread_index(); i < a.count; i += grid_thread_count()) {
+        I outer = (I)i, column = divmod_in_place(outer, a.inner), row = divmod_in_place(outer, a.size);
         const X *index = (const X *)a.indices + (i64)outer * a.outer_step + (i64)column * a.inner_step;
         const T *update = (const T *)a.updates + (i64)outer * a.along * a.inner.size + (i64)column;
         C sum = a.base ? (C)widen(((const T *)a.base)[i]) : (C)0;
@@ -84,17 +84,17 @@ template <typename T, typename X, typename I> __global__ void scatter_scan(scan_
 
 enum { SORT_THREADS = 1024, WARPS = SORT_THREADS / 32 };
 
-/* Returns the target of index number j; ~0 if it is out of range. */
+/* Returns the target of indices[j]; ~0 if it is out of range. */
 template <typename X> __device__ inline u32 target_of(const sort_args &a, u32 j) {
-    i64 at = checked_index<X>(a.indices, j, a.size);
-    if (at < 0) return ~0u;
-    u32 outer = j, k = divide_off(outer, a.inner);
+    i64 index = checked_index<X>(a.indices, j, a.size);
+    if (index < 0) return ~0u;
+    u32 outer = j, k = divmod_in_place(outer, a.inner);
     outer = divide(outer, a.along);
-    return (u32)(((i64)outer * a.size + at) * a.inner.divisor + k);
+    return (u32)(((i64)outer * a.size + index) * a.inner.value + k);
 }
 
 /* Returns the sum of x over the lanes up to this one, inclusive. */
-__device__ inline u32 sum_up_to_lane(u32 x) {
+__device__ inline u32 inclusive_scan_warp(u32 x) {
     int lane = threadIdx.x & 31;
     for (int distance = 1; distance < 32; distance *= 2) {
         u32 other = __shfl_up_sync(0xffffffffu, x, distance);
@@ -104,11 +104,11 @@ __device__ inline u32 sum_up_to_lane(u32 x) {
 }
 
 /* Returns the sum of x over the threads of the block before this one. `shared`: WARPS values. */
-__device__ inline u32 sum_before(u32 x, u32 *shared) {
+__device__ inline u32 exclusive_scan_block(u32 x, u32 *shared) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    u32 up_to = sum_up_to_lane(x), before = up_to - x;
+    u32 inclusive = inclusive_scan_warp(x), before = inclusive - x;
     __syncthreads();
-    if (lane == 31) shared[warp] = up_to;
+    if (lane == 31) shared[warp] = inclusive;
     __syncthreads();
     for (int w = 0; w < warp; w++) before += shared[w];
     return before;
@@ -126,16 +126,17 @@ __device__ inline u32 count_targets(const sort_args &a, u32 first, u32 last, u32
         if (target < first) before++;
         if (target >= first && target < last) atomicAdd(&counts[target - first], 1u);
     }
-    return fold_block(before, adding(), shared); /* also a barrier: all threads have counted */
+    return block_reduce(before, adding(), shared); /* also a barrier: all threads have counted */
 }
 
-/* Converts the counts to start positions of lists. */
+/* Converts the counts to the start positions of the lists. */
 __device__ inline void start_lists(const sort_args &a, u32 first, u32 last, u32 before, u32 *counts,
                                    u32 *shared) {
-    u32 each = (a.range + SORT_THREADS - 1) / SORT_THREADS, first_row = threadIdx.x * each, sum = 0;
-    for (u32 r = first_row; r < first_row + each && r < last - first; r++) sum += counts[r];
-    u32 start = before + sum_before(sum, shared);
-    for (u32 r = first_row; r < first_row + each && r < last - first; r++) {
+    u32 rows_per_thread = (a.range + SORT_THREADS - 1) / SORT_THREADS;
+    u32 first_row = threadIdx.x * rows_per_thread, sum = 0;
+    for (u32 r = first_row; r < first_row + rows_per_thread && r < last - first; r++) sum += counts[r];
+    u32 start = before + exclusive_scan_block(sum, shared);
+    for (u32 r = first_row; r < first_row + rows_per_thread && r < last - first; r++) {
         u32 count = counts[r];
         counts[r] = a.starts[first + r] = start;
         start += count;
@@ -144,25 +145,25 @@ __device__ inline void start_lists(const sort_args &a, u32 first, u32 last, u32 
     __syncthreads();
 }
 
-/* One warp appends the found numbers to their lists, 32 at a time, in order. `next`: the end of each list. */
-__device__ inline void append_found(const u32 *numbers, const u32 *rows, u32 found, u32 *next, u32 *sorted) {
+/* One warp appends the positions of hits to their lists, 32 at a time, in order. `next`: the end of each list. */
+__device__ inline void append_hits(const u32 *positions, const u32 *rows, u32 count, u32 *next, u32 *sorted) {
     u32 lane = threadIdx.x & 31;
-    for (u32 first = 0; first < found; first += 32) {
-        bool any = first + lane < found;
-        u32 row = any ? rows[first + lane] : ~0u, same = 0;
+    for (u32 first = 0; first < count; first += 32) {
+        bool is_active = first + lane < count;
+        u32 row = is_active ? rows[first + lane] : ~0u, same = 0;
         for (int other = 0; other < 32; other++)
             same |= (u32)(__shfl_sync(0xffffffffu, row, other) == row) << other;
         u32 earlier = (u32)__popc(same & ((1u << lane) - 1));
-        if (any) sorted[next[row] + earlier] = numbers[first + lane];
+        if (is_active) sorted[next[row] + earlier] = positions[first + lane];
         __syncwarp(0xffffffffu);
-        if (any && same >> lane == 1) next[row] += earlier + 1; /* the last lane with this row */
+        if (is_active && same >> lane == 1) next[row] += earlier + 1; /* the last lane with this row */
         __syncwarp(0xffffffffu);
     }
 }
 
 template <typename X> __global__ void __launch_bounds__(SORT_THREADS) scatter_sort(sort_args a) {
     extern __shared__ u32 next[]; /* a.range */
-    __shared__ u32 shared[WARPS], hits[WARPS], numbers[SORT_THREADS], rows[SORT_THREADS];
+    __shared__ u32 shared[WARPS], hits[WARPS], positions[SORT_THREADS], rows[SORT_THREADS];
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     u32 first = blockIdx.x * a.range, last = a.targets - first < a.range ? a.targets : first + a.range;
     u32 before = count_targets<X>(a, first, last, next, shared);
@@ -173,26 +174,26 @@ template <typename X> __global__ void __launch_bounds__(SORT_THREADS) scatter_so
         u32 votes = __ballot_sync(0xffffffffu, hit);
         if (lane == 0) hits[warp] = (u32)__popc(votes);
         __syncthreads(); /* the first warp has processed the previous batch */
-        u32 up_to = 0;
-        if (votes || warp == 0) up_to = sum_up_to_lane(hits[lane]);
-        u32 found = 0, at = 0;
-        if (warp == 0) found = __shfl_sync(0xffffffffu, up_to, 31);
-        if (votes && warp) at = __shfl_sync(0xffffffffu, up_to, warp - 1);
-        at += (u32)__popc(votes & ((1u << lane) - 1));
-        if (hit) numbers[at] = j, rows[at] = target - first;
+        u32 inclusive = 0;
+        if (votes || warp == 0) inclusive = inclusive_scan_warp(hits[lane]);
+        u32 found = 0, position = 0;
+        if (warp == 0) found = __shfl_sync(0xffffffffu, inclusive, 31);
+        if (votes && warp) position = __shfl_sync(0xffffffffu, inclusive, warp - 1);
+        position += (u32)__popc(votes & ((1u << lane) - 1));
+        if (hit) positions[position] = j, rows[position] = target - first;
         __syncthreads();
-        if (warp == 0) append_found(numbers, rows, found, next, a.sorted);
+        if (warp == 0) append_hits(positions, rows, found, next, a.sorted);
     }
 }
 
 /* N elements of y belong to one thread or, with G = 32, to one warp, if y has too few elements to fill the GPU. The
  * lanes of a warp then process every 32nd entry of a list, and their sums are added in a tree. */
 template <typename T, int N, typename I, int G> __global__ void scatter_sum(sum_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     typedef pack<T, N> P;
     int lane = G == 1 ? 0 : (int)(threadIdx.x & 31);
-    for (i64 i = thread_of_grid() / G; i < a.count; i += threads_of_grid() / G) {
-        I outer = (I)i, column = split_off(outer, a.row), row = split_off(outer, a.targets);
+    for (i64 i = global_thread_index() / G; i < a.count; i += grid_thread_count() / G) {
+        I outer = (I)i, column = divmod_in_place(outer, a.row), row = divmod_in_place(outer, a.targets);
         u32 begin = a.starts[row], end = a.starts[row + 1];
         if (begin == end && a.y == a.base) continue; /* in place, nothing to add */
         const P *update = (const P *)a.updates + (i64)outer * a.along * a.row.size + (i64)column;
@@ -201,20 +202,20 @@ template <typename T, int N, typename I, int G> __global__ void scatter_sum(sum_
         if (a.base) base = ((const P *)a.base)[i];
 #pragma unroll
         for (int n = 0; n < N; n++) sum[n] = a.base && lane == 0 ? (C)widen(base.element[n]) : (C)0;
-        for (u32 at = begin + lane; at < end; at += IN_FLIGHT * G) {
+        for (u32 entry = begin + lane; entry < end; entry += IN_FLIGHT * G) {
             P loaded[IN_FLIGHT];
 #pragma unroll
             for (int u = 0; u < IN_FLIGHT; u++)
-                if (at + u * G < end) loaded[u] = update[(i64)a.sorted[at + u * G] * a.row.size];
+                if (entry + u * G < end) loaded[u] = update[(i64)a.sorted[entry + u * G] * a.row.size];
 #pragma unroll
             for (int u = 0; u < IN_FLIGHT; u++)
-                if (at + u * G < end)
+                if (entry + u * G < end)
 #pragma unroll
                     for (int n = 0; n < N; n++) sum[n] += (C)widen(loaded[u].element[n]);
         }
         P y;
 #pragma unroll
-        for (int n = 0; n < N; n++) y.element[n] = narrow<T>(G == 1 ? sum[n] : fold_warp(sum[n], adding()));
+        for (int n = 0; n < N; n++) y.element[n] = narrow<T>(G == 1 ? sum[n] : warp_reduce(sum[n], adding()));
         if (lane == 0) ((P *)a.y)[i] = y;
     }
 }

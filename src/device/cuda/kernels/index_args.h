@@ -4,7 +4,7 @@ typedef struct gather_args {
     void *y;
     long long count; /* words of y */
     extent row;      /* words per row */
-    extent indices_each;
+    extent indices_per_outer;
     long long size; /* number of rows */
 } gather_args;
 
@@ -37,15 +37,15 @@ typedef struct scan_args {
     long long outer_step, step, inner_step;
 } scan_args;
 
-/* Sorts index numbers by target. Number j, seen as (o, i, k), has the target (o, index, k). */
+/* Sorts the positions j of indices by target. Position j, seen as (o, i, k), has the target (o, indices[j], k). */
 typedef struct sort_args {
     const void *indices;
-    unsigned *starts; /* targets + 1: where a target's numbers start in `sorted` */
-    unsigned *sorted; /* numbers, by target and then in their original order */
+    unsigned *starts; /* targets + 1: where a target's positions start in `sorted` */
+    unsigned *sorted; /* positions, by target and then ascending */
     unsigned count;   /* indices, below 2^31 */
     unsigned targets; /* below 2^31 */
     unsigned range;   /* targets per block */
-    divider inner, along;
+    fast_divmod inner, along;
     long long size;
 } sort_args;
 

@@ -1,7 +1,7 @@
 /* Linear algebra: batches of small systems, blocks of triangular systems, and post-processing of cuSOLVER's results.
  *
  * A small matrix is loaded once into shared memory, with its right-hand sides after each row, and processed there by
- * its own block; a batch fills the GPU. Each step ends with a barrier and costs about a microsecond, which is fine
+ * one block; a batch fills the GPU. Each step ends with a barrier and costs about a microsecond, which is fine
  * for the supported sizes, up to 160 rows.
  *
  * Pivoting: the pivot is the element of largest absolute value, the first of equal ones, and a NaN before any number,
@@ -19,19 +19,19 @@ __device__ inline double root_of(double x) { return sqrt(x); }
 
 /* ---- Elimination ---- */
 
-/* A candidate for the pivot row; `at` < 0: none. */
+/* A candidate for the pivot row; `index` < 0: none. */
 template <typename C> struct candidate {
     C size;
-    int at;
+    int index;
 };
 
 template <typename C> __device__ inline candidate<C> better_pivot(candidate<C> a, candidate<C> b) {
-    if (a.at < 0) return b;
-    if (b.at < 0) return a;
+    if (a.index < 0) return b;
+    if (b.index < 0) return a;
     bool a_nan = a.size != a.size, b_nan = b.size != b.size;
     if (a_nan != b_nan) return a_nan ? a : b;
     if (!a_nan && a.size != b.size) return a.size > b.size ? a : b;
-    return a.at < b.at ? a : b;
+    return a.index < b.index ? a : b;
 }
 
 /* Called by the first warp: returns the pivot row of column p among rows p … n-1. */
@@ -41,27 +41,27 @@ template <typename C> __device__ inline int find_pivot(const C *rows, int n, int
         best = better_pivot(best, candidate<C>{magnitude(rows[i * width + p]), i});
     for (int distance = 16; distance; distance >>= 1) {
         candidate<C> other = {__shfl_xor_sync(0xffffffffu, best.size, distance),
-                              __shfl_xor_sync(0xffffffffu, best.at, distance)};
+                              __shfl_xor_sync(0xffffffffu, best.index, distance)};
         best = better_pivot(best, other);
     }
-    return best.at;
+    return best.index;
 }
 
 /* Loads row i of the matrix, followed by the right-hand sides column, column + 1, … of row i. */
 template <typename T>
-__device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, wide_of<T> *rows) {
+__device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, compute_type<T> *rows) {
     const T *a = (const T *)s.a + matrix * s.n * s.n, *b = (const T *)s.b;
-    for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x)
-        rows[at / s.n * s.width + at % s.n] = widen(a[at]);
-    for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
-        int i = at / s.columns;
-        i64 j = column + at % s.columns;
-        wide_of<T> rhs_value = 0;
+    for (int index = threadIdx.x; index < s.n * s.n; index += blockDim.x)
+        rows[index / s.n * s.width + index % s.n] = widen(a[index]);
+    for (int index = threadIdx.x; index < s.n * s.columns; index += blockDim.x) {
+        int i = index / s.columns;
+        i64 j = column + index % s.columns;
+        compute_type<T> rhs_value = 0;
         if (!b)
             rhs_value = i == j;
         else if (j < s.k)
             rhs_value = widen(b[(matrix * s.n + i) * s.k + j]);
-        rows[i * s.width + s.n + at % s.columns] = rhs_value;
+        rows[i * s.width + s.n + index % s.columns] = rhs_value;
     }
 }
 
@@ -88,8 +88,8 @@ template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, 
         for (int i = p + 1 + (int)threadIdx.x; i < n; i += blockDim.x) rows[i * width + p] /= pivot;
         __syncthreads();
         int below = n - p - 1, right = all - p - 1;
-        for (int at = threadIdx.x; at < below * right; at += blockDim.x) {
-            int i = p + 1 + at / right, j = p + 1 + at % right;
+        for (int index = threadIdx.x; index < below * right; index += blockDim.x) {
+            int i = p + 1 + index / right, j = p + 1 + index % right;
             rows[i * width + j] -= rows[i * width + p] * rows[p * width + j];
         }
         __syncthreads();
@@ -103,8 +103,8 @@ template <typename C> __device__ inline void substitute_back(C *rows, int n, int
     for (int p = n - 1; p >= 0; p--) {
         for (int c = threadIdx.x; c < columns; c += blockDim.x) rhs[p * width + c] /= rows[p * width + p];
         __syncthreads();
-        for (int at = threadIdx.x; at < p * columns; at += blockDim.x) {
-            int i = at / columns, c = at % columns;
+        for (int index = threadIdx.x; index < p * columns; index += blockDim.x) {
+            int i = index / columns, c = index % columns;
             rhs[i * width + c] -= rows[i * width + p] * rhs[p * width + c];
         }
         __syncthreads();
@@ -112,7 +112,7 @@ template <typename C> __device__ inline void substitute_back(C *rows, int n, int
 }
 
 template <typename T> __device__ inline void solve_columns(const solve_args &s, i64 matrix, i64 column) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     extern __shared__ double shared[];
     C *rows = (C *)shared;
     __syncthreads();
@@ -121,15 +121,15 @@ template <typename T> __device__ inline void solve_columns(const solve_args &s, 
     bool is_usable = eliminate(rows, s.n, s.n + s.columns, s.width);
     if (is_usable) substitute_back(rows, s.n, s.columns, s.width);
     T *x = (T *)s.x;
-    for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
-        int i = at / s.columns;
-        i64 j = column + at % s.columns;
-        C result = is_usable ? rows[i * s.width + s.n + at % s.columns] : not_a_number<C>();
+    for (int index = threadIdx.x; index < s.n * s.columns; index += blockDim.x) {
+        int i = index / s.columns;
+        i64 j = column + index % s.columns;
+        C result = is_usable ? rows[i * s.width + s.n + index % s.columns] : not_a_number<C>();
         if (j < s.k) x[(matrix * s.n + i) * s.k + j] = narrow<T>(result);
     }
 }
 
-/* Every block factors the matrix itself for its share of the right-hand sides. */
+/* Every block factors the matrix itself, for some of the right-hand sides. */
 template <typename T> __global__ void solve(solve_args s) {
     for (i64 column = (i64)blockIdx.y * s.columns; column < s.k; column += (i64)gridDim.y * s.columns)
         solve_columns<T>(s, blockIdx.x, column);
@@ -148,9 +148,9 @@ template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
         for (int i = p + (int)threadIdx.x; i < n; i += blockDim.x)
             rows[i * width + p] = i == p ? root : rows[i * width + p] / root;
         __syncthreads();
-        int rest = n - p - 1;
-        for (int at = threadIdx.x; at < rest * rest; at += blockDim.x) {
-            int i = p + 1 + at / rest, j = p + 1 + at % rest;
+        int remaining = n - p - 1;
+        for (int index = threadIdx.x; index < remaining * remaining; index += blockDim.x) {
+            int i = p + 1 + index / remaining, j = p + 1 + index % remaining;
             if (j <= i) rows[i * width + j] -= rows[i * width + p] * rows[j * width + p];
         }
         __syncthreads();
@@ -159,19 +159,19 @@ template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
 }
 
 template <typename T> __global__ void cholesky(cholesky_args s) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     extern __shared__ double shared[];
     C *rows = (C *)shared;
     const T *a = (const T *)s.a + (i64)blockIdx.x * s.n * s.n;
     T *l = (T *)s.l + (i64)blockIdx.x * s.n * s.n;
-    for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x)
-        rows[at / s.n * s.width + at % s.n] = widen(a[at]);
+    for (int index = threadIdx.x; index < s.n * s.n; index += blockDim.x)
+        rows[index / s.n * s.width + index % s.n] = widen(a[index]);
     __syncthreads();
     bool is_usable = factor(rows, s.n, s.width);
-    for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x) {
-        int i = at / s.n, j = at % s.n;
+    for (int index = threadIdx.x; index < s.n * s.n; index += blockDim.x) {
+        int i = index / s.n, j = index % s.n;
         C result = j <= i ? rows[i * s.width + j] : (C)0;
-        l[at] = narrow<T>(is_usable ? result : not_a_number<C>());
+        l[index] = narrow<T>(is_usable ? result : not_a_number<C>());
     }
 }
 
@@ -183,9 +183,9 @@ enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 };
 __device__ inline int solve_order(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
 
 template <typename T>
-__device__ inline void load_triangle(const substitute_args &s, const T *a, wide_of<T> (*triangle)[BLOCK_ROWS]) {
-    for (int at = threadIdx.x; at < s.rows * s.rows; at += blockDim.x) {
-        int i = at / s.rows, j = at % s.rows;
+__device__ inline void load_triangle(const substitute_args &s, const T *a, compute_type<T> (*triangle)[BLOCK_ROWS]) {
+    for (int index = threadIdx.x; index < s.rows * s.rows; index += blockDim.x) {
+        int i = index / s.rows, j = index % s.rows;
         int row = solve_order(s, s.transpose ? j : i), column = solve_order(s, s.transpose ? i : j);
         triangle[row][column] = widen(a[i * s.n + j]);
     }
@@ -195,9 +195,9 @@ __device__ inline void load_triangle(const substitute_args &s, const T *a, wide_
  * known, and every warp computes it itself, so that a step needs one barrier. */
 template <typename T>
 __device__ inline void substitute_columns(const substitute_args &s, i64 column, T *x,
-                                          const wide_of<T> (*triangle)[BLOCK_ROWS],
-                                          wide_of<T> (*rhs)[BLOCK_COLUMNS]) {
-    typedef wide_of<T> C;
+                                          const compute_type<T> (*triangle)[BLOCK_ROWS],
+                                          compute_type<T> (*rhs)[BLOCK_COLUMNS]) {
+    typedef compute_type<T> C;
     int warp = threadIdx.x >> 5, warps = blockDim.x >> 5, lane = threadIdx.x & 31;
     bool inside = column < s.k;
     for (int i = warp; i < s.rows; i += warps)
@@ -213,7 +213,7 @@ __device__ inline void substitute_columns(const substitute_args &s, i64 column, 
 }
 
 template <typename T> __global__ void substitute(substitute_args s) {
-    __shared__ wide_of<T> triangle[BLOCK_ROWS][BLOCK_ROWS], rhs[BLOCK_ROWS][BLOCK_COLUMNS];
+    __shared__ compute_type<T> triangle[BLOCK_ROWS][BLOCK_ROWS], rhs[BLOCK_ROWS][BLOCK_COLUMNS];
     load_triangle(s, (const T *)s.a + (i64)blockIdx.x * s.n * s.n + s.first * (s.n + 1), triangle);
     T *x = (T *)s.x + ((i64)blockIdx.x * s.n + s.first) * s.k;
     for (i64 from = (i64)blockIdx.y * BLOCK_COLUMNS; from < s.k; from += (i64)gridDim.y * BLOCK_COLUMNS)
@@ -240,25 +240,25 @@ template <typename T> __global__ void transposed(transposed_args t) {
 
 template <typename T> __global__ void identity(square_args s) {
     T *x = (T *)s.x;
-    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
-        x[at] = narrow<T>((wide_of<T>)(at / s.n == at % s.n));
+    for (i64 index = global_thread_index(); index < s.count; index += grid_thread_count())
+        x[index] = narrow<T>((compute_type<T>)(index / s.n == index % s.n));
 }
 
 /* Writes NaN if the factorisation failed. */
 template <typename T> __global__ void fill_nan(square_args s) {
     if (*s.info == 0) return;
     T *x = (T *)s.x;
-    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
-        x[at] = narrow<T>(not_a_number<wide_of<T>>());
+    for (i64 index = global_thread_index(); index < s.count; index += grid_thread_count())
+        x[index] = narrow<T>(not_a_number<compute_type<T>>());
 }
 
 /* The same for cholesky; otherwise clears the upper triangle. */
 template <typename T> __global__ void finish_cholesky(square_args s) {
     T *x = (T *)s.x;
     bool is_usable = *s.info == 0;
-    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
+    for (i64 index = global_thread_index(); index < s.count; index += grid_thread_count())
         if (!is_usable)
-            x[at] = narrow<T>(not_a_number<wide_of<T>>());
-        else if (at % s.n > at / s.n)
-            x[at] = narrow<T>((wide_of<T>)0);
+            x[index] = narrow<T>(not_a_number<compute_type<T>>());
+        else if (index % s.n > index / s.n)
+            x[index] = narrow<T>((compute_type<T>)0);
 }

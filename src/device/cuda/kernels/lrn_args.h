@@ -2,11 +2,11 @@
 typedef struct lrn_args {
     const void *x, *dy;
     void *to;    /* y or dx */
-    void *terms; /* written by lrn_terms, read by lrn_grad_any: [rows, channels], in the compute type */
+    void *terms; /* written by lrn_terms, read by lrn_grad_generic: [rows, channels], in the compute type */
     void *sums;  /* one row per block: sums of dx over its rows */
     long long rows;
-    divider channels;
-    divider lanes; /* threads per row: 8 channels each */
+    fast_divmod channels;
+    fast_divmod lanes; /* threads per row: 8 channels each */
     int rows_per_warp, rows_per_block;
     int radius;
     double bias, alpha, beta, twice_alpha_beta;

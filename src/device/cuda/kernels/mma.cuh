@@ -36,10 +36,10 @@ __device__ inline u32 tf32_bits(float x) {
 __device__ inline void mma_load_columns(u32 (&b)[2][2], const u16 *rows, int pitch) {
     int lane = threadIdx.x & 31;
 #ifndef TU_EMULATED
-    u32 place = (u32)__cvta_generic_to_shared(rows + lane % 16 * pitch + lane / 16 * 8);
+    u32 address = (u32)__cvta_generic_to_shared(rows + lane % 16 * pitch + lane / 16 * 8);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(b[0][0]), "=r"(b[0][1]), "=r"(b[1][0]), "=r"(b[1][1])
-                 : "r"(place)
+                 : "r"(address)
                  : "memory");
 #else
     for (int tile = 0; tile < 2; tile++)
@@ -83,12 +83,12 @@ template <> __device__ inline float mma_element<bf16>(u32 word, int i) { return 
 template <> __device__ inline float mma_element<f16>(u32 word, int i) { return widen(f16{(u16)(word >> 16 * i)}); }
 
 template <typename T> __device__ inline void mma(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    int lane = threadIdx.x & 31, group = lane / 4, own = lane % 4;
+    int lane = threadIdx.x & 31, group = lane / 4, lane_word = lane % 4;
     for (int word = 0; word < 8; word++) { /* in the order of a row */
         int high = word / 4, from = word % 4;
         u32 rows[2], columns[2];
         for (int i = 0; i < 2; i++) rows[i] = __shfl_sync(0xffffffffu, a[2 * high + i], 4 * group + from);
-        for (int i = 0; i < 2; i++) columns[i] = __shfl_sync(0xffffffffu, b[high], 4 * (2 * own + i) + from);
+        for (int i = 0; i < 2; i++) columns[i] = __shfl_sync(0xffffffffu, b[high], 4 * (2 * lane_word + i) + from);
         for (int i = 0; i < 4; i++)
             for (int e = 0; e < mma_word<T>::ELEMENTS; e++)
                 sum[i] += mma_element<T>(rows[i / 2], e) * mma_element<T>(columns[i % 2], e);

@@ -12,25 +12,25 @@ typedef struct norm_tiling {
 typedef struct norm_sums_args {
     norm_tiling tiling;
     const void *x, *dy;
-    const void *mean, *r;     /* batch: mean [width]; layer: both [rows], in the parameters' type */
+    const void *mean, *rstd;  /* batch: mean [width]; layer: both [rows], in the parameters' type */
     const void *relu_factors; /* [3, width]: mean, scale, shift of the y before the relu */
     const void *mask;         /* one byte per word: the elements with a positive relu result */
-    const void *other;        /* added to dy first by kernels that add */
+    const void *other;        /* added to dy first if ADDS */
     void *masked_dy;          /* receives the masked dy */
     void *partial;
 } norm_sums_args;
 
 /* How partial sums are added: a block is [256 / columns, columns] threads. */
-typedef struct norm_joining {
+typedef struct norm_partial_sums {
     const void *partial;
     long long width;
     int splits, columns;
-} norm_joining;
+} norm_partial_sums;
 
 /* Computes statistics and factors of a batch normalisation from partial sums. gamma, beta, mean, variance have the
  * parameters' type. */
 typedef struct norm_factors_args {
-    norm_joining joining;
+    norm_partial_sums partial_sums;
     long long rows;
     double epsilon;
     const void *x, *gamma, *beta;
@@ -47,12 +47,12 @@ typedef struct norm_apply_args {
 
 /* Computes dgamma, dbeta and the factors of dx from the partial sums of a gradient. */
 typedef struct norm_gradient_factors_args {
-    norm_joining joining;
+    norm_partial_sums partial_sums;
     long long rows;
     double epsilon;
     const void *gamma, *mean, *variance;
     void *dgamma, *dbeta;
-    void *factors; /* [4, width]: mean, scale, by_dy, by_x */
+    void *factors; /* [4, width]: mean, scale, dx_offset, dx_slope */
 } norm_gradient_factors_args;
 
 typedef struct norm_gradient_args {
@@ -61,23 +61,23 @@ typedef struct norm_gradient_args {
     void *dx;
 } norm_gradient_args;
 
-/* Layer normalisation: x, y [rows, n]; gamma, beta [n]; mean, r [rows]. */
+/* Layer normalisation: x, y [rows, n]; gamma, beta [n]; mean, rstd (the inverse standard deviation) [rows]. */
 typedef struct layer_norm_args {
     const void *x, *gamma, *beta;
-    void *y, *mean, *r;
+    void *y, *mean, *rstd;
     long long rows, n;
     int lanes;
     double epsilon;
 } layer_norm_args;
 
 typedef struct layer_norm_gradient_args {
-    const void *x, *gamma, *mean, *r, *dy;
+    const void *x, *gamma, *mean, *rstd, *dy;
     void *dx;
     long long rows, n;
     int lanes;
 } layer_norm_gradient_args;
 
 typedef struct layer_norm_finish_args {
-    norm_joining joining;
+    norm_partial_sums partial_sums;
     void *dgamma, *dbeta;
 } layer_norm_finish_args;

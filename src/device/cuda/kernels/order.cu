@@ -16,23 +16,23 @@
 
 /* Returns the offset of lane `lane`. */
 __device__ inline i64 lane_start(i64 lane, i64 n, i64 inner) {
-    i64 at = divide_off(lane, inner);
-    return lane * n * inner + at;
+    i64 inner_index = divmod_in_place(lane, inner);
+    return lane * n * inner + inner_index;
 }
 
 template <typename T> __global__ void scan_lanes(scan_args a) {
-    typedef wide_of<T> C;
-    for (i64 lane = thread_of_grid(); lane < a.lanes; lane += threads_of_grid()) {
+    typedef compute_type<T> C;
+    for (i64 lane = global_thread_index(); lane < a.lanes; lane += grid_thread_count()) {
         i64 start = lane_start(lane, a.n, a.inner);
         const T *x = (const T *)a.x + start;
         T *y = (T *)a.y + start;
         C sum = 0;
 #pragma unroll 4
         for (i64 step = 0; step < a.n; step++) {
-            i64 at = (a.reverse ? a.n - 1 - step : step) * a.inner;
-            C own = sum + widen(x[at]);
-            y[at] = narrow<T>(a.exclusive ? sum : own);
-            sum = own;
+            i64 index = (a.reverse ? a.n - 1 - step : step) * a.inner;
+            C inclusive = sum + widen(x[index]);
+            y[index] = narrow<T>(a.exclusive ? sum : inclusive);
+            sum = inclusive;
         }
     }
 }
@@ -58,28 +58,28 @@ template <typename C> __device__ inline C scan_block(C x, C &total, C *shared) {
 
 /* One block per segment of each lane. */
 template <typename T> __global__ void scan_blocks(scan_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     __shared__ C shared[8];
-    i64 lane = blockIdx.x, first = divide_off(lane, a.splits) * a.segment;
+    i64 lane = blockIdx.x, first = divmod_in_place(lane, a.splits) * a.segment;
     i64 start = lane_start(lane, a.n, a.inner), left = a.n - first, n = left < a.segment ? left : a.segment;
     const T *x = (const T *)a.x + start + first * a.inner;
     T *y = (T *)a.y + start + first * a.inner;
     C sum = a.before ? ((const C *)a.before)[blockIdx.x] : (C)0;
     for (i64 base = 0; base < n; base += 1024) {
         i64 first_step = base + 4 * (i64)threadIdx.x;
-        C e[4], own = 0, total;
+        C e[4], thread_sum = 0, total;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            i64 step = first_step + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
-            e[i] = step < n ? widen(x[at]) : (C)0;
-            own += e[i];
+            i64 step = first_step + i, index = (a.reverse ? n - 1 - step : step) * a.inner;
+            e[i] = step < n ? widen(x[index]) : (C)0;
+            thread_sum += e[i];
         }
-        C running = sum + scan_block(own, total, shared);
+        C running = sum + scan_block(thread_sum, total, shared);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            i64 step = first_step + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
+            i64 step = first_step + i, index = (a.reverse ? n - 1 - step : step) * a.inner;
             C inclusive = running + e[i];
-            if (step < n) y[at] = narrow<T>(a.exclusive ? running : inclusive);
+            if (step < n) y[index] = narrow<T>(a.exclusive ? running : inclusive);
             running = inclusive;
         }
         sum += total;
@@ -100,27 +100,27 @@ template <typename C> __device__ inline indexed<C> padding() {
 }
 
 template <typename T>
-__device__ inline void store_ranked(const top_to &to, i64 lane, i64 run, i64 rank, indexed<wide_of<T>> e) {
+__device__ inline void store_ranked(const top_to &to, i64 lane, i64 run, i64 rank, indexed<compute_type<T>> e) {
     if (rank >= to.kept) return;
     if (to.candidates) {
-        ((indexed<wide_of<T>> *)to.candidates)[(lane * to.runs + run) * to.kept + rank] = e;
+        ((indexed<compute_type<T>> *)to.candidates)[(lane * to.runs + run) * to.kept + rank] = e;
         return;
     }
-    i64 at = lane_start(lane, to.k, to.inner) + rank * to.inner;
-    ((T *)to.values)[at] = narrow<T>(e.value);
-    ((i64 *)to.indices)[at] = e.index;
+    i64 index = lane_start(lane, to.k, to.inner) + rank * to.inner;
+    ((T *)to.values)[index] = narrow<T>(e.value);
+    ((i64 *)to.indices)[index] = e.index;
 }
 
 /* A block sorts a run of a lane in shared memory, by bitonic sort (Batcher 1968). */
 template <typename T> __global__ void top_sort(top_sort_args a) {
-    typedef indexed<wide_of<T>> candidate;
+    typedef indexed<compute_type<T>> candidate;
     __shared__ candidate run[1024];
-    i64 lane = blockIdx.x, number = divide_off(lane, a.to.runs), first = number * a.segment;
+    i64 lane = blockIdx.x, run_index = divmod_in_place(lane, a.to.runs), first = run_index * a.segment;
     const T *x = (const T *)a.x + lane_start(lane, a.n, a.to.inner);
     int thread = (int)threadIdx.x, threads = (int)blockDim.x;
     for (int i = thread; i < a.segment; i += threads)
         run[i] = first + i < a.n ? candidate{widen(x[(first + i) * a.to.inner]), first + i}
-                                 : padding<wide_of<T>>();
+                                 : padding<compute_type<T>>();
     for (int size = 2; size <= a.segment; size *= 2)
         for (int stride = size / 2; stride; stride /= 2) {
             __syncthreads();
@@ -134,7 +134,7 @@ template <typename T> __global__ void top_sort(top_sort_args a) {
             }
         }
     __syncthreads();
-    for (int i = thread; i < a.segment; i += threads) store_ranked<T>(a.to, lane, number, i, run[i]);
+    for (int i = thread; i < a.segment; i += threads) store_ranked<T>(a.to, lane, run_index, i, run[i]);
 }
 
 /* Counts the elements of a sorted run that come before e; `or_equal`: or equal it. */
@@ -153,14 +153,14 @@ template <typename C> __device__ inline i64 count_before(const indexed<C> *run, 
 
 /* Merges runs 2 i and 2 i + 1 into run i; a last run without a partner is padded. */
 template <typename T> __global__ void top_merge(top_merge_args a) {
-    typedef indexed<wide_of<T>> candidate;
+    typedef indexed<compute_type<T>> candidate;
     i64 pairs = (a.runs + 1) / 2, total = a.lanes * pairs * 2 * a.kept;
-    for (i64 at = thread_of_grid(); at < total; at += threads_of_grid()) {
-        i64 lane = at, i = divide_off(lane, 2 * a.kept), pair = divide_off(lane, pairs);
+    for (i64 thread = global_thread_index(); thread < total; thread += grid_thread_count()) {
+        i64 lane = thread, i = divmod_in_place(lane, 2 * a.kept), pair = divmod_in_place(lane, pairs);
         const candidate *left = (const candidate *)a.from + (lane * a.runs + 2 * pair) * a.kept,
                         *right = left + a.kept;
         bool has_no_partner = 2 * pair + 1 == a.runs, is_left = i < a.kept;
-        candidate e = is_left || !has_no_partner ? left[i] : padding<wide_of<T>>();
+        candidate e = is_left || !has_no_partner ? left[i] : padding<compute_type<T>>();
         i64 rank = i;
         if (!has_no_partner)
             rank = is_left ? i + count_before(right, a.kept, e, false)

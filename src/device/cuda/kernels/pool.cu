@@ -2,8 +2,8 @@
  *
  * Maximum. max_pool reads x once from memory, since overlapping windows hit the caches, and writes y. If a gradient
  * follows, it also writes the winner's index in its window, one byte. The gradient then reads dy and the winners and
- * writes dx: x, four times as large as y at stride 2, is not read again. The byte's highest bit is set if the
- * winner is positive. If x is the result of a relu, dx is 0 unless x > 0, and this bit makes that known without x.
+ * writes dx: x, four times as large as y at stride 2, is not read again. The byte's highest bit is 1 if the winner is
+ * positive. If x is the result of a relu, dx is 0 unless x > 0: this bit replaces x.
  *
  * A window's winner is its first largest element in row-major order; NaN is larger than all. Windows of 2 x 2 and 3 x
  * 3 are unrolled: all their elements are loaded before the first is compared. An element outside the image is
@@ -20,27 +20,27 @@
 #include "columns.cuh"
 #include "pool_args.h"
 
-enum { RELU_GRAD = 1, SUMMED = 2 };
+enum { RELU_GRAD = 1, SUM_OVER_POSITIONS = 2 };
 
 /* ---- Positions ---- */
 
-struct position_at {
+struct image_position {
     i64 image;
     int row, column;
 };
 
-__device__ inline position_at locate(const pool_args &a, i64 position) {
-    int column = (int)divide_off_wide(position, a.positions_wide),
-        row = (int)divide_off_wide(position, a.positions_high);
-    return position_at{position, row, column};
+__device__ inline image_position get_image_position(const pool_args &a, i64 position) {
+    int column = (int)divmod_in_place(position, a.position_columns),
+        row = (int)divmod_in_place(position, a.position_rows);
+    return image_position{position, row, column};
 }
 
 /* Start of x, and of y or the winners, for an image and a pack. */
 template <typename T, int N> __device__ inline const T *x_of(const pool_args &a, const void *x, i64 image, int pack) {
-    return (const T *)x + (image * a.x_size[0] * a.x_size[1] * a.layout.all_packs + pack) * N;
+    return (const T *)x + (image * a.x_size[0] * a.x_size[1] * a.layout.packs_per_position + pack) * N;
 }
 template <typename T, int N> __device__ inline const T *y_of(const pool_args &a, const void *y, i64 image, int pack) {
-    return (const T *)y + (image * a.y_size[0] * a.y_size[1] * a.layout.all_packs + pack) * N;
+    return (const T *)y + (image * a.y_size[0] * a.y_size[1] * a.layout.packs_per_position + pack) * N;
 }
 
 template <typename T, int N> __device__ inline pack<T, N> load(const T *from, i64 pixel, int channels) {
@@ -53,10 +53,10 @@ struct window {
 };
 
 __device__ inline window window_at(const pool_args &a, int row, int column) {
-    const int at[2] = {row, column};
+    const int index[2] = {row, column};
     window w;
     for (int i = 0; i < 2; i++) {
-        w.corner[i] = at[i] * (int)a.stride[i].divisor - a.pad[i];
+        w.corner[i] = index[i] * (int)a.stride[i].value - a.pad[i];
         w.start[i] = w.corner[i] < 0 ? -w.corner[i] : 0;
         w.end[i] = min(a.window[i], a.x_size[i] - w.corner[i]);
     }
@@ -68,8 +68,8 @@ struct span {
     int first, last;
 };
 
-__device__ inline span windows_over(const pool_args &a, int axis, int at) {
-    int padded = at + a.pad[axis], past_window = padded - a.window[axis];
+__device__ inline span windows_over(const pool_args &a, int axis, int index) {
+    int padded = index + a.pad[axis], past_window = padded - a.window[axis];
     int first = past_window < 0 ? 0 : (int)divide((u32)past_window, a.stride[axis]) + 1;
     return span{first, min((int)divide((u32)padded, a.stride[axis]), a.y_size[axis] - 1)};
 }
@@ -85,17 +85,17 @@ template <> __device__ inline bf16 convert_back<bf16, float>(float x) {
 }
 
 template <typename T, int N> struct winners {
-    wide_of<T> value[N];
+    compute_type<T> value[N];
     int index[N];
-    __device__ void start(const pack<T, N> &x, int at) {
-        for (int e = 0; e < N; e++) value[e] = widen(x.element[e]), index[e] = at;
+    __device__ void start(const pack<T, N> &x, int window_index) {
+        for (int e = 0; e < N; e++) value[e] = widen(x.element[e]), index[e] = window_index;
     }
-    __device__ void compare(const pack<T, N> &x, int at) {
+    __device__ void compare(const pack<T, N> &x, int window_index) {
         for (int e = 0; e < N; e++) {
-            wide_of<T> next = widen(x.element[e]);
+            compute_type<T> next = widen(x.element[e]);
             bool wins = !(next <= value[e]) && value[e] == value[e];
             value[e] = wins ? next : value[e];
-            index[e] = wins ? at : index[e];
+            index[e] = wins ? window_index : index[e];
         }
     }
 };
@@ -139,11 +139,11 @@ __device__ inline winners<T, N> find_winners_unrolled(const pool_args &a, const 
 
 /* P: type of a winner's index. K: height and width of the window; 0: given by the arguments. */
 template <typename T, int N, typename P, int K> __global__ void max_pool(pool_args a) {
-    thread_place at = place_thread(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
-        position_at s = locate(a, position);
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
+        image_position s = get_image_position(a, position);
         window w = window_at(a, s.row, s.column);
-        const T *x = x_of<T, N>(a, a.x, s.image, at.pack);
+        const T *x = x_of<T, N>(a, a.x, s.image, thread.pack);
         winners<T, N> best;
         if constexpr (K == 0)
             best = find_winners<T, N>(a, w, x);
@@ -155,7 +155,7 @@ template <typename T, int N, typename P, int K> __global__ void max_pool(pool_ar
             y.element[e] = convert_back<T>(best.value[e]);
             winner_indices.element[e] = (P)((u32)best.index[e] | (best.value[e] > 0 ? above_zero<P>::mark : 0u));
         }
-        i64 to = position * a.layout.all_packs + at.pack;
+        i64 to = position * a.layout.packs_per_position + thread.pack;
         if (a.to) ((pack<T, N> *)a.to)[to] = y;
         if (a.winner_indices) ((pack<P, N> *)a.winner_indices)[to] = winner_indices;
     }
@@ -163,14 +163,14 @@ template <typename T, int N, typename P, int K> __global__ void max_pool(pool_ar
 
 /* y[window] = u[winner]. Needed only for second derivatives, so one element per thread is fast enough. */
 template <typename T> __global__ void max_pool_pick(pool_args a) {
-    thread_place at = place_thread(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
-        position_at s = locate(a, position);
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
+        image_position s = get_image_position(a, position);
         window w = window_at(a, s.row, s.column);
-        int index = find_winners<T, 1>(a, w, x_of<T, 1>(a, a.x, s.image, at.pack)).index[0];
+        int index = find_winners<T, 1>(a, w, x_of<T, 1>(a, a.x, s.image, thread.pack)).index[0];
         int row = w.corner[0] + index / a.window[1], column = w.corner[1] + index % a.window[1];
-        const T *u = x_of<T, 1>(a, a.from, s.image, at.pack);
-        ((T *)a.to)[position * a.channels + at.pack] = u[((i64)row * a.x_size[1] + column) * a.channels];
+        const T *u = x_of<T, 1>(a, a.from, s.image, thread.pack);
+        ((T *)a.to)[position * a.channels + thread.pack] = u[((i64)row * a.x_size[1] + column) * a.channels];
     }
 }
 
@@ -178,42 +178,44 @@ template <typename T> __global__ void max_pool_pick(pool_args a) {
 
 /* Writes one row of sums per block, if sums are needed. */
 template <int N, int EPILOGUE, typename C>
-__device__ inline void store_sums(const pool_args &a, const thread_place &at, const C *sum) {
-    if constexpr ((EPILOGUE & SUMMED) != 0)
-        fold_rows<N>(sum, at.pack < a.layout.all_packs && at.row < a.layout.rows, at.row, a.layout.rows, at.column,
-                     (int)a.layout.packs.divisor, at.pack, a.channels, (C *)a.sums);
+__device__ inline void store_sums(const pool_args &a, const thread_position &thread, const C *sum) {
+    if constexpr ((EPILOGUE & SUM_OVER_POSITIONS) != 0)
+        block_reduce_rows<N>(sum, thread.pack < a.layout.packs_per_position && thread.row < a.layout.rows, thread.row,
+                             a.layout.rows, thread.pack_in_block, (int)a.layout.packs_per_block.value, thread.pack,
+                             a.channels, (C *)a.sums);
 }
 
 /* Any window and stride; a position is an element of x. */
 template <typename T, int N, typename P, int EPILOGUE> __global__ void max_pool_grad(pool_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     const u32 mark = above_zero<P>::mark, ignored = (EPILOGUE & RELU_GRAD) ? 0u : mark;
-    thread_place at = place_thread(a.layout);
+    thread_position thread = get_thread_position(a.layout);
     C sum[N] = {};
-    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
-        position_at s = locate(a, position);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
+        image_position s = get_image_position(a, position);
         span rows = windows_over(a, 0, s.row), columns = windows_over(a, 1, s.column);
-        const T *dy = y_of<T, N>(a, a.from, s.image, at.pack);
-        const P *winner_indices = y_of<P, N>(a, a.winner_indices, s.image, at.pack);
+        const T *dy = y_of<T, N>(a, a.from, s.image, thread.pack);
+        const P *winner_indices = y_of<P, N>(a, a.winner_indices, s.image, thread.pack);
         C dx[N] = {};
         for (int i = rows.first; i <= rows.last; i++)
             for (int j = columns.first; j <= columns.last; j++) {
-                i64 at_window = (i64)i * a.y_size[1] + j;
-                pack<T, N> window_dy = load<T, N>(dy, at_window, a.channels);
-                pack<P, N> index = load<P, N>(winner_indices, at_window, a.channels);
+                i64 window_offset = (i64)i * a.y_size[1] + j;
+                pack<T, N> window_dy = load<T, N>(dy, window_offset, a.channels);
+                pack<P, N> index = load<P, N>(winner_indices, window_offset, a.channels);
                 window w = window_at(a, i, j);
-                u32 here = (u32)((s.row - w.corner[0]) * a.window[1] + s.column - w.corner[1]);
+                u32 index_in_window = (u32)((s.row - w.corner[0]) * a.window[1] + s.column - w.corner[1]);
                 for (int e = 0; e < N; e++)
-                    if (((u32)index.element[e] | ignored) == (here | mark)) dx[e] += widen(window_dy.element[e]);
+                    if (((u32)index.element[e] | ignored) == (index_in_window | mark))
+                        dx[e] += widen(window_dy.element[e]);
             }
         pack<T, N> result;
         for (int e = 0; e < N; e++) {
             result.element[e] = narrow<T>(dx[e]);
             sum[e] += dx[e];
         }
-        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = result;
+        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] = result;
     }
-    store_sums<N, EPILOGUE>(a, at, sum);
+    store_sums<N, EPILOGUE>(a, thread, sum);
 }
 
 /* Winners of N channels, four per word if possible: comparing one is then one instruction. */
@@ -240,41 +242,42 @@ template <> __device__ inline void index_pack<8>::load(const u8 *from) {
 template <typename T, int N, int OVERLAP> struct overlapping_windows {
     pack<T, N> dy[OVERLAP * OVERLAP];
     index_pack<N> index[OVERLAP * OVERLAP];
-    __device__ void load_all(const pool_args &a, const position_at &s, int packed, u32 ignored) {
+    __device__ void load_all(const pool_args &a, const image_position &s, int packed, u32 ignored) {
         const T *from = y_of<T, N>(a, a.from, s.image, packed);
         const u8 *winner_indices = y_of<u8, N>(a, a.winner_indices, s.image, packed);
 #pragma unroll
         for (int i = 0; i < OVERLAP * OVERLAP; i++) {
             int row = s.row - (OVERLAP - 1) + i / OVERLAP, column = s.column - (OVERLAP - 1) + i % OVERLAP;
             bool inside = row >= 0 && row < a.y_size[0] && column >= 0 && column < a.y_size[1];
-            i64 at = inside ? (i64)row * a.y_size[1] + column : 0;
-            dy[i] = load<T, N>(from, at, a.channels);
-            index[i].load(winner_indices + at * a.channels);
+            i64 window_offset = inside ? (i64)row * a.y_size[1] + column : 0;
+            dy[i] = load<T, N>(from, window_offset, a.channels);
+            index[i].load(winner_indices + window_offset * a.channels);
             index[i].set(inside ? ignored : 0xffffffffu);
         }
     }
 };
 
 /* Windows of K x K at stride S. A patch is S x S elements of padded x; patch (i, j) starts where window (i, j) does,
- * and windows (i - OVERLAP + 1 … i, …) overlap it. A window's dy is summed with its own patch. */
+ * and windows (i - OVERLAP + 1 … i, …) overlap it. A window's dy is added to the sums by the
+ * patch that starts with it. */
 template <typename T, int N, int K, int S, int EPILOGUE> __global__ void max_pool_grad_patches(pool_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     enum { OVERLAP = (K - 1) / S + 1 };
     const u32 ignored = (EPILOGUE & RELU_GRAD) ? 0u : 0x80808080u;
-    thread_place at = place_thread(a.layout);
+    thread_position thread = get_thread_position(a.layout);
     C sum[N] = {};
-    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
-        position_at s = locate(a, position);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
+        image_position s = get_image_position(a, position);
         overlapping_windows<T, N, OVERLAP> w;
-        w.load_all(a, s, at.pack, ignored);
-        if constexpr ((EPILOGUE & SUMMED) != 0) {
-            const index_pack<N> &own_index = w.index[OVERLAP * OVERLAP - 1];
+        w.load_all(a, s, thread.pack, ignored);
+        if constexpr ((EPILOGUE & SUM_OVER_POSITIONS) != 0) {
+            const index_pack<N> &last_index = w.index[OVERLAP * OVERLAP - 1];
             for (int e = 0; e < N; e++) {
-                u32 bits = own_index.word[N < 4 ? e : e / 4] >> (N < 4 ? 0 : 8 * (e % 4)) & 0xffu;
+                u32 bits = last_index.word[N < 4 ? e : e / 4] >> (N < 4 ? 0 : 8 * (e % 4)) & 0xffu;
                 if (bits >= 0x80u && bits < 0x80u + K * K) sum[e] += widen(w.dy[OVERLAP * OVERLAP - 1].element[e]);
             }
         }
-        T *image = (T *)x_of<T, N>(a, a.to, s.image, at.pack);
+        T *image = (T *)x_of<T, N>(a, a.to, s.image, thread.pack);
 #pragma unroll
         for (int r = 0; r < S; r++)
 #pragma unroll
@@ -294,7 +297,7 @@ template <typename T, int N, int K, int S, int EPILOGUE> __global__ void max_poo
                     *(pack<T, N> *)(image + ((i64)row * a.x_size[1] + column) * a.channels) = result;
             }
     }
-    store_sums<N, EPILOGUE>(a, at, sum);
+    store_sums<N, EPILOGUE>(a, thread, sum);
 }
 
 /* ---- Mean ---- */
@@ -306,12 +309,12 @@ template <typename C> __device__ inline C weight_of(const pool_args &a, const wi
 }
 
 template <typename T, int N> __global__ void avg_pool(pool_args a) {
-    typedef wide_of<T> C;
-    thread_place at = place_thread(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
-        position_at s = locate(a, position);
+    typedef compute_type<T> C;
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
+        image_position s = get_image_position(a, position);
         window w = window_at(a, s.row, s.column);
-        const T *x = x_of<T, N>(a, a.x, s.image, at.pack);
+        const T *x = x_of<T, N>(a, a.x, s.image, thread.pack);
         C sum[N] = {};
         for (int i = w.start[0]; i < w.end[0]; i++) {
             i64 row = (i64)(w.corner[0] + i) * a.x_size[1] + w.corner[1];
@@ -324,17 +327,17 @@ template <typename T, int N> __global__ void avg_pool(pool_args a) {
         C weight = weight_of<C>(a, w);
         pack<T, N> y;
         for (int e = 0; e < N; e++) y.element[e] = narrow<T>(sum[e] * weight);
-        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = y;
+        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] = y;
     }
 }
 
 template <typename T, int N> __global__ void avg_pool_grad(pool_args a) {
-    typedef wide_of<T> C;
-    thread_place at = place_thread(a.layout);
-    for (i64 position = at.position; position < a.layout.positions; position += at.step) {
-        position_at s = locate(a, position);
+    typedef compute_type<T> C;
+    thread_position thread = get_thread_position(a.layout);
+    for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
+        image_position s = get_image_position(a, position);
         span rows = windows_over(a, 0, s.row), columns = windows_over(a, 1, s.column);
-        const T *dy = y_of<T, N>(a, a.from, s.image, at.pack);
+        const T *dy = y_of<T, N>(a, a.from, s.image, thread.pack);
         C sum[N] = {};
         for (int i = rows.first; i <= rows.last; i++)
             for (int j = columns.first; j <= columns.last; j++) {
@@ -344,6 +347,6 @@ template <typename T, int N> __global__ void avg_pool_grad(pool_args a) {
             }
         pack<T, N> dx;
         for (int e = 0; e < N; e++) dx.element[e] = narrow<T>(sum[e]);
-        ((pack<T, N> *)a.to)[position * a.layout.all_packs + at.pack] = dx;
+        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] = dx;
     }
 }

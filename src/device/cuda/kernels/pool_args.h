@@ -6,8 +6,8 @@ typedef struct pool_args {
     void *winner_indices; /* per window and channel: from max_pool to its gradient; or NULL */
     void *sums;           /* one row per block: sums of dx over its positions */
     column_grid layout;   /* positions: windows, elements of x, or patches of x, one image after another */
-    divider positions_high, positions_wide; /* per image */
-    divider stride[2];
+    fast_divmod position_rows, position_columns; /* per image */
+    fast_divmod stride[2];
     int x_size[2], y_size[2], window[2], pad[2];
     int channels;
     int count_padding;

@@ -1,4 +1,4 @@
-/* Common definitions of all kernels: element types, compute types, fast division, sums over a block.
+/* Common definitions of all kernels: element types, compute types, fast division, reductions over a block.
  *
  * Elements are stored in eight types and computed in two: f32, bf16, f16, u8 and truth in float, which represents
  * them exactly; f64, i32 and i64 in double. widen() loads; narrow<T>() rounds once, to nearest even, as
@@ -26,12 +26,12 @@ struct truth { u8 byte; };
 struct bf16 { u16 bits; };
 struct f16 { u16 bits; };
 
-template <typename T> struct computing { typedef float type; };
-template <> struct computing<f64> { typedef double type; };
-template <> struct computing<i32> { typedef double type; };
-template <> struct computing<i64> { typedef double type; };
+template <typename T> struct compute_type_of_element { typedef float type; };
+template <> struct compute_type_of_element<f64> { typedef double type; };
+template <> struct compute_type_of_element<i32> { typedef double type; };
+template <> struct compute_type_of_element<i64> { typedef double type; };
 /* The type in which values of T are computed. */
-template <typename T> using wide_of = typename computing<T>::type;
+template <typename T> using compute_type = typename compute_type_of_element<T>::type;
 
 /* ---- Loading ---- */
 
@@ -125,32 +125,32 @@ template <typename T, typename C> __device__ inline C rounded(C x) { return (C)w
 
 template <typename T, int N> struct alignas(sizeof(T) * N) pack { T element[N]; };
 
-/* ---- Index of a thread in the grid ---- */
+/* ---- Index of a thread in the grid, and number of threads of the grid ---- */
 
-__device__ inline i64 thread_of_grid() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
-__device__ inline i64 threads_of_grid() { return (i64)gridDim.x * blockDim.x; }
+__device__ inline i64 global_thread_index() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline i64 grid_thread_count() { return (i64)gridDim.x * blockDim.x; }
 
-/* ---- Division by a number known in advance (src/device/cuda/runtime/cuda.h), for numbers below 2^31 ---- */
+/* ---- Division by a number known in advance (src/device/cuda/runtime/cuda.h), for operands below 2^31 ---- */
 
-struct divider { u32 divisor, multiplier, shift; };
-__device__ inline u32 divide(u32 n, divider d) { return d.divisor == 1 ? n : __umulhi(n, d.multiplier) >> d.shift; }
+struct fast_divmod { u32 value, multiplier, shift; }; /* value: the divisor */
+__device__ inline u32 divide(u32 n, fast_divmod d) { return d.value == 1 ? n : __umulhi(n, d.multiplier) >> d.shift; }
 /* Replaces n by n / d and returns the remainder. */
-__device__ inline u32 divide_off(u32 &n, divider d) {
-    u32 q = divide(n, d), r = n - q * d.divisor;
+__device__ inline u32 divmod_in_place(u32 &n, fast_divmod d) {
+    u32 q = divide(n, d), r = n - q * d.value;
     n = q;
     return r;
 }
 
-/* ---- Folds over the threads of a warp and of a block, in a fixed order ---- */
+/* ---- Reductions over the threads of a warp and of a block, in a fixed order ---- */
 
-template <typename C, typename F> __device__ inline C fold_warp(C x, F f) {
+template <typename C, typename F> __device__ inline C warp_reduce(C x, F f) {
     for (int distance = 16; distance; distance >>= 1) x = f(x, __shfl_xor_sync(0xffffffffu, x, distance));
     return x;
 }
 /* All threads of the block get the result. `shared`: shared memory for 32 values; blockDim.x must be a multiple of
  * 32. */
-template <typename C, typename F> __device__ inline C fold_block(C x, F f, C *shared) {
-    x = fold_warp(x, f);
+template <typename C, typename F> __device__ inline C block_reduce(C x, F f, C *shared) {
+    x = warp_reduce(x, f);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, warps = blockDim.x >> 5;
     __syncthreads();
     if (lane == 0) shared[warp] = x;

@@ -1,10 +1,10 @@
 /* Random numbers on the GPU: the functions of src/base/draw.h.
  *
- * A thread computes a Philox block, four words, and stores the four elements drawn from it: only the ordinals are
+ * A thread computes a Philox block, four words, and stores the four elements generated from it: only the ordinals are
  * read, y is written once. Uniform and Bernoulli numbers are bitwise those of the CPU: products and sums are rounded
- * separately, never fused. Normals compute logarithm, root and cosine in f64, as the definition does, and may differ
- * in the last bits of the two libraries' functions. They are used to initialise variables; dropout and augmentation,
- * which run in every step, use only integers.
+ * separately, never fused. Normal numbers use log, sqrt and sincospi in f64, as the reference kernel does; they may
+ * differ from it in the last bits, because CUDA's functions differ from those of the C library. They are used to
+ * initialise variables; dropout and augmentation, which run in every step, use only integers.
  */
 #include "extent.cuh"
 #include "random_args.h"
@@ -38,21 +38,21 @@ __device__ inline void standard_normals(const random_words &words, double z[4]) 
     }
 }
 
-/* Numbers beyond two standard deviations, one in twenty, are drawn again; the bound keeps the loop finite. */
+/* Numbers beyond two standard deviations, one in twenty, are generated again; the bound keeps the loop finite. */
 __device__ inline void truncated_normals(const draw_args &a, u32 block, u64 ordinal, double z[4]) {
     u32 accepted = 0;
     for (u32 attempt = 0; attempt < 64 && accepted != 15; attempt++) {
-        double drawn[4];
-        standard_normals(philox(a, block, attempt, ordinal), drawn);
+        double candidate[4];
+        standard_normals(philox(a, block, attempt, ordinal), candidate);
 #pragma unroll
         for (int n = 0; n < 4; n++) {
-            bool takes = !(accepted >> n & 1) && fabs(drawn[n]) < 2;
-            if (takes) z[n] = drawn[n], accepted |= 1u << n;
+            bool accepts = !(accepted >> n & 1) && fabs(candidate[n]) < 2;
+            if (accepts) z[n] = candidate[n], accepted |= 1u << n;
         }
     }
 }
 
-template <typename T, int DISTRIBUTION> struct drawing {
+template <typename T, int DISTRIBUTION> struct random_elements {
     static __device__ inline pack<T, 4> of(const draw_args &a, u32 block, u64 ordinal) {
         double z[4] = {0, 0, 0, 0};
         if (DISTRIBUTION == DRAW_NORMAL)
@@ -65,7 +65,7 @@ template <typename T, int DISTRIBUTION> struct drawing {
         return y;
     }
 };
-template <typename T> struct drawing<T, DRAW_UNIFORM> {
+template <typename T> struct random_elements<T, DRAW_UNIFORM> {
     static __device__ inline pack<T, 4> of(const draw_args &a, u32 block, u64 ordinal) {
         random_words words = philox(a, block, 0, ordinal);
         pack<T, 4> y;
@@ -77,7 +77,7 @@ template <typename T> struct drawing<T, DRAW_UNIFORM> {
         return y;
     }
 };
-template <typename T> struct drawing<T, DRAW_BERNOULLI> {
+template <typename T> struct random_elements<T, DRAW_BERNOULLI> {
     static __device__ inline pack<T, 4> of(const draw_args &a, u32 block, u64 ordinal) {
         random_words words = philox(a, block, 0, ordinal);
         pack<T, 4> y;
@@ -87,18 +87,18 @@ template <typename T> struct drawing<T, DRAW_BERNOULLI> {
     }
 };
 
-template <typename T, int DISTRIBUTION, typename I> __global__ void draw(draw_args a) {
-    for (i64 i = thread_of_grid(); i < a.blocks; i += threads_of_grid()) {
-        I sample = (I)i, block = split_off(sample, a.each);
-        pack<T, 4> drawn = drawing<T, DISTRIBUTION>::of(a, (u32)block, (u64)a.ordinals[sample]);
+template <typename T, int DISTRIBUTION, typename I> __global__ void fill_random(draw_args a) {
+    for (i64 i = global_thread_index(); i < a.blocks; i += grid_thread_count()) {
+        I sample = (I)i, block = divmod_in_place(sample, a.blocks_per_sample);
+        pack<T, 4> generated = random_elements<T, DISTRIBUTION>::of(a, (u32)block, (u64)a.ordinals[sample]);
         i64 element = (i64)block * 4;
-        T *y = (T *)a.y + (i64)sample * a.row + element;
-        if (a.row % 4 == 0) {
-            *(pack<T, 4> *)y = drawn;
+        T *y = (T *)a.y + (i64)sample * a.elements_per_sample + element;
+        if (a.elements_per_sample % 4 == 0) {
+            *(pack<T, 4> *)y = generated;
         } else {
 #pragma unroll
             for (int n = 0; n < 4; n++)
-                if (element + n < a.row) y[n] = drawn.element[n];
+                if (element + n < a.elements_per_sample) y[n] = generated.element[n];
         }
     }
 }

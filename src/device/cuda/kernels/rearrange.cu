@@ -23,32 +23,32 @@ template <typename I> __device__ inline bool has_source(const copy_axis &axis, I
     I distance = index - (I)axis.before; /* wraps around if the index is before */
     if (distance >= (I)axis.extent_in_source) return false;
     index = distance;
-    return axis.step.size == 1 || split_off(index, axis.step) == 0;
+    return axis.step.size == 1 || divmod_in_place(index, axis.step) == 0;
 }
 
-template <typename T, typename I, bool PAD> __device__ inline T source_of(const copy_args &a, I index) {
-    i64 at = a.start;
+template <typename T, typename I, bool PAD> __device__ inline T load_source(const copy_args &a, I index) {
+    i64 offset = a.start;
     bool inside = true;
     for (int d = a.rank - 1; d >= 0; d--) {
         I coordinate = index;
-        if (d > 0) coordinate = split_off(index, a.axes[d].size);
+        if (d > 0) coordinate = divmod_in_place(index, a.axes[d].size);
         if (PAD && inside) inside = has_source(a.axes[d], coordinate);
-        at += (i64)coordinate * a.axes[d].from;
+        offset += (i64)coordinate * a.axes[d].from;
     }
-    return inside ? ((const T *)a.x)[at] : repeating<T>::of(a.number);
+    return inside ? ((const T *)a.x)[offset] : repeating<T>::of(a.pattern);
 }
 
 /* N words are stored at once. */
 template <typename T, int N, typename I, bool PAD> __global__ void copy_elements(copy_args a) {
-    i64 stride = threads_of_grid() * N;
-    for (i64 first = thread_of_grid() * N; first < a.count; first += IN_FLIGHT * stride) {
+    i64 stride = grid_thread_count() * N;
+    for (i64 first = global_thread_index() * N; first < a.count; first += IN_FLIGHT * stride) {
         pack<T, N> loaded[IN_FLIGHT];
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++)
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 i64 i = first + u * stride + n;
-                if (i < a.count) loaded[u].element[n] = source_of<T, I, PAD>(a, (I)i);
+                if (i < a.count) loaded[u].element[n] = load_source<T, I, PAD>(a, (I)i);
             }
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++) {
@@ -75,13 +75,13 @@ template <typename T> __global__ void copy_tiles(tile_args a) {
     constexpr int side = tile_of<T>::side, width = tile_of<T>::width, rows = side / 8, columns = side / 32;
     __shared__ T tile[side][width]; /* [along][across] */
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    for (u32 number = blockIdx.x; number < a.tiles; number += gridDim.x) {
-        u32 outer = number;
-        i64 along = (i64)divide_off(outer, a.tiles_along) * side;
-        i64 across = (i64)divide_off(outer, a.tiles_across) * side;
+    for (u32 tile_index = blockIdx.x; tile_index < a.tiles; tile_index += gridDim.x) {
+        u32 outer = tile_index;
+        i64 along = (i64)divmod_in_place(outer, a.tiles_along) * side;
+        i64 across = (i64)divmod_in_place(outer, a.tiles_across) * side;
         i64 from = a.start + along * a.along_from + across, to = across * a.across_to + along;
         for (int d = a.rank - 1; d >= 0; d--) {
-            i64 index = divide_off(outer, a.axes[d].size.by);
+            i64 index = divmod_in_place(outer, a.axes[d].size.divmod);
             from += index * a.axes[d].from;
             to += index * a.axes[d].to;
         }
@@ -121,14 +121,14 @@ template <typename T, typename I> __device__ inline T concat_source(const concat
 }
 
 template <typename T, typename I> __global__ void concat_rows(concat_args a) {
-    i64 stride = threads_of_grid();
-    for (i64 first = thread_of_grid(); first < a.count; first += IN_FLIGHT * stride) {
+    i64 stride = grid_thread_count();
+    for (i64 first = global_thread_index(); first < a.count; first += IN_FLIGHT * stride) {
         T loaded[IN_FLIGHT];
         i64 to[IN_FLIGHT];
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++) {
             if (first + u * stride >= a.count) continue;
-            I row = (I)(first + u * stride), index = split_off(row, a.span);
+            I row = (I)(first + u * stride), index = divmod_in_place(row, a.span);
             loaded[u] = concat_source<T, I>(a, row, index);
             to[u] = (i64)row * a.row + a.start + (i64)index;
         }
@@ -141,16 +141,16 @@ template <typename T, typename I> __global__ void concat_rows(concat_args a) {
 /* ---- Fills and bands ---- */
 
 template <typename T> __global__ void fill(fill_args a) {
-    for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid())
-        ((T *)a.y)[i] = repeating<T>::of(a.number);
+    for (i64 i = global_thread_index(); i < a.count; i += grid_thread_count())
+        ((T *)a.y)[i] = repeating<T>::of(a.pattern);
 }
 
 template <typename T, typename I> __global__ void band(band_args a) {
-    for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid()) {
+    for (i64 i = global_thread_index(); i < a.count; i += grid_thread_count()) {
         I row = (I)i;
-        i64 column = (i64)split_off(row, a.columns);
-        i64 below = (i64)split_off(row, a.rows) - column;
-        bool kept = (a.below < 0 || below <= a.below) && (a.above < 0 || -below <= a.above);
-        ((T *)a.y)[i] = kept ? ((const T *)a.x)[i] : (T)0;
+        i64 column = (i64)divmod_in_place(row, a.columns);
+        i64 below = (i64)divmod_in_place(row, a.rows) - column;
+        bool in_band = (a.below < 0 || below <= a.below) && (a.above < 0 || -below <= a.above);
+        ((T *)a.y)[i] = in_band ? ((const T *)a.x)[i] : (T)0;
     }
 }

@@ -14,9 +14,9 @@ typedef struct copy_axis {
 typedef struct copy_args {
     const void *x;
     void *y;
-    long long count;           /* words of y */
-    long long start;           /* offset in the source of index 0 of all axes */
-    unsigned long long number; /* padding: one element, repeated over 8 bytes */
+    long long count;            /* words of y */
+    long long start;            /* offset in the source of index 0 of all axes */
+    unsigned long long pattern; /* padding: one element, repeated over 8 bytes */
     int rank;
     copy_axis axes[COPY_MAX_AXES];
 } copy_args;
@@ -34,7 +34,7 @@ typedef struct tile_args {
     long long along, along_from;
     long long across, across_to;
     unsigned tiles;
-    divider tiles_along, tiles_across;
+    fast_divmod tiles_along, tiles_across;
     int rank; /* number of outer axes */
     tile_axis axes[COPY_MAX_AXES];
 } tile_args;
@@ -58,7 +58,7 @@ typedef struct concat_args {
 typedef struct fill_args {
     void *y;
     long long count;
-    unsigned long long number;
+    unsigned long long pattern; /* one element, repeated over 8 bytes */
 } fill_args;
 
 /* Matrices [rows, columns]: keeps the elements within `below` diagonals under the main one and `above` over it;

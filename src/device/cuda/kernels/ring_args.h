@@ -4,26 +4,26 @@
 
 enum { RING_MAX = 8 }; /* feeds or fetches per launch */
 
-/* In device memory, both 0 before the first step of a multi-step call. A launch writes only the number that it does
+/* In device memory, both 0 before the first step of a multi-step call. A launch writes only the field that it does
  * not read. */
-typedef struct ring_count {
-    unsigned next; /* the step that the next ring_in starts: set by ring_out */
-    unsigned now;  /* the current step: set by ring_in */
-} ring_count;
+typedef struct ring_counter {
+    unsigned next_step;    /* the step that the next ring_in starts: set by ring_out */
+    unsigned current_step; /* set by ring_in */
+} ring_counter;
 
 typedef struct ring_feed {
     void *to;
     const void *from;      /* slots; with `rows`: a table */
-    const long long *rows; /* slots of row numbers, or NULL */
-    long long stride;      /* between slots: words of `from`, or row numbers of `rows` */
+    const long long *rows; /* slots of row indices, or NULL */
+    long long stride;      /* between slots: words of `from`, or row indices of `rows` */
     long long end;         /* words of this feed and of all before it */
-    divider row;           /* words per row of the table */
+    fast_divmod row;       /* words per row of the table */
     unsigned slots;        /* step s uses slot s mod slots; 1: the same for all steps */
     int word;              /* bytes */
 } ring_feed;
 
 typedef struct ring_in_args {
-    ring_count *count;
+    ring_counter *count;
     long long words; /* of all feeds */
     int feeds;
     ring_feed feed[RING_MAX];
@@ -39,7 +39,7 @@ typedef struct ring_fetch {
 } ring_fetch;
 
 typedef struct ring_out_args {
-    ring_count *count;
+    ring_counter *count;
     long long words; /* of all fetches */
     int fetches;
     ring_fetch fetch[RING_MAX];

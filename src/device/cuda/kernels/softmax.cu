@@ -8,8 +8,8 @@
  * is not used, as in graph/ops/softmax.c.
  *
  * Cross-entropy can also write its gradient, softmax minus the target, whose inputs it has computed. A small loss,
- * such as that of 128 samples, is computed with all that follows it by one block (block_loss): the cost of such
- * kernels is their number and the code they load.
+ * such as that of 128 samples, is computed with the operations that follow it by one block (block_loss): the cost
+ * of such small kernels is the number of launches and of instructions loaded.
  */
 #include "folds.cuh"
 #include "softmax_args.h"
@@ -28,19 +28,19 @@ template <typename C> __device__ inline C softmax_of(normalizer<C> z, C x) {
 
 /* Returns the normalizer of this thread's row. All threads of the block must call it; `n` is 0 past the last row. */
 template <typename T>
-__device__ inline normalizer<wide_of<T>> normalizer_of_row(const T *x, i64 n, int lane, int lanes,
-                                                     exponents<wide_of<T>> *shared) {
-    typedef log_sum_exp<wide_of<T>> fold;
-    exponents<wide_of<T>> s = fold::start();
-    each_of_row(x, n, lane, lanes, [&](T e, i64 i) { fold::take(s, widen(e), i); });
-    join_row<fold>(s, lanes, shared);
+__device__ inline normalizer<compute_type<T>> normalizer_of_row(const T *x, i64 n, int lane, int lanes,
+                                                                exponents<compute_type<T>> *shared) {
+    typedef log_sum_exp<compute_type<T>> reducer;
+    exponents<compute_type<T>> s = reducer::init();
+    for_each_in_row(x, n, lane, lanes, [&](T e, i64 i) { reducer::add(s, widen(e), i); });
+    merge_row<reducer>(s, lanes, shared);
     return normalizer_of(s);
 }
 
 template <typename T> __global__ void softmax_rows(softmax_rows_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     __shared__ exponents<C> shared[32];
-    i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
+    i64 row = global_thread_index() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     const T *x = (const T *)a.x + (n ? row * a.n : 0);
     T *y = (T *)a.y + (n ? row * a.n : 0);
@@ -53,22 +53,22 @@ template <typename T> __global__ void softmax_rows(softmax_rows_args a) {
 
 /* Along an axis other than the last: blocks of 32 adjacent columns by 8 slices of the axis. */
 template <typename T> __global__ void softmax_columns(softmax_columns_args a) {
-    typedef wide_of<T> C;
-    typedef log_sum_exp<C> fold;
+    typedef compute_type<T> C;
+    typedef log_sum_exp<C> reducer;
     __shared__ exponents<C> shared[8][32];
     int slice = (int)threadIdx.x >> 5, column = (int)threadIdx.x & 31;
     i64 outer = (i64)blockIdx.x * 32 + column;
     bool inside = outer < a.columns;
-    i64 at = divide_off(outer, a.inner), start = outer * a.n * a.inner + at;
+    i64 inner_index = divmod_in_place(outer, a.inner), start = outer * a.n * a.inner + inner_index;
     const T *x = (const T *)a.x + start;
     T *y = (T *)a.y + start;
-    exponents<C> s = fold::start();
+    exponents<C> s = reducer::init();
     if (inside)
-        for (i64 i = slice; i < a.n; i += 8) fold::take(s, widen(x[i * a.inner]), i);
+        for (i64 i = slice; i < a.n; i += 8) reducer::add(s, widen(x[i * a.inner]), i);
     shared[slice][column] = s;
     __syncthreads();
     s = shared[0][column];
-    for (int i = 1; i < 8; i++) fold::merge(s, shared[i][column]);
+    for (int i = 1; i < 8; i++) reducer::merge(s, shared[i][column]);
     normalizer<C> z = normalizer_of(s);
     if (inside)
         for (i64 i = slice; i < a.n; i += 8) {
@@ -81,43 +81,46 @@ template <typename T> __global__ void softmax_columns(softmax_columns_args a) {
 
 /* The target of class i of a row, from probabilities per class (target_of) or a class index (class_of). */
 template <typename T, typename L> struct target_of {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     const L *labels;
-    C keep, spread; /* keep: 1 - smoothing, spread: smoothing / n */
-    __device__ inline C operator()(i64 i) const { return keep * widen(labels[i]) + spread; }
+    C label_weight, uniform_weight; /* label_weight: 1 - smoothing, uniform_weight: smoothing / n */
+    __device__ inline C operator()(i64 i) const { return label_weight * widen(labels[i]) + uniform_weight; }
 };
 template <typename T, typename L> struct class_of {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     i64 label;
-    C keep, spread;
+    C label_weight, uniform_weight;
     __device__ inline bool masked(i64 n) const { return label < 0 || label >= n; }
-    __device__ inline C operator()(i64 i) const { return (i == label ? keep : (C)0) + spread; }
+    __device__ inline C operator()(i64 i) const { return (i == label ? label_weight : (C)0) + uniform_weight; }
 };
 template <typename T, typename L> struct label_reader {
     typedef target_of<T, L> type;
-    static __device__ inline type at(const void *labels, i64 row, i64 n, wide_of<T> keep, wide_of<T> spread) {
-        return type{(const L *)labels + row * n, keep, spread};
+    static __device__ inline type read(const void *labels, i64 row, i64 n, compute_type<T> label_weight,
+                                        compute_type<T> uniform_weight) {
+        return type{(const L *)labels + row * n, label_weight, uniform_weight};
     }
 };
 template <typename T> struct label_reader<T, i32> {
     typedef class_of<T, i32> type;
-    static __device__ inline type at(const void *labels, i64 row, i64, wide_of<T> keep, wide_of<T> spread) {
-        return type{((const i32 *)labels)[row], keep, spread};
+    static __device__ inline type read(const void *labels, i64 row, i64, compute_type<T> label_weight,
+                                        compute_type<T> uniform_weight) {
+        return type{((const i32 *)labels)[row], label_weight, uniform_weight};
     }
 };
 template <typename T> struct label_reader<T, i64> {
     typedef class_of<T, i64> type;
-    static __device__ inline type at(const void *labels, i64 row, i64, wide_of<T> keep, wide_of<T> spread) {
-        return type{((const i64 *)labels)[row], keep, spread};
+    static __device__ inline type read(const void *labels, i64 row, i64, compute_type<T> label_weight,
+                                        compute_type<T> uniform_weight) {
+        return type{((const i64 *)labels)[row], label_weight, uniform_weight};
     }
 };
 
-/* This lane's part of a row's loss: minus the sum of target * log-softmax. Classes with weight 0 are skipped, even if
- * their logit is infinite. */
+/* Returns this lane's terms of a row's loss: minus the sum of target * log-softmax. Classes with weight 0
+ * are skipped, even if their logit is infinite. */
 template <typename T, typename TARGET, typename C>
 __device__ inline C sum_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, TARGET target) {
     C loss = 0;
-    each_of_row(x, n, lane, lanes, [&](T e, i64 i) {
+    for_each_in_row(x, n, lane, lanes, [&](T e, i64 i) {
         C weight = target(i);
         if (weight != 0) loss -= weight * log_softmax_of(z, (C)widen(e));
     });
@@ -131,7 +134,7 @@ __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalize
 template <typename T, typename L, typename C>
 __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, class_of<T, L> target) {
     if (target.masked(n)) return 0;
-    if (target.spread != 0) return sum_terms(x, n, lane, lanes, z, target);
+    if (target.uniform_weight != 0) return sum_terms(x, n, lane, lanes, z, target);
     return lane == 0 ? -log_softmax_of(z, (C)widen(x[target.label])) : (C)0;
 }
 
@@ -148,20 +151,20 @@ template <typename T, typename L, typename C>
 __device__ inline void store_gradient(const T *, T *, i64, int, int, normalizer<C>, target_of<T, L>) {}
 
 template <typename T, typename L> __global__ void cross_entropy(cross_entropy_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     __shared__ exponents<C> shared[32];
     __shared__ C sums[32];
-    i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
+    i64 row = global_thread_index() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     const T *x = (const T *)a.x + (n ? row * a.n : 0);
     normalizer<C> z = normalizer_of_row(x, n, lane, a.lanes, shared);
     C loss = 0;
     if (n) {
-        auto target = label_reader<T, L>::at(a.labels, row, n, (C)(1 - a.smoothing), (C)(a.smoothing / (double)n));
+        auto target = label_reader<T, L>::read(a.labels, row, n, (C)(1 - a.smoothing), (C)(a.smoothing / (double)n));
         loss = loss_terms(x, n, lane, a.lanes, z, target);
         if (a.gradient) store_gradient(x, (T *)a.gradient + row * n, n, lane, a.lanes, z, target);
     }
-    join_row<summing<C>>(loss, a.lanes, sums);
+    merge_row<summing<C>>(loss, a.lanes, sums);
     if (n && lane == 0) ((T *)a.losses)[row] = narrow<T>(loss);
 }
 
@@ -192,7 +195,7 @@ template <typename T, typename C>
 __device__ inline void store_mean(const block_loss_args &a, const C *losses, C *shared) {
     C sum = 0;
     for (int row = (int)threadIdx.x; row < a.rows; row += (int)blockDim.x) sum += losses[row];
-    sum = fold_block(sum, adding(), shared);
+    sum = block_reduce(sum, adding(), shared);
     if (threadIdx.x == 0) *(T *)a.mean = narrow<T>(sum / (C)a.rows);
 }
 
@@ -217,7 +220,7 @@ __device__ inline void store_column_sums(const block_loss_args &a, const C *x, C
 
 template <typename T, typename L, typename H>
 __global__ void __launch_bounds__(1024) block_loss(block_loss_args a) {
-    typedef wide_of<T> C;
+    typedef compute_type<T> C;
     extern __shared__ double shared_memory[];
     int count = a.rows * a.n, threads = (int)blockDim.x, lane = (int)threadIdx.x & (a.lanes - 1);
     C *x = (C *)shared_memory, *losses = x + count, *scratch = losses + a.rows, *column_scratch = scratch + 32;

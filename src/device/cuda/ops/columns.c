@@ -5,7 +5,7 @@ enum {
     MAX_BLOCKS = INT32_MAX, /* along x */
     MAX_BLOCKS_Y = 65535,
     RESIDENT_BLOCKS = 4, /* resident per multiprocessor: kernels that sum use many registers */
-    SUM_COLUMNS = 8,     /* as in kernels/columns.cuh */
+    SUM_CHANNELS = 8,    /* as in kernels/columns.cuh */
     SUM_THREADS = 1024,
 };
 
@@ -32,7 +32,7 @@ bool cuda_plan_columns(const cuda_device *device, int64_t positions, int64_t pac
             rows = CUDA_COLUMN_THREADS / width;
     int64_t grid_y = divide_up(packs, width);
     if (grid_y > MAX_BLOCKS_Y) return false;
-    *layout = (column_grid){cuda_divider((uint32_t)width), (int)rows, (int)packs, positions};
+    *layout = (column_grid){cuda_fast_divmod((uint32_t)width), (int)rows, (int)packs, positions};
     *grid = (cuda_grid){{cuda_even_blocks(device, positions, rows, resident_only), (unsigned)grid_y},
                         (unsigned)(width * rows),
                         0};
@@ -52,6 +52,6 @@ tu_status cuda_run_column_sums(const tu__kernel *k, const cuda_column_sums *sums
                                void *to) {
     sum_blocks_args a = sums->args;
     a.partial = partial, a.to = to;
-    cuda_grid grid = {{(unsigned)divide_up(a.channels, SUM_COLUMNS)}, SUM_THREADS, 0};
+    cuda_grid grid = {{(unsigned)divide_up(a.channels, SUM_CHANNELS)}, SUM_THREADS, 0};
     return cuda_launch(k, sums->function, grid, &a);
 }

@@ -1,4 +1,4 @@
-/* Lowering rules of convolutions. They use cuDNN (conv_dnn.c) if it has an engine, our own kernels for first layers
+/* Lowering rules of convolutions. They use cuDNN (conv_dnn.c) if it has an engine, handwritten kernels for first layers
  * (conv_few_channels.c) and for f32 without tf32 (conv_f32.c), and plain kernels (conv_direct.c) for everything else,
  * including cases that cuDNN computes wrong (cudnn_known_bugs.def).
  *
@@ -7,7 +7,7 @@
  * look healthy. This is tested when the plan is created, on memory full of NaN. Second, fused graphs have fewer
  * engines: the only one may lack tensor cores or reorder its operands first, while the unfused convolution has a fast
  * engine. This is recognised by the engine's notes and workspace size or, with tuning, by timing both. If a fused
- * engine is rejected, the convolution is followed by one pass of our own over its result.
+ * engine is rejected, the convolution is followed by one handwritten pass over its result.
  */
 #include "device/cuda/ops/conv.h"
 #include "device/cuda/ops/ops.h"
@@ -127,12 +127,12 @@ static bool is_fast_fused(const cuda_convolution *c, const cuda_dnn_plan *p) {
     return p->tensor_cores && (c->dtype != TU_F32 || p->workspace_bytes < (int64_t)p->operand_bytes[0]);
 }
 
-/* Leaves d->dnn.plan NULL if no fused engine is good enough. */
+/* Leaves d->dnn.plan NULL if no fused engine is fast enough and propagates NaN. */
 static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     TU_TRY(cuda_conv_dnn(cuda_of(s), c, &d->dnn));
-    bool good = d->dnn.plan && (cuda_of(s)->tune || is_fast_fused(c, &d->dnn));
-    if (good && c->relu) TU_TRY(cuda_dnn_keeps_nan(&d->dnn, c->dtype, &good));
-    if (!good) cuda_dnn_free(&d->dnn);
+    bool is_accepted = d->dnn.plan && (cuda_of(s)->tune || is_fast_fused(c, &d->dnn));
+    if (is_accepted && c->relu) TU_TRY(cuda_dnn_keeps_nan(&d->dnn, c->dtype, &is_accepted));
+    if (!is_accepted) cuda_dnn_free(&d->dnn);
     return TU_OK;
 }
 
@@ -256,16 +256,16 @@ static tu_status lower_convolution(tu__selection *s, const tu__node *node, cuda_
     tu__epilogue epilogue = {.result = {node->id, 0}};
     if (c->result == CUDA_CONV_Y) epilogue = tu__epilogue_of(s, node);
     c->bias = epilogue.add, c->relu = epilogue.relu;
-    conv_data found = {.bias = c->bias, .relu = c->relu};
-    tu_status status = choose_implementation(s, c, &found);
-    const char *name = status == TU_OK ? kernel_name(s, &found, tu__epilogue_name(&epilogue, names)) : NULL;
+    conv_data plan = {.bias = c->bias, .relu = c->relu};
+    tu_status status = choose_implementation(s, c, &plan);
+    const char *name = status == TU_OK ? kernel_name(s, &plan, tu__epilogue_name(&epilogue, names)) : NULL;
     tu__kernel *k = name ? tu__kernel_new(s, node, name, run_conv) : NULL;
     conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
-        cuda_dnn_free(&found.dnn);
+        cuda_dnn_free(&plan.dnn);
         return status == TU_OK ? TU_NO_MEMORY : status;
     }
-    *d = found;
+    *d = plan;
     k->release = release_conv;
     k->workspace_bytes = workspace_of(d);
     const tu_type in[2] = {*tu__type_of(s, node->inputs[0]), *tu__type_of(s, node->inputs[1])};

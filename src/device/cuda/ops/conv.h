@@ -1,4 +1,4 @@
-/* Shared declarations of the CUDA device's convolutions. conv.c chooses between conv_dnn.c (cuDNN) and our own
+/* Shared declarations of the CUDA device's convolutions. conv.c chooses between conv_dnn.c (cuDNN) and handwritten
  * kernels in conv_few_channels.c, conv_f32.c and conv_direct.c. src/graph/ops/conv.c has the definition: a trilinear
  * form of x, filter and y, from which y or the gradient of x or of the filter is computed. */
 #ifndef TU__DEVICE_CUDA_OPS_CONV_H

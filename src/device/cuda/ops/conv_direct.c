@@ -13,7 +13,7 @@ enum {
 
 struct cuda_conv_direct {
     conv_args args; /* without addresses */
-    const cuda_function *product, *sum;
+    const cuda_function *multiply, *sum;
     cuda_conv_result result;
     cuda_grid grid;
     int64_t filter_elements;
@@ -51,27 +51,28 @@ static conv_args args_of(const cuda_convolution *c, int64_t rows, int64_t column
     const tu__windows *w = &c->windows;
     const bool computes_x = c->result == CUDA_CONV_X;
     const int64_t *size = computes_x ? c->x_size : c->y_size;
-    return (conv_args){.relu = c->relu,
-                       .groups = (int)c->groups,
-                       .rows = (int)rows,
-                       .columns = (int)columns,
-                       .depth = (int)depth,
-                       .split_depth = (int)depth,
-                       .height = cuda_divider((uint32_t)size[0]),
-                       .width = cuda_divider((uint32_t)size[1]),
-                       .channels = cuda_divider((uint32_t)(computes_x ? c->y_channels : c->x_channels)),
-                       .stride = {cuda_divider((uint32_t)w->stride[0]), cuda_divider((uint32_t)w->stride[1])},
-                       .x_size = {(int)c->x_size[0], (int)c->x_size[1]},
-                       .y_size = {(int)c->y_size[0], (int)c->y_size[1]},
-                       .filter_columns = cuda_divider((uint32_t)w->size[1]),
-                       .dilation = {(int)w->dilation[0], (int)w->dilation[1]},
-                       .pad = {(int)w->pad[0], (int)w->pad[2]},
-                       .x_channels = (int)c->x_channels,
-                       .y_channels = (int)c->y_channels};
+    return (conv_args){
+        .relu = c->relu,
+        .groups = (int)c->groups,
+        .rows = (int)rows,
+        .columns = (int)columns,
+        .depth = (int)depth,
+        .split_depth = (int)depth,
+        .height = cuda_fast_divmod((uint32_t)size[0]),
+        .width = cuda_fast_divmod((uint32_t)size[1]),
+        .channels = cuda_fast_divmod((uint32_t)(computes_x ? c->y_channels : c->x_channels)),
+        .stride = {cuda_fast_divmod((uint32_t)w->stride[0]), cuda_fast_divmod((uint32_t)w->stride[1])},
+        .x_size = {(int)c->x_size[0], (int)c->x_size[1]},
+        .y_size = {(int)c->y_size[0], (int)c->y_size[1]},
+        .filter_columns = cuda_fast_divmod((uint32_t)w->size[1]),
+        .dilation = {(int)w->dilation[0], (int)w->dilation[1]},
+        .pad = {(int)w->pad[0], (int)w->pad[2]},
+        .x_channels = (int)c->x_channels,
+        .y_channels = (int)c->y_channels};
 }
 
-static int64_t divide_up(int64_t number, int64_t unit) {
-    return (number + unit - 1) / unit;
+static int64_t divide_up(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
 }
 
 /* Chooses splits of the depth so that there are two blocks per multiprocessor, each with some depth left to sum. */
@@ -106,9 +107,10 @@ tu_status cuda_conv_direct_new(tu__selection *s, const cuda_convolution *c, cuda
     int64_t groups = c->groups < MAX_GROUP_BLOCKS ? c->groups : MAX_GROUP_BLOCKS;
     d->grid =
         (cuda_grid){.blocks = {(unsigned)tiles, (unsigned)groups, (unsigned)d->splits}, .threads = THREADS};
-    d->product = cuda_request(s, "conv", "conv_direct<%s, %s>", cuda_type(c->dtype), result_names[c->result]);
+    d->multiply =
+        cuda_request(s, "conv", "conv_direct<%s, %s>", cuda_type(c->dtype), result_names[c->result]);
     if (d->splits > 1) d->sum = cuda_request(s, "conv", "conv_sum<%s>", cuda_type(c->dtype));
-    return d->product && (d->sum || d->splits == 1) ? TU_OK : TU_NO_MEMORY;
+    return d->multiply && (d->sum || d->splits == 1) ? TU_OK : TU_NO_MEMORY;
 }
 
 size_t cuda_conv_direct_workspace(const cuda_conv_direct *d) {
@@ -125,7 +127,7 @@ tu_status cuda_conv_direct_run(const tu__kernel *k, const cuda_conv_direct *d) {
     }
     a.bias = k->read_count > 2 ? k->in[2] : NULL;
     a.partial = d->splits > 1 ? k->workspace : NULL;
-    TU_TRY(cuda_launch(k, d->product, d->grid, &a));
+    TU_TRY(cuda_launch(k, d->multiply, d->grid, &a));
     if (d->splits == 1) return TU_OK;
     conv_sum_args sum = {
         .partial = k->workspace, .out = out, .count = d->filter_elements, .splits = d->splits};

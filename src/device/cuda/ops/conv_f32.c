@@ -21,13 +21,13 @@ enum {
 struct cuda_conv_f32 {
     conv_f32_args args; /* without addresses */
     cuda_conv_result result;
-    const cuda_function *product, *sum;
+    const cuda_function *multiply, *sum;
     cuda_grid grid;
     int splits;
 };
 
-static int64_t divide_up(int64_t number, int64_t unit) {
-    return (number + unit - 1) / unit;
+static int64_t divide_up(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
 }
 
 /* ---- Supported convolutions ---- */
@@ -76,10 +76,10 @@ static conv_f32_args args_of(const cuda_convolution *c) {
                        .columns = (int)products[c->result][1],
                        .depth = (int)products[c->result][2],
                        .split_depth = (int)products[c->result][2],
-                       .height = cuda_divider((uint32_t)numbered[0]),
-                       .width = cuda_divider((uint32_t)numbered[1]),
-                       .channels = cuda_divider((uint32_t)(computes_x ? c->y_channels : c->x_channels)),
-                       .filter_columns = cuda_divider((uint32_t)w->size[1]),
+                       .height = cuda_fast_divmod((uint32_t)numbered[0]),
+                       .width = cuda_fast_divmod((uint32_t)numbered[1]),
+                       .channels = cuda_fast_divmod((uint32_t)(computes_x ? c->y_channels : c->x_channels)),
+                       .filter_columns = cuda_fast_divmod((uint32_t)w->size[1]),
                        .taps = (int)taps};
     for (int i = 0; i < 2;
          i++) { /* x = y * stride + tap * dilation - pad; for the gradient of x solved for y, with stride 1 */
@@ -131,14 +131,14 @@ static void split_depth(cuda_conv_f32 *f, int multiprocessors) {
 static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 *f, int thread_rows) {
     static const char *const result_names[] = {"RESULT_Y", "RESULT_X", "RESULT_FILTER"};
     const char *result = has_channels_in_fours(c) ? result_names[f->result] : "RESULT_ANY_FILTER";
-    f->product = cuda_request(s, "conv_f32", "conv_f32<%s, %d>", result, thread_rows);
+    f->multiply = cuda_request(s, "conv_f32", "conv_f32<%s, %d>", result, thread_rows);
     if (f->splits > 1) f->sum = cuda_request(s, "conv", "conv_sum<f32>");
-    return f->product && (f->sum || f->splits == 1) ? TU_OK : TU_NO_MEMORY;
+    return f->multiply && (f->sum || f->splits == 1) ? TU_OK : TU_NO_MEMORY;
 }
 
-tu_status cuda_conv_f32_new(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 **made) {
+tu_status cuda_conv_f32_new(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 **created) {
     const int multiprocessors = cuda_of(s)->multiprocessors;
-    *made = NULL;
+    *created = NULL;
     if (!is_supported(c) || !fits_int(c) || cuda_conv_preference() == CUDA_CONV_CUDNN) return TU_OK;
     cuda_conv_f32 f = {.args = args_of(c), .result = c->result, .splits = 1};
     int thread_rows =
@@ -147,9 +147,9 @@ tu_status cuda_conv_f32_new(tu__selection *s, const cuda_convolution *c, cuda_co
     f.grid = (cuda_grid){.blocks = {(unsigned)tiles_of(&f.args, thread_rows), 1, (unsigned)f.splits},
                          .threads = THREADS};
     TU_TRY(request(s, c, &f, thread_rows));
-    *made = tu__arena_alloc(&s->arena, sizeof f);
-    if (!*made) return TU_NO_MEMORY;
-    **made = f;
+    *created = tu__arena_alloc(&s->arena, sizeof f);
+    if (!*created) return TU_NO_MEMORY;
+    **created = f;
     return TU_OK;
 }
 
@@ -169,7 +169,7 @@ tu_status cuda_conv_f32_run(const tu__kernel *k, const cuda_conv_f32 *f) {
     a.image = k->in[0], a.other = k->in[1];
     a.bias = k->read_count > 2 ? k->in[2] : NULL;
     a.out = f->splits > 1 ? k->workspace : k->out[0];
-    TU_TRY(cuda_launch(k, f->product, f->grid, &a));
+    TU_TRY(cuda_launch(k, f->multiply, f->grid, &a));
     if (f->splits == 1) return TU_OK;
     conv_sum_args sum = {
         .partial = k->workspace, .out = k->out[0], .count = result_elements(f), .splits = f->splits};

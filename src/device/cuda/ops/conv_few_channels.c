@@ -1,4 +1,4 @@
-/* First layers: forward output y of a convolution over few channels, and its filter's gradient, by our own kernels
+/* First layers: forward output y of a convolution over few channels, and its filter's gradient, by handwritten kernels
  * (kernels/conv_few_channels.cu).
  *
  * cuDNN pads 3 channels to 8 in a separate pass before it multiplies, and has few fused engines for them.
@@ -42,8 +42,8 @@ static int64_t word_of(tu_dtype dtype) {
     return depth_of(dtype) / 8;
 }
 
-static int64_t divide_up(int64_t number, int64_t unit) {
-    return (number + unit - 1) / unit;
+static int64_t divide_up(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
 }
 
 /* True if the kernel supports the kind of convolution; fits() checks its sizes. */
@@ -79,7 +79,7 @@ static conv_few_channels_args args_of(const cuda_convolution *c) {
         .y_height = (int)c->y_size[0],
         .y_width = (int)c->y_size[1],
         .out = (int)c->y_channels,
-        .row_pixels = cuda_divider((uint32_t)(computes_y ? c->y_size[1] : divide_up(c->y_size[1], word))),
+        .row_pixels = cuda_fast_divmod((uint32_t)(computes_y ? c->y_size[1] : divide_up(c->y_size[1], word))),
         .window_rows = (int)w->size[0],
         .window_elements = (int)(w->size[1] * channels),
         .row_steps = (int)divide_up(w->size[1] * channels, depth_of(c->dtype)),
@@ -89,7 +89,7 @@ static conv_few_channels_args args_of(const cuda_convolution *c) {
         .lead = (int)lead,
         .shift = (int)shift,
         .pitch = (int)(patch_words * word),
-        .patch_words = cuda_divider((uint32_t)patch_words),
+        .patch_words = cuda_fast_divmod((uint32_t)patch_words),
         .pair = computes_y ? 1 : (int)pixel_stride};
 }
 
@@ -107,12 +107,12 @@ static unsigned split_window(conv_few_channels_args *a) {
 static void set_band(const cuda_convolution *c, int64_t rows, conv_few_channels_args *a) {
     int64_t depth = depth_of(c->dtype), word = word_of(c->dtype), bands = divide_up(a->y_height, rows);
     a->band_rows = (int)rows;
-    a->bands = cuda_divider((uint32_t)bands);
+    a->bands = cuda_fast_divmod((uint32_t)bands);
     a->band_count = (int)(c->images * bands);
     a->patch_rows = (int)((rows - 1) * a->row_stride + a->window_rows);
-    a->raw_words = (int)(divide_up((int64_t)a->patch_rows * a->patch_words.divisor, 4) * 4);
+    a->raw_words = (int)(divide_up((int64_t)a->patch_rows * a->patch_words.value, 4) * 4);
     if (c->result == CUDA_CONV_FILTER)
-        a->y_words = (int)(divide_up(rows * a->row_pixels.divisor * word, depth) * depth * Y_PITCH / word);
+        a->y_words = (int)(divide_up(rows * a->row_pixels.value * word, depth) * depth * Y_PITCH / word);
 }
 
 /* Returns the shared memory of a block. For y: bias, filter, two raw patches and, for 2-byte types, one patch
@@ -134,7 +134,7 @@ static int64_t band_cost(const cuda_convolution *c, const conv_few_channels_args
         int64_t passes = divide_up((int64_t)a->band_rows * a->y_width, PASS_PIXELS);
         return overhead + passes * (150 + (int64_t)a->window_rows * a->row_steps * 40);
     }
-    int64_t steps = divide_up((int64_t)a->band_rows * a->row_pixels.divisor, 8),
+    int64_t steps = divide_up((int64_t)a->band_rows * a->row_pixels.value, 8),
             groups = WARPS / CHANNEL_HALVES / a->splits;
     return overhead + divide_up(steps, groups) * (40 + a->split_tiles * 16);
 }

@@ -18,7 +18,7 @@
 #include "device/cuda/kernels/softmax_args.h"
 
 enum {
-    MAX_BLOCK_LOGITS = 16384, /* logits */
+    MAX_BLOCK_LOGITS = 16384,
     MAX_THREADS = 1024,
     EXTRA_NUMBERS = MAX_THREADS + 32, /* numbers in shared memory besides logits and losses */
 };
@@ -77,9 +77,9 @@ static bool is_target_sum(const tu__node *sum) {
 
 /* Matches the chain of nodes that starts at `softmax`, a reader of the loss's logits. */
 static bool match_chain(tu__selection *s, const tu__node *loss, const tu__node *softmax, gradient *g) {
-    bool last = softmax->op->code == TU__OP_SOFTMAX &&
-                tu__attrs(softmax, softmax)->axis == softmax->outputs[0].shape.rank - 1;
-    const tu__node *mul = last ? only_reader(s, softmax, TU__OP_MUL) : NULL;
+    bool is_last_axis = softmax->op->code == TU__OP_SOFTMAX &&
+                        tu__attrs(softmax, softmax)->axis == softmax->outputs[0].shape.rank - 1;
+    const tu__node *mul = is_last_axis ? only_reader(s, softmax, TU__OP_MUL) : NULL;
     const tu__node *sub = mul ? only_reader(s, mul, TU__OP_SUB) : NULL;
     if (!sub || !is_output_of(sub->inputs[0], mul)) return false;
     const tu__node *sum = s->graph->nodes[mul->inputs[is_output_of(mul->inputs[0], softmax) ? 1 : 0].node];
@@ -114,7 +114,7 @@ typedef struct tail {
     double scale;
 } tail;
 
-static bool is_number(const tu__selection *s, tu__edge value, double *number) {
+static bool is_constant(const tu__selection *s, tu__edge value, double *number) {
     const tu__node *node = s->graph->nodes[value.node];
     while (node->op->code == TU__OP_BROADCAST) node = s->graph->nodes[node->inputs[0].node];
     if (node->op->code != TU__OP_FILL) return false;
@@ -133,7 +133,7 @@ static const tu__node *find_scaled(tu__selection *s, const tu__node *loss, const
                                    double *scale) {
     const tu__node *mul = only_reader(s, unscaled, TU__OP_MUL);
     bool found = mul && is_available_at_level(s, mul, loss) &&
-                 is_number(s, mul->inputs[is_output_of(mul->inputs[0], unscaled) ? 1 : 0], scale) &&
+                 is_constant(s, mul->inputs[is_output_of(mul->inputs[0], unscaled) ? 1 : 0], scale) &&
                  tu_shape_equal(mul->outputs[0].shape, unscaled->outputs[0].shape);
     return found ? mul : NULL;
 }
@@ -225,7 +225,7 @@ static tu_status fuse_gradient(tu__kernel *k, const gradient *g) {
 }
 
 static tu_status read_inputs(tu__kernel *k, const tu__node *node) {
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     return tu__kernel_read(k, node->inputs[1]);
 }

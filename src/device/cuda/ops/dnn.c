@@ -154,12 +154,12 @@ static bool has_known_bug(const cuda_dnn_needs *needs, int64_t engine) {
 
 /* Returns the engine of a configuration. */
 static tu_status engine_of(cuda_dnn_plan *p, cudnnBackendDescriptor_t configuration,
-                           cudnnBackendDescriptor_t *engine, int64_t *number) {
+                           cudnnBackendDescriptor_t *engine, int64_t *index) {
     int64_t count;
     TU_TRY(create_descriptor(p, CUDNN_BACKEND_ENGINE_DESCRIPTOR, engine));
     TU_TRY(get_attribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
                          engine));
-    return get_attribute(*engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, number);
+    return get_attribute(*engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, index);
 }
 
 typedef struct candidate {
@@ -310,7 +310,7 @@ static tu_status create_pack(cuda_dnn_plan *p, void *const *addresses, void *wor
         CUDA_DNN_ATTRIBUTE(VARIANT_PACK_WORKSPACE, VOID_PTR, 1, &workspace),
     };
     TU_TRY(cuda_dnn_describe(p, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, 3, attributes, pack));
-    return *pack ? TU_OK : tu_fail(TU_DEVICE, "cuDNN rejected the addresses of its own plan");
+    return *pack ? TU_OK : tu_fail(TU_DEVICE, "cuDNN rejected the addresses of its plan");
 }
 
 /* Creates the variant pack. Addresses change rarely: when a program is bound to another state. */
@@ -442,13 +442,13 @@ static tu_status parse_knobs(cuda_dnn_plan *p, const char *text, int64_t *count,
 /* Leaves *made NULL if this version of cuDNN has no such engine. */
 static tu_status parse_choice(cuda_dnn_plan *p, const char *text, cudnnBackendDescriptor_t *created) {
     cudnnBackendDescriptor_t engine, knobs[MAX_KNOBS];
-    int64_t number, count;
+    int64_t engine_index, count;
     int length;
     *created = NULL;
-    if (sscanf(text, "engine %" SCNd64 "%n", &number, &length) != 1) return TU_OK;
+    if (sscanf(text, "engine %" SCNd64 "%n", &engine_index, &length) != 1) return TU_OK;
     const cuda_dnn_attribute of_engine[] = {
         CUDA_DNN_ATTRIBUTE(ENGINE_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, &p->graph),
-        CUDA_DNN_ATTRIBUTE(ENGINE_GLOBAL_INDEX, INT64, 1, &number),
+        CUDA_DNN_ATTRIBUTE(ENGINE_GLOBAL_INDEX, INT64, 1, &engine_index),
     };
     TU_TRY(cuda_dnn_describe(p, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 2, of_engine, &engine));
     if (!engine) return TU_OK;
@@ -463,8 +463,8 @@ static tu_status parse_choice(cuda_dnn_plan *p, const char *text, cudnnBackendDe
 /* Parses the time at the end of a stored choice, "engine 41 3=2 in 1.2e-05". Returns -1 if there is none. */
 static double parse_seconds(const char *text) {
     double seconds;
-    const char *at = strstr(text, " in ");
-    return at && sscanf(at, " in %lf", &seconds) == 1 ? seconds : -1;
+    const char *time = strstr(text, " in ");
+    return time && sscanf(time, " in %lf", &seconds) == 1 ? seconds : -1;
 }
 
 static tu_status use_stored_choice(cuda_dnn_plan *p, const cuda_dnn_needs *needs, const char *key) {

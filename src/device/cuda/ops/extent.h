@@ -16,7 +16,7 @@ static inline const char *cuda_index_type(int64_t count) {
 }
 
 static inline extent cuda_extent(int64_t size) {
-    return (extent){size, cuda_divider(cuda_fits_u32(size) ? (uint32_t)size : 1)};
+    return (extent){size, cuda_fast_divmod(cuda_fits_u32(size) ? (uint32_t)size : 1)};
 }
 
 /* Returns the unsigned type with `bytes` bytes (1, 2, 4, 8 or 16) that single elements or groups of them are copied

@@ -72,7 +72,7 @@ static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
 }
 
 static tu_status describe_product(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
-    int32_t multiprocessors = device->multiprocessors / device->kernel_share;
+    int32_t multiprocessors = device->multiprocessors / device->assumed_logical_count;
     product_type type = product_types[g->dtype];
     bool tf32 = g->tf32 && g->dtype == TU_F32;
     int32_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -83,7 +83,7 @@ static tu_status describe_product(const cuda_device *device, const cuda_gemm *g,
              sizeof first);
     BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_TRANSB, &second,
              sizeof second);
-    if (device->kernel_share > 1)
+    if (device->assumed_logical_count > 1)
         BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
                  &multiprocessors, sizeof multiprocessors);
     return describe_epilogue(g, p);
@@ -133,8 +133,8 @@ static tu_status set_preference(const cuda_device *device, const cuda_gemm *g,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     uint32_t alignment = alignment_of(g);
-    uint32_t schemes =
-        device->kernel_share > 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t schemes = device->assumed_logical_count > 1 ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                                         : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
              &max_workspace, sizeof max_workspace);
     BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -150,7 +150,7 @@ typedef struct suggestions {
     int count;
 } suggestions;
 
-/* If the library does not support the product, which it reports in two ways, there are no suggestions. */
+/* If the library does not support the matrix product, which it reports in two ways, there are no suggestions. */
 static tu_status query_heuristic(const cuda_device *device, const cuda_gemm_plan *p,
                                  cublasLtMatmulPreference_t preference, int max_count, suggestions *found) {
     static const char name[] = "cublasLtMatmulAlgoGetHeuristic";
@@ -182,10 +182,10 @@ static tu_status get_suggestions(const cuda_device *device, const cuda_gemm *g, 
 
 /* ---- Running ---- */
 
-static const void *scale(bool wide, int number) {
+static const void *scale_factor(bool wide, int value) {
     static const float narrow_numbers[] = {-1, 0, 1};
     static const double wide_numbers[] = {-1, 0, 1};
-    return wide ? (const void *)&wide_numbers[number + 1] : (const void *)&narrow_numbers[number + 1];
+    return wide ? (const void *)&wide_numbers[value + 1] : (const void *)&narrow_numbers[value + 1];
 }
 
 static void *aligned_workspace(void *workspace) {
@@ -195,9 +195,9 @@ static void *aligned_workspace(void *workspace) {
 static tu_status enqueue(cuda_device *device, const cuda_gemm_plan *p, const cuda_gemm_operands *o) {
     if (p->with_bias) TU_TRY(set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o->bias));
     void *workspace = p->workspace_bytes ? aligned_workspace(o->workspace) : NULL;
-    BLAS_TRY(cublasLtMatmul, device->blas, p->description, scale(p->wide, p->subtract ? -1 : 1), o->b, p->a,
-             o->a, p->b, scale(p->wide, p->subtract ? 1 : 0), o->out, p->out, o->out, p->out, &p->algorithm,
-             workspace, p->workspace_bytes, device->stream);
+    BLAS_TRY(cublasLtMatmul, device->blas, p->description, scale_factor(p->wide, p->subtract ? -1 : 1), o->b,
+             p->a, o->a, p->b, scale_factor(p->wide, p->subtract ? 1 : 0), o->out, p->out, o->out, p->out,
+             &p->algorithm, workspace, p->workspace_bytes, device->stream);
     return TU_OK;
 }
 
@@ -243,13 +243,13 @@ static tu_status allocate_trial(const cuda_gemm *g, trial *t) {
     size_t total = a + b + out + bias + max_workspace;
     TU_TRY(cuda_memory_allocate(t->device->memory, total, &t->memory));
     CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->stream);
-    char *at;
-    memcpy(&at, &t->memory, sizeof at);
-    t->operands = (cuda_gemm_operands){.a = at,
-                                       .b = at + a,
-                                       .out = at + a + b,
-                                       .bias = at + a + b + out,
-                                       .workspace = at + a + b + out + bias};
+    char *start;
+    memcpy(&start, &t->memory, sizeof start);
+    t->operands = (cuda_gemm_operands){.a = start,
+                                       .b = start + a,
+                                       .out = start + a + b,
+                                       .bias = start + a + b + out,
+                                       .workspace = start + a + b + out + bias};
     return TU_OK;
 }
 
@@ -307,11 +307,11 @@ enum {
 static tu_status algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char text[ALGORITHM_TEXT]) {
     size_t length = 0;
     for (size_t i = 0; i < ALGORITHM_ATTRIBUTES; i++) {
-        uint32_t number = 0; /* CUDA hosts are little-endian */
+        uint32_t value = 0; /* CUDA hosts are little-endian */
         size_t written;
-        BLAS_TRY(cublasLtMatmulAlgoConfigGetAttribute, algorithm, algorithm_attributes[i].name, &number,
+        BLAS_TRY(cublasLtMatmulAlgoConfigGetAttribute, algorithm, algorithm_attributes[i].name, &value,
                  algorithm_attributes[i].bytes, &written);
-        length += (size_t)snprintf(text + length, ALGORITHM_TEXT - length, "%s%u", i ? " " : "", number);
+        length += (size_t)snprintf(text + length, ALGORITHM_TEXT - length, "%s%u", i ? " " : "", value);
     }
     return TU_OK;
 }
@@ -325,7 +325,7 @@ static tu_status problem_key(const cuda_device *device, const cuda_gemm *g, tu__
                     (long long)g->b_batch_stride, (long long)g->out_batch_stride);
     tu__text_printf(key, " aligned %u epilogue %d%s", (unsigned)alignment_of(g), (int)g->epilogue,
                     g->subtract ? " subtract" : "");
-    if (device->kernel_share > 1) tu__text_printf(key, " share %d", device->kernel_share);
+    if (device->assumed_logical_count > 1) tu__text_printf(key, " share %d", device->assumed_logical_count);
     return cuda_tuning_key(device, CUDA_blas, key);
 }
 

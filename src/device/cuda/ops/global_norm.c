@@ -91,12 +91,12 @@ static bool is_scalar_add(const tu__node *node) {
 
 /* Returns the topmost addition above the sum that `node` is part of; NULL if there is none. */
 static const tu__node *find_top(tu__selection *s, const tu__node *node) {
-    const tu__node *top = NULL, *at = node;
+    const tu__node *top = NULL, *current = node;
     for (;;) {
-        at = tu__fusible_reader(s, (tu__edge){at->id, 0});
-        if (at && is_scalar_add(at))
-            top = at;
-        else if (top || !at || (at->op->code != TU__OP_SUM && at->op->code != TU__OP_CAST))
+        current = tu__fusible_reader(s, (tu__edge){current->id, 0});
+        if (current && is_scalar_add(current))
+            top = current;
+        else if (top || !current || (current->op->code != TU__OP_SUM && current->op->code != TU__OP_CAST))
             return top;
     }
 }
@@ -118,14 +118,14 @@ static bool add_leaf(tree *t, tu__selection *s, tu__edge value, const tu__node *
 
 /* Visits the leaves of ((l0 + l1) + l2) + l3. */
 static bool match_leaves(tree *t, tu__selection *s) {
-    const tu__node *at = t->top;
+    const tu__node *current = t->top;
     for (;;) {
-        if (!add_leaf(t, s, at->inputs[1], at)) return false;
-        const tu__node *next = input_of(s, at);
-        if (!is_scalar_add(next)) return add_leaf(t, s, at->inputs[0], at);
-        if (!is_private(s, next, TU__OP_ADD, at)) return false;
+        if (!add_leaf(t, s, current->inputs[1], current)) return false;
+        const tu__node *next = input_of(s, current);
+        if (!is_scalar_add(next)) return add_leaf(t, s, current->inputs[0], current);
+        if (!is_private(s, next, TU__OP_ADD, current)) return false;
         t->adds[t->add_count++] = next;
-        at = next;
+        current = next;
     }
 }
 

@@ -15,10 +15,10 @@ static bool is_small(tu_shape images) {
 
 /* Plans a grid over the pixels of the result. Returns TU_UNSUPPORTED if the sizes are too large. */
 static tu_status plan_pixels(tu__selection *s, tu_shape from, tu_shape to, int pack, column_grid *layout,
-                             divider *height, divider *width, cuda_grid *grid) {
+                             fast_divmod *height, fast_divmod *width, cuda_grid *grid) {
     if (!is_small(from) || !is_small(to)) return TU_UNSUPPORTED;
-    *height = cuda_divider((uint32_t)to.dim[1]);
-    *width = cuda_divider((uint32_t)to.dim[2]);
+    *height = cuda_fast_divmod((uint32_t)to.dim[1]);
+    *width = cuda_fast_divmod((uint32_t)to.dim[2]);
     int64_t pixels = to.dim[0] * to.dim[1] * to.dim[2];
     return cuda_plan_columns(cuda_of(s), pixels, to.dim[3] / pack, false, layout, grid) ? TU_OK
                                                                                         : TU_UNSUPPORTED;

@@ -57,7 +57,7 @@ tu_status cuda_lower_gather(tu__selection *s, const tu__node *node) {
     int64_t row = row_bytes / (int64_t)word, count = tu_shape_elements(indices.shape);
     d->args = (gather_args){.count = lanes.outer * count * row,
                             .row = cuda_extent(row),
-                            .indices_each = cuda_extent(count),
+                            .indices_per_outer = cuda_extent(count),
                             .size = lanes.size};
     d->function = cuda_request(s, "index", "gather<%s, %s, %s>", cuda_word(word), cuda_type(indices.dtype),
                                cuda_index_type(d->args.count));
@@ -137,11 +137,11 @@ typedef struct scatter {
     int base, indices, updates; /* input numbers; base -1: zeros */
     int64_t outer, size, inner; /* shape of y around the indexed axis */
     int64_t along;              /* number of updates j per (o, c) */
-    bool has_own_indices;       /* every update (o, j, c) has its own index; otherwise one index per j */
+    bool has_index_per_update;  /* one index per update (o, j, c); else one index per j */
 } scatter;
 
 static int64_t indices_of(const scatter *sc) {
-    return sc->has_own_indices ? sc->outer * sc->along * sc->inner : sc->along;
+    return sc->has_index_per_update ? sc->outer * sc->along * sc->inner : sc->along;
 }
 
 /* The thread that writes an element also reads it from the base, so y may reuse the base's memory, unless the same
@@ -181,9 +181,9 @@ static tu_status lower_scan(tu__selection *s, const tu__node *node, const scatte
                           .inner = cuda_extent(sc->inner),
                           .size = cuda_extent(sc->size),
                           .along = sc->along,
-                          .outer_step = sc->has_own_indices ? sc->along * sc->inner : 0,
-                          .step = sc->has_own_indices ? sc->inner : 1,
-                          .inner_step = sc->has_own_indices};
+                          .outer_step = sc->has_index_per_update ? sc->along * sc->inner : 0,
+                          .step = sc->has_index_per_update ? sc->inner : 1,
+                          .inner_step = sc->has_index_per_update};
     d->function = cuda_request(s, "index", "scatter_scan<%s, %s, %s>", cuda_type(sc->dtype),
                                cuda_type(sc->index_dtype), cuda_index_type(d->args.count));
     return d->function ? bind_scatter(k, node, sc) : TU_NO_MEMORY;
@@ -219,15 +219,15 @@ static tu_status run_sorted(const tu__kernel *k) {
 
 static void plan_sort(sort_data *d, int multiprocessors) {
     const scatter *sc = &d->scatter_info;
-    int64_t targets = sc->has_own_indices ? sc->outer * sc->size * sc->inner : sc->size,
+    int64_t targets = sc->has_index_per_update ? sc->outer * sc->size * sc->inner : sc->size,
             blocks = 2 * (int64_t)multiprocessors;
     int64_t range = (targets + blocks - 1) / blocks;
     if (range > MAX_RANGE) range = MAX_RANGE;
     d->sort = (sort_args){.count = (unsigned)indices_of(sc),
                           .targets = (unsigned)targets,
                           .range = (unsigned)range,
-                          .inner = cuda_divider(sc->has_own_indices ? (uint32_t)sc->inner : 1),
-                          .along = cuda_divider((uint32_t)sc->along),
+                          .inner = cuda_fast_divmod(sc->has_index_per_update ? (uint32_t)sc->inner : 1),
+                          .along = cuda_fast_divmod((uint32_t)sc->along),
                           .size = sc->size};
     d->blocks = (unsigned)((targets + range - 1) / range);
 }
@@ -235,7 +235,8 @@ static void plan_sort(sort_data *d, int multiprocessors) {
 /* Returns the elements per thread. If every update has its own index, y is treated as rows of one element. */
 static int plan_sum(sort_data *d, int multiprocessors) {
     const scatter *sc = &d->scatter_info;
-    int64_t row = sc->has_own_indices ? 1 : sc->inner, per_thread = 16 / (int64_t)tu_dtype_size(sc->dtype);
+    int64_t row = sc->has_index_per_update ? 1 : sc->inner,
+            per_thread = 16 / (int64_t)tu_dtype_size(sc->dtype);
     if (row % per_thread) per_thread = 1;
     d->sum = (sum_args){.count = sc->outer * sc->size * sc->inner / per_thread,
                         .row = cuda_extent(row / per_thread),
@@ -265,7 +266,8 @@ static tu_status lower_sorted(tu__selection *s, const tu__node *node, const scat
 /* Comparing costs one comparison per element of y and j. Sorting costs two passes over the indices for each of a few
  * hundred blocks, a second launch and a sorted list. */
 static bool prefers_scan(const scatter *sc) {
-    int64_t elements = sc->outer * sc->size * sc->inner, targets = sc->has_own_indices ? elements : sc->size;
+    int64_t elements = sc->outer * sc->size * sc->inner,
+            targets = sc->has_index_per_update ? elements : sc->size;
     if (!cuda_fits_u32(targets) || !cuda_fits_u32(indices_of(sc))) return true;
     enum { SCAN_MAX_UPDATES = 8, SCAN_MAX_COMPARISONS = 1 << 22, PASSES = 512 };
     double comparisons = (double)elements * (double)sc->along;
@@ -308,5 +310,5 @@ tu_status cuda_lower_put_along(tu__selection *s, const tu__node *node) {
                                     .size = lanes.size,
                                     .inner = lanes.inner,
                                     .along = indices.shape.dim[axis],
-                                    .has_own_indices = true});
+                                    .has_index_per_update = true});
 }

@@ -1,6 +1,6 @@
 /* Linear algebra: inverse, solve, cholesky and triangular_solve, for f32 and f64.
  *
- * Small matrices, and batches of medium-sized ones, are processed in shared memory by our own kernels, one block per
+ * Small matrices, and batches of medium-sized ones, are processed in shared memory by handwritten kernels, one block per
  * matrix (kernels/linalg.cu). Larger ones go to cuSOLVER one after another. cuSOLVER is column-major, so it sees our
  * row-major A as A^T:
  *
@@ -31,7 +31,7 @@
 enum {
     THREADS = 256,
     MAX_BLOCKS = 65535,    /* along y */
-    SMALL = 64,            /* rows up to which our own kernels are always used */
+    SMALL = 64,            /* rows up to which handwritten kernels are always used */
     MEDIUM = 160,          /* rows up to which they are used for batches, if shared memory suffices */
     BATCH = 4,             /* minimum number of matrices of a batch */
     MAX_RHS = 64,          /* right-hand sides per block */
@@ -64,8 +64,8 @@ static size_t rhs_bytes(const systems *y) {
     return (size_t)(y->n * y->k) * element_bytes(y);
 }
 
-static int64_t divide_up(int64_t count, int64_t each) {
-    return (count + each - 1) / each;
+static int64_t divide_up(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
 }
 
 static unsigned min_blocks(int64_t count, int64_t limit) {
@@ -173,8 +173,8 @@ typedef struct large_data {
     size_t factors, rhs, pivots, infos, work;
 } large_data;
 
-static void *workspace_at(const tu__kernel *k, size_t at) {
-    return (char *)k->workspace + at;
+static void *workspace_at(const tu__kernel *k, size_t offset) {
+    return (char *)k->workspace + offset;
 }
 
 static tu_status factor_lu(const large_data *d, void *a, void *work, int *pivots, int *info) {
@@ -305,9 +305,9 @@ static tu_status query_workspace(large_data *d) {
 /* Reserves bytes in the workspace and returns their offset. */
 static size_t reserve_workspace(tu__kernel *k, size_t bytes) {
     enum { ALIGNMENT = 256 };
-    size_t at = k->workspace_bytes;
+    size_t offset = k->workspace_bytes;
     k->workspace_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return at;
+    return offset;
 }
 
 static void assign_workspace(tu__kernel *k, large_data *d) {
@@ -325,8 +325,8 @@ static tu_status request_functions(tu__selection *s, large_data *d) {
     d->finish = cuda_request(s, "linalg", d->task == CHOLESKY ? "finish_cholesky<%s>" : "fill_nan<%s>", type);
     if (d->task == INVERSE) d->identity = cuda_request(s, "linalg", "identity<%s>", type);
     if (d->task == SOLVE) d->transposed = cuda_request(s, "linalg", "transposed<%s>", type);
-    bool all = d->finish && (d->identity || d->task != INVERSE) && (d->transposed || d->task != SOLVE);
-    return all ? TU_OK : TU_NO_MEMORY;
+    bool has_all = d->finish && (d->identity || d->task != INVERSE) && (d->transposed || d->task != SOLVE);
+    return has_all ? TU_OK : TU_NO_MEMORY;
 }
 
 static tu_status lower_large(tu__selection *s, const tu__node *node, const systems *y, task task_kind) {
@@ -367,7 +367,7 @@ tu_status cuda_lower_cholesky(tu__selection *s, const tu__node *node) {
 typedef struct triangular_step {
     cuda_gemm_plan *plan; /* NULL: a solve step */
     int64_t first, rows;
-    int64_t a, solved, rest; /* element offsets of the product's matrices */
+    int64_t a, solved, unsolved; /* element offsets of the matrices */
 } triangular_step;
 
 typedef struct triangular_data {
@@ -396,13 +396,13 @@ static tu_status run_solve_step(const tu__kernel *k, const triangular_step *step
     return cuda_launch(k, d->function, grid, &a);
 }
 
-static tu_status run_product_step(const tu__kernel *k, const triangular_step *step) {
+static tu_status run_matmul_step(const tu__kernel *k, const triangular_step *step) {
     size_t element = element_bytes(&((const triangular_data *)k->data)->systems);
     char *x = k->out[0];
     return cuda_gemm_run(k, step->plan,
                          &(cuda_gemm_operands){.a = (const char *)k->in[0] + (size_t)step->a * element,
                                                .b = x + (size_t)step->solved * element,
-                                               .out = x + (size_t)step->rest * element,
+                                               .out = x + (size_t)step->unsolved * element,
                                                .workspace = k->workspace});
 }
 
@@ -411,7 +411,7 @@ static tu_status run_triangular(const tu__kernel *k) {
     if (k->out[0] != k->in[1])
         TU_TRY(cuda_copy(k, k->out[0], k->in[1], (size_t)d->systems.count * rhs_bytes(&d->systems)));
     for (int64_t i = 0; i < d->step_count; i++)
-        TU_TRY(d->steps[i].plan ? run_product_step(k, &d->steps[i]) : run_solve_step(k, &d->steps[i]));
+        TU_TRY(d->steps[i].plan ? run_matmul_step(k, &d->steps[i]) : run_solve_step(k, &d->steps[i]));
     return TU_OK;
 }
 
@@ -420,16 +420,16 @@ static void release_triangular(void *data) {
     for (int64_t i = 0; i < d->step_count; i++) cuda_gemm_plan_free(d->steps[i].plan);
 }
 
-/* Adds the step x[rest] -= op(a)[rest, solved] x[solved]; both are ranges of rows. */
-static tu_status add_product(tu__kernel *k, int64_t solved, int64_t solved_rows, int64_t rest,
-                             int64_t rest_rows) {
+/* Adds the step x[unsolved] -= op(a)[unsolved, solved] x[solved]; both are ranges of rows. */
+static tu_status add_matmul_step(tu__kernel *k, int64_t solved, int64_t solved_rows, int64_t unsolved,
+                                 int64_t unsolved_rows) {
     triangular_data *d = k->data;
     const systems *y = &d->systems;
     triangular_step *step = &d->steps[d->step_count];
-    step->a = d->transpose ? solved * y->n + rest : rest * y->n + solved;
+    step->a = d->transpose ? solved * y->n + unsolved : unsolved * y->n + solved;
     step->solved = solved * y->k;
-    step->rest = rest * y->k;
-    cuda_gemm g = {.m = rest_rows,
+    step->unsolved = unsolved * y->k;
+    cuda_gemm g = {.m = unsolved_rows,
                    .n = y->k,
                    .k = solved_rows,
                    .transpose_a = d->transpose,
@@ -440,7 +440,7 @@ static tu_status add_product(tu__kernel *k, int64_t solved, int64_t solved_rows,
                    .a_batch_stride = y->n * y->n,
                    .b_batch_stride = y->n * y->k,
                    .out_batch_stride = y->n * y->k,
-                   .offset_bytes = (size_t)(step->a | step->solved | step->rest) * element_bytes(y),
+                   .offset_bytes = (size_t)(step->a | step->solved | step->unsolved) * element_bytes(y),
                    .dtype = y->dtype,
                    .subtract = true,
                    .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
@@ -451,7 +451,7 @@ static tu_status add_product(tu__kernel *k, int64_t solved, int64_t solved_rows,
     return TU_OK;
 }
 
-/* Halves are multiples of a block, so that most products have one of a few sizes. */
+/* Halves are multiples of a block, so that most matrix products have one of a few sizes. */
 static tu_status add_steps(tu__kernel *k, int64_t first, int64_t rows) {
     triangular_data *d = k->data;
     if (rows <= BLOCK_ROWS) {
@@ -462,11 +462,11 @@ static tu_status add_steps(tu__kernel *k, int64_t first, int64_t rows) {
     int64_t middle = first + upper;
     if (d->downwards) {
         TU_TRY(add_steps(k, first, upper));
-        TU_TRY(add_product(k, first, upper, middle, lower));
+        TU_TRY(add_matmul_step(k, first, upper, middle, lower));
         return add_steps(k, middle, lower);
     }
     TU_TRY(add_steps(k, middle, lower));
-    TU_TRY(add_product(k, middle, lower, first, upper));
+    TU_TRY(add_matmul_step(k, middle, lower, first, upper));
     return add_steps(k, first, upper);
 }
 
@@ -480,7 +480,7 @@ tu_status cuda_lower_triangular_solve(tu__selection *s, const tu__node *node) {
     if (d->systems.count > INT_MAX) return TU_UNSUPPORTED; /* limit of blocks in a grid */
     d->transpose = attrs->transpose;
     d->downwards = !attrs->upper == !attrs->transpose;
-    /* One step per block, and one product between any two. */
+    /* One step per block, and one matrix product between any two. */
     size_t max_steps = 2 * (size_t)divide_up(d->systems.n, BLOCK_ROWS);
     d->steps = tu__arena_alloc(&s->arena, max_steps * sizeof *d->steps);
     d->function = cuda_request(s, "linalg", "substitute<%s>", cuda_type(d->systems.dtype));

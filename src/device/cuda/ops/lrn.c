@@ -14,7 +14,7 @@ enum {
 typedef struct lrn_data {
     lrn_args args; /* without addresses */
     cuda_grid grid;
-    cuda_function *function, *terms; /* terms: only for lrn_grad_any */
+    cuda_function *function, *terms; /* terms: only for lrn_grad_generic */
     cuda_column_sums sums;
 } lrn_data;
 
@@ -22,7 +22,7 @@ typedef struct lrn_data {
 static lrn_args args_of(const tu__node *node, int64_t channels) {
     const struct tu__lrn_attrs *a = node->attrs;
     return (lrn_args){.rows = tu_shape_elements(node->outputs[0].shape) / channels,
-                      .channels = cuda_divider((uint32_t)channels),
+                      .channels = cuda_fast_divmod((uint32_t)channels),
                       .radius = (int)(a->radius < channels ? a->radius : channels - 1),
                       .bias = a->bias,
                       .alpha = a->alpha,
@@ -37,23 +37,23 @@ static int64_t channels_of(const tu__node *node) {
 
 /* True if a row fits into the registers of one warp. */
 static bool fits_warp(const lrn_args *a) {
-    uint32_t channels = a->channels.divisor;
+    uint32_t channels = a->channels.value;
     return channels % THREAD_CHANNELS == 0 && channels <= THREAD_CHANNELS * WARP && a->radius >= 1 &&
            a->radius <= MAX_RADIUS;
 }
 
 /* `sums`: use few blocks with many rows each. */
 static void plan_warps(const cuda_device *device, lrn_data *d, bool sums) {
-    int lanes = (int)d->args.channels.divisor / THREAD_CHANNELS;
-    d->args.lanes = cuda_divider((uint32_t)lanes);
+    int lanes = (int)d->args.channels.value / THREAD_CHANNELS;
+    d->args.lanes = cuda_fast_divmod((uint32_t)lanes);
     d->args.rows_per_warp = WARP / lanes;
     d->args.rows_per_block = d->args.rows_per_warp * (CUDA_COLUMN_THREADS / WARP);
     d->grid = (cuda_grid){
         {cuda_even_blocks(device, d->args.rows, d->args.rows_per_block, sums)}, CUDA_COLUMN_THREADS, 0};
 }
 
-static const char *power_name(double beta) {
-    return beta == 0.75 ? "THREE_QUARTERS" : beta == 0.5 ? "HALF" : "ANY_POWER";
+static const char *beta_name(double beta) {
+    return beta == 0.75 ? "BETA_3_4" : beta == 0.5 ? "BETA_1_2" : "BETA_ANY";
 }
 
 static tu_status run_lrn(const tu__kernel *k) {
@@ -75,10 +75,10 @@ tu_status cuda_lower_lrn(tu__selection *s, const tu__node *node) {
     if (warps) {
         plan_warps(cuda_of(s), d, false);
         d->function =
-            cuda_request(s, "lrn", "lrn<%s, %d, %s>", type, d->args.radius, power_name(d->args.beta));
+            cuda_request(s, "lrn", "lrn<%s, %d, %s>", type, d->args.radius, beta_name(d->args.beta));
     } else {
         d->grid = cuda_grid_for(k, d->args.rows * channels);
-        d->function = cuda_request(s, "lrn", "lrn_any<%s>", type);
+        d->function = cuda_request(s, "lrn", "lrn_generic<%s>", type);
     }
     if (!d->function) return TU_NO_MEMORY;
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
@@ -107,17 +107,17 @@ static tu_status lower_in_warps(tu__selection *s, const tu__node *node, const lr
     d->args = *args;
     plan_warps(cuda_of(s), d, epilogue.sum);
     d->function = cuda_request(s, "lrn", "lrn_grad<%s, %d, %s, %d>", cuda_type(dtype), args->radius,
-                               power_name(args->beta), bits);
+                               beta_name(args->beta), bits);
     if (!d->function) return TU_NO_MEMORY;
     if (epilogue.sum)
-        TU_TRY(cuda_request_column_sums(s, "lrn", dtype, args->channels.divisor, d->grid, &d->sums));
+        TU_TRY(cuda_request_column_sums(s, "lrn", dtype, args->channels.value, d->grid, &d->sums));
     k->workspace_bytes = d->sums.bytes;
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
     return cuda_kernel_write_relu_grad(k, &epilogue, 1);
 }
 
-static tu_status run_lrn_grad_any(const tu__kernel *k) {
+static tu_status run_lrn_grad_generic(const tu__kernel *k) {
     const lrn_data *d = k->data;
     lrn_args a = d->args;
     a.x = k->in[0], a.dy = k->in[1], a.to = k->out[0], a.terms = k->workspace;
@@ -125,8 +125,8 @@ static tu_status run_lrn_grad_any(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-static tu_status lower_any(tu__selection *s, const tu__node *node, const lrn_args *args) {
-    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_lrn_grad_any);
+static tu_status lower_generic(tu__selection *s, const tu__node *node, const lrn_args *args) {
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_lrn_grad_generic);
     lrn_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     tu_dtype dtype = node->outputs[0].dtype;
@@ -134,7 +134,7 @@ static tu_status lower_any(tu__selection *s, const tu__node *node, const lrn_arg
     d->args = *args;
     d->grid = cuda_grid_for(k, elements);
     d->terms = cuda_request(s, "lrn", "lrn_terms<%s>", cuda_type(dtype));
-    d->function = cuda_request(s, "lrn", "lrn_grad_any<%s>", cuda_type(dtype));
+    d->function = cuda_request(s, "lrn", "lrn_grad_generic<%s>", cuda_type(dtype));
     if (!d->terms || !d->function) return TU_NO_MEMORY;
     k->workspace_bytes = (size_t)elements * (cuda_is_wide(dtype) ? sizeof(double) : sizeof(float));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
@@ -146,5 +146,5 @@ tu_status cuda_lower_lrn_grad(tu__selection *s, const tu__node *node) {
     int64_t channels = channels_of(node);
     if (channels > INT32_MAX / 2) return TU_UNSUPPORTED;
     lrn_args args = args_of(node, channels);
-    return fits_warp(&args) ? lower_in_warps(s, node, &args) : lower_any(s, node, &args);
+    return fits_warp(&args) ? lower_in_warps(s, node, &args) : lower_generic(s, node, &args);
 }

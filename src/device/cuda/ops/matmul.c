@@ -1,4 +1,4 @@
-/* Lowering rule of matmul: cuBLASLt (gemm.c) for f32, f64, bf16 and f16, our own kernel for integers.
+/* Lowering rule of matmul: cuBLASLt (gemm.c) for f32, f64, bf16 and f16, a handwritten kernel for integers.
  *
  * A product [..., m, k] x [k, n] whose left operand is not transposed is one product of all rows. For other batches
  * the longest axis of matrices at equal distances becomes the library's batch, and a loop of launches covers the
@@ -64,12 +64,12 @@ static tu_status run_kernel(const tu__kernel *k) {
     enum { TILE = 32, THREADS = 256, MAX_BLOCKS = 65535 /* along y and z */ };
     const matmul_data *d = k->data;
     const cuda_gemm *g = &d->gemm;
-    product_args a = {.m = g->m,
-                      .n = g->n,
-                      .k = g->k,
-                      .batch = g->batch,
-                      .a_batch_stride = g->a_batch_stride,
-                      .b_batch_stride = g->b_batch_stride};
+    matmul_args a = {.m = g->m,
+                     .n = g->n,
+                     .k = g->k,
+                     .batch = g->batch,
+                     .a_batch_stride = g->a_batch_stride,
+                     .b_batch_stride = g->b_batch_stride};
     a.a_row_stride = g->transpose_a ? 1 : g->a_row_stride;
     a.a_column_stride = g->transpose_a ? g->a_row_stride : 1;
     a.b_row_stride = g->transpose_b ? 1 : g->b_row_stride;
@@ -150,21 +150,21 @@ static tu_status list_offsets(tu__selection *s, const batch_axes *axes, matmul_d
     d->launch_offsets = tu__arena_alloc(&s->arena, (size_t)d->launches * sizeof *d->launch_offsets);
     if (!d->launch_offsets) return TU_NO_MEMORY;
     for (int64_t launch = 0; launch < d->launches; launch++) {
-        int64_t rest = launch;
-        offsets *at = &d->launch_offsets[launch];
+        int64_t remaining = launch;
+        offsets *o = &d->launch_offsets[launch];
         for (int i = axes->count - 1; i >= 0; i--) {
-            int64_t index = rest % axes->axis[i].count;
-            rest /= axes->axis[i].count;
-            at->a += index * axes->axis[i].step.a;
-            at->b += index * axes->axis[i].step.b;
-            at->out += index * axes->axis[i].step.out;
+            int64_t index = remaining % axes->axis[i].count;
+            remaining /= axes->axis[i].count;
+            o->a += index * axes->axis[i].step.a;
+            o->b += index * axes->axis[i].step.b;
+            o->out += index * axes->axis[i].step.out;
         }
-        d->gemm.offset_bytes |= (size_t)(at->a | at->b | at->out) * tu_dtype_size(d->gemm.dtype);
+        d->gemm.offset_bytes |= (size_t)(o->a | o->b | o->out) * tu_dtype_size(d->gemm.dtype);
     }
     return TU_OK;
 }
 
-static tu_status describe_product(tu__selection *s, const tu__node *node, matmul_data *d) {
+static tu_status describe_matmul(tu__selection *s, const tu__node *node, matmul_data *d) {
     const struct tu__matmul_attrs *attrs = tu__attrs(node, matmul);
     tu_shape a = type_of(s, node->inputs[0]).shape, b = type_of(s, node->inputs[1]).shape;
     tu_shape out = node->outputs[0].shape;
@@ -195,13 +195,13 @@ static tu_status describe_product(tu__selection *s, const tu__node *node, matmul
 
 /* ---- Epilogues ---- */
 
-/* One possible epilogue of a product. */
+/* One possible epilogue of a matmul. */
 typedef struct epilogue {
     const char *name;
     cublasLtEpilogue_t epilogue;
     tu__edge result;            /* what the kernel stores */
     const tu__node *covered[2]; /* fused nodes; NULL if there are fewer */
-    bool adds;
+    bool has_bias;
     tu__edge bias;
 } epilogue;
 
@@ -215,8 +215,8 @@ static tu_status plan_epilogue(tu__selection *s, const epilogue *e, matmul_data 
 static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
     const tu__node *reader = tu__fusible_reader(s, value);
     tu_dtype dtype = type_of(s, value).dtype;
-    bool half = dtype == TU_BF16 || dtype == TU_F16;
-    return half && reader && reader->op->code == TU__OP_GELU_TANH ? reader : NULL;
+    bool is_16_bit = dtype == TU_BF16 || dtype == TU_F16;
+    return is_16_bit && reader && reader->op->code == TU__OP_GELU_TANH ? reader : NULL;
 }
 
 enum { MAX_EPILOGUES = 4 };
@@ -226,17 +226,17 @@ typedef struct epilogues {
     epilogue list[MAX_EPILOGUES];
 } epilogues;
 
-/* Adds the epilogue of a product, its bias if it has one, and the following node `last`. `forms`: without and with a
+/* Adds the epilogue of a matmul, its bias if it has one, and the following node `last`. `forms`: without and with a
  * bias. */
-static void add_epilogue(epilogues *all, const tu__epilogue *e, const tu__node *last,
+static void add_epilogue(epilogues *candidates, const tu__epilogue *e, const tu__node *last,
                          const char *const names[2], const cublasLtEpilogue_t forms[2]) {
-    bool adds = e->add != NULL;
-    all->list[all->count++] = (epilogue){.name = names[adds],
-                                         .epilogue = forms[adds],
-                                         .result = {last->id, 0},
-                                         .covered = {e->add, last != e->add ? last : NULL},
-                                         .adds = adds,
-                                         .bias = e->added};
+    bool has_bias = e->add != NULL;
+    candidates->list[candidates->count++] = (epilogue){.name = names[has_bias],
+                                                       .epilogue = forms[has_bias],
+                                                       .result = {last->id, 0},
+                                                       .covered = {e->add, last != e->add ? last : NULL},
+                                                       .has_bias = has_bias,
+                                                       .bias = e->added};
 }
 
 /* Lists the possible epilogues, from the largest to none. */
@@ -248,29 +248,29 @@ static epilogues list_epilogues(tu__selection *s, const tu__node *node) {
     static const cublasLtEpilogue_t gelus[2] = {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS};
     static const char *const bias_names[2] = {"", "matmul+bias (cuBLASLt)"};
     static const cublasLtEpilogue_t biases[2] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS};
-    epilogues all = {0};
+    epilogues candidates = {0};
     tu__epilogue e = tu__epilogue_of(s, node);
     const tu__node *gelu = e.relu ? NULL : find_gelu(s, e.result);
-    if (e.relu) add_epilogue(&all, &e, e.relu, relu_names, relus);
-    if (gelu) add_epilogue(&all, &e, gelu, gelu_names, gelus);
-    if (e.add) add_epilogue(&all, &e, e.add, bias_names, biases);
-    all.list[all.count++] = (epilogue){
+    if (e.relu) add_epilogue(&candidates, &e, e.relu, relu_names, relus);
+    if (gelu) add_epilogue(&candidates, &e, gelu, gelu_names, gelus);
+    if (e.add) add_epilogue(&candidates, &e, e.add, bias_names, biases);
+    candidates.list[candidates.count++] = (epilogue){
         .name = "matmul (cuBLASLt)", .epilogue = CUBLASLT_EPILOGUE_DEFAULT, .result = {node->id, 0}};
-    return all;
+    return candidates;
 }
 
-/* Chooses the first epilogue that the library has a kernel for. If there is none, uses our own kernel, without
+/* Chooses the first epilogue that the library has a kernel for. If there is none, uses the handwritten kernel, without
  * epilogue. */
 static tu_status choose_epilogue(tu__selection *s, const tu__node *node, matmul_data *d, epilogue *chosen) {
-    epilogues all = list_epilogues(s, node);
-    for (int i = 0; i < all.count; i++) {
-        tu_status status = plan_epilogue(s, &all.list[i], d);
+    epilogues candidates = list_epilogues(s, node);
+    for (int i = 0; i < candidates.count; i++) {
+        tu_status status = plan_epilogue(s, &candidates.list[i], d);
         if (status == TU_UNSUPPORTED) continue;
-        *chosen = all.list[i];
+        *chosen = candidates.list[i];
         return status;
     }
     *chosen = (epilogue){.name = "matmul", .result = {node->id, 0}};
-    d->function = cuda_request(s, "gemm", "product<%s>", cuda_type(d->gemm.dtype));
+    d->function = cuda_request(s, "gemm", "matmul<%s>", cuda_type(d->gemm.dtype));
     return d->function ? TU_OK : TU_NO_MEMORY;
 }
 
@@ -288,7 +288,7 @@ static tu_status bind_buffers(tu__kernel *k, const tu__node *node, const epilogu
     TU_TRY(fuse_node(k, e->covered[1]));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    if (e->adds) TU_TRY(tu__kernel_read(k, e->bias));
+    if (e->has_bias) TU_TRY(tu__kernel_read(k, e->bias));
     return tu__kernel_write(k, e->result, -1);
 }
 
@@ -301,7 +301,7 @@ static void count_work(tu__kernel *k, const tu__node *node) {
 tu_status cuda_lower_matmul(tu__selection *s, const tu__node *node) {
     matmul_data data = {0};
     epilogue e;
-    TU_TRY(describe_product(s, node, &data));
+    TU_TRY(describe_matmul(s, node, &data));
     TU_TRY(choose_epilogue(s, node, &data, &e));
     tu__kernel *k = tu__kernel_new(s, node, e.name, data.plan ? run_cublas : run_kernel);
     matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
@@ -310,7 +310,7 @@ tu_status cuda_lower_matmul(tu__selection *s, const tu__node *node) {
         return TU_NO_MEMORY;
     }
     *d = data;
-    d->bias = e.adds;
+    d->bias = e.has_bias;
     k->release = release_matmul;
     k->workspace_bytes = d->plan ? cuda_gemm_workspace(d->plan) : 0;
     count_work(k, node);

@@ -44,12 +44,13 @@ static norm_tiling tiling_for_sums(const tu__selection *s, int64_t rows, int64_t
 }
 
 /* With many partial sums, a block combines few columns with many threads each. */
-static norm_joining joining_of(const norm_tiling *t, const void *partial) {
+static norm_partial_sums partial_sums_of(const norm_tiling *t, const void *partial) {
     int columns = t->splits > 256 ? 2 : t->splits > 64 ? 4 : 8;
-    return (norm_joining){.partial = partial, .width = t->width, .splits = t->splits, .columns = columns};
+    return (norm_partial_sums){
+        .partial = partial, .width = t->width, .splits = t->splits, .columns = columns};
 }
 
-static cuda_grid grid_to_join(const norm_joining *j) {
+static cuda_grid grid_to_add(const norm_partial_sums *j) {
     return (cuda_grid){.blocks = {(unsigned)((j->width + j->columns - 1) / j->columns)}, .threads = 256};
 }
 
@@ -72,7 +73,7 @@ static cuda_grid grid_of(const norm_tiling *t) {
     return (cuda_grid){.blocks = {blocks, (unsigned)t->splits}, .threads = 256};
 }
 
-static size_t computed_bytes(const norm_data *d) {
+static size_t compute_type_bytes(const norm_data *d) {
     return cuda_is_wide(d->dtype) ? sizeof(double) : sizeof(float);
 }
 
@@ -82,31 +83,31 @@ static void *factors_in_workspace(const tu__kernel *k) {
     return (char *)k->workspace + d->partial_bytes;
 }
 
-/* Launches the sums, the kernel that combines them into factors, and the pass that applies those. `join` contains
- * `joining`. */
-static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm_joining *joining,
-                               const void *join, const void *apply) {
+/* Launches the sums, the kernel that combines them into factors, and the pass that applies those. `factor_args` contains
+ * `partial_sums`. */
+static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm_partial_sums *partial_sums,
+                               const void *factor_args, const void *apply) {
     const norm_data *d = k->data;
     TU_TRY(cuda_launch(k, d->sums, grid_of(&d->summing), sums));
-    TU_TRY(cuda_launch(k, d->factors, grid_to_join(joining), join));
+    TU_TRY(cuda_launch(k, d->factors, grid_to_add(partial_sums), factor_args));
     return cuda_launch(k, d->apply, grid_of(&d->applying), apply);
 }
 
 /* ---- Batch normalisation. Inputs: x, gamma, beta, residual; outputs: y, mean, variance, data for the gradient ---- */
 
-static tu_status run_batch(const tu__kernel *k) {
+static tu_status run_batch_norm(const tu__kernel *k) {
     norm_data *d = k->data;
     void *factors = d->saves_for_gradient && !d->adds_residual ? k->out[3] : factors_in_workspace(k);
     norm_sums_args sums = {.tiling = d->summing, .x = k->in[0], .partial = k->workspace};
-    norm_factors_args join = {.joining = joining_of(&d->summing, k->workspace),
-                              .rows = d->rows,
-                              .epsilon = d->epsilon,
-                              .x = k->in[0],
-                              .gamma = k->in[1],
-                              .beta = k->in[2],
-                              .mean = k->out[1],
-                              .variance = k->out[2],
-                              .factors = factors};
+    norm_factors_args factor_args = {.partial_sums = partial_sums_of(&d->summing, k->workspace),
+                                     .rows = d->rows,
+                                     .epsilon = d->epsilon,
+                                     .x = k->in[0],
+                                     .gamma = k->in[1],
+                                     .beta = k->in[2],
+                                     .mean = k->out[1],
+                                     .variance = k->out[2],
+                                     .factors = factors};
     norm_apply_args apply = {.tiling = d->applying,
                              .x = k->in[0],
                              .residual = d->adds_residual ? k->in[3] : NULL,
@@ -114,13 +115,13 @@ static tu_status run_batch(const tu__kernel *k) {
                              .y = k->out[0],
                              .mask = d->saves_for_gradient && d->adds_residual ? k->out[3] : NULL,
                              .relu = d->relu};
-    return launch_passes(k, &sums, &join.joining, &join, &apply);
+    return launch_passes(k, &sums, &factor_args.partial_sums, &factor_args, &apply);
 }
 
 /* ---- Its gradient. Inputs: x, gamma, mean, variance, dy, data from forward, value added to dy;
  * outputs: dx, dgamma, dbeta, masked dy ---- */
 
-static tu_status run_batch_gradient(const tu__kernel *k) {
+static tu_status run_batch_norm_gradient(const tu__kernel *k) {
     norm_data *d = k->data;
     const void *relu_factors = d->recomputes_relu ? k->in[5] : NULL,
                *dy = d->uses_mask ? k->out[3] : k->in[4];
@@ -133,22 +134,22 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
                            .other = d->adds ? k->in[6] : NULL,
                            .masked_dy = d->uses_mask ? k->out[3] : NULL,
                            .partial = k->workspace};
-    norm_gradient_factors_args join = {.joining = joining_of(&d->summing, k->workspace),
-                                       .rows = d->rows,
-                                       .epsilon = d->epsilon,
-                                       .gamma = k->in[1],
-                                       .mean = k->in[2],
-                                       .variance = k->in[3],
-                                       .dgamma = k->out[1],
-                                       .dbeta = k->out[2],
-                                       .factors = factors_in_workspace(k)};
+    norm_gradient_factors_args factor_args = {.partial_sums = partial_sums_of(&d->summing, k->workspace),
+                                              .rows = d->rows,
+                                              .epsilon = d->epsilon,
+                                              .gamma = k->in[1],
+                                              .mean = k->in[2],
+                                              .variance = k->in[3],
+                                              .dgamma = k->out[1],
+                                              .dbeta = k->out[2],
+                                              .factors = factors_in_workspace(k)};
     norm_gradient_args apply = {.tiling = d->applying,
                                 .x = k->in[0],
                                 .dy = dy,
                                 .relu_factors = relu_factors,
                                 .factors = factors_in_workspace(k),
                                 .dx = k->out[0]};
-    return launch_passes(k, &sums, &join.joining, &join, &apply);
+    return launch_passes(k, &sums, &factor_args.partial_sums, &factor_args, &apply);
 }
 
 /* ---- Lowering ---- */
@@ -173,10 +174,10 @@ static tu_status create_kernel(tu__selection *s, const tu__node *node, double ep
     d->epsilon = epsilon;
     d->summing = tiling_for_sums(s, d->rows, d->width, word_for(x.dtype, d->width), resident);
     d->applying = tiling_to_apply(s, d->summing);
-    size_t array = (size_t)d->width * computed_bytes(d);
+    size_t array = (size_t)d->width * compute_type_bytes(d);
     d->partial_bytes = (2 * (size_t)d->summing.splits * array + 63) & ~(size_t)63;
     k->workspace_bytes = d->partial_bytes + (size_t)factors * array;
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     return TU_OK;
 }
 
@@ -202,12 +203,12 @@ static tu_status request_batch(tu__selection *s, const tu__node *node, norm_data
 /* Size of the data for the gradient: factors [3, width], or one byte per word of x. */
 static size_t saved_bytes(const norm_data *d) {
     return d->adds_residual ? (size_t)(d->rows * d->summing.groups)
-                            : 3 * (size_t)d->width * computed_bytes(d);
+                            : 3 * (size_t)d->width * compute_type_bytes(d);
 }
 
 tu_status cuda_lower_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(create_kernel(s, node, tu__attrs(node, batch_norm)->epsilon, 3, RESIDENT, run_batch, &k));
+    TU_TRY(create_kernel(s, node, tu__attrs(node, batch_norm)->epsilon, 3, RESIDENT, run_batch_norm, &k));
     norm_data *d = k->data;
     tu__epilogue epilogue = tu__norm_epilogue_of(s, node);
     k->name = tu__norm_epilogue_name(&epilogue);
@@ -252,7 +253,7 @@ tu_status cuda_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__relu_gradient found;
     bool has_relu = tu__find_relu_gradient(s, node, &found);
     TU_TRY(create_kernel(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 4,
-                         has_relu ? RESIDENT_RELU : RESIDENT, run_batch_gradient, &k));
+                         has_relu ? RESIDENT_RELU : RESIDENT, run_batch_norm_gradient, &k));
     norm_data *d = k->data;
     d->uses_mask = has_relu && found.joined;
     d->recomputes_relu = has_relu && !found.joined;
@@ -270,7 +271,7 @@ tu_status cuda_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     return write_gradients(k, node, &found);
 }
 
-/* ---- Layer normalisation. Inputs: x, gamma, beta; outputs: y, mean, r ---- */
+/* ---- Layer normalisation. Inputs: x, gamma, beta; outputs: y, mean, rstd ---- */
 
 typedef struct layer_data {
     const cuda_function *rows, *sums, *finish;
@@ -278,20 +279,20 @@ typedef struct layer_data {
     layer_norm_args forward;
     layer_norm_gradient_args gradient;
     norm_sums_args columns;
-    layer_norm_finish_args join;
+    layer_norm_finish_args finish_args;
 } layer_data;
 
-static tu_status run_layer(const tu__kernel *k) {
+static tu_status run_layer_norm(const tu__kernel *k) {
     layer_data *d = k->data;
     layer_norm_args *a = &d->forward;
     a->x = k->in[0], a->gamma = k->in[1], a->beta = k->in[2];
-    a->y = k->out[0], a->mean = k->out[1], a->r = k->out[2];
+    a->y = k->out[0], a->mean = k->out[1], a->rstd = k->out[2];
     return cuda_launch(k, d->rows, d->grid, a);
 }
 
 tu_status cuda_lower_layer_norm(tu__selection *s, const tu__node *node) {
     tu_type x = node->outputs[0];
-    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_layer);
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_layer_norm);
     layer_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     int64_t n = tu_shape_elements(tu__type_of(s, node->inputs[1])->shape),
@@ -302,24 +303,24 @@ tu_status cuda_lower_layer_norm(tu__selection *s, const tu__node *node) {
         .rows = rows, .n = n, .lanes = lanes, .epsilon = tu__attrs(node, layer_norm)->epsilon};
     TU_TRY(set_function(&d->rows, cuda_request(s, "norm", "layer_norm<%s, %s>", cuda_type(x.dtype),
                                                parameter_type(s, node))));
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     return cuda_kernel_bind(k, node, 0);
 }
 
-/* ---- Its gradient. Inputs: x, gamma, mean, r, dy; outputs: dx, dgamma, dbeta ---- */
+/* ---- Its gradient. Inputs: x, gamma, mean, rstd, dy; outputs: dx, dgamma, dbeta ---- */
 
 /* The sums read dy before dx may overwrite it. */
-static tu_status run_layer_gradient(const tu__kernel *k) {
+static tu_status run_layer_norm_gradient(const tu__kernel *k) {
     layer_data *d = k->data;
-    d->columns.x = k->in[0], d->columns.mean = k->in[2], d->columns.r = k->in[3], d->columns.dy = k->in[4];
+    d->columns.x = k->in[0], d->columns.mean = k->in[2], d->columns.rstd = k->in[3], d->columns.dy = k->in[4];
     d->columns.partial = k->workspace;
-    d->join.joining = joining_of(&d->columns.tiling, k->workspace);
-    d->join.dgamma = k->out[1], d->join.dbeta = k->out[2];
+    d->finish_args.partial_sums = partial_sums_of(&d->columns.tiling, k->workspace);
+    d->finish_args.dgamma = k->out[1], d->finish_args.dbeta = k->out[2];
     layer_norm_gradient_args *a = &d->gradient;
-    a->x = k->in[0], a->gamma = k->in[1], a->mean = k->in[2], a->r = k->in[3], a->dy = k->in[4];
+    a->x = k->in[0], a->gamma = k->in[1], a->mean = k->in[2], a->rstd = k->in[3], a->dy = k->in[4];
     a->dx = k->out[0];
     TU_TRY(cuda_launch(k, d->sums, grid_of(&d->columns.tiling), &d->columns));
-    TU_TRY(cuda_launch(k, d->finish, grid_to_join(&d->join.joining), &d->join));
+    TU_TRY(cuda_launch(k, d->finish, grid_to_add(&d->finish_args.partial_sums), &d->finish_args));
     return cuda_launch(k, d->rows, d->grid, a);
 }
 
@@ -335,18 +336,18 @@ static tu_status request_layer_gradient(tu__selection *s, const tu__node *node, 
 
 tu_status cuda_lower_layer_norm_grad(tu__selection *s, const tu__node *node) {
     tu_type x = node->outputs[0];
-    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_layer_gradient);
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_layer_norm_gradient);
     layer_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     int64_t n = tu_shape_elements(tu__type_of(s, node->inputs[1])->shape),
             rows = tu_shape_elements(x.shape) / n;
     int lanes = cuda_row_lanes(n, tu_dtype_size(x.dtype));
-    size_t number = cuda_is_wide(x.dtype) ? sizeof(double) : sizeof(float);
+    size_t element_bytes = cuda_is_wide(x.dtype) ? sizeof(double) : sizeof(float);
     d->grid = cuda_row_grid(rows, lanes);
     d->gradient = (layer_norm_gradient_args){.rows = rows, .n = n, .lanes = lanes};
     d->columns.tiling = tiling_for_sums(s, rows, n, word_for(x.dtype, n), RESIDENT);
-    k->workspace_bytes = 2 * (size_t)d->columns.tiling.splits * (size_t)n * number;
+    k->workspace_bytes = 2 * (size_t)d->columns.tiling.splits * (size_t)n * element_bytes;
     TU_TRY(request_layer_gradient(s, node, d, x.dtype));
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     return cuda_kernel_bind(k, node, 4);
 }

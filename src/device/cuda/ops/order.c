@@ -36,14 +36,14 @@ typedef struct scan_data {
     cuda_grid grid;
     const cuda_function *function;
     /* for a split lane: the segments' sums, and their cumulative sums */
-    const cuda_function *fold, *scan_sums;
-    fold_rows_args sums;
+    const cuda_function *sum_segments, *scan_sums;
+    reduce_rows_args sums;
     size_t before; /* offset in the workspace, after the sums */
 } scan_data;
 
 static tu_status run_scan(const tu__kernel *k) {
     scan_data *d = k->data;
-    if (d->fold) {
+    if (d->sum_segments) {
         void *before = (char *)k->workspace + d->before;
         scan_args sums = {.x = k->workspace,
                           .y = before,
@@ -55,7 +55,7 @@ static tu_status run_scan(const tu__kernel *k) {
                           .exclusive = true,
                           .reverse = d->scan.reverse};
         d->sums.x = k->in[0], d->sums.y = k->workspace;
-        TU_TRY(cuda_launch(k, d->fold, cuda_row_grid(d->sums.rows, d->sums.lanes), &d->sums));
+        TU_TRY(cuda_launch(k, d->sum_segments, cuda_row_grid(d->sums.rows, d->sums.lanes), &d->sums));
         TU_TRY(cuda_launch(k, d->scan_sums, (cuda_grid){.blocks = {(unsigned)sums.lanes}, .threads = 256},
                            &sums));
         d->scan.before = before;
@@ -72,18 +72,19 @@ static tu_status split_lanes(tu__kernel *k, scan_data *d, tu_dtype dtype) {
     if (d->scan.inner > 1 || splits < 2) return TU_OK;
     d->scan.segment = divide_up(divide_up(d->scan.n, splits), 1024) * 1024;
     d->scan.splits = (int)divide_up(d->scan.n, d->scan.segment);
-    d->sums = (fold_rows_args){.rows = d->scan.lanes * d->scan.splits,
-                               .reduced = d->scan.n,
-                               .segment = d->scan.segment,
-                               .splits = d->scan.splits,
-                               .lanes = 256,
-                               .divisor = 1};
+    d->sums = (reduce_rows_args){.rows = d->scan.lanes * d->scan.splits,
+                                 .reduced = d->scan.n,
+                                 .segment = d->scan.segment,
+                                 .splits = d->scan.splits,
+                                 .lanes = 256,
+                                 .divisor = 1};
     size_t bytes = (size_t)d->sums.rows * (cuda_is_wide(dtype) ? sizeof(double) : sizeof(float));
     d->before = (bytes + 63) & ~(size_t)63;
     k->workspace_bytes = d->before + bytes;
-    d->fold = cuda_request(k->owner, "reduce", "fold_rows<summing, %s, true, false>", cuda_type(dtype));
+    d->sum_segments =
+        cuda_request(k->owner, "reduce", "reduce_rows<summing, %s, true, false>", cuda_type(dtype));
     d->scan_sums = cuda_request(k->owner, "order", "scan_blocks<%s>", cuda_is_wide(dtype) ? "f64" : "f32");
-    return d->fold && d->scan_sums ? TU_OK : TU_NO_MEMORY;
+    return d->sum_segments && d->scan_sums ? TU_OK : TU_NO_MEMORY;
 }
 
 tu_status cuda_lower_cumsum(tu__selection *s, const tu__node *node) {
@@ -108,7 +109,7 @@ tu_status cuda_lower_cumsum(tu__selection *s, const tu__node *node) {
     d->function = cuda_request(s, "order", "%s<%s>", one_thread_per_lane ? "scan_lanes" : "scan_blocks",
                                cuda_type(x.dtype));
     if (!d->function) return TU_NO_MEMORY;
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     return cuda_kernel_bind(k, node, -1);
 }
 
@@ -117,7 +118,7 @@ tu_status cuda_lower_cumsum(tu__selection *s, const tu__node *node) {
 typedef struct top_data {
     const cuda_function *sort, *merge;
     top_sort_args args;
-    size_t half; /* bytes per half of the workspace; passes alternate between the halves */
+    size_t half_bytes; /* of the workspace; passes alternate between the halves */
 } top_data;
 
 /* Returns the target of a pass: `runs` runs of `kept` candidates. The last pass writes the result. */
@@ -128,7 +129,7 @@ static top_to pass_to(const tu__kernel *k, int64_t runs, int64_t kept, int pass)
     to.kept = kept;
     to.values = k->out[0];
     to.indices = k->out[1];
-    to.candidates = runs > 1 ? (char *)k->workspace + (size_t)(pass % 2) * d->half : NULL;
+    to.candidates = runs > 1 ? (char *)k->workspace + (size_t)(pass % 2) * d->half_bytes : NULL;
     return to;
 }
 
@@ -143,16 +144,16 @@ static tu_status run_top(const tu__kernel *k) {
                        &sort));
     const void *from = sort.to.candidates;
     for (int pass = 1; runs > 1; pass++) {
-        int64_t pairs = divide_up(runs, 2), more = 2 * kept < sort.to.k ? 2 * kept : sort.to.k;
+        int64_t pairs = divide_up(runs, 2), kept_next = 2 * kept < sort.to.k ? 2 * kept : sort.to.k;
         top_merge_args merge = {.from = from,
                                 .lanes = sort.lanes,
                                 .runs = runs,
                                 .kept = kept,
-                                .to = pass_to(k, pairs, more, pass)};
+                                .to = pass_to(k, pairs, kept_next, pass)};
         TU_TRY(cuda_launch(k, d->merge, cuda_grid_for(k, sort.lanes * pairs * 2 * kept), &merge));
         from = merge.to.candidates;
         runs = pairs;
-        kept = more;
+        kept = kept_next;
     }
     return TU_OK;
 }
@@ -171,11 +172,11 @@ tu_status cuda_lower_top_k(tu__selection *s, const tu__node *node) {
     d->args = (top_sort_args){.lanes = l.lanes, .n = l.n, .segment = segment};
     d->args.to = (top_to){.k = a->k, .inner = l.inner, .kept = kept, .runs = runs};
     /* An odd run is merged with padding, so there is room for one more run. */
-    d->half = (size_t)(l.lanes * (runs + 1) * kept) * CANDIDATE_BYTES;
-    k->workspace_bytes = runs > 1 ? 2 * d->half : 0;
+    d->half_bytes = (size_t)(l.lanes * (runs + 1) * kept) * CANDIDATE_BYTES;
+    k->workspace_bytes = runs > 1 ? 2 * d->half_bytes : 0;
     d->sort = cuda_request(s, "order", "top_sort<%s>", cuda_type(x.dtype));
     d->merge = runs > 1 ? cuda_request(s, "order", "top_merge<%s>", cuda_type(x.dtype)) : NULL;
     if (!d->sort || (runs > 1 && !d->merge)) return TU_NO_MEMORY;
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     return cuda_kernel_bind(k, node, -1);
 }

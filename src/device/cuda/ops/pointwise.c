@@ -3,7 +3,7 @@
  * There are three forms of kernels:
  *   one subkernel     threads process packs with a grid stride;
  *   many subkernels   independent subkernels, such as the updates of all parameters, share one launch. A block finds
- *                     its subkernel by its block number. Subkernels with the same program share its code;
+ *                     its subkernel by its block index. Subkernels with the same program share its code;
  *   with sums         values are summed as they are computed. Over the rows (the gradient of a bias): a block handles
  *                     a chunk of rows, a thread a pack of columns in some of them. Along rows: a warp per row, or
  *                     blocks for long rows. If several blocks hold partial sums, a second launch adds them
@@ -69,28 +69,28 @@ static void *address_of(const tu__kernel *k, uint32_t index) {
     return index >= CUDA_WRITE ? k->out[index - CUDA_WRITE] : k->in[index];
 }
 
-static void append_bytes(unsigned char **at, const void *bytes, size_t size) {
-    memcpy(*at, bytes, size);
-    *at += size;
+static void append_bytes(unsigned char **end, const void *bytes, size_t size) {
+    memcpy(*end, bytes, size);
+    *end += size;
 }
 
 /* An empty list still has one entry: C++ has no empty arrays. */
-static void skip_if_empty(unsigned char **at, uint32_t count, size_t size) {
-    if (count == 0) *at += size;
+static void skip_if_empty(unsigned char **end, uint32_t count, size_t size) {
+    if (count == 0) *end += size;
 }
 
-static void write_arguments(const tu__kernel *k, const cuda_subkernel *p, unsigned char *at) {
+static void write_arguments(const tu__kernel *k, const cuda_subkernel *p, unsigned char *end) {
     for (uint32_t i = 0; i < p->address_count; i++) {
         void *address = k->in ? address_of(k, p->address[i]) : NULL;
-        append_bytes(&at, &address, sizeof address);
+        append_bytes(&end, &address, sizeof address);
     }
-    skip_if_empty(&at, p->address_count, 8);
-    append_bytes(&at, &p->packs, sizeof p->packs);
-    append_bytes(&at, p->strides, p->stride_count * sizeof *p->strides);
-    skip_if_empty(&at, p->stride_count, 8);
-    append_bytes(&at, p->numbers, p->number_count * sizeof *p->numbers);
-    skip_if_empty(&at, p->number_count, 8);
-    append_bytes(&at, p->axes, p->axis_count * sizeof *p->axes);
+    skip_if_empty(&end, p->address_count, 8);
+    append_bytes(&end, &p->packs, sizeof p->packs);
+    append_bytes(&end, p->strides, p->stride_count * sizeof *p->strides);
+    skip_if_empty(&end, p->stride_count, 8);
+    append_bytes(&end, p->numbers, p->number_count * sizeof *p->numbers);
+    skip_if_empty(&end, p->number_count, 8);
+    append_bytes(&end, p->axes, p->axis_count * sizeof *p->axes);
 }
 
 /* ---- Sources ---- */
@@ -116,22 +116,22 @@ static const cuda_function *request_single(tu__selection *s, const cuda_subkerne
     tu__text_printf(&text,
                     "extern \"C\" __global__ void fused(const __grid_constant__ program0::subkernel p) {\n"
                     "    typedef program0::I I;\n"
-                    "    for (I i = (I)thread_of_grid(); i < (I)p.packs; i += (I)threads_of_grid())\n"
+                    "    for (I i = (I)global_thread_index(); i < (I)p.packs; i += (I)grid_thread_count())\n"
                     "        program0::run(p, i);\n"
                     "}\n");
     return request_text(s, &text);
 }
 
-/* Returns the number of a subkernel's program among the distinct programs. */
+/* Returns the index of a subkernel's program among the distinct programs. */
 static uint32_t program_of(const cuda_subkernel *subkernels, uint32_t count, uint32_t index) {
-    uint32_t number = 0;
+    uint32_t program = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t first = 0;
         while (strcmp(subkernels[first].body, subkernels[i].body) != 0) first++;
-        if (strcmp(subkernels[i].body, subkernels[index].body) == 0) return number;
-        number += first == i;
+        if (strcmp(subkernels[i].body, subkernels[index].body) == 0) return program;
+        program += first == i;
     }
-    return number;
+    return program;
 }
 
 static bool is_first(const cuda_subkernel *subkernels, uint32_t index) {
@@ -140,7 +140,7 @@ static bool is_first(const cuda_subkernel *subkernels, uint32_t index) {
     return true;
 }
 
-static const cuda_function *request_many(tu__selection *s, const launch_plan *l, size_t blob) {
+static const cuda_function *request_horizontal(tu__selection *s, const launch_plan *l, size_t blob) {
     tu__text text = {0};
     begin_source(&text);
     uint32_t programs = 0;
@@ -193,8 +193,8 @@ static void write_column_kernel(tu__text *text, const cuda_subkernel *subkernel)
         "extern \"C\" __global__ void fused(const __grid_constant__ arguments a) {\n"
         "    typedef program0::C C;\n"
         "    const int W = program0::W, S = %u;\n"
-        "    extern __shared__ double room_words[];\n"
-        "    C *room = (C *)room_words;\n"
+        "    extern __shared__ double shared_words[];\n"
+        "    C *shared = (C *)shared_words;\n"
         "    u32 lane = threadIdx.x %% a.lanes, level = threadIdx.x / a.lanes, height = blockDim.x / a.lanes;\n"
         "    u32 column = blockIdx.y * a.lanes + lane;\n"
         "    C sum[S][W];\n"
@@ -207,32 +207,32 @@ static void write_column_kernel(tu__text *text, const cuda_subkernel *subkernel)
         "    u32 values = S * W * a.lanes;\n"
         "    if (level < height)\n"
         "        for (int s = 0; s < S; s++) for (int w = 0; w < W; w++)\n"
-        "            room[level * values + (s * W + w) * a.lanes + lane] = sum[s][w];\n"
+        "            shared[level * values + (s * W + w) * a.lanes + lane] = sum[s][w];\n"
         "    __syncthreads();\n"
         "    for (; height > 8; height = (height + 1) / 2) {\n"
         "        u32 half = (height + 1) / 2;\n"
-        "        for (u32 v = threadIdx.x; v < (height - half) * values; v += blockDim.x) room[v] += room[half * values + v];\n"
+        "        for (u32 v = threadIdx.x; v < (height - half) * values; v += blockDim.x) shared[v] += shared[half * values + v];\n"
         "        __syncthreads();\n"
         "    }\n"
         "    for (u32 v = threadIdx.x; v < values; v += blockDim.x) {\n"
-        "        C total = room[v];\n"
-        "        for (u32 h = 1; h < height; h++) total += room[h * values + v];\n"
+        "        C total = shared[v];\n"
+        "        for (u32 h = 1; h < height; h++) total += shared[h * values + v];\n"
         "        u32 s = v / (W * a.lanes), w = v / a.lanes %% W, c = blockIdx.y * a.lanes + v %% a.lanes;\n"
-        "        i64 row = (i64)a.row_packs * W, place = (i64)c * W + w;\n"
+        "        i64 row = (i64)a.row_packs * W, element = (i64)c * W + w;\n"
         "        if (c < a.row_packs) {\n",
         subkernel->sum_count);
-    write_sum_store(text, subkernel, "s", "place", "((i64)blockIdx.x * S + s) * row + place");
+    write_sum_store(text, subkernel, "s", "element", "((i64)blockIdx.x * S + s) * row + element");
     tu__text_printf(text, "        }\n    }\n}\n");
 }
 
-/* A row is summed by `lanes` threads: a warp, or full blocks, of which `split` share a row. */
+/* A row is summed by `lanes` threads: a warp, or `split` full blocks. */
 static void write_row_kernel(tu__text *text, const cuda_subkernel *subkernel) {
     tu__text_printf(
         text,
         "extern \"C\" __global__ void fused(const __grid_constant__ arguments a) {\n"
         "    typedef program0::C C;\n"
         "    const int W = program0::W, S = %u;\n"
-        "    __shared__ C room[32];\n"
+        "    __shared__ C shared[32];\n"
         "    bool warps = a.lanes == 32;\n"
         "    u32 lane = warps ? threadIdx.x & 31 : threadIdx.x;\n"
         "    i64 row = warps ? (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5) : (i64)blockIdx.x / a.split;\n"
@@ -246,7 +246,7 @@ static void write_row_kernel(tu__text *text, const cuda_subkernel *subkernel) {
         "    for (int s = 0; s < S; s++) {\n"
         "        C total = sum[s][0];\n"
         "        for (int w = 1; w < W; w++) total += sum[s][w];\n"
-        "        total = warps ? fold_warp(total, adding()) : fold_block(total, adding(), room);\n"
+        "        total = warps ? warp_reduce(total, adding()) : block_reduce(total, adding(), shared);\n"
         "        if (lane == 0 && row < a.rows) {\n",
         subkernel->sum_count);
     write_sum_store(text, subkernel, "s", "row", "((i64)s * a.rows + row) * a.split + part");
@@ -427,7 +427,7 @@ static tu_status plan_many(tu__kernel *k, launch_plan *l) {
         program[i] = program_of(l->subkernels, l->count, i);
     }
     l->grid = (cuda_grid){.blocks = {first[l->count]}, .threads = THREADS};
-    l->function = request_many(k->owner, l, blob);
+    l->function = request_horizontal(k->owner, l, blob);
     return l->function ? TU_OK : TU_NO_MEMORY;
 }
 

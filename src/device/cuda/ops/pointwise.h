@@ -25,7 +25,7 @@ struct cuda_subkernel {
     const uint32_t *address; /* index in the kernel's reads, or CUDA_WRITE + index in its writes */
     const int64_t *strides;
     const double *numbers;
-    const divider *axes;
+    const fast_divmod *axes;
     tu__sum_kind sums;
     int64_t rows, row; /* shape of the space if it is summed */
     uint32_t sum_count;
@@ -41,7 +41,7 @@ tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_subkernel *subk
 static inline size_t cuda_subkernel_size(const cuda_subkernel *p) {
     size_t words = 1 + (p->address_count ? p->address_count : 1) + (p->stride_count ? p->stride_count : 1) +
                    (p->number_count ? p->number_count : 1);
-    size_t bytes = 8 * words + sizeof(divider) * (p->axis_count ? p->axis_count : 1);
+    size_t bytes = 8 * words + sizeof(fast_divmod) * (p->axis_count ? p->axis_count : 1);
     return (bytes + 7) & ~(size_t)7;
 }
 

@@ -9,7 +9,7 @@
  * are 32-bit and divisions are multiplications, unless the space has 2^31 elements or more.
  *
  *     typedef float C; typedef u32 I; enum { W = 4 };
- *     struct subkernel { const void *address[3]; i64 packs; i64 stride[1]; double number[1]; divider axis[1]; };
+ *     struct subkernel { const void *address[3]; i64 packs; i64 stride[1]; double number[1]; fast_divmod axis[1]; };
  *     static __device__ inline void run(const subkernel &p, I i) {
  *         pack<f32, W> v0 = ((const pack<f32, W> *)p.address[0])[i];
  *         …
@@ -48,7 +48,7 @@ typedef struct writer {
     uint32_t stride_count;
     double numbers[5 * TU__MAX_CLUSTER_NODES];
     uint32_t number_count;
-    divider axes[TU_MAX_RANK];
+    fast_divmod axes[TU_MAX_RANK];
 } writer;
 
 /* ---- Operands ---- */
@@ -157,16 +157,17 @@ static bool needs_coordinates(const writer *w) {
 /* Writes the coordinates c0, c1, … of the pack's first element, innermost first. */
 static void write_coordinates(writer *w) {
     if (!needs_coordinates(w)) return;
-    tu__text_printf(&w->text, "    I at = i * W;\n");
+    tu__text_printf(&w->text, "    I index = i * W;\n");
     for (int64_t axis = w->rank - 1; axis > 0; axis--) {
         if (w->needs_64_bits)
-            tu__text_printf(&w->text, "    I c%d = at %% p.axis[%d].divisor; at /= p.axis[%d].divisor;\n",
+            tu__text_printf(&w->text, "    I c%d = index %% p.axis[%d].value; index /= p.axis[%d].value;\n",
                             (int)axis, (int)axis, (int)axis);
         else
-            tu__text_printf(&w->text, "    I c%d = divide_off(at, p.axis[%d]);\n", (int)axis, (int)axis);
-        w->axes[axis] = cuda_divider((uint32_t)w->dim[axis]);
+            tu__text_printf(&w->text, "    I c%d = divmod_in_place(index, p.axis[%d]);\n", (int)axis,
+                            (int)axis);
+        w->axes[axis] = cuda_fast_divmod((uint32_t)w->dim[axis]);
     }
-    tu__text_printf(&w->text, "    I c0 = at;\n");
+    tu__text_printf(&w->text, "    I c0 = index;\n");
     w->subkernel->axis_count = (uint32_t)w->rank;
 }
 
@@ -345,7 +346,7 @@ static uint32_t at_least_one(uint32_t count) {
 static void write_declarations(tu__text *text, const writer *w) {
     tu__text_printf(text,
                     "struct subkernel { void *address[%u]; i64 packs; i64 stride[%u]; double number[%u]; "
-                    "divider axis[%u]; };\n",
+                    "fast_divmod axis[%u]; };\n",
                     at_least_one(w->address_count), at_least_one(w->stride_count),
                     at_least_one(w->number_count), at_least_one(w->subkernel->axis_count));
     tu__text_printf(text, "static __device__ inline void run(const subkernel &p, I i");

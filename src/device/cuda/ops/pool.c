@@ -58,7 +58,7 @@ static bool is_small(const windows *w, tu_shape x) {
 /* Counts the positions along each axis. Patches cover x and its padding, and every window has one. */
 static void count_positions(const pool_args *a, position_kind kind, int64_t count[2]) {
     for (int i = 0; i < 2; i++) {
-        int64_t stride = a->stride[i].divisor, padded = a->x_size[i] + a->pad[i];
+        int64_t stride = a->stride[i].value, padded = a->x_size[i] + a->pad[i];
         int64_t patches = (padded + stride - 1) / stride;
         count[i] = kind == WINDOWS ? a->y_size[i] : kind == ELEMENTS ? a->x_size[i] : patches;
         if (kind == PATCHES && count[i] < a->y_size[i]) count[i] = a->y_size[i];
@@ -77,12 +77,12 @@ static tu_status plan_grid(tu__selection *s, const windows *w, tu_shape x, tu_sh
         a->y_size[i] = (int)y.dim[1 + i];
         a->window[i] = (int)w->window[i];
         a->pad[i] = (int)w->pad[2 * i];
-        a->stride[i] = cuda_divider((uint32_t)w->stride[i]);
+        a->stride[i] = cuda_fast_divmod((uint32_t)w->stride[i]);
     }
     int64_t count[2];
     count_positions(a, kind, count);
-    a->positions_high = cuda_divider((uint32_t)count[0]);
-    a->positions_wide = cuda_divider((uint32_t)count[1]);
+    a->position_rows = cuda_fast_divmod((uint32_t)count[0]);
+    a->position_columns = cuda_fast_divmod((uint32_t)count[1]);
     bool planned = cuda_plan_columns(cuda_of(s), x.dim[0] * count[0] * count[1], x.dim[3] / pack,
                                      resident_only, &a->layout, &l->grid);
     return planned ? TU_OK : TU_UNSUPPORTED;

@@ -32,7 +32,7 @@ static tu_status run_draw(const tu__kernel *k) {
 }
 
 /* Returns how many of the 2^24 numbers n / 2^24 are below p. Exact, since scaling by a power of two is. */
-static unsigned numbers_below(double p) {
+static unsigned count_below(double p) {
     return (unsigned)ceil(fmin(fmax(p, 0), 1) * 0x1p24);
 }
 
@@ -42,15 +42,15 @@ tu_status cuda_lower_random(tu__selection *s, const tu__node *node) {
     if (!d) return TU_NO_MEMORY;
     const struct tu__random_attrs *attrs = tu__attrs(node, random);
     int64_t samples = tu_shape_elements(tu__type_of(s, node->inputs[0])->shape);
-    int64_t row = tu_shape_elements(attrs->shape) / samples, each = (row + 3) / 4;
+    int64_t elements = tu_shape_elements(attrs->shape) / samples, blocks = (elements + 3) / 4;
     d->operation = (uint64_t)attrs->key;
-    d->args = (draw_args){.blocks = samples * each,
-                          .each = cuda_extent(each),
-                          .row = row,
+    d->args = (draw_args){.blocks = samples * blocks,
+                          .blocks_per_sample = cuda_extent(blocks),
+                          .elements_per_sample = elements,
                           .a = attrs->a,
                           .b = attrs->distribution == TU__UNIFORM ? attrs->b - attrs->a : attrs->b,
-                          .threshold = numbers_below(attrs->a)};
-    d->function = cuda_request(s, "random", "draw<%s, %d, %s>", cuda_type((tu_dtype)attrs->dtype),
+                          .threshold = count_below(attrs->a)};
+    d->function = cuda_request(s, "random", "fill_random<%s, %d, %s>", cuda_type((tu_dtype)attrs->dtype),
                                (int)attrs->distribution, cuda_index_type(d->args.blocks));
     if (!d->function) return TU_NO_MEMORY;
     k->bytes_moved = (int64_t)tu_type_bytes(node->outputs[0]);

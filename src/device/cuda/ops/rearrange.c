@@ -55,8 +55,8 @@ typedef struct copy_plan {
     int64_t start;
     int rank;
     axis axes[TU_MAX_RANK];
-    bool pads;
-    unsigned long long number;
+    bool has_padding;
+    unsigned long long pattern; /* of the padding: one element, repeated over 8 bytes */
 } copy_plan;
 
 static axis plain_axis(int64_t size, int64_t from) {
@@ -84,10 +84,11 @@ static void merge_axes(copy_plan *p) {
 
 static bool can_widen(const copy_plan *p, int64_t per_word) {
     const axis *run = &p->axes[p->rank - 1];
-    bool can = run->from == 1 && run->step == 1 && run->size % per_word == 0 && run->before % per_word == 0 &&
-               run->extent_in_source % per_word == 0 && p->start % per_word == 0;
-    for (int i = 0; can && i < p->rank - 1; i++) can = p->axes[i].from % per_word == 0;
-    return can;
+    bool is_possible = run->from == 1 && run->step == 1 && run->size % per_word == 0 &&
+                       run->before % per_word == 0 && run->extent_in_source % per_word == 0 &&
+                       p->start % per_word == 0;
+    for (int i = 0; is_possible && i < p->rank - 1; i++) is_possible = p->axes[i].from % per_word == 0;
+    return is_possible;
 }
 
 /* Combines as many neighbouring elements into one word as possible. */
@@ -113,22 +114,23 @@ static int64_t elements_of(const copy_plan *p) {
 typedef struct copy_data {
     copy_args args;
     cuda_function *function;
-    int per_word; /* words that a thread stores at once */
+    int words_per_store; /* by one thread */
 } copy_data;
 
 static tu_status run_strided(const tu__kernel *k) {
     const copy_data *d = k->data;
     copy_args a = d->args;
     a.x = k->in[0], a.y = k->out[0];
-    return cuda_launch(k, d->function, cuda_grid_for(k, (a.count + d->per_word - 1) / d->per_word), &a);
+    return cuda_launch(k, d->function,
+                       cuda_grid_for(k, (a.count + d->words_per_store - 1) / d->words_per_store), &a);
 }
 
 static tu_status lower_strided(tu__selection *s, const tu__node *node, const copy_plan *p) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_strided);
     copy_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    d->per_word = p->word < 4 ? 4 / (int)p->word : 1;
-    d->args = (copy_args){.count = elements_of(p), .start = p->start, .number = p->number, .rank = p->rank};
+    d->words_per_store = p->word < 4 ? 4 / (int)p->word : 1;
+    d->args = (copy_args){.count = elements_of(p), .start = p->start, .pattern = p->pattern, .rank = p->rank};
     for (int i = 0; i < p->rank; i++) {
         axis a = p->axes[i];
         d->args.axes[i] = (copy_axis){.size = cuda_extent(a.size),
@@ -138,8 +140,8 @@ static tu_status lower_strided(tu__selection *s, const tu__node *node, const cop
                                       .step = cuda_extent(a.step)};
     }
     d->function =
-        cuda_request(s, "rearrange", "copy_elements<%s, %d, %s, %s>", cuda_word(p->word), d->per_word,
-                     cuda_index_type(d->args.count + d->per_word), p->pads ? "true" : "false");
+        cuda_request(s, "rearrange", "copy_elements<%s, %d, %s, %s>", cuda_word(p->word), d->words_per_store,
+                     cuda_index_type(d->args.count + d->words_per_store), p->has_padding ? "true" : "false");
     return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
 }
 
@@ -161,7 +163,8 @@ static int64_t tile_side(size_t word) {
  * else -1. */
 static int contiguous_source_axis(const copy_plan *p) {
     const axis *along = &p->axes[p->rank - 1];
-    if (p->pads || along->size < MIN_TILED || along->from == 0 || along->from == 1 || along->from == -1)
+    if (p->has_padding || along->size < MIN_TILED || along->from == 0 || along->from == 1 ||
+        along->from == -1)
         return -1;
     for (int i = 0; i < p->rank - 1; i++)
         if (p->axes[i].from == 1 && p->axes[i].size >= MIN_TILED) return i;
@@ -195,8 +198,8 @@ static tile_args tile_arguments(const copy_plan *p, int across, const int64_t *t
                    .across = p->axes[across].size,
                    .across_to = to[across],
                    .tiles = (unsigned)tiles_of(p, across),
-                   .tiles_along = cuda_divider((uint32_t)((along->size + side - 1) / side)),
-                   .tiles_across = cuda_divider((uint32_t)((p->axes[across].size + side - 1) / side))};
+                   .tiles_along = cuda_fast_divmod((uint32_t)((along->size + side - 1) / side)),
+                   .tiles_across = cuda_fast_divmod((uint32_t)((p->axes[across].size + side - 1) / side))};
     for (int i = 0; i < p->rank - 1; i++)
         if (i != across) a.axes[a.rank++] = (tile_axis){cuda_extent(p->axes[i].size), p->axes[i].from, to[i]};
     return a;
@@ -237,7 +240,7 @@ tu_status cuda_lower_pad(tu__selection *s, const tu__node *node) {
     const struct tu__pad_attrs *attrs = tu__attrs(node, pad);
     tu_shape from = input_type(s, node, 0).shape, to = node->outputs[0].shape;
     int64_t strides[TU_MAX_RANK] = {0};
-    copy_plan p = {.rank = (int)to.rank, .number = pattern_of(node->outputs[0].dtype, attrs->number)};
+    copy_plan p = {.rank = (int)to.rank, .pattern = pattern_of(node->outputs[0].dtype, attrs->number)};
     tu__strides(from, strides);
     for (int64_t i = 0; i < to.rank; i++) {
         /* A single element has no gap after it. */
@@ -247,7 +250,7 @@ tu_status cuda_lower_pad(tu__selection *s, const tu__node *node) {
                            .before = attrs->before[i],
                            .extent_in_source = (from.dim[i] - 1) * step + 1,
                            .step = step};
-        p.pads |= to.dim[i] != from.dim[i];
+        p.has_padding |= to.dim[i] != from.dim[i];
     }
     return lower_planned(s, node, &p);
 }
@@ -364,8 +367,8 @@ tu_status cuda_lower_fill(tu__selection *s, const tu__node *node) {
     int64_t bytes = (int64_t)tu_type_bytes(node->outputs[0]);
     d->word = cuda_widest_word(bytes);
     d->args = (fill_args){.count = bytes / (int64_t)d->word,
-                          .number = pattern_of(node->outputs[0].dtype, tu__attrs(node, fill)->number)};
-    if (d->args.number) {
+                          .pattern = pattern_of(node->outputs[0].dtype, tu__attrs(node, fill)->number)};
+    if (d->args.pattern) {
         d->function = cuda_request(s, "rearrange", "fill<%s>", cuda_word(d->word));
         if (!d->function) return TU_NO_MEMORY;
     }

@@ -1,14 +1,14 @@
 /* Reductions: sum, mean, maximum, minimum, product, logsumexp along any axes; argmax and argmin along one.
  *
  * Axes of size 1 are ignored, and adjacent axes that are both reduced or both kept are merged. Each remaining run of
- * reduced axes is folded by one stage, x [outer, reduced, inner] -> [outer, inner], innermost run first. Between
- * stages, fold states are stored in the workspace (kernels/folds.cuh). Nearly all reductions have one run:
+ * reduced axes is reduced by one stage, x [outer, reduced, inner] -> [outer, inner], innermost run first. Between
+ * stages, reducer states are stored in the workspace (kernels/folds.cuh). Nearly all reductions have one run:
  *
  *     a loss's mean                [1, n, 1]         a bias's gradient    [1, n h w, c]
  *     a global average pool        [n, h w, c]       a row's maximum      [rows, n, 1]
  *
  * A run with too few results to occupy the GPU is split along its reduced axis into two stages: partial results, and
- * the fold of these. The split depends only on shapes and the GPU model, so results are bitwise reproducible.
+ * the reduction of these. The split depends only on shapes and the GPU model, so results are bitwise reproducible.
  */
 #include "device/cuda/ops/reduce.h"
 #include "device/cuda/ops/ops.h"
@@ -19,19 +19,19 @@ enum {
     BLOCK = 256,
     MAX_STAGES = TU_MAX_RANK, /* at most 4 runs, of two stages each */
     MAX_SPLITS = 4096,
-    BLOCKS_EACH = 4, /* per multiprocessor: enough loads in flight to saturate memory */
-    ROWS_EACH = 8,   /* per thread, before a column is split further */
-    SMALL = 1 << 16, /* words: 1 MB */
+    BLOCKS_PER_MULTIPROCESSOR = 4, /* enough loads in flight to saturate memory */
+    ROWS_PER_THREAD = 8,           /* before a column is split further */
+    SMALL_WORDS = 1 << 16,         /* 1 MB */
 };
 
-/* ---- Folds ---- */
+/* ---- Reducers ---- */
 
-typedef struct fold {
+typedef struct reducer {
     const char *name;    /* in kernels/folds.cuh */
     size_t narrow, wide; /* bytes per state, computed in float or double */
-} fold;
+} reducer;
 
-static const fold folds[] = {
+static const reducer reducers[] = {
     [CUDA_SUM] = {"summing", 4, 8},
     [CUDA_PRODUCT] = {"multiplying", 4, 8},
     [CUDA_LARGEST] = {"largest", 4, 8},
@@ -48,8 +48,8 @@ typedef struct stage {
     size_t to; /* offset in the workspace; the last stage writes the result */
     const cuda_function *function;
     cuda_grid grid;
-    fold_rows_args rows; /* if inner == 1 */
-    fold_columns_args columns;
+    reduce_rows_args rows; /* if inner == 1 */
+    reduce_columns_args columns;
 } stage;
 
 typedef struct reduce_data {
@@ -66,7 +66,7 @@ static int64_t min_i64(int64_t a, int64_t b) {
 }
 
 /* Elements per 16-byte word, as in kernels/folds.cuh. */
-static int64_t word_of(size_t element) {
+static int64_t elements_per_word(size_t element) {
     return min_i64(16 / (int64_t)element, 8);
 }
 
@@ -80,23 +80,23 @@ static int lanes_for(int64_t words) {
 }
 
 int cuda_row_lanes(int64_t n, size_t element) {
-    return lanes_for(divide_up(n, word_of(element)));
+    return lanes_for(divide_up(n, elements_per_word(element)));
 }
 
 static void plan_rows(stage *st, size_t element, int multiprocessors, bool may_split) {
-    int64_t word = word_of(element), words = divide_up(st->reduced, word);
+    int64_t word = elements_per_word(element), words = divide_up(st->reduced, word);
     int lanes = lanes_for(words);
-    int64_t needed = divide_up((int64_t)BLOCKS_EACH * multiprocessors, st->outer);
+    int64_t needed = divide_up((int64_t)BLOCKS_PER_MULTIPROCESSOR * multiprocessors, st->outer);
     int64_t max_splits = lanes == BLOCK ? words / (4 * BLOCK) : 1; /* four words in flight per thread */
     int64_t splits = min_i64(min_i64(needed, max_splits), MAX_SPLITS);
     if (!may_split || st->outer >= 2 * (int64_t)multiprocessors || splits < 2) splits = 1;
     int64_t segment = divide_up(divide_up(st->reduced, splits), word) * word;
     st->splits = divide_up(st->reduced, segment);
-    st->rows = (fold_rows_args){.rows = st->outer * st->splits,
-                                .reduced = st->reduced,
-                                .segment = segment,
-                                .splits = (int)st->splits,
-                                .lanes = lanes};
+    st->rows = (reduce_rows_args){.rows = st->outer * st->splits,
+                                  .reduced = st->reduced,
+                                  .segment = segment,
+                                  .splits = (int)st->splits,
+                                  .lanes = lanes};
     st->grid = cuda_row_grid(st->rows.rows, lanes);
 }
 
@@ -110,16 +110,16 @@ cuda_grid cuda_row_grid(int64_t rows, int lanes) {
  * at least a cache line of 128 bytes, or half of one if all data fits into the cache. */
 static int64_t columns_for(int64_t groups, int64_t reduced, int64_t blocks_wanted) {
     int64_t columns = divide_up(groups, divide_up(groups, BLOCK));
-    int64_t min_columns = groups * reduced <= SMALL ? 4 : 8;
+    int64_t min_columns = groups * reduced <= SMALL_WORDS ? 4 : 8;
     while (columns >= 2 * min_columns && divide_up(groups, columns) < blocks_wanted &&
-           reduced > ROWS_EACH * (BLOCK / columns))
+           reduced > ROWS_PER_THREAD * (BLOCK / columns))
         columns = divide_up(columns, 2);
     return columns;
 }
 
 cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors, int resident) {
     int64_t needed = (int64_t)resident * multiprocessors, columns = columns_for(groups, reduced, needed);
-    int64_t slices = min_i64(BLOCK / columns, reduced), max_splits = reduced / (slices * ROWS_EACH * 4);
+    int64_t slices = min_i64(BLOCK / columns, reduced), max_splits = reduced / (slices * ROWS_PER_THREAD * 4);
     int64_t splits = min_i64(min_i64(needed / divide_up(groups, columns), max_splits), MAX_SPLITS);
     int64_t segment = divide_up(reduced, splits > 1 ? splits : 1);
     return (cuda_tiling){(int)columns, (int)slices, (int)divide_up(reduced, segment), segment};
@@ -127,15 +127,15 @@ cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocesso
 
 static void plan_columns(stage *st, int64_t width, int multiprocessors, bool may_split) {
     int64_t row_groups = st->inner / width, groups = st->outer * row_groups;
-    cuda_tiling t = cuda_tile_columns(groups, st->reduced, multiprocessors, BLOCKS_EACH);
+    cuda_tiling t = cuda_tile_columns(groups, st->reduced, multiprocessors, BLOCKS_PER_MULTIPROCESSOR);
     st->splits = may_split ? t.splits : 1;
-    st->columns = (fold_columns_args){.groups = groups,
-                                      .row_groups = row_groups,
-                                      .reduced = st->reduced,
-                                      .inner = st->inner,
-                                      .segment = may_split ? t.segment : st->reduced,
-                                      .columns = t.columns,
-                                      .slices = t.slices};
+    st->columns = (reduce_columns_args){.groups = groups,
+                                        .row_groups = row_groups,
+                                        .reduced = st->reduced,
+                                        .inner = st->inner,
+                                        .segment = may_split ? t.segment : st->reduced,
+                                        .columns = t.columns,
+                                        .slices = t.slices};
     st->grid = (cuda_grid){.blocks = {(unsigned)divide_up(groups, t.columns), (unsigned)st->splits},
                            .threads = BLOCK};
 }
@@ -144,7 +144,7 @@ static void plan_columns(stage *st, int64_t width, int multiprocessors, bool may
 
 typedef struct reduction {
     tu__selection *s;
-    cuda_fold fold_kind;
+    cuda_reduce_op op;
     tu_dtype dtype;
     double divisor;
     reduce_data *data;
@@ -152,19 +152,19 @@ typedef struct reduction {
 } reduction;
 
 static size_t state_bytes(const reduction *r) {
-    return cuda_is_wide(r->dtype) ? folds[r->fold_kind].wide : folds[r->fold_kind].narrow;
+    return cuda_is_wide(r->dtype) ? reducers[r->op].wide : reducers[r->op].narrow;
 }
 
-/* Adds a stage for x [outer, reduced, inner], and a second one that folds the partial results if it is split. `last`:
+/* Adds a stage for x [outer, reduced, inner], and a second one that reduces the partial results if it is split. `last`:
  * no other run follows. */
 static tu_status add_run(reduction *r, int64_t outer, int64_t reduced, int64_t inner, bool last,
                          bool may_split) {
-    const char *name = folds[r->fold_kind].name, *type = cuda_type(r->dtype);
+    const char *name = reducers[r->op].name, *type = cuda_type(r->dtype);
     bool first = r->data->count == 0;
     size_t element = first ? tu_dtype_size(r->dtype) : state_bytes(r);
     stage *st = &r->data->stages[r->data->count++];
     *st = (stage){.outer = outer, .reduced = reduced, .inner = inner, .to = r->workspace};
-    int64_t width = inner % word_of(element) == 0 ? word_of(element) : 1;
+    int64_t width = inner % elements_per_word(element) == 0 ? elements_per_word(element) : 1;
     if (inner == 1)
         plan_rows(st, element, cuda_of(r->s)->multiprocessors, may_split);
     else
@@ -173,9 +173,9 @@ static tu_status add_run(reduction *r, int64_t outer, int64_t reduced, int64_t i
     const char *form = first ? (is_last_stage ? "true, true" : "true, false")
                              : (is_last_stage ? "false, true" : "false, false");
     st->rows.divisor = st->columns.divisor = r->divisor;
-    st->function = inner == 1 ? cuda_request(r->s, "reduce", "fold_rows<%s, %s, %s>", name, type, form)
-                              : cuda_request(r->s, "reduce", "fold_columns<%s, %s, %s, %d>", name, type, form,
-                                             (int)width);
+    st->function = inner == 1 ? cuda_request(r->s, "reduce", "reduce_rows<%s, %s, %s>", name, type, form)
+                              : cuda_request(r->s, "reduce", "reduce_columns<%s, %s, %s, %d>", name, type,
+                                             form, (int)width);
     if (!st->function) return TU_NO_MEMORY;
     if (!is_last_stage)
         r->workspace += ((size_t)(outer * st->splits * inner) * state_bytes(r) + 63) & ~(size_t)63;
@@ -199,10 +199,10 @@ static axis_runs merge_axes(tu_shape shape, int64_t axes) {
     return t;
 }
 
-/* Folds the innermost run and continues with the rest. */
+/* Reduces the innermost run and continues with the others. */
 static tu_status add_runs(reduction *r, axis_runs t) {
     int64_t inner = 1, outer = 1;
-    if (t.count == 1) return add_run(r, 1, 1, t.size[0], true, false); /* nothing to fold: a copy */
+    if (t.count == 1) return add_run(r, 1, 1, t.size[0], true, false); /* nothing to reduce: a copy */
     if (t.count % 2 == 1) inner = t.size[--t.count];
     int64_t reduced = t.size[--t.count];
     for (int i = 0; i < t.count; i++) outer *= t.size[i];
@@ -228,23 +228,23 @@ static tu_status run_reduce(const tu__kernel *k) {
     return TU_OK;
 }
 
-static tu_status lower_fold(tu__selection *s, const tu__node *node, cuda_fold fold_kind, int64_t axes,
-                            bool mean) {
+static tu_status lower_reduction(tu__selection *s, const tu__node *node, cuda_reduce_op op, int64_t axes,
+                                 bool is_mean) {
     tu_type x = *tu__type_of(s, node->inputs[0]);
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_reduce);
     reduce_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    int64_t folded = tu_shape_elements(x.shape) / tu_shape_elements(node->outputs[0].shape);
-    reduction r = {s, fold_kind, x.dtype, mean ? (double)folded : 1, d, 0};
+    int64_t reduced = tu_shape_elements(x.shape) / tu_shape_elements(node->outputs[0].shape);
+    reduction r = {s, op, x.dtype, is_mean ? (double)reduced : 1, d, 0};
     TU_TRY(add_runs(&r, merge_axes(x.shape, axes)));
     k->workspace_bytes = r.workspace;
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     return cuda_kernel_bind(k, node, -1);
 }
 
 /* The six reductions have the same attributes as sum. */
 tu_status cuda_lower_reduce(tu__selection *s, const tu__node *node) {
-    static const cuda_fold of_op[TU__OP_COUNT] = {
+    static const cuda_reduce_op op_of[TU__OP_COUNT] = {
         [TU__OP_SUM] = CUDA_SUM,
         [TU__OP_MEAN] = CUDA_SUM,
         [TU__OP_PROD] = CUDA_PRODUCT,
@@ -253,13 +253,13 @@ tu_status cuda_lower_reduce(tu__selection *s, const tu__node *node) {
         [TU__OP_LOGSUMEXP] = CUDA_LOG_SUM_EXP,
     };
     tu__opcode op = node->op->code;
-    return lower_fold(s, node, of_op[op], tu__attrs(node, sum)->axes, op == TU__OP_MEAN);
+    return lower_reduction(s, node, op_of[op], tu__attrs(node, sum)->axes, op == TU__OP_MEAN);
 }
 
 /* argmin has the attributes of argmax. */
 tu_status cuda_lower_arg(tu__selection *s, const tu__node *node) {
-    cuda_fold fold_kind = node->op->code == TU__OP_ARGMIN ? CUDA_ARGMIN : CUDA_ARGMAX;
-    return lower_fold(s, node, fold_kind, INT64_C(1) << tu__attrs(node, argmax)->axis, false);
+    cuda_reduce_op op = node->op->code == TU__OP_ARGMIN ? CUDA_ARGMIN : CUDA_ARGMAX;
+    return lower_reduction(s, node, op, INT64_C(1) << tu__attrs(node, argmax)->axis, false);
 }
 
 /* ---- Shared by these lowering rules ---- */
@@ -271,7 +271,7 @@ tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place) {
     return TU_OK;
 }
 
-void cuda_kernel_count(tu__kernel *k, const tu__node *node) {
+void cuda_kernel_set_costs(tu__kernel *k, const tu__node *node) {
     tu_type in[8];
     for (uint32_t i = 0; i < node->input_count && i < 8; i++) {
         in[i] = *tu__type_of(k->owner, node->inputs[i]);

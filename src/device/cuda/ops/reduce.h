@@ -5,7 +5,7 @@
 
 #include "device/cuda/runtime/cuda.h"
 
-typedef enum cuda_fold {
+typedef enum cuda_reduce_op {
     CUDA_SUM,
     CUDA_PRODUCT,
     CUDA_LARGEST,
@@ -13,7 +13,7 @@ typedef enum cuda_fold {
     CUDA_LOG_SUM_EXP,
     CUDA_ARGMAX,
     CUDA_ARGMIN,
-} cuda_fold;
+} cuda_reduce_op;
 
 /* Returns the threads per row of n elements of `element` bytes (kernels/folds.cuh), and the grid for `rows` rows. */
 int cuda_row_lanes(int64_t n, size_t element);
@@ -32,6 +32,6 @@ cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocesso
  * (-1: none). */
 tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place);
 /* Sets the flops and bytes of a kernel that reads and writes each value once. */
-void cuda_kernel_count(tu__kernel *k, const tu__node *node);
+void cuda_kernel_set_costs(tu__kernel *k, const tu__node *node);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct cuda_relu_grad {
 
 /* Finds what can be fused into `node`, which computes the gradient of `x`. */
 cuda_relu_grad cuda_find_relu_grad(tu__selection *s, const tu__node *node, tu__edge x);
-/* Returns the template argument: the kernels' bits RELU_GRAD and SUMMED. */
+/* Returns the template argument: the kernels' bits RELU_GRAD (1) and SUM_OVER_ROWS or SUM_OVER_POSITIONS (2). */
 int cuda_relu_grad_bits(const cuda_relu_grad *r);
 /* The names by these bits: "lrn_grad", "lrn_grad+select", "lrn_grad+sum", "lrn_grad+select+sum". */
 #define CUDA_RELU_GRAD_NAMES(name)                                                                           \

@@ -20,14 +20,14 @@ static tu_status fail_without_kernel(tu__selection *s, const tu__node *node) {
 
 /* Supported are pointwise operations, views, and operations with a lowering rule. */
 tu_status cuda_supports(const tu__node *node) {
-    bool fused = node->op->traits & (TU__POINTWISE | TU__VIEW);
-    if (fused || rules[node->op->code]) return TU_OK;
+    bool needs_no_rule = node->op->traits & (TU__POINTWISE | TU__VIEW);
+    if (needs_no_rule || rules[node->op->code]) return TU_OK;
     if (node->op->code == TU__OP_CUSTOM)
-        return tu_fail(TU_UNSUPPORTED, "custom operations run on host memory only");
+        return tu_fail(TU_UNSUPPORTED, "custom operations run on the CPU only");
     return tu_fail(TU_UNSUPPORTED, "there is no GPU kernel for %s", node->op->name);
 }
 
-static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t index) {
+static tu__edge input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index) {
     return node->op->code == TU__OP_SUM ? cuda_global_norm_read(s, node, index)
                                         : tu__norm_reads(s, node, index);
 }
@@ -37,7 +37,7 @@ tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_pla
         .rules = rules,
         .fallback = fail_without_kernel,
         .make_copy = cuda_lower_copy,
-        .read_by_rule = read_by_rule,
+        .read_by_rule = input_after_fusion,
         .subkernel_bytes = sizeof(cuda_subkernel),
         .fuses_leaf_casts = true,
         .run_pointwise = cuda_run_pointwise,
@@ -45,7 +45,7 @@ tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_pla
         .finish_subkernels = cuda_finish_subkernels,
         .sum_kind_of = cuda_sum_kind_of,
     };
-    TU_TRY(cuda_enter(device));
+    TU_TRY(cuda_make_current(device));
     tu_status status = tu__select(device, &selector, partition, plan);
     if (status == TU_OK) {
         status = cuda_request_rings((tu__kernel_plan *)*plan);

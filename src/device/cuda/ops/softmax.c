@@ -55,6 +55,6 @@ tu_status cuda_lower_softmax(tu__selection *s, const tu__node *node) {
     const char *form = inner == 1 ? "softmax_rows" : "softmax_columns";
     d->function = cuda_request(s, "softmax", "%s<%s>", form, cuda_type(x.dtype));
     if (!d->function) return TU_NO_MEMORY;
-    cuda_kernel_count(k, node);
+    cuda_kernel_set_costs(k, node);
     return cuda_kernel_bind(k, node, 0);
 }

@@ -8,10 +8,11 @@
 #include <sys/stat.h>
 
 bool cuda_cache_path(const char *name, char *path, size_t capacity) {
-    const char *own = getenv("TUTTI_KERNELS"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *configured = getenv("TUTTI_KERNELS"), *cache = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
     int length = -1;
-    if (own)
-        length = *own ? snprintf(path, capacity, "%s/%s", own, name) : -1;
+    if (configured)
+        length = *configured ? snprintf(path, capacity, "%s/%s", configured, name) : -1;
     else if (cache && *cache == '/')
         length = snprintf(path, capacity, "%s/tutti/kernels/%s", cache, name);
     else if (home && *home == '/')

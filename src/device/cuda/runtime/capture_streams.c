@@ -145,7 +145,7 @@ static tu_status enqueue_assigned(cuda_device *device, const tu__kernel_plan *p,
     return TU_OK;
 }
 
-static tu_status join(const cuda_device *device, const fork *fork_state) {
+static tu_status join_streams(const cuda_device *device, const fork *fork_state) {
     for (int s = 1; s < CUDA_STREAMS; s++) {
         if (!fork_state->used[s]) continue;
         CUDA_TRY(cuEventRecord, device->join_events[s], fork_state->streams[s]);
@@ -161,7 +161,7 @@ tu_status cuda_enqueue_on_streams(cuda_device *device, tu__kernel_plan *p, uint3
     tu_status status = TU_OK;
     for (uint32_t i = first; i < first + count && status == TU_OK; i++)
         status = enqueue_assigned(device, p, &fork_state, i);
-    tu_status back = switch_stream(device, fork_state.streams[0]);
-    if (status == TU_OK) status = back;
-    return status == TU_OK ? join(device, &fork_state) : status;
+    tu_status restored = switch_stream(device, fork_state.streams[0]);
+    if (status == TU_OK) status = restored;
+    return status == TU_OK ? join_streams(device, &fork_state) : status;
 }

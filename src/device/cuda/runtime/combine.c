@@ -1,5 +1,5 @@
 /* Sums values of the ranks of a collective: logical devices of one GPU, or GPUs with peer access. Chooses which
- * address ranges go into which launch, for one rank's slice or for all slices. Slices are divided as on the host
+ * address ranges go into which launch, for one rank's slice or for all slices. Slices are computed as on the host
  * (src/device/rank_slice.c); kernels/combine.cu does the additions.
  *
  * Addresses are passed as the kernel's argument, so nothing is uploaded and a launch can be captured. If the
@@ -26,15 +26,16 @@ tu_status cuda_combine_prepare(cuda_device *device, const tu_combination *combin
     CUfunction *slot = kernel_slot(device, combination);
     if (!slot || combination->ranks < 1 || combination->ranks > COMBINE_MAX_RANKS)
         return tu_fail(
-            TU_UNSUPPORTED, "%s: cannot sum %u ranks of %s: expected up to %d ranks of f32, f64, bf16 or f16",
-            device->name, combination->ranks, tu_dtype_name(combination->dtype), COMBINE_MAX_RANKS);
+            TU_UNSUPPORTED,
+            "%s: cannot all-reduce %s over %u ranks: expected f32, f64, bf16 or f16, and at most %d ranks",
+            device->name, tu_dtype_name(combination->dtype), combination->ranks, COMBINE_MAX_RANKS);
     if (*slot) return TU_OK;
     char expression[32];
     const char *type = cuda_type(combination->dtype);
     if (combination->ranks <= COMBINE_RANKS)
         snprintf(expression, sizeof expression, "combine<%s, %u>", type, combination->ranks);
     else
-        snprintf(expression, sizeof expression, "combine_any<%s>", type);
+        snprintf(expression, sizeof expression, "combine_generic<%s>", type);
     cuda_function function = {.unit = "combine", .expression = expression};
     TU_TRY(cuda_compile(device, &function));
     *slot = function.handle;
@@ -70,7 +71,7 @@ static tu_status launch(CUstream stream, CUfunction function, combine_args *a) {
     return TU_OK;
 }
 
-/* Sums `lines` cache lines, from the first line of the share of rank `combination->rank`. */
+/* Sums `lines` cache lines, from the first line of the slice of rank `combination->rank`. */
 static tu_status combine_lines(cuda_device *device, const tu_combination *combination, size_t lines,
                                CUstream stream) {
     enum { MAX_ELEMENTS = 1 << 30 }; /* elements per range: blocks are counted in 32 bits */
@@ -92,10 +93,10 @@ tu_status cuda_combine(cuda_device *device, const tu_combination *combination, C
 }
 
 tu_status cuda_combine_all(cuda_device *device, const tu_combination *combination, CUstream stream) {
-    tu_combination all_shares = *combination;
+    tu_combination all_slices = *combination;
     size_t lines = 0;
-    for (all_shares.rank = 0; all_shares.rank < all_shares.ranks; all_shares.rank++)
-        lines += tu__rank_slice_lines(&all_shares);
-    all_shares.rank = 0;
-    return combine_lines(device, &all_shares, lines, stream);
+    for (all_slices.rank = 0; all_slices.rank < all_slices.ranks; all_slices.rank++)
+        lines += tu__rank_slice_lines(&all_slices);
+    all_slices.rank = 0;
+    return combine_lines(device, &all_slices, lines, stream);
 }

@@ -6,9 +6,9 @@
 
 /* Compiles the kernel of a combination, so that enqueueing it only launches. Call it before a stream is captured. */
 tu_status cuda_combine_prepare(cuda_device *device, const tu_combination *combination);
-/* Enqueues the share of rank combination->rank into a stream of the device's GPU. */
+/* Enqueues the sum of the slice of rank combination->rank into a stream of the device's GPU. */
 tu_status cuda_combine(cuda_device *device, const tu_combination *combination, CUstream stream);
-/* Enqueues the shares of all ranks, with fewer and larger launches. All ranks must be on one GPU. */
+/* Enqueues the sums of all slices, with fewer and larger launches. All ranks must be on one GPU. */
 tu_status cuda_combine_all(cuda_device *device, const tu_combination *combination, CUstream stream);
 
 #endif

@@ -20,7 +20,7 @@
 enum {
     STAGING_BUFFERS = 2,
     STAGING_BYTES = 1 << 20, /* per buffer: large layers need several, so that CPU and copy engine overlap */
-    MAX_DIRECT_BYTES = 64 << 10, /* bytes; up to this size the driver's own staging is faster */
+    MAX_DIRECT_BYTES = 64 << 10, /* bytes; up to this size the driver's staging is faster */
 };
 
 /* ---- Copy lanes ---- */
@@ -40,16 +40,16 @@ void cuda_lane_close(cuda_lane *lane) {
     if (lane->stream) cuda.cuStreamDestroy(lane->stream);
 }
 
-static unsigned char *staging_buffer(const cuda_lane *lane, size_t number) {
-    return lane->pinned + number % STAGING_BUFFERS * STAGING_BYTES;
+static unsigned char *staging_buffer(const cuda_lane *lane, size_t chunk) {
+    return lane->pinned + chunk % STAGING_BUFFERS * STAGING_BYTES;
 }
 
-static CUevent staging_event(const cuda_lane *lane, size_t number) {
-    return lane->done[number % STAGING_BUFFERS];
+static CUevent staging_event(const cuda_lane *lane, size_t chunk) {
+    return lane->done[chunk % STAGING_BUFFERS];
 }
 
-static size_t chunk_bytes(size_t bytes, size_t number) {
-    size_t left = bytes - number * STAGING_BYTES;
+static size_t chunk_bytes(size_t bytes, size_t chunk) {
+    size_t left = bytes - chunk * STAGING_BYTES;
     return left < STAGING_BYTES ? left : STAGING_BYTES;
 }
 
@@ -70,7 +70,7 @@ static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
 static pinned_range *ranges; /* of all GPUs; only a few entries */
 
 tu_status cuda_pin(cuda_device *d, void *host, size_t bytes) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     pinned_range *range = tu__alloc(sizeof *range, "pinned memory");
     if (!range) return TU_NO_MEMORY;
     tu_status status = CUDA_CALL(cuMemHostRegister, host, bytes, CU_MEMHOSTREGISTER_PORTABLE);
@@ -87,10 +87,10 @@ tu_status cuda_pin(cuda_device *d, void *host, size_t bytes) {
 
 void cuda_unpin(cuda_device *d, void *host) {
     pthread_mutex_lock(&ranges_lock);
-    pinned_range **at = &ranges;
-    while (*at && (*at)->begin != host) at = &(*at)->next;
-    pinned_range *removed = *at;
-    if (removed) *at = removed->next;
+    pinned_range **link = &ranges;
+    while (*link && (*link)->begin != host) link = &(*link)->next;
+    pinned_range *removed = *link;
+    if (removed) *link = removed->next;
     pthread_mutex_unlock(&ranges_lock);
     tu__free(removed);
     if (cuda_is_abandoned(d)) return;
@@ -108,13 +108,13 @@ static bool is_pinned(const void *host, size_t bytes) {
 
 /* ---- Uploads ---- */
 
-static tu_status upload_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
-    size_t offset = number * STAGING_BYTES, bytes = chunk_bytes(t->bytes, number);
-    if (number >= STAGING_BUFFERS) CUDA_TRY(cuEventSynchronize, staging_event(lane, number));
-    memcpy(staging_buffer(lane, number), (const char *)t->from + offset, bytes);
-    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)t->to + offset), staging_buffer(lane, number), bytes,
+static tu_status upload_chunk(const cuda_lane *lane, const transfer *t, size_t chunk) {
+    size_t offset = chunk * STAGING_BYTES, bytes = chunk_bytes(t->bytes, chunk);
+    if (chunk >= STAGING_BUFFERS) CUDA_TRY(cuEventSynchronize, staging_event(lane, chunk));
+    memcpy(staging_buffer(lane, chunk), (const char *)t->from + offset, bytes);
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)t->to + offset), staging_buffer(lane, chunk), bytes,
              lane->stream);
-    CUDA_TRY(cuEventRecord, staging_event(lane, number), lane->stream);
+    CUDA_TRY(cuEventRecord, staging_event(lane, chunk), lane->stream);
     return TU_OK;
 }
 
@@ -130,18 +130,17 @@ static tu_status upload_direct(const cuda_lane *lane, const transfer *t) {
 
 /* ---- Downloads ---- */
 
-static tu_status start_download_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
-    size_t offset = number * STAGING_BYTES;
-    CUDA_TRY(cuMemcpyDtoHAsync, staging_buffer(lane, number), cuda_address((const char *)t->from + offset),
-             chunk_bytes(t->bytes, number), lane->stream);
-    CUDA_TRY(cuEventRecord, staging_event(lane, number), lane->stream);
+static tu_status start_download_chunk(const cuda_lane *lane, const transfer *t, size_t chunk) {
+    size_t offset = chunk * STAGING_BYTES;
+    CUDA_TRY(cuMemcpyDtoHAsync, staging_buffer(lane, chunk), cuda_address((const char *)t->from + offset),
+             chunk_bytes(t->bytes, chunk), lane->stream);
+    CUDA_TRY(cuEventRecord, staging_event(lane, chunk), lane->stream);
     return TU_OK;
 }
 
-static tu_status finish_download_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
-    CUDA_TRY(cuEventSynchronize, staging_event(lane, number));
-    memcpy((char *)t->to + number * STAGING_BYTES, staging_buffer(lane, number),
-           chunk_bytes(t->bytes, number));
+static tu_status finish_download_chunk(const cuda_lane *lane, const transfer *t, size_t chunk) {
+    CUDA_TRY(cuEventSynchronize, staging_event(lane, chunk));
+    memcpy((char *)t->to + chunk * STAGING_BYTES, staging_buffer(lane, chunk), chunk_bytes(t->bytes, chunk));
     return TU_OK;
 }
 
@@ -182,7 +181,7 @@ static tu_status allocate_staging(cuda_lane *lane) {
 static tu_status transfer_and_wait(cuda_device *d, cuda_lane *lane, const transfer *t, const void *host,
                                    tu_status (*direct)(const cuda_lane *lane, const transfer *t),
                                    tu_status (*staged)(const cuda_lane *lane, const transfer *t)) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     if (!t->bytes) return TU_OK;
     if (t->bytes <= MAX_DIRECT_BYTES || is_pinned(host, t->bytes))
         return wait_for_lane(lane, direct(lane, t));
@@ -199,7 +198,7 @@ tu_status cuda_upload(cuda_device *d, void *to, const void *host, size_t bytes) 
 }
 
 tu_status cuda_upload_begin(cuda_device *d, void *to, const void *host, size_t bytes, CUevent event) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     bool staged = bytes > MAX_DIRECT_BYTES && !is_pinned(host, bytes);
     if (staged) TU_TRY(cuda_upload(d, to, host, bytes));
     if (!staged && bytes) TU_TRY(upload_direct(&d->in, &(transfer){to, host, bytes}));
@@ -215,7 +214,7 @@ tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t byt
 /* If the host memory is not pinned, this blocks until the copy is done. */
 tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size_t bytes, CUevent after,
                               CUevent event) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     if (is_pinned(host, bytes)) {
         CUDA_TRY(cuStreamWaitEvent, d->out.stream, after, 0);
         if (bytes) TU_TRY(download_direct(&d->out, &(transfer){host, from, bytes}));
@@ -230,7 +229,7 @@ tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size
 /* Copies directly between GPUs with peer access (peer_access.c); without it, the driver copies through its own pinned
  * host memory. */
 tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, const void *from, size_t bytes) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     if (!bytes) return TU_OK;
     if (other->handle == d->handle)
         CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(to), cuda_address(from), bytes, d->in.stream);
@@ -244,7 +243,7 @@ tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, con
 /* ---- Events ---- */
 
 tu_status cuda_event_new(cuda_device *d, void **event) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     CUevent created = NULL;
     CUDA_TRY(cuEventCreate, &created, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
     *event = created;
@@ -257,13 +256,13 @@ void cuda_event_free(cuda_device *d, void *event) {
 }
 
 tu_status cuda_event_record(cuda_device *d, void *event) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     CUDA_TRY(cuEventRecord, event, d->stream);
     return TU_OK;
 }
 
 tu_status cuda_event_wait(cuda_device *d, void *event) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     CUDA_TRY(cuStreamWaitEvent, d->stream, event, 0);
     return TU_OK;
 }
@@ -280,7 +279,7 @@ static void poll_briefly(CUevent event) {
 
 /* cuEventSynchronize also reports errors of earlier asynchronous work. */
 tu_status cuda_event_synchronize(cuda_device *d, void *event) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     poll_briefly(event);
     tu_status status = CUDA_CALL(cuEventSynchronize, event);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
@@ -288,7 +287,7 @@ tu_status cuda_event_synchronize(cuda_device *d, void *event) {
 
 /* cuEventSynchronize returns the error status of the finished work. */
 tu_status cuda_event_query(cuda_device *d, void *event, bool *happened) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     *happened = cuda.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
     tu_status status = *happened ? CUDA_CALL(cuEventSynchronize, event) : TU_OK;
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());

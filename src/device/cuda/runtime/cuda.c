@@ -137,7 +137,7 @@ tu_status cuda_describe(int index, tu_device_info *info) {
 
 /* ---- Opening ---- */
 
-tu_status cuda_enter(const cuda_device *device) {
+tu_status cuda_make_current(const cuda_device *device) {
     TU_TRY(cuda_check_not_abandoned(device));
     tu_status status = CUDA_CALL(cuCtxSetCurrent, device->context);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", device->name, tu_message());
@@ -163,7 +163,7 @@ static tu_status measure_overhead(cuda_device *d) {
 }
 
 static tu_status open_handles(cuda_device *d) {
-    TU_TRY(cuda_enter(d));
+    TU_TRY(cuda_make_current(d));
     d->memory = cuda_memory_open(d->index);
     if (!d->memory) return TU_NO_MEMORY;
     CUDA_TRY(cuStreamCreate, &d->stream, CU_STREAM_NON_BLOCKING);
@@ -225,7 +225,7 @@ tu_status cuda_open(const tu_open_options *o, tu_device_instance **device) {
     d->index = o->index;
     d->logical_index = o->logical_index;
     d->logical_count = o->logical_count > 0 ? o->logical_count : 1;
-    d->kernel_share = o->whole_device_kernels ? 1 : d->logical_count;
+    d->assumed_logical_count = o->whole_device_kernels ? 1 : d->logical_count;
     d->streams = o->streams;
     d->tune = o->tune;
     d->nondeterministic = o->nondeterministic;

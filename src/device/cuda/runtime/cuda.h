@@ -51,8 +51,8 @@ enum { CUDA_MAX_GPUS = 64 }; /* per machine: bits of `peer_access_mask` */
 
 typedef struct cuda_device {
     int index, logical_index, logical_count;
-    int kernel_share; /* kernels are chosen for a GPU shared by so many logical devices; 1: as for a whole GPU */
-    char name[24];    /* "gpu:0", "gpu:0.1": for messages */
+    int assumed_logical_count; /* kernels are chosen for a GPU split into so many logical devices; 1: not split */
+    char name[24];             /* "gpu:0", "gpu:0.1": for messages */
     CUdevice handle;
     CUcontext context;
     CUstream stream;          /* for kernels */
@@ -90,9 +90,9 @@ cuda_device *cuda_device_of(tu_device_instance *device);
 static inline cuda_device *cuda_mutable(const void *device) {
     union {
         const void *constant;
-        cuda_device *own;
-    } it = {device};
-    return it.own;
+        cuda_device *mutable_device;
+    } cast = {device};
+    return cast.mutable_device;
 }
 #define cuda_of(holder) cuda_mutable((holder)->device)
 
@@ -102,15 +102,15 @@ static inline CUdeviceptr cuda_address(const void *pointer) {
 }
 static inline void *cuda_pointer(CUdeviceptr address) {
     union {
-        CUdeviceptr number;
+        CUdeviceptr address;
         void *pointer;
-    } it = {address};
-    return it.pointer;
+    } cast = {address};
+    return cast.pointer;
 }
 
-/* Makes the device's context current on the calling thread. Every function of the table starts with it. Fails if the
+/* Makes the device's context current on the calling thread. Every function of the device interface calls it first. Fails if the
  * device was abandoned. */
-tu_status cuda_enter(const cuda_device *device);
+tu_status cuda_make_current(const cuda_device *device);
 /* Return handles, created on first use, that enqueue into the device's stream. NULL (message set) if the library is
  * missing. */
 cudnnHandle_t cuda_dnn(cuda_device *device);
@@ -194,15 +194,15 @@ tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes);
 /* Disables capture for a plan with library calls that cannot be captured. Its kernels are then enqueued one by
  * one. */
 void cuda_forbid_capture(tu__selection *s);
-/* True if the program was compiled with a precision that allows tf32 for products of f32. */
+/* True if the program was compiled with a precision that allows tf32 for matrix products of f32. */
 bool cuda_allows_tf32(const tu__selection *s);
 
 /* A divisor known when the kernel is created: kernels divide unsigned numbers by multiplication and shift.
  * kernels/prelude.cuh has the same structure. */
-typedef struct divider {
-    uint32_t divisor, multiplier, shift;
-} divider;
-divider cuda_divider(uint32_t divisor);
+typedef struct fast_divmod {
+    uint32_t value, multiplier, shift; /* value: the divisor */
+} fast_divmod;
+fast_divmod cuda_fast_divmod(uint32_t divisor);
 
 /* ---- Plans: plan.c, repeat.c, kernel_times.c ---- */
 

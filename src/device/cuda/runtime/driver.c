@@ -15,7 +15,7 @@ cuda_calls cuda;
 typedef struct library {
     const char *names[3]; /* tried in this order */
     const char *install;  /* advice if none is found */
-    bool tried;
+    bool is_tried;
     tu_status status;
     char message[640];
 } library;
@@ -31,7 +31,7 @@ static library libraries[CUDA_LIBRARIES] = {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Opens a library in the first of several folders, separated by ':', that contains it. */
-static void *open_in(const char *folders, const char *name) {
+static void *open_in_folders(const char *folders, const char *name) {
     while (folders && *folders) {
         size_t length = strcspn(folders, ":");
         char path[1024];
@@ -46,20 +46,20 @@ static void *open_in(const char *folders, const char *name) {
 /* Opens a library. Searches only the folders in TUTTI_CUDA_LIBRARIES if that is set; else the system's library path,
  * then LIBRARY_FOLDERS. */
 static void *open_library(const char *name) {
-    const char *only = getenv("TUTTI_CUDA_LIBRARIES");
-    if (only) return open_in(only, name);
+    const char *folders = getenv("TUTTI_CUDA_LIBRARIES");
+    if (folders) return open_in_folders(folders, name);
     void *found = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    return found ? found : open_in(LIBRARY_FOLDERS, name);
+    return found ? found : open_in_folders(LIBRARY_FOLDERS, name);
 }
 
-#define TEXT_OF(name) TEXT_OF_(name)
-#define TEXT_OF_(name) #name
+#define STRINGIFY(name) STRINGIFY_(name)
+#define STRINGIFY_(name) #name
 static const struct call {
     cuda_library library;
     const char *name; /* exported symbol, such as cuMemAlloc_v2 for cuMemAlloc */
     size_t offset;
 } calls[] = {
-#define CALL(library, function) {CUDA_##library, TEXT_OF(function), offsetof(cuda_calls, function)},
+#define CALL(library, function) {CUDA_##library, STRINGIFY(function), offsetof(cuda_calls, function)},
 #include "device/cuda/runtime/calls.def"
 };
 
@@ -81,44 +81,45 @@ static tu_status find_and_load(cuda_library which) {
         void *handle = open_library(l->names[i]); /* stays open until the process ends */
         if (handle) return find_functions(which, handle, l->names[i]);
     }
-    const char *only = getenv("TUTTI_CUDA_LIBRARIES");
+    const char *folders = getenv("TUTTI_CUDA_LIBRARIES");
     return tu_fail(TU_NOT_FOUND, "%s was not found%s%s: %s, or name its folder in TUTTI_CUDA_LIBRARIES",
-                   l->names[0], only ? " in " : "", only ? only : "", l->install);
+                   l->names[0], folders ? " in " : "", folders ? folders : "", l->install);
 }
 
 tu_status cuda_load_library(cuda_library which) {
     library *l = &libraries[which];
     pthread_mutex_lock(&lock);
-    if (!l->tried) {
+    if (!l->is_tried) {
         l->status = find_and_load(which);
         if (l->status != TU_OK) snprintf(l->message, sizeof l->message, "%s", tu_message());
-        l->tried = true;
+        l->is_tried = true;
     }
     pthread_mutex_unlock(&lock);
     return l->status == TU_OK ? TU_OK : tu_fail(l->status, "%s", l->message);
 }
 
-/* Formats the version of a library that encodes it as major * scale + minor * step + … */
-static void split_version(size_t number, size_t scale, size_t step, char *text, size_t capacity) {
-    snprintf(text, capacity, "%zu.%zu", number / scale, number % scale / step);
+/* Formats the version of a library that encodes it as major * major_unit + minor * minor_unit + … */
+static void format_version(size_t version, size_t major_unit, size_t minor_unit, char *text,
+                           size_t capacity) {
+    snprintf(text, capacity, "%zu.%zu", version / major_unit, version % major_unit / minor_unit);
 }
 
 const char *cuda_library_version(cuda_library which) {
     static _Thread_local char text[24];
     int major = 0, minor = 0;
     *text = '\0';
-    if (!libraries[which].tried || libraries[which].status != TU_OK) return text;
+    if (!libraries[which].is_tried || libraries[which].status != TU_OK) return text;
     switch (which) {
     case CUDA_driver:
         if (cuda.cuDriverGetVersion(&major) == CUDA_SUCCESS)
-            split_version((size_t)major, 1000, 10, text, sizeof text);
+            format_version((size_t)major, 1000, 10, text, sizeof text);
         break;
     case CUDA_nvrtc:
         if (cuda.nvrtcVersion(&major, &minor) == NVRTC_SUCCESS)
             snprintf(text, sizeof text, "%d.%d", major, minor);
         break;
-    case CUDA_blas: split_version(cuda.cublasLtGetVersion(), 10000, 100, text, sizeof text); break;
-    case CUDA_dnn: split_version(cuda.cudnnGetVersion(), 10000, 100, text, sizeof text); break;
+    case CUDA_blas: format_version(cuda.cublasLtGetVersion(), 10000, 100, text, sizeof text); break;
+    case CUDA_dnn: format_version(cuda.cudnnGetVersion(), 10000, 100, text, sizeof text); break;
     default: break;
     }
     return text;
@@ -129,7 +130,8 @@ const char *cuda_library_version(cuda_library which) {
 static uint64_t call_count;
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* True if the call is the one named by "17" or "cuMemAlloc:2". Counting restarts whenever the variable changes. */
+/* True if `spec`, the value of TUTTI_CUDA_FAIL, selects this call: "17" is the 17th call of all, "cuMemAlloc:2" the
+ * second call of cuMemAlloc. A new value restarts the count. */
 static bool is_selected(const char *spec, const char *function) {
     static char last_spec[128];
     static uint64_t count;

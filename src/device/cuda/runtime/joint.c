@@ -4,13 +4,15 @@
  * partition's stream is the one that is captured. The others are forked from it with an event and joined to it at the
  * end:
  *
- *     partition 0   fill | kernels ─┬─ kernels ────────────────┬─ keep | fill | …          next step
+ *     partition 0     in | kernels ─┬─ kernels ────────────────┬─  out |   in | …          next step
  *     0 to 1                        └─ copy ─┐                 │
  *     1 to 0                                 │        ┌─ copy ─┘
- *     partition 1   fill | kernels ──────────┴ kernels┴─────────────── keep | fill | …
+ *     partition 1     in | kernels ──────────┴ kernels┴───────────────  out |   in | …
+ *
+ * `in` copies inputs from ring slots, `out` copies results to ring slots (ring.c).
  *
  * Events become edges of the graph. There is no barrier between the steps of one graph. A partition starts its next
- * step when its own step is done and the copies it sent have arrived, since only then may the copied memory be
+ * step when its current step is done and the copies it sent have arrived, since only then may the copied memory be
  * overwritten. A copy waits until the receiver has read the values of the previous step. Partitions that exchange
  * nothing are therefore independent chains through all steps of a graph. There is also no barrier before the kernels
  * that update variables: that barrier lets a failing run leave the state unchanged, which multi-step calls do not
@@ -40,7 +42,7 @@ static tu_status create_event(CUevent *event) {
 }
 
 static tu_status create_member_events(cuda_member *m) {
-    TU_TRY(cuda_enter(m->device));
+    TU_TRY(cuda_make_current(m->device));
     TU_TRY(create_event(&m->posted));
     return create_event(&m->reusable);
 }
@@ -66,7 +68,7 @@ static cuda_member *member_of_rank(const cuda_joint *j, const cuda_joint_op *op,
 
 static tu_status create_sum_stream(cuda_member *m) {
     if (m->sum_stream) return TU_OK;
-    TU_TRY(cuda_enter(m->device));
+    TU_TRY(cuda_make_current(m->device));
     CUDA_TRY(cuStreamCreate, &m->sum_stream, CU_STREAM_NON_BLOCKING);
     return create_event(&m->sum_done);
 }
@@ -79,21 +81,21 @@ static bool is_on_one_gpu(const cuda_joint *j, const cuda_joint_op *op) {
 }
 
 static tu_status prepare_collective(cuda_joint *j, cuda_joint_op *op) {
-    uint32_t summing = is_on_one_gpu(j, op) ? 1 : op->spec.combinations[0].ranks;
-    for (uint32_t r = summing; r-- > 0;) TU_TRY(create_sum_stream(member_of_rank(j, op, r)));
-    TU_TRY(cuda_enter(member_of_rank(j, op, 0)->device));
+    uint32_t summing_ranks = is_on_one_gpu(j, op) ? 1 : op->spec.combinations[0].ranks;
+    for (uint32_t r = summing_ranks; r-- > 0;) TU_TRY(create_sum_stream(member_of_rank(j, op, r)));
+    TU_TRY(cuda_make_current(member_of_rank(j, op, 0)->device));
     return create_event(&op->done);
 }
 
-static tu_status prepare_op(cuda_joint *j, uint32_t number) {
-    cuda_joint_op *op = &j->ops[number];
+static tu_status prepare_op(cuda_joint *j, uint32_t index) {
+    cuda_joint_op *op = &j->ops[index];
     op->route = CUDA_NO_ROUTE;
-    TU_TRY(cuda_enter(j->members[op->spec.part].device));
+    TU_TRY(cuda_make_current(j->members[op->spec.part].device));
     if (op->spec.kind == TU_JOINT_COLLECTIVE) return prepare_collective(j, op);
     if (op->spec.kind != TU_JOINT_COPY || op->spec.other == op->spec.part) return TU_OK;
     op->route = find_route(j, op->spec.other, op->spec.part);
     if (op->route == j->route_count) TU_TRY(create_route(j, op->spec.other, op->spec.part));
-    j->routes[op->route].last = number;
+    j->routes[op->route].last = index;
     return create_event(&op->done);
 }
 
@@ -150,7 +152,7 @@ static tu_status enqueue_launch(cuda_joint *j, const cuda_joint_op *op) {
     return cuda_enqueue(member->device, member->plan, op->spec.first, op->spec.count);
 }
 
-static tu_status copy_locally(const cuda_joint *j, const cuda_joint_op *op) {
+static tu_status copy_within_partition(const cuda_joint *j, const cuda_joint_op *op) {
     CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(op->spec.to), cuda_address(op->spec.from), op->spec.bytes,
              j->members[op->spec.part].device->stream);
     return TU_OK;
@@ -169,7 +171,7 @@ static tu_status copy_between_devices(const cuda_joint_op *op, const cuda_device
 
 static tu_status enqueue_copy(cuda_joint *j, const cuda_joint_op *op) {
     if (!op->spec.bytes) return TU_OK;
-    if (op->route == CUDA_NO_ROUTE) return copy_locally(j, op);
+    if (op->route == CUDA_NO_ROUTE) return copy_within_partition(j, op);
     cuda_route *route = &j->routes[op->route];
     const cuda_member *from = &j->members[route->from], *to = &j->members[route->to];
     CUDA_TRY(cuEventRecord, from->posted, from->device->stream);
@@ -188,7 +190,7 @@ static tu_status wait_for_all_ranks(const cuda_joint *j, const cuda_joint_op *op
     return TU_OK;
 }
 
-static tu_status sum_all_shares(const cuda_joint *j, const cuda_joint_op *op) {
+static tu_status sum_all_slices(const cuda_joint *j, const cuda_joint_op *op) {
     const cuda_member *first = member_of_rank(j, op, 0);
     TU_TRY(wait_for_all_ranks(j, op, first->sum_stream));
     for (uint32_t i = 0; i < op->spec.combination_count; i++)
@@ -196,9 +198,9 @@ static tu_status sum_all_shares(const cuda_joint *j, const cuda_joint_op *op) {
     return TU_OK;
 }
 
-static tu_status sum_share(const cuda_joint *j, const cuda_joint_op *op, uint32_t rank) {
+static tu_status sum_slice(const cuda_joint *j, const cuda_joint_op *op, uint32_t rank) {
     const cuda_member *member = member_of_rank(j, op, rank);
-    TU_TRY(cuda_enter(member->device));
+    TU_TRY(cuda_make_current(member->device));
     TU_TRY(wait_for_all_ranks(j, op, member->sum_stream));
     for (uint32_t i = 0; i < op->spec.combination_count; i++) {
         tu_combination combination = op->spec.combinations[i];
@@ -209,12 +211,12 @@ static tu_status sum_share(const cuda_joint *j, const cuda_joint_op *op, uint32_
     return TU_OK;
 }
 
-/* Sums one share per rank. At the end the first rank's sum stream waits for all shares. */
-static tu_status sum_each_share(const cuda_joint *j, const cuda_joint_op *op) {
+/* Sums one slice per rank. At the end the first rank's sum stream waits for all slices. */
+static tu_status sum_each_slice(const cuda_joint *j, const cuda_joint_op *op) {
     const cuda_member *first = member_of_rank(j, op, 0);
     uint32_t ranks = op->spec.combinations[0].ranks;
-    for (uint32_t r = 0; r < ranks; r++) TU_TRY(sum_share(j, op, r));
-    TU_TRY(cuda_enter(first->device));
+    for (uint32_t r = 0; r < ranks; r++) TU_TRY(sum_slice(j, op, r));
+    TU_TRY(cuda_make_current(first->device));
     for (uint32_t r = 1; r < ranks; r++)
         CUDA_TRY(cuStreamWaitEvent, first->sum_stream, member_of_rank(j, op, r)->sum_done, 0);
     return TU_OK;
@@ -225,7 +227,7 @@ static tu_status enqueue_collective(cuda_joint *j, const cuda_joint_op *op) {
         const cuda_member *rank = member_of_rank(j, op, r);
         CUDA_TRY(cuEventRecord, rank->posted, rank->device->stream);
     }
-    TU_TRY(is_on_one_gpu(j, op) ? sum_all_shares(j, op) : sum_each_share(j, op));
+    TU_TRY(is_on_one_gpu(j, op) ? sum_all_slices(j, op) : sum_each_slice(j, op));
     CUDA_TRY(cuEventRecord, op->done, member_of_rank(j, op, 0)->sum_stream);
     return TU_OK;
 }
@@ -237,9 +239,10 @@ static tu_status enqueue_wait(cuda_joint *j, const cuda_joint_op *op) {
     return TU_OK;
 }
 
-static tu_status enqueue_keep(cuda_joint *j, const cuda_joint_op *op) {
+static tu_status enqueue_results(cuda_joint *j, const cuda_joint_op *op) {
     const cuda_member *member = &j->members[op->spec.part];
-    return member->ring ? cuda_ring_keep(member->ring, member->device, member->plan->runtime) : TU_OK;
+    return member->ring ? cuda_ring_enqueue_results(member->ring, member->device, member->plan->runtime)
+                        : TU_OK;
 }
 
 static tu_status enqueue_op(cuda_joint *j, const cuda_joint_op *op) {
@@ -248,8 +251,8 @@ static tu_status enqueue_op(cuda_joint *j, const cuda_joint_op *op) {
         [TU_JOINT_COPY] = enqueue_copy,
         [TU_JOINT_COLLECTIVE] = enqueue_collective,
         [TU_JOINT_WAIT] = enqueue_wait,
-        [TU_JOINT_KEEP] = enqueue_keep};
-    TU_TRY(cuda_enter(j->members[op->spec.part].device));
+        [TU_JOINT_KEEP] = enqueue_results};
+    TU_TRY(cuda_make_current(j->members[op->spec.part].device));
     return enqueue_functions[op->spec.kind](j, op);
 }
 
@@ -259,9 +262,9 @@ static tu_status begin_step(const cuda_joint *j) {
     for (uint32_t i = 0; i < j->route_count; i++) j->routes[i].started = false;
     for (uint32_t i = 0; i < j->member_count; i++) {
         const cuda_member *m = &j->members[i];
-        TU_TRY(cuda_enter(m->device));
+        TU_TRY(cuda_make_current(m->device));
         if (m->receives) CUDA_TRY(cuEventRecord, m->reusable, m->device->stream);
-        if (m->ring) TU_TRY(cuda_ring_fill(m->ring, m->device, m->plan->runtime));
+        if (m->ring) TU_TRY(cuda_ring_enqueue_inputs(m->ring, m->device, m->plan->runtime));
     }
     return TU_OK;
 }
@@ -293,11 +296,11 @@ static tu_status join_streams(const cuda_joint *j) {
     const cuda_member *first = &j->members[0];
     for (uint32_t i = 1; i < j->member_count; i++) {
         const cuda_member *m = &j->members[i];
-        TU_TRY(cuda_enter(m->device));
+        TU_TRY(cuda_make_current(m->device));
         CUDA_TRY(cuEventRecord, m->posted, m->device->stream);
         CUDA_TRY(cuStreamWaitEvent, first->device->stream, m->posted, 0);
     }
-    return cuda_enter(first->device);
+    return cuda_make_current(first->device);
 }
 
 static tu_status enqueue_all(cuda_joint *j, uint32_t steps) {

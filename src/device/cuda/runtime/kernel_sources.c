@@ -3,27 +3,27 @@
 
 #include "device/cuda/runtime/cuda.h"
 
-/* KERNELS is the source folder, defined by the build. The assembler includes each file, followed by a NUL. */
+/* KERNEL_SOURCE_DIR is the source folder, defined by the build. The assembler includes each file, followed by a NUL. */
 #define KERNEL_FILE(file, symbol)                                                                            \
     extern const char cuda_text_##symbol[];                                                                  \
     __asm__(".pushsection .rodata\n"                                                                         \
             ".hidden cuda_text_" #symbol "\n"                                                                \
             ".global cuda_text_" #symbol "\n"                                                                \
             "cuda_text_" #symbol ":\n"                                                                       \
-            ".incbin \"" KERNELS "/" file "\"\n"                                                             \
+            ".incbin \"" KERNEL_SOURCE_DIR "/" file "\"\n"                                                   \
             ".byte 0\n"                                                                                      \
             ".popsection\n");
 #include "device/cuda/runtime/kernel_files.def"
 
-static const struct unit {
+static const struct source {
     const char *file, *text;
-} units[] = {
+} sources[] = {
 #define KERNEL_FILE(file, symbol) {file, cuda_text_##symbol},
 #include "device/cuda/runtime/kernel_files.def"
 };
 
 const char *cuda_kernel_source(const char *file) {
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strcmp(units[i].file, file) == 0) return units[i].text;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+        if (strcmp(sources[i].file, file) == 0) return sources[i].text;
     return NULL;
 }

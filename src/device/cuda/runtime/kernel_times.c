@@ -109,7 +109,7 @@ tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, doub
     if (position >= p->kernel_count)
         return tu_fail(TU_INVALID, "kernel %u does not exist: the plan has %u kernels", position,
                        p->kernel_count);
-    TU_TRY(cuda_enter(device));
+    TU_TRY(cuda_make_current(device));
     if (!runtime->timed) return cuda_times_begin(device, p);
     const cuda_times *t = runtime->times;
     if (!t->launched[position]) return TU_OK;

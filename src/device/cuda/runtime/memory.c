@@ -6,9 +6,9 @@
  * Only blocks that do not fit come from the driver. All logical devices of a GPU share one reserve, as they share one
  * context.
  *
- * cuMemFree waits until a block is no longer in use. For blocks of a reserve we must do that: a freed block is reused
+ * cuMemFree waits until a block is no longer in use. For blocks of a reserve this file does that: a freed block is reused
  * only after all work in flight on the GPU has finished. A context cannot be synchronised while any thread captures a
- * stream of it, so a read-write lock keeps captures and that wait apart.
+ * stream of it, so a read-write lock excludes captures during that wait.
  */
 #include "device/cuda/runtime/memory.h"
 
@@ -76,10 +76,10 @@ static uint64_t allocated_bytes(const cuda_memory *m, bool reserved) {
     return bytes;
 }
 
-static void insert(block **at, block *b) {
-    while (*at && (*at)->address < b->address) at = &(*at)->next;
-    b->next = *at;
-    *at = b;
+static void insert_sorted(block **link, block *b) {
+    while (*link && (*link)->address < b->address) link = &(*link)->next;
+    b->next = *link;
+    *link = b;
 }
 
 /* ---- Error messages ---- */
@@ -111,7 +111,7 @@ static tu_status add_reserve(cuda_memory *m, size_t bytes) {
     b->bytes = aligned(bytes);
     tu_status status = CUDA_CALL(cuMemAlloc, &b->address, b->bytes);
     if (status == TU_OK)
-        insert(&m->reserves, b);
+        insert_sorted(&m->reserves, b);
     else
         tu__free(b);
     return status;
@@ -196,7 +196,7 @@ static tu_status allocate_locked(cuda_memory *m, block *b) {
     pthread_mutex_lock(&m->lock);
     tu_status status = allocate_block(m, b);
     if (status == TU_OK)
-        insert(&m->allocated, b);
+        insert_sorted(&m->allocated, b);
     else if (status == TU_NO_MEMORY) /* for other errors, such as a lost GPU, free memory is irrelevant */
         status = fail_allocation(m, status, false, b->bytes);
     pthread_mutex_unlock(&m->lock);
@@ -217,10 +217,10 @@ tu_status cuda_memory_allocate(cuda_memory *m, size_t bytes, CUdeviceptr *addres
 
 /* Removes a block from the list and returns it; NULL if it is not in the list. */
 static block *remove_block(cuda_memory *m, CUdeviceptr address) {
-    block **at = &m->allocated;
-    while (*at && (*at)->address != address) at = &(*at)->next;
-    block *b = *at;
-    if (b) *at = b->next;
+    block **link = &m->allocated;
+    while (*link && (*link)->address != address) link = &(*link)->next;
+    block *b = *link;
+    if (b) *link = b->next;
     return b;
 }
 
@@ -240,9 +240,9 @@ tu_status cuda_memory_used_elsewhere(cuda_memory *m, uint64_t *bytes) {
     size_t unused = 0, total = 0;
     CUDA_TRY(cuMemGetInfo, &unused, &total);
     pthread_mutex_lock(&m->lock);
-    uint64_t used = total - unused, ours = total_bytes(m->reserves) + allocated_bytes(m, false);
+    uint64_t used = total - unused, allocated = total_bytes(m->reserves) + allocated_bytes(m, false);
     pthread_mutex_unlock(&m->lock);
-    *bytes = used > ours ? used - ours : 0;
+    *bytes = used > allocated ? used - allocated : 0;
     return TU_OK;
 }
 
@@ -268,9 +268,9 @@ cuda_memory *cuda_memory_open(int index) {
 }
 
 static void destroy_memory(cuda_memory *m) {
-    cuda_memory **at = &list;
-    while (*at != m) at = &(*at)->next;
-    *at = m->next;
+    cuda_memory **link = &list;
+    while (*link != m) link = &(*link)->next;
+    *link = m->next;
     free_reserves(m);
     pthread_mutex_destroy(&m->lock);
     tu__free(m);

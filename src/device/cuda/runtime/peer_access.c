@@ -39,7 +39,7 @@ static bool is_unavailable(CUresult result) {
 
 static tu_status enable(const cuda_device *device, const cuda_device *other) {
     const char *function = "cuCtxEnablePeerAccess";
-    TU_TRY(cuda_enter(device));
+    TU_TRY(cuda_make_current(device));
     CUresult result =
         cuda_call_fails(function) ? CUDA_ERROR_LAUNCH_FAILED : cuda.cuCtxEnablePeerAccess(other->context, 0);
     if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return TU_OK;
@@ -48,9 +48,10 @@ static tu_status enable(const cuda_device *device, const cuda_device *other) {
 }
 
 static tu_status try_enable(const cuda_device *device, const cuda_device *other) {
-    int can = 0;
-    CUDA_TRY(cuDeviceCanAccessPeer, &can, device->handle, other->handle);
-    if (!can) return tu_fail(TU_UNSUPPORTED, "the two GPUs have no peer access (cuDeviceCanAccessPeer)");
+    int can_access = 0;
+    CUDA_TRY(cuDeviceCanAccessPeer, &can_access, device->handle, other->handle);
+    if (!can_access)
+        return tu_fail(TU_UNSUPPORTED, "the two GPUs have no peer access (cuDeviceCanAccessPeer)");
     return enable(device, other);
 }
 

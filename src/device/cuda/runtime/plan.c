@@ -79,11 +79,11 @@ bool cuda_is_wide(tu_dtype dtype) {
 
 /* With 2^(l-1) < divisor <= 2^l and multiplier = ceil(2^(31+l) / divisor), n * multiplier >> (31+l) is n / divisor
  * for every n below 2^31. */
-divider cuda_divider(uint32_t divisor) {
-    if (divisor <= 1) return (divider){.divisor = 1};
+fast_divmod cuda_fast_divmod(uint32_t divisor) {
+    if (divisor <= 1) return (fast_divmod){.value = 1};
     uint32_t l = 32 - (uint32_t)__builtin_clz(divisor - 1);
     uint64_t power = (uint64_t)1 << (31 + l);
-    return (divider){divisor, (uint32_t)((power + divisor - 1) / divisor), l - 1};
+    return (fast_divmod){divisor, (uint32_t)((power + divisor - 1) / divisor), l - 1};
 }
 
 /* Requests the kernels that multi-step calls need; any plan may be used in one. */
@@ -106,7 +106,7 @@ static void destroy_segment_graphs(cuda_runtime *runtime) {
 
 tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding) {
     tu__kernel_plan *p = (tu__kernel_plan *)plan;
-    TU_TRY(cuda_enter(device));
+    TU_TRY(cuda_make_current(device));
     cuda_runtime *runtime = cuda_runtime_of(p);
     if (!runtime) return TU_NO_MEMORY;
     destroy_segment_graphs(runtime);
@@ -134,14 +134,14 @@ void cuda_plan_free(cuda_device *device, tu_plan *plan) {
 /* ---- Functions for `run` ---- */
 
 cuda_grid cuda_grid_for(const tu__kernel *k, int64_t count) {
-    enum { THREADS = 256, BLOCKS_EACH = 8 }; /* 2048 threads: the maximum per multiprocessor */
+    enum { THREADS = 256, BLOCKS_PER_MULTIPROCESSOR = 8 }; /* 2048 threads: the maximum per multiprocessor */
     int64_t blocks = (count + THREADS - 1) / THREADS,
-            limit = (int64_t)cuda_of(k)->multiprocessors * BLOCKS_EACH;
+            limit = (int64_t)cuda_of(k)->multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
     return (cuda_grid){.blocks = {(unsigned)(blocks < limit ? blocks : limit)}, .threads = THREADS};
 }
 
 /* More than 48 KiB of dynamic shared memory must be enabled with a function attribute. */
-static tu_status allow_shared(CUfunction function, unsigned bytes) {
+static tu_status enable_shared_memory(CUfunction function, unsigned bytes) {
     enum { DEFAULT_SHARED = 48 * 1024 };
     if (bytes > DEFAULT_SHARED)
         CUDA_TRY(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes);
@@ -152,7 +152,7 @@ tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_g
                       const void *arguments) {
     if (grid.blocks[0] == 0) return TU_OK;
     unsigned y = grid.blocks[1] ? grid.blocks[1] : 1, z = grid.blocks[2] ? grid.blocks[2] : 1;
-    TU_TRY(allow_shared(function->handle, grid.shared));
+    TU_TRY(enable_shared_memory(function->handle, grid.shared));
     union { /* the driver only reads the parameter, but its type is not const */
         const void *constant;
         void *parameter;
@@ -280,6 +280,6 @@ static tu_status launch_segment(cuda_device *device, tu__kernel_plan *p, uint32_
 
 tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count) {
     if (count == 0) return TU_OK;
-    TU_TRY(cuda_enter(device));
+    TU_TRY(cuda_make_current(device));
     return launch_segment(device, (tu__kernel_plan *)plan, first, count);
 }

@@ -33,7 +33,7 @@ enum {
 
 typedef struct cuda_repetition {
     cuda_joint joint;
-    uint32_t half; /* steps per ring half, the same for all rings */
+    uint32_t steps_per_half; /* of a ring; the same for all rings */
     CUevent done[CUDA_HALVES];
     bool warm; /* a step was enqueued kernel by kernel */
     uint64_t seed;
@@ -93,7 +93,7 @@ static tu_status create_repetition(cuda_runtime *runtime, uint32_t part_count, c
     if (!r) return TU_NO_MEMORY;
     TU_TRY(cuda_joint_new(&r->joint, part_count, parts, op_count, ops));
     r->steps_per_graph = choose_steps_per_graph(&r->joint);
-    TU_TRY(cuda_enter(first_device(r)));
+    TU_TRY(cuda_make_current(first_device(r)));
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->done[i], CU_EVENT_DISABLE_TIMING);
     CUDA_TRY(cuEventCreate, &r->group_done, CU_EVENT_DISABLE_TIMING);
     return TU_OK;
@@ -105,19 +105,20 @@ static bool needs_ring(const tu_repetition *request) {
     return request->feed_count || request->fetch_count;
 }
 
-/* All partitions advance together, so the smallest half is used. */
-static uint32_t choose_half(const call *c) {
+/* All partitions advance together, so the smallest value is used. */
+static uint32_t choose_steps_per_half(const call *c) {
     uint32_t min_steps = UINT32_MAX;
     for (uint32_t i = 0; i < c->part_count; i++) {
-        uint32_t half = cuda_ring_half(&c->parts[i].what, c->steps);
+        uint32_t half = cuda_ring_steps_per_half(&c->parts[i].what, c->steps);
         if (half < min_steps) min_steps = half;
     }
     return min_steps;
 }
 
-static bool rings_fit(const cuda_repetition *r, const call *c, uint32_t half) {
-    bool too_small = r->half < half && r->half < c->steps / CUDA_HALVES; /* a larger half would be faster */
-    if (!r->half || too_small) return false;
+static bool can_reuse_rings(const cuda_repetition *r, const call *c, uint32_t steps_per_half) {
+    bool too_small = r->steps_per_half < steps_per_half &&
+                     r->steps_per_half < c->steps / CUDA_HALVES; /* a larger half would be faster */
+    if (!r->steps_per_half || too_small) return false;
     for (uint32_t i = 0; i < c->part_count; i++) {
         const cuda_ring *ring = r->joint.members[i].ring;
         if (needs_ring(&c->parts[i].what) != (ring != NULL)) return false;
@@ -126,23 +127,23 @@ static bool rings_fit(const cuda_repetition *r, const call *c, uint32_t half) {
     return true;
 }
 
-static tu_status create_ring(cuda_member *m, uint32_t half, const tu_repetition *request) {
+static tu_status create_ring(cuda_member *m, uint32_t steps_per_half, const tu_repetition *request) {
     cuda_ring_free(m->ring);
     m->ring = NULL;
     if (!needs_ring(request)) return TU_OK;
-    tu_status status = cuda_ring_new(m->device, half, request, &m->ring);
+    tu_status status = cuda_ring_new(m->device, steps_per_half, request, &m->ring);
     if (status == TU_OK) return TU_OK;
     return tu_fail(status, "cannot allocate %.1f MiB for the inputs and results of steps: %s",
                    m->ring ? cuda_ring_mebibytes(m->ring) : 0, tu_message());
 }
 
 static tu_status create_rings(cuda_repetition *r, const call *c) {
-    uint32_t half = choose_half(c);
-    if (rings_fit(r, c, half)) return TU_OK;
+    uint32_t steps_per_half = choose_steps_per_half(c);
+    if (can_reuse_rings(r, c, steps_per_half)) return TU_OK;
     destroy_graphs(r);
-    r->half = half;
+    r->steps_per_half = steps_per_half;
     for (uint32_t i = 0; i < c->part_count; i++)
-        TU_TRY(create_ring(&r->joint.members[i], half, &c->parts[i].what));
+        TU_TRY(create_ring(&r->joint.members[i], steps_per_half, &c->parts[i].what));
     return TU_OK;
 }
 
@@ -161,7 +162,7 @@ static progress read_progress(const cuda_repetition *r) {
         const cuda_member *m = &r->joint.members[i];
         if (!m->ring) continue;
         cuda.cuCtxSetCurrent(m->device->context);
-        uint32_t done = cuda_ring_done(m->ring);
+        uint32_t done = cuda_ring_finished_steps(m->ring);
         if (!p.slowest || done < p.min_steps) p.slowest = m, p.min_steps = done;
         if (done > p.max_steps) p.max_steps = done;
         p.total_steps += done;
@@ -289,7 +290,7 @@ static tu_status launch_steps(cuda_repetition *r, uint32_t count) {
 static tu_status begin_rings(const cuda_repetition *r, const call *c) {
     for (uint32_t i = 0; i < c->part_count; i++) {
         const cuda_member *m = &r->joint.members[i];
-        TU_TRY(cuda_enter(m->device));
+        TU_TRY(cuda_make_current(m->device));
         if (m->ring) TU_TRY(cuda_ring_begin(m->ring, &c->parts[i].what));
     }
     return TU_OK;
@@ -299,11 +300,11 @@ static tu_status stage_inputs(const cuda_repetition *r, const call *c, uint32_t 
                               uint32_t count) {
     for (uint32_t i = 0; i < c->part_count; i++) {
         const cuda_member *m = &r->joint.members[i];
-        TU_TRY(cuda_enter(m->device));
+        TU_TRY(cuda_make_current(m->device));
         if (m->ring)
             TU_TRY(cuda_ring_stage(m->ring, &c->parts[i].what, half, first, count, first_device(r)->stream));
     }
-    return cuda_enter(first_device(r));
+    return cuda_make_current(first_device(r));
 }
 
 static tu_status enqueue_fetches(const cuda_repetition *r, uint32_t half, uint32_t count) {
@@ -325,20 +326,20 @@ static tu_status read_results(const cuda_repetition *r, const call *c, uint32_t 
 }
 
 static uint32_t steps_of_round(const cuda_repetition *r, uint32_t steps, uint32_t round) {
-    uint32_t first = round * r->half;
-    return steps - first < r->half ? steps - first : r->half;
+    uint32_t first = round * r->steps_per_half;
+    return steps - first < r->steps_per_half ? steps - first : r->steps_per_half;
 }
 
 static tu_status run_rounds(cuda_repetition *r, const call *c) {
-    uint32_t steps = c->steps, rounds = steps / r->half + (steps % r->half > 0);
+    uint32_t steps = c->steps, rounds = steps / r->steps_per_half + (steps % r->steps_per_half > 0);
     TU_TRY(begin_rings(r, c));
     for (uint32_t round = 0; round < rounds + CUDA_HALVES; round++) {
         uint32_t half = round % CUDA_HALVES, before = round - CUDA_HALVES;
         if (round >= CUDA_HALVES)
-            TU_TRY(read_results(r, c, half, before * r->half, steps_of_round(r, steps, before)));
+            TU_TRY(read_results(r, c, half, before * r->steps_per_half, steps_of_round(r, steps, before)));
         if (round >= rounds) continue;
         uint32_t count = steps_of_round(r, steps, round);
-        TU_TRY(stage_inputs(r, c, half, round * r->half, count));
+        TU_TRY(stage_inputs(r, c, half, round * r->steps_per_half, count));
         TU_TRY(launch_steps(r, count));
         TU_TRY(enqueue_fetches(r, half, count));
     }
@@ -403,7 +404,7 @@ tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uin
     cuda_runtime *runtime = first->runtime;
     const call c = {part_count, parts, steps};
     if (steps == 0) return TU_OK;
-    tu_status status = cuda_enter(cuda_device_of(parts[0].device));
+    tu_status status = cuda_make_current(cuda_device_of(parts[0].device));
     if (status == TU_OK && !runtime->repetition)
         status = create_repetition(runtime, part_count, parts, op_count, ops);
     if (status == TU_OK) status = repeat(runtime->repetition, &c);

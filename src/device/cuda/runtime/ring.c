@@ -2,7 +2,7 @@
  *
  * Inputs of later steps are stored in slots on the GPU, results in other slots. A step counter on the GPU selects the
  * slots of the current step (kernels/ring.cu). Every step is therefore the same graph: copy inputs from their slots,
- * run the kernels, copy results into their slots. Each ring has its own counter.
+ * run the kernels, copy results into their slots. Each ring has a separate counter.
  *
  * Inputs go through pinned memory and a separate stream, so that the copy engine uploads them while the steps of the
  * other half run. repeat.c decides when.
@@ -22,9 +22,9 @@ enum {
 };
 
 typedef struct slot_array { /* the slots of one feed or fetch */
-    size_t bytes;           /* per step; for a table feed: of its row numbers */
+    size_t bytes;           /* per step; for a table feed: of its row indices */
     size_t offset;          /* of the slots, on the GPU and in pinned memory */
-    bool same;
+    bool is_constant;       /* the same for all steps */
 } slot_array;
 
 struct cuda_ring {
@@ -33,15 +33,15 @@ struct cuda_ring {
     tu_repeat_feed *feeds; /* copies of the caller's, whose host addresses may be outdated */
     tu_repeat_fetch *fetches;
     slot_array *in, *out;
-    uint32_t half;                  /* steps per half */
+    uint32_t steps_per_half;
     size_t feed_bytes, fetch_bytes; /* all slots of both halves */
     CUdeviceptr block;              /* counter, feed slots, fetch slots */
     unsigned char *pinned;          /* feed slots, fetch slots, last copy of the counter */
     CUstream copies;
     CUevent uploaded[CUDA_HALVES];
-    CUevent count_copied; /* recorded after the copy of the counter */
-    bool count_requested; /* a copy of the counter is under way */
-    uint32_t done;        /* last known number of finished steps */
+    CUevent count_copied;    /* recorded after the copy of the counter */
+    bool count_requested;    /* a copy of the counter is under way */
+    uint32_t finished_steps; /* last known value */
 };
 
 /* ---- Creating and freeing ---- */
@@ -87,7 +87,7 @@ static size_t bytes_of_feed(const tu_repeat_feed *f) {
     return f->table ? f->bytes / f->row_bytes * sizeof *f->rows : f->bytes;
 }
 
-uint32_t cuda_ring_half(const tu_repetition *request, uint32_t steps) {
+uint32_t cuda_ring_steps_per_half(const tu_repetition *request, uint32_t steps) {
     size_t bytes = 1;
     for (uint32_t i = 0; i < request->feed_count; i++)
         if (!request->feeds[i].same) bytes += bytes_of_feed(&request->feeds[i]);
@@ -107,11 +107,11 @@ static tu_status assign_offsets(cuda_ring *r, const tu_repetition *request) {
     if (!r->feeds || !r->fetches || !r->in || !r->out) return TU_NO_MEMORY;
     r->feed_count = request->feed_count;
     r->fetch_count = request->fetch_count;
-    size_t slots = CUDA_HALVES * (size_t)r->half;
+    size_t slots = CUDA_HALVES * (size_t)r->steps_per_half;
     for (uint32_t i = 0; i < r->feed_count; i++) {
         r->feeds[i] = request->feeds[i];
         r->in[i] = (slot_array){bytes_of_feed(&request->feeds[i]), r->feed_bytes, request->feeds[i].same};
-        r->feed_bytes += aligned(r->in[i].bytes * (r->in[i].same ? 1 : slots));
+        r->feed_bytes += aligned(r->in[i].bytes * (r->in[i].is_constant ? 1 : slots));
     }
     for (uint32_t i = 0; i < r->fetch_count; i++) {
         r->fetches[i] = request->fetches[i];
@@ -124,20 +124,20 @@ static tu_status assign_offsets(cuda_ring *r, const tu_repetition *request) {
 static tu_status allocate_resources(cuda_ring *r) {
     size_t bytes = r->feed_bytes + r->fetch_bytes;
     TU_TRY(cuda_memory_allocate(r->device->memory, COUNT_BYTES + bytes, &r->block));
-    CUDA_TRY(cuMemHostAlloc, (void **)&r->pinned, bytes + sizeof(ring_count), 0);
+    CUDA_TRY(cuMemHostAlloc, (void **)&r->pinned, bytes + sizeof(ring_counter), 0);
     CUDA_TRY(cuStreamCreate, &r->copies, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->uploaded[i], CU_EVENT_DISABLE_TIMING);
     CUDA_TRY(cuEventCreate, &r->count_copied, CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
-tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *request,
+tu_status cuda_ring_new(const cuda_device *device, uint32_t steps_per_half, const tu_repetition *request,
                         cuda_ring **ring) {
     cuda_ring *r = *ring = tu__alloc(sizeof *r, "a ring");
     if (!r) return TU_NO_MEMORY;
     r->device = device;
-    TU_TRY(cuda_enter(device));
-    r->half = half;
+    TU_TRY(cuda_make_current(device));
+    r->steps_per_half = steps_per_half;
     TU_TRY(assign_offsets(r, request));
     return allocate_resources(r);
 }
@@ -165,21 +165,22 @@ static int widest_word(size_t bytes) {
 static void set_feed_args(const cuda_ring *r, uint32_t i, ring_feed *f, long long begin) {
     const tu_repeat_feed *feed = &r->feeds[i];
     f->to = feed->to;
-    f->slots = r->in[i].same ? 1 : CUDA_HALVES * r->half;
+    f->slots = r->in[i].is_constant ? 1 : CUDA_HALVES * r->steps_per_half;
     f->word = widest_word(feed->table ? feed->row_bytes : feed->bytes);
     f->end = begin + (long long)(feed->bytes / (size_t)f->word);
-    f->row = cuda_divider(1);
+    f->row = cuda_fast_divmod(1);
     f->from = feed_slots(r, i);
     f->stride = (long long)(feed->bytes / (size_t)f->word);
     if (!feed->table) return;
     f->from = feed->table;
     f->rows = (const long long *)(const void *)feed_slots(r, i);
     f->stride = (long long)(feed->bytes / feed->row_bytes);
-    f->row = cuda_divider((uint32_t)(feed->row_bytes / (size_t)f->word));
+    f->row = cuda_fast_divmod((uint32_t)(feed->row_bytes / (size_t)f->word));
 }
 
 /* Copies up to RING_MAX feeds per launch. Without feeds one launch is still needed to advance the counter. */
-tu_status cuda_ring_fill(const cuda_ring *r, const cuda_device *device, const cuda_runtime *runtime) {
+tu_status cuda_ring_enqueue_inputs(const cuda_ring *r, const cuda_device *device,
+                                   const cuda_runtime *runtime) {
     const tu__kernel k = {.device = device};
     uint32_t done = 0;
     do {
@@ -193,7 +194,8 @@ tu_status cuda_ring_fill(const cuda_ring *r, const cuda_device *device, const cu
     return TU_OK;
 }
 
-tu_status cuda_ring_keep(const cuda_ring *r, const cuda_device *device, const cuda_runtime *runtime) {
+tu_status cuda_ring_enqueue_results(const cuda_ring *r, const cuda_device *device,
+                                    const cuda_runtime *runtime) {
     const tu__kernel k = {.device = device};
     uint32_t done = 0;
     do {
@@ -206,7 +208,7 @@ tu_status cuda_ring_keep(const cuda_ring *r, const cuda_device *device, const cu
             f->end = a.words += f->stride;
             f->from = fetch->from;
             f->to = fetch_slots(r, done);
-            f->slots = CUDA_HALVES * r->half;
+            f->slots = CUDA_HALVES * r->steps_per_half;
         }
         TU_TRY(cuda_launch(&k, runtime->ring_out, cuda_grid_for(&k, a.words ? a.words : 1), &a));
     } while (done < r->fetch_count);
@@ -215,14 +217,14 @@ tu_status cuda_ring_keep(const cuda_ring *r, const cuda_device *device, const cu
 
 /* ---- Halves ---- */
 
-static const unsigned char *host_of(const tu_repeat_feed *f) {
+static const unsigned char *host_source(const tu_repeat_feed *f) {
     return f->table ? (const unsigned char *)f->rows : f->host;
 }
 
 /* Copies the inputs of steps first … first + count - 1 into consecutive slots. */
 static void copy_steps(unsigned char *to, const tu_repeat_feed *f, size_t bytes, size_t first, size_t count) {
     size_t stride = f->table ? f->stride * sizeof *f->rows : f->stride;
-    const unsigned char *from = host_of(f) + first * stride;
+    const unsigned char *from = host_source(f) + first * stride;
     if (stride == bytes)
         memcpy(to, from, count * bytes);
     else
@@ -237,11 +239,11 @@ static tu_status upload(const cuda_ring *r, uint32_t i, size_t from, size_t byte
 
 tu_status cuda_ring_begin(cuda_ring *r, const tu_repetition *request) {
     r->count_requested = false;
-    r->done = 0;
+    r->finished_steps = 0;
     CUDA_TRY(cuMemsetD8Async, r->block, 0, COUNT_BYTES, r->copies);
     for (uint32_t i = 0; i < r->feed_count; i++) {
-        if (!r->in[i].same || !r->in[i].bytes) continue;
-        memcpy(r->pinned + r->in[i].offset, host_of(&request->feeds[i]), r->in[i].bytes);
+        if (!r->in[i].is_constant || !r->in[i].bytes) continue;
+        memcpy(r->pinned + r->in[i].offset, host_source(&request->feeds[i]), r->in[i].bytes);
         TU_TRY(upload(r, i, 0, r->in[i].bytes));
     }
     return TU_OK;
@@ -250,8 +252,8 @@ tu_status cuda_ring_begin(cuda_ring *r, const tu_repetition *request) {
 tu_status cuda_ring_stage(const cuda_ring *r, const tu_repetition *request, uint32_t half, uint32_t first,
                           uint32_t count, CUstream steps) {
     for (uint32_t i = 0; i < r->feed_count; i++) {
-        size_t bytes = r->in[i].bytes, slot = (size_t)half * r->half * bytes;
-        if (r->in[i].same || !bytes) continue;
+        size_t bytes = r->in[i].bytes, slot = (size_t)half * r->steps_per_half * bytes;
+        if (r->in[i].is_constant || !bytes) continue;
         copy_steps(r->pinned + r->in[i].offset + slot, &request->feeds[i], bytes, first, count);
         TU_TRY(upload(r, i, slot, count * bytes));
     }
@@ -266,7 +268,7 @@ static unsigned char *pinned_fetches(const cuda_ring *r, uint32_t i) {
 
 tu_status cuda_ring_fetch(const cuda_ring *r, uint32_t half, uint32_t count, CUstream steps) {
     for (uint32_t i = 0; i < r->fetch_count; i++) {
-        size_t bytes = r->out[i].bytes, slot = (size_t)half * r->half * bytes;
+        size_t bytes = r->out[i].bytes, slot = (size_t)half * r->steps_per_half * bytes;
         if (!bytes) continue;
         CUDA_TRY(cuMemcpyDtoHAsync, pinned_fetches(r, i) + slot, cuda_address(fetch_slots(r, i) + slot),
                  count * bytes, steps);
@@ -280,24 +282,25 @@ void cuda_ring_read_results(const cuda_ring *r, const tu_repetition *request, ui
         size_t bytes = r->out[i].bytes;
         unsigned char *host = request->fetches[i].host;
         if (host)
-            memcpy(host + (size_t)first * bytes, pinned_fetches(r, i) + (size_t)half * r->half * bytes,
-                   count * bytes);
+            memcpy(host + (size_t)first * bytes,
+                   pinned_fetches(r, i) + (size_t)half * r->steps_per_half * bytes, count * bytes);
     }
 }
 
 /* ---- Progress ---- */
 
-static ring_count *pinned_count(const cuda_ring *r) {
-    return (ring_count *)(void *)(r->pinned + r->feed_bytes + r->fetch_bytes);
+static ring_counter *pinned_count(const cuda_ring *r) {
+    return (ring_counter *)(void *)(r->pinned + r->feed_bytes + r->fetch_bytes);
 }
 
-/* The counter is copied on the stream of the uploads, so it waits for them but not for kernels. If the GPU does not
- * answer, the last known number is returned. */
-uint32_t cuda_ring_done(cuda_ring *r) {
-    if (r->count_requested && cuda.cuEventQuery(r->count_copied) == CUDA_ERROR_NOT_READY) return r->done;
-    if (r->count_requested) r->done = pinned_count(r)->next;
+/* The counter is copied on the stream of the uploads, so it waits for them but not for kernels. If the copy is
+ * not done, the last known value is returned. */
+uint32_t cuda_ring_finished_steps(cuda_ring *r) {
+    if (r->count_requested && cuda.cuEventQuery(r->count_copied) == CUDA_ERROR_NOT_READY)
+        return r->finished_steps;
+    if (r->count_requested) r->finished_steps = pinned_count(r)->next_step;
     r->count_requested =
-        cuda.cuMemcpyDtoHAsync(pinned_count(r), r->block, sizeof(ring_count), r->copies) == CUDA_SUCCESS &&
+        cuda.cuMemcpyDtoHAsync(pinned_count(r), r->block, sizeof(ring_counter), r->copies) == CUDA_SUCCESS &&
         cuda.cuEventRecord(r->count_copied, r->copies) == CUDA_SUCCESS;
-    return r->done;
+    return r->finished_steps;
 }

@@ -10,19 +10,21 @@ enum { CUDA_HALVES = 2 }; /* one half is filled and emptied while the steps of t
 typedef struct cuda_ring cuda_ring;
 
 /* Returns the number of steps per half for a call of `steps` steps. */
-uint32_t cuda_ring_half(const tu_repetition *request, uint32_t steps);
+uint32_t cuda_ring_steps_per_half(const tu_repetition *request, uint32_t steps);
 /* True if the ring was created for the same feeds and fetches. Host addresses may differ. */
 bool cuda_ring_matches(const cuda_ring *ring, const tu_repetition *request);
-/* Creates a ring with `half` steps per half and makes the device's context current, as cuda_ring_free() does. After a
+/* Creates a ring with `steps_per_half` steps per half and makes the device's context current, as cuda_ring_free() does. After a
  * failure, free the ring too. */
-tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *request,
+tu_status cuda_ring_new(const cuda_device *device, uint32_t steps_per_half, const tu_repetition *request,
                         cuda_ring **ring);
 void cuda_ring_free(cuda_ring *ring);
 double cuda_ring_mebibytes(const cuda_ring *ring);
 
 /* Enqueue the first and the last kernel of a step into the device's stream. */
-tu_status cuda_ring_fill(const cuda_ring *ring, const cuda_device *device, const cuda_runtime *runtime);
-tu_status cuda_ring_keep(const cuda_ring *ring, const cuda_device *device, const cuda_runtime *runtime);
+tu_status cuda_ring_enqueue_inputs(const cuda_ring *ring, const cuda_device *device,
+                                   const cuda_runtime *runtime);
+tu_status cuda_ring_enqueue_results(const cuda_ring *ring, const cuda_device *device,
+                                    const cuda_runtime *runtime);
 
 /* Starts a multi-step call: resets the step counter and uploads the inputs that all steps share. */
 tu_status cuda_ring_begin(cuda_ring *ring, const tu_repetition *request);
@@ -36,6 +38,6 @@ void cuda_ring_read_results(const cuda_ring *ring, const tu_repetition *request,
                             uint32_t first, uint32_t count);
 
 /* Returns the number of finished steps of the call as of the previous query, and starts a new query. Never waits. */
-uint32_t cuda_ring_done(cuda_ring *ring);
+uint32_t cuda_ring_finished_steps(cuda_ring *ring);
 
 #endif

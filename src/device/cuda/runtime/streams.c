@@ -21,7 +21,7 @@ typedef struct scheduler {
     int last_waited[CUDA_STREAMS][CUDA_STREAMS]; /* [s][o]: latest kernel of o that s waited for */
 } scheduler;
 
-static bool conflict(const cuda_work *a, const cuda_work *b) {
+static bool conflicts_with(const cuda_work *a, const cuda_work *b) {
     for (uint32_t i = 0; i < a->extent_count; i++)
         for (uint32_t k = 0; k < b->extent_count; k++) {
             const cuda_extent *x = &a->extents[i], *y = &b->extents[k];
@@ -35,11 +35,13 @@ static void find_waits(const scheduler *d, uint32_t index, int waits[CUDA_STREAM
     for (int s = 0; s < CUDA_STREAMS; s++) waits[s] = CUDA_NO_KERNEL;
     for (uint32_t i = index; i-- > 0;) {
         int stream = d->assignments[i].stream;
-        if (waits[stream] == CUDA_NO_KERNEL && conflict(&d->work[i], &d->work[index])) waits[stream] = (int)i;
+        if (waits[stream] == CUDA_NO_KERNEL && conflicts_with(&d->work[i], &d->work[index]))
+            waits[stream] = (int)i;
     }
 }
 
-static double start_on(const scheduler *d, const double *ends, const int waits[CUDA_STREAMS], int stream) {
+static double start_time_on(const scheduler *d, const double *ends, const int waits[CUDA_STREAMS],
+                            int stream) {
     double start = d->end_of_stream[stream];
     for (int s = 0; s < CUDA_STREAMS; s++) {
         if (waits[s] == CUDA_NO_KERNEL || s == stream) continue;
@@ -54,7 +56,7 @@ static int choose_stream(const scheduler *d, uint32_t index, const double *ends,
     int best = 0;
     if (d->work[index].seconds > long_kernel) return 0;
     for (int s = 1; s < CUDA_STREAMS; s++)
-        if (start_on(d, ends, waits, s) < start_on(d, ends, waits, best)) best = s;
+        if (start_time_on(d, ends, waits, s) < start_time_on(d, ends, waits, best)) best = s;
     return best;
 }
 
@@ -77,14 +79,14 @@ static double assign_all(scheduler *d, double *ends) {
         int waits[CUDA_STREAMS];
         find_waits(d, i, waits);
         int stream = choose_stream(d, i, ends, waits);
-        ends[i] = d->end_of_stream[stream] = start_on(d, ends, waits, stream) + d->work[i].seconds;
+        ends[i] = d->end_of_stream[stream] = start_time_on(d, ends, waits, stream) + d->work[i].seconds;
         if (ends[i] > last) last = ends[i];
         assign(d, i, stream, waits);
     }
     return last;
 }
 
-static void use_one_stream(uint32_t count, cuda_stream_assignment *assignments) {
+static void assign_to_one_stream(uint32_t count, cuda_stream_assignment *assignments) {
     for (uint32_t i = 0; i < count; i++) {
         assignments[i] = (cuda_stream_assignment){.stream = 0};
         for (int s = 0; s < CUDA_STREAMS; s++) assignments[i].waits[s] = CUDA_NO_KERNEL;
@@ -93,7 +95,7 @@ static void use_one_stream(uint32_t count, cuda_stream_assignment *assignments) 
 
 bool cuda_assign_streams(uint32_t count, const cuda_work *work, cuda_stream_assignment *assignments) {
     static _Thread_local double ends[MAX_KERNELS];
-    use_one_stream(count, assignments);
+    assign_to_one_stream(count, assignments);
     if (count > MAX_KERNELS) return false;
     scheduler d = {.count = count, .work = work, .assignments = assignments};
     for (int a = 0; a < CUDA_STREAMS; a++)
@@ -101,6 +103,6 @@ bool cuda_assign_streams(uint32_t count, const cuda_work *work, cuda_stream_assi
     double parallel = assign_all(&d, ends), serial = 0;
     for (uint32_t i = 0; i < count; i++) serial += work[i].seconds;
     if (parallel < max_ratio * serial) return true;
-    use_one_stream(count, assignments);
+    assign_to_one_stream(count, assignments);
     return false;
 }
