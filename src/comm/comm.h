@@ -27,7 +27,7 @@ typedef enum tu__collective_kind {
 
 /* local.c: does the work of `combination->rank`, with as many threads as the caller's parallel loops may use
  * (base/parallel.h). `root`: for broadcast. */
-void tu__local_collective(tu__collective_kind which, uint32_t root, const tu_combination *combination);
+void tu__local_collective(tu__collective_kind kind, uint32_t root, const tu_combination *combination);
 
 /* local.c: adds `ranks` arrays of `count` elements, in the same order as above; `out` may be one of them. */
 void tu__local_add(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t count, void *out);

@@ -73,7 +73,7 @@ static const char *notice_of(const tu_program *program, const tu__node *first, s
     else
         snprintf(text, sizeof text,
                  "the placement pattern '%s' matches no operation ('tutti explain --all' lists them)",
-                 program->unit.unfitting);
+                 program->unit.unmatched_pattern);
     return tu__arena_string(arena, text);
 }
 
@@ -90,7 +90,7 @@ tu_status tu_program_placed(const tu_program *program, tu_placement_totals *tota
         if (is_copy(node)) full.copied_bytes += bytes_of(graph, node->inputs[0]);
         if (node->moved && !first) first = node;
     }
-    bool notable = first || *program->unit.unfitting;
+    bool notable = first || *program->unit.unmatched_pattern;
     if (notable) full.notice = notice_of(program, first, full.moved);
     TU__GIVE_SIZED(totals, full);
     return notable && !full.notice ? TU_NO_MEMORY : TU_OK;

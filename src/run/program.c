@@ -133,12 +133,12 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
                             .any_order = o->any_order,
                             .streams = o->streams,
                             .alike = o->invariant > 0};
-    tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
-    tu__placing placing;
+    tu__device_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
+    tu__placement_options placement;
     p->uses_all = tu__asks_for_all(o->devices);
-    TU_TRY(tu__placing_begin(&list, &placing, &p->unit, o->devices, &open, o));
+    TU_TRY(tu__placement_init(&list, &placement, &p->unit, o->devices, &open, o));
     tu_status status = tu__run_passes(&p->unit, NULL);
-    p->unit.placing = NULL;
+    p->unit.placement = NULL;
     return status;
 }
 

@@ -61,7 +61,7 @@ static int blue(int x, int y) {
 static int grey(int x, int y) {
     return 20 * x + 60 * y;
 }
-static int over_black(int sample, int x) {
+static int blend_with_black(int sample, int x) {
     return (sample * (255 - 50 * x) + 127) / 255;
 }
 
@@ -103,7 +103,7 @@ static void every_kind_of_png_is_decoded(void **state) {
             for (int x = 0; x < 5; x++)
                 for (int k = 0; k < files[i].channels; k++) {
                     int sample = files[i].channels == 1 ? grey(x, y) : colour[k](x, y);
-                    if (files[i].transparent) sample = over_black(sample, x);
+                    if (files[i].transparent) sample = blend_with_black(sample, x);
                     assert_pixel(files[i].name, &image, x, y, k, sample);
                 }
         tu__image_free(&image);

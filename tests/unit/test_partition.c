@@ -52,7 +52,7 @@ static void the_first_device_is_the_default(void **state) {
     tu_graph_free(g);
 }
 
-static void inputs_go_with_their_first_reader(void **state) {
+static void inputs_are_placed_with_their_first_reader(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
@@ -64,7 +64,7 @@ static void inputs_go_with_their_first_reader(void **state) {
     tu_graph_free(g);
 }
 
-static void assignments_go_with_their_variable(void **state) {
+static void assignments_are_placed_with_their_variable(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), w = x, y = x;
@@ -93,7 +93,7 @@ static void gradients_are_computed_on_the_device_of_their_operation(void **state
     tu_graph_free(g);
 }
 
-static void a_kind_means_its_first_device(void **state) {
+static void a_device_kind_stands_for_its_first_device(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
@@ -304,7 +304,7 @@ static void a_partitioned_graph_can_be_partitioned(void **state) {
 
 /* ---- Memory ---- */
 
-static tu_status all_passes(tu_graph *graph, const tu_value *fetch) {
+static tu_status run_all_passes(tu_graph *graph, const tu_value *fetch) {
     tu__unit unit;
     TU_TRY(tu__unit_begin(&unit, graph, 1, fetch, true));
     unit.precision = TU__PRECISION_BF16;
@@ -329,7 +329,7 @@ static void running_out_of_memory_is_an_error(void **state) {
     tu_status status = TU_NO_MEMORY;
     for (uint64_t nth = 1; status != TU_OK; nth++) {
         tu__alloc_fail_at(nth);
-        status = all_passes(g, &loss);
+        status = run_all_passes(g, &loss);
         tu__alloc_fail_at(0);
         if (status != TU_OK && status != TU_NO_MEMORY)
             fail_msg("allocation %llu: %s", (unsigned long long)nth, tu_message());
@@ -342,10 +342,10 @@ static void running_out_of_memory_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_device_is_the_default),
-        cmocka_unit_test(inputs_go_with_their_first_reader),
-        cmocka_unit_test(assignments_go_with_their_variable),
+        cmocka_unit_test(inputs_are_placed_with_their_first_reader),
+        cmocka_unit_test(assignments_are_placed_with_their_variable),
         cmocka_unit_test(gradients_are_computed_on_the_device_of_their_operation),
-        cmocka_unit_test(a_kind_means_its_first_device),
+        cmocka_unit_test(a_device_kind_stands_for_its_first_device),
         cmocka_unit_test(unknown_devices_fail_with_the_list),
         cmocka_unit_test(device_scopes_nest),
         cmocka_unit_test(a_value_is_copied_once),

@@ -4,7 +4,7 @@
 
 /* A whole CPU gathers rows directly into its inputs with its own threads. Logical devices and devices with their own
  * memory get them through a block of host memory. */
-static void rows_are_gathered_directly_into_the_inputs_of_a_whole_cpu(void **unused) {
+static void rows_are_gathered_directly_into_the_inputs_of_an_undivided_cpu(void **unused) {
     (void)unused;
     static const struct {
         const char *devices;
@@ -158,7 +158,7 @@ static void rows_are_gathered_for_as_many_steps_as_fit(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_gathered_directly_into_the_inputs_of_a_whole_cpu),
+        cmocka_unit_test(rows_are_gathered_directly_into_the_inputs_of_an_undivided_cpu),
         cmocka_unit_test(a_table_that_exceeds_the_limit_stays_on_the_host),
         cmocka_unit_test(a_table_uses_at_most_half_of_the_remaining_memory),
         cmocka_unit_test(a_table_that_does_not_fit_is_not_tried_again),

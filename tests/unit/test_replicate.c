@@ -460,13 +460,14 @@ static void placement_options_are_rejected(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2)), y = tu_tanh(x), pinned = x;
-    tu__placing patterns = {.patterns = "tanh=cpu:0.1"}, function = {.by = no_placement};
+    tu__placement_options patterns = {.patterns = "tanh=cpu:0.1"}, function = {.choose_device = no_placement};
     tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
-    unit.placing = &patterns;
-    assert_rejected(&unit, TU_INVALID,
-                    "strategy 'mirrored' assigns all devices and cannot be combined with placement patterns");
+    unit.placement = &patterns;
+    assert_rejected(
+        &unit, TU_INVALID,
+        "strategy 'mirrored' places every operation itself and cannot be combined with placement patterns");
     unit = unit_to_replicate(g, 1, &y, TU__CENTRAL, 2);
-    unit.placing = &function;
+    unit.placement = &function;
     assert_rejected(&unit, TU_INVALID, "cannot be combined with a placement function");
     tu_with_device(g, "cpu:0.1") pinned = tu_exp(x);
     unit = unit_to_replicate(g, 1, &pinned, TU__MIRRORED, 2);

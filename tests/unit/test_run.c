@@ -92,11 +92,11 @@ static void a_run_that_fails_changes_nothing(void **unused) {
     tu_graph_free(g);
 }
 
-static tu_status stubborn_shape(const tu_custom_call *call, tu_type *outputs) {
+static tu_status failing_shape(const tu_custom_call *call, tu_type *outputs) {
     outputs[0] = call->inputs[0];
     return TU_OK;
 }
-static tu_status stubborn_run(const tu_custom_call *call, const void *const *in, void *const *out) {
+static tu_status failing_run(const tu_custom_call *call, const void *const *in, void *const *out) {
     (void)call, (void)in, (void)out;
     return tu_fail(TU_NUMERIC, "it will not");
 }
@@ -107,8 +107,8 @@ static void a_failure_after_reading_the_next_value_keeps_the_old_one(void **unus
     static const tu_custom_op stubborn = {.struct_size = sizeof stubborn,
                                           .name = "stubborn",
                                           .outputs = 1,
-                                          .shape = stubborn_shape,
-                                          .run = stubborn_run};
+                                          .shape = failing_shape,
+                                          .run = failing_run};
     assert_int_equal(tu_custom_register(&stubborn), TU_OK);
     for (int device = 0; device < 2; device++) {
         tu_graph *g = new_graph();

@@ -118,7 +118,7 @@ static void train(training *t) {
 }
 
 /* Returns the largest difference between two trainings' variables and losses. */
-static double difference(const training *a, const training *b) {
+static double max_difference_between(const training *a, const training *b) {
     double max_difference = fabs(a->loss - b->loss);
     assert_int_equal(a->count, b->count);
     for (size_t i = 0; i < a->count; i++) {
@@ -131,7 +131,7 @@ static double difference(const training *a, const training *b) {
 static void assert_same_training(training one, training several, double tolerance) {
     train(&one);
     train(&several);
-    double max_difference = difference(&one, &several);
+    double max_difference = max_difference_between(&one, &several);
     print_message("%s, %s on %s: %.1e from one device after %d steps\n", several.network, several.strategy,
                   several.devices, max_difference, several.steps);
     if (!(max_difference <= tolerance))
@@ -196,7 +196,7 @@ static void assert_same_bits(const char *network, const char *strategy) {
                       .invariant = 8,
                       .steps = 6};
         train(&t);
-        if (devices > 1 && difference(&one, &t) != 0)
+        if (devices > 1 && max_difference_between(&one, &t) != 0)
             fail_msg("%s %s on %s: other bits than on one device", network, strategy, t.devices);
         if (devices > 1)
             free(t.variables);
