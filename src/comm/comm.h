@@ -12,7 +12,7 @@
  *     all_gather        out[every rank] = in[r] in the slice of rank r
  *     broadcast         out[every rank] = in[root]
  *
- * Devices with memory of their own implement `combine` of tu_device_api instead. */
+ * Devices whose memory is not host memory implement `combine` of tu_device_api instead. */
 #ifndef TU__COMM_COMM_H
 #define TU__COMM_COMM_H
 

@@ -271,8 +271,8 @@ static void mark_senders(const tu_plan *plan, const marks *m) {
         }
 }
 
-/* Sets the producer order of the received buffers. Devices compute in the order of node ids as far as possible, so this
- * is the order in which they send. */
+/* Sets the producer order of the received buffers. Devices compute in the order of node ids as far as possible, so
+ * this is the order in which they send. */
 static void mark_receives(const tu__partition *partition, const marks *m) {
     for (uint32_t i = 0; i < partition->receive_count; i++)
         m->producer_order[partition->receives[i].buffer] = partition->receives[i].source.node + 1;

@@ -9,7 +9,8 @@ static tu_status supports(void *context, size_t device, const tu_graph *graph, u
     const tu__device *d = list->devices[device];
     if (d->api->supports) return d->api->supports(d->instance, graph, node);
     if (d->api->host_memory || graph->nodes[node]->op->code != TU__OP_CUSTOM) return TU_OK;
-    return tu_fail(TU_UNSUPPORTED, "a custom operation needs host memory");
+    return tu_fail(TU_UNSUPPORTED,
+                   "custom operations run only on devices that compute in host memory, such as the CPU");
 }
 
 static bool is_host(void *context, size_t device) {

@@ -20,10 +20,10 @@ typedef struct tu__device_list {
 TU__SHARED bool tu__asks_for_all(const char *devices);
 
 /* Opens the devices of a device list into `list` and sets up `unit` for the pass `place`. Placement follows the
- * graph, the fields place, place_by, place_context and strict_placement of `compile_options`, and what the devices support;
- * tu__replication_init uses further fields. If the list contains "all", the pass opens a CPU for operations that no
- * GPU supports. The caller closes the devices with tu__devices_close; `placement` and `list` must not move while passes
- * run. */
+ * graph, the fields place, place_by, place_context and strict_placement of `compile_options`, and what the devices
+ * support; tu__replication_init uses further fields. If the list contains "all", the pass opens a CPU for
+ * operations that no GPU supports. The caller closes the devices with tu__devices_close; `placement` and `list`
+ * must not move while passes run. */
 tu_status tu__placement_init(tu__device_list *list, tu__placement_options *placement, tu__unit *unit,
                              const char *devices, const tu_open_options *options,
                              const tu_compile_options *compile_options);

@@ -64,8 +64,8 @@ static void sort_by_priority(scheduler *s) {
     }
 }
 
-/* Appends a kernel to the order, after those that write what it reads. A kernel reached again while it is still on the stack depends
- * on itself. */
+/* Appends a kernel to the order, after those that write what it reads. A kernel reached again while it is still on
+ * the stack depends on itself. */
 static tu_status append_kernel(scheduler *s, uint32_t kernel) {
     uint32_t depth = 0;
     s->stack[depth++] = kernel;

@@ -9,8 +9,8 @@ typedef struct tu__schedule_request {
     const uint32_t *level; /* per kernel */
     const bool *sends;     /* per kernel: other devices wait for its output */
     const bool *runs_last; /* per kernel: it runs at the end, because no other kernel reads its output */
-    /* Per buffer received from another device: 1 + the id of the node that produces it; 0: not received. Devices compute
-     * in the order of ids as far as possible, so lower numbers are produced earlier. */
+    /* Per buffer received from another device: 1 + the id of the node that produces it; 0: not received. Devices
+     * compute in the order of ids as far as possible, so lower numbers are produced earlier. */
     const uint32_t *producer_order;
 } tu__schedule_request;
 

@@ -17,8 +17,8 @@ enum {
     HIGH_HALF_COUNT = 1 << 16
 };
 
-/* The upper 16 bits of a float (its high half) select the bucket at which to start searching. Numbers with the same high half
- * differ by less than 1%, so at most one limit lies between them. */
+/* The upper 16 bits of a float (its high half) select the bucket at which to start searching. Numbers with the
+ * same high half differ by less than 1%, so at most one limit lies between them. */
 static struct {
     size_t count;
     double limits[MAX_LIMITS];

@@ -123,7 +123,7 @@ static void drop_alpha(codec *c) {
 
 static tu_status read_image(codec *c, png_structp png, png_infop info) {
     if (setjmp(png_jmpbuf(png))) return fail_png(c);
-    png_set_user_limits(png, 0x7FFFFFFF, 0x7FFFFFFF); /* our own limits are checked below */
+    png_set_user_limits(png, 0x7FFFFFFF, 0x7FFFFFFF); /* Tutti's limits are checked below */
     png_read_info(png, info);
     c->width = png_get_image_width(png, info);
     c->height = png_get_image_height(png, info);
@@ -179,8 +179,11 @@ tu_status tu__image_encode_png(const tu__image *image, void **bytes, size_t *siz
     bool has_valid_size =
         image->height > 0 && image->width > 0 && image->height <= TU__IMAGE_MAX_PIXELS / image->width;
     if (!has_valid_size || (image->channels != 1 && image->channels != 3))
-        return tu_fail(TU_INVALID, "cannot write an image of %lldx%lld pixels and %lld channels as PNG",
-                       (long long)image->width, (long long)image->height, (long long)image->channels);
+        return tu_fail(TU_INVALID,
+                       "cannot write an image of %lldx%lld pixels and %lld channels as PNG: expected 1 or 3 "
+                       "channels and 1 to %d pixels",
+                       (long long)image->width, (long long)image->height, (long long)image->channels,
+                       TU__IMAGE_MAX_PIXELS);
     codec c = {.name = "the image"};
     png_structp png =
         png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &c, on_error, on_warning, &c, on_allocate, on_free);

@@ -1,8 +1,8 @@
 /* Passes: the steps that transform the user's graph into one partition per device.
  *
- * A unit (compilation unit) is a graph with the request to compile it (fetches, devices, options). Every pass reads a unit and replaces
- * its graph by another one that computes the same results. Each pass has a file of its own. In debug builds the
- * verifier runs after each pass. The order:
+ * A unit (compilation unit) is a graph with the request to compile it (fetches, devices, options). Every pass reads a
+ * unit and replaces its graph by another one that computes the same results. Each pass has its own file. In
+ * debug builds the verifier runs after each pass. The order:
  *
  *   simplify    folds constants, merges equal nodes, drops unused nodes
  *   replicate   computes one shard of the batch per replica, and sums between replicas

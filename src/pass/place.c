@@ -6,7 +6,8 @@
  *   2. the user's function over nodes;
  *   3. tu_with_device around the node.
  * A node that its device does not support is moved to the nearest device that does; with strict placement this is an
- * error. The nearest device is the one that holds most bytes of the node's inputs; among equals, the one listed first.
+ * error. The nearest device is the one that holds most bytes of the node's inputs; among equals, the one listed
+ * first.
  *
  * Defaults for nodes that are not pinned:
  *   assignment                    on the device of the variable, whose memory it changes
@@ -205,7 +206,8 @@ static bool name_matches(const char *pattern, const char *name) {
     return forward && tu__pattern_fits(pattern, forward);
 }
 
-/* Splits "PATTERN=DEVICE" of at most 255 characters into two strings in `text`; the second starts at `*device_offset`. */
+/* Splits "PATTERN=DEVICE" of at most 255 characters into two strings in `text`; the second starts at
+ * `*device_offset`. */
 static tu_status split_rule(const char *rule, size_t length, char text[256], size_t *device_offset) {
     char *equals = NULL;
     if (length < 256) {

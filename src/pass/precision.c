@@ -1,16 +1,17 @@
 /* precision: mixed precision. Runs a graph built in f32 in bf16 or f16 where that is faster, and in f32 where half
  * precision would be too inaccurate.
  *
- * Convolutions and matrix products take half the time in half precision, and the operations between them half the
+ * Convolutions and matmuls take half the time in half precision, and the operations between them half the
  * memory traffic; both accumulate in f32 inside their kernels. Sums over many elements, exponentials and the small
  * steps of an optimizer need a longer mantissa. So every operation has a class, in the table below:
  *
  *   TO_HALF      its f32 inputs are cast to half, its output is half: matmul and convolution
  *   LIKE_INPUTS  half if any input is half already: pointwise operations, pooling, LRN, operations that move elements
  *   NORM         activations are half if the input is; parameters and statistics are f32
- *   IN_F32       f32: softmax and losses, exponentials, linear algebra and the matmuls in its gradients, reductions to
- *                one number
- *   AS_BUILT     the types it was built with: leaves, variables, assignments, casts, random numbers, custom operations
+ *   IN_F32       f32: softmax and losses, exponentials, linear algebra and the matmuls in its gradients, reductions
+ *                to one number
+ *   AS_BUILT     the types it was built with: leaves, variables, assignments, casts, random numbers, custom
+ *                operations
  *
  * Three rules consider the neighbours of an operation:
  *   - variables and their updates are f32 (master weights): pointwise operations on tensors of the variable's shape
@@ -173,8 +174,9 @@ static bool reads_in_f32(precision_class reader) {
     return reader == IN_F32 || reader == AS_BUILT;
 }
 
-/* Makes LIKE_INPUTS nodes IN_F32 if all their readers need f32; a fetch does. `is_marked`: all readers seen so far need f32. A
- * view keeps the type of its input, so that the cast comes after it, where it can be fused with the reader. */
+/* Makes LIKE_INPUTS nodes IN_F32 if all their readers need f32; a fetch does. `is_marked`: all readers seen so far
+ * need f32. A view keeps the type of its input, so that the cast comes after it, where it can be fused with the
+ * reader. */
 static void widen_before_f32_readers(precision *p) {
     const tu_graph *graph = p->r.from;
     for (uint32_t i = 0; i < graph->node_count; i++) p->is_marked[i] = true;

@@ -63,7 +63,7 @@ static tu_status map_results(tu__replicator *p) {
 
 /* ---- Values that all replicas must keep ---- */
 
-/* Fetched values of the first replica have memory of their own, which prevents some fusion. The same values of the
+/* Fetched values of the first replica are written to buffers, which prevents some fusion. The same values of the
  * other replicas are kept too, although nobody reads them. Otherwise replicas would round differently, and their
  * variables would diverge. */
 static size_t list_replicas_of_fetches(const tu__replicator *p, tu__edge *list) {

@@ -63,8 +63,8 @@ tu_value tu__shard_of_value(tu__replicator *p, tu__edge edge, int axis, size_t s
 /* Returns the index of the device from which the user fetches values: the central device, or the first replica. */
 size_t tu__central_device(const tu__replicator *p);
 const char *tu__replicator_device_name(const tu__replicator *p, size_t device);
-/* Inserts a node that the old graph does not have, for a shard or a device. Its name is "<name of base><suffix_text>",
- * followed by "@2" for instance 2. */
+/* Inserts a node that the old graph does not have, for a shard or a device. Its name is
+ * "<name of base><suffix_text>", followed by "@2" for instance 2. */
 tu_value tu__replicator_insert(tu__replicator *p, const tu__node *base, const char *suffix_text,
                                size_t instance, const tu__node_request *request);
 /* Allocates `count` edges, all TU_NO_NODE; NULL if out of memory. */

@@ -8,7 +8,7 @@
  *
  * A collective has a fixed cost, so several sums share one: sums are put into a bucket in the order in which the
  * backward pass computes them, until the bucket is large enough. Sums that later sums depend on (batch-norm
- * statistics) cannot wait that long: they have buckets of their own, closed by the first sum that depends on one.
+ * statistics) cannot wait that long: they are put into separate buckets, closed by the first sum that depends on one.
  * Collectives are numbered by their last sums, so a collective depends only on collectives with lower numbers. */
 #include <stdio.h>
 

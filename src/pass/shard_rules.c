@@ -6,7 +6,8 @@
  * nothing, and the pass fails. If a replicated operand has the same axis at full size, a shard reads only its
  * rows of it.
  *
- * Axes that are summed over have different numbers (SUMMED - i), so that the pass can check that two operands agree. */
+ * Axes that are summed over have different numbers (SUMMED - i), so that the pass can check that two operands
+ * agree. */
 #include "pass/shard_rules.h"
 
 #include <inttypes.h>

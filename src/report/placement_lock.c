@@ -16,7 +16,7 @@
 
 enum { LOCK_VERSION = 1, MAX_LOCK_BYTES = 1 << 30 };
 
-/* True if the placement of the node was decided for itself. */
+/* True if the node is in the lock file: it was not placed with its reader, and is no copy. */
 static bool is_locked(const tu__node *node) {
     return node->why && node->op->code != TU__OP_COPY;
 }
@@ -55,8 +55,8 @@ typedef struct comparison {
     const char *path;
     tu__text diff;
     size_t differences;
-    /* The first difference: the operation's name, its device in the lock (NULL: not in the lock) and its current device
-     * (NULL: not in the program). */
+    /* The first difference: the operation's name, its device in the lock (NULL: not in the lock) and its current
+     * device (NULL: not in the program). */
     const char *first, *locked, *current;
     bool *is_in_lock; /* per node: it is in the lock */
 } comparison;

@@ -384,7 +384,7 @@ static tu_status start_workers(tu__partition *partition) {
 }
 
 /* True if the run can use the caller's thread, which saves the switch to another thread: only one partition is
- * active, on a whole device. A logical device runs on its own thread, which is pinned to its cores. With several
+ * active, on an undivided device. A logical device runs on its own thread, which is pinned to its cores. With several
  * partitions, each runs on the thread that is attached to its device. */
 static bool runs_on_caller(const tu_program *program) {
     return program->only_active && program->only_active->device->options.parts == 1;

@@ -255,8 +255,8 @@ static tu_status build_list(const tu_program *p, tu__joint *j) {
     return write_moves(p, j);
 }
 
-/* There may be only one device: one that computes all shards of a batch and reduces them in a collective of its
- * own. */
+/* There may be only one device: one that computes all shards of a batch and reduces them in a collective with a
+ * single rank. */
 static void write_notice(const tu_program *p, char *notice, size_t capacity) {
     if (p->device_count == 1)
         snprintf(notice, capacity, "device '%s' runs one step per call", p->devices[0]->name);

@@ -88,7 +88,7 @@ static bool is_fetched(const tu_compile_options *o, uint32_t node) {
 }
 
 /* Returns the first trainable variable that the graph assigns, and counts them. Returns NULL if there is none, or if
- * such an assignment is fetched: then the caller knows of it. */
+ * such an assignment is fetched: then the caller asked for it explicitly. */
 static const char *assigned_variable(const tu_graph *g, const tu_compile_options *o, size_t *count) {
     const char *first = NULL;
     *count = 0;

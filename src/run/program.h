@@ -111,8 +111,8 @@ tu_status tu__partition_fail(const tu__partition *partition, tu_status status);
 /* Fails with a message such as "device 'gpu:0' failed at uploading 'images': …". */
 tu_status tu__partition_fail_at(const tu__partition *partition, const char *activity, const char *name,
                                 tu_status status);
-/* Waits without a timeout for an event of the partition's device. Meanwhile `awaited_partition` contains the partition's index +
- * 1. */
+/* Waits without a timeout for an event of the partition's device. Meanwhile `awaited_partition` contains the
+ * partition's index + 1. */
 tu_status tu__partition_wait_event(const tu_program *program, const tu__partition *partition, void *event,
                                    atomic_uint *awaited_partition);
 /* Returns what a partition is doing, for messages: "it is executing matmul 'fc1/matmul'". */

@@ -389,12 +389,12 @@ static tu_status add_failed_steps(const tu_program *p, tu_status status, size_t 
     if (chunk == 1)
         return tu_fail(status, "step %zu of %zu failed, the %zu before it took effect: %s", done + 1, steps,
                        done, tu_message());
-    return tu_fail(status,
-                   "steps %zu to %zu of %zu, one call of %s%s%s, failed; the %zu before them took effect, "
-                   "some of these may have: %s",
-                   done + 1, done + chunk, steps, p->only_active ? "device '" : "all devices",
-                   p->only_active ? p->only_active->device->name : "", p->only_active ? "'" : "", done,
-                   tu_message());
+    return tu_fail(
+        status,
+        "steps %zu to %zu of %zu failed in one call of %s%s%s: the %zu steps before them took effect, "
+        "and some of these may have: %s",
+        done + 1, done + chunk, steps, p->only_active ? "device '" : "all devices",
+        p->only_active ? p->only_active->device->name : "", p->only_active ? "'" : "", done, tu_message());
 }
 
 /* ---- A call ---- */

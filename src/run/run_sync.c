@@ -1,7 +1,7 @@
 /* Events, the barrier and failures of a run.
  *
- * An event is a number that is set to the run's epoch, so nothing is reset between runs. Each thread waits on a
- * condition variable of its own, so that an event wakes only the thread that waits for it. */
+ * An event is a number that is set to the run's epoch, so nothing is reset between runs. Each thread has its
+ * own condition variable, so that an event wakes only the thread that waits for it. */
 #include "run/run_sync.h"
 
 #include <errno.h>

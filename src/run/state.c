@@ -1,7 +1,7 @@
 /* State: the variables of a model, separate from the programs that use them.
  *
- * Initializers are graphs, too: a small program of fills and random numbers, keyed by the variable's name, sets all new
- * variables. So initial values do not depend on the order in which the graph was built. */
+ * Initializers are graphs, too: a small program of fills and random numbers, keyed by the variable's name, sets
+ * all new variables. So initial values do not depend on the order in which the graph was built. */
 #include "run/state.h"
 
 #include <math.h>

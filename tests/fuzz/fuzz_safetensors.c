@@ -40,7 +40,7 @@ static void read_bytes(const uint8_t *data, size_t size) {
     tu__safetensors file;
     tu_status status = tu__safetensors_parse("input", data, size, &file);
     require(status == TU_OK || status == TU_CORRUPT);
-    require((status == TU_OK) == (file.own != NULL));
+    require((status == TU_OK) == (file.contents != NULL));
     if (status == TU_OK) check_file(&file, data, size);
     tu__safetensors_close(&file);
 }

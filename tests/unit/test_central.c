@@ -35,12 +35,12 @@ static tu_status pin_far(tu_device_instance *device, void *host, size_t bytes) {
 
 static void unpin_far(tu_device_instance *device, void *host) {
     (void)device;
-    int at = 0;
-    while (at < pinned.count && pinned.host[at] != host) at++;
-    assert_true(at < pinned.count);
+    int index = 0;
+    while (index < pinned.count && pinned.host[index] != host) index++;
+    assert_true(index < pinned.count);
     pinned.count--;
-    pinned.host[at] = pinned.host[pinned.count];
-    pinned.bytes[at] = pinned.bytes[pinned.count];
+    pinned.host[index] = pinned.host[pinned.count];
+    pinned.bytes[index] = pinned.bytes[pinned.count];
 }
 
 static bool is_pinned(const tu_state *state, const char *name) {
@@ -130,20 +130,20 @@ static void variables_that_replicas_read_are_updated_in_place(void **unused) {
     static float single[IN * OUT], replicated[IN * OUT];
     plug_in_far();
     for (int l = 0; l < 2; l++) {
-        trainer one, two;
-        create_trainer(&one, "cpu:0", NULL);
-        create_trainer(&two, lists[l], "central");
-        expect_update(two.step, "w", true);
-        expect_update(two.step, "b", true);
+        trainer single_trainer, central_trainer;
+        create_trainer(&single_trainer, "cpu:0", NULL);
+        create_trainer(&central_trainer, lists[l], "central");
+        expect_update(central_trainer.step, "w", true);
+        expect_update(central_trainer.step, "b", true);
         for (int i = 0; i < STEPS; i++) {
-            float loss = run_step(&one, one.step, i);
-            assert_true(fabsf(loss - run_step(&two, two.step, i)) < 1e-5f);
+            float loss = run_step(&single_trainer, single_trainer.step, i);
+            assert_true(fabsf(loss - run_step(&central_trainer, central_trainer.step, i)) < 1e-5f);
         }
-        assert_int_equal(tu_state_get(one.state, "w", single, sizeof single), TU_OK);
-        assert_int_equal(tu_state_get(two.state, "w", replicated, sizeof replicated), TU_OK);
+        assert_int_equal(tu_state_get(single_trainer.state, "w", single, sizeof single), TU_OK);
+        assert_int_equal(tu_state_get(central_trainer.state, "w", replicated, sizeof replicated), TU_OK);
         assert_close(single, replicated, IN * OUT);
-        free_trainer(&one);
-        free_trainer(&two);
+        free_trainer(&single_trainer);
+        free_trainer(&central_trainer);
     }
 }
 

@@ -132,8 +132,8 @@ static void an_axis_is_valid_for_any_numbers(void **state) {
         if (axis.logarithmic) assert_true(axis.low > 0);
         assert_in_range(axis.tick_count, axis.logarithmic ? 0 : 1, 14);
         for (int k = 0; k < axis.tick_count; k++) {
-            double place = tu__axis_position(&axis, axis.ticks[k]);
-            assert_true(place >= 0 && place <= 1);
+            double position = tu__axis_position(&axis, axis.ticks[k]);
+            assert_true(position >= 0 && position <= 1);
             if (k) assert_true(axis.ticks[k] > axis.ticks[k - 1]);
         }
         assert_true(tu__axis_position(&axis, axis.low) == 0 && tu__axis_position(&axis, axis.high) == 1);
@@ -276,16 +276,16 @@ static void a_long_curve_is_thinned_and_keeps_its_extremes(void **state) {
     draw_path(&curve, false, path, sizeof path);
     size_t points = occurrences(path, "L") + 1;
     assert_in_range(points, 300, 4 * 440);
-    double least = INFINITY, most = -INFINITY;
+    double min_y = INFINITY, max_y = -INFINITY;
     for (const char *s = path; *s;) {
         char *end;
         strtod(s + 1, &end);
-        double at = strtod(end, &end);
-        least = fmin(least, at);
-        most = fmax(most, at);
+        double y_position = strtod(end, &end);
+        min_y = fmin(min_y, y_position);
+        max_y = fmax(max_y, y_position);
         s = end;
     }
-    assert_true(most - least == 210); /* the whole height of the plot */
+    assert_true(max_y - min_y == 210); /* the whole height of the plot */
     free(x);
     free(y);
 }

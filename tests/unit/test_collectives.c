@@ -194,10 +194,10 @@ static void slices_cover_every_element_once(void **unused) {
         tu_combine_segment segments[SEGMENTS] = {0};
         tu_combination combination = {
             .dtype = types[trial % 4], .segment_count = SEGMENTS, .segments = segments};
-        size_t all = 0, seen = 0, min_lines = SIZE_MAX, max_lines = 0;
+        size_t element_count = 0, covered_count = 0, min_lines = SIZE_MAX, max_lines = 0;
         for (int s = 0; s < SEGMENTS; s++) {
             random = random * 1664525 + 1013904223;
-            all += segments[s].count = (random >> 10) % (trial % 3 ? 50 : 5000);
+            element_count += segments[s].count = (random >> 10) % (trial % 3 ? 50 : 5000);
         }
         combination.ranks = 1 + (uint32_t)trial % MAX_RANKS;
         uint32_t segment = 0;
@@ -214,10 +214,10 @@ static void slices_cover_every_element_once(void **unused) {
                 assert_int_equal(range.first, next);
                 assert_true(range.count > 0 && range.count <= 100);
                 next += range.count;
-                seen += range.count;
+                covered_count += range.count;
             }
         }
-        assert_int_equal(seen, all);
+        assert_int_equal(covered_count, element_count);
         assert_true(max_lines - min_lines <= 1);
     }
 }

@@ -82,7 +82,7 @@ static void a_device_with_its_own_cores_has_no_notice(void **unused) {
     tu_program_free(program);
 }
 
-/* Compiles a matrix product in the precision, and returns the notice of the first device. `threads` 0: one per
+/* Compiles a matmul in the precision, and returns the notice of the first device. `threads` 0: one per
  * core. */
 static const char *notice_of(tu_program **program, const char *devices, const char *precision, int threads) {
     static tu_device_report report;

@@ -230,11 +230,11 @@ static void a_damaged_png_fails(void **state) {
     tu__image_free(&image);
     size_t size;
     unsigned char *bytes = read_image_file("colour8.png", &size);
-    for (size_t at = 8; at < size; at++) {
-        bytes[at] ^= 0x10;
+    for (size_t offset = 8; offset < size; offset++) {
+        bytes[offset] ^= 0x10;
         if (tu__image_decode("damaged", bytes, size, 0, &image) != TU_INVALID)
-            fail_msg("byte %zu was changed without an error", at);
-        bytes[at] ^= 0x10;
+            fail_msg("byte %zu was changed without an error", offset);
+        bytes[offset] ^= 0x10;
     }
     free(bytes);
 }

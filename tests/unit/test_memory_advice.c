@@ -171,9 +171,9 @@ static void the_message_names_need_limit_and_largest_item(void **unused) {
 
 /* Returns the number after `words` in the message; -1 if the message does not contain them. */
 static double parse_number_after(const char *words) {
-    const char *at = strstr(tu_message(), words);
+    const char *found = strstr(tu_message(), words);
     double number = -1;
-    return at && sscanf(at + strlen(words), "%lf", &number) == 1 ? number : -1;
+    return found && sscanf(found + strlen(words), "%lf", &number) == 1 ? number : -1;
 }
 
 static void advice_that_saves_nothing_is_omitted(void **unused) {

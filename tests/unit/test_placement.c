@@ -262,7 +262,9 @@ static void custom_operations_stay_in_host_memory(void **state) {
     tu_placement p = placement_of(program, "early");
     assert_string_equal(p.device, "cpu:0");
     assert_string_equal(p.reason, "the nearest device that supports it");
-    assert_string_equal(p.refused, "far:0: a custom operation needs host memory");
+    assert_string_equal(
+        p.refused,
+        "far:0: custom operations run only on devices that compute in host memory, such as the CPU");
     assert_false(p.moved); /* no rule placed it elsewhere */
     tu_program_free(program);
 }

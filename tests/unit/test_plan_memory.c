@@ -149,24 +149,24 @@ static void kernels_that_depend_on_late_receives_come_late(void **unused) {
     }
 }
 
-static void assert_has_stamp(const random_plan *p, unsigned char *const *at, uint32_t b) {
-    assert_non_null(at[b]);
-    assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+static void assert_has_stamp(const random_plan *p, unsigned char *const *addresses, uint32_t b) {
+    assert_non_null(addresses[b]);
+    assert_true(addresses[b][0] == b && addresses[b][p->buffers[b].bytes - 1] == b);
 }
 
 /* Other ranks write outputs as early, and read inputs as late as possible. */
-static void check_reduced(const random_plan *p, unsigned char *const *at, uint32_t at_position) {
+static void check_reduced(const random_plan *p, unsigned char *const *addresses, uint32_t position) {
     for (uint32_t i = 0; i < p->reduced_count; i++) {
         const tu__reduced_value *s = &p->reduced[i];
-        bool same = at[s->in] == at[s->out];
-        assert_true(!same || s->in_place);
-        if (s->post_position == at_position) {
-            assert_has_stamp(p, at, s->in);
-            memset(at[s->out], (int)s->out, p->buffers[s->out].bytes);
+        bool is_same_memory = addresses[s->in] == addresses[s->out];
+        assert_true(!is_same_memory || s->in_place);
+        if (s->post_position == position) {
+            assert_has_stamp(p, addresses, s->in);
+            memset(addresses[s->out], (int)s->out, p->buffers[s->out].bytes);
         }
-        if (s->run_position != at_position) continue;
-        if (!same) assert_has_stamp(p, at, s->in);
-        assert_has_stamp(p, at, s->out);
+        if (s->run_position != position) continue;
+        if (!is_same_memory) assert_has_stamp(p, addresses, s->in);
+        assert_has_stamp(p, addresses, s->out);
     }
 }
 
@@ -174,41 +174,42 @@ static void check_reduced(const random_plan *p, unsigned char *const *at, uint32
 static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
     static unsigned char memory[1 << 20], variables[2 * MAX_KERNELS][4096];
     uint32_t count = p->plan.buffer_count, leaves = p->leaves;
-    unsigned char *at[2 * MAX_KERNELS] = {0};
+    unsigned char *addresses[2 * MAX_KERNELS] = {0};
     assert_true(m->scratch_bytes <= sizeof memory);
     for (uint32_t b = 0; b < count; b++) {
         if (m->alias_of[b] != TU_NO_NODE)
-            at[b] = variables[m->alias_of[b]];
+            addresses[b] = variables[m->alias_of[b]];
         else if (m->storage[b] == TU__STORAGE_EXTERNAL)
-            at[b] = variables[b];
+            addresses[b] = variables[b];
         else if (m->storage[b] == TU__STORAGE_SCRATCH) {
             assert_true(m->offset[b] % 64 == 0 && m->offset[b] + p->buffers[b].bytes <= m->scratch_bytes);
-            at[b] = memory + m->offset[b];
+            addresses[b] = memory + m->offset[b];
         }
     }
     for (uint32_t b = 0; b < leaves; b++)
-        if (at[b]) memset(at[b], (int)b, p->buffers[b].bytes);
+        if (addresses[b]) memset(addresses[b], (int)b, p->buffers[b].bytes);
     for (uint32_t i = 0; i < p->plan.kernel_count; i++) {
         uint32_t k = p->order[i];
-        check_reduced(p, at, i);
+        check_reduced(p, addresses, i);
         for (uint32_t r = 0; r < p->kernels[k].read_count; r++) {
             uint32_t b = p->reads[k][r];
-            assert_non_null(at[b]);
-            assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+            assert_non_null(addresses[b]);
+            assert_true(addresses[b][0] == b && addresses[b][p->buffers[b].bytes - 1] == b);
         }
         if (p->kernels[k].workspace) {
             assert_true(m->workspace[k] + p->kernels[k].workspace <= m->scratch_bytes);
             memset(memory + m->workspace[k], 0xff, p->kernels[k].workspace);
             /* A workspace overlaps no input of its kernel. */
             for (uint32_t r = 0; r < p->kernels[k].read_count; r++)
-                assert_true(at[p->reads[k][r]][0] == p->reads[k][r]);
+                assert_true(addresses[p->reads[k][r]][0] == p->reads[k][r]);
         }
-        if (at[leaves + k]) memset(at[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);
+        if (addresses[leaves + k])
+            memset(addresses[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);
     }
-    check_reduced(p, at, p->plan.kernel_count);
+    check_reduced(p, addresses, p->plan.kernel_count);
     for (uint32_t b = 0; b < count; b++)
-        if (p->is_read_after_run[b] && at[b])
-            assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+        if (p->is_read_after_run[b] && addresses[b])
+            assert_true(addresses[b][0] == b && addresses[b][p->buffers[b].bytes - 1] == b);
 }
 
 static tu_status plan(random_plan *p, tu__memory_plan *m) {

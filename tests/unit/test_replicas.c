@@ -212,13 +212,13 @@ static void memory_reports_count_mirrors(void **unused) {
 }
 /* ---- Traces ---- */
 
-static void assert_summary_contains(tu_program *program, const char *what) {
+static void assert_summary_contains(tu_program *program, const char *expected) {
     char *text = NULL;
     size_t length;
     FILE *file = open_memstream(&text, &length);
     assert_ok(tu_trace_summary(program, file));
     fclose(file);
-    if (!strstr(text, what)) fail_msg("'%s' is not in: %s", what, text);
+    if (!strstr(text, expected)) fail_msg("'%s' is not in: %s", expected, text);
     free(text);
 }
 

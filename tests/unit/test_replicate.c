@@ -173,7 +173,7 @@ static void fills_and_broadcasts_are_built_with_the_shards_size(void **state) {
     tu__unit unit = unit_to_replicate(g, 1, &fetch, TU__MIRRORED, 2);
     run_all_passes(&unit);
     assert_same_results(g, &fetch, &unit, 0);
-    /* Slices of the random numbers, which are drawn once per step for all replicas. */
+    /* Slices of the random numbers, which are generated once per step for all replicas. */
     assert_int_equal(count_nodes(unit.graph, TU__OP_SLICE), 2);
     for (uint32_t i = 0; i < unit.graph->node_count; i++) {
         const tu__node *node = unit.graph->nodes[i];

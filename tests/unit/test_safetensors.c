@@ -240,7 +240,7 @@ static void assert_parse_fails(const char *header, size_t data, const char *expe
     if (status != TU_CORRUPT) fail_msg("'%s': status %d", header, status);
     if (!strstr(tu_message(), expected) || !strstr(tu_message(), "x.safetensors"))
         fail_msg("'%s': the message '%s' does not say '%s'", header, tu_message(), expected);
-    assert_null(file.own);
+    assert_null(file.contents);
     free(block);
 }
 

@@ -7,7 +7,7 @@
 
 enum { SAMPLES = 8, SHARDS = 3 };
 
-/* ---- Inputs of the cases; one with a given name is made once ---- */
+/* ---- Inputs of the cases; each name is created once ---- */
 
 static tu_value batched(tu_graph *g, const char *name, tu_dtype dtype, tu_shape shape) {
     const tu__node *existing = tu__find_node(g, name);

@@ -21,14 +21,14 @@ typedef struct pair {
     tu_state *state;
 } pair;
 
-static void create_pair(pair *p, const char *devices, const char *one, const char *other) {
+static void create_pair(pair *p, const char *devices, const char *first_device, const char *second_device) {
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     tu_value a, b, w;
     p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(SIZE, SIZE));
     w = tu_variable(p->graph, "w", TU_F32, TU_SHAPE(SIZE, SIZE));
-    tu_with_device(p->graph, one) a = tu_matmul(p->x, p->x);
-    tu_with_device(p->graph, other) b = tu_matmul(p->x, tu_matmul(a, p->x));
-    tu_with_device(p->graph, one) {
+    tu_with_device(p->graph, first_device) a = tu_matmul(p->x, p->x);
+    tu_with_device(p->graph, second_device) b = tu_matmul(p->x, tu_matmul(a, p->x));
+    tu_with_device(p->graph, first_device) {
         p->y = tu_sum(tu_mul(b, tu_softmax(a, -1)));
         tu_assign(w, tu_add(w, b));
     }
@@ -53,9 +53,9 @@ static void run_pair(pair *p, int times) {
             fail_msg("%s", tu_message());
 }
 
-static void expect_complete_trace(const char *devices, const char *one, const char *other) {
+static void expect_complete_trace(const char *devices, const char *first_device, const char *second_device) {
     pair p;
-    create_pair(&p, devices, one, other);
+    create_pair(&p, devices, first_device, second_device);
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
     run_pair(&p, RUNS);
     decoded d = decode(p.program);
