@@ -202,7 +202,7 @@ typedef struct tu_open_options {
     bool tune;             /* time candidate kernels and keep the fastest, instead of using heuristics */
     bool nondeterministic; /* also use kernels whose results differ in the last bits from run to run */
     int streams;
-        /* kernels that may run in parallel; 0: chosen automatically; 1: one */ /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
+    /* kernels that may run in parallel; 0: chosen automatically; 1: one */ /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
     bool whole_device_kernels;
 } tu_open_options;
 

@@ -12,7 +12,7 @@
  *     all_gather        out[every rank] = in[r] in the slice of rank r
  *     broadcast         out[every rank] = in[root]
  *
- * Devices with memory of their own implement `combine` of tu_device_api instead. */
+ * Devices whose memory is not host memory implement `combine` of tu_device_api instead. */
 #ifndef TU__COMM_COMM_H
 #define TU__COMM_COMM_H
 
@@ -27,7 +27,7 @@ typedef enum tu__collective_kind {
 
 /* local.c: does the work of `combination->rank`, with as many threads as the caller's parallel loops may use
  * (base/parallel.h). `root`: for broadcast. */
-void tu__local_collective(tu__collective_kind which, uint32_t root, const tu_combination *combination);
+void tu__local_collective(tu__collective_kind kind, uint32_t root, const tu_combination *combination);
 
 /* local.c: adds `ranks` arrays of `count` elements, in the same order as above; `out` may be one of them. */
 void tu__local_add(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t count, void *out);

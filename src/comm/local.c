@@ -110,14 +110,14 @@ void tu__local_add(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t
 /* ---- The work of one rank ---- */
 
 typedef struct rank_work {
-    tu__collective_kind which;
+    tu__collective_kind kind;
     uint32_t root;
     const tu_combination *combination;
     bool non_temporal; /* sums that do not fit the caches */
 } rank_work;
 
 static bool is_sum(const rank_work *w) {
-    return w->which == TU__ALL_REDUCE || w->which == TU__REDUCE_SCATTER;
+    return w->kind == TU__ALL_REDUCE || w->kind == TU__REDUCE_SCATTER;
 }
 
 /* Returns the elements of a chunk: a tile for sums, otherwise a good size for memcpy. */
@@ -131,8 +131,8 @@ static size_t chunk_elements(const rank_work *w) {
 static const void *compute_chunk(const rank_work *w, const tu_combine_segment *s,
                                  const tu__rank_slice_range *range, tiles *t) {
     const tu_combination *c = w->combination;
-    if (w->which == TU__BROADCAST) return element_at(s->in[w->root], c->dtype, range->first);
-    if (w->which == TU__ALL_GATHER) return element_at(s->in[c->rank], c->dtype, range->first);
+    if (w->kind == TU__BROADCAST) return element_at(s->in[w->root], c->dtype, range->first);
+    if (w->kind == TU__ALL_GATHER) return element_at(s->in[c->rank], c->dtype, range->first);
     if (c->ranks == 1) return element_at(s->in[0], c->dtype, range->first);
     const void *sum = add_tile(c->dtype, c->ranks, s->in, range->first, range->count, t);
     return to_stored_type(c->dtype, sum, range->count, t->level[MAX_LEVELS - 1]);
@@ -145,7 +145,7 @@ static void write_chunk(const rank_work *w, const tu__rank_slice_range *range, t
     size_t bytes = range->count * tu_dtype_size(c->dtype);
     for (uint32_t r = 0; r < c->ranks; r++) {
         char *to = (char *)s->out[r] + range->first * tu_dtype_size(c->dtype);
-        if (w->which == TU__REDUCE_SCATTER && r != c->rank) continue;
+        if (w->kind == TU__REDUCE_SCATTER && r != c->rank) continue;
         if (w->non_temporal && s->out[r] != s->in[r]) /* in place: the line is in the cache already */
             copy_non_temporal(to, from, bytes);
         else
@@ -177,9 +177,9 @@ static size_t total_bytes(const tu_combination *c) {
     return count * c->ranks * tu_dtype_size(c->dtype);
 }
 
-void tu__local_collective(tu__collective_kind which, uint32_t root, const tu_combination *combination) {
+void tu__local_collective(tu__collective_kind kind, uint32_t root, const tu_combination *combination) {
     enum { GRAIN = 1024 }; /* in cache lines: 64 KB, below which waking a thread costs more than it saves */
-    rank_work w = {.which = which, .root = root, .combination = combination};
+    rank_work w = {.kind = kind, .root = root, .combination = combination};
     w.non_temporal = is_sum(&w) && total_bytes(combination) > STREAMED_BYTES;
     tu__parallel_for((int64_t)tu__rank_slice_lines(combination), GRAIN, process_lines, &w);
 }

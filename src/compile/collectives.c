@@ -7,14 +7,14 @@
 #include "base/alloc.h"
 #include "base/text.h"
 
-typedef struct reduce_node { /* an all_reduce node of the graph */
-    int64_t number, rank, ranks;
+typedef struct reduce_node {         /* an all_reduce node of the graph */
+    int64_t collective, rank, ranks; /* attributes of the node */
     uint32_t node;
 } reduce_node;
 
 static int compare_reduce_nodes(const void *left, const void *right) {
     const reduce_node *a = left, *b = right;
-    if (a->number != b->number) return a->number < b->number ? -1 : 1;
+    if (a->collective != b->collective) return a->collective < b->collective ? -1 : 1;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
     return (a->node > b->node) - (a->node < b->node);
 }
@@ -41,21 +41,21 @@ static tu_status check_rank(const tu__unit *unit, const reduce_node *list, uint3
     if (!count || list[0].rank != rank)
         return tu_fail(TU_INVALID,
                        "rank %" PRId64 " of %" PRId64 " passes no value to collective %" PRId64
-                       ": all ranks must pass the same values",
-                       rank, ranks, list[0].number);
+                       ": all ranks must pass the same number of values",
+                       rank, ranks, list[0].collective);
     *partition = tu__partition_of(unit, list[0].node);
     for (uint32_t i = 0; i < count; i++) {
         if (list[i].ranks != ranks)
             return tu_fail(TU_INVALID,
                            "all_reduce '%s': collective %" PRId64 " has %" PRId64 " ranks, but %" PRId64
                            " in another all_reduce",
-                           name, list[i].number, list[i].ranks, ranks);
+                           name, list[i].collective, list[i].ranks, ranks);
         if (tu__partition_of(unit, list[i].node) != *partition)
             return tu_fail(
                 TU_INVALID,
                 "rank %" PRId64 " of collective %" PRId64
                 " is on device '%s' ('%s') and on another one ('%s'): a rank must be on one device",
-                rank, list[i].number, unit->devices[*partition], name, g->nodes[list[i].node]->name);
+                rank, list[i].collective, unit->devices[*partition], name, g->nodes[list[i].node]->name);
     }
     return TU_OK;
 }
@@ -72,7 +72,7 @@ static tu_status check_same_values(const tu__unit *unit, const tu__collective *c
                 TU_INVALID,
                 "value %u of collective %" PRId64
                 " is %s ('%s') on rank 0, but %s ('%s') on rank %u: all ranks must pass the same types",
-                v, c->number, tu__type_string(a), first->name, tu__type_string(b), other->name, r);
+                v, c->id, tu__type_string(a), first->name, tu__type_string(b), other->name, r);
         }
     for (uint32_t r = 1; r < c->ranks; r++)
         for (uint32_t q = 0; q < r; q++)
@@ -80,7 +80,7 @@ static tu_status check_same_values(const tu__unit *unit, const tu__collective *c
                 return tu_fail(TU_INVALID,
                                "ranks %u and %u of collective %" PRId64
                                " are both on device '%s': each rank needs its own device",
-                               q, r, c->number, unit->devices[c->members[r].partition]);
+                               q, r, c->id, unit->devices[c->members[r].partition]);
     return TU_OK;
 }
 
@@ -93,24 +93,26 @@ static tu_status check_last_rank(const tu__unit *unit, const reduce_node *list, 
     return tu_fail(TU_INVALID,
                    "all_reduce '%s': collective %" PRId64 " has %" PRId64
                    " ranks, but %u in another all_reduce",
-                   unit->graph->nodes[last->node]->name, c->number, last->ranks, c->ranks);
+                   unit->graph->nodes[last->node]->name, c->id, last->ranks, c->ranks);
 }
 
 /* ---- Finding ---- */
 
-static tu_status allocate_collective(tu__collectives *all, tu__collective *c) {
-    c->members = tu__arena_alloc(&all->arena, c->ranks * sizeof *c->members);
+static tu_status allocate_collective(tu__collectives *collectives, tu__collective *c) {
+    c->members = tu__arena_alloc(&collectives->arena, c->ranks * sizeof *c->members);
     if (!c->members) return TU_NO_MEMORY;
     for (uint32_t r = 0; r < c->ranks; r++) {
-        uint32_t *storage = tu__arena_alloc(&all->arena, 3 * (size_t)c->value_count * sizeof *storage);
+        uint32_t *storage =
+            tu__arena_alloc(&collectives->arena, 3 * (size_t)c->value_count * sizeof *storage);
         if (!storage) return TU_NO_MEMORY;
         c->members[r] = (tu__member){
             .nodes = storage, .in = storage + c->value_count, .out = storage + 2 * (size_t)c->value_count};
     }
-    c->combinations = tu__arena_alloc(&all->arena, TU_DTYPE_COUNT * sizeof *c->combinations);
-    c->segments = tu__arena_alloc(&all->arena, c->value_count * sizeof *c->segments);
-    c->order = tu__arena_alloc(&all->arena, c->value_count * sizeof *c->order);
-    c->addresses = tu__arena_alloc(&all->arena, 2 * (size_t)c->value_count * c->ranks * sizeof(void *));
+    c->combinations = tu__arena_alloc(&collectives->arena, TU_DTYPE_COUNT * sizeof *c->combinations);
+    c->segments = tu__arena_alloc(&collectives->arena, c->value_count * sizeof *c->segments);
+    c->order = tu__arena_alloc(&collectives->arena, c->value_count * sizeof *c->order);
+    c->addresses =
+        tu__arena_alloc(&collectives->arena, 2 * (size_t)c->value_count * c->ranks * sizeof(void *));
     return c->combinations && c->segments && c->order && c->addresses ? TU_OK : TU_NO_MEMORY;
 }
 
@@ -130,29 +132,29 @@ static void sort_values(const tu_graph *g, tu__collective *c) {
     }
 }
 
-/* Creates the collective of `count` all_reduce nodes with one number. */
+/* Creates the collective of `count` all_reduce nodes with the same attribute `collective`. */
 static tu_status create_collective(const tu__unit *unit, const reduce_node *list, uint32_t count,
-                                   tu__collectives *all, tu__collective *c) {
+                                   tu__collectives *collectives, tu__collective *c) {
     const tu_graph *g = unit->graph;
-    *c = (tu__collective){.number = list[0].number, .ranks = (uint32_t)list[0].ranks};
+    *c = (tu__collective){.id = list[0].collective, .ranks = (uint32_t)list[0].ranks};
     while (c->value_count < count && list[c->value_count].rank == 0) c->value_count++;
     if (list[0].ranks > TU__MAX_DEVICES)
         return tu_fail(TU_INVALID,
                        "collective %" PRId64 " has %" PRId64 " ranks: a program has at most %d devices",
-                       c->number, list[0].ranks, TU__MAX_DEVICES);
-    TU_TRY(allocate_collective(all, c));
-    for (uint32_t r = 0, at = 0; r < c->ranks; r++) {
+                       c->id, list[0].ranks, TU__MAX_DEVICES);
+    TU_TRY(allocate_collective(collectives, c));
+    for (uint32_t r = 0, first = 0; r < c->ranks; r++) {
         uint32_t rank_values = 0;
-        while (at + rank_values < count && list[at + rank_values].rank == r) rank_values++;
-        TU_TRY(check_rank(unit, at < count ? list + at : list + count - 1, rank_values, r, c->ranks,
+        while (first + rank_values < count && list[first + rank_values].rank == r) rank_values++;
+        TU_TRY(check_rank(unit, first < count ? list + first : list + count - 1, rank_values, r, c->ranks,
                           &c->members[r].partition));
         if (rank_values != c->value_count)
             return tu_fail(TU_INVALID,
                            "rank %u passes %u values to collective %" PRId64
-                           ", rank 0 passes %u: all ranks must pass the same",
-                           r, rank_values, c->number, c->value_count);
-        for (uint32_t v = 0; v < rank_values; v++) c->members[r].nodes[v] = list[at + v].node;
-        at += rank_values;
+                           ", rank 0 passes %u: all ranks must pass the same number of values",
+                           r, rank_values, c->id, c->value_count);
+        for (uint32_t v = 0; v < rank_values; v++) c->members[r].nodes[v] = list[first + v].node;
+        first += rank_values;
     }
     TU_TRY(check_last_rank(unit, list, count, c));
     TU_TRY(check_same_values(unit, c));
@@ -163,15 +165,17 @@ static tu_status create_collective(const tu__unit *unit, const reduce_node *list
 }
 
 static tu_status create_collectives(const tu__unit *unit, reduce_node *list, uint32_t count,
-                                    tu__collectives *all) {
+                                    tu__collectives *collectives) {
     qsort(list, count, sizeof *list, compare_reduce_nodes);
-    all->list = tu__arena_alloc(&all->arena, count * sizeof *all->list);
-    if (!all->list) return TU_NO_MEMORY;
-    for (uint32_t at = 0, node_count; at < count; at += node_count) {
-        for (node_count = 1; at + node_count < count && list[at + node_count].number == list[at].number;)
+    collectives->list = tu__arena_alloc(&collectives->arena, count * sizeof *collectives->list);
+    if (!collectives->list) return TU_NO_MEMORY;
+    for (uint32_t first = 0, node_count; first < count; first += node_count) {
+        for (node_count = 1;
+             first + node_count < count && list[first + node_count].collective == list[first].collective;)
             node_count++;
-        TU_TRY(create_collective(unit, list + at, node_count, all, &all->list[all->count]));
-        all->count++;
+        TU_TRY(create_collective(unit, list + first, node_count, collectives,
+                                 &collectives->list[collectives->count]));
+        collectives->count++;
     }
     return TU_OK;
 }
@@ -232,18 +236,19 @@ static bool raise_collective_level(tu__collective *c, uint32_t *level) {
 static int compare_collectives(const void *left, const void *right) {
     const tu__collective *a = left, *b = right;
     if (a->level != b->level) return a->level < b->level ? -1 : 1;
-    return (a->number > b->number) - (a->number < b->number);
+    return (a->id > b->id) - (a->id < b->id);
 }
 
 /* Repeats until no level changes. Every round finds the final level of at least one more collective, unless they
  * depend on each other. */
-static tu_status propagate_levels(const tu_graph *g, tu__collectives *all, uint32_t *level) {
+static tu_status propagate_levels(const tu_graph *g, tu__collectives *collectives, uint32_t *level) {
     for (uint32_t rounds = 0;; rounds++) {
         bool changed = false;
         raise_node_levels(g, level);
-        for (uint32_t i = 0; i < all->count; i++) changed |= raise_collective_level(&all->list[i], level);
+        for (uint32_t i = 0; i < collectives->count; i++)
+            changed |= raise_collective_level(&collectives->list[i], level);
         if (!changed) return TU_OK;
-        if (rounds > all->count + 1) break;
+        if (rounds > collectives->count + 1) break;
     }
     return tu_fail(
         TU_INVALID,
@@ -305,7 +310,7 @@ static bool all_on_host(const tu__collective *c, const tu__partition *partitions
 static bool all_on_one_gpu(const tu__collective *c, const tu__partition *partitions) {
     const tu__partition *first = &partitions[c->members[0].partition];
     for (uint32_t r = 0; r < c->ranks; r++)
-        if (!tu__partitions_share_device(first, &partitions[c->members[r].partition])) return false;
+        if (!tu__on_same_physical_device(first, &partitions[c->members[r].partition])) return false;
     return first->device->api->combine != NULL;
 }
 
@@ -316,7 +321,7 @@ static bool all_have_peer_access(const tu__collective *c, const tu__partition *p
             const tu__partition *from = &partitions[c->members[r].partition],
                                 *to = &partitions[c->members[q].partition];
             if (!from->device->api->combine) return false;
-            if (!tu__partitions_share_device(from, to) && !(from->peer_access >> c->members[q].partition & 1))
+            if (!tu__on_same_physical_device(from, to) && !(from->peer_access >> c->members[q].partition & 1))
                 return false;
         }
     return true;
@@ -329,21 +334,23 @@ static void choose_path(tu__collective *c, const tu__partition *partitions) {
                                                     : TU__COLLECTIVE_THROUGH_HOST;
 }
 
-static tu_status allocate_memberships(const tu__collectives *all, tu__partition *partition, size_t index) {
+static tu_status allocate_memberships(const tu__collectives *collectives, tu__partition *partition,
+                                      size_t index) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < all->count; i++)
-        for (uint32_t r = 0; r < all->list[i].ranks; r++) count += all->list[i].members[r].partition == index;
+    for (uint32_t i = 0; i < collectives->count; i++)
+        for (uint32_t r = 0; r < collectives->list[i].ranks; r++)
+            count += collectives->list[i].members[r].partition == index;
     partition->collectives = tu__alloc_array(count, sizeof *partition->collectives, "a partition");
     return partition->collectives ? TU_OK : TU_NO_MEMORY;
 }
 
-tu_status tu__collectives_assign_buffers(tu__collectives *all, const tu_graph *graph,
+tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_graph *graph,
                                          tu__partition *partitions, size_t count, uint32_t *events) {
-    for (size_t i = 0; i < count; i++) TU_TRY(allocate_memberships(all, &partitions[i], i));
-    for (uint32_t i = 0; i < all->count; i++) choose_path(&all->list[i], partitions);
-    for (uint32_t i = 0; i < all->count; i++)
-        for (uint32_t r = 0; r < all->list[i].ranks; r++) {
-            tu__collective *c = &all->list[i];
+    for (size_t i = 0; i < count; i++) TU_TRY(allocate_memberships(collectives, &partitions[i], i));
+    for (uint32_t i = 0; i < collectives->count; i++) choose_path(&collectives->list[i], partitions);
+    for (uint32_t i = 0; i < collectives->count; i++)
+        for (uint32_t r = 0; r < collectives->list[i].ranks; r++) {
+            tu__collective *c = &collectives->list[i];
             tu__member *member = &c->members[r];
             tu__partition *partition = &partitions[member->partition];
             member->membership = partition->collective_count++;
@@ -372,19 +379,19 @@ static tu_status allocate_member(const tu__collective *c, tu__member *member, tu
     return TU_OK;
 }
 
-tu_status tu__collectives_allocate(tu__collectives *all, tu__partition *partitions) {
-    for (uint32_t i = 0; i < all->count; i++)
-        for (uint32_t r = 0; r < all->list[i].ranks; r++) {
-            tu__member *member = &all->list[i].members[r];
-            TU_TRY(allocate_member(&all->list[i], member, &partitions[member->partition]));
+tu_status tu__collectives_allocate(tu__collectives *collectives, tu__partition *partitions) {
+    for (uint32_t i = 0; i < collectives->count; i++)
+        for (uint32_t r = 0; r < collectives->list[i].ranks; r++) {
+            tu__member *member = &collectives->list[i].members[r];
+            TU_TRY(allocate_member(&collectives->list[i], member, &partitions[member->partition]));
         }
     return TU_OK;
 }
 
-void tu__collectives_release(tu__collectives *all, tu__partition *partitions) {
-    for (uint32_t i = 0; i < all->count; i++)
-        for (uint32_t r = 0; r < all->list[i].ranks; r++) {
-            tu__member *member = &all->list[i].members[r];
+void tu__collectives_release(tu__collectives *collectives, tu__partition *partitions) {
+    for (uint32_t i = 0; i < collectives->count; i++)
+        for (uint32_t r = 0; r < collectives->list[i].ranks; r++) {
+            tu__member *member = &collectives->list[i].members[r];
             tu__partition *partition = &partitions[member->partition];
             if (member->posted_event)
                 partition->device->api->event_free(partition->device->instance, member->posted_event);
@@ -393,9 +400,10 @@ void tu__collectives_release(tu__collectives *all, tu__partition *partitions) {
         }
 }
 
-void tu__collectives_bind(tu__collectives *all, const tu_graph *graph, const tu__partition *partitions) {
-    for (uint32_t i = 0; i < all->count; i++) {
-        tu__collective *c = &all->list[i];
+void tu__collectives_bind(tu__collectives *collectives, const tu_graph *graph,
+                          const tu__partition *partitions) {
+    for (uint32_t i = 0; i < collectives->count; i++) {
+        tu__collective *c = &collectives->list[i];
         void **next = c->addresses;
         for (uint32_t k = 0; k < c->value_count; k++) {
             uint32_t v = c->order[k];

@@ -7,7 +7,7 @@
  *
  * Collectives cannot deadlock. A collective's level (tu__find_levels) is above the level of every node that it
  * reduces, on every rank. Kernels run in the order of their levels. Collectives run in the order of level, then
- * number, before the first kernel of their level. So a rank that runs a collective waits only for kernels of lower
+ * id, before the first kernel of their level. So a rank that runs a collective waits only for kernels of lower
  * levels, and those wait only for earlier collectives. */
 #ifndef TU__COMPILE_COLLECTIVES_H
 #define TU__COMPILE_COLLECTIVES_H
@@ -41,14 +41,14 @@ typedef struct tu__member { /* one rank of a collective */
 } tu__member;
 
 struct tu__collective {
-    int64_t number;
+    int64_t id; /* the attribute `collective` of its all_reduce nodes */
     uint32_t level;
     uint32_t ranks, value_count;
     tu__member *members; /* per rank */
     uint64_t bytes;      /* posted by one rank */
     tu__collective_path path;
     /* Set by tu__collectives_bind. A combination contains the values of one element type. Every rank sets `rank` in a
-     * copy of its own. */
+     * private copy. */
     uint32_t combination_count;
     tu_combination *combinations;
     tu_combine_segment *segments; /* per value, in the order of the combinations */

@@ -20,19 +20,19 @@ static int count_gpus(void) {
 /* Returns the number of devices that a device spec stands for; 2 stands for any larger number. */
 static int count_devices(const char *spec, size_t length) {
     if (length == 3 && strncmp(spec, "all", 3) == 0) return count_gpus();
-    const char *number = memchr(spec, ':', length), *last = memchr(spec, '-', length);
-    const char *divisor = memchr(spec, '/', length);
-    bool is_range = number && last && strtol(number + 1, NULL, 10) != strtol(last + 1, NULL, 10);
-    bool is_divided = divisor && !memchr(spec, '.', length) && strtol(divisor + 1, NULL, 10) > 1;
+    const char *colon = memchr(spec, ':', length), *dash = memchr(spec, '-', length);
+    const char *slash = memchr(spec, '/', length);
+    bool is_range = colon && dash && strtol(colon + 1, NULL, 10) != strtol(dash + 1, NULL, 10);
+    bool is_divided = slash && !memchr(spec, '.', length) && strtol(slash + 1, NULL, 10) > 1;
     return is_range || is_divided ? 2 : 1;
 }
 
 static bool names_several_of_one_kind(const char *list) {
     int count = 0;
-    size_t kind = strcspn(list, ":,");
+    size_t kind_length = strcspn(list, ":,");
     for (const char *spec = list; *spec;) {
         size_t length = strcspn(spec, ",");
-        if (strcspn(spec, ":,") != kind || strncmp(spec, list, kind) != 0) return false;
+        if (strcspn(spec, ":,") != kind_length || strncmp(spec, list, kind_length) != 0) return false;
         count += count_devices(spec, length);
         spec += length + (spec[length] == ',');
     }

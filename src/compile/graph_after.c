@@ -7,7 +7,7 @@
 #include "pass/pass.h"
 
 /* Starts a unit for a program that computes all named results and assignments. */
-static tu_status begin_unit(tu__unit *unit, tu_graph *graph) {
+static tu_status init_unit(tu__unit *unit, tu_graph *graph) {
     bool assigns = false;
     for (uint32_t i = 0; i < graph->node_count; i++)
         assigns = assigns || graph->nodes[i]->op->code == TU__OP_ASSIGN;
@@ -28,19 +28,19 @@ static tu_status run_passes(tu__unit *unit, const tu_graph_after_options *o) {
     tu__device *devices[TU__MAX_DEVICES];
     const char *names[TU__MAX_DEVICES];
     size_t count = 0;
-    tu__open_list list = {.devices = devices, .names = names, .count = &count};
-    tu_compile_options rules = {.place = o->place,
-                                .strict_placement = o->strict_placement,
-                                .strategy = o->strategy,
-                                .central = o->central,
-                                .invariant = o->invariant,
-                                .bf16_gradients = o->bf16_gradients};
-    tu__place_options place_options;
+    tu__device_list list = {.devices = devices, .names = names, .count = &count};
+    tu_compile_options compile_options = {.place = o->place,
+                                          .strict_placement = o->strict_placement,
+                                          .strategy = o->strategy,
+                                          .central = o->central,
+                                          .invariant = o->invariant,
+                                          .bf16_gradients = o->bf16_gradients};
+    tu__placement_options placement;
     TU_TRY(tu__precision_parse(o->precision, &unit->precision));
-    tu_status status = tu__open_for_placement(&list, &place_options, unit, o->devices, NULL, &rules);
+    tu_status status = tu__placement_init(&list, &placement, unit, o->devices, NULL, &compile_options);
     if (status == TU_OK) status = tu__run_passes(unit, o->pass);
     unit->devices = NULL;
-    unit->place_options = NULL;
+    unit->placement = NULL;
     unit->replication = (tu__replication){0};
     tu__devices_close(count, devices);
     return status;
@@ -51,7 +51,7 @@ tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result, const tu_graph
     *result = NULL;
     TU_TRY(tu_graph_status(graph));
     tu__unit unit;
-    TU_TRY(begin_unit(&unit, graph));
+    TU_TRY(init_unit(&unit, graph));
     tu_status status = run_passes(&unit, &o);
     if (status == TU_OK) {
         *result = unit.graph;

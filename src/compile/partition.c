@@ -23,7 +23,7 @@ uint32_t tu__partition_buffer(const tu__partition *partition, tu__edge value) {
 }
 
 bool tu__update_needs_staging(const tu__partition *partition, const tu__update *update) {
-    return !update->in_place && partition->memory.storage[update->buffer] == TU__STORAGE_OUTSIDE;
+    return !update->in_place && partition->memory.storage[update->buffer] == TU__STORAGE_EXTERNAL;
 }
 
 static bool is_op(const tu__node *node, tu__opcode op) {
@@ -200,9 +200,9 @@ typedef struct marks {
     bool *sent;     /* another partition reads it during the run */
     bool *fetched;  /* the user reads it after the last kernel; or would, if it belongs to a mirror */
     uint32_t *collective_uses; /* number of uses as input or output of a collective */
-    /* If it is received: rank by the time at which it is produced; 0: it is not received. */
-    uint32_t *arrival_rank;
-    bool *outside, *from_start, *to_end;
+    /* 1 + the id of the node that produces it, if it is received from another device; 0: it is not received. */
+    uint32_t *producer_order;
+    bool *is_external, *is_written_before_run, *is_read_after_run;
     uint32_t *assigned_to;
 } marks;
 
@@ -271,11 +271,11 @@ static void mark_senders(const tu_plan *plan, const marks *m) {
         }
 }
 
-/* Ranks the received values by node id. Devices compute in the graph's order as far as possible, so this is the order
- * in which they send. */
+/* Sets the producer order of the received buffers. Devices compute in the order of node ids as far as possible, so
+ * this is the order in which they send. */
 static void mark_receives(const tu__partition *partition, const marks *m) {
     for (uint32_t i = 0; i < partition->receive_count; i++)
-        m->arrival_rank[partition->receives[i].buffer] = partition->receives[i].source.node + 1;
+        m->producer_order[partition->receives[i].buffer] = partition->receives[i].source.node + 1;
 }
 
 static void find_kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint32_t *level) {
@@ -290,20 +290,20 @@ static void find_kernel_levels(const tu_plan *plan, const uint32_t *node_level, 
  * collective uses, plan_collectives sets the lifetime. */
 static bool is_read_at_end(const marks *m, uint32_t buffer) {
     if (m->fetched[buffer] || m->assigned[buffer]) return true;
-    return m->sent[buffer] ? !m->outside[buffer] : !m->collective_uses[buffer];
+    return m->sent[buffer] ? !m->is_external[buffer] : !m->collective_uses[buffer];
 }
 
 static void mark_buffers(const tu__unit *unit, const tu__partition *partition, marks *m) {
     for (uint32_t i = 0; i < partition->leaf_count; i++) {
         const tu__node *node = unit->graph->nodes[partition->leaves[i].node];
         uint32_t b = partition->leaves[i].buffer;
-        m->outside[b] = is_persistent(node);
-        m->from_start[b] = !m->outside[b] && !is_op(node, TU__OP_ALL_REDUCE);
+        m->is_external[b] = is_persistent(node);
+        m->is_written_before_run[b] = !m->is_external[b] && !is_op(node, TU__OP_ALL_REDUCE);
     }
     for (uint32_t b = 0; b < partition->plan->buffer_count; b++) m->assigned_to[b] = TU_NO_NODE;
     for (uint32_t i = 0; i < partition->export_count; i++) {
         uint32_t b = tu__partition_buffer(partition, partition->exports[i]);
-        m->to_end[b] = is_read_at_end(m, b);
+        m->is_read_after_run[b] = is_read_at_end(m, b);
     }
     for (uint32_t i = 0; i < partition->update_count; i++) {
         const tu__update *u = &partition->updates[i];
@@ -316,10 +316,12 @@ static void mark_buffers(const tu__unit *unit, const tu__partition *partition, m
 }
 
 /* Returns the first position in the order whose kernel may compute a node of this level or one that depends on it. */
-static uint32_t first_at_level(const tu__partition *partition, const uint32_t *kernel_level, uint32_t level) {
-    uint32_t at = 0;
-    while (at < partition->plan->kernel_count && kernel_level[partition->order[at]] < level) at++;
-    return at;
+static uint32_t first_position_at_level(const tu__partition *partition, const uint32_t *kernel_level,
+                                        uint32_t level) {
+    uint32_t position = 0;
+    while (position < partition->plan->kernel_count && kernel_level[partition->order[position]] < level)
+        position++;
+    return position;
 }
 
 /* Finds control dependencies on receives. A node may be computed inside the kernel of another one, or be a view, so
@@ -334,9 +336,9 @@ static tu_status find_waits(const tu__unit *unit, tu__partition *partition, cons
         const tu__node *node = unit->graph->nodes[partition->nodes[i]];
         for (uint32_t k = 0; k < node->after_count; k++)
             if (is_op(unit->graph->nodes[node->after[k]], TU__OP_COPY))
-                partition->waits[partition->wait_count++] =
-                    (tu__wait){.buffer = tu__partition_buffer(partition, (tu__edge){node->after[k], 0}),
-                               .position = first_at_level(partition, m->level, m->node_level[node->id])};
+                partition->waits[partition->wait_count++] = (tu__wait){
+                    .buffer = tu__partition_buffer(partition, (tu__edge){node->after[k], 0}),
+                    .position = first_position_at_level(partition, m->level, m->node_level[node->id])};
     }
     return TU_OK;
 }
@@ -345,25 +347,27 @@ static tu_status find_waits(const tu__unit *unit, tu__partition *partition, cons
 
 /* Returns the position in the order from which on a value is available: after the kernel that writes it, or, if the
  * engine provides it, at the first kernel of its level. */
-static uint32_t available_at(const tu__unit *unit, const tu__partition *partition, const marks *m,
-                             const uint32_t *written, uint32_t buffer) {
+static uint32_t available_position(const tu__unit *unit, const tu__partition *partition, const marks *m,
+                                   const uint32_t *written, uint32_t buffer) {
     if (written[buffer]) return written[buffer];
     uint32_t node = partition->plan->buffers[buffer].value.node;
-    return is_leaf(unit->graph->nodes[node]) ? first_at_level(partition, m->level, m->node_level[node]) : 0;
+    return is_leaf(unit->graph->nodes[node])
+               ? first_position_at_level(partition, m->level, m->node_level[node])
+               : 0;
 }
 
 /* Sets the positions at which the partition posts its values, and at which its collectives run: before the first
  * kernel of their level, and before variables change. */
 static void set_collective_positions(const tu__unit *unit, tu__partition *partition, const marks *m,
                                      const uint32_t *written) {
-    uint32_t computing = partition->plan->kernel_count - partition->update_kernel_count;
+    uint32_t compute_kernel_count = partition->plan->kernel_count - partition->update_kernel_count;
     for (uint32_t i = 0; i < partition->collective_count; i++) {
         const tu__collective *collective = partition->collectives[i].collective;
         tu__member *member = &collective->members[partition->collectives[i].rank];
-        member->run_position = first_at_level(partition, m->level, collective->level);
-        if (member->run_position > computing) member->run_position = computing;
+        member->run_position = first_position_at_level(partition, m->level, collective->level);
+        if (member->run_position > compute_kernel_count) member->run_position = compute_kernel_count;
         for (uint32_t v = 0; v < collective->value_count; v++) {
-            uint32_t available = available_at(unit, partition, m, written, member->in[v]);
+            uint32_t available = available_position(unit, partition, m, written, member->in[v]);
             if (available > member->post_position)
                 member->post_position = available < member->run_position ? available : member->run_position;
         }
@@ -425,15 +429,15 @@ static tu_status order_and_plan_memory(const tu__unit *unit, tu__partition *part
                                     .level = m->level,
                                     .sends = m->sends,
                                     .runs_last = m->runs_last,
-                                    .arrival_rank = m->arrival_rank};
+                                    .producer_order = m->producer_order};
     TU_TRY(tu__schedule(&kernels, partition->order, &partition->update_kernel_count));
     TU_TRY(find_waits(unit, partition, m));
     mark_buffers(unit, partition, m);
     tu__memory_request request = {.plan = partition->plan,
                                   .order = partition->order,
-                                  .outside = m->outside,
-                                  .from_start = m->from_start,
-                                  .to_end = m->to_end,
+                                  .is_external = m->is_external,
+                                  .is_written_before_run = m->is_written_before_run,
+                                  .is_read_after_run = m->is_read_after_run,
                                   .assigned_to = m->assigned_to,
                                   .update_kernel_count = partition->update_kernel_count,
                                   .separate_small = may_run_kernels_in_parallel(partition)};
@@ -442,8 +446,9 @@ static tu_status order_and_plan_memory(const tu__unit *unit, tu__partition *part
     /* If several variables get one value, only one has it in place. */
     for (uint32_t i = 0; i < partition->update_count; i++) {
         tu__update *u = &partition->updates[i];
-        uint32_t at = partition->memory.same_as[u->buffer];
-        u->in_place = at != TU_NO_NODE && at == tu__partition_buffer(partition, (tu__edge){u->variable, 0});
+        uint32_t alias = partition->memory.alias_of[u->buffer];
+        u->in_place =
+            alias != TU_NO_NODE && alias == tu__partition_buffer(partition, (tu__edge){u->variable, 0});
     }
     return TU_OK;
 }
@@ -465,15 +470,15 @@ static tu_status order_partition(const tu__unit *unit, const uint32_t *levels, t
                .sent = tu__arena_alloc(&arena, buffers),
                .fetched = tu__arena_alloc(&arena, buffers),
                .collective_uses = tu__arena_alloc(&arena, buffers * sizeof *m.collective_uses),
-               .arrival_rank = tu__arena_alloc(&arena, buffers * sizeof *m.arrival_rank),
-               .outside = tu__arena_alloc(&arena, buffers),
-               .from_start = tu__arena_alloc(&arena, buffers),
-               .to_end = tu__arena_alloc(&arena, buffers),
+               .producer_order = tu__arena_alloc(&arena, buffers * sizeof *m.producer_order),
+               .is_external = tu__arena_alloc(&arena, buffers),
+               .is_written_before_run = tu__arena_alloc(&arena, buffers),
+               .is_read_after_run = tu__arena_alloc(&arena, buffers),
                .assigned_to = tu__arena_alloc(&arena, buffers * sizeof *m.assigned_to)};
     bool allocated = partition->order && partition->addresses && partition->workspaces && m.level &&
                      m.runs_last && m.sends && m.read && m.assigned && m.sent && m.fetched &&
-                     m.collective_uses && m.arrival_rank && m.outside && m.from_start && m.to_end &&
-                     m.assigned_to;
+                     m.collective_uses && m.producer_order && m.is_external && m.is_written_before_run &&
+                     m.is_read_after_run && m.assigned_to;
     tu_status status =
         allocated ? order_and_plan_memory(unit, partitions, count, index, &arena, &m) : TU_NO_MEMORY;
     tu__arena_free(&arena);

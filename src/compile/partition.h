@@ -151,13 +151,13 @@ tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, 
                                             size_t count);
 /* peer_access.c: how a value is copied from one partition to another. */
 typedef enum tu__copy_path {
-    /* Source or destination is host memory, both are on one device, or the device has no notion of peers. */
+    /* Source or destination is host memory, both are on one physical device, or the device needs no peer access. */
     TU__COPY_DIRECT,
     TU__COPY_PEER_TO_PEER, /* from device to device */
     TU__COPY_THROUGH_HOST  /* without peer access */
 } tu__copy_path;
-/* peer_access.c: true if both partitions are on one physical device; its logical devices share its memory. */
-bool tu__partitions_share_device(const tu__partition *partition, const tu__partition *other);
+/* peer_access.c: true if both partitions are on logical devices of one physical device, which share its memory. */
+bool tu__on_same_physical_device(const tu__partition *partition, const tu__partition *other);
 tu__copy_path tu__partitions_copy_path(const tu__partition *partitions, uint32_t from, uint32_t to);
 
 /* True if the next value is the memory of another variable, and must be copied to staging before variables change. */

@@ -1,47 +1,48 @@
 /* Enables peer access between devices.
  *
  * Logical devices of one GPU share its memory. Between two GPUs, peer access depends on the machine and must be
- * enabled first. This is done for all pairs that copy or take part in a collective, in both directions, before it
- * decides how a collective runs (collectives.c), whether devices run steps jointly (joint.c), and what reports say.
- * Without peer access, values go through the host. */
+ * enabled. It is enabled in both directions for all pairs of devices that copy values or take part in a
+ * collective. This must happen first: how a collective runs (collectives.c), whether devices run steps jointly
+ * (joint.c), and what reports print depend on it. Without peer access, values go through the host. */
 #include "compile/collectives.h"
 
-bool tu__partitions_share_device(const tu__partition *partition, const tu__partition *other) {
+bool tu__on_same_physical_device(const tu__partition *partition, const tu__partition *other) {
     const tu__device *a = partition->device, *b = other->device;
     return a->api == b->api && a->options.index == b->options.index;
 }
 
 /* Sets bit q of `pairs[p]` and bit p of `pairs[q]`: the partitions exchange values. */
-static void note_pair(uint64_t *pairs, uint32_t p, uint32_t q) {
+static void add_pair(uint64_t *pairs, uint32_t p, uint32_t q) {
     pairs[p] |= UINT64_C(1) << q;
     pairs[q] |= UINT64_C(1) << p;
 }
 
-static void note_copies(const tu__partition *partition, uint64_t *pairs) {
+static void add_copy_pairs(const tu__partition *partition, uint64_t *pairs) {
     for (uint32_t i = 0; i < partition->receive_count; i++)
-        note_pair(pairs, partition->receives[i].source_partition, partition->receives[i].partition);
+        add_pair(pairs, partition->receives[i].source_partition, partition->receives[i].partition);
 }
 
-static void note_collective(const tu__collective *m, uint64_t *pairs) {
-    for (uint32_t r = 1; r < m->ranks; r++)
-        for (uint32_t q = 0; q < r; q++) note_pair(pairs, m->members[r].partition, m->members[q].partition);
+static void add_collective_pairs(const tu__collective *collective, uint64_t *pairs) {
+    for (uint32_t r = 1; r < collective->ranks; r++)
+        for (uint32_t q = 0; q < r; q++)
+            add_pair(pairs, collective->members[r].partition, collective->members[q].partition);
 }
 
-static tu_status enable_access(tu__partition *partition, const tu__partition *other, size_t number) {
+static tu_status enable_access(tu__partition *partition, const tu__partition *other, size_t other_index) {
     const tu_device_api *api = partition->device->api;
     if (!api->enable_peer_access || other->device->api != api ||
-        tu__partitions_share_device(partition, other))
+        tu__on_same_physical_device(partition, other))
         return TU_OK;
     tu_status status = api->enable_peer_access(partition->device->instance, other->device->instance);
-    if (status == TU_OK) partition->peer_access |= UINT64_C(1) << number;
+    if (status == TU_OK) partition->peer_access |= UINT64_C(1) << other_index;
     return status == TU_UNSUPPORTED ? TU_OK : status;
 }
 
 tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *partitions,
                                             size_t count) {
     uint64_t pairs[TU__MAX_DEVICES] = {0};
-    for (size_t p = 0; p < count; p++) note_copies(&partitions[p], pairs);
-    for (uint32_t i = 0; i < collectives->count; i++) note_collective(&collectives->list[i], pairs);
+    for (size_t p = 0; p < count; p++) add_copy_pairs(&partitions[p], pairs);
+    for (uint32_t i = 0; i < collectives->count; i++) add_collective_pairs(&collectives->list[i], pairs);
     for (size_t p = 0; p < count; p++)
         for (size_t q = 0; q < count; q++)
             if (pairs[p] >> q & 1) TU_TRY(enable_access(&partitions[p], &partitions[q], q));
@@ -51,7 +52,8 @@ tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, 
 tu__copy_path tu__partitions_copy_path(const tu__partition *partitions, uint32_t from, uint32_t to) {
     const tu__partition *a = &partitions[from], *b = &partitions[to];
     if (a->device->api->host_memory || b->device->api->host_memory) return TU__COPY_DIRECT;
-    bool has_no_peers = !b->device->api->enable_peer_access; /* its `copy` handles every pair */
-    if (b->device->api->copy && (has_no_peers || tu__partitions_share_device(a, b))) return TU__COPY_DIRECT;
+    bool needs_no_peer_access = !b->device->api->enable_peer_access; /* its `copy` handles every pair */
+    if (b->device->api->copy && (needs_no_peer_access || tu__on_same_physical_device(a, b)))
+        return TU__COPY_DIRECT;
     return a->peer_access >> to & b->peer_access >> from & 1 ? TU__COPY_PEER_TO_PEER : TU__COPY_THROUGH_HOST;
 }

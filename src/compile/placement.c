@@ -5,19 +5,20 @@
 #include <string.h>
 
 static tu_status supports(void *context, size_t device, const tu_graph *graph, uint32_t node) {
-    const tu__open_list *list = context;
+    const tu__device_list *list = context;
     const tu__device *d = list->devices[device];
     if (d->api->supports) return d->api->supports(d->instance, graph, node);
     if (d->api->host_memory || graph->nodes[node]->op->code != TU__OP_CUSTOM) return TU_OK;
-    return tu_fail(TU_UNSUPPORTED, "a custom operation needs host memory");
+    return tu_fail(TU_UNSUPPORTED,
+                   "custom operations run only on devices that compute in host memory, such as the CPU");
 }
 
 static bool is_host(void *context, size_t device) {
-    const tu__open_list *list = context;
+    const tu__device_list *list = context;
     return list->devices[device]->api->host_memory;
 }
 
-static void set_unit_devices(tu__open_list *list, tu__unit *unit) {
+static void set_unit_devices(tu__device_list *list, tu__unit *unit) {
     for (size_t i = 0; i < *list->count; i++) list->names[i] = list->devices[i]->name;
     unit->devices = list->names;
     unit->device_count = *list->count;
@@ -26,7 +27,7 @@ static void set_unit_devices(tu__open_list *list, tu__unit *unit) {
 /* Returns the number of threads for a CPU that is added to GPUs. Each GPU has a compute thread on the host and may
  * have a copy thread; a parallel loop over all cores would wait for the worker that shares a core with them. So the
  * CPU gets the remaining cores. */
-static int count_threads_left(const tu__open_list *list) {
+static int count_remaining_cores(const tu__device_list *list) {
     int gpu_threads = 0;
     tu_device_info info = TU_SIZED(tu_device_info);
     for (size_t i = 0; i < *list->count; i++)
@@ -37,13 +38,13 @@ static int count_threads_left(const tu__open_list *list) {
     return 0;
 }
 
-tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name) {
+tu_status tu__device_list_add(tu__device_list *list, tu__unit *unit, const char *name) {
     if (*list->count == TU__MAX_DEVICES)
         return tu_fail(TU_UNSUPPORTED, "a program can have at most %d devices", TU__MAX_DEVICES);
     tu__device *opened[TU__MAX_DEVICES];
     size_t added;
     tu_open_options options = list->options;
-    if (strcmp(name, "cpu:0") == 0) options.threads = count_threads_left(list);
+    if (strcmp(name, "cpu:0") == 0) options.threads = count_remaining_cores(list);
     TU_TRY(tu__devices_open(name, &options, TU__MAX_DEVICES, opened, &added));
     if (added > 1) {
         tu__devices_close(added, opened);
@@ -55,32 +56,32 @@ tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *nam
 }
 
 static tu_status add_host(void *context, tu__unit *unit) {
-    return tu__open_list_add(context, unit, "cpu:0");
+    return tu__device_list_add(context, unit, "cpu:0");
 }
 
 bool tu__device_list_has_all(const char *devices) {
-    for (const char *at = devices ? devices : "all"; *at;) {
-        size_t length = strcspn(at, ",");
-        if (length == 3 && strncmp(at, "all", 3) == 0) return true;
-        at += length + (at[length] == ',');
+    for (const char *spec = devices ? devices : "all"; *spec;) {
+        size_t length = strcspn(spec, ",");
+        if (length == 3 && strncmp(spec, "all", 3) == 0) return true;
+        spec += length + (spec[length] == ',');
     }
     return false;
 }
 
-tu_status tu__open_for_placement(tu__open_list *list, tu__place_options *how, tu__unit *unit,
-                                 const char *devices, const tu_open_options *options,
-                                 const tu_compile_options *rules) {
+tu_status tu__placement_init(tu__device_list *list, tu__placement_options *placement, tu__unit *unit,
+                             const char *devices, const tu_open_options *options,
+                             const tu_compile_options *compile_options) {
     list->options = options ? *options : (tu_open_options){0};
     TU_TRY(tu__devices_open(devices, &list->options, TU__MAX_DEVICES, list->devices, list->count));
-    *how = (tu__place_options){.patterns = rules->place,
-                               .by = rules->place_by,
-                               .by_context = rules->place_context,
-                               .strict = rules->strict_placement,
-                               .context = list,
-                               .supports = supports,
-                               .is_host = is_host,
-                               .add_host = tu__device_list_has_all(devices) ? add_host : NULL};
+    *placement = (tu__placement_options){.patterns = compile_options->place,
+                                         .choose_device = compile_options->place_by,
+                                         .choose_context = compile_options->place_context,
+                                         .strict = compile_options->strict_placement,
+                                         .context = list,
+                                         .supports = supports,
+                                         .is_host = is_host,
+                                         .add_host = tu__device_list_has_all(devices) ? add_host : NULL};
     set_unit_devices(list, unit);
-    unit->place_options = how;
-    return tu__replication_begin(list, unit, rules);
+    unit->placement = placement;
+    return tu__replication_init(list, unit, compile_options);
 }

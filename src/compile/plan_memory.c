@@ -38,7 +38,7 @@ typedef struct planner {
     size_t interval_count;
 } planner;
 
-static uint32_t root(const planner *p, uint32_t buffer) {
+static uint32_t group_root(const planner *p, uint32_t buffer) {
     while (p->group[buffer] != buffer) buffer = p->group[buffer];
     return buffer;
 }
@@ -57,7 +57,7 @@ static void find_lifetimes(planner *p) {
     const tu_plan *plan = p->plan;
     for (uint32_t b = 0; b < plan->buffer_count; b++) {
         p->group[b] = b;
-        p->written[b] = p->request->from_start[b] || p->request->outside[b] ? -1 : -2;
+        p->written[b] = p->request->is_written_before_run[b] || p->request->is_external[b] ? -1 : -2;
         p->read_last[b] = -2;
     }
     for (uint32_t i = 0; i < plan->kernel_count; i++) {
@@ -72,7 +72,7 @@ static void find_lifetimes(planner *p) {
     for (uint32_t i = 0; i < p->request->reduced_count; i++)
         find_reduced_lifetime(p, &p->request->reduced[i]);
     for (uint32_t b = 0; b < plan->buffer_count; b++)
-        if (p->request->to_end[b]) p->read_last[b] = plan->kernel_count;
+        if (p->request->is_read_after_run[b]) p->read_last[b] = plan->kernel_count;
 }
 
 /* ---- Sharing ---- */
@@ -80,71 +80,76 @@ static void find_lifetimes(planner *p) {
 /* True if a buffer that is assigned to a variable can be the variable's memory: when the kernel that writes it runs,
  * no later kernel reads the old value, and the kernel itself reads it only if it can work in place. */
 static bool can_share_variable_memory(const planner *p, uint32_t buffer, uint32_t target) {
-    if (p->request->outside[buffer] || p->request->from_start[buffer] || p->request->to_end[target])
+    if (p->request->is_external[buffer] || p->request->is_written_before_run[buffer] ||
+        p->request->is_read_after_run[target])
         return false;
     if (p->plan->buffers[buffer].bytes != p->plan->buffers[target].bytes) return false;
-    int64_t at = p->written[buffer];
-    if (at < (int64_t)p->plan->kernel_count - p->request->update_kernel_count || p->read_last[target] > at)
+    int64_t write_position = p->written[buffer];
+    if (write_position < (int64_t)p->plan->kernel_count - p->request->update_kernel_count ||
+        p->read_last[target] > write_position)
         return false;
-    if (p->read_last[target] < at) return true;
-    const tu_kernel *k = &p->plan->kernels[p->request->order[at]];
+    if (p->read_last[target] < write_position) return true;
+    const tu_kernel *k = &p->plan->kernels[p->request->order[write_position]];
     for (uint32_t w = 0; w < k->write_count; w++)
         if (k->writes[w] == buffer && k->in_place && k->in_place[w] >= 0)
             return k->reads[k->in_place[w]] == target;
     return false;
 }
 
-static void place_assignments(planner *p) {
+static void alias_variables(planner *p) {
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
         uint32_t target = p->request->assigned_to[b];
-        p->out->same_as[b] =
+        p->out->alias_of[b] =
             target != TU_NO_NODE && can_share_variable_memory(p, b, target) ? target : TU_NO_NODE;
     }
 }
 
-static void share_reduced(planner *p) {
+static void share_reduced_buffers(planner *p) {
     for (uint32_t i = 0; i < p->request->reduced_count; i++) {
         const tu__reduced_value *value = &p->request->reduced[i];
         bool in_variable =
-            p->out->same_as[value->in] != TU_NO_NODE || p->out->same_as[value->out] != TU_NO_NODE;
+            p->out->alias_of[value->in] != TU_NO_NODE || p->out->alias_of[value->out] != TU_NO_NODE;
         if (value->in_place && !in_variable) p->group[value->out] = value->in;
     }
 }
 
-static void share_in_place(planner *p) {
+static void share_in_place_buffers(planner *p) {
     for (uint32_t i = 0; i < p->plan->kernel_count; i++) {
         const tu_kernel *k = &p->plan->kernels[p->request->order[i]];
         for (uint32_t w = 0; k->in_place && w < k->write_count; w++) {
             if (k->in_place[w] < 0) continue;
             uint32_t out = k->writes[w], in = k->reads[k->in_place[w]];
-            bool is_free = p->read_last[in] == i && !p->request->outside[in] && !p->request->to_end[in];
-            bool can_move = p->written[out] == i && p->group[out] == out && !p->request->outside[out];
-            bool fits = p->plan->buffers[out].bytes <= p->plan->buffers[in].bytes;
-            bool in_variable = p->out->same_as[out] != TU_NO_NODE || p->out->same_as[in] != TU_NO_NODE;
-            if (!is_free || !can_move || !fits || in_variable || in == out) continue;
-            p->group[out] = root(p, in);
+            bool is_free =
+                p->read_last[in] == i && !p->request->is_external[in] && !p->request->is_read_after_run[in];
+            bool can_move = p->written[out] == i && p->group[out] == out && !p->request->is_external[out];
+            bool is_large_enough = p->plan->buffers[out].bytes <= p->plan->buffers[in].bytes;
+            bool in_variable = p->out->alias_of[out] != TU_NO_NODE || p->out->alias_of[in] != TU_NO_NODE;
+            if (!is_free || !can_move || !is_large_enough || in_variable || in == out) continue;
+            p->group[out] = group_root(p, in);
             p->read_last[in] = (int64_t)i - 1; /* a second output must not reuse it too */
         }
     }
 }
 
-/* ---- Placing ---- */
+/* ---- Offsets ---- */
 
 static void collect_intervals(planner *p) {
     const tu_plan *plan = p->plan;
-    int64_t *at = p->interval_of;
-    for (uint32_t b = 0; b < plan->buffer_count; b++) at[b] = -1;
+    int64_t *interval_of = p->interval_of;
+    for (uint32_t b = 0; b < plan->buffer_count; b++) interval_of[b] = -1;
     for (uint32_t b = 0; b < plan->buffer_count; b++) {
         bool used = p->written[b] != -2 && (p->read_last[b] != -2 || p->group[b] != b);
-        bool outside = p->request->outside[b] || p->out->same_as[b] != TU_NO_NODE;
-        p->out->storage[b] = outside ? TU__STORAGE_OUTSIDE : used ? TU__STORAGE_SCRATCH : TU__STORAGE_UNUSED;
-        if (outside || !used) continue;
-        uint32_t r = root(p, b);
-        if (at[r] < 0) {
-            at[r] = (int64_t)p->interval_count;
+        bool is_external = p->request->is_external[b] || p->out->alias_of[b] != TU_NO_NODE;
+        p->out->storage[b] = is_external ? TU__STORAGE_EXTERNAL
+                             : used      ? TU__STORAGE_SCRATCH
+                                         : TU__STORAGE_UNUSED;
+        if (is_external || !used) continue;
+        uint32_t r = group_root(p, b);
+        if (interval_of[r] < 0) {
+            interval_of[r] = (int64_t)p->interval_count;
             p->intervals[p->interval_count++] = (interval){.first = INT64_MAX, .last = -2, .id = r};
         }
-        interval *v = &p->intervals[at[r]];
+        interval *v = &p->intervals[interval_of[r]];
         if (plan->buffers[b].bytes > v->bytes) v->bytes = plan->buffers[b].bytes;
         if (p->written[b] < v->first) v->first = p->written[b];
         if (p->read_last[b] > v->last) v->last = p->read_last[b];
@@ -173,22 +178,22 @@ static void separate_small_buffers(planner *p) {
     }
 }
 
-static int larger_first(const void *left, const void *right) {
+static int compare_by_size(const void *left, const void *right) {
     const interval *a = left, *b = right;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
     return a->id < b->id ? -1 : 1; /* deterministic order */
 }
 
-static size_t aligned(size_t bytes) {
+static size_t align_up(size_t bytes) {
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
 /* Returns the lowest offset where `v` fits. `placed`: the intervals placed so far, sorted by offset. */
 static size_t lowest_offset(const interval *v, size_t count, const interval *const *placed) {
     size_t offset = 0;
-    for (size_t i = 0; i < count && placed[i]->offset < offset + aligned(v->bytes); i++) {
+    for (size_t i = 0; i < count && placed[i]->offset < offset + align_up(v->bytes); i++) {
         if (placed[i]->first > v->last || v->first > placed[i]->last) continue;
-        size_t end = placed[i]->offset + aligned(placed[i]->bytes);
+        size_t end = placed[i]->offset + align_up(placed[i]->bytes);
         if (end > offset) offset = end;
     }
     return offset;
@@ -210,12 +215,12 @@ static void insert_by_offset(const interval *v, size_t count, const interval **p
 static tu_status place_intervals(planner *p) {
     const interval **placed = tu__alloc_array(p->interval_count + 1, sizeof *placed, "a memory plan");
     if (!placed) return TU_NO_MEMORY;
-    qsort(p->intervals, p->interval_count, sizeof *p->intervals, larger_first);
+    qsort(p->intervals, p->interval_count, sizeof *p->intervals, compare_by_size);
     for (size_t i = 0; i < p->interval_count; i++) {
         interval *v = &p->intervals[i];
         v->offset = lowest_offset(v, i, placed);
         insert_by_offset(v, i, placed);
-        size_t end = v->offset + aligned(v->bytes);
+        size_t end = v->offset + align_up(v->bytes);
         if (end > p->out->scratch_bytes) p->out->scratch_bytes = end;
     }
     tu__free(placed);
@@ -232,7 +237,7 @@ static void write_offsets(planner *p) {
             p->out->workspace[v->id - buffers] = v->offset;
     }
     for (uint32_t b = 0; b < buffers; b++)
-        if (p->out->storage[b] == TU__STORAGE_SCRATCH) p->out->offset[b] = p->out->offset[root(p, b)];
+        if (p->out->storage[b] == TU__STORAGE_SCRATCH) p->out->offset[b] = p->out->offset[group_root(p, b)];
 }
 
 /* ---- The peak ---- */
@@ -245,8 +250,8 @@ static tu_status find_peak(const planner *p, int64_t *position) {
     if (!begins) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->interval_count; i++) {
         const interval *v = &p->intervals[i];
-        begins[v->first + 1] += aligned(v->bytes);
-        ends[v->last + 2] += aligned(v->bytes);
+        begins[v->first + 1] += align_up(v->bytes);
+        ends[v->last + 2] += align_up(v->bytes);
     }
     size_t alive = 0, peak = 0;
     *position = -1;
@@ -262,7 +267,7 @@ static tu_status find_peak(const planner *p, int64_t *position) {
 static uint32_t buffer_at(const planner *p, uint32_t group, int64_t position) {
     uint32_t found = group;
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
-        if (p->out->storage[b] != TU__STORAGE_SCRATCH || root(p, b) != group) continue;
+        if (p->out->storage[b] != TU__STORAGE_SCRATCH || group_root(p, b) != group) continue;
         if (p->written[b] <= position && p->written[b] >= p->written[found]) found = b;
     }
     return found;
@@ -277,7 +282,7 @@ static tu_status list_residents(planner *p) {
         const interval *v = &p->intervals[i];
         if (v->first > peak || v->last < peak) continue;
         tu__resident *r = &p->out->residents[p->out->resident_count++];
-        *r = (tu__resident){.buffer = TU_NO_NODE, .bytes = aligned(v->bytes)};
+        *r = (tu__resident){.buffer = TU_NO_NODE, .bytes = align_up(v->bytes)};
         if (v->id < p->plan->buffer_count)
             r->buffer = buffer_at(p, v->id, peak);
         else
@@ -286,24 +291,24 @@ static tu_status list_residents(planner *p) {
     return TU_OK;
 }
 
-static tu_status plan_all(planner *p) {
+static tu_status plan_partition_memory(planner *p) {
     size_t buffers = p->plan->buffer_count, kernels = p->plan->kernel_count;
     p->out->storage = tu__alloc_array(buffers, sizeof *p->out->storage, "a memory plan");
     p->out->offset = tu__alloc_array(buffers, sizeof *p->out->offset, "a memory plan");
-    p->out->same_as = tu__alloc_array(buffers, sizeof *p->out->same_as, "a memory plan");
+    p->out->alias_of = tu__alloc_array(buffers, sizeof *p->out->alias_of, "a memory plan");
     p->out->workspace = tu__alloc_array(kernels, sizeof *p->out->workspace, "a memory plan");
     p->written = tu__alloc_array(buffers, sizeof *p->written, "a memory plan");
     p->read_last = tu__alloc_array(buffers, sizeof *p->read_last, "a memory plan");
     p->group = tu__alloc_array(buffers, sizeof *p->group, "a memory plan");
     p->interval_of = tu__alloc_array(buffers, sizeof *p->interval_of, "a memory plan");
     p->intervals = tu__alloc_array(buffers + kernels, sizeof *p->intervals, "a memory plan");
-    if (!p->out->storage || !p->out->offset || !p->out->same_as || !p->out->workspace || !p->written ||
+    if (!p->out->storage || !p->out->offset || !p->out->alias_of || !p->out->workspace || !p->written ||
         !p->read_last || !p->group || !p->interval_of || !p->intervals)
         return TU_NO_MEMORY;
     find_lifetimes(p);
-    place_assignments(p);
-    share_reduced(p);
-    share_in_place(p);
+    alias_variables(p);
+    share_reduced_buffers(p);
+    share_in_place_buffers(p);
     collect_intervals(p);
     separate_small_buffers(p);
     TU_TRY(place_intervals(p));
@@ -314,7 +319,7 @@ static tu_status plan_all(planner *p) {
 tu_status tu__plan_memory(const tu__memory_request *request, tu__memory_plan *plan) {
     *plan = (tu__memory_plan){0};
     planner p = {.request = request, .plan = request->plan, .out = plan};
-    tu_status status = plan_all(&p);
+    tu_status status = plan_partition_memory(&p);
     tu__free(p.written);
     tu__free(p.read_last);
     tu__free(p.group);
@@ -327,7 +332,7 @@ tu_status tu__plan_memory(const tu__memory_request *request, tu__memory_plan *pl
 void tu__memory_plan_free(tu__memory_plan *plan) {
     tu__free(plan->storage);
     tu__free(plan->offset);
-    tu__free(plan->same_as);
+    tu__free(plan->alias_of);
     tu__free(plan->workspace);
     tu__free(plan->residents);
     *plan = (tu__memory_plan){0};

@@ -7,9 +7,9 @@
 
 /* The kind of memory that contains a buffer. */
 typedef enum tu__storage {
-    TU__STORAGE_SCRATCH, /* scratch memory of the device, at an offset */
-    TU__STORAGE_OUTSIDE, /* constants and variables: the engine provides the address */
-    TU__STORAGE_UNUSED,  /* no kernel reads or writes it */
+    TU__STORAGE_SCRATCH,  /* scratch memory of the device, at an offset */
+    TU__STORAGE_EXTERNAL, /* constants and variables: the engine provides the address */
+    TU__STORAGE_UNUSED,   /* no kernel reads or writes it */
 } tu__storage;
 
 /* A value that is all-reduced during the run. Other ranks may read `in` and write `out` at any time between
@@ -22,16 +22,16 @@ typedef struct tu__reduced_value {
 
 typedef struct tu__memory_request {
     const tu_plan *plan;
-    const uint32_t *order;  /* kernels */
-    const bool *outside;    /* per buffer: provided by the engine, never reused */
-    const bool *from_start; /* per buffer: written before the first kernel (inputs, copies) */
-    const bool *to_end;     /* per buffer: read after the last kernel (exports) */
+    const uint32_t *order;             /* kernels */
+    const bool *is_external;           /* per buffer: provided by the engine, never reused */
+    const bool *is_written_before_run; /* per buffer: written before the first kernel (inputs, copies) */
+    const bool *is_read_after_run;     /* per buffer: read after the last kernel (exports) */
     /* Per buffer: the variable's buffer that it is assigned to and should share memory with; or TU_NO_NODE. */
     const uint32_t *assigned_to;
     uint32_t update_kernel_count; /* number of kernels at the end of the order that may write variables */
     uint32_t reduced_count;
     const tu__reduced_value *reduced;
-    /* Give small buffers memory of their own, so that their kernels can run in parallel. */
+    /* Do not let small buffers share memory, so that their kernels can run in parallel. */
     bool separate_small;
 } tu__memory_request;
 
@@ -45,7 +45,7 @@ typedef struct tu__resident {
 typedef struct tu__memory_plan {
     tu__storage *storage; /* per buffer */
     size_t *offset;       /* per buffer, in scratch */
-    uint32_t *same_as;    /* per buffer: the outside buffer whose memory it shares, or TU_NO_NODE */
+    uint32_t *alias_of;   /* per buffer: the external buffer whose memory it shares, or TU_NO_NODE */
     size_t *workspace;    /* per kernel: offset */
     size_t scratch_bytes; /* the peak */
     /* What is alive at the peak. The sum of their sizes may be smaller than scratch_bytes: the rest are gaps that no

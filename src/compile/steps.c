@@ -26,29 +26,29 @@ typedef struct collective_action {
     bool is_run; /* false: post */
 } collective_action;
 
-typedef struct writer {
+typedef struct step_writer {
     tu__partition *partition;
     bool is_only_active;  /* the only partition of its program that is not idle */
-    uint32_t *receive_in; /* per buffer: index of the receive that fills it, or TU_NO_NODE */
-    bool *awaited;        /* per receive: a wait step is written */
-    uint32_t *wait_at;    /* per position: first control dependency on a receive, or TU_NO_NODE */
+    uint32_t *receive_of; /* per buffer: index of the receive that fills it, or TU_NO_NODE */
+    bool *is_awaited;     /* per receive: a wait step is written */
+    uint32_t *first_wait; /* per position: first control dependency on a receive, or TU_NO_NODE */
     uint32_t *written_by; /* per buffer: index into `sends_of` */
     /* Lists of sends: one per kernel, one for values that no kernel writes, and one per collective. */
     const send **sends_of;
     send *sends;
     collective_action *actions; /* sorted by position */
     uint32_t next_action;
-} writer;
+} step_writer;
 
 /* ---- Collecting dependencies ---- */
 
-static void note_receives(writer *w) {
-    for (uint32_t b = 0; b < w->partition->plan->buffer_count; b++) w->receive_in[b] = TU_NO_NODE;
+static void index_receives(step_writer *w) {
+    for (uint32_t b = 0; b < w->partition->plan->buffer_count; b++) w->receive_of[b] = TU_NO_NODE;
     for (uint32_t i = 0; i < w->partition->receive_count; i++)
-        w->receive_in[w->partition->receives[i].buffer] = i;
+        w->receive_of[w->partition->receives[i].buffer] = i;
 }
 
-static void note_writers(writer *w) {
+static void index_writers(step_writer *w) {
     const tu_plan *plan = w->partition->plan;
     for (uint32_t b = 0; b < plan->buffer_count; b++) w->written_by[b] = plan->kernel_count;
     for (uint32_t k = 0; k < plan->kernel_count; k++)
@@ -68,7 +68,7 @@ static int compare_actions(const void *left, const void *right) {
     return a->is_run - b->is_run;
 }
 
-static void note_actions(writer *w) {
+static void sort_actions(step_writer *w) {
     uint32_t count = w->partition->collective_count;
     for (uint32_t i = 0; i < count; i++) {
         const tu__membership *m = &w->partition->collectives[i];
@@ -80,7 +80,7 @@ static void note_actions(writer *w) {
     if (count) qsort(w->actions, 2 * (size_t)count, sizeof *w->actions, compare_actions);
 }
 
-static void note_sends(writer *w, const tu__partition *partitions, size_t count, size_t index) {
+static void index_sends(step_writer *w, const tu__partition *partitions, size_t count, size_t index) {
     send *next = w->sends;
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < partitions[p].receive_count; i++) {
@@ -103,61 +103,61 @@ static void add_step(tu__partition *partition, tu__step step) {
 }
 
 /* Signals the values of list `source` of `sends_of`. */
-static void signal_sends(writer *w, uint32_t source) {
+static void signal_sends(step_writer *w, uint32_t source) {
     for (const send *s = w->sends_of[source]; s; s = s->next)
         add_step(w->partition,
                  (tu__step){.kind = TU__STEP_SIGNAL, .event = s->receive->produced, .receive = s->receive});
 }
 
-static void add_wait(writer *w, uint32_t receive) {
-    if (w->awaited[receive]) return;
-    w->awaited[receive] = true;
-    tu__receive *a = &w->partition->receives[receive];
-    add_step(w->partition, (tu__step){.kind = TU__STEP_WAIT, .event = a->received, .receive = a});
+static void add_wait(step_writer *w, uint32_t index) {
+    if (w->is_awaited[index]) return;
+    w->is_awaited[index] = true;
+    tu__receive *receive = &w->partition->receives[index];
+    add_step(w->partition, (tu__step){.kind = TU__STEP_WAIT, .event = receive->received, .receive = receive});
 }
 
-static void wait_for_inputs(writer *w, const tu_kernel *k) {
+static void wait_for_inputs(step_writer *w, const tu_kernel *k) {
     for (uint32_t i = 0; i < k->read_count; i++)
-        if (w->receive_in[k->reads[i]] != TU_NO_NODE) add_wait(w, w->receive_in[k->reads[i]]);
+        if (w->receive_of[k->reads[i]] != TU_NO_NODE) add_wait(w, w->receive_of[k->reads[i]]);
 }
 
-static void note_waits(writer *w) {
-    for (uint32_t i = 0; i < w->partition->plan->kernel_count + 1; i++) w->wait_at[i] = TU_NO_NODE;
+static void index_waits(step_writer *w) {
+    for (uint32_t i = 0; i < w->partition->plan->kernel_count + 1; i++) w->first_wait[i] = TU_NO_NODE;
     for (uint32_t i = 0; i < w->partition->wait_count; i++) {
         tu__wait *wait = &w->partition->waits[i];
-        wait->next = w->wait_at[wait->position];
-        w->wait_at[wait->position] = i;
+        wait->next = w->first_wait[wait->position];
+        w->first_wait[wait->position] = i;
     }
 }
 
 /* Waits for the control dependencies of the kernel at `position`. */
-static void wait_control_dependencies(writer *w, uint32_t position) {
-    for (uint32_t i = w->wait_at[position]; i != TU_NO_NODE; i = w->partition->waits[i].next)
-        add_wait(w, w->receive_in[w->partition->waits[i].buffer]);
+static void wait_for_control_dependencies(step_writer *w, uint32_t position) {
+    for (uint32_t i = w->first_wait[position]; i != TU_NO_NODE; i = w->partition->waits[i].next)
+        add_wait(w, w->receive_of[w->partition->waits[i].buffer]);
 }
 
 /* Waits for all receives that no kernel waited for: before the first update every value has been received, including
  * those that are only fetched or assigned. */
-static void wait_for_all(writer *w) {
+static void wait_for_all(step_writer *w) {
     for (uint32_t i = 0; i < w->partition->receive_count; i++) add_wait(w, i);
 }
 
-static void post_values(writer *w, uint32_t membership) {
+static void write_post(step_writer *w, uint32_t membership) {
     const tu__membership *m = &w->partition->collectives[membership];
     const tu__member *member = &m->collective->members[m->rank];
     for (uint32_t v = 0; v < m->collective->value_count; v++)
-        if (w->receive_in[member->in[v]] != TU_NO_NODE) add_wait(w, w->receive_in[member->in[v]]);
+        if (w->receive_of[member->in[v]] != TU_NO_NODE) add_wait(w, w->receive_of[member->in[v]]);
     add_step(w->partition, (tu__step){.kind = TU__STEP_POST, .membership = membership});
 }
 
 /* Writes the posts and runs of collectives that come before the kernel at `position`. */
-static void write_collectives(writer *w, uint32_t position) {
+static void write_collectives(step_writer *w, uint32_t position) {
     for (; w->next_action < 2 * w->partition->collective_count &&
            w->actions[w->next_action].position == position;
          w->next_action++) {
         const collective_action *a = &w->actions[w->next_action];
         if (!a->is_run) {
-            post_values(w, a->membership);
+            write_post(w, a->membership);
             continue;
         }
         add_step(w->partition, (tu__step){.kind = TU__STEP_COLLECTIVE, .membership = a->membership});
@@ -165,19 +165,20 @@ static void write_collectives(writer *w, uint32_t position) {
     }
 }
 
-static void add_barrier(writer *w) {
+static void add_barrier(step_writer *w) {
     if (!w->is_only_active) add_step(w->partition, (tu__step){.kind = TU__STEP_BARRIER});
 }
 
-static void write_all(writer *w) {
+static void write_all_steps(step_writer *w) {
     tu__partition *partition = w->partition;
-    uint32_t kernels = partition->plan->kernel_count, computing = kernels - partition->update_kernel_count;
+    uint32_t kernels = partition->plan->kernel_count,
+             compute_kernel_count = kernels - partition->update_kernel_count;
     signal_sends(w, kernels);
     for (uint32_t i = 0; i < kernels; i++) {
         write_collectives(w, i);
-        wait_control_dependencies(w, i);
+        wait_for_control_dependencies(w, i);
         wait_for_inputs(w, &partition->plan->kernels[partition->order[i]]);
-        if (i == computing) {
+        if (i == compute_kernel_count) {
             wait_for_all(w);
             add_barrier(w);
         }
@@ -213,24 +214,24 @@ tu_status tu__write_steps(tu__partition *partitions, size_t count, size_t index)
     partition->steps =
         tu__alloc_array(kernels + 2 * (receives + collectives) + 2, sizeof *partition->steps, "a partition");
     tu__arena arena = {.purpose = "a partition"};
-    writer w = {.partition = partition,
-                .is_only_active = active < 2,
-                .receive_in = tu__arena_alloc(&arena, buffers * sizeof *w.receive_in),
-                .wait_at = tu__arena_alloc(&arena, (kernels + 1) * sizeof *w.wait_at),
-                .awaited = tu__arena_alloc(&arena, partition->receive_count),
-                .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),
-                .sends_of = tu__arena_alloc(&arena, (kernels + 1 + collectives) * sizeof(send *)),
-                .sends = tu__arena_alloc(&arena, receives * sizeof *w.sends),
-                .actions = tu__arena_alloc(&arena, 2 * collectives * sizeof *w.actions)};
-    bool allocated = partition->steps && w.receive_in && w.awaited && w.wait_at && w.written_by &&
+    step_writer w = {.partition = partition,
+                     .is_only_active = active < 2,
+                     .receive_of = tu__arena_alloc(&arena, buffers * sizeof *w.receive_of),
+                     .first_wait = tu__arena_alloc(&arena, (kernels + 1) * sizeof *w.first_wait),
+                     .is_awaited = tu__arena_alloc(&arena, partition->receive_count),
+                     .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),
+                     .sends_of = tu__arena_alloc(&arena, (kernels + 1 + collectives) * sizeof(send *)),
+                     .sends = tu__arena_alloc(&arena, receives * sizeof *w.sends),
+                     .actions = tu__arena_alloc(&arena, 2 * collectives * sizeof *w.actions)};
+    bool allocated = partition->steps && w.receive_of && w.is_awaited && w.first_wait && w.written_by &&
                      w.sends_of && w.sends && w.actions;
     if (allocated) {
-        note_receives(&w);
-        note_waits(&w);
-        note_writers(&w);
-        note_sends(&w, partitions, count, index);
-        note_actions(&w);
-        write_all(&w);
+        index_receives(&w);
+        index_waits(&w);
+        index_writers(&w);
+        index_sends(&w, partitions, count, index);
+        sort_actions(&w);
+        write_all_steps(&w);
     }
     tu__arena_free(&arena);
     return allocated ? TU_OK : TU_NO_MEMORY;

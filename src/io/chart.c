@@ -15,7 +15,7 @@ enum {
     PLOT_WIDTH = PANEL_WIDTH - LEFT - RIGHT,
     PANEL_TITLE = 30,
     LEGEND_ROW = 20,
-    BELOW = 46,
+    BOTTOM = 46,
     EDGE = 16, /* outer margin */
     TITLE = 34,
     PANELS_PER_ROW = 3,
@@ -101,7 +101,7 @@ typedef struct pen {
     bool has_buffered;
     int column;
     size_t buffered[4]; /* indices of the first, minimum, maximum and last point */
-    size_t drawn;       /* points since the path started */
+    size_t point_count; /* points since the path started */
 } pen;
 
 static void write_coordinate(tu__text *svg, double value) {
@@ -114,7 +114,7 @@ static void draw_point(pen *p, size_t i) {
     tu__text_append(p->svg, " ", 1);
     write_coordinate(p->svg, y_of(p->frame, p->curve->y[i]));
     p->drawing = true;
-    p->drawn++;
+    p->point_count++;
 }
 
 static void draw_buffered(pen *p) {
@@ -129,12 +129,12 @@ static void draw_buffered(pen *p) {
     if (last > late) draw_point(p, last);
 }
 
-static void end_path(pen *p) {
+static void finish_path(pen *p) {
     draw_buffered(p);
-    if (p->drawn == 1)
+    if (p->point_count == 1)
         tu__text_append(p->svg, "h0", 2); /* a single point between two gaps: the round line cap shows it */
     p->drawing = false;
-    p->drawn = 0;
+    p->point_count = 0;
 }
 
 static void add_point(pen *p, size_t i) {
@@ -177,9 +177,9 @@ static void draw_curve(tu__text *svg, const tu__panel *panel, const frame *f, si
         if (is_visible(panel, curve, i))
             add_point(&p, i);
         else
-            end_path(&p);
+            finish_path(&p);
     }
-    end_path(&p);
+    finish_path(&p);
     tu__text_printf(svg, "\"/>");
     for (size_t i = 0; curve->dots && i < last; i++)
         if (is_visible(panel, curve, i)) draw_dot(svg, f, curve, i);
@@ -241,18 +241,18 @@ static void draw_panel(tu__text *svg, const tu__panel *panel, int left, int top,
 tu_status tu__chart_svg(tu__text *svg, const char *title, size_t panel_count, const tu__panel *panels) {
     int columns = panel_count < PANELS_PER_ROW ? (int)panel_count : PANELS_PER_ROW, legend_rows = 0;
     int rows = (int)((panel_count + PANELS_PER_ROW - 1) / PANELS_PER_ROW),
-        above = title && *title ? TITLE : 0;
+        title_height = title && *title ? TITLE : 0;
     for (size_t i = 0; i < panel_count; i++) {
-        int need = draw_legend(NULL, &panels[i], 0, 0);
-        if (need > legend_rows) legend_rows = need;
+        int rows_needed = draw_legend(NULL, &panels[i], 0, 0);
+        if (rows_needed > legend_rows) legend_rows = rows_needed;
     }
-    int panel_height = PANEL_TITLE + LEGEND_ROW * legend_rows + PLOT_HEIGHT + BELOW;
+    int panel_height = PANEL_TITLE + LEGEND_ROW * legend_rows + PLOT_HEIGHT + BOTTOM;
     int width = 2 * EDGE + PANEL_WIDTH * (columns ? columns : 1),
-        height = 2 * EDGE + above + panel_height * rows;
+        height = 2 * EDGE + title_height + panel_height * rows;
     tu__svg_begin(svg, width, height, title);
     tu__svg_text(svg, EDGE + LEFT, EDGE + 16, "ink title", "start", title);
     for (size_t i = 0; i < panel_count; i++)
         draw_panel(svg, &panels[i], EDGE + PANEL_WIDTH * (int)(i % PANELS_PER_ROW),
-                   EDGE + above + panel_height * (int)(i / PANELS_PER_ROW), legend_rows);
+                   EDGE + title_height + panel_height * (int)(i / PANELS_PER_ROW), legend_rows);
     return tu__svg_end(svg);
 }

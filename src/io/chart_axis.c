@@ -6,13 +6,13 @@
 
 #include <math.h>
 
-/* Larger ends would overflow when positions are computed; ranges below the second, relative to the size of the
- * numbers, are rounding noise. */
+/* Ends beyond MAX_END would overflow when positions are computed. Ranges below MIN_RELATIVE_RANGE times the largest
+ * number are rounding noise. */
 static const double MAX_END = 1e300, MIN_RELATIVE_RANGE = 1e-9;
 
 /* ---- Ranges ---- */
 
-static double finite_or(double value, double fallback) {
+static double clamp_finite(double value, double fallback) {
     if (!isfinite(value)) return fallback;
     return fmin(fmax(value, -MAX_END), MAX_END);
 }
@@ -37,13 +37,13 @@ static void widen_logarithmic(tu__axis *axis) {
 
 /* ---- Ticks ---- */
 
-static const double factors_of_ten[] = {1, 2, 5};
+static const double tick_factors[] = {1, 2, 5};
 
 /* Returns the smallest of 1, 2 and 5 times a power of ten that is at least `size`. */
 static double round_up_tick(double size) {
     double power = pow(10, floor(log10(size)));
     for (int i = 0; i < 3; i++)
-        if (factors_of_ten[i] * power >= size * (1 - 1e-9)) return factors_of_ten[i] * power;
+        if (tick_factors[i] * power >= size * (1 - 1e-9)) return tick_factors[i] * power;
     return 10 * power;
 }
 
@@ -51,14 +51,14 @@ static void add_tick(tu__axis *axis, double tick) {
     if (axis->tick_count < TU__CHART_MAX_TICKS) axis->ticks[axis->tick_count++] = tick;
 }
 
-static void add_linear_ticks(tu__axis *axis, bool loose) {
+static void add_linear_ticks(tu__axis *axis, bool extend_to_ticks) {
     double step = round_up_tick(axis->high / 5 - axis->low / 5);
     double low = axis->low / step, high = axis->high / step; /* in units of `step` */
-    int64_t first = (int64_t)(loose ? floor(low + 1e-6) : ceil(low - 1e-6));
-    int64_t last = (int64_t)(loose ? ceil(high - 1e-6) : floor(high + 1e-6));
+    int64_t first = (int64_t)(extend_to_ticks ? floor(low + 1e-6) : ceil(low - 1e-6));
+    int64_t last = (int64_t)(extend_to_ticks ? ceil(high - 1e-6) : floor(high + 1e-6));
     axis->step = step;
     for (int64_t i = first; i <= last; i++) add_tick(axis, (double)i * step);
-    if (loose) {
+    if (extend_to_ticks) {
         axis->low = (double)first * step;
         axis->high = (double)last * step;
     }
@@ -70,7 +70,7 @@ static void extend_logarithmic(tu__axis *axis, int per_decade) {
     double below = 0, above = 0;
     for (int power = first; power <= last; power++)
         for (int i = 0; i < per_decade; i++) {
-            double tick = factors_of_ten[i] * pow(10, power);
+            double tick = tick_factors[i] * pow(10, power);
             if (tick <= axis->low * (1 + 1e-9)) below = tick;
             if (tick >= axis->high * (1 - 1e-9) && above == 0) above = tick;
         }
@@ -79,26 +79,26 @@ static void extend_logarithmic(tu__axis *axis, int per_decade) {
 }
 
 /* Adds 1, 2 and 5 times each power of ten on a short axis, only every nth power of ten on a long one. */
-static void add_logarithmic_ticks(tu__axis *axis, bool loose) {
+static void add_logarithmic_ticks(tu__axis *axis, bool extend_to_ticks) {
     double decades = log10(axis->high) - log10(axis->low);
     int per_decade = decades < 3 ? 3 : 1, stride = decades > 8 ? (int)ceil(decades / 8) : 1;
-    if (loose) extend_logarithmic(axis, per_decade);
+    if (extend_to_ticks) extend_logarithmic(axis, per_decade);
     int first = (int)floor(log10(axis->low)), last = (int)ceil(log10(axis->high));
     for (int power = first; power <= last; power += stride)
         for (int i = 0; i < per_decade; i++) {
-            double tick = factors_of_ten[i] * pow(10, power);
+            double tick = tick_factors[i] * pow(10, power);
             if (tick >= axis->low * (1 - 1e-9) && tick <= axis->high * (1 + 1e-9)) add_tick(axis, tick);
         }
 }
 
-tu__axis tu__axis_of(double low, double high, bool logarithmic, bool loose) {
+tu__axis tu__axis_of(double low, double high, bool logarithmic, bool extend_to_ticks) {
     tu__axis axis = {.logarithmic = logarithmic};
-    low = finite_or(low, logarithmic ? 0.1 : 0);
-    high = finite_or(high, 1);
+    low = clamp_finite(low, logarithmic ? 0.1 : 0);
+    high = clamp_finite(high, 1);
     axis.low = fmin(low, high);
     axis.high = fmax(low, high);
     (logarithmic ? widen_logarithmic : widen_linear)(&axis);
-    (logarithmic ? add_logarithmic_ticks : add_linear_ticks)(&axis, loose);
+    (logarithmic ? add_logarithmic_ticks : add_linear_ticks)(&axis, extend_to_ticks);
     return axis;
 }
 

@@ -16,9 +16,9 @@ typedef struct tu__axis {
     double step;                       /* distance of the ticks of a linear axis */
 } tu__axis;
 
-/* Creates an axis for numbers from `low` to `high`, which may be in any order, equal or non-finite. `loose` extends
- * it to the next ticks. */
-tu__axis tu__axis_of(double low, double high, bool logarithmic, bool loose);
+/* Creates an axis for numbers from `low` to `high`, which may be in any order, equal or non-finite.
+ * `extend_to_ticks` extends it to the next ticks. */
+tu__axis tu__axis_of(double low, double high, bool logarithmic, bool extend_to_ticks);
 /* Returns the position of a value: 0 at the low end, 1 at the high end, clamped. */
 double tu__axis_position(const tu__axis *axis, double value);
 /* Writes the shortest label that distinguishes the ticks: "0.25", "20k", "1e-5". Independent of the locale, like all

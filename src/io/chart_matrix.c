@@ -75,7 +75,7 @@ static layout layout_of(const tu__matrix *m) {
     return l;
 }
 
-/* ---- Around the matrix ---- */
+/* ---- Title, labels and frame ---- */
 
 static void draw_rotated(tu__text *svg, int x, int y, const char *class, const char *anchor,
                          const char *text) {
@@ -113,12 +113,12 @@ static void write_tooltip(tu__text *svg, const tu__matrix *m, int64_t row, int64
 }
 
 static void draw_number(tu__text *svg, const layout *l, int x, int y, int64_t count, double fraction) {
-    char number[24];
-    snprintf(number, sizeof number, "%" PRId64, count);
-    bool fits = (int)tu__svg_letters(number) * TU__SVG_LETTER <= l->cell;
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, count);
+    bool fits = (int)tu__svg_letters(text) * TU__SVG_LETTER <= l->cell;
     if (l->numbered && fits)
         tu__svg_text(svg, x + l->cell / 2, y + l->cell / 2 + 4, fraction >= dark ? "paper" : "ink", "middle",
-                     number);
+                     text);
 }
 
 static void draw_square(tu__text *svg, const tu__matrix *m, const layout *l, int64_t row, int64_t column,

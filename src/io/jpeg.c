@@ -35,24 +35,24 @@ typedef struct decoder {
     size_t size;
     uint8_t *pixels;
     tu_status status;
-    jmp_buf out;
+    jmp_buf on_failure;
 } decoder;
 
 static void on_error(j_common_ptr jpeg) {
     decoder *d = (decoder *)jpeg->err;
     char reason[JMSG_LENGTH_MAX];
     d->errors.format_message(jpeg, reason);
-    bool memory = d->errors.msg_code == JERR_OUT_OF_MEMORY;
-    d->status =
-        tu_fail(memory ? TU_NO_MEMORY : TU_INVALID, "%s is not a valid JPEG file: %s", d->name, reason);
-    longjmp(d->out, 1);
+    bool is_out_of_memory = d->errors.msg_code == JERR_OUT_OF_MEMORY;
+    d->status = is_out_of_memory ? tu_fail(TU_NO_MEMORY, "cannot decode %s: %s", d->name, reason)
+                                 : tu_fail(TU_INVALID, "%s is not a valid JPEG file: %s", d->name, reason);
+    longjmp(d->on_failure, 1);
 }
 
 /* Handles warnings (level -1) and traces; the code is errors.msg_code. */
 static void on_message(j_common_ptr jpeg, int level) {
     int code = jpeg->err->msg_code;
-    bool harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR;
-    if (level < 0 && !harmless) on_error(jpeg);
+    bool is_harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR;
+    if (level < 0 && !is_harmless) on_error(jpeg);
 }
 
 static void on_progress(j_common_ptr jpeg) {
@@ -60,7 +60,7 @@ static void on_progress(j_common_ptr jpeg) {
     if (d->jpeg.input_scan_number <= MAX_SCANS) return;
     d->status =
         tu_fail(TU_INVALID, "%s is not a valid JPEG file: it has more than %d scans", d->name, MAX_SCANS);
-    longjmp(d->out, 1);
+    longjmp(d->on_failure, 1);
 }
 
 static void on_output(j_common_ptr jpeg) {
@@ -91,7 +91,7 @@ static void read_rows(decoder *d) {
 }
 
 static tu_status read_image(decoder *d) {
-    if (setjmp(d->out)) return d->status;
+    if (setjmp(d->on_failure)) return d->status;
     jpeg_create_decompress(&d->jpeg);
     d->progress.progress_monitor = on_progress;
     d->jpeg.progress = &d->progress;

@@ -22,7 +22,7 @@ typedef struct codec {
     const char *name;
     const unsigned char *bytes; /* input … */
     unsigned char *written;     /* … or output */
-    size_t size, at, capacity;
+    size_t size, read_offset, capacity;
     int64_t height, width, channels;
     uint8_t *pixels;
     bool out_of_memory;
@@ -61,9 +61,9 @@ static void on_free(png_structp png, png_voidp block) {
 
 static void on_read(png_structp png, png_bytep bytes, size_t size) {
     codec *c = png_get_io_ptr(png);
-    if (size > c->size - c->at) png_error(png, "truncated");
-    memcpy(bytes, c->bytes + c->at, size);
-    c->at += size;
+    if (size > c->size - c->read_offset) png_error(png, "truncated");
+    memcpy(bytes, c->bytes + c->read_offset, size);
+    c->read_offset += size;
 }
 
 static void on_write(png_structp png, png_bytep bytes, size_t size) {
@@ -123,7 +123,7 @@ static void drop_alpha(codec *c) {
 
 static tu_status read_image(codec *c, png_structp png, png_infop info) {
     if (setjmp(png_jmpbuf(png))) return fail_png(c);
-    png_set_user_limits(png, 0x7FFFFFFF, 0x7FFFFFFF); /* our own limits are checked below */
+    png_set_user_limits(png, 0x7FFFFFFF, 0x7FFFFFFF); /* Tutti's limits are checked below */
     png_read_info(png, info);
     c->width = png_get_image_width(png, info);
     c->height = png_get_image_height(png, info);
@@ -176,10 +176,14 @@ static tu_status write_image(codec *c, png_structp png, png_infop info, const tu
 tu_status tu__image_encode_png(const tu__image *image, void **bytes, size_t *size) {
     *bytes = NULL;
     *size = 0;
-    bool fits = image->height > 0 && image->width > 0 && image->height <= TU__IMAGE_MAX_PIXELS / image->width;
-    if (!fits || (image->channels != 1 && image->channels != 3))
-        return tu_fail(TU_INVALID, "cannot write an image of %lldx%lld pixels and %lld channels as PNG",
-                       (long long)image->width, (long long)image->height, (long long)image->channels);
+    bool has_valid_size =
+        image->height > 0 && image->width > 0 && image->height <= TU__IMAGE_MAX_PIXELS / image->width;
+    if (!has_valid_size || (image->channels != 1 && image->channels != 3))
+        return tu_fail(TU_INVALID,
+                       "cannot write an image of %lldx%lld pixels and %lld channels as PNG: expected 1 or 3 "
+                       "channels and 1 to %d pixels",
+                       (long long)image->width, (long long)image->height, (long long)image->channels,
+                       TU__IMAGE_MAX_PIXELS);
     codec c = {.name = "the image"};
     png_structp png =
         png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &c, on_error, on_warning, &c, on_allocate, on_free);

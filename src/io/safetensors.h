@@ -32,7 +32,7 @@ TU__SHARED tu_status tu__safetensors_save(const char *path, size_t tensor_count,
 
 /* A tensor of a file that Tutti does not support, and the reason. */
 typedef struct tu__unsupported_tensor {
-    const char *name, *why;
+    const char *name, *reason;
 } tu__unsupported_tensor;
 
 typedef struct tu__safetensors {
@@ -40,7 +40,7 @@ typedef struct tu__safetensors {
     const tu__named_tensor *tensors; /* in the order of the file's data */
     const tu__metadata *metadata;
     const tu__unsupported_tensor *unsupported;
-    void *contents; /* the mapping and the arena */
+    void *contents; /* the mapping and the arena: private to safetensors_read.c */
 } tu__safetensors;
 
 TU__SHARED tu_status tu__safetensors_open(const char *path, tu__safetensors *file);
@@ -50,7 +50,7 @@ TU__SHARED void tu__safetensors_close(tu__safetensors *file);
 /* Returns NULL and sets this thread's error message if the tensor does not exist or is not supported. */
 TU__SHARED const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
 /* Returns the reason why the tensor of that name is not supported; NULL if it is, or does not exist. */
-TU__SHARED const char *tu__safetensors_why_unsupported(const tu__safetensors *file, const char *name);
+TU__SHARED const char *tu__safetensors_unsupported_reason(const tu__safetensors *file, const char *name);
 /* Returns NULL if there is no such entry. */
 TU__SHARED const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key);
 

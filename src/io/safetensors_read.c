@@ -102,22 +102,22 @@ static bool bytes_of(const header_entry *d, uint64_t *bytes) {
 
 /* Fails unless every byte of the data belongs to exactly one tensor. `list` is sorted by offset. */
 static tu_status check_layout(const char *file, size_t count, const header_entry *list, uint64_t data_size) {
-    uint64_t at = 0;
+    uint64_t offset = 0;
     for (size_t i = 0; i < count; i++) {
         const header_entry *d = &list[i];
         uint64_t bytes;
-        if (d->begin != at || d->end < d->begin)
+        if (d->begin != offset || d->end < d->begin)
             return fail_corrupt(
                 file, "tensor '%s' has bytes %" PRIu64 " to %" PRIu64 ", expected to start at %" PRIu64,
-                d->name, d->begin, d->end, at);
+                d->name, d->begin, d->end, offset);
         if (!bytes_of(d, &bytes) || bytes != d->end - d->begin)
             return fail_corrupt(file,
                                 "tensor '%s' has %" PRIu64 " bytes, which does not match its dtype and shape",
                                 d->name, d->end - d->begin);
-        at = d->end;
+        offset = d->end;
     }
-    if (at == data_size) return TU_OK;
-    return fail_corrupt(file, "its tensors have %" PRIu64 " bytes, but %" PRIu64 " follow the header", at,
+    if (offset == data_size) return TU_OK;
+    return fail_corrupt(file, "its tensors have %" PRIu64 " bytes, but %" PRIu64 " follow the header", offset,
                         data_size);
 }
 
@@ -128,9 +128,9 @@ static int compare_offsets(const void *left, const void *right) {
     return strcmp(a->name, b->name); /* empty tensors may have the same offsets */
 }
 
-/* ---- From descriptions to tensors ---- */
+/* ---- Tensors and metadata ---- */
 
-static const char *unsupported_reason(contents *own, const header_entry *d) {
+static const char *unsupported_reason(contents *c, const header_entry *d) {
     char reason[160];
     bool empty = false;
     for (size_t i = 0; i < d->shape->count; i++) empty = empty || d->shape->values[i].integer == 0;
@@ -144,7 +144,7 @@ static const char *unsupported_reason(contents *own, const header_entry *d) {
         snprintf(reason, sizeof reason, "is empty: one of its dimensions is 0");
     else
         return "";
-    return tu__arena_string(&own->arena, reason);
+    return tu__arena_string(&c->arena, reason);
 }
 
 static tu__named_tensor tensor_of(const header_entry *d, const unsigned char *data) {
@@ -155,13 +155,13 @@ static tu__named_tensor tensor_of(const header_entry *d, const unsigned char *da
     return tensor;
 }
 
-static tu_status add_tensors(contents *own, size_t count, const header_entry *list, const unsigned char *data,
+static tu_status add_tensors(contents *c, size_t count, const header_entry *list, const unsigned char *data,
                              tu__safetensors *file) {
-    tu__named_tensor *tensors = tu__arena_alloc(&own->arena, count * sizeof *tensors);
-    tu__unsupported_tensor *unsupported = tu__arena_alloc(&own->arena, count * sizeof *unsupported);
+    tu__named_tensor *tensors = tu__arena_alloc(&c->arena, count * sizeof *tensors);
+    tu__unsupported_tensor *unsupported = tu__arena_alloc(&c->arena, count * sizeof *unsupported);
     if (!tensors || !unsupported) return TU_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        const char *reason = unsupported_reason(own, &list[i]);
+        const char *reason = unsupported_reason(c, &list[i]);
         if (!reason) return TU_NO_MEMORY;
         if (*reason)
             unsupported[file->unsupported_count++] = (tu__unsupported_tensor){list[i].name, reason};
@@ -173,15 +173,15 @@ static tu_status add_tensors(contents *own, size_t count, const header_entry *li
     return TU_OK;
 }
 
-static tu_status add_metadata(contents *own, const tu__json_value *entries, tu__safetensors *file) {
+static tu_status add_metadata(contents *c, const tu__json_value *entries, tu__safetensors *file) {
     if (!entries) return TU_OK;
     if (entries->kind != TU__JSON_OBJECT)
-        return fail_corrupt(own->name, "its \"__metadata__\" is not an object");
-    tu__metadata *metadata = tu__arena_alloc(&own->arena, entries->count * sizeof *metadata);
+        return fail_corrupt(c->name, "its \"__metadata__\" is not an object");
+    tu__metadata *metadata = tu__arena_alloc(&c->arena, entries->count * sizeof *metadata);
     if (!metadata) return TU_NO_MEMORY;
     for (size_t i = 0; i < entries->count; i++) {
         if (entries->values[i].kind != TU__JSON_STRING)
-            return fail_corrupt(own->name, "the metadata entry '%s' is not a string", entries->keys[i]);
+            return fail_corrupt(c->name, "the metadata entry '%s' is not a string", entries->keys[i]);
         metadata[i] = (tu__metadata){entries->keys[i], entries->values[i].string};
     }
     file->metadata = metadata;
@@ -191,7 +191,7 @@ static tu_status add_metadata(contents *own, const tu__json_value *entries, tu__
 
 /* ---- The file ---- */
 
-static tu_status read_tensors(contents *own, const tu__json_value *header, const unsigned char *data,
+static tu_status read_tensors(contents *c, const tu__json_value *header, const unsigned char *data,
                               uint64_t data_size, tu__safetensors *file) {
     header_entry *list = tu__alloc_array(header->count, sizeof *list, "the tensors of a file");
     if (!list) return TU_NO_MEMORY;
@@ -199,52 +199,51 @@ static tu_status read_tensors(contents *own, const tu__json_value *header, const
     tu_status status = TU_OK;
     for (size_t i = 0; i < header->count && status == TU_OK; i++)
         if (strcmp(header->keys[i], "__metadata__") != 0)
-            status = parse_entry(own->name, header->keys[i], &header->values[i], &list[count++]);
+            status = parse_entry(c->name, header->keys[i], &header->values[i], &list[count++]);
     if (status == TU_OK) {
         qsort(list, count, sizeof *list, compare_offsets);
-        status = check_layout(own->name, count, list, data_size);
+        status = check_layout(c->name, count, list, data_size);
     }
-    if (status == TU_OK) status = add_tensors(own, count, list, data, file);
+    if (status == TU_OK) status = add_tensors(c, count, list, data, file);
     tu__free(list);
     return status;
 }
 
-static tu_status read_header(contents *own, const unsigned char *bytes, size_t size, tu__safetensors *file) {
+static tu_status read_header(contents *c, const unsigned char *bytes, size_t size, tu__safetensors *file) {
     const size_t prefix = TU__SAFETENSORS_PREFIX_BYTES;
-    if (size < prefix)
-        return fail_corrupt(own->name, "it has %zu bytes, expected at least %zu", size, prefix);
+    if (size < prefix) return fail_corrupt(c->name, "it has %zu bytes, expected at least %zu", size, prefix);
     uint64_t length = 0;
     for (size_t i = prefix; i-- > 0;) length = length << 8 | bytes[i];
     if (length > TU__SAFETENSORS_MAX_HEADER)
-        return fail_corrupt(own->name, "its header size is %" PRIu64 " bytes: expected at most %d", length,
+        return fail_corrupt(c->name, "its header size is %" PRIu64 " bytes: expected at most %d", length,
                             TU__SAFETENSORS_MAX_HEADER);
     if (length > size - prefix)
-        return fail_corrupt(own->name, "its header size is %" PRIu64 " bytes, but only %zu bytes follow",
+        return fail_corrupt(c->name, "its header size is %" PRIu64 " bytes, but only %zu bytes follow",
                             length, size - prefix);
     const char *text = (const char *)bytes + prefix;
-    if (length == 0 || *text != '{') return fail_corrupt(own->name, "its header does not start with '{'");
+    if (length == 0 || *text != '{') return fail_corrupt(c->name, "its header does not start with '{'");
     const tu__json_value *header;
-    TU_TRY(tu__json_parse(&own->arena, own->name, text, (size_t)length, &header));
-    TU_TRY(add_metadata(own, tu__json_member(header, "__metadata__"), file));
-    return read_tensors(own, header, bytes + prefix + length, size - prefix - length, file);
+    TU_TRY(tu__json_parse(&c->arena, c->name, text, (size_t)length, &header));
+    TU_TRY(add_metadata(c, tu__json_member(header, "__metadata__"), file));
+    return read_tensors(c, header, bytes + prefix + length, size - prefix - length, file);
 }
 
-static tu_status new_contents(const char *name, tu__safetensors *file, contents **own) {
+static tu_status new_contents(const char *name, tu__safetensors *file, contents **c) {
     *file = (tu__safetensors){0};
-    *own = tu__alloc(sizeof **own, "a safetensors file");
-    if (!*own) return TU_NO_MEMORY;
-    file->contents = *own;
-    (*own)->arena.purpose = "the header of a safetensors file";
-    (*own)->name = tu__arena_string(&(*own)->arena, name);
-    if ((*own)->name) return TU_OK;
+    *c = tu__alloc(sizeof **c, "a safetensors file");
+    if (!*c) return TU_NO_MEMORY;
+    file->contents = *c;
+    (*c)->arena.purpose = "the header of a safetensors file";
+    (*c)->name = tu__arena_string(&(*c)->arena, name);
+    if ((*c)->name) return TU_OK;
     tu__safetensors_close(file);
     return TU_NO_MEMORY;
 }
 
 tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size, tu__safetensors *file) {
-    contents *own;
-    TU_TRY(new_contents(name, file, &own));
-    tu_status status = read_header(own, bytes, size, file);
+    contents *c;
+    TU_TRY(new_contents(name, file, &c));
+    tu_status status = read_header(c, bytes, size, file);
     if (status != TU_OK) tu__safetensors_close(file);
     return status;
 }
@@ -284,33 +283,33 @@ tu_status tu__safetensors_open(const char *path, tu__safetensors *file) {
         if (mapping) munmap(mapping, size);
         return status;
     }
-    contents *own = file->contents;
-    own->mapping = mapping;
-    own->size = size;
+    contents *c = file->contents;
+    c->mapping = mapping;
+    c->size = size;
     return TU_OK;
 }
 
 void tu__safetensors_close(tu__safetensors *file) {
-    contents *own = file->contents;
+    contents *c = file->contents;
     *file = (tu__safetensors){0};
-    if (!own) return;
-    if (own->mapping) munmap(own->mapping, own->size);
-    tu__arena_free(&own->arena);
-    tu__free(own);
+    if (!c) return;
+    if (c->mapping) munmap(c->mapping, c->size);
+    tu__arena_free(&c->arena);
+    tu__free(c);
 }
 
-const char *tu__safetensors_why_unsupported(const tu__safetensors *file, const char *name) {
+const char *tu__safetensors_unsupported_reason(const tu__safetensors *file, const char *name) {
     for (size_t i = 0; i < file->unsupported_count; i++)
-        if (strcmp(file->unsupported[i].name, name) == 0) return file->unsupported[i].why;
+        if (strcmp(file->unsupported[i].name, name) == 0) return file->unsupported[i].reason;
     return NULL;
 }
 
 const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name) {
     for (size_t i = 0; i < file->tensor_count; i++)
         if (strcmp(file->tensors[i].name, name) == 0) return &file->tensors[i];
-    const contents *own = file->contents;
-    const char *source = own ? own->name : "an empty file",
-               *reason = tu__safetensors_why_unsupported(file, name);
+    const contents *c = file->contents;
+    const char *source = c ? c->name : "an empty file",
+               *reason = tu__safetensors_unsupported_reason(file, name);
     if (reason)
         tu_fail(TU_UNSUPPORTED, "%s: tensor '%s' %s", source, name, reason);
     else

@@ -22,7 +22,7 @@ static const tu__safetensors_type types[] = {
 #undef ROW
 };
 
-static size_t row_of(tu_dtype dtype) {
+static size_t type_row(tu_dtype dtype) {
     size_t row = 0;
     while (types[row].dtype != (int)dtype) row++;
     return row;
@@ -31,12 +31,12 @@ static size_t row_of(tu_dtype dtype) {
 /* ---- Validation ---- */
 
 static bool is_utf8(const char *text) {
-    size_t left = strlen(text);
+    size_t remaining = strlen(text);
     bool valid = true;
-    while (left > 0 && valid) {
-        size_t length = tu__utf8_length(text, left, &valid);
+    while (remaining > 0 && valid) {
+        size_t length = tu__utf8_length(text, remaining, &valid);
         text += length;
-        left -= length;
+        remaining -= length;
     }
     return valid;
 }
@@ -69,7 +69,7 @@ static tu_status check_metadata(const char *path, size_t count, const tu__metada
 static int compare_file_order(const void *left, const void *right) {
     const tu__named_tensor *a = *(const tu__named_tensor *const *)left,
                            *b = *(const tu__named_tensor *const *)right;
-    size_t row_a = row_of(a->type.dtype), row_b = row_of(b->type.dtype);
+    size_t row_a = type_row(a->type.dtype), row_b = type_row(b->type.dtype);
     if (row_a != row_b) return row_a > row_b ? -1 : 1;
     return strcmp(a->name, b->name);
 }
@@ -99,7 +99,7 @@ static tu_status sort_tensors(const char *path, size_t count, const tu__named_te
 
 static void write_entry(tu_json *json, const tu__named_tensor *tensor, uint64_t begin, uint64_t end) {
     tu_json_begin_object(json, tensor->name);
-    tu_json_string(json, "dtype", types[row_of(tensor->type.dtype)].name);
+    tu_json_string(json, "dtype", types[type_row(tensor->type.dtype)].name);
     tu_json_begin_array(json, "shape");
     for (int64_t i = 0; i < tensor->type.shape.rank; i++) tu_json_i64(json, NULL, tensor->type.shape.dim[i]);
     tu_json_end_array(json);

@@ -37,9 +37,9 @@ static bool is_xml_char(const char *s, size_t length) {
 void tu__svg_escaped(tu__text *svg, const char *text) {
     static const char *const entities[128] = {
         ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;", ['\''] = "&#39;"};
-    for (size_t left = strlen(text); left > 0;) {
+    for (size_t remaining = strlen(text); remaining > 0;) {
         bool valid;
-        size_t length = tu__utf8_length(text, left, &valid);
+        size_t length = tu__utf8_length(text, remaining, &valid);
         unsigned char c = (unsigned char)*text;
         if (!valid || !is_xml_char(text, length))
             tu__text_append(svg, "\xEF\xBF\xBD", 3);
@@ -48,7 +48,7 @@ void tu__svg_escaped(tu__text *svg, const char *text) {
         else
             tu__text_append(svg, text, length);
         text += length;
-        left -= length;
+        remaining -= length;
     }
 }
 

@@ -36,18 +36,18 @@ static void skip_source(tu__candidate *c, uint32_t i) {
 
 /* ---- Arithmetic ---- */
 
-static bool is_number(const tu__candidate *c, uint32_t input, double number) {
-    double found;
-    return tu__is_fill(c->inputs[input], &found) && found == number;
+static bool is_fill_of(const tu__candidate *c, uint32_t input, double number) {
+    double fill_number;
+    return tu__is_fill(c->inputs[input], &fill_number) && fill_number == number;
 }
 
-static tu__outcome add(tu__candidate *c) {
-    tu__outcome outcome = is_number(c, 1, 0) ? replace_by_input(c, 0) : TU__KEPT;
-    return outcome == TU__KEPT && is_number(c, 0, 0) ? replace_by_input(c, 1) : outcome;
+static tu__outcome simplify_add(tu__candidate *c) {
+    tu__outcome outcome = is_fill_of(c, 1, 0) ? replace_by_input(c, 0) : TU__KEPT;
+    return outcome == TU__KEPT && is_fill_of(c, 0, 0) ? replace_by_input(c, 1) : outcome;
 }
 
-static tu__outcome sub(tu__candidate *c) {
-    return is_number(c, 1, 0) ? replace_by_input(c, 0) : TU__KEPT;
+static tu__outcome simplify_sub(tu__candidate *c) {
+    return is_fill_of(c, 1, 0) ? replace_by_input(c, 0) : TU__KEPT;
 }
 
 /* True for +-2^k that is not near the limits of the type's range: multiplying by it only changes the exponent. */
@@ -69,10 +69,10 @@ static tu__outcome combine_factors(tu__candidate *c) {
         for (uint32_t k = 0; k < 2; k++) {
             if (!tu__is_fill(tu__input_of(c->r->to, product, k), &inner)) continue;
             if (!is_power_of_two(factor.dtype, inner) || (fabs(outer) >= 1) != (fabs(inner) >= 1)) continue;
-            tu_value rest = tu__input_of(c->r->to, product, 1 - k);
+            tu_value other_operand = tu__input_of(c->r->to, product, 1 - k);
             if (!is_power_of_two(factor.dtype, outer * inner) || factor.shape.rank != 0) continue;
-            if (!same_type(tu_value_type(rest), result_type(c))) continue;
-            c->inputs[0] = rest;
+            if (!same_type(tu_value_type(other_operand), result_type(c))) continue;
+            c->inputs[0] = other_operand;
             c->inputs[1] = tu__simplify_fill(c, factor, outer * inner);
             return TU__CHANGED;
         }
@@ -80,14 +80,14 @@ static tu__outcome combine_factors(tu__candidate *c) {
     return TU__KEPT;
 }
 
-static tu__outcome mul(tu__candidate *c) {
-    tu__outcome outcome = is_number(c, 1, 1) ? replace_by_input(c, 0) : TU__KEPT;
-    if (outcome == TU__KEPT && is_number(c, 0, 1)) outcome = replace_by_input(c, 1);
+static tu__outcome simplify_mul(tu__candidate *c) {
+    tu__outcome outcome = is_fill_of(c, 1, 1) ? replace_by_input(c, 0) : TU__KEPT;
+    if (outcome == TU__KEPT && is_fill_of(c, 0, 1)) outcome = replace_by_input(c, 1);
     return outcome == TU__KEPT ? combine_factors(c) : outcome;
 }
 
 /* Replaces division by a power of two by multiplication, which is bit-identical. */
-static tu__outcome divide(tu__candidate *c) {
+static tu__outcome simplify_div(tu__candidate *c) {
     double divisor;
     if (!tu__is_fill(c->inputs[1], &divisor)) return TU__KEPT;
     if (divisor == 1) return replace_by_input(c, 0);
@@ -99,7 +99,7 @@ static tu__outcome divide(tu__candidate *c) {
 }
 
 /* Only floats: integer negation saturates, so -(-x) may differ from x. */
-static tu__outcome negate(tu__candidate *c) {
+static tu__outcome simplify_neg(tu__candidate *c) {
     const tu__node *inner = source_with_op(c, 0, TU__OP_NEG);
     if (!inner || !tu_dtype_is_float(result_type(c).dtype)) return TU__KEPT;
     c->replacement = tu__input_of(c->r->to, inner, 0);
@@ -121,7 +121,7 @@ static bool represents_all_of(tu_dtype wide, tu_dtype narrow) {
     }
 }
 
-static tu__outcome cast(tu__candidate *c) {
+static tu__outcome simplify_cast(tu__candidate *c) {
     if (tu_value_dtype(c->inputs[0]) == result_type(c).dtype) return replace_by_input(c, 0);
     const tu__node *inner = source_with_op(c, 0, TU__OP_CAST);
     if (!inner) return TU__KEPT;
@@ -138,14 +138,14 @@ static tu__outcome drop_if_same_type(tu__candidate *c) {
     return replace_by_input(c, 0);
 }
 
-static tu__outcome reshape(tu__candidate *c) {
+static tu__outcome simplify_reshape(tu__candidate *c) {
     tu__outcome outcome = replace_by_input(c, 0);
     if (outcome != TU__KEPT || !source_with_op(c, 0, TU__OP_RESHAPE)) return outcome;
     skip_source(c, 0);
     return TU__CHANGED;
 }
 
-static tu__outcome broadcast(tu__candidate *c) {
+static tu__outcome simplify_broadcast(tu__candidate *c) {
     tu__outcome outcome = replace_by_input(c, 0);
     if (outcome != TU__KEPT || !source_with_op(c, 0, TU__OP_BROADCAST)) return outcome;
     skip_source(c, 0);
@@ -158,7 +158,7 @@ static bool is_identity(const int64_t *permutation, int64_t rank) {
     return true;
 }
 
-static tu__outcome transpose(tu__candidate *c) {
+static tu__outcome simplify_transpose(tu__candidate *c) {
     const struct tu__transpose_attrs *outer = c->attrs;
     int64_t rank = result_type(c).shape.rank;
     if (is_identity(outer->permutation, rank)) return replace_by_input(c, 0);
@@ -174,7 +174,7 @@ static tu__outcome transpose(tu__candidate *c) {
 }
 
 /* A flip along axes of size 1 does nothing. */
-static tu__outcome flip(tu__candidate *c) {
+static tu__outcome simplify_flip(tu__candidate *c) {
     int64_t axes = ((const struct tu__flip_attrs *)c->attrs)->axes;
     tu_shape shape = result_type(c).shape;
     for (int64_t i = 0; i < shape.rank; i++)
@@ -182,13 +182,13 @@ static tu__outcome flip(tu__candidate *c) {
     return replace_by_input(c, 0);
 }
 
-static tu__outcome concat(tu__candidate *c) {
+static tu__outcome simplify_concat(tu__candidate *c) {
     return c->input_count == 1 ? replace_by_input(c, 0) : TU__KEPT;
 }
 
 /* ---- Select ---- */
 
-static tu__outcome select(tu__candidate *c) {
+static tu__outcome simplify_select(tu__candidate *c) {
     double condition;
     uint32_t chosen = 1;
     if (tu__is_fill(c->inputs[0], &condition))
@@ -208,10 +208,10 @@ static tu__outcome select(tu__candidate *c) {
 
 /* True if the result keeps its shape when input `i` has `shape`. */
 static bool keeps_result_shape(const tu__candidate *c, uint32_t i, tu_shape shape) {
-    tu_shape all = shape;
+    tu_shape result = shape;
     for (uint32_t k = 0; k < c->input_count; k++)
-        if (k != i && !tu__broadcast_shapes(all, tu_value_shape(c->inputs[k]), &all)) return false;
-    return tu_shape_equal(all, result_type(c).shape);
+        if (k != i && !tu__broadcast_shapes(result, tu_value_shape(c->inputs[k]), &result)) return false;
+    return tu_shape_equal(result, result_type(c).shape);
 }
 
 static tu__outcome shrink_input(tu__candidate *c, uint32_t i) {
@@ -243,20 +243,20 @@ static const struct {
     tu__opcode op;
     tu__outcome (*apply)(tu__candidate *c);
 } identities[] = {
-    {TU__OP_ADD, add},
-    {TU__OP_SUB, sub},
-    {TU__OP_MUL, mul},
-    {TU__OP_DIV, divide},
-    {TU__OP_NEG, negate},
-    {TU__OP_CAST, cast},
-    {TU__OP_RESHAPE, reshape},
-    {TU__OP_BROADCAST, broadcast},
-    {TU__OP_TRANSPOSE, transpose},
+    {TU__OP_ADD, simplify_add},
+    {TU__OP_SUB, simplify_sub},
+    {TU__OP_MUL, simplify_mul},
+    {TU__OP_DIV, simplify_div},
+    {TU__OP_NEG, simplify_neg},
+    {TU__OP_CAST, simplify_cast},
+    {TU__OP_RESHAPE, simplify_reshape},
+    {TU__OP_BROADCAST, simplify_broadcast},
+    {TU__OP_TRANSPOSE, simplify_transpose},
     {TU__OP_SLICE, drop_if_same_type},
     {TU__OP_PAD, drop_if_same_type},
-    {TU__OP_FLIP, flip},
-    {TU__OP_CONCAT, concat},
-    {TU__OP_SELECT, select},
+    {TU__OP_FLIP, simplify_flip},
+    {TU__OP_CONCAT, simplify_concat},
+    {TU__OP_SELECT, simplify_select},
     {TU__OP_STOP_GRADIENT, drop_if_same_type}, /* gradients have been built already */
     {TU__OP_COPY, drop_if_same_type},          /* the pass `partition` inserts the copies that are needed */
 };

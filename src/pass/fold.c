@@ -13,9 +13,9 @@
 #include "pass/simplify.h"
 
 enum {
-    MAX_BYTES = 65536,        /* of a result */
-    MAX_ELEMENTS = 1 << 17,   /* of all inputs: folding must cost less than it saves */
-    MAX_OPERATIONS = 1 << 24, /* floating-point operations */
+    MAX_BYTES = 65536,      /* size of a result */
+    MAX_ELEMENTS = 1 << 17, /* elements of all inputs: folding must cost less than it saves */
+    MAX_FLOPS = 1 << 24,    /* floating-point operations */
 };
 
 /* Replaces the node by a fill with `number`. */
@@ -26,7 +26,7 @@ static tu__outcome replace_by_fill(tu__candidate *c, double number) {
 
 /* ---- Fills ---- */
 
-static bool all_fills(const tu__candidate *c, double *numbers, uint32_t max) {
+static bool inputs_are_fills(const tu__candidate *c, double *numbers, uint32_t max) {
     if (c->input_count == 0 || c->input_count > max) return false;
     for (uint32_t i = 0; i < c->input_count; i++)
         if (!tu__is_fill(c->inputs[i], &numbers[i])) return false;
@@ -72,14 +72,14 @@ static bool only_moves_elements(tu__opcode op) {
 
 static tu__outcome fold_fills(tu__candidate *c) {
     double numbers[3];
-    if (!all_fills(c, numbers, 3)) return TU__KEPT;
+    if (!inputs_are_fills(c, numbers, 3)) return TU__KEPT;
     if (tu__op_get(c->op)->traits & TU__POINTWISE) return fold_one_element(c, numbers);
     return only_moves_elements(c->op) ? replace_by_fill(c, numbers[0]) : TU__KEPT;
 }
 
-/* ---- All constants ---- */
+/* ---- Constants ---- */
 
-static bool is_known(tu_value value) {
+static bool is_constant_or_fill(tu_value value) {
     tu__opcode code = tu__node_of(value)->op->code;
     return code == TU__OP_CONSTANT || code == TU__OP_FILL;
 }
@@ -92,7 +92,7 @@ static bool can_fold(const tu__candidate *c) {
         return false;
     int64_t elements = 0;
     for (uint32_t i = 0; i < c->input_count; i++) {
-        if (!is_known(c->inputs[i])) return false;
+        if (!is_constant_or_fill(c->inputs[i])) return false;
         elements += tu_shape_elements(tu_value_shape(c->inputs[i]));
         if (elements > MAX_ELEMENTS) return false;
     }
@@ -106,7 +106,7 @@ static bool is_cheap(const tu__candidate *c, const tu__tensor *in) {
     if (c->input_count > 8) return false;
     for (uint32_t i = 0; i < c->input_count; i++) types[i] = in[i].type;
     tu__node node = candidate_node(c);
-    return op->flops(&node, types) <= MAX_OPERATIONS;
+    return op->flops(&node, types) <= MAX_FLOPS;
 }
 
 /* Integers from 2^53 on may not be exact as doubles. */
@@ -142,7 +142,7 @@ static bool is_uniform(const tu__tensor *t) {
     return true;
 }
 
-static tu_status keep_result(tu__candidate *c, const tu__tensor *out) {
+static tu_status replace_by_constant(tu__candidate *c, const tu__tensor *out) {
     if (is_uniform(out)) {
         replace_by_fill(c, out->data[0]);
         return tu_graph_status(c->r->to);
@@ -159,7 +159,7 @@ static tu_status keep_result(tu__candidate *c, const tu__tensor *out) {
 }
 
 /* `tensors`: the inputs, then the output. */
-static tu_status fold_with(tu__candidate *c, tu__tensor *tensors, tu__outcome *outcome) {
+static tu_status fold_tensors(tu__candidate *c, tu__tensor *tensors, tu__outcome *outcome) {
     tu__tensor *out = &tensors[c->input_count];
     bool is_exact = true;
     for (uint32_t i = 0; i < c->input_count; i++) {
@@ -175,7 +175,7 @@ static tu_status fold_with(tu__candidate *c, tu__tensor *tensors, tu__outcome *o
     tu__round_array(out->type.dtype, out->data, tu_shape_elements(out->type.shape));
     if (!is_exact_in_doubles(out)) return TU_OK;
     *outcome = TU__REPLACED;
-    return keep_result(c, out);
+    return replace_by_constant(c, out);
 }
 
 tu_status tu__simplify_by_folding(tu__candidate *c, tu__outcome *outcome) {
@@ -183,7 +183,7 @@ tu_status tu__simplify_by_folding(tu__candidate *c, tu__outcome *outcome) {
     if (*outcome != TU__KEPT || !can_fold(c)) return TU_OK;
     tu__tensor *tensors = tu__alloc_array((size_t)c->input_count + 1, sizeof *tensors, "folding a constant");
     if (!tensors) return TU_NO_MEMORY;
-    tu_status status = fold_with(c, tensors, outcome);
+    tu_status status = fold_tensors(c, tensors, outcome);
     for (uint32_t i = 0; i <= c->input_count; i++) tu__free(tensors[i].data);
     tu__free(tensors);
     return status;

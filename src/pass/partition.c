@@ -19,8 +19,8 @@ enum { MAX_DUPLICATED_BYTES = 4096 };
 typedef struct copy { /* of a value of the old graph to a device */
     tu__edge value;
     const char *device;
-    tu_value made;
-    struct copy *next; /* of the same node */
+    tu_value new_value; /* the copy in the new graph */
+    struct copy *next;  /* next copy of the same node */
 } copy;
 
 enum { TOKEN = UINT32_MAX }; /* `value.output` of a copy that contains only the first element */
@@ -32,7 +32,7 @@ typedef struct partition {
     copy **copies;   /* per node of the old graph */
 } partition;
 
-static bool is_made_per_device(const tu__node *node) {
+static bool is_duplicated_per_device(const tu__node *node) {
     if (node->op->code == TU__OP_FILL) return true;
     return node->op->code == TU__OP_CONSTANT && tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES;
 }
@@ -47,19 +47,20 @@ static tu_value make_copy(partition *p, const tu__node *node, tu__edge value, co
     tu__rewrite *r = &p->r;
     tu_value source = tu__rewrite_value(r, value);
     tu__node_request request = {.op = TU__OP_COPY, .inputs = &source, .input_count = 1};
-    if (is_made_per_device(node)) request = tu__rewrite_request(r, node, NULL);
+    if (is_duplicated_per_device(node)) request = tu__rewrite_request(r, node, NULL);
     request.device = device;
-    if (is_made_per_device(node) && same_device(node->device, device))
+    if (is_duplicated_per_device(node) && same_device(node->device, device))
         return tu__rewrite_make(r, node, &request);
     /* The reason of the original's placement does not apply to the copy. */
     request.why = request.unsupported_on = NULL;
     tu__text suffix = {0};
     if (value.output) tu__text_printf(&suffix, ":%u", value.output);
     tu__text_printf(&suffix, "@%s", device);
-    tu_value made = suffix.failed ? tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message())
-                                  : tu__rewrite_insert(r, node->name, tu__text_string(&suffix), &request);
+    tu_value new_value = suffix.failed
+                             ? tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message())
+                             : tu__rewrite_insert(r, node->name, tu__text_string(&suffix), &request);
     tu__text_free(&suffix);
-    return made;
+    return new_value;
 }
 
 static copy *find_copy(const partition *p, tu__edge value, const char *device) {
@@ -68,10 +69,10 @@ static copy *find_copy(const partition *p, tu__edge value, const char *device) {
     return c;
 }
 
-static tu_status add_copy(partition *p, tu__edge value, const char *device, tu_value made) {
+static tu_status add_copy(partition *p, tu__edge value, const char *device, tu_value new_value) {
     copy *c = tu__arena_alloc(&p->arena, sizeof *c);
     if (!c) return TU_NO_MEMORY;
-    *c = (copy){.value = value, .device = device, .made = made, .next = p->copies[value.node]};
+    *c = (copy){.value = value, .device = device, .new_value = new_value, .next = p->copies[value.node]};
     p->copies[value.node] = c;
     return TU_OK;
 }
@@ -79,14 +80,14 @@ static tu_status add_copy(partition *p, tu__edge value, const char *device, tu_v
 /* Returns the value for readers on `device`; makes the copy on first use. */
 static tu_value value_on(partition *p, tu__edge value, const char *device) {
     const tu__node *node = p->r.from->nodes[value.node];
-    if (same_device(node->device, device) && !is_made_per_device(node))
+    if (same_device(node->device, device) && !is_duplicated_per_device(node))
         return tu__rewrite_value(&p->r, value);
     const copy *c = find_copy(p, value, device);
-    if (c) return c->made;
-    tu_value made = make_copy(p, node, value, device);
-    if (add_copy(p, value, device, made) != TU_OK)
+    if (c) return c->new_value;
+    tu_value new_value = make_copy(p, node, value, device);
+    if (add_copy(p, value, device, new_value) != TU_OK)
         return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
-    return made;
+    return new_value;
 }
 
 /* ---- Control dependencies ---- */
@@ -98,10 +99,10 @@ static struct tu__slice_attrs first_element_attrs(tu_shape shape) {
     return attrs;
 }
 
-/* Sets `*can_slice_it` if the node's device supports that slice; tests it with a graph of its own. */
-static tu_status can_slice(const partition *p, const tu__node *node, bool *can_slice_it) {
-    *can_slice_it = true;
-    const tu__place_options *options = p->unit->place_options;
+/* Sets `*is_supported` if the node's device supports that slice; tests it with a temporary graph. */
+static tu_status can_slice(const partition *p, const tu__node *node, bool *is_supported) {
+    *is_supported = true;
+    const tu__placement_options *options = p->unit->placement;
     if (!options || !options->supports) return TU_OK;
     size_t device = 0;
     while (!same_device(p->unit->devices[device], node->device)) device++;
@@ -112,7 +113,7 @@ static tu_status can_slice(const partition *p, const tu__node *node, bool *can_s
     tu_value slice = tu__apply(SLICE, &attrs, tu_input(graph, "x", type.dtype, type.shape));
     tu_status status = tu_graph_status(graph);
     if (status == TU_OK) status = options->supports(options->context, device, graph, slice.node);
-    *can_slice_it = status == TU_OK;
+    *is_supported = status == TU_OK;
     tu_graph_free(graph);
     return status == TU_UNSUPPORTED ? TU_OK : status;
 }
@@ -130,12 +131,12 @@ static tu_value make_token(partition *p, const tu__node *node, const char *devic
 /* Returns the node on `device` that replaces a dependency on a node of another device; made on first use. */
 static tu_status dependency_on_device(partition *p, const tu__node *node, const char *device,
                                       tu_value *local) {
-    bool small = tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES, can_slice_it = false;
-    if (!small) TU_TRY(can_slice(p, node, &can_slice_it));
-    tu__edge value = {node->id, can_slice_it ? (uint32_t)TOKEN : 0};
+    bool is_small = tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES, is_supported = false;
+    if (!is_small) TU_TRY(can_slice(p, node, &is_supported));
+    tu__edge value = {node->id, is_supported ? (uint32_t)TOKEN : 0};
     copy *c = find_copy(p, value, device);
-    if (c || !can_slice_it) {
-        *local = c ? c->made : value_on(p, value, device);
+    if (c || !is_supported) {
+        *local = c ? c->new_value : value_on(p, value, device);
         return tu_graph_status(p->r.to);
     }
     *local = make_token(p, node, device);
@@ -162,15 +163,15 @@ static tu_status make_dependency_copies(partition *p, const tu__node *node) {
 }
 
 /* Replaces the new node's dependencies on other devices by those copies. */
-static tu_status redirect_dependencies(partition *p, const tu__node *node, tu__node *made) {
+static tu_status redirect_dependencies(partition *p, const tu__node *node, tu__node *new_node) {
     if (!has_remote_dependency(p->r.from, node)) return TU_OK;
-    made->after_count = 0;
+    new_node->after_count = 0;
     for (uint32_t i = 0; i < node->after_count; i++) {
         const tu__node *dependency = p->r.from->nodes[node->after[i]];
         tu_value local = tu__rewrite_value(&p->r, (tu__edge){dependency->id, 0});
         if (!same_device(dependency->device, node->device))
             TU_TRY(dependency_on_device(p, dependency, node->device, &local));
-        TU_TRY(tu__node_add_dependency(p->r.to, made->id, local.node));
+        TU_TRY(tu__node_add_dependency(p->r.to, new_node->id, local.node));
     }
     return TU_OK;
 }
@@ -179,7 +180,7 @@ static tu_status redirect_dependencies(partition *p, const tu__node *node, tu__n
 
 /* An explicit copy node reads its input on the input's device. */
 static tu_status copy_node(partition *p, const tu__node *node) {
-    if (is_made_per_device(node)) return TU_OK; /* value_on makes it for each reader */
+    if (is_duplicated_per_device(node)) return TU_OK; /* value_on makes it for each reader */
     TU_TRY(make_dependency_copies(p, node));
     tu_value *inputs =
         tu__alloc_array((size_t)node->input_count + 1, sizeof *inputs, "an operation's inputs");
@@ -189,19 +190,19 @@ static tu_status copy_node(partition *p, const tu__node *node) {
         const char *source = p->r.from->nodes[node->inputs[i].node]->device;
         inputs[i] = value_on(p, node->inputs[i], node->op->code == TU__OP_COPY ? source : node->device);
     }
-    tu_value made = tu__rewrite_make(&p->r, node, &request);
+    tu_value new_value = tu__rewrite_make(&p->r, node, &request);
     tu__free(inputs);
     TU_TRY(tu_graph_status(p->r.to));
-    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "partition dropped an input of '%s'", node->name);
-    tu__rewrite_map_all(&p->r, node, made);
-    return redirect_dependencies(p, node, p->r.to->nodes[made.node]);
+    if (!tu_ok(new_value)) return tu_fail(TU_INTERNAL, "partition dropped an input of '%s'", node->name);
+    tu__rewrite_map_all(&p->r, node, new_value);
+    return redirect_dependencies(p, node, p->r.to->nodes[new_value.node]);
 }
 
 /* A fetched fill or constant stays on its own device. */
 static void map_fetched(partition *p, const tu__unit *unit) {
     for (size_t i = 0; i < unit->fetch_count; i++) {
         const tu__node *node = p->r.from->nodes[unit->fetch[i].node];
-        if (is_made_per_device(node))
+        if (is_duplicated_per_device(node))
             tu__rewrite_map(&p->r, unit->fetch[i], value_on(p, unit->fetch[i], node->device));
     }
 }
@@ -210,8 +211,8 @@ static void map_fetched(partition *p, const tu__unit *unit) {
 static void map_results(partition *p) {
     for (uint32_t i = 0; i < p->r.from->result_count; i++) {
         tu__edge value = p->r.from->results[i].value;
-        copy *made = p->copies[value.node];
-        if (made && !tu_ok(tu__rewrite_value(&p->r, value))) tu__rewrite_map(&p->r, value, made->made);
+        const copy *first = p->copies[value.node];
+        if (first && !tu_ok(tu__rewrite_value(&p->r, value))) tu__rewrite_map(&p->r, value, first->new_value);
     }
 }
 

@@ -1,8 +1,8 @@
 /* Passes: the steps that transform the user's graph into one partition per device.
  *
- * A unit is a graph with the request to compile it (fetches, devices, options). Every pass reads a unit and replaces
- * its graph by another one that computes the same results. Each pass has a file of its own. In debug builds the
- * verifier runs after each pass. The order:
+ * A unit (compilation unit) is a graph with the request to compile it (fetches, devices, options). Every pass reads a
+ * unit and replaces its graph by another one that computes the same results. Each pass has its own file. In
+ * debug builds the verifier runs after each pass. The order:
  *
  *   simplify    folds constants, merges equal nodes, drops unused nodes
  *   replicate   computes one shard of the batch per replica, and sums between replicas
@@ -35,12 +35,12 @@ struct tu__unit;
 
 /* Options of the pass `place`, in addition to the devices named in the graph. The pass refers to devices by index and
  * queries them through these callbacks, which compile/placement.c implements. */
-typedef struct tu__place_options {
+typedef struct tu__placement_options {
     const char
         *patterns; /* "conv*=gpu:1,local*=cpu:0": the first match of a node's name decides; NULL: none */
-    /* Returns a device's name, or NULL. */
-    const char *(*by)(const tu_graph *graph, uint32_t node, void *context);
-    void *by_context;
+    /* The user's placement function: returns a device's name, or NULL for the default placement. */
+    const char *(*choose_device)(const tu_graph *graph, uint32_t node, void *context);
+    void *choose_context;
     bool strict; /* fail for a node that its device does not support, instead of moving the node */
 
     void *context; /* of the callbacks below; all are optional */
@@ -50,21 +50,21 @@ typedef struct tu__place_options {
     bool (*is_host)(void *context, size_t device);
     /* Adds a host device to the unit, for operations that no other device supports. NULL: no device is added. */
     tu_status (*add_host)(void *context, struct tu__unit *unit);
-} tu__place_options;
+} tu__placement_options;
 
 typedef struct tu__unit {
     tu_graph *graph; /* owned */
     size_t fetch_count;
     tu__edge *fetch; /* results of a run; with `updates`, assignments are computed too */
     bool updates;
-    /* Values that get memory of their own as if they were fetched. If the user fetches a value of one replica, all
+    /* Values that get a buffer as if they were fetched. If the user fetches a value of one replica, all
      * replicas keep theirs, so that all fuse and round alike and mirrored variables stay bit-identical. */
     size_t kept_count;
     tu__edge *kept;
     tu__precision precision;
     size_t device_count;
     const char *const *devices;             /* full names; the first is the default */
-    const tu__place_options *place_options; /* NULL: only the devices named in the graph */
+    const tu__placement_options *placement; /* NULL: only the devices named in the graph */
     char unmatched_pattern[256]; /* the first placement pattern that matches no node; empty: all match */
     tu__replication replication; /* strategy TU__SINGLE: the graph is not replicated */
 } tu__unit;
@@ -102,8 +102,8 @@ tu_status tu__unit_drop_dead(tu__unit *unit);
 typedef struct tu__rewrite {
     const tu_graph *from;
     tu_graph *to;
-    uint32_t *slot; /* node of `from` -> its first entry in `map` */
-    tu__edge *map;  /* output of `from` -> value of `to`; node TU_NO_NODE: not mapped */
+    uint32_t *first_output; /* node of `from` -> its first entry in `map` */
+    tu__edge *map;          /* output of `from` -> value of `to`; node TU_NO_NODE: not mapped */
 } tu__rewrite;
 
 tu_status tu__rewrite_begin(tu__rewrite *r, const tu_graph *from);

@@ -6,7 +6,8 @@
  *   2. the user's function over nodes;
  *   3. tu_with_device around the node.
  * A node that its device does not support is moved to the nearest device that does; with strict placement this is an
- * error. The nearest device is the one with most bytes of the node's inputs; among equals, the one listed first.
+ * error. The nearest device is the one that holds most bytes of the node's inputs; among equals, the one listed
+ * first.
  *
  * Defaults for nodes that are not pinned:
  *   assignment                    on the device of the variable, whose memory it changes
@@ -32,16 +33,17 @@
 #include "base/pattern.h"
 #include "base/text.h"
 
-enum { FEW_BYTES = 4096 }; /* too little to be worth a GPU launch */
+enum { SMALL_BYTES = 4096 }; /* too little to be worth a GPU launch */
 
-static const tu__place_options no_options;
+static const tu__placement_options no_options;
 
 /* ---- Devices ---- */
 
 static uint32_t find_device(const tu__placer *p, const char *name, size_t length) {
     for (size_t i = 0; i < p->unit->device_count; i++) {
-        const char *known = p->unit->devices[i];
-        if (strncmp(known, name, length) == 0 && (!known[length] || strcmp(known + length, ":0") == 0))
+        const char *device_name = p->unit->devices[i];
+        if (strncmp(device_name, name, length) == 0 &&
+            (!device_name[length] || strcmp(device_name + length, ":0") == 0))
             return (uint32_t)i;
     }
     return TU__UNPLACED;
@@ -88,12 +90,12 @@ const char *tu__placer_reason(tu__placer *p, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    const char *kept = tu__arena_string(&p->unit->graph->arena, text);
-    if (!kept) p->failed = true;
-    return kept;
+    const char *reason = tu__arena_string(&p->unit->graph->arena, text);
+    if (!reason) p->failed = true;
+    return reason;
 }
 
-tu_status tu__placer_put(tu__placer *p, tu__node *node, uint32_t device, const char *why) {
+tu_status tu__placer_assign(tu__placer *p, tu__node *node, uint32_t device, const char *why) {
     p->device_of[node->id] = device;
     node->device = p->device_names[device];
     node->why = why;
@@ -107,7 +109,7 @@ static void record_unsupported(tu__placer *p, tu__node *node, uint32_t device) {
                           node->unsupported_on ? "; " : "", p->unit->devices[device], tu_message());
 }
 
-/* ---- The find_nearest device ---- */
+/* ---- The nearest device ---- */
 
 static uint64_t input_bytes_on(const tu__placer *p, const tu__node *node, uint32_t device) {
     uint64_t bytes = 0;
@@ -117,15 +119,15 @@ static uint64_t input_bytes_on(const tu__placer *p, const tu__node *node, uint32
     return bytes;
 }
 
-/* Finds the device that supports the node and has most bytes of its inputs, among devices of the kind of `like`
+/* Finds the device that supports the node and has most bytes of its inputs, among devices of the kind of `kind_of`
  * (TU__UNPLACED: any kind) that are not marked unsupported. Sets `*device` to TU__UNPLACED if there is none. */
-static tu_status find_nearest(tu__placer *p, tu__node *node, uint32_t like, uint32_t *device) {
+static tu_status find_nearest(tu__placer *p, tu__node *node, uint32_t kind_of, uint32_t *device) {
     *device = TU__UNPLACED;
-    uint64_t most_bytes = 0;
+    uint64_t max_bytes = 0;
     for (uint32_t d = 0; d < p->unit->device_count; d++) {
-        if (p->unsupported[d] || (like != TU__UNPLACED && !same_kind(p, like, d))) continue;
+        if (p->unsupported[d] || (kind_of != TU__UNPLACED && !same_kind(p, kind_of, d))) continue;
         uint64_t bytes = input_bytes_on(p, node, d);
-        if (*device != TU__UNPLACED && bytes <= most_bytes) continue;
+        if (*device != TU__UNPLACED && bytes <= max_bytes) continue;
         tu_status status = tu__placer_supports(p, d, node);
         if (status == TU_UNSUPPORTED) {
             p->unsupported[d] = true;
@@ -134,7 +136,7 @@ static tu_status find_nearest(tu__placer *p, tu__node *node, uint32_t like, uint
         }
         TU_TRY(status);
         *device = d;
-        most_bytes = bytes;
+        max_bytes = bytes;
     }
     return TU_OK;
 }
@@ -205,8 +207,9 @@ static bool name_matches(const char *pattern, const char *name) {
     return forward && tu__pattern_matches(pattern, forward);
 }
 
-/* Splits "PATTERN=DEVICE" of at most 255 characters into two strings in `text`; the second starts at `*device_at`. */
-static tu_status split_rule(const char *rule, size_t length, char text[256], size_t *device_at) {
+/* Splits "PATTERN=DEVICE" of at most 255 characters into two strings in `text`; the second starts at
+ * `*device_offset`. */
+static tu_status split_rule(const char *rule, size_t length, char text[256], size_t *device_offset) {
     char *equals = NULL;
     if (length < 256) {
         snprintf(text, 256, "%.*s", (int)length, rule);
@@ -216,7 +219,7 @@ static tu_status split_rule(const char *rule, size_t length, char text[256], siz
         return tu_fail(TU_INVALID, "placement '%.*s': expected PATTERN=DEVICE, as in conv1/*=gpu:1",
                        length < 80 ? (int)length : 80, rule);
     *equals = '\0';
-    *device_at = (size_t)(equals + 1 - text);
+    *device_offset = (size_t)(equals + 1 - text);
     return TU_OK;
 }
 
@@ -231,10 +234,10 @@ static bool matches_any_node(const tu_graph *g, const char *pattern) {
 static tu_status find_unmatched_pattern(tu__placer *p) {
     tu__unit *unit = p->unit;
     char text[256];
-    size_t device_at;
+    size_t device_offset;
     for (const char *rule = p->options->patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
-        TU_TRY(split_rule(rule, length, text, &device_at));
+        TU_TRY(split_rule(rule, length, text, &device_offset));
         if (!*unit->unmatched_pattern && !matches_any_node(unit->graph, text))
             snprintf(unit->unmatched_pattern, sizeof unit->unmatched_pattern, "%s", text);
         rule += length + (rule[length] == ',');
@@ -244,17 +247,17 @@ static tu_status find_unmatched_pattern(tu__placer *p) {
 
 static tu_status pin_by_pattern(tu__placer *p, tu__node *node) {
     char text[256];
-    size_t device_at = 0;
+    size_t device_offset = 0;
     for (const char *rule = p->options->patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
-        TU_TRY(split_rule(rule, length, text, &device_at));
+        TU_TRY(split_rule(rule, length, text, &device_offset));
         if (name_matches(text, node->name)) {
-            const char *name = text + device_at;
+            const char *name = text + device_offset;
             uint32_t device = find_device(p, name, strlen(name));
             if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, " by a pattern");
             p->pinned[node->id] = true;
-            return tu__placer_put(p, node, device,
-                                  tu__placer_reason(p, "placed by pattern %s=%s", text, name));
+            return tu__placer_assign(p, node, device,
+                                     tu__placer_reason(p, "placed by pattern %s=%s", text, name));
         }
         rule += length + (rule[length] == ',');
     }
@@ -262,13 +265,14 @@ static tu_status pin_by_pattern(tu__placer *p, tu__node *node) {
 }
 
 static tu_status pin_by_function(tu__placer *p, tu__node *node) {
-    const char *name =
-        p->options->by ? p->options->by(p->unit->graph, node->id, p->options->by_context) : NULL;
+    const char *name = p->options->choose_device
+                           ? p->options->choose_device(p->unit->graph, node->id, p->options->choose_context)
+                           : NULL;
     if (!name) return TU_OK;
     uint32_t device = find_device(p, name, strlen(name));
     if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, " by the placement function");
     p->pinned[node->id] = true;
-    return tu__placer_put(p, node, device, "placed by the placement function");
+    return tu__placer_assign(p, node, device, "placed by the placement function");
 }
 
 static tu_status pin_by_graph(tu__placer *p, tu__node *node, const char *name) {
@@ -277,8 +281,8 @@ static tu_status pin_by_graph(tu__placer *p, tu__node *node, const char *name) {
     if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, "");
     p->pinned[node->id] = true;
     bool replicated = p->unit->replication.strategy != TU__SINGLE;
-    return tu__placer_put(p, node, device,
-                          replicated ? "placed by the strategy" : "placed by tu_with_device");
+    return tu__placer_assign(p, node, device,
+                             replicated ? "placed by the strategy" : "placed by tu_with_device");
 }
 
 static tu_status find_pin(tu__placer *p, tu__node *node) {
@@ -305,7 +309,7 @@ static tu_status check_pin(tu__placer *p, tu__node *node) {
     p->device_of[node->id] = TU__UNPLACED;
     TU_TRY(find_nearest_or_add_host(p, node, &device));
     node->moved = true;
-    return tu__placer_put(
+    return tu__placer_assign(
         p, node, device,
         tu__placer_reason(p, "%s, but %s does not support it: moved to the nearest device that does",
                           node->why, p->unit->devices[pinned]));
@@ -337,8 +341,8 @@ static tu_status place_gradient(tu__placer *p, tu__node *node) {
     if (device == TU__UNPLACED || !same_kind(p, p->preferred, device)) return TU_OK;
     tu_status status = tu__placer_supports(p, device, node);
     if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;
-    return tu__placer_put(p, node, device,
-                          tu__placer_reason(p, "on the device of '%s', whose gradient it is", forward->name));
+    return tu__placer_assign(
+        p, node, device, tu__placer_reason(p, "on the device of '%s', whose gradient it is", forward->name));
 }
 
 static const char *free_choice_reason(tu__placer *p, const tu__node *node, uint32_t device) {
@@ -359,9 +363,9 @@ static tu_status place_by_default(tu__placer *p, tu__node *node) {
     if (device == TU__UNPLACED) {
         TU_TRY(find_nearest_or_add_host(p, node, &device));
         node->moved = p->added_host && device + 1 == p->unit->device_count;
-        return tu__placer_put(p, node, device, "the nearest device that supports it");
+        return tu__placer_assign(p, node, device, "the nearest device that supports it");
     }
-    return tu__placer_put(p, node, device, free_choice_reason(p, node, device));
+    return tu__placer_assign(p, node, device, free_choice_reason(p, node, device));
 }
 
 /* True if the node depends on no input and on nothing placed yet: optimizer state updates, a learning rate. */
@@ -387,7 +391,7 @@ static tu_status place_followers(tu__placer *p) {
             uint32_t device = p->reader[id] == TU__UNPLACED ? TU__UNPLACED : p->device_of[p->reader[id]];
             tu_status status = device == TU__UNPLACED ? TU_UNSUPPORTED : tu__placer_supports(p, device, node);
             if (status == TU_OK)
-                status = tu__placer_put(
+                status = tu__placer_assign(
                     p, node, device,
                     tu__placer_reason(p, "with its first reader '%s'", g->nodes[p->reader[id]]->name));
             else if (status == TU_UNSUPPORTED)
@@ -421,7 +425,7 @@ static bool is_small(const tu__placer *p, const tu__node *node) {
     for (uint32_t i = 0; i < node->output_count; i++) out += tu_type_bytes(node->outputs[i]);
     for (uint32_t i = 0; i < node->input_count; i++)
         in += tu_type_bytes(tu_edge_type(p->unit->graph, node->inputs[i]));
-    return in <= FEW_BYTES && out <= FEW_BYTES;
+    return in <= SMALL_BYTES && out <= SMALL_BYTES;
 }
 
 static tu_status move_to_reader(tu__placer *p, tu__node *node, uint32_t reader) {
@@ -430,12 +434,12 @@ static tu_status move_to_reader(tu__placer *p, tu__node *node, uint32_t reader) 
     if (is_host(p, p->device_of[node->id]) || !is_host(p, reader) || !is_small(p, node)) return TU_OK;
     tu_status status = tu__placer_supports(p, reader, node);
     if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;
-    return tu__placer_put(p, node, reader,
-                          tu__placer_reason(p, "small, and only %s reads it", p->unit->devices[reader]));
+    return tu__placer_assign(p, node, reader,
+                             tu__placer_reason(p, "small, and only %s reads it", p->unit->devices[reader]));
 }
 
 /* Iterates backwards, so that a chain of small operations moves as a whole. */
-static tu_status keep_small_work_on_host(tu__placer *p) {
+static tu_status move_small_nodes_to_host(tu__placer *p) {
     uint32_t count = p->unit->graph->node_count;
     for (uint32_t i = 0; i < count; i++) p->reader[i] = NO_READER;
     for (size_t i = 0; i < p->unit->fetch_count; i++) p->reader[p->unit->fetch[i].node] = SEVERAL_READERS;
@@ -454,10 +458,11 @@ static tu_status keep_small_work_on_host(tu__placer *p) {
 
 /* ---- Leaves and assignments ---- */
 
-static tu_status place_with(tu__placer *p, tu__node *node, const tu__node *leader, const char *what) {
+static tu_status place_on_device_of(tu__placer *p, tu__node *node, const tu__node *leader,
+                                    const char *relation) {
     if (p->device_of[node->id] != TU__UNPLACED || p->device_of[leader->id] == TU__UNPLACED) return TU_OK;
-    TU_TRY(tu__placer_put(p, node, p->device_of[leader->id],
-                          tu__placer_reason(p, "with %s '%s'", what, leader->name)));
+    TU_TRY(tu__placer_assign(p, node, p->device_of[leader->id],
+                             tu__placer_reason(p, "with %s '%s'", relation, leader->name)));
     return node->group ? tu__placer_place_group(p, node) : TU_OK;
 }
 
@@ -467,7 +472,7 @@ static tu_status place_read_leaves(tu__placer *p) {
     for (uint32_t i = 0; i < g->node_count; i++) {
         const tu__node *node = g->nodes[i];
         for (uint32_t k = 0; node->op->code != TU__OP_ASSIGN && k < node->input_count; k++)
-            TU_TRY(place_with(p, g->nodes[node->inputs[k].node], node, "its first reader"));
+            TU_TRY(place_on_device_of(p, g->nodes[node->inputs[k].node], node, "its first reader"));
     }
     return TU_OK;
 }
@@ -480,8 +485,8 @@ static tu_status place_assigned_leaves(tu__placer *p) {
         if (g->nodes[i]->op->code != TU__OP_ASSIGN) continue;
         tu__node *variable = g->nodes[g->nodes[i]->inputs[0].node],
                  *next = g->nodes[g->nodes[i]->inputs[1].node];
-        TU_TRY(place_with(p, variable, next, "its next value"));
-        TU_TRY(place_with(p, next, variable, "its target variable"));
+        TU_TRY(place_on_device_of(p, variable, next, "its next value"));
+        TU_TRY(place_on_device_of(p, next, variable, "its target variable"));
     }
     return TU_OK;
 }
@@ -492,10 +497,11 @@ static tu_status place_leaves(tu__placer *p) {
     TU_TRY(place_assigned_leaves(p));
     for (uint32_t i = 0; i < g->node_count; i++)
         if (p->device_of[i] == TU__UNPLACED && g->nodes[i]->op->code != TU__OP_ASSIGN)
-            TU_TRY(tu__placer_put(p, g->nodes[i], p->preferred, "no operation reads it: the first device"));
+            TU_TRY(
+                tu__placer_assign(p, g->nodes[i], p->preferred, "no operation reads it: the first device"));
     for (uint32_t i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op->code == TU__OP_ASSIGN)
-            TU_TRY(place_with(p, g->nodes[i], g->nodes[g->nodes[i]->inputs[0].node], "its variable"));
+            TU_TRY(place_on_device_of(p, g->nodes[i], g->nodes[g->nodes[i]->inputs[0].node], "its variable"));
     return TU_OK;
 }
 
@@ -515,28 +521,28 @@ static tu_status place_all(tu__placer *p) {
     TU_TRY(tu__placer_pin_groups(p));
     TU_TRY(place_computed(p));
     TU_TRY(place_followers(p));
-    TU_TRY(keep_small_work_on_host(p));
+    TU_TRY(move_small_nodes_to_host(p));
     return place_leaves(p);
 }
 
 tu_status tu__pass_place(tu__unit *unit) {
     if (unit->device_count == 0)
         return tu_fail(TU_INVALID, "a program needs a device: expected for example \"cpu:0\"");
-    if (unit->device_count > TU__MAX_PLACES)
+    if (unit->device_count > TU__MAX_PLACED_DEVICES)
         return tu_fail(TU_UNSUPPORTED, "%zu devices: a program has at most %d", unit->device_count,
-                       TU__MAX_PLACES);
+                       TU__MAX_PLACED_DEVICES);
     size_t nodes = (size_t)unit->graph->node_count + 1;
     tu__arena arena = {.purpose = "a pass"};
     tu__placer p = {.unit = unit,
-                    .options = unit->place_options ? unit->place_options : &no_options,
+                    .options = unit->placement ? unit->placement : &no_options,
                     .device_of = tu__arena_alloc(&arena, nodes * sizeof *p.device_of),
                     .pinned = tu__arena_alloc(&arena, nodes),
                     .reader = tu__arena_alloc(&arena, nodes * sizeof *p.reader),
                     .next_member = tu__arena_alloc(&arena, nodes * sizeof *p.next_member),
                     .first_member = tu__arena_alloc(&arena, ((size_t)unit->graph->group_count + 1) *
                                                                 sizeof *p.first_member)};
-    bool ready = p.device_of && p.pinned && p.reader && p.next_member && p.first_member;
-    tu_status status = ready ? place_all(&p) : TU_NO_MEMORY;
+    bool is_allocated = p.device_of && p.pinned && p.reader && p.next_member && p.first_member;
+    tu_status status = is_allocated ? place_all(&p) : TU_NO_MEMORY;
     tu__arena_free(&arena);
     return status;
 }

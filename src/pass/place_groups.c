@@ -30,8 +30,8 @@ static tu_status fail_conflicting_pins(const tu__placer *p, const tu__node *a, c
 }
 
 static tu_status place_with_leader(tu__placer *p, tu__node *node, const tu__node *leader) {
-    return tu__placer_put(p, node, p->device_of[leader->id],
-                          tu__placer_reason(p, "colocated with '%s'", leader->name));
+    return tu__placer_assign(p, node, p->device_of[leader->id],
+                             tu__placer_reason(p, "colocated with '%s'", leader->name));
 }
 
 static tu_status pin_group(tu__placer *p, uint32_t first) {

@@ -1,23 +1,23 @@
 /* precision: mixed precision. Runs a graph built in f32 in bf16 or f16 where that is faster, and in f32 where half
  * precision would be too inaccurate.
  *
- * Convolutions and matrix products take half the time in half precision, and the operations between them half the
+ * Convolutions and matmuls take half the time in half precision, and the operations between them half the
  * memory traffic; both accumulate in f32 inside their kernels. Sums over many elements, exponentials and the small
  * steps of an optimizer need a longer mantissa. So every operation has a class, in the table below:
  *
- *   PRODUCT   its f32 inputs are cast to half, its output is half
- *   BETWEEN   half if any input is half already: pointwise operations, pooling, LRN, operations that move elements
- *   NORM      activations are half if the input is; parameters and statistics are f32
- *   EXACT     f32: softmax and losses, exponentials, linear algebra and the products in its gradients, reductions to
- *             one number
- *   AS_BUILT  keeps the types it was built with: leaves, variables, assignments, casts, random numbers, custom
- *   operations
+ *   TO_HALF      its f32 inputs are cast to half, its output is half: matmul and convolution
+ *   LIKE_INPUTS  half if any input is half already: pointwise operations, pooling, LRN, operations that move elements
+ *   NORM         activations are half if the input is; parameters and statistics are f32
+ *   IN_F32       f32: softmax and losses, exponentials, linear algebra and the matmuls in its gradients, reductions
+ *                to one number
+ *   AS_BUILT     the types it was built with: leaves, variables, assignments, casts, random numbers, custom
+ *                operations
  *
  * Three rules consider the neighbours of an operation:
  *   - variables and their updates are f32 (master weights): pointwise operations on tensors of the variable's shape
- *     that lead to an assignment are EXACT; a gradient is cast to f32 where it enters them;
- *   - a reduction whose result is reduced further to one number is EXACT too;
- *   - a pointwise operation that only EXACT ones read is EXACT, since rounding its result would save nothing.
+ *     that lead to an assignment are IN_F32; a gradient is cast to f32 where it enters them;
+ *   - a reduction whose result is reduced further to one number is IN_F32 too;
+ *   - a pointwise operation that only IN_F32 ones read is IN_F32, since rounding its result would save nothing.
  *
  * A value is cast at most once per direction, however many nodes read it. Fetched values keep the type they were
  * built with. Values of types other than f32 are not changed. */
@@ -30,73 +30,73 @@
 
 /* ---- Classes ---- */
 
-typedef enum class { AS_BUILT, BETWEEN, PRODUCT, NORM, EXACT } class;
+typedef enum precision_class { AS_BUILT, LIKE_INPUTS, TO_HALF, NORM, IN_F32 } precision_class;
 
-/* Pointwise operations that are not listed are BETWEEN; all others are AS_BUILT. */
+/* Pointwise operations that are not listed are LIKE_INPUTS; all others are AS_BUILT. */
 static const struct {
     tu__opcode op;
-    class is;
+    precision_class class;
 } classes[] = {
-    {TU__OP_CONV2D, PRODUCT},
-    {TU__OP_CONV2D_DX, PRODUCT},
-    {TU__OP_CONV2D_DW, PRODUCT},
-    {TU__OP_MATMUL, PRODUCT}, /* unless its attribute `exact` is set: see class_of */
+    {TU__OP_CONV2D, TO_HALF},
+    {TU__OP_CONV2D_DX, TO_HALF},
+    {TU__OP_CONV2D_DW, TO_HALF},
+    {TU__OP_MATMUL, TO_HALF}, /* unless its attribute `exact` is set: see class_of */
 
-    {TU__OP_MAX_POOL, BETWEEN},
-    {TU__OP_MAX_POOL_GRAD, BETWEEN},
-    {TU__OP_MAX_POOL_PICK, BETWEEN},
-    {TU__OP_AVG_POOL, BETWEEN},
-    {TU__OP_AVG_POOL_GRAD, BETWEEN},
-    {TU__OP_LRN, BETWEEN},
-    {TU__OP_LRN_GRAD, BETWEEN},
-    {TU__OP_SUM, BETWEEN}, /* unless the result is one number: see class_of */
-    {TU__OP_MEAN, BETWEEN},
-    {TU__OP_REDUCE_MAX, BETWEEN},
-    {TU__OP_REDUCE_MIN, BETWEEN},
-    {TU__OP_GATHER, BETWEEN},
-    {TU__OP_TAKE_ALONG, BETWEEN},
-    {TU__OP_RESHAPE, BETWEEN},
-    {TU__OP_BROADCAST, BETWEEN},
-    {TU__OP_TRANSPOSE, BETWEEN},
-    {TU__OP_SLICE, BETWEEN},
-    {TU__OP_PAD, BETWEEN},
-    {TU__OP_CONCAT, BETWEEN},
-    {TU__OP_FLIP, BETWEEN},
-    {TU__OP_RESIZE, BETWEEN},
-    {TU__OP_RESIZE_GRAD, BETWEEN},
-    {TU__OP_CROP, BETWEEN},
-    {TU__OP_CROP_GRAD, BETWEEN},
-    {TU__OP_BAND, BETWEEN},
-    {TU__OP_STOP_GRADIENT, BETWEEN},
-    {TU__OP_COPY, BETWEEN},
+    {TU__OP_MAX_POOL, LIKE_INPUTS},
+    {TU__OP_MAX_POOL_GRAD, LIKE_INPUTS},
+    {TU__OP_MAX_POOL_PICK, LIKE_INPUTS},
+    {TU__OP_AVG_POOL, LIKE_INPUTS},
+    {TU__OP_AVG_POOL_GRAD, LIKE_INPUTS},
+    {TU__OP_LRN, LIKE_INPUTS},
+    {TU__OP_LRN_GRAD, LIKE_INPUTS},
+    {TU__OP_SUM, LIKE_INPUTS}, /* unless the result is one number: see class_of */
+    {TU__OP_MEAN, LIKE_INPUTS},
+    {TU__OP_REDUCE_MAX, LIKE_INPUTS},
+    {TU__OP_REDUCE_MIN, LIKE_INPUTS},
+    {TU__OP_GATHER, LIKE_INPUTS},
+    {TU__OP_TAKE_ALONG, LIKE_INPUTS},
+    {TU__OP_RESHAPE, LIKE_INPUTS},
+    {TU__OP_BROADCAST, LIKE_INPUTS},
+    {TU__OP_TRANSPOSE, LIKE_INPUTS},
+    {TU__OP_SLICE, LIKE_INPUTS},
+    {TU__OP_PAD, LIKE_INPUTS},
+    {TU__OP_CONCAT, LIKE_INPUTS},
+    {TU__OP_FLIP, LIKE_INPUTS},
+    {TU__OP_RESIZE, LIKE_INPUTS},
+    {TU__OP_RESIZE_GRAD, LIKE_INPUTS},
+    {TU__OP_CROP, LIKE_INPUTS},
+    {TU__OP_CROP_GRAD, LIKE_INPUTS},
+    {TU__OP_BAND, LIKE_INPUTS},
+    {TU__OP_STOP_GRADIENT, LIKE_INPUTS},
+    {TU__OP_COPY, LIKE_INPUTS},
 
     {TU__OP_BATCH_NORM, NORM},
     {TU__OP_BATCH_NORM_GRAD, NORM},
     {TU__OP_LAYER_NORM, NORM},
     {TU__OP_LAYER_NORM_GRAD, NORM},
 
-    {TU__OP_EXP, EXACT},
-    {TU__OP_EXPM1, EXACT},
-    {TU__OP_LOG, EXACT},
-    {TU__OP_LOG1P, EXACT},
-    {TU__OP_POW, EXACT},
-    {TU__OP_RECIPROCAL, EXACT},
-    {TU__OP_RSQRT, EXACT},
-    {TU__OP_SOFTMAX, EXACT},
-    {TU__OP_LOG_SOFTMAX, EXACT},
-    {TU__OP_CROSS_ENTROPY, EXACT},
-    {TU__OP_LOGSUMEXP, EXACT},
-    {TU__OP_PROD, EXACT},
-    {TU__OP_CUMSUM, EXACT},
-    {TU__OP_ARGMAX, EXACT},
-    {TU__OP_ARGMIN, EXACT},
-    {TU__OP_TOP_K, EXACT},
-    {TU__OP_SCATTER_ADD, EXACT},
-    {TU__OP_PUT_ALONG, EXACT},
-    {TU__OP_INVERSE, EXACT},
-    {TU__OP_SOLVE, EXACT},
-    {TU__OP_CHOLESKY, EXACT},
-    {TU__OP_TRIANGULAR_SOLVE, EXACT},
+    {TU__OP_EXP, IN_F32},
+    {TU__OP_EXPM1, IN_F32},
+    {TU__OP_LOG, IN_F32},
+    {TU__OP_LOG1P, IN_F32},
+    {TU__OP_POW, IN_F32},
+    {TU__OP_RECIPROCAL, IN_F32},
+    {TU__OP_RSQRT, IN_F32},
+    {TU__OP_SOFTMAX, IN_F32},
+    {TU__OP_LOG_SOFTMAX, IN_F32},
+    {TU__OP_CROSS_ENTROPY, IN_F32},
+    {TU__OP_LOGSUMEXP, IN_F32},
+    {TU__OP_PROD, IN_F32},
+    {TU__OP_CUMSUM, IN_F32},
+    {TU__OP_ARGMAX, IN_F32},
+    {TU__OP_ARGMIN, IN_F32},
+    {TU__OP_TOP_K, IN_F32},
+    {TU__OP_SCATTER_ADD, IN_F32},
+    {TU__OP_PUT_ALONG, IN_F32},
+    {TU__OP_INVERSE, IN_F32},
+    {TU__OP_SOLVE, IN_F32},
+    {TU__OP_CHOLESKY, IN_F32},
+    {TU__OP_TRIANGULAR_SOLVE, IN_F32},
 
     {TU__OP_CAST, AS_BUILT},
 };
@@ -105,17 +105,17 @@ static bool is_pointwise(const tu__node *node) {
     return node->op->traits & TU__POINTWISE;
 }
 
-static class class_in_table(const tu__node *node) {
+static precision_class class_in_table(const tu__node *node) {
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (classes[i].op == node->op->code) return classes[i].is;
-    return is_pointwise(node) ? BETWEEN : AS_BUILT;
+        if (classes[i].op == node->op->code) return classes[i].class;
+    return is_pointwise(node) ? LIKE_INPUTS : AS_BUILT;
 }
 
 typedef struct precision {
     tu__rewrite r;
     tu_dtype half;
-    class *class; /* per node of the old graph */
-    bool *mark;   /* per node: scratch of the rules below */
+    precision_class *class; /* per node of the old graph */
+    bool *is_marked;        /* per node: scratch of the rules below */
     tu__edge *narrowed,
         *widened; /* per output of the old graph: its cast to half, to f32; TU_NO_NODE: none yet */
 } precision;
@@ -132,18 +132,18 @@ static bool is_reduction(const tu__node *node) {
 
 /* Returns the class by operation only. If an input is of a float type other than f32, the user has chosen the
  * types. */
-static class class_of(const tu_graph *graph, const tu__node *node) {
-    class is = class_in_table(node);
-    bool any = false;
+static precision_class class_of(const tu_graph *graph, const tu__node *node) {
+    precision_class class = class_in_table(node);
+    bool has_f32_input = false;
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu_dtype dtype = type_at(graph, node->inputs[i]).dtype;
         if (tu_dtype_is_float(dtype) && dtype != TU_F32) return AS_BUILT;
-        any = any || dtype == TU_F32;
+        has_f32_input = has_f32_input || dtype == TU_F32;
     }
-    if (!any) return AS_BUILT;
-    if (is_reduction(node) && tu_shape_elements(node->outputs[0].shape) == 1) return EXACT;
-    if (node->op->code == TU__OP_MATMUL && tu__attrs(node, matmul)->exact) return EXACT;
-    return is;
+    if (!has_f32_input) return AS_BUILT;
+    if (is_reduction(node) && tu_shape_elements(node->outputs[0].shape) == 1) return IN_F32;
+    if (node->op->code == TU__OP_MATMUL && tu__attrs(node, matmul)->exact) return IN_F32;
+    return class;
 }
 
 /* ---- Rules that consider neighbours ---- */
@@ -154,61 +154,63 @@ static bool in_update(const tu__node *node, tu_shape shape) {
            (node->outputs[0].shape.rank == 0 || tu_shape_equal(node->outputs[0].shape, shape));
 }
 
-/* Makes the pointwise operations of updates EXACT; `mark`: the node is part of an update. */
+/* Makes the pointwise operations of updates IN_F32; `is_marked`: the node is part of an update. */
 static void mark_updates(precision *p) {
     const tu_graph *graph = p->r.from;
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
-        bool assigns = node->op->code == TU__OP_ASSIGN;
-        if (!assigns && !(p->class[id] == EXACT && p->mark[id])) continue;
-        for (uint32_t i = assigns ? 1 : 0; i < node->input_count; i++) {
+        bool is_assign = node->op->code == TU__OP_ASSIGN;
+        if (!is_assign && !(p->class[id] == IN_F32 && p->is_marked[id])) continue;
+        for (uint32_t i = is_assign ? 1 : 0; i < node->input_count; i++) {
             const tu__node *source = graph->nodes[node->inputs[i].node];
             if (!in_update(source, node->outputs[0].shape) || p->class[source->id] == AS_BUILT) continue;
-            p->class[source->id] = EXACT;
-            p->mark[source->id] = true;
+            p->class[source->id] = IN_F32;
+            p->is_marked[source->id] = true;
         }
     }
 }
 
-static bool reads_f32(class reader) {
-    return reader == EXACT || reader == AS_BUILT;
+static bool reads_in_f32(precision_class reader) {
+    return reader == IN_F32 || reader == AS_BUILT;
 }
 
-/* Makes BETWEEN nodes EXACT if all their readers need f32; a fetch does. `mark`: all readers seen so far need f32. A
- * view keeps the type of its input, so that the cast comes after it, where it can be fused with the reader. */
-static void widen_between_exact(precision *p) {
+/* Makes LIKE_INPUTS nodes IN_F32 if all their readers need f32; a fetch does. `is_marked`: all readers seen so far
+ * need f32. A view keeps the type of its input, so that the cast comes after it, where it can be fused with the
+ * reader. */
+static void widen_before_f32_readers(precision *p) {
     const tu_graph *graph = p->r.from;
-    for (uint32_t i = 0; i < graph->node_count; i++) p->mark[i] = true;
+    for (uint32_t i = 0; i < graph->node_count; i++) p->is_marked[i] = true;
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
-        bool is_widened = p->class[id] == BETWEEN && p->mark[id] && node->outputs[0].dtype == TU_F32;
-        bool view = node->op->traits & TU__VIEW;
-        if (is_widened && is_pointwise(node)) p->class[id] = EXACT;
+        bool is_widened = p->class[id] == LIKE_INPUTS && p->is_marked[id] && node->outputs[0].dtype == TU_F32;
+        bool is_view = node->op->traits & TU__VIEW;
+        if (is_widened && is_pointwise(node)) p->class[id] = IN_F32;
         for (uint32_t i = 0; i < node->input_count; i++)
-            if (!reads_f32(p->class[id]) && !(is_widened && view)) p->mark[node->inputs[i].node] = false;
+            if (!reads_in_f32(p->class[id]) && !(is_widened && is_view))
+                p->is_marked[node->inputs[i].node] = false;
     }
 }
 
-/* Makes a reduction EXACT if another reduction, to a single number, reads it. */
+/* Makes a reduction IN_F32 if another reduction, to a single number, reads it. */
 static void widen_partial_reductions(precision *p) {
     const tu_graph *graph = p->r.from;
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
-        if (p->class[id] != EXACT || !is_reduction(node)) continue;
+        if (p->class[id] != IN_F32 || !is_reduction(node)) continue;
         uint32_t source = node->inputs[0].node;
-        if (p->class[source] == BETWEEN && is_reduction(graph->nodes[source])) p->class[source] = EXACT;
+        if (p->class[source] == LIKE_INPUTS && is_reduction(graph->nodes[source])) p->class[source] = IN_F32;
     }
 }
 
 static tu_status classify(precision *p) {
     const tu_graph *graph = p->r.from;
     p->class = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->class, "a pass");
-    p->mark = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->mark, "a pass");
-    if (!p->class || !p->mark) return TU_NO_MEMORY;
+    p->is_marked = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->is_marked, "a pass");
+    if (!p->class || !p->is_marked) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++) p->class[i] = class_of(graph, graph->nodes[i]);
     mark_updates(p);
     widen_partial_reductions(p);
-    widen_between_exact(p);
+    widen_before_f32_readers(p);
     return TU_OK;
 }
 
@@ -228,21 +230,22 @@ static tu_value make_cast(precision *p, tu__edge from, tu_value value, tu_dtype 
     tu__text suffix = {0};
     if (from.output) tu__text_printf(&suffix, ":%u", from.output);
     tu__text_printf(&suffix, "/%s", tu_dtype_name(dtype));
-    tu_value made = suffix.failed
-                        ? tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message())
-                        : tu__rewrite_insert(&p->r, source->name, tu__text_string(&suffix), &request);
+    tu_value new_value = suffix.failed
+                             ? tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message())
+                             : tu__rewrite_insert(&p->r, source->name, tu__text_string(&suffix), &request);
     tu__text_free(&suffix);
-    return made;
+    return new_value;
 }
 
 /* Returns a value built as f32 in the type `dtype`: f32 or the half type. */
 static tu_value read_as(precision *p, tu__edge from, tu_dtype dtype, const tu__node *reader) {
     tu_value value = tu__rewrite_value(&p->r, from);
     if (!tu_ok(value) || tu_value_dtype(value) == dtype) return value;
-    tu__edge *cast = (dtype == p->half ? p->narrowed : p->widened) + p->r.slot[from.node] + from.output;
+    tu__edge *cast =
+        (dtype == p->half ? p->narrowed : p->widened) + p->r.first_output[from.node] + from.output;
     if (cast->node == TU_NO_NODE) {
-        tu_value made = make_cast(p, from, value, dtype, reader);
-        *cast = (tu__edge){made.node, made.output};
+        tu_value new_value = make_cast(p, from, value, dtype, reader);
+        *cast = (tu__edge){new_value.node, new_value.output};
     }
     return tu__value(p->r.to, cast->node, cast->output);
 }
@@ -254,7 +257,7 @@ static bool is_half(const precision *p, tu__edge from) {
     return tu_ok(value) && tu_value_dtype(value) == p->half;
 }
 
-static bool any_half(const precision *p, const tu__node *node) {
+static bool has_half_input(const precision *p, const tu__node *node) {
     for (uint32_t i = 0; i < node->input_count; i++)
         if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32 && is_half(p, node->inputs[i])) return true;
     return false;
@@ -263,8 +266,8 @@ static bool any_half(const precision *p, const tu__node *node) {
 /* True if the node computes in half precision. */
 static bool computes_in_half(const precision *p, const tu__node *node) {
     switch (p->class[node->id]) {
-    case PRODUCT: return true;
-    case BETWEEN: return any_half(p, node);
+    case TO_HALF: return true;
+    case LIKE_INPUTS: return has_half_input(p, node);
     case NORM: return is_half(p, node->inputs[0]);
     default: return false;
     }
@@ -283,10 +286,10 @@ static tu_status convert_node(precision *p, const tu__node *node, tu_value *inpu
         if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32)
             inputs[i] =
                 read_as(p, node->inputs[i], narrow && input_is_half(p, node, i) ? p->half : TU_F32, node);
-    tu_value made = tu__rewrite_make(&p->r, node, &request);
+    tu_value new_value = tu__rewrite_make(&p->r, node, &request);
     TU_TRY(tu_graph_status(p->r.to));
-    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "precision dropped an input of '%s'", node->name);
-    tu__rewrite_map_all(&p->r, node, made);
+    if (!tu_ok(new_value)) return tu_fail(TU_INTERNAL, "precision dropped an input of '%s'", node->name);
+    tu__rewrite_map_all(&p->r, node, new_value);
     return TU_OK;
 }
 
@@ -313,7 +316,7 @@ static void widen_results(precision *p, size_t count, const tu__edge *edges) {
 static tu_status alloc_casts(precision *p) {
     const tu_graph *graph = p->r.from;
     uint32_t count = graph->node_count;
-    size_t outputs = count ? p->r.slot[count - 1] + graph->nodes[count - 1]->output_count : 0;
+    size_t outputs = count ? p->r.first_output[count - 1] + graph->nodes[count - 1]->output_count : 0;
     p->narrowed = tu__alloc_array(outputs + 1, sizeof *p->narrowed, "a pass");
     p->widened = tu__alloc_array(outputs + 1, sizeof *p->widened, "a pass");
     if (!p->narrowed || !p->widened) return TU_NO_MEMORY;
@@ -336,7 +339,7 @@ tu_status tu__pass_precision(tu__unit *unit) {
         tu__rewrite_abandon(&p.r);
     }
     tu__free(p.class);
-    tu__free(p.mark);
+    tu__free(p.is_marked);
     tu__free(p.narrowed);
     tu__free(p.widened);
     return status == TU_OK ? tu__unit_drop_dead(unit) : status;

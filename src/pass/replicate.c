@@ -15,7 +15,7 @@
  * If an operation reads a replicated value together with a sharded one, each shard gets its rows of it: a fill or
  * broadcast is built with fewer rows, anything else is sliced.
  *
- * Shard 0, and a replicated value at the first place, keep the names of the original nodes; the others end in "@1",
+ * Shard 0, and a replicated value on the first device, keep the names of the original nodes; the others end in "@1",
  * "@2", …. The field `stands_for` of an input's shard, or of a variable's mirror, names the original input or
  * variable. */
 #include "pass/replicate.h"
@@ -42,7 +42,7 @@ static tu_value concat_shards(tu__replicator *p, tu__edge edge) {
                                                      .attrs = &a,
                                                      .inputs = shards,
                                                      .input_count = p->shards,
-                                                     .device = tu__place_device(p, 0)});
+                                                     .device = tu__replicator_device_name(p, 0)});
 }
 
 /* Maps every replicated value to the one on the central device or first replica, and concatenates sharded values that
@@ -50,28 +50,28 @@ static tu_value concat_shards(tu__replicator *p, tu__edge edge) {
 static tu_status map_results(tu__replicator *p) {
     for (uint32_t id = 0; id < p->r.from->node_count; id++)
         for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++) {
-            tu_value replicated = tu__replicated_value(p, (tu__edge){id, i}, tu__central_place(p));
+            tu_value replicated = tu__replicated_value(p, (tu__edge){id, i}, tu__central_device(p));
             if (tu_ok(replicated)) tu__rewrite_map(&p->r, (tu__edge){id, i}, replicated);
         }
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
         tu__edge edge = p->unit->fetch[i];
-        bool joined = tu_ok(tu__rewrite_value(&p->r, edge));
-        if (!joined) tu__rewrite_map(&p->r, edge, concat_shards(p, edge));
+        bool is_mapped = tu_ok(tu__rewrite_value(&p->r, edge));
+        if (!is_mapped) tu__rewrite_map(&p->r, edge, concat_shards(p, edge));
     }
     return tu_graph_status(p->r.to);
 }
 
 /* ---- Values that all replicas must keep ---- */
 
-/* Fetched values of the first replica have memory of their own, which prevents some fusion. The same values of the
+/* Fetched values of the first replica are written to buffers, which prevents some fusion. The same values of the
  * other replicas are kept too, although no node reads them. Otherwise replicas would round differently, and their
  * variables would diverge. */
 static size_t list_replicas_of_fetches(const tu__replicator *p, tu__edge *list) {
     size_t count = 0;
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
         const tu__distributed_value *value = tu__distributed_value_of(p, p->unit->fetch[i]);
-        for (size_t place = 0; value->by_place && place < p->replicas; place++)
-            list[count++] = value->by_place[place];
+        for (size_t device = 0; value->by_device && device < p->replicas; device++)
+            list[count++] = value->by_device[device];
         const tu__sharded_value *c = value->sharded_values;
         while (c && c->axis != value->layout) c = c->next;
         for (size_t shard = 0; c && shard < p->shards; shard++) list[count++] = c->shards[shard];
@@ -83,9 +83,9 @@ static size_t list_replicas_of_fetches(const tu__replicator *p, tu__edge *list) 
 static tu_status find_kept_values(tu__replicator *p, size_t *count, tu__edge **kept) {
     *kept = tu__alloc_array(p->unit->fetch_count * (p->replicas + p->shards) + 1, sizeof **kept, "a pass");
     if (!*kept) return TU_NO_MEMORY;
-    size_t all = list_replicas_of_fetches(p, *kept);
+    size_t candidate_count = list_replicas_of_fetches(p, *kept);
     *count = 0;
-    for (size_t i = 0; i < all; i++) {
+    for (size_t i = 0; i < candidate_count; i++) {
         tu__edge edge = (*kept)[i];
         if (edge.node != TU_NO_NODE && tu__node_is_computed(p->r.to->nodes[edge.node]))
             (*kept)[(*count)++] = edge;
@@ -114,17 +114,18 @@ static tu_status check_invariant(const tu__replication *options) {
     return TU_OK;
 }
 
-/* A strategy assigns all devices, so it excludes other placement options. */
+/* A strategy places every operation itself, so it excludes other placement options. */
 static tu_status check_no_placement(const tu__unit *unit, const char *strategy) {
-    const tu__place_options *options = unit->place_options;
-    if (options && (options->patterns || options->by))
-        return tu_fail(TU_INVALID, "strategy '%s' assigns all devices and cannot be combined with %s",
-                       strategy, options->patterns ? "placement patterns" : "a placement function");
+    const tu__placement_options *options = unit->placement;
+    if (options && (options->patterns || options->choose_device))
+        return tu_fail(TU_INVALID,
+                       "strategy '%s' places every operation itself and cannot be combined with %s", strategy,
+                       options->patterns ? "placement patterns" : "a placement function");
     for (uint32_t i = 0; i < unit->graph->node_count; i++)
         if (unit->graph->nodes[i]->device)
             return tu_fail(
                 TU_INVALID,
-                "strategy '%s' assigns all devices, but %s '%s' is placed on '%s' by tu_with_device: use "
+                "strategy '%s' places every operation itself, but %s '%s' is placed on '%s' by tu_with_device: use "
                 "one of the two",
                 strategy, unit->graph->nodes[i]->op->name, unit->graph->nodes[i]->name,
                 unit->graph->nodes[i]->device);
@@ -174,7 +175,7 @@ static tu_status init_replicator(tu__replicator *p, tu__unit *unit) {
     TU_TRY(find_samples(unit, p->strategy, &p->samples));
     p->replicas = options->replica_count;
     p->shards = options->invariant ? (size_t)options->invariant : p->replicas;
-    p->places = p->replicas + (options->strategy == TU__CENTRAL);
+    p->device_count = p->replicas + (options->strategy == TU__CENTRAL);
     TU_TRY(check_shard_count(p));
     const tu_graph *graph = unit->graph;
     size_t count = graph->node_count, outputs = 0;

@@ -17,11 +17,11 @@ typedef struct tu__sharded_value {
 /* How an output of the old graph is distributed over the replicas. */
 typedef struct tu__distributed_value {
     int layout;          /* TU__REPLICATED, TU__PER_SHARD or the axis it is sharded along */
-    bool summed;         /* its shards are partial sums, which are added to get the replicated value */
+    bool is_summed;      /* its shards are partial sums, which are added to get the replicated value */
     bool is_read;        /* by a node, or by the user */
     bool feeds_shards;   /* a sharded computation depends on the replicated value */
     uint32_t collective; /* number of the all-reduce of a sum between mirrored replicas */
-    tu__edge *by_place;  /* per place: the replicated value in the new graph; TU_NO_NODE: not there */
+    tu__edge *by_device; /* per device: the replicated value in the new graph; TU_NO_NODE: not there */
     tu__sharded_value *sharded_values;
 } tu__distributed_value;
 
@@ -31,15 +31,15 @@ typedef struct tu__replicator {
     const char *strategy; /* its name, for messages */
     tu__rewrite r;
     tu__arena arena;
-    int64_t samples;               /* of the whole batch; 0: the graph has no batched input */
-    size_t replicas, shards;       /* shard s is computed by replica s * replicas / shards */
-    size_t places;                 /* where replicated values can be: the replicas, then the central device */
+    int64_t samples;         /* of the whole batch; 0: the graph has no batched input */
+    size_t replicas, shards; /* shard s is computed by replica s * replicas / shards */
+    size_t device_count;     /* replicas, and one more for the central device, which may also be a replica */
     tu__distributed_value *values; /* per output of the old graph, indexed by tu__rewrite's slots */
     const tu__sharding **sharded;  /* per node; NULL: it is replicated */
 } tu__replicator;
 
 static inline tu__distributed_value *tu__distributed_value_of(const tu__replicator *p, tu__edge edge) {
-    return &p->values[p->r.slot[edge.node] + edge.output];
+    return &p->values[p->r.first_output[edge.node] + edge.output];
 }
 
 static inline bool tu__is_batched(const tu__node *node) {
@@ -55,25 +55,25 @@ tu_status tu__replicator_classify(tu__replicator *p);
 
 /* Builds all nodes of the new graph, including the sums. */
 tu_status tu__replicator_build(tu__replicator *p);
-/* Returns a replicated value for a place: its own, or the central one if it has none. Invalid if the value is
- * sharded. */
-tu_value tu__replicated_value(const tu__replicator *p, tu__edge edge, size_t place);
+/* Returns the replicated value on a device, or the central device's if that device has none. Invalid if the value is
+ * sharded. `device` here and below: an index below device_count. */
+tu_value tu__replicated_value(const tu__replicator *p, tu__edge edge, size_t device);
 /* Returns a shard of a value along an axis. If the value is replicated, its rows are sliced on first use. */
 tu_value tu__shard_of_value(tu__replicator *p, tu__edge edge, int axis, size_t shard);
-/* Returns the place of the values that the user fetches: the central device, or the first replica. */
-size_t tu__central_place(const tu__replicator *p);
-const char *tu__place_device(const tu__replicator *p, size_t place);
-/* Inserts a node that the old graph does not have, for a shard or a place. Its name is "<name of base><suffix_text>",
- * followed by "@2" for number 2. */
+/* Returns the index of the device from which the user fetches values: the central device, or the first replica. */
+size_t tu__central_device(const tu__replicator *p);
+const char *tu__replicator_device_name(const tu__replicator *p, size_t device);
+/* Inserts a node that the old graph does not have, for a shard or a device. Its name is
+ * "<name of base><suffix_text>", followed by "@2" for instance 2. */
 tu_value tu__replicator_insert(tu__replicator *p, const tu__node *base, const char *suffix_text,
-                               size_t number, const tu__node_request *request);
+                               size_t instance, const tu__node_request *request);
 /* Allocates `count` edges, all TU_NO_NODE; NULL if out of memory. */
 tu__edge *tu__replicator_new_edges(tu__replicator *p, size_t count);
 /* ---- replicate_sums.c ---- */
 
 /* Assigns every sum between mirrored replicas to a collective, by number. */
 tu_status tu__number_collectives(tu__replicator *p);
-/* Adds the partial sums of an output and stores the result in its `by_place`. `partials`: one per shard;
+/* Adds the partial sums of an output and stores the result in its `by_device`. `partials`: one per shard;
  * overwritten. */
 tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *partials);
 

@@ -46,17 +46,17 @@ static tu_status classify_node(tu__replicator *p, const tu__node *node) {
  * and which per-shard statistics must be combined into those of the batch. */
 static void mark_inputs(tu__replicator *p, const tu__node *node) {
     const tu__sharding *sharding = p->sharded[node->id];
-    bool feeds = sharding != NULL;
+    bool feeds_shards = sharding != NULL;
     for (uint32_t i = 0; i < node->output_count; i++)
-        feeds = feeds || tu__distributed_value_of(p, (tu__edge){node->id, i})->feeds_shards;
+        feeds_shards = feeds_shards || tu__distributed_value_of(p, (tu__edge){node->id, i})->feeds_shards;
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu__distributed_value *value = tu__distributed_value_of(p, node->inputs[i]);
-        bool reads_own_shard = sharding && sharding->read[i] == TU__PER_SHARD; /* not the sum over shards */
+        bool reads_per_shard = sharding && sharding->read[i] == TU__PER_SHARD; /* not the sum over shards */
         value->is_read = true;
-        value->feeds_shards = value->feeds_shards || (feeds && !reads_own_shard);
-        if (value->layout == TU__PER_SHARD && !reads_own_shard) value->summed = true;
+        value->feeds_shards = value->feeds_shards || (feeds_shards && !reads_per_shard);
+        if (value->layout == TU__PER_SHARD && !reads_per_shard) value->is_summed = true;
     }
-    for (uint32_t i = 0; feeds && i < node->after_count; i++)
+    for (uint32_t i = 0; feeds_shards && i < node->after_count; i++)
         tu__distributed_value_of(p, (tu__edge){node->after[i], 0})->feeds_shards = true;
 }
 
@@ -64,7 +64,7 @@ static void mark_fetches(tu__replicator *p) {
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
         tu__distributed_value *value = tu__distributed_value_of(p, p->unit->fetch[i]);
         value->is_read = true;
-        if (value->layout == TU__PER_SHARD) value->summed = true;
+        if (value->layout == TU__PER_SHARD) value->is_summed = true;
     }
 }
 
@@ -73,7 +73,7 @@ static void mark_sums(tu__replicator *p, const tu__node *node) {
     const tu__sharding *sharding = p->sharded[node->id];
     for (uint32_t i = 0; sharding && i < node->output_count; i++) {
         tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){node->id, i});
-        if (sharding->out[i] == TU__PARTIAL && value->is_read) value->summed = true;
+        if (sharding->out[i] == TU__PARTIAL && value->is_read) value->is_summed = true;
     }
 }
 

@@ -1,6 +1,6 @@
 /* Builds the replicas' nodes: for every node of the old graph, in order, those that replace it.
  *
- * A replicated node is built at every place that needs it, a sharded one for every shard, with the attributes of the
+ * A replicated node is built on every device that needs it, a sharded one for every shard, with the attributes of the
  * shard's rows and on the device of its replica. Operands are read as the shard rule requires. */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "graph/attrs.h"
 #include "pass/replicate.h"
 
-/* ---- Shards and places ---- */
+/* ---- Shards and devices ---- */
 
 /* Returns the number of samples in a shard. */
 static int64_t shard_rows(const tu__replicator *p, size_t shard) {
@@ -19,20 +19,20 @@ static int64_t shard_rows(const tu__replicator *p, size_t shard) {
 
 /* If the shards are not equal, the larger ones come first. */
 static int64_t first_row(const tu__replicator *p, size_t shard) {
-    int64_t shards = (int64_t)p->shards, at = (int64_t)shard, larger = p->samples % shards;
-    return at * (p->samples / shards) + (at < larger ? at : larger);
+    int64_t shards = (int64_t)p->shards, index = (int64_t)shard, larger = p->samples % shards;
+    return index * (p->samples / shards) + (index < larger ? index : larger);
 }
 
 static size_t replica_of(const tu__replicator *p, size_t shard) {
     return shard * p->replicas / p->shards;
 }
 
-size_t tu__central_place(const tu__replicator *p) {
-    return p->options->strategy == TU__CENTRAL ? p->places - 1 : 0;
+size_t tu__central_device(const tu__replicator *p) {
+    return p->options->strategy == TU__CENTRAL ? p->device_count - 1 : 0;
 }
 
-const char *tu__place_device(const tu__replicator *p, size_t place) {
-    return place < p->replicas ? p->options->replicas[place] : p->options->central;
+const char *tu__replicator_device_name(const tu__replicator *p, size_t device) {
+    return device < p->replicas ? p->options->replicas[device] : p->options->central;
 }
 
 /* Returns the rows of an axis that belong to a shard; every sample has the same number of rows. */
@@ -63,20 +63,20 @@ static tu__sharded_value *find_sharded_value(tu__replicator *p, tu__edge edge, i
 }
 
 tu_value tu__replicator_insert(tu__replicator *p, const tu__node *base, const char *suffix_text,
-                               size_t number, const tu__node_request *request) {
+                               size_t instance, const tu__node_request *request) {
     char suffix[80];
-    if (number)
-        snprintf(suffix, sizeof suffix, "%s@%zu", suffix_text, number);
+    if (instance)
+        snprintf(suffix, sizeof suffix, "%s@%zu", suffix_text, instance);
     else
         snprintf(suffix, sizeof suffix, "%s", suffix_text);
     return tu__rewrite_insert(&p->r, base->name, suffix, request);
 }
 
-/* Makes instance `number` of a node; instance 0 keeps its name. */
-static tu_value make_instance(tu__replicator *p, const tu__node *node, size_t number,
+/* Makes the given instance of a node; instance 0 keeps its name. */
+static tu_value make_instance(tu__replicator *p, const tu__node *node, size_t instance,
                               const tu__node_request *request) {
-    return number ? tu__replicator_insert(p, node, "", number, request)
-                  : tu__rewrite_make(&p->r, node, request);
+    return instance ? tu__replicator_insert(p, node, "", instance, request)
+                    : tu__rewrite_make(&p->r, node, request);
 }
 
 static tu_value to_value(const tu__replicator *p, tu__edge edge) {
@@ -92,25 +92,26 @@ static bool depends_on(const tu__replicator *p, const tu__node *node, const tu__
                                                    strcmp(node->device, p->options->central) == 0);
 }
 
-static tu_status add_control_deps(tu__replicator *p, tu__node *made, const tu__edge *edges, size_t count) {
+static tu_status add_control_deps(tu__replicator *p, tu__node *new_node, const tu__edge *edges,
+                                  size_t count) {
     for (size_t i = 0; edges && i < count; i++) {
         if (edges[i].node == TU_NO_NODE) continue;
-        if (depends_on(p, made, p->r.to->nodes[edges[i].node]))
-            TU_TRY(tu__node_add_dependency(p->r.to, made->id, edges[i].node));
+        if (depends_on(p, new_node, p->r.to->nodes[edges[i].node]))
+            TU_TRY(tu__node_add_dependency(p->r.to, new_node->id, edges[i].node));
     }
     return TU_OK;
 }
 
-static tu_status copy_control_deps(tu__replicator *p, const tu__node *node, tu_value made) {
-    if (!tu_ok(made)) return tu_graph_status(p->r.to);
+static tu_status copy_control_deps(tu__replicator *p, const tu__node *node, tu_value new_value) {
+    if (!tu_ok(new_value)) return tu_graph_status(p->r.to);
     for (uint32_t i = 0; i < node->after_count; i++) {
         const tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){node->after[i], 0});
-        TU_TRY(add_control_deps(p, p->r.to->nodes[made.node], value->by_place, p->places));
+        TU_TRY(add_control_deps(p, p->r.to->nodes[new_value.node], value->by_device, p->device_count));
         /* Partial sums that no node reads: wait for the partials themselves. */
-        bool unsummed = !value->by_place;
+        bool is_unsummed = !value->by_device;
         for (const tu__sharded_value *c = value->sharded_values; c; c = c->next)
-            if (c->axis == value->layout || (c->axis == TU__PARTIAL && unsummed))
-                TU_TRY(add_control_deps(p, p->r.to->nodes[made.node], c->shards, p->shards));
+            if (c->axis == value->layout || (c->axis == TU__PARTIAL && is_unsummed))
+                TU_TRY(add_control_deps(p, p->r.to->nodes[new_value.node], c->shards, p->shards));
     }
     return TU_OK;
 }
@@ -118,27 +119,28 @@ static tu_status copy_control_deps(tu__replicator *p, const tu__node *node, tu_v
 /* Returns a node's attributes for a shard: shapes, and the end of a slice along the axis, have the shard's rows.
  * NULL if out of memory. */
 static const void *attrs_of_shard(tu__replicator *p, const tu__node *node, int axis, size_t shard) {
-    unsigned char *own_attrs =
+    unsigned char *shard_attrs =
         tu__arena_copy(&p->arena, node->attrs, node->op->attr_bytes ? node->op->attr_bytes : 1);
-    if (!own_attrs || axis < 0) return own_attrs;
+    if (!shard_attrs || axis < 0) return shard_attrs;
     int64_t rows = rows_of_axis(p, node->outputs[0].shape, axis, shard);
-    for (tu__field f = tu__first_field(node->op, own_attrs); f.attr; f = tu__next_field(f))
+    for (tu__field f = tu__first_field(node->op, shard_attrs); f.attr; f = tu__next_field(f))
         if (f.attr->kind == TU__ATTR_SHAPE) {
             tu_shape shape = tu__field_shape(f, 0);
             shape.dim[axis] = rows;
-            /* Through `own_attrs`: the field is const. */
-            memcpy(own_attrs + (f.cells - own_attrs), &shape, sizeof shape);
+            /* Through `shard_attrs`: the field is const. */
+            memcpy(shard_attrs + (f.cells - shard_attrs), &shape, sizeof shape);
         }
-    if (node->op->code == TU__OP_SLICE) ((struct tu__slice_attrs *)(void *)own_attrs)->end[axis] = rows;
-    return own_attrs;
+    if (node->op->code == TU__OP_SLICE) ((struct tu__slice_attrs *)(void *)shard_attrs)->end[axis] = rows;
+    return shard_attrs;
 }
 
-/* ---- Operands of a shard or a place ---- */
+/* ---- Operands on a shard or a device ---- */
 
-tu_value tu__replicated_value(const tu__replicator *p, tu__edge edge, size_t place) {
-    const tu__edge *by_place = tu__distributed_value_of(p, edge)->by_place;
-    if (!by_place) return tu__invalid(p->r.to);
-    return to_value(p, by_place[place].node == TU_NO_NODE ? by_place[tu__central_place(p)] : by_place[place]);
+tu_value tu__replicated_value(const tu__replicator *p, tu__edge edge, size_t device) {
+    const tu__edge *by_device = tu__distributed_value_of(p, edge)->by_device;
+    if (!by_device) return tu__invalid(p->r.to);
+    return to_value(p, by_device[device].node == TU_NO_NODE ? by_device[tu__central_device(p)]
+                                                            : by_device[device]);
 }
 
 static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value replicated, int axis,
@@ -185,82 +187,86 @@ static tu_value make_rows(tu__replicator *p, tu__edge edge, int axis, size_t sha
         return slice_rows(p, node, tu__replicated_value(p, edge, replica_of(p, shard)), axis, shard);
     const void *attrs = attrs_of_shard(p, node, axis, shard);
     if (!attrs) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
-    return tu__replicator_insert(p, node, "/rows", shard,
-                                 &(tu__node_request){.op = node->op->code,
-                                                     .attrs = attrs,
-                                                     .inputs = &source,
-                                                     .input_count = node->input_count,
-                                                     .device = tu__place_device(p, replica_of(p, shard))});
+    return tu__replicator_insert(
+        p, node, "/rows", shard,
+        &(tu__node_request){.op = node->op->code,
+                            .attrs = attrs,
+                            .inputs = &source,
+                            .input_count = node->input_count,
+                            .device = tu__replicator_device_name(p, replica_of(p, shard))});
 }
 
 tu_value tu__shard_of_value(tu__replicator *p, tu__edge edge, int axis, size_t shard) {
     tu__sharded_value *c = find_sharded_value(p, edge, axis);
     if (!c) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
     if (c->shards[shard].node == TU_NO_NODE) {
-        tu_value made = make_rows(p, edge, axis, shard);
-        c->shards[shard] = (tu__edge){made.node, made.output};
+        tu_value new_value = make_rows(p, edge, axis, shard);
+        c->shards[shard] = (tu__edge){new_value.node, new_value.output};
     }
     return to_value(p, c->shards[shard]);
 }
 
-/* Returns an operand that must be counted once: the value for shard 0, zeros for the others. */
-static tu_value read_once(tu__replicator *p, tu__edge edge, size_t shard) {
+/* Returns an operand that must be counted once: the value in shard 0, zeros in the others. */
+static tu_value read_in_shard_0(tu__replicator *p, tu__edge edge, size_t shard) {
     if (shard == 0) return tu__replicated_value(p, edge, 0);
     const tu__node *node = p->r.from->nodes[edge.node];
     tu_type type = node->outputs[edge.output];
     struct tu__fill_attrs zeros = {.dtype = type.dtype, .shape = type.shape};
-    return tu__replicator_insert(p, node, "/zeros", shard,
-                                 &(tu__node_request){.op = TU__OP_FILL,
-                                                     .attrs = &zeros,
-                                                     .device = tu__place_device(p, replica_of(p, shard))});
+    return tu__replicator_insert(
+        p, node, "/zeros", shard,
+        &(tu__node_request){.op = TU__OP_FILL,
+                            .attrs = &zeros,
+                            .device = tu__replicator_device_name(p, replica_of(p, shard))});
 }
 
 static tu_value read_operand(tu__replicator *p, tu__edge edge, int layout, size_t shard) {
     if (layout == TU__REPLICATED) return tu__replicated_value(p, edge, replica_of(p, shard));
-    return layout == TU__ONCE ? read_once(p, edge, shard) : tu__shard_of_value(p, edge, layout, shard);
+    return layout == TU__ONCE ? read_in_shard_0(p, edge, shard) : tu__shard_of_value(p, edge, layout, shard);
 }
 
 /* ---- Nodes ---- */
 
-/* True if a replicated node is built at a place: at every place if mirrored, else only on the central device. Fills
+/* True if a replicated node is built on a device: on every device if mirrored, else only on the central one. Fills
  * and constants are built everywhere; those that no node reads are dropped at the end. */
-static bool is_computed_at(const tu__replicator *p, const tu__node *node, size_t place) {
+static bool is_built_on_device(const tu__replicator *p, const tu__node *node, size_t device) {
     if (p->options->strategy == TU__MIRRORED) return true;
-    bool is_number = node->op->code == TU__OP_FILL || node->op->code == TU__OP_CONSTANT;
-    return is_number || place == tu__central_place(p);
+    bool is_fill_or_constant = node->op->code == TU__OP_FILL || node->op->code == TU__OP_CONSTANT;
+    return is_fill_or_constant || device == tu__central_device(p);
 }
 
-/* Returns the number in the name of a place's instance; the central device's has none. */
-static size_t name_index(const tu__replicator *p, size_t place) {
-    return p->options->strategy == TU__CENTRAL ? place + 1 : place;
+/* Returns the number in the name of a device's instance; 0, for the central device's: none. */
+static size_t name_index(const tu__replicator *p, size_t device) {
+    return p->options->strategy == TU__CENTRAL ? device + 1 : device;
 }
 
-static tu_status make_replicated_at(tu__replicator *p, const tu__node *node, size_t place, tu_value *inputs) {
+static tu_status make_replicated_on_device(tu__replicator *p, const tu__node *node, size_t device,
+                                           tu_value *inputs) {
     tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
     for (uint32_t i = 0; i < node->input_count; i++)
-        inputs[i] = tu__replicated_value(p, node->inputs[i], place);
-    bool first = place == tu__central_place(p);
-    bool fed = node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE;
-    request.device = tu__place_device(p, place);
+        inputs[i] = tu__replicated_value(p, node->inputs[i], device);
+    bool is_central = device == tu__central_device(p);
+    bool is_input_or_variable = node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE;
+    request.device = tu__replicator_device_name(p, device);
     request.group = 0;
-    request.stands_for = fed && !first ? node->name : NULL;
-    tu_value made = first ? tu__rewrite_make(&p->r, node, &request)
-                          : tu__replicator_insert(p, node, "", name_index(p, place), &request);
+    request.stands_for = is_input_or_variable && !is_central ? node->name : NULL;
+    tu_value new_value = is_central ? tu__rewrite_make(&p->r, node, &request)
+                                    : tu__replicator_insert(p, node, "", name_index(p, device), &request);
     TU_TRY(tu_graph_status(p->r.to));
-    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate dropped an input of '%s'", node->name);
+    if (!tu_ok(new_value)) return tu_fail(TU_INTERNAL, "replicate dropped an input of '%s'", node->name);
     for (uint32_t i = 0; i < node->output_count; i++)
-        tu__distributed_value_of(p, (tu__edge){node->id, i})->by_place[place] = (tu__edge){made.node, i};
-    return copy_control_deps(p, node, made);
+        tu__distributed_value_of(p, (tu__edge){node->id, i})->by_device[device] =
+            (tu__edge){new_value.node, i};
+    return copy_control_deps(p, node, new_value);
 }
 
 static tu_status make_replicated(tu__replicator *p, const tu__node *node, tu_value *inputs) {
     for (uint32_t i = 0; i < node->output_count; i++) {
-        tu__edge *by_place = tu__replicator_new_edges(p, p->places);
-        if (!by_place) return TU_NO_MEMORY;
-        tu__distributed_value_of(p, (tu__edge){node->id, i})->by_place = by_place;
+        tu__edge *by_device = tu__replicator_new_edges(p, p->device_count);
+        if (!by_device) return TU_NO_MEMORY;
+        tu__distributed_value_of(p, (tu__edge){node->id, i})->by_device = by_device;
     }
-    for (size_t place = 0; place < p->places; place++)
-        if (is_computed_at(p, node, place)) TU_TRY(make_replicated_at(p, node, place, inputs));
+    for (size_t device = 0; device < p->device_count; device++)
+        if (is_built_on_device(p, node, device)) TU_TRY(make_replicated_on_device(p, node, device, inputs));
     return TU_OK;
 }
 
@@ -272,21 +278,22 @@ static tu_status make_input_shard(tu__replicator *p, const tu__node *node, size_
     tu__node_request request = {.op = TU__OP_INPUT,
                                 .attrs = attrs,
                                 .flags = node->flags,
-                                .device = tu__place_device(p, replica_of(p, shard)),
+                                .device = tu__replicator_device_name(p, replica_of(p, shard)),
                                 .stands_for = node->name,
                                 .first_row = first_row(p, shard)};
     char suffix[32];
     snprintf(suffix, sizeof suffix, "@%zu", shard);
-    tu_value made = tu__rewrite_insert(&p->r, node->name, suffix, &request);
-    c->shards[shard] = (tu__edge){made.node, made.output};
+    tu_value new_value = tu__rewrite_insert(&p->r, node->name, suffix, &request);
+    c->shards[shard] = (tu__edge){new_value.node, new_value.output};
     return tu_graph_status(p->r.to);
 }
 
-static tu_status record_shard(tu__replicator *p, const tu__sharding *sharding, tu_value made, size_t shard) {
+static tu_status record_shard(tu__replicator *p, const tu__sharding *sharding, tu_value new_value,
+                              size_t shard) {
     for (uint32_t i = 0; i < sharding->node->output_count; i++) {
         tu__sharded_value *c = find_sharded_value(p, (tu__edge){sharding->node->id, i}, sharding->out[i]);
         if (!c) return TU_NO_MEMORY;
-        c->shards[shard] = (tu__edge){made.node, i};
+        c->shards[shard] = (tu__edge){new_value.node, i};
     }
     return TU_OK;
 }
@@ -299,24 +306,24 @@ static tu_status make_shard(tu__replicator *p, const tu__sharding *sharding, siz
     request.attrs = attrs_of_shard(p, node, sharding->out[0], shard);
     if (!request.attrs) return TU_NO_MEMORY;
     if (sharding->is_mean) request.op = TU__OP_SUM;
-    request.device = tu__place_device(p, replica_of(p, shard));
+    request.device = tu__replicator_device_name(p, replica_of(p, shard));
     request.group = 0;
-    tu_value made = make_instance(p, node, shard, &request);
+    tu_value new_value = make_instance(p, node, shard, &request);
     TU_TRY(tu_graph_status(p->r.to));
-    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate dropped an input of '%s'", node->name);
-    TU_TRY(record_shard(p, sharding, made, shard));
-    return copy_control_deps(p, node, made);
+    if (!tu_ok(new_value)) return tu_fail(TU_INTERNAL, "replicate dropped an input of '%s'", node->name);
+    TU_TRY(record_shard(p, sharding, new_value, shard));
+    return copy_control_deps(p, node, new_value);
 }
 
-/* Multiplies x by a number, on its own device. */
-static tu_value scale(tu__replicator *p, const tu__node *node, tu_value x, double weight, size_t number) {
+/* Multiplies x by `weight`, on x's device. */
+static tu_value scale(tu__replicator *p, const tu__node *node, tu_value x, double weight, size_t instance) {
     if (!tu_ok(x)) return x;
     const char *device = tu__node_of(x)->device;
     struct tu__fill_attrs a = {.dtype = tu_value_dtype(x), .number = weight};
     tu_value factor = tu__replicator_insert(
-        p, node, "/weight", number, &(tu__node_request){.op = TU__OP_FILL, .attrs = &a, .device = device});
+        p, node, "/weight", instance, &(tu__node_request){.op = TU__OP_FILL, .attrs = &a, .device = device});
     return tu__replicator_insert(
-        p, node, "/weighted", number,
+        p, node, "/weighted", instance,
         &(tu__node_request){
             .op = TU__OP_MUL, .inputs = (tu_value[]){x, factor}, .input_count = 2, .device = device});
 }
@@ -332,18 +339,18 @@ static double scale_of_sum(const tu__replicator *p, const tu__sharding *sharding
 
 static double scale_of_shard(const tu__replicator *p, const tu__sharding *sharding, uint32_t output,
                              size_t shard) {
-    bool uneven = p->samples % (int64_t)p->shards != 0;
-    if (sharding->out[output] != TU__PER_SHARD || !uneven) return 1;
+    bool is_uneven = p->samples % (int64_t)p->shards != 0;
+    if (sharding->out[output] != TU__PER_SHARD || !is_uneven) return 1;
     return (double)shard_rows(p, shard) / (double)p->samples;
 }
 
 static void scale_sum(tu__replicator *p, const tu__sharding *sharding, uint32_t output) {
-    tu__edge *by_place = tu__distributed_value_of(p, (tu__edge){sharding->node->id, output})->by_place;
+    tu__edge *by_device = tu__distributed_value_of(p, (tu__edge){sharding->node->id, output})->by_device;
     double weight = scale_of_sum(p, sharding, output);
-    for (size_t place = 0; place < p->places && weight != 1; place++) {
-        if (by_place[place].node == TU_NO_NODE) continue;
-        tu_value weighed = scale(p, sharding->node, to_value(p, by_place[place]), weight, place);
-        by_place[place] = (tu__edge){weighed.node, weighed.output};
+    for (size_t device = 0; device < p->device_count && weight != 1; device++) {
+        if (by_device[device].node == TU_NO_NODE) continue;
+        tu_value weighted = scale(p, sharding->node, to_value(p, by_device[device]), weight, device);
+        by_device[device] = (tu__edge){weighted.node, weighted.output};
     }
 }
 
@@ -365,7 +372,7 @@ static tu_status make_sum(tu__replicator *p, const tu__sharding *sharding, uint3
 static tu_status make_shards(tu__replicator *p, const tu__sharding *sharding, tu_value *inputs) {
     for (size_t shard = 0; shard < p->shards; shard++) TU_TRY(make_shard(p, sharding, shard, inputs));
     for (uint32_t i = 0; i < sharding->node->output_count; i++)
-        if (tu__distributed_value_of(p, (tu__edge){sharding->node->id, i})->summed)
+        if (tu__distributed_value_of(p, (tu__edge){sharding->node->id, i})->is_summed)
             TU_TRY(make_sum(p, sharding, i));
     return TU_OK;
 }

@@ -8,7 +8,7 @@
  *
  * A collective has a fixed cost, so several sums share one: sums are put into a bucket in the order in which the
  * backward pass computes them, until the bucket is large enough. Sums that later sums depend on (batch-norm
- * statistics) cannot wait that long: they have buckets of their own, closed by the first sum that depends on one.
+ * statistics) cannot wait that long: they are put into separate buckets, closed by the first sum that depends on one.
  * Collectives are numbered by their last sums, so a collective depends only on collectives with lower numbers. */
 #include <stdio.h>
 
@@ -28,9 +28,9 @@ enum {
 static tu_dtype transfer_dtype(const tu__replicator *p, tu__edge edge) {
     tu_type type = tu_edge_type(p->r.from, edge);
     if (!tu_dtype_is_float(type.dtype)) return p->options->strategy == TU__MIRRORED ? TU_F64 : type.dtype;
-    bool rounds = p->options->bf16_gradients && !tu__distributed_value_of(p, edge)->feeds_shards &&
-                  type.dtype == TU_F32 && tu_shape_elements(type.shape) >= MIN_ROUNDED_ELEMENTS;
-    return rounds ? TU_BF16 : type.dtype;
+    bool is_rounded = p->options->bf16_gradients && !tu__distributed_value_of(p, edge)->feeds_shards &&
+                      type.dtype == TU_F32 && tu_shape_elements(type.shape) >= MIN_ROUNDED_ELEMENTS;
+    return is_rounded ? TU_BF16 : type.dtype;
 }
 
 /* ---- Collectives ---- */
@@ -39,8 +39,8 @@ enum { NO_BUCKET = -1 };
 
 typedef struct bucket {
     uint64_t bytes;
-    size_t last; /* index of the last sum put into it */
-    uint32_t number;
+    size_t last;         /* index of the last sum put into it */
+    uint32_t collective; /* its number */
 } bucket;
 
 typedef struct bucketing {
@@ -56,7 +56,7 @@ static int64_t open_bucket(bucketing *b) {
     return b->count++;
 }
 
-static void put_in_bucket(const tu__replicator *p, bucketing *b, tu__edge edge) {
+static void add_to_bucket(const tu__replicator *p, bucketing *b, tu__edge edge) {
     const tu__distributed_value *value = tu__distributed_value_of(p, edge);
     tu_type type = p->r.from->nodes[edge.node]->outputs[edge.output];
     if (b->urgent != NO_BUCKET && b->newest_urgent[edge.node] == b->urgent) b->urgent = NO_BUCKET;
@@ -86,26 +86,27 @@ static void fill_buckets(const tu__replicator *p, bucketing *b) {
     for (uint32_t id = 0; id < p->r.from->node_count; id++) {
         const tu__node *node = p->r.from->nodes[id];
         b->newest_urgent[id] = newest_urgent_of_inputs(b, node);
-        int64_t own_bucket = NO_BUCKET;
+        int64_t node_bucket = NO_BUCKET;
         for (uint32_t i = 0; i < node->output_count; i++) {
             const tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){id, i});
-            if (!value->summed) continue;
-            put_in_bucket(p, b, (tu__edge){id, i});
-            if (value->feeds_shards) own_bucket = b->bucket_of_sum[b->sums - 1];
+            if (!value->is_summed) continue;
+            add_to_bucket(p, b, (tu__edge){id, i});
+            if (value->feeds_shards) node_bucket = b->bucket_of_sum[b->sums - 1];
         }
-        if (own_bucket != NO_BUCKET) b->newest_urgent[id] = own_bucket;
+        if (node_bucket != NO_BUCKET) b->newest_urgent[id] = node_bucket;
     }
 }
 
-static void number_buckets(const tu__replicator *p, bucketing *b) {
-    uint32_t number = 0;
+static void number_collectives(const tu__replicator *p, bucketing *b) {
+    uint32_t collective_count = 0;
     for (size_t i = 0; i < b->sums; i++)
-        if (b->buckets[b->bucket_of_sum[i]].last == i) b->buckets[b->bucket_of_sum[i]].number = number++;
+        if (b->buckets[b->bucket_of_sum[i]].last == i)
+            b->buckets[b->bucket_of_sum[i]].collective = collective_count++;
     size_t sum = 0;
     for (uint32_t id = 0; id < p->r.from->node_count; id++)
         for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++) {
             tu__distributed_value *value = tu__distributed_value_of(p, (tu__edge){id, i});
-            if (value->summed) value->collective = b->buckets[b->bucket_of_sum[sum++]].number;
+            if (value->is_summed) value->collective = b->buckets[b->bucket_of_sum[sum++]].collective;
         }
 }
 
@@ -113,7 +114,7 @@ static size_t count_sums(const tu__replicator *p) {
     size_t count = 0;
     for (uint32_t id = 0; id < p->r.from->node_count; id++)
         for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++)
-            count += tu__distributed_value_of(p, (tu__edge){id, i})->summed;
+            count += tu__distributed_value_of(p, (tu__edge){id, i})->is_summed;
     return count;
 }
 
@@ -126,7 +127,7 @@ tu_status tu__number_collectives(tu__replicator *p) {
                    .newest_urgent = tu__arena_alloc(&p->arena, (nodes + 1) * sizeof *b.newest_urgent)};
     if (!b.buckets || !b.bucket_of_sum || !b.newest_urgent) return TU_NO_MEMORY;
     fill_buckets(p, &b);
-    number_buckets(p, &b);
+    number_collectives(p, &b);
     return TU_OK;
 }
 
@@ -139,27 +140,27 @@ typedef struct sum {
     uint32_t output;
 } sum;
 
-static tu_value insert_node(const sum *s, const char *what, size_t number, tu__node_request request) {
+static tu_value insert_node(const sum *s, const char *kind, size_t instance, tu__node_request request) {
     char suffix[48];
     if (s->output)
-        snprintf(suffix, sizeof suffix, ":%u%s", s->output, what);
+        snprintf(suffix, sizeof suffix, ":%u%s", s->output, kind);
     else
-        snprintf(suffix, sizeof suffix, "%s", what);
-    return tu__replicator_insert(s->p, s->node, suffix, number, &request);
+        snprintf(suffix, sizeof suffix, "%s", kind);
+    return tu__replicator_insert(s->p, s->node, suffix, instance, &request);
 }
 
-static tu_value add(const sum *s, size_t number, const char *device, tu_value a, tu_value b) {
+static tu_value add(const sum *s, size_t instance, const char *device, tu_value a, tu_value b) {
     return insert_node(
-        s, "/add", number,
+        s, "/add", instance,
         (tu__node_request){
             .op = TU__OP_ADD, .inputs = (tu_value[]){a, b}, .input_count = 2, .device = device});
 }
 
-static tu_value cast(const sum *s, size_t number, const char *device, tu_value x, tu_dtype dtype) {
+static tu_value cast(const sum *s, size_t instance, const char *device, tu_value x, tu_dtype dtype) {
     if (!tu_ok(x) || tu_value_dtype(x) == dtype) return x;
     struct tu__cast_attrs a = {.dtype = dtype};
     return insert_node(
-        s, "/cast", number,
+        s, "/cast", instance,
         (tu__node_request){.op = TU__OP_CAST, .attrs = &a, .inputs = &x, .input_count = 1, .device = device});
 }
 
@@ -168,7 +169,8 @@ static tu_value cast(const sum *s, size_t number, const char *device, tu_value x
 static tu_value add_by_halves(const sum *s, size_t replica, const tu_value *values, size_t count) {
     if (count == 1) return values[0];
     size_t first = count % 2 ? count - 1 : count / 2;
-    return add(s, replica, tu__place_device(s->p, replica), add_by_halves(s, replica, values, first),
+    return add(s, replica, tu__replicator_device_name(s->p, replica),
+               add_by_halves(s, replica, values, first),
                add_by_halves(s, replica, values + first, count - first));
 }
 
@@ -182,11 +184,11 @@ static tu_value add_pairwise(const sum *s, const char *device, tu_value *values,
 
 /* Adds the replicas' sums by all-reduce nodes. All casts are built before the first all-reduce, so that the order of
  * nodes is one in which they can be executed. */
-static void all_reduce(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *by_place) {
+static void all_reduce(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *by_device) {
     tu__replicator *p = s->p;
     tu__edge edge = {s->node->id, s->output};
     for (size_t i = 0; i < p->replicas; i++)
-        sums[i] = cast(s, i, tu__place_device(p, i), sums[i], transfer_dtype(p, edge));
+        sums[i] = cast(s, i, tu__replicator_device_name(p, i), sums[i], transfer_dtype(p, edge));
     for (size_t i = 0; i < p->replicas; i++) {
         struct tu__all_reduce_attrs a = {.collective = tu__distributed_value_of(p, edge)->collective,
                                          .rank = (int64_t)i,
@@ -196,38 +198,39 @@ static void all_reduce(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *b
                                                  .attrs = &a,
                                                  .inputs = (tu_value[]){sums[i]},
                                                  .input_count = 1,
-                                                 .device = tu__place_device(p, i)});
+                                                 .device = tu__replicator_device_name(p, i)});
     }
     for (size_t i = 0; i < p->replicas; i++) {
-        tu_value result = cast(s, i, tu__place_device(p, i), sums[i], dtype);
-        by_place[i] = (tu__edge){result.node, result.output};
+        tu_value result = cast(s, i, tu__replicator_device_name(p, i), sums[i], dtype);
+        by_device[i] = (tu__edge){result.node, result.output};
     }
 }
 
-static void add_on_central(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *by_place) {
+static void add_on_central(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *by_device) {
     tu__replicator *p = s->p;
-    size_t central = p->places - 1;
-    const char *device = tu__place_device(p, central);
+    size_t central = p->device_count - 1;
+    const char *device = tu__replicator_device_name(p, central);
     tu__edge edge = {s->node->id, s->output};
     for (size_t i = 0; i < p->replicas; i++) {
-        sums[i] = cast(s, i, tu__place_device(p, i), sums[i], transfer_dtype(p, edge));
+        sums[i] = cast(s, i, tu__replicator_device_name(p, i), sums[i], transfer_dtype(p, edge));
         sums[i] = cast(s, i, device, sums[i], dtype);
     }
     tu_value result = add_pairwise(s, device, sums, p->replicas);
-    by_place[central] = (tu__edge){result.node, result.output};
+    by_device[central] = (tu__edge){result.node, result.output};
 }
 
 tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *partials) {
     sum s = {.p = p, .node = node, .output = output};
     tu_dtype dtype = node->outputs[output].dtype;
-    size_t each = p->shards / p->replicas;
-    tu__edge *by_place = tu__replicator_new_edges(p, p->places);
-    if (!by_place) return TU_NO_MEMORY;
-    for (size_t i = 0; i < p->replicas; i++) partials[i] = add_by_halves(&s, i, partials + i * each, each);
+    size_t shards_per_replica = p->shards / p->replicas;
+    tu__edge *by_device = tu__replicator_new_edges(p, p->device_count);
+    if (!by_device) return TU_NO_MEMORY;
+    for (size_t i = 0; i < p->replicas; i++)
+        partials[i] = add_by_halves(&s, i, partials + i * shards_per_replica, shards_per_replica);
     if (p->options->strategy == TU__CENTRAL)
-        add_on_central(&s, partials, dtype, by_place);
+        add_on_central(&s, partials, dtype, by_device);
     else
-        all_reduce(&s, partials, dtype, by_place);
-    tu__distributed_value_of(p, (tu__edge){node->id, output})->by_place = by_place;
+        all_reduce(&s, partials, dtype, by_device);
+    tu__distributed_value_of(p, (tu__edge){node->id, output})->by_device = by_device;
     return tu_graph_status(p->r.to);
 }

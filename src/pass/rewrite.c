@@ -15,10 +15,10 @@
 tu_status tu__rewrite_begin(tu__rewrite *r, const tu_graph *from) {
     *r = (tu__rewrite){.from = from};
     size_t outputs = 0;
-    r->slot = tu__alloc_array((size_t)from->node_count + 1, sizeof *r->slot, "a pass");
-    if (!r->slot) return TU_NO_MEMORY;
+    r->first_output = tu__alloc_array((size_t)from->node_count + 1, sizeof *r->first_output, "a pass");
+    if (!r->first_output) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < from->node_count; i++) {
-        r->slot[i] = (uint32_t)outputs;
+        r->first_output[i] = (uint32_t)outputs;
         outputs += from->nodes[i]->output_count;
     }
     r->map = tu__alloc_array(outputs + 1, sizeof *r->map, "a pass");
@@ -34,7 +34,7 @@ tu_status tu__rewrite_begin(tu__rewrite *r, const tu_graph *from) {
 
 void tu__rewrite_abandon(tu__rewrite *r) {
     tu_graph_free(r->to);
-    tu__free(r->slot);
+    tu__free(r->first_output);
     tu__free(r->map);
     *r = (tu__rewrite){0};
 }
@@ -42,7 +42,7 @@ void tu__rewrite_abandon(tu__rewrite *r) {
 /* ---- Mapping ---- */
 
 void tu__rewrite_map(tu__rewrite *r, tu__edge from, tu_value to) {
-    r->map[r->slot[from.node] + from.output] = (tu__edge){to.node, to.output};
+    r->map[r->first_output[from.node] + from.output] = (tu__edge){to.node, to.output};
 }
 
 void tu__rewrite_map_all(tu__rewrite *r, const tu__node *from, tu_value to) {
@@ -51,7 +51,7 @@ void tu__rewrite_map_all(tu__rewrite *r, const tu__node *from, tu_value to) {
 }
 
 tu_value tu__rewrite_value(const tu__rewrite *r, tu__edge from) {
-    tu__edge to = r->map[r->slot[from.node] + from.output];
+    tu__edge to = r->map[r->first_output[from.node] + from.output];
     return tu__value(r->to, to.node, to.output);
 }
 
@@ -107,10 +107,10 @@ static tu_status copy_control_deps(tu__rewrite *r, const tu__node *from, uint32_
 }
 
 tu_value tu__rewrite_make(tu__rewrite *r, const tu__node *node, const tu__node_request *request) {
-    tu_value made = make_at_path(r, node->name, *request);
-    if (tu_ok(made) && copy_control_deps(r, node, made.node) != TU_OK)
+    tu_value new_value = make_at_path(r, node->name, *request);
+    if (tu_ok(new_value) && copy_control_deps(r, node, new_value.node) != TU_OK)
         return tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message());
-    return made;
+    return new_value;
 }
 
 static bool name_exists(const tu__rewrite *r, const char *name) {
@@ -125,10 +125,10 @@ tu_value tu__rewrite_insert(tu__rewrite *r, const char *base, const char *suffix
         name.length = 0;
         tu__text_printf(&name, "%s%s_%" PRIu32, base, suffix, i);
     }
-    tu_value made = name.failed ? tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message())
-                                : make_at_path(r, tu__text_string(&name), *request);
+    tu_value new_value = name.failed ? tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message())
+                                     : make_at_path(r, tu__text_string(&name), *request);
     tu__text_free(&name);
-    return made;
+    return new_value;
 }
 
 tu_status tu__rewrite_copy(tu__rewrite *r, const tu__node *node) {
@@ -136,13 +136,13 @@ tu_status tu__rewrite_copy(tu__rewrite *r, const tu__node *node) {
         tu__alloc_array((size_t)node->input_count + 1, sizeof *inputs, "an operation's inputs");
     if (!inputs) return TU_NO_MEMORY;
     tu__node_request request = tu__rewrite_request(r, node, inputs);
-    tu_value made = tu__rewrite_make(r, node, &request);
+    tu_value new_value = tu__rewrite_make(r, node, &request);
     tu__free(inputs);
-    if (!tu_ok(made)) {
+    if (!tu_ok(new_value)) {
         TU_TRY(tu_graph_status(r->to));
         return tu_fail(TU_INTERNAL, "a pass dropped an input of '%s'", node->name);
     }
-    tu__rewrite_map_all(r, node, made);
+    tu__rewrite_map_all(r, node, new_value);
     return TU_OK;
 }
 
@@ -157,10 +157,10 @@ static tu_status map_results(tu__rewrite *r) {
     return tu_graph_status(r->to);
 }
 
-static tu_status check_mapped(const tu__rewrite *r, const char *what, size_t count, const tu__edge *edges) {
+static tu_status check_mapped(const tu__rewrite *r, const char *kind, size_t count, const tu__edge *edges) {
     for (size_t i = 0; i < count; i++)
         if (!tu_ok(tu__rewrite_value(r, edges[i])))
-            return tu_fail(TU_INTERNAL, "a pass dropped %s %zu, '%s'", what, i,
+            return tu_fail(TU_INTERNAL, "a pass dropped %s %zu, '%s'", kind, i,
                            r->from->nodes[edges[i].node]->name);
     return TU_OK;
 }

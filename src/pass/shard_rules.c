@@ -3,10 +3,11 @@
  * An axis of an operand becomes an axis of the result, or is summed over, or its elements are mixed in a way that
  * needs all of them (a maximum, a sort, a window). This decides what a shard can compute if that axis contains the
  * samples: if it is kept, the shard's rows of the result; if it is summed over, a partial sum; if it is mixed,
- * nothing, and the pass fails. If a replicated operand has the same axis at full size, a shard reads its own rows of
- * it.
+ * nothing, and the pass fails. If a replicated operand has the same axis at full size, a shard reads only its
+ * rows of it.
  *
- * Every axis that is summed over has a number of its own, so that it can be checked that two operands agree. */
+ * Axes that are summed over have different numbers (SUMMED - i), so that the pass can check that two operands
+ * agree. */
 #include "pass/shard_rules.h"
 
 #include <inttypes.h>
@@ -51,7 +52,7 @@ static int mix_axis(const tu__sharding *s, uint32_t input, int axis) {
 }
 
 /* Aligns at the last axis, like broadcasting. */
-static int align(const tu__sharding *s, uint32_t input, int axis) {
+static int align_last_axes(const tu__sharding *s, uint32_t input, int axis) {
     return axis + (int)(result_of(s).rank - shape_of(s, input).rank);
 }
 
@@ -64,9 +65,9 @@ static int keep_except_last(const tu__sharding *s, uint32_t input, int axis) {
     return axis == shape_of(s, input).rank - 1 ? MIXED : axis;
 }
 
-/* Returns the number of an axis after the axes in the mask are removed. */
-static int renumber(int64_t mask, bool kept, int axis) {
-    return kept ? axis : axis - __builtin_popcountll((uint64_t)mask & ((UINT64_C(1) << axis) - 1));
+/* Returns the new index of an axis after the axes in the mask are reduced; unchanged if the result keeps them. */
+static int renumber(int64_t mask, bool keeps_axes, int axis) {
+    return keeps_axes ? axis : axis - __builtin_popcountll((uint64_t)mask & ((UINT64_C(1) << axis) - 1));
 }
 
 static int sum_or_renumber(const tu__sharding *s, uint32_t input, int axis) {
@@ -80,38 +81,38 @@ static int mix_or_renumber(const tu__sharding *s, uint32_t input, int axis) {
     return to <= SUMMED ? MIXED : to;
 }
 
-static int arg_reduce(const tu__sharding *s, uint32_t input, int axis) {
+static int map_arg_reduce(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     const struct tu__argmax_attrs *a = tu__attrs(s->node, argmax);
     return axis == a->axis ? MIXED : renumber(INT64_C(1) << a->axis, a->keep, axis);
 }
 
 /* Images [n,h,w,c]: images and channels are independent. */
-static int pool(const tu__sharding *s, uint32_t input, int axis) {
+static int map_pool(const tu__sharding *s, uint32_t input, int axis) {
     (void)s, (void)input;
     return axis == 0 || axis == 3 ? axis : MIXED;
 }
 
 /* Offsets [n,2]: one pair per image. */
-static int crop(const tu__sharding *s, uint32_t input, int axis) {
-    return input == 0 ? pool(s, input, axis) : axis == 0 ? 0 : MIXED;
+static int map_crop(const tu__sharding *s, uint32_t input, int axis) {
+    return input == 0 ? map_pool(s, input, axis) : axis == 0 ? 0 : MIXED;
 }
 
-static int convolve(const tu__sharding *s, uint32_t input, int axis) {
+static int map_conv(const tu__sharding *s, uint32_t input, int axis) {
     (void)s;
     return input == 0 && axis == 0 ? 0 : MIXED;
 }
 
-static int convolve_filter_gradient(const tu__sharding *s, uint32_t input, int axis) {
+static int map_conv_dw(const tu__sharding *s, uint32_t input, int axis) {
     (void)s, (void)input;
     return axis == 0 ? SUMMED : MIXED;
 }
 
 /* a [..., m, k] b [..., k, n] -> [..., m, n], either stored transposed */
-static int multiply(const tu__sharding *s, uint32_t input, int axis) {
+static int map_matmul(const tu__sharding *s, uint32_t input, int axis) {
     const struct tu__matmul_attrs *a = tu__attrs(s->node, matmul);
     int rank = (int)shape_of(s, input).rank, result = (int)result_of(s).rank;
-    if (axis < rank - 2) return align(s, input, axis);
+    if (axis < rank - 2) return align_last_axes(s, input, axis);
     bool is_row = (axis == rank - 2) != (bool)(input == 0 ? a->transpose_a : a->transpose_b);
     if (input == 0) return is_row ? result - 2 : SUMMED;
     return is_row ? SUMMED : result - 1;
@@ -122,14 +123,14 @@ static int keep_except_matrix(const tu__sharding *s, uint32_t input, int axis) {
     return axis >= shape_of(s, input).rank - 2 ? MIXED : axis;
 }
 
-static int gather(const tu__sharding *s, uint32_t input, int axis) {
+static int map_gather(const tu__sharding *s, uint32_t input, int axis) {
     int axis_attr = axis_of(s->node), indices = (int)shape_of(s, 1).rank;
     if (input == 1) return axis_attr + axis;
     return axis == axis_attr ? MIXED : axis < axis_attr ? axis : axis - 1 + indices;
 }
 
 /* base, indices, updates; the transpose of gather */
-static int scatter(const tu__sharding *s, uint32_t input, int axis) {
+static int map_scatter(const tu__sharding *s, uint32_t input, int axis) {
     int axis_attr = axis_of(s->node), indices = (int)shape_of(s, 1).rank;
     if (input == 0) return axis == axis_attr ? MIXED : axis;
     if (input == 1) return SUMMED - axis;
@@ -137,36 +138,36 @@ static int scatter(const tu__sharding *s, uint32_t input, int axis) {
     return axis < axis_attr ? axis : axis - indices + 1;
 }
 
-static int take_along(const tu__sharding *s, uint32_t input, int axis) {
+static int map_take_along(const tu__sharding *s, uint32_t input, int axis) {
     return input == 0 ? keep_except_axis_attr(s, input, axis) : axis;
 }
 
-static int put_along(const tu__sharding *s, uint32_t input, int axis) {
+static int map_put_along(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     return axis == axis_of(s->node) ? SUMMED : axis;
 }
 
 /* Class indices [...] for logits [..., k]; probabilities have the logits' shape. */
-static int cross_entropy(const tu__sharding *s, uint32_t input, int axis) {
+static int map_cross_entropy(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     return axis == shape_of(s, 0).rank - 1 ? MIXED : axis;
 }
 
 /* x [..., c], gamma [c], beta [c]; or x, gamma, mean, variance, dy */
-static int batch_norm(const tu__sharding *s, uint32_t input, int axis) {
+static int map_batch_norm(const tu__sharding *s, uint32_t input, int axis) {
     return input == 0 || input == 4 ? keep_except_last(s, input, axis) : MIXED;
 }
 
-static int layer_norm(const tu__sharding *s, uint32_t input, int axis) {
-    bool of_sets = s->node->op->code == TU__OP_LAYER_NORM_GRAD && (input == 2 || input == 3);
+static int map_layer_norm(const tu__sharding *s, uint32_t input, int axis) {
+    bool is_statistic = s->node->op->code == TU__OP_LAYER_NORM_GRAD && (input == 2 || input == 3);
     int64_t axes = s->node->op->code == TU__OP_LAYER_NORM ? tu__attrs(s->node, layer_norm)->axes
                                                           : tu__attrs(s->node, layer_norm_grad)->axes;
-    if (of_sets) return axis;
+    if (is_statistic) return axis;
     if (input != 0 && input != 4) return MIXED;
     return axis < shape_of(s, input).rank - axes ? axis : MIXED;
 }
 
-static int transpose(const tu__sharding *s, uint32_t input, int axis) {
+static int map_transpose(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     const struct tu__transpose_attrs *a = tu__attrs(s->node, transpose);
     int to = 0;
@@ -174,31 +175,32 @@ static int transpose(const tu__sharding *s, uint32_t input, int axis) {
     return to;
 }
 
-static int slice(const tu__sharding *s, uint32_t input, int axis) {
+static int map_slice(const tu__sharding *s, uint32_t input, int axis) {
     const struct tu__slice_attrs *a = tu__attrs(s->node, slice);
-    bool all = a->begin[axis] == 0 && a->end[axis] == shape_of(s, input).dim[axis] && a->step[axis] == 1;
-    return all ? axis : MIXED;
+    bool is_full_range =
+        a->begin[axis] == 0 && a->end[axis] == shape_of(s, input).dim[axis] && a->step[axis] == 1;
+    return is_full_range ? axis : MIXED;
 }
 
-static int pad(const tu__sharding *s, uint32_t input, int axis) {
+static int map_pad(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     const struct tu__pad_attrs *a = tu__attrs(s->node, pad);
     return a->before[axis] || a->after[axis] || a->between[axis] ? MIXED : axis;
 }
 
-static int flip(const tu__sharding *s, uint32_t input, int axis) {
+static int map_flip(const tu__sharding *s, uint32_t input, int axis) {
     (void)input;
     return has_axis(tu__attrs(s->node, flip)->axes, axis) ? MIXED : axis;
 }
 
 /* The sample axis stays one if an axis of the result starts at the same element and is a multiple of the samples: it
  * may be merged with or split from the axes after it, but not those before it. */
-static int reshape(const tu__sharding *s, uint32_t input, int axis) {
+static int map_reshape(const tu__sharding *s, uint32_t input, int axis) {
     tu_shape from = shape_of(s, input), to = result_of(s);
-    int64_t before = 1, passed = 1;
-    for (int i = 0; i < axis; i++) before *= from.dim[i];
-    for (int i = 0; i < to.rank; passed *= to.dim[i++])
-        if (passed == before && to.dim[i] % s->samples == 0) return i;
+    int64_t before_axis = 1, before_result_axis = 1;
+    for (int i = 0; i < axis; i++) before_axis *= from.dim[i];
+    for (int i = 0; i < to.rank; before_result_axis *= to.dim[i++])
+        if (before_result_axis == before_axis && to.dim[i] % s->samples == 0) return i;
     return MIXED;
 }
 
@@ -226,59 +228,59 @@ static const axis_rule rules[] = {
     {TU__OP_REDUCE_MIN, mix_or_renumber, "takes the minimum over samples", 0},
     {TU__OP_PROD, mix_or_renumber, "takes the product over samples", 0},
     {TU__OP_LOGSUMEXP, mix_or_renumber, "takes logsumexp over samples", 0},
-    {TU__OP_ARGMAX, arg_reduce, "takes the argmax over samples", 0},
-    {TU__OP_ARGMIN, arg_reduce, "takes the argmin over samples", 0},
+    {TU__OP_ARGMAX, map_arg_reduce, "takes the argmax over samples", 0},
+    {TU__OP_ARGMIN, map_arg_reduce, "takes the argmin over samples", 0},
     {TU__OP_CUMSUM, keep_except_axis_attr, "takes the cumulative sum over samples", 0},
     {TU__OP_TOP_K, keep_except_axis_attr, "sorts samples", 0},
 
-    {TU__OP_GATHER, gather, "selects samples", 0},
-    {TU__OP_SCATTER_ADD, scatter, "adds to samples", 0},
-    {TU__OP_TAKE_ALONG, take_along, "selects samples", 0},
-    {TU__OP_PUT_ALONG, put_along, NULL, 0},
+    {TU__OP_GATHER, map_gather, "selects samples", 0},
+    {TU__OP_SCATTER_ADD, map_scatter, "adds to samples", 0},
+    {TU__OP_TAKE_ALONG, map_take_along, "selects samples", 0},
+    {TU__OP_PUT_ALONG, map_put_along, NULL, 0},
 
-    {TU__OP_MATMUL, multiply, NULL, 0},
+    {TU__OP_MATMUL, map_matmul, NULL, 0},
     {TU__OP_INVERSE, keep_except_matrix, "uses samples as rows of a matrix", 0},
     {TU__OP_SOLVE, keep_except_matrix, "uses samples as rows of a matrix", 0},
     {TU__OP_CHOLESKY, keep_except_matrix, "uses samples as rows of a matrix", 0},
     {TU__OP_TRIANGULAR_SOLVE, keep_except_matrix, "uses samples as rows of a matrix", 0},
     {TU__OP_BAND, keep_except_matrix, "uses samples as rows of a matrix", 0},
 
-    {TU__OP_CONV2D, convolve, "slides over samples", 0},
-    {TU__OP_CONV2D_DX, convolve, "slides over samples", 0},
-    {TU__OP_CONV2D_DW, convolve_filter_gradient, "slides over samples", 0},
-    {TU__OP_MAX_POOL, pool, "slides over samples", 0},
-    {TU__OP_MAX_POOL_GRAD, pool, "slides over samples", 0},
-    {TU__OP_MAX_POOL_PICK, pool, "slides over samples", 0},
-    {TU__OP_AVG_POOL, pool, "slides over samples", 0},
-    {TU__OP_AVG_POOL_GRAD, pool, "slides over samples", 0},
-    {TU__OP_RESIZE, pool, "slides over samples", 0},
-    {TU__OP_RESIZE_GRAD, pool, "slides over samples", 0},
-    {TU__OP_CROP, crop, "slides over samples", 0},
-    {TU__OP_CROP_GRAD, crop, "slides over samples", 0},
+    {TU__OP_CONV2D, map_conv, "slides over samples", 0},
+    {TU__OP_CONV2D_DX, map_conv, "slides over samples", 0},
+    {TU__OP_CONV2D_DW, map_conv_dw, "slides over samples", 0},
+    {TU__OP_MAX_POOL, map_pool, "slides over samples", 0},
+    {TU__OP_MAX_POOL_GRAD, map_pool, "slides over samples", 0},
+    {TU__OP_MAX_POOL_PICK, map_pool, "slides over samples", 0},
+    {TU__OP_AVG_POOL, map_pool, "slides over samples", 0},
+    {TU__OP_AVG_POOL_GRAD, map_pool, "slides over samples", 0},
+    {TU__OP_RESIZE, map_pool, "slides over samples", 0},
+    {TU__OP_RESIZE_GRAD, map_pool, "slides over samples", 0},
+    {TU__OP_CROP, map_crop, "slides over samples", 0},
+    {TU__OP_CROP_GRAD, map_crop, "slides over samples", 0},
 
-    {TU__OP_BATCH_NORM, batch_norm, "uses samples as channels", TU__PER_SHARD},
-    {TU__OP_BATCH_NORM_GRAD, batch_norm, "uses samples as channels", TU__PARTIAL},
-    {TU__OP_LAYER_NORM, layer_norm, "normalises over samples", 0},
-    {TU__OP_LAYER_NORM_GRAD, layer_norm, "normalises over samples", TU__PARTIAL},
+    {TU__OP_BATCH_NORM, map_batch_norm, "uses samples as channels", TU__PER_SHARD},
+    {TU__OP_BATCH_NORM_GRAD, map_batch_norm, "uses samples as channels", TU__PARTIAL},
+    {TU__OP_LAYER_NORM, map_layer_norm, "normalises over samples", 0},
+    {TU__OP_LAYER_NORM_GRAD, map_layer_norm, "normalises over samples", TU__PARTIAL},
     {TU__OP_LRN, keep_except_last, "normalises over samples", 0},
     {TU__OP_LRN_GRAD, keep_except_last, "normalises over samples", 0},
     {TU__OP_SOFTMAX, keep_except_axis_attr, "normalises over samples", 0},
     {TU__OP_LOG_SOFTMAX, keep_except_axis_attr, "normalises over samples", 0},
-    {TU__OP_CROSS_ENTROPY, cross_entropy, "uses samples as classes", 0},
+    {TU__OP_CROSS_ENTROPY, map_cross_entropy, "uses samples as classes", 0},
 
-    {TU__OP_RESHAPE, reshape, "merges the sample axis with an axis before it", 0},
-    {TU__OP_BROADCAST, align, NULL, 0},
-    {TU__OP_TRANSPOSE, transpose, NULL, 0},
-    {TU__OP_SLICE, slice, "selects samples", 0},
-    {TU__OP_PAD, pad, "pads the sample axis", 0},
+    {TU__OP_RESHAPE, map_reshape, "merges the sample axis with an axis before it", 0},
+    {TU__OP_BROADCAST, align_last_axes, NULL, 0},
+    {TU__OP_TRANSPOSE, map_transpose, NULL, 0},
+    {TU__OP_SLICE, map_slice, "selects samples", 0},
+    {TU__OP_PAD, map_pad, "pads the sample axis", 0},
     {TU__OP_CONCAT, keep_except_axis_attr, "concatenates samples", 0},
-    {TU__OP_FLIP, flip, "reverses the samples", 0},
+    {TU__OP_FLIP, map_flip, "reverses the samples", 0},
     {TU__OP_ROLL, keep_except_axis_attr, "rolls the sample axis", 0},
 };
 
 /* All pointwise operations have the same rule. */
 static const axis_rule *find_rule(const tu__op *op) {
-    static const axis_rule pointwise = {.map_axis = align};
+    static const axis_rule pointwise = {.map_axis = align_last_axes};
     static const axis_rule none = {.map_axis = mix_axis, .reason = "has no shard rule"};
     if (op->traits & TU__POINTWISE) return &pointwise;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -288,11 +290,11 @@ static const axis_rule *find_rule(const tu__op *op) {
 
 /* ---- Applying a rule ---- */
 
-static tu_status fail_not_shardable(const tu__sharding *s, uint32_t input, const char *what) {
+static tu_status fail_not_shardable(const tu__sharding *s, uint32_t input, const char *reason) {
     return tu_fail(TU_UNSUPPORTED,
                    "strategy '%s' does not support this network: %s '%s' %s (axis %d of input %" PRIu32
                    ", %s), and the samples are %s; use strategy 'single'%s",
-                   s->strategy, s->node->op->name, s->node->name, what, s->in[input], input,
+                   s->strategy, s->node->op->name, s->node->name, reason, s->in[input], input,
                    tu__type_string(tu_edge_type(s->graph, s->node->inputs[input])),
                    s->invariant ? "in different shards" : "on different devices",
                    s->invariant ? " without invariant" : "");
@@ -301,17 +303,18 @@ static tu_status fail_not_shardable(const tu__sharding *s, uint32_t input, const
 /* Finds the result axis of the samples, on which all sharded operands must agree, and the first such operand. */
 static tu_status find_target(const tu__sharding *s, const axis_rule *rule, int *target,
                              uint32_t *first_sharded) {
-    bool found = false;
+    bool has_target = false;
     for (uint32_t i = 0; i < s->node->input_count; i++) {
         if (s->in[i] < 0) continue;
         int to = rule->map_axis(s, i, s->in[i]);
         if (to == MIXED) return fail_not_shardable(s, i, rule->reason);
-        if (found && to != *target) return fail_not_shardable(s, i, "has samples along two different axes");
-        if (!found) *first_sharded = i;
+        if (has_target && to != *target)
+            return fail_not_shardable(s, i, "has samples along two different axes");
+        if (!has_target) *first_sharded = i;
         *target = to;
-        found = true;
+        has_target = true;
     }
-    return found ? TU_OK : tu_fail(TU_INTERNAL, "'%s' has no sharded operand", s->node->name);
+    return has_target ? TU_OK : tu_fail(TU_INTERNAL, "'%s' has no sharded operand", s->node->name);
 }
 
 /* Returns the axis of a replicated operand that maps to the same axis as the samples, at full size. */
@@ -356,6 +359,7 @@ int tu__reshape_source_axis(const tu_graph *graph, const tu__node *node, int64_t
     tu__sharding s = {.graph = graph, .node = node, .samples = samples};
     tu_shape from = shape_of(&s, 0);
     for (int axis = 0; axis < from.rank; axis++)
-        if (from.dim[axis] > 1 && from.dim[axis] % samples == 0 && reshape(&s, 0, axis) == to) return axis;
+        if (from.dim[axis] > 1 && from.dim[axis] % samples == 0 && map_reshape(&s, 0, axis) == to)
+            return axis;
     return TU__REPLICATED;
 }

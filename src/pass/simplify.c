@@ -41,7 +41,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size) {
 }
 
 /* Maximum and minimum are excluded: they commute except for the sign of zero. */
-static bool commutes(const tu__op *op) {
+static bool can_swap_inputs(const tu__op *op) {
     return (op->traits & TU__COMMUTES) && op->code != TU__OP_MAXIMUM && op->code != TU__OP_MINIMUM;
 }
 
@@ -51,7 +51,7 @@ static bool edge_less(tu__edge a, tu__edge b) {
 
 /* Returns input `i` after the two inputs of a commutative operation are sorted. */
 static tu__edge ordered_input(const tu__op *op, const tu__edge *inputs, uint32_t i) {
-    bool swap = commutes(op) && edge_less(inputs[1], inputs[0]);
+    bool swap = can_swap_inputs(op) && edge_less(inputs[1], inputs[0]);
     return inputs[swap ? 1 - i : i];
 }
 
@@ -117,7 +117,7 @@ static tu_status add_to_table(simplifier *s, const tu__node *node) {
     return TU_OK;
 }
 
-/* ---- Making simplified nodes ---- */
+/* ---- Creating simplified nodes ---- */
 
 tu_status tu__simplify_make(tu__candidate *c, const char *inserted, const tu__node_request *request,
                             tu_value *value) {
@@ -180,7 +180,7 @@ static tu_status apply_rules(tu__candidate *c, tu__outcome *outcome) {
     return TU_OK;
 }
 
-static tu_status simplify_with(simplifier *s, const tu__node *node, tu_value *inputs) {
+static tu_status simplify_with_inputs(simplifier *s, const tu__node *node, tu_value *inputs) {
     tu__rewrite *r = &s->rewrite;
     tu__node_request request = tu__rewrite_request(r, node, inputs);
     tu__candidate c = {.simplifier = s,
@@ -212,7 +212,7 @@ static tu_status simplify_node(simplifier *s, const tu__node *node) {
     tu_value *inputs =
         tu__alloc_array((size_t)node->input_count + 1, sizeof *inputs, "an operation's inputs");
     if (!inputs) return TU_NO_MEMORY;
-    tu_status status = simplify_with(s, node, inputs);
+    tu_status status = simplify_with_inputs(s, node, inputs);
     tu__free(inputs);
     return status;
 }

@@ -48,7 +48,7 @@ static bool computes_f16(const tu_program *program, size_t index) {
     return false;
 }
 
-/* Returns a notice if a CPU computes f16: it only has the reference kernels, in which a matrix product is 80 times
+/* Returns a notice if a CPU computes f16: it only has the reference kernels, in which a matmul is 80 times
  * slower than in f32. */
 static const char *slow_type_notice(const tu_program *program, size_t index) {
     bool is_slow = program->unit.precision == TU__PRECISION_F16 &&

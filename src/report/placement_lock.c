@@ -16,7 +16,7 @@
 
 enum { LOCK_VERSION = 1, MAX_LOCK_BYTES = 1 << 30 };
 
-/* True if the placement of the node was decided for itself. */
+/* True if the node is in the lock file: it was not placed with its reader, and is no copy. */
 static bool is_locked(const tu__node *node) {
     return node->why && node->op->code != TU__OP_COPY;
 }
@@ -55,17 +55,17 @@ typedef struct comparison {
     const char *path;
     tu__text diff;
     size_t differences;
-    /* Of the first difference: name, locked device and current device; NULL: not in the lock or not in the
-     * program. */
-    const char *first, *locked, *now;
+    /* The first difference: the operation's name, its device in the lock (NULL: not in the lock) and its current
+     * device (NULL: not in the program). */
+    const char *first, *locked, *current;
     bool *is_in_lock; /* per node: it is in the lock */
 } comparison;
 
-/* Adds a difference. `locked` or `now` may be NULL. */
-static void add_difference(comparison *c, const char *name, const char *locked, const char *now) {
-    if (!c->differences++) c->first = name, c->locked = locked, c->now = now;
+/* Adds a difference. `locked` or `current` may be NULL. */
+static void add_difference(comparison *c, const char *name, const char *locked, const char *current) {
+    if (!c->differences++) c->first = name, c->locked = locked, c->current = current;
     if (locked) tu__text_printf(&c->diff, "  - %s %s\n", name, locked);
-    if (now) tu__text_printf(&c->diff, "  + %s %s\n", name, now);
+    if (current) tu__text_printf(&c->diff, "  + %s %s\n", name, current);
 }
 
 static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_t index) {
@@ -75,10 +75,10 @@ static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_
                        "lock file '%s': operation %zu has no name or device: expected two strings", c->path,
                        index);
     const tu__node *node = tu__find_node(c->program->unit.graph, name->string);
-    bool is_at_barrier = node && is_locked(node);
-    if (is_at_barrier) c->is_in_lock[node->id] = true;
-    if (is_at_barrier && strcmp(node->device, device->string) == 0) return TU_OK;
-    add_difference(c, name->string, device->string, is_at_barrier ? node->device : NULL);
+    bool is_placed = node && is_locked(node);
+    if (is_placed) c->is_in_lock[node->id] = true;
+    if (is_placed && strcmp(node->device, device->string) == 0) return TU_OK;
+    add_difference(c, name->string, device->string, is_placed ? node->device : NULL);
     return TU_OK;
 }
 
@@ -124,13 +124,13 @@ static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
         TU_INVALID,
         "the placement differs from the lock file '%s': %zu differences, the first at '%s' (locked on %s, "
         "now on %s); undo the change that moved them, or remove the file to write a new one",
-        c->path, c->differences, c->first, c->locked ? c->locked : "none", c->now ? c->now : "none");
+        c->path, c->differences, c->first, c->locked ? c->locked : "none", c->current ? c->current : "none");
 }
 
 tu_status tu_program_check_placement(const tu_program *program, const char *path, bool update, char **diff) {
     if (diff) *diff = NULL;
-    struct stat is_at_barrier;
-    if (update || (stat(path, &is_at_barrier) != 0 && errno == ENOENT)) return write_lock(program, path);
+    struct stat info;
+    if (update || (stat(path, &info) != 0 && errno == ENOENT)) return write_lock(program, path);
     comparison c = {.program = program, .path = path};
     tu__text text = {0};
     tu__arena arena = {.purpose = "a lock"};

@@ -40,7 +40,7 @@ static void count_spans(run_spans *s) {
     }
 }
 
-static void note_writers(run_spans *s) {
+static void index_writers(run_spans *s) {
     for (uint32_t b = 0; b < s->buffer_count; b++) s->written_at[b] = TU_NO_NODE;
     for (size_t i = 0; i < s->program->device_count; i++) {
         const tu__partition *partition = &s->program->partitions[i];
@@ -74,29 +74,29 @@ static void index_run(run_spans *s, uint32_t run) {
 
 /* ---- The span before ---- */
 
-static const tu__span *later(const tu__span *a, const tu__span *b) {
+static const tu__span *later_span(const tu__span *a, const tu__span *b) {
     if (!a || !b) return a ? a : b;
     return a->end >= b->end ? a : b;
 }
 
 /* Returns the latest of the run's spans of a kind, on any device, that ended by `time`. */
-static const tu__span *latest(const run_spans *s, tu__span_kind kind, double time) {
+static const tu__span *latest_span(const run_spans *s, tu__span_kind kind, double time) {
     const tu__trace *trace = s->program->trace;
     const tu__span *found = NULL;
     for (size_t row = 0; row < trace->row_count; row++)
         for (size_t i = s->next[row]; i < trace->rows[row].count && trace->rows[row].spans[i].run == s->run;
              i++) {
             const tu__span *span = &trace->rows[row].spans[i];
-            if (span->kind == kind && span->end <= time) found = later(found, span);
+            if (span->kind == kind && span->end <= time) found = later_span(found, span);
         }
     return found;
 }
 
 static const tu__span *last_computed(const run_spans *s) {
     const tu__span *found = NULL;
-    for (uint32_t i = 0; i < s->kernel_count; i++) found = later(found, s->kernels[i]);
-    for (uint32_t i = 0; i < s->copy_count; i++) found = later(found, s->copies[i]);
-    for (uint32_t i = 0; i < s->slice_count; i++) found = later(found, s->slices[i]);
+    for (uint32_t i = 0; i < s->kernel_count; i++) found = later_span(found, s->kernels[i]);
+    for (uint32_t i = 0; i < s->copy_count; i++) found = later_span(found, s->copies[i]);
+    for (uint32_t i = 0; i < s->slice_count; i++) found = later_span(found, s->slices[i]);
     return found;
 }
 
@@ -104,24 +104,26 @@ static const tu__span *last_computed(const run_spans *s) {
 static const tu__span *last_slice(const run_spans *s, const tu__collective *c) {
     const tu__span *found = NULL;
     for (uint32_t r = 0; r < c->ranks; r++)
-        found = later(found, s->slices[s->first_slice[c->members[r].partition] + c->members[r].membership]);
+        found =
+            later_span(found, s->slices[s->first_slice[c->members[r].partition] + c->members[r].membership]);
     return found;
 }
 
 /* Returns what kernels that change variables wait for: everything that is computed before the barrier. */
-static const tu__span *before_updates(const run_spans *s) {
+static const tu__span *predecessor_of_updates(const run_spans *s) {
     const tu__span *found = NULL;
     for (size_t i = 0; i < s->program->device_count; i++) {
         const tu__partition *partition = &s->program->partitions[i];
-        uint32_t computing = partition->plan->kernel_count - partition->update_kernel_count;
-        for (uint32_t k = 0; k < computing; k++) found = later(found, s->kernels[s->first_kernel[i] + k]);
+        uint32_t compute_kernel_count = partition->plan->kernel_count - partition->update_kernel_count;
+        for (uint32_t k = 0; k < compute_kernel_count; k++)
+            found = later_span(found, s->kernels[s->first_kernel[i] + k]);
     }
-    for (uint32_t i = 0; i < s->copy_count; i++) found = later(found, s->copies[i]);
-    for (uint32_t i = 0; i < s->slice_count; i++) found = later(found, s->slices[i]);
+    for (uint32_t i = 0; i < s->copy_count; i++) found = later_span(found, s->copies[i]);
+    for (uint32_t i = 0; i < s->slice_count; i++) found = later_span(found, s->slices[i]);
     return found;
 }
 
-static const tu__span *before_kernel(const run_spans *s, const tu__span *span) {
+static const tu__span *predecessor_of_kernel(const run_spans *s, const tu__span *span) {
     const tu__partition *partition = &s->program->partitions[span->partition];
     const tu_kernel *k = &partition->plan->kernels[partition->order[span->index]];
     const tu__span *found =
@@ -129,36 +131,38 @@ static const tu__span *before_kernel(const run_spans *s, const tu__span *span) {
     for (uint32_t a = 0; a < partition->receive_count; a++)
         for (uint32_t r = 0; r < k->read_count; r++)
             if (partition->receives[a].buffer == k->reads[r])
-                found = later(found, s->copies[s->first_copy[span->partition] + a]);
+                found = later_span(found, s->copies[s->first_copy[span->partition] + a]);
     for (uint32_t i = 0; i < partition->collective_count; i++) {
         const tu__collective *c = partition->collectives[i].collective;
         if (c->members[partition->collectives[i].rank].run_position == span->index)
-            found = later(found, last_slice(s, c));
+            found = later_span(found, last_slice(s, c));
     }
     if (s->program->active_count > 1 &&
         span->index == partition->plan->kernel_count - partition->update_kernel_count)
-        found = later(found, before_updates(s));
+        found = later_span(found, predecessor_of_updates(s));
     return found;
 }
 
-static const tu__span *kernel_before(const run_spans *s, uint32_t partition, uint32_t position) {
+static const tu__span *kernel_span_before(const run_spans *s, uint32_t partition, uint32_t position) {
     return position ? s->kernels[s->first_kernel[partition] + position - 1] : NULL;
 }
 
 /* Returns the latest of what every rank posts, and what this rank did before. */
-static const tu__span *before_slice(const run_spans *s, const tu__span *span) {
+static const tu__span *predecessor_of_slice(const run_spans *s, const tu__span *span) {
     const tu__partition *partition = &s->program->partitions[span->partition];
     const tu__collective *c = partition->collectives[span->index].collective;
     const tu__member *member = &c->members[partition->collectives[span->index].rank];
-    const tu__span *found = kernel_before(s, span->partition, member->run_position);
-    if (span->index) found = later(found, last_slice(s, partition->collectives[span->index - 1].collective));
+    const tu__span *found = kernel_span_before(s, span->partition, member->run_position);
+    if (span->index)
+        found = later_span(found, last_slice(s, partition->collectives[span->index - 1].collective));
     for (uint32_t r = 0; r < c->ranks; r++)
-        found = later(found, kernel_before(s, c->members[r].partition, c->members[r].post_position));
+        found =
+            later_span(found, kernel_span_before(s, c->members[r].partition, c->members[r].post_position));
     return found;
 }
 
 /* Returns the last slice of the collective that computed a value. */
-static const tu__span *slice_that_wrote(const run_spans *s, uint32_t index, uint32_t buffer) {
+static const tu__span *slice_that_writes(const run_spans *s, uint32_t index, uint32_t buffer) {
     const tu__partition *partition = &s->program->partitions[index];
     for (uint32_t i = 0; i < partition->collective_count; i++) {
         const tu__collective *c = partition->collectives[i].collective;
@@ -168,25 +172,26 @@ static const tu__span *slice_that_wrote(const run_spans *s, uint32_t index, uint
     return NULL;
 }
 
-static const tu__span *copy_before(const run_spans *s, const tu__partition *copying, const tu__span *span) {
+static const tu__span *copy_span_before(const run_spans *s, const tu__partition *copying,
+                                        const tu__span *span) {
     const tu__span *found = NULL;
     for (uint32_t i = 0; i < copying->copy_count; i++) {
         const tu__receive *receive = copying->copies[i];
         const tu__partition *to = &s->program->partitions[receive->partition];
         const tu__span *other =
             s->copies[s->first_copy[receive->partition] + (uint32_t)(receive - to->receives)];
-        if (other && other != span && other->end <= span->start) found = later(found, other);
+        if (other && other != span && other->end <= span->start) found = later_span(found, other);
     }
     return found;
 }
 
-static const tu__span *before_copy(const run_spans *s, const tu__span *span) {
+static const tu__span *predecessor_of_copy(const run_spans *s, const tu__span *span) {
     const tu__receive *receive = &s->program->partitions[span->partition].receives[span->index];
     uint32_t position = s->written_at[s->first_buffer[receive->source_partition] + receive->source_buffer];
     const tu__span *producer = position == TU_NO_NODE
-                                   ? slice_that_wrote(s, receive->source_partition, receive->source_buffer)
+                                   ? slice_that_writes(s, receive->source_partition, receive->source_buffer)
                                    : s->kernels[s->first_kernel[receive->source_partition] + position];
-    return later(producer, copy_before(s, &s->program->partitions[receive->copied_by], span));
+    return later_span(producer, copy_span_before(s, &s->program->partitions[receive->copied_by], span));
 }
 
 /* Returns the span that `span` waited for; NULL if there is none. Feeds come before everything else, then kernels,
@@ -194,27 +199,28 @@ static const tu__span *before_copy(const run_spans *s, const tu__span *span) {
 static const tu__span *predecessor(const run_spans *s, const tu__span *span) {
     const tu__span *found = NULL;
     switch (span->kind) {
-    case TU__SPAN_KERNEL: found = before_kernel(s, span); break;
-    case TU__SPAN_COPY: found = before_copy(s, span); break;
-    case TU__SPAN_COLLECTIVE: found = before_slice(s, span); break;
+    case TU__SPAN_KERNEL: found = predecessor_of_kernel(s, span); break;
+    case TU__SPAN_COPY: found = predecessor_of_copy(s, span); break;
+    case TU__SPAN_COLLECTIVE: found = predecessor_of_slice(s, span); break;
     case TU__SPAN_UPDATE:
-        found = later(latest(s, TU__SPAN_UPDATE, span->start), latest(s, TU__SPAN_FETCH, span->start));
+        found = later_span(latest_span(s, TU__SPAN_UPDATE, span->start),
+                           latest_span(s, TU__SPAN_FETCH, span->start));
         break;
-    case TU__SPAN_FETCH: found = latest(s, TU__SPAN_FETCH, span->start); break;
-    case TU__SPAN_FEED: return latest(s, TU__SPAN_FEED, span->start);
+    case TU__SPAN_FETCH: found = latest_span(s, TU__SPAN_FETCH, span->start); break;
+    case TU__SPAN_FEED: return latest_span(s, TU__SPAN_FEED, span->start);
     case TU__SPAN_RUN:
     case TU__SPAN_WAIT:
     case TU__SPAN_COLLECTIVE_WAIT:
     case TU__SPAN_BARRIER: return NULL;
     }
-    bool comes_after = span->kind == TU__SPAN_UPDATE || span->kind == TU__SPAN_FETCH;
-    if (!found && comes_after) found = last_computed(s);
-    return found ? found : latest(s, TU__SPAN_FEED, span->start);
+    bool is_after_kernels = span->kind == TU__SPAN_UPDATE || span->kind == TU__SPAN_FETCH;
+    if (!found && is_after_kernels) found = last_computed(s);
+    return found ? found : latest_span(s, TU__SPAN_FEED, span->start);
 }
 
 /* ---- Accumulating ---- */
 
-static tu_status count_span(tu__critical_path *path, const tu__span *span, size_t capacity) {
+static tu_status add_to_path(tu__critical_path *path, const tu__span *span, size_t capacity) {
     double seconds = span->end - span->start;
     path->seconds += seconds;
     for (size_t i = 0; i < path->count; i++) {
@@ -233,13 +239,14 @@ static tu_status count_span(tu__critical_path *path, const tu__span *span, size_
 }
 
 static tu_status follow_path(const run_spans *s, tu__critical_path *path, size_t capacity) {
-    const tu__span *span = later(latest(s, TU__SPAN_UPDATE, INFINITY), latest(s, TU__SPAN_FETCH, INFINITY));
+    const tu__span *span =
+        later_span(latest_span(s, TU__SPAN_UPDATE, INFINITY), latest_span(s, TU__SPAN_FETCH, INFINITY));
     if (!span) span = last_computed(s);
-    if (!span) span = latest(s, TU__SPAN_FEED, INFINITY);
+    if (!span) span = latest_span(s, TU__SPAN_FEED, INFINITY);
     /* Clocks of two devices may differ by some microseconds. A chain longer than the number of all spans would be a
      * cycle. */
     for (size_t length = 0; span && length < capacity; length++) {
-        TU_TRY(count_span(path, span, capacity));
+        TU_TRY(add_to_path(path, span, capacity));
         const tu__span *earlier = predecessor(s, span);
         if (earlier && span->start > earlier->end) path->gap_seconds += span->start - earlier->end;
         span = earlier;
@@ -273,7 +280,7 @@ tu_status tu__trace_critical_path(const tu_program *program, tu__critical_path *
     path->items = tu__alloc_array(capacity, sizeof *path->items, "a critical path");
     bool allocated = s.kernels && s.copies && s.slices && s.written_at && s.next && path->items;
     tu_status status = allocated ? TU_OK : TU_NO_MEMORY;
-    if (allocated) note_writers(&s);
+    if (allocated) index_writers(&s);
     for (uint32_t run = 0; run < program->trace->runs && status == TU_OK; run++) {
         index_run(&s, run);
         status = follow_path(&s, path, capacity);

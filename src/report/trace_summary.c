@@ -45,7 +45,7 @@ tu_status tu_program_collective(const tu_program *program, size_t index, tu_coll
         return tu_fail(TU_NOT_FOUND, "there is no collective %zu: the program has %u", index,
                        program->collectives.count);
     const tu__collective *c = &program->collectives.list[index];
-    tu_collective_report full = {.number = c->number,
+    tu_collective_report full = {.number = c->id,
                                  .ranks = c->ranks,
                                  .values = c->value_count,
                                  .value = program->unit.graph->nodes[c->members[0].nodes[0]]->name,
@@ -58,7 +58,7 @@ tu_status tu_program_collective(const tu_program *program, size_t index, tu_coll
 
 /* ---- One device ---- */
 
-static double length(const tu__span *s) {
+static double duration(const tu__span *s) {
     return s->end - s->start;
 }
 
@@ -68,7 +68,7 @@ static double overlap(const tu__span *a, const tu__span *b) {
 }
 
 /* Returns the seconds of a wait during which the copy that it waits for was in progress. */
-static double copy_time(const tu_program *p, const tu__span *wait) {
+static double copy_overlap(const tu_program *p, const tu__span *wait) {
     if (wait->kind != TU__SPAN_WAIT) return 0;
     uint32_t copying = p->partitions[wait->partition].receives[wait->index].copied_by;
     const tu__span_list *copies = tu__trace_row(p, copying, TU__ROW_COPIES);
@@ -82,34 +82,35 @@ static double copy_time(const tu_program *p, const tu__span *wait) {
 }
 
 /* Adds the idle time of a wait. While a compute thread waits, its device may still compute: that time is not idle. */
-static void count_wait(const tu_program *p, const tu__span *wait, tu_trace_report *r) {
-    double idle_seconds = length(wait) - tu__trace_computing(p, wait->partition, wait->start, wait->end);
+static void add_wait_time(const tu_program *p, const tu__span *wait, tu_trace_report *r) {
+    double idle_seconds = duration(wait) - tu__trace_computing(p, wait->partition, wait->start, wait->end);
     if (idle_seconds <= 0) return;
-    double copy = copy_time(p, wait);
+    double copy = copy_overlap(p, wait);
     if (copy > idle_seconds) copy = idle_seconds;
     r->lost_to_copies += copy;
     r->waiting += idle_seconds - copy;
 }
 
 /* Adds a span of a collective. A device may still compute while its thread waits, or while it reduces on the GPU. */
-static void count_collective(const tu_program *p, const tu__span *s, tu_trace_report *r) {
+static void add_collective_time(const tu_program *p, const tu__span *s, tu_trace_report *r) {
     double computing = tu__trace_computing(p, s->partition, s->start, s->end);
     if (s->kind == TU__SPAN_COLLECTIVE_WAIT) {
-        r->collective_waiting += length(s) > computing ? length(s) - computing : 0;
+        r->collective_waiting += duration(s) > computing ? duration(s) - computing : 0;
         return;
     }
-    r->collective += length(s);
+    r->collective += duration(s);
     r->overlapped += computing;
     r->collective_bytes += tu__span_bytes(p, s);
 }
 
-static void count_row(const tu_program *p, const tu__span_list *row, tu_trace_report *r) {
+static void add_row_times(const tu_program *p, const tu__span_list *row, tu_trace_report *r) {
     for (size_t i = 0; i < row->count; i++) {
         const tu__span *s = &row->spans[i];
-        if (s->kind == TU__SPAN_KERNEL) r->computing += length(s);
-        if (s->kind == TU__SPAN_FEED) r->feeding += length(s);
-        if (s->kind == TU__SPAN_WAIT || s->kind == TU__SPAN_BARRIER) count_wait(p, s, r);
-        if (s->kind == TU__SPAN_COLLECTIVE || s->kind == TU__SPAN_COLLECTIVE_WAIT) count_collective(p, s, r);
+        if (s->kind == TU__SPAN_KERNEL) r->computing += duration(s);
+        if (s->kind == TU__SPAN_FEED) r->feeding += duration(s);
+        if (s->kind == TU__SPAN_WAIT || s->kind == TU__SPAN_BARRIER) add_wait_time(p, s, r);
+        if (s->kind == TU__SPAN_COLLECTIVE || s->kind == TU__SPAN_COLLECTIVE_WAIT)
+            add_collective_time(p, s, r);
     }
 }
 
@@ -129,7 +130,7 @@ static const tu__span *next_copy(const tu_program *p, size_t partition, double t
 }
 
 /* Adds the time during which any thread copies to the device: several may do so at once. */
-static void count_copies(const tu_program *p, size_t partition, tu_trace_report *r) {
+static void add_copy_times(const tu_program *p, size_t partition, tu_trace_report *r) {
     double until = p->trace->began;
     for (const tu__span *s; (s = next_copy(p, partition, until)); until = s->end) {
         double start = s->start > until ? s->start : until;
@@ -138,7 +139,7 @@ static void count_copies(const tu_program *p, size_t partition, tu_trace_report 
     }
 }
 
-static void count_bytes(const tu_program *p, size_t partition, tu_trace_report *r) {
+static void add_copied_bytes(const tu_program *p, size_t partition, tu_trace_report *r) {
     for (size_t i = 0; i < p->device_count; i++) {
         const tu__span_list *row = tu__trace_row(p, i, TU__ROW_COPIES);
         for (size_t k = 0; k < row->count; k++) {
@@ -162,11 +163,12 @@ tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *re
         return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
                        program->device_count);
     tu_trace_report full = {.device = program->devices[index]->name};
-    const tu__span_list *runs_list = &program->trace->run_spans;
-    for (size_t i = 0; i < runs_list->count; i++) full.runs += length(&runs_list->spans[i]);
-    for (int row = 0; row < TU__ROWS; row++) count_row(program, tu__trace_row(program, index, row), &full);
-    count_copies(program, index, &full);
-    count_bytes(program, index, &full);
+    const tu__span_list *run_spans = &program->trace->run_spans;
+    for (size_t i = 0; i < run_spans->count; i++) full.runs += duration(&run_spans->spans[i]);
+    for (int row = 0; row < TU__ROWS; row++)
+        add_row_times(program, tu__trace_row(program, index, row), &full);
+    add_copy_times(program, index, &full);
+    add_copied_bytes(program, index, &full);
     TU__COPY_SIZED(report, full);
     return TU_OK;
 }
@@ -229,7 +231,7 @@ static void add_transfers(const tu_program *program, uint32_t from, uint32_t to,
         if (s->kind != TU__SPAN_COPY || s->partition != to) continue;
         if (program->partitions[to].receives[s->index].source_partition != from) continue;
         sum->bytes += tu__span_bytes(program, s);
-        sum->seconds += length(s);
+        sum->seconds += duration(s);
         sum->count++;
     }
 }
@@ -267,10 +269,10 @@ static tu_status print_path(const tu_program *program, double seconds, double ru
     for (size_t i = 0; i < path.count && i < SHOWN; i++)
         print_item(program, &path.items[i], seconds, runs, out);
     if (path.count > SHOWN) {
-        double rest = 0;
-        for (size_t i = SHOWN; i < path.count; i++) rest += path.items[i].seconds;
-        fprintf(out, "%9.3f %6.1f  in %zu more\n", 1e3 * rest / runs, percent(rest, seconds),
-                path.count - SHOWN);
+        double remaining_seconds = 0;
+        for (size_t i = SHOWN; i < path.count; i++) remaining_seconds += path.items[i].seconds;
+        fprintf(out, "%9.3f %6.1f  in %zu more\n", 1e3 * remaining_seconds / runs,
+                percent(remaining_seconds, seconds), path.count - SHOWN);
     }
     tu__critical_path_free(&path);
     return TU_OK;
@@ -279,11 +281,11 @@ static tu_status print_path(const tu_program *program, double seconds, double ru
 tu_status tu_trace_summary(tu_program *program, FILE *out) {
     TU_TRY(check_traced(program));
     tu_program_trace_end(program);
-    const tu__span_list *runs_list = &program->trace->run_spans;
-    double seconds = 0, runs = (double)runs_list->count;
-    if (!runs_list->count) return tu_fail(TU_INVALID, "nothing was traced: the program did not run");
-    for (size_t i = 0; i < runs_list->count; i++) seconds += length(&runs_list->spans[i]);
-    fprintf(out, "%zu runs traced, %.3f ms each; all times are per run\n\n", runs_list->count,
+    const tu__span_list *run_spans = &program->trace->run_spans;
+    double seconds = 0, runs = (double)run_spans->count;
+    if (!run_spans->count) return tu_fail(TU_INVALID, "nothing was traced: the program did not run");
+    for (size_t i = 0; i < run_spans->count; i++) seconds += duration(&run_spans->spans[i]);
+    fprintf(out, "%zu runs traced, %.3f ms each; all times are per run\n\n", run_spans->count,
             1e3 * seconds / runs);
     TU_TRY(print_devices(program, runs, out));
     for (uint32_t from = 0; from < program->device_count; from++)

@@ -15,9 +15,9 @@ typedef struct writer {
     tu_json json;
     const tu_program *program;
     size_t process;
-    double began;              /* begin of the earliest trace */
-    tu_kernel_report *kernels; /* all kernels of the program, device by device */
-    const size_t *first;       /* per device: index of its first kernel in `kernels` */
+    double began;               /* begin of the earliest trace */
+    tu_kernel_report *kernels;  /* all kernels of the program, device by device */
+    const size_t *first_kernel; /* per device: index of its first kernel in `kernels` */
 } writer;
 
 static const char *const categories[] = {
@@ -35,10 +35,10 @@ static const char *const categories[] = {
 
 /* ---- Rows ---- */
 
-static void put_name(writer *w, const char *what, size_t row, const char *name) {
+static void put_name(writer *w, const char *metadata, size_t row, const char *name) {
     tu_json *j = &w->json;
     tu_json_begin_object(j, NULL);
-    tu_json_string(j, "name", what);
+    tu_json_string(j, "name", metadata);
     tu_json_string(j, "ph", "M");
     tu_json_u64(j, "pid", w->process);
     tu_json_u64(j, "tid", row);
@@ -65,7 +65,7 @@ static void put_names(writer *w) {
 /* ---- Spans ---- */
 
 static void put_kernel(writer *w, const tu__span *s) {
-    const tu_kernel_report *r = &w->kernels[w->first[s->partition] + s->index];
+    const tu_kernel_report *r = &w->kernels[w->first_kernel[s->partition] + s->index];
     tu_json_string(&w->json, "operation", r->node);
     tu_json_u64(&w->json, "operations", r->node_count);
     tu_json_u64(&w->json, "place", s->index);
@@ -86,12 +86,12 @@ static void put_collective(writer *w, const tu__span *s) {
                                         [TU__COLLECTIVE_ON_ONE_GPU] = "one GPU",
                                         [TU__COLLECTIVE_PEER_TO_PEER] = "peer to peer",
                                         [TU__COLLECTIVE_THROUGH_HOST] = "through the host"};
-    const tu__membership *at = &w->program->partitions[s->partition].collectives[s->index];
-    tu_json_i64(&w->json, "collective", at->collective->number);
-    tu_json_u64(&w->json, "rank", at->rank);
-    tu_json_u64(&w->json, "ranks", at->collective->ranks);
-    tu_json_u64(&w->json, "values", at->collective->value_count);
-    tu_json_string(&w->json, "way", paths[at->collective->path]);
+    const tu__membership *m = &w->program->partitions[s->partition].collectives[s->index];
+    tu_json_i64(&w->json, "collective", m->collective->id);
+    tu_json_u64(&w->json, "rank", m->rank);
+    tu_json_u64(&w->json, "ranks", m->collective->ranks);
+    tu_json_u64(&w->json, "values", m->collective->value_count);
+    tu_json_string(&w->json, "way", paths[m->collective->path]);
 }
 
 static void put_span(writer *w, const tu__span *s, size_t row) {
@@ -129,7 +129,7 @@ static tu_status report_kernels(writer *w, size_t first[TU__MAX_DEVICES]) {
         first[i] = count;
         count += p->partitions[i].plan->kernel_count;
     }
-    w->first = first;
+    w->first_kernel = first;
     w->kernels = tu__alloc_array(count, sizeof *w->kernels, "a trace");
     if (!w->kernels) return TU_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
@@ -154,7 +154,7 @@ static tu_status write_program(writer *w) {
     if (status == TU_OK) status = put_program(w);
     tu__free(w->kernels);
     w->kernels = NULL;
-    w->first = NULL;
+    w->first_kernel = NULL;
     return status;
 }
 
@@ -162,7 +162,7 @@ static tu_status check_traced(size_t count, tu_program *const *programs) {
     for (size_t i = 0; i < count; i++)
         if (!programs[i]->trace)
             return tu_fail(TU_INVALID,
-                           "program %zu was not traced: call tu_program_trace_begin before its runs", i);
+                           "programs[%zu] was not traced: call tu_program_trace_begin before its runs", i);
     return TU_OK;
 }
 

@@ -21,15 +21,15 @@ static tu_status upload_constants(const tu_program *program, tu__partition *part
         TU_TRY(partition->device->api->allocate(partition->device->instance, bytes, &partition->constants));
         partition->constant_bytes += bytes;
     }
-    char *at = partition->constants;
+    char *address = partition->constants;
     for (uint32_t i = 0; i < partition->leaf_count; i++) {
         const tu__node *node = g->nodes[partition->leaves[i].node];
         if (node->op->code != TU__OP_CONSTANT) continue;
         uint32_t b = partition->leaves[i].buffer;
-        partition->addresses[b] = at;
-        TU_TRY(partition->device->api->upload(partition->device->instance, at, node->data,
+        partition->addresses[b] = address;
+        TU_TRY(partition->device->api->upload(partition->device->instance, address, node->data,
                                               partition->plan->buffers[b].bytes));
-        at += (partition->plan->buffers[b].bytes + 63) & ~(size_t)63;
+        address += (partition->plan->buffers[b].bytes + 63) & ~(size_t)63;
     }
     partition->constants_filled = true;
     return TU_OK;
@@ -105,8 +105,8 @@ static tu_status build_partition(tu_program *program, tu__partition *partition) 
         if (l->variable) partition->addresses[l->buffer] = l->mirror ? l->mirror->data : l->variable->data;
     }
     for (uint32_t b = 0; b < partition->plan->buffer_count; b++) {
-        if (partition->memory.same_as[b] != TU_NO_NODE)
-            partition->addresses[b] = partition->addresses[partition->memory.same_as[b]];
+        if (partition->memory.alias_of[b] != TU_NO_NODE)
+            partition->addresses[b] = partition->addresses[partition->memory.alias_of[b]];
         else if (partition->memory.storage[b] == TU__STORAGE_SCRATCH)
             partition->addresses[b] = scratch + partition->memory.offset[b];
     }
@@ -186,7 +186,7 @@ static bool is_bound(const tu_program *program, const tu_state *state) {
     return true;
 }
 
-/* Brings all mirrors up to date before a run. */
+/* Updates all outdated mirrors before a run. */
 static tu_status refresh_mirrors(const tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__partition *partition = &program->partitions[i];

@@ -18,21 +18,21 @@
 
 /* True if the compute thread begins the copy. The receiver of a download must be able to poll for its completion. A
  * traced copy is measured by waiting for it, which would block the compute thread. */
-static bool begins_on_compute_thread(const tu_program *program, const tu__receive *receive, bool traced) {
-    if (!receive->copy_event || !receive->is_pinned || traced) return false;
+static bool begins_on_compute_thread(const tu_program *program, const tu__receive *receive, bool is_traced) {
+    if (!receive->copy_event || !receive->is_pinned || is_traced) return false;
     return receive->copied_by == receive->partition
                ? receive->is_early
                : program->devices[receive->copied_by]->api->event_query != NULL;
 }
 
 void tu__assign_copies(tu_program *program) {
-    bool traced = tu__trace_now(program) > 0;
+    bool is_traced = tu__trace_now(program) > 0;
     for (size_t p = 0; p < program->device_count; p++) {
         tu__partition *partition = &program->partitions[p];
         partition->copy_thread_copies = 0;
         for (uint32_t i = 0; i < partition->copy_count; i++) {
             partition->copies[i]->by_compute_thread =
-                begins_on_compute_thread(program, partition->copies[i], traced);
+                begins_on_compute_thread(program, partition->copies[i], is_traced);
             partition->copy_thread_copies += !partition->copies[i]->by_compute_thread;
         }
     }
@@ -56,7 +56,7 @@ static bool is_received(const copy_worker *w, uint32_t index) {
 }
 
 /* Returns a copy that has not begun and whose value is produced; TU_NO_NODE if there is none. */
-static uint32_t next_to_begin(copy_worker *w) {
+static uint32_t find_startable_copy(copy_worker *w) {
     while (w->first < w->partition->copy_count &&
            (w->partition->copies[w->first]->by_compute_thread || is_received(w, w->first)))
         w->first++;
@@ -68,7 +68,7 @@ static uint32_t next_to_begin(copy_worker *w) {
 }
 
 /* Returns the first copy in progress; downloads are listed in the order in which they are produced. */
-static uint32_t next_in_progress(const copy_worker *w) {
+static uint32_t find_copy_in_progress(const copy_worker *w) {
     for (uint32_t i = w->first; i < w->partition->copy_count; i++)
         if (!w->partition->copies[i]->by_compute_thread && is_begun(w, i) && !is_received(w, i)) return i;
     return TU_NO_NODE;
@@ -79,17 +79,17 @@ static void poll_for_copy(copy_worker *w) {
     const tu__run_sync *sync = &w->program->sync;
     double until = sync->spin_seconds > 0 ? tu__now() + sync->spin_seconds : 0;
     while (until > 0 && tu__now() < until)
-        if (next_to_begin(w) != TU_NO_NODE || tu__run_sync_is_aborted(sync)) return;
+        if (find_startable_copy(w) != TU_NO_NODE || tu__run_sync_is_aborted(sync)) return;
 }
 
 /* Sleeps until there is a copy to begin; TU_NO_NODE if the run was aborted or timed out. */
-static uint32_t wait_for_next(copy_worker *w) {
+static uint32_t wait_for_startable_copy(copy_worker *w) {
     tu__run_sync *sync = &w->program->sync;
     bool in_time = true;
     uint32_t next;
     poll_for_copy(w);
     pthread_mutex_lock(&sync->lock);
-    while ((next = next_to_begin(w)) == TU_NO_NODE && !tu__run_sync_is_aborted(sync) && in_time)
+    while ((next = find_startable_copy(w)) == TU_NO_NODE && !tu__run_sync_is_aborted(sync) && in_time)
         in_time = tu__run_sync_sleep(sync, (size_t)(w->partition - w->program->partitions), TU__COPY_THREAD);
     pthread_mutex_unlock(&sync->lock);
     return next;
@@ -119,7 +119,7 @@ static tu_status wait_until_produced(const tu_program *program, const tu__receiv
 }
 
 /* Performs a copy synchronously. */
-static tu_status copy_now(copy_worker *w, uint32_t index) {
+static tu_status copy_synchronously(copy_worker *w, uint32_t index) {
     const tu__receive *receive = w->partition->copies[index];
     const tu__partition *to = &w->program->partitions[receive->partition],
                         *from = &w->program->partitions[receive->source_partition];
@@ -160,8 +160,9 @@ static tu_status begin_copy(copy_worker *w, uint32_t index) {
 
 static tu_status start_copy(copy_worker *w, uint32_t index) {
     w->partition->copies[index]->begun_in_run = w->program->sync.epoch;
-    bool traced = tu__trace_now(w->program) > 0;
-    return w->partition->copies[index]->copy_event && !traced ? begin_copy(w, index) : copy_now(w, index);
+    bool is_traced = tu__trace_now(w->program) > 0;
+    return w->partition->copies[index]->copy_event && !is_traced ? begin_copy(w, index)
+                                                                 : copy_synchronously(w, index);
 }
 
 static tu_status finish_copy(copy_worker *w, uint32_t index) {
@@ -174,16 +175,17 @@ static tu_status finish_copy(copy_worker *w, uint32_t index) {
 
 /* Returns without an error on a timeout: the partition that waits for the value reports it. */
 static tu_status perform_copies(copy_worker *w) {
-    for (uint32_t left = w->partition->copy_thread_copies; left || next_in_progress(w) != TU_NO_NODE;) {
-        uint32_t next = next_to_begin(w), in_progress = next_in_progress(w);
+    for (uint32_t remaining = w->partition->copy_thread_copies;
+         remaining || find_copy_in_progress(w) != TU_NO_NODE;) {
+        uint32_t next = find_startable_copy(w), in_progress = find_copy_in_progress(w);
         if (next == TU_NO_NODE && in_progress != TU_NO_NODE) {
             TU_TRY(finish_copy(w, in_progress));
             continue;
         }
-        if (next == TU_NO_NODE) next = wait_for_next(w);
+        if (next == TU_NO_NODE) next = wait_for_startable_copy(w);
         if (next == TU_NO_NODE) return TU_OK;
         TU_TRY(start_copy(w, next));
-        left--;
+        remaining--;
     }
     return TU_OK;
 }
@@ -192,8 +194,8 @@ void tu__finish_failed_copies(const tu_program *program, const tu__partition *pa
     const tu__device *d = partition->device;
     for (uint32_t i = 0; i < partition->copy_count; i++) {
         const tu__receive *receive = partition->copies[i];
-        bool is_own = receive->by_compute_thread == (thread == TU__COMPUTE_THREAD);
-        if (is_own && receive->copy_event && receive->begun_in_run == program->sync.epoch)
+        bool belongs_to_thread = receive->by_compute_thread == (thread == TU__COMPUTE_THREAD);
+        if (belongs_to_thread && receive->copy_event && receive->begun_in_run == program->sync.epoch)
             (void)d->api->event_synchronize(d->instance, receive->copy_event);
     }
 }

@@ -44,14 +44,14 @@ static tu__phrase operations_of(const tu_program *program, const tu__partition *
 
 tu__phrase tu__partition_activity(const tu_program *program, tu__partition *partition) {
     tu__phrase p = {"it has finished all its steps"};
-    uint32_t at = atomic_load(&partition->current_step);
-    if (at >= TU__STEP_FEED) {
-        const tu__node *input = program->unit.graph->nodes[program->feeds[at - TU__STEP_FEED].node];
+    uint32_t step_index = atomic_load(&partition->current_step);
+    if (step_index >= TU__STEP_FEED) {
+        const tu__node *input = program->unit.graph->nodes[program->feeds[step_index - TU__STEP_FEED].node];
         snprintf(p.text, sizeof p.text, "it is uploading '%.200s'", input->name);
         return p;
     }
-    if (at >= partition->step_count) return p;
-    const tu__step *step = &partition->steps[at];
+    if (step_index >= partition->step_count) return p;
+    const tu__step *step = &partition->steps[step_index];
     switch (step->kind) {
     case TU__STEP_WAIT:
         snprintf(p.text, sizeof p.text, "it is waiting for '%.200s'",
@@ -67,7 +67,7 @@ tu__phrase tu__partition_activity(const tu_program *program, tu__partition *part
     case TU__STEP_POST:
     case TU__STEP_COLLECTIVE:
         snprintf(p.text, sizeof p.text, "it is executing collective %lld",
-                 (long long)partition->collectives[step->membership].collective->number);
+                 (long long)partition->collectives[step->membership].collective->id);
         break;
     case TU__STEP_BARRIER:
         snprintf(p.text, sizeof p.text, "%s",
@@ -78,7 +78,8 @@ tu__phrase tu__partition_activity(const tu_program *program, tu__partition *part
     return p;
 }
 
-static tu_status fail_late(tu_program *program, const tu__partition *partition, const tu__receive *receive) {
+static tu_status fail_receive_timeout(tu_program *program, const tu__partition *partition,
+                                      const tu__receive *receive) {
     tu__partition *from = &program->partitions[receive->source_partition];
     return tu_fail(TU_DEVICE, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
                    partition->device->name, program->sync.timeout, name_of(program, receive->source),
@@ -105,10 +106,10 @@ tu_status tu__partition_fail(const tu__partition *partition, tu_status status) {
     return tu_fail(as_device_error(status), "device '%s' failed: %s", partition->device->name, message);
 }
 
-tu_status tu__partition_fail_at(const tu__partition *partition, const char *doing, const char *name,
+tu_status tu__partition_fail_at(const tu__partition *partition, const char *activity, const char *name,
                                 tu_status status) {
     return tu_fail(as_device_error(status), "device '%s' failed at %s '%.100s': %.768s",
-                   partition->device->name, doing, name, tu_message());
+                   partition->device->name, activity, name, tu_message());
 }
 
 /* ---- Waiting ---- */
@@ -123,7 +124,7 @@ static tu_status wait_for_receive(tu_program *program, const tu__partition *part
     if (tu__run_sync_is_signalled(sync, receive->received)) return TU_OK;
     double began = tu__trace_now(program);
     if (!tu__run_sync_wait(sync, index_of(program, partition), receive->received))
-        return fail_late(program, partition, receive);
+        return fail_receive_timeout(program, partition, receive);
     tu__trace_add(program, TU__SPAN_WAIT, index_of(program, partition),
                   (size_t)(receive - partition->receives), began);
     return TU_OK;
@@ -159,7 +160,7 @@ static tu_status wait_for_copy(tu_program *program, tu__partition *partition, co
     for (bool is_done = false; !tu__run_sync_is_aborted(sync); time = tu__now()) {
         TU_TRY(query_copy(program, partition, receive, &is_done));
         if (is_done) return TU_OK;
-        if (time > sync->deadline) return fail_late(program, partition, receive);
+        if (time > sync->deadline) return fail_receive_timeout(program, partition, receive);
         wait_before_query(sync, time - began);
     }
     return TU_OK;
@@ -170,7 +171,7 @@ static tu_status begin_upload(tu_program *program, const tu__partition *partitio
     tu__run_sync *sync = &program->sync;
     if (receive->begun_in_run == sync->epoch) return TU_OK;
     if (!tu__run_sync_wait(sync, index_of(program, partition), receive->produced))
-        return fail_late(program, partition, receive);
+        return fail_receive_timeout(program, partition, receive);
     return tu__run_sync_is_aborted(sync) ? TU_OK : tu__begin_copy(program, receive);
 }
 
@@ -193,7 +194,7 @@ static tu__partition *find_missing_partition(tu_program *program) {
     return NULL;
 }
 
-static tu_status fail_barrier(tu_program *program) {
+static tu_status fail_barrier_timeout(tu_program *program) {
     tu__partition *partition = find_missing_partition(program);
     if (!partition)
         return tu_fail(TU_DEVICE, "the run has not finished within its timeout of %g s",
@@ -206,7 +207,7 @@ static tu_status fail_barrier(tu_program *program) {
 /* Waits until every active partition has computed. */
 static tu_status wait_at_barrier(tu_program *program, size_t partition) {
     if (tu__run_sync_barrier(&program->sync, partition, (uint32_t)program->active_count)) return TU_OK;
-    return fail_barrier(program);
+    return fail_barrier_timeout(program);
 }
 
 /* ---- Compute thread ---- */
@@ -218,10 +219,10 @@ tu_status tu__partition_synchronize(const tu__partition *partition) {
 }
 
 tu_status tu__partition_wait_event(const tu_program *program, const tu__partition *partition, void *event,
-                                   atomic_uint *note) {
-    atomic_store(note, (uint32_t)index_of(program, partition) + 1);
+                                   atomic_uint *awaited_partition) {
+    atomic_store(awaited_partition, (uint32_t)index_of(program, partition) + 1);
     tu_status status = partition->device->api->event_synchronize(partition->device->instance, event);
-    atomic_store(note, 0);
+    atomic_store(awaited_partition, 0);
     return status == TU_OK ? TU_OK : tu__partition_fail(partition, status);
 }
 
@@ -383,7 +384,7 @@ static tu_status start_workers(tu__partition *partition) {
 }
 
 /* True if the run can use the caller's thread, which saves the switch to another thread: only one partition is
- * active, on a whole device. A logical device runs on its own thread, which is pinned to its cores. With several
+ * active, on an undivided device. A logical device runs on its own thread, which is pinned to its cores. With several
  * partitions, each runs on the thread that is attached to its device. */
 static bool runs_on_caller(const tu_program *program) {
     return program->only_active && program->only_active->device->options.logical_count == 1;

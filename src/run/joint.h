@@ -6,14 +6,14 @@
 
 #include "compile/partition.h"
 
-typedef struct tu__joint_source tu__joint_source; /* what an entry of `moves` is about */
+typedef struct tu__joint_source tu__joint_source; /* where an entry of `moves` comes from */
 
 typedef struct tu__joint {
     uint32_t part_count, move_count;
     uint32_t first;       /* index of the first active partition */
     tu_joint_part *parts; /* the active partitions */
     /* Per partition of the program: its index in `parts`; TU_NO_NODE if it is idle. */
-    uint32_t *number;
+    uint32_t *part_index;
     /* One step of all partitions, as a list of launches, copies, waits and collectives. */
     tu_joint_move *moves;
     tu__joint_source *sources;
@@ -24,10 +24,10 @@ typedef struct tu__joint {
 
 /* Finds out whether the devices of a compiled program can run steps jointly. Otherwise sets `notice` to the
  * reason. */
-tu_status tu__joint_begin(tu_program *program, char *notice, size_t capacity);
-void tu__joint_end(tu__joint *joint);
+tu_status tu__joint_init(tu_program *program, char *notice, size_t capacity);
+void tu__joint_free(tu__joint *joint);
 
 /* Runs `steps` steps with the feeds and fetches that tu_run_many has prepared. */
-tu_status tu__joint_take(tu_program *program, uint32_t steps);
+tu_status tu__joint_run(tu_program *program, uint32_t steps);
 
 #endif

@@ -6,6 +6,11 @@
 
 enum { OUTCOMES = TU_LOAD_MISMATCHED + 1 };
 
+static const char *const outcome_names[OUTCOMES] = {[TU_LOAD_MATCHED] = "matched",
+                                                    [TU_LOAD_MISSING] = "missing",
+                                                    [TU_LOAD_EXTRA] = "extra",
+                                                    [TU_LOAD_MISMATCHED] = "mismatched"};
+
 typedef struct entry {
     const char *name;
     tu_type in_state, in_file;
@@ -57,9 +62,11 @@ size_t tu_load_report_entry_count(const tu_load_report *report, tu_load_outcome 
 tu_status tu_load_report_entry(const tu_load_report *report, tu_load_outcome outcome, size_t index,
                                const char **name, tu_type *in_state, tu_type *in_file) {
     size_t count = tu_load_report_entry_count(report, outcome);
+    if ((unsigned)outcome >= OUTCOMES)
+        return tu_fail(TU_NOT_FOUND, "load outcome is %d, expected below %d", (int)outcome, OUTCOMES);
     if (index >= count)
-        return tu_fail(TU_NOT_FOUND, "there is no entry %zu of outcome %d: the report has %zu", index,
-                       (int)outcome, count);
+        return tu_fail(TU_NOT_FOUND, "index %zu: the report has %zu entries of outcome '%s'", index, count,
+                       outcome_names[outcome]);
     const entry *e = report->first[outcome];
     while (index-- > 0) e = e->next;
     if (name) *name = e->name;
@@ -80,11 +87,11 @@ static void add_entry(tu__name_list *list, const entry *e, bool with_types) {
     tu__text_free(&text);
 }
 
-static void append_names(tu_load_report *report, tu_load_outcome outcome, const char *what) {
+static void append_names(tu_load_report *report, tu_load_outcome outcome, const char *heading) {
     tu__name_list list = {0};
     for (const entry *e = report->first[outcome]; e; e = e->next)
         add_entry(&list, e, outcome == TU_LOAD_MISMATCHED);
-    tu__name_list_append_to(&list, what, &report->text);
+    tu__name_list_append_to(&list, heading, &report->text);
     tu__text_free(&list.text);
 }
 

@@ -41,7 +41,7 @@ static bool is_gradient(const tu__node *node) {
 }
 
 /* True if a value of the forward pass is kept for the backward pass. tu_recompute would compute it again instead. */
-static bool is_kept(const tu_graph *g, const char *name) {
+static bool is_kept_for_backward(const tu_graph *g, const char *name) {
     const tu__node *node = tu__find_node(g, name);
     if (!node || node->op->code == TU__OP_INPUT || is_gradient(node)) return false;
     for (uint32_t i = node->id + 1; i < g->node_count; i++)
@@ -50,11 +50,11 @@ static bool is_kept(const tu_graph *g, const char *name) {
     return false;
 }
 
-typedef struct savings {   /* bytes */
-    uint64_t batched;      /* at the peak, proportional to the batch size */
-    uint64_t microbatches; /* saved by two micro-batches */
-    uint64_t kept;         /* of `batched`, kept for the backward pass */
-    uint64_t bf16;         /* saved by bf16 */
+typedef struct savings {        /* bytes */
+    uint64_t batched;           /* at the peak, proportional to the batch size */
+    uint64_t microbatches;      /* saved by two micro-batches */
+    uint64_t kept_for_backward; /* of `batched`, kept for the backward pass */
+    uint64_t bf16;              /* saved by bf16 */
 } savings;
 
 static tu_status find_batched(const tu_program *p, size_t index, savings *s) {
@@ -71,7 +71,7 @@ static tu_status find_batched(const tu_program *p, size_t index, savings *s) {
             is_shaped_like_variable(g, shape))
             continue;
         s->batched += items[i].bytes;
-        if (is_kept(g, items[i].name)) s->kept += items[i].bytes;
+        if (is_kept_for_backward(g, items[i].name)) s->kept_for_backward += items[i].bytes;
     }
     tu__free(items);
     return status;
@@ -89,17 +89,17 @@ static uint64_t trained_bytes(const tu_graph *source) {
     return bytes;
 }
 
-/* Returns the bytes that the program needs in bf16; `now` if it cannot be compiled in bf16. */
+/* Returns the bytes that the program needs in bf16; `current_need` if it cannot be compiled in bf16. */
 static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile_options *options,
-                             uint64_t now) {
+                             uint64_t current_need) {
     tu_compile_options o = *options;
     o.precision = "bf16";
     o.plan_only = true;
     tu_program *bf16_program = NULL;
     tu_memory_report report = TU_SIZED(tu_memory_report);
-    uint64_t need = now;
-    if (tu_compile_with(p->source, &bf16_program, &o) != TU_OK) return now;
-    if (tu_program_memory(bf16_program, index, &report) == TU_OK && report.need_bytes < now)
+    uint64_t need = current_need;
+    if (tu_compile_with(p->source, &bf16_program, &o) != TU_OK) return current_need;
+    if (tu_program_memory(bf16_program, index, &report) == TU_OK && report.need_bytes < current_need)
         need = report.need_bytes;
     tu_program_free(bf16_program);
     return need;
@@ -122,9 +122,10 @@ static tu_status find_savings(const tu_program *p, size_t index, const tu_compil
                               savings *s) {
     *s = (savings){.bf16 = need - need_in_bf16(p, index, o, need)};
     TU_TRY(find_batched(p, index, s));
-    uint64_t sums = trained_bytes(p->source);
-    if (!o->updates) s->kept = 0; /* it is not a training step, whose layers could be recomputed */
-    if (o->updates && s->batched / 2 > sums) s->microbatches = s->batched / 2 - sums;
+    uint64_t gradient_bytes = trained_bytes(p->source);
+    if (!o->updates)
+        s->kept_for_backward = 0; /* it is not a training step, whose layers could be recomputed */
+    if (o->updates && s->batched / 2 > gradient_bytes) s->microbatches = s->batched / 2 - gradient_bytes;
     return TU_OK;
 }
 
@@ -135,7 +136,9 @@ static void add_remedies(tu__text *t, const savings *s) {
     if (s->microbatches)
         tu__text_printf(t, " two micro-batches (tu_add_accumulation), which saves about %.4g MiB;",
                         mib(s->microbatches));
-    if (s->kept) tu__text_printf(t, " tu_recompute around layers, which saves up to %.4g MiB;", mib(s->kept));
+    if (s->kept_for_backward)
+        tu__text_printf(t, " tu_recompute around layers, which saves up to %.4g MiB;",
+                        mib(s->kept_for_backward));
     if (s->bf16) tu__text_printf(t, " bf16, which saves %.4g MiB;", mib(s->bf16));
     tu__text_printf(t, " more memory");
 }

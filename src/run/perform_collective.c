@@ -16,28 +16,28 @@
 
 /* ---- Timeouts ---- */
 
-static tu_status fail_late(tu_program *program, const tu__partition *partition, const tu__collective *c,
-                           uint32_t missing, bool done) {
+static tu_status fail_rank_timeout(tu_program *program, const tu__partition *partition,
+                                   const tu__collective *c, uint32_t missing, bool is_reduced) {
     const tu__member *member = &c->members[missing];
     tu__partition *other = &program->partitions[member->partition];
     return tu_fail(TU_DEVICE,
                    "device '%s' waited %g s for device '%s', rank %u of %u of collective %" PRId64
                    ", to %s '%s'%s, which is late: %s",
                    partition->device->name, program->sync.timeout, other->device->name, missing, c->ranks,
-                   c->number, done ? "reduce its slice of" : "post",
+                   c->id, is_reduced ? "reduce its slice of" : "post",
                    program->unit.graph->nodes[member->nodes[0]]->name, c->value_count > 1 ? " and more" : "",
                    tu__partition_activity(program, other).text);
 }
 
-/* Waits until every rank has posted its values (`done`: has reduced its slice). */
-static tu_status wait_for_all(tu_program *program, tu__partition *partition, const tu__collective *c,
-                              bool done) {
+/* Waits until every rank has posted its values (`is_reduced`: has reduced its slice). */
+static tu_status wait_for_all_ranks(tu_program *program, tu__partition *partition, const tu__collective *c,
+                                    bool is_reduced) {
     for (uint32_t r = 0; r < c->ranks; r++) {
         const tu__member *member = &c->members[r];
         if (!tu__run_sync_wait(&program->sync, (size_t)(partition - program->partitions),
-                               done ? member->done : member->posted))
-            return fail_late(program, partition, c, r, done);
-        if (done || !member->posted_event || tu__run_sync_is_aborted(&program->sync)) continue;
+                               is_reduced ? member->done : member->posted))
+            return fail_rank_timeout(program, partition, c, r, is_reduced);
+        if (is_reduced || !member->posted_event || tu__run_sync_is_aborted(&program->sync)) continue;
         TU_TRY(tu__partition_wait_event(program, &program->partitions[member->partition],
                                         member->posted_event, &partition->compute_thread_awaits));
     }
@@ -114,8 +114,8 @@ static tu_status reduce_slice(const tu_program *program, const tu__partition *pa
 /* ---- Steps ---- */
 
 tu_status tu__collective_post(tu_program *program, tu__partition *partition, uint32_t membership) {
-    const tu__membership *at = &partition->collectives[membership];
-    const tu__member *member = &at->collective->members[at->rank];
+    const tu__membership *m = &partition->collectives[membership];
+    const tu__member *member = &m->collective->members[m->rank];
     tu_status status =
         member->posted_event
             ? partition->device->api->event_record(partition->device->instance, member->posted_event)
@@ -128,14 +128,15 @@ tu_status tu__collective_post(tu_program *program, tu__partition *partition, uin
 
 /* Adds the collective and its first value to a message that already names the device. */
 static tu_status fail_reduction(const tu_program *program, const tu__collective *c, tu_status status) {
-    return tu_fail(status, "collective %" PRId64 ", '%s'%s: %s", c->number,
+    return tu_fail(status, "collective %" PRId64 ", '%s'%s: %s", c->id,
                    program->unit.graph->nodes[c->members[0].nodes[0]]->name,
                    c->value_count > 1 ? " and more" : "", tu_message());
 }
 
-static tu_status wait_traced(tu_program *program, tu__partition *partition, uint32_t membership, bool done) {
+static tu_status wait_traced(tu_program *program, tu__partition *partition, uint32_t membership,
+                             bool is_reduced) {
     double began = tu__trace_now(program);
-    TU_TRY(wait_for_all(program, partition, partition->collectives[membership].collective, done));
+    TU_TRY(wait_for_all_ranks(program, partition, partition->collectives[membership].collective, is_reduced));
     tu__trace_add(program, TU__SPAN_COLLECTIVE_WAIT, (size_t)(partition - program->partitions), membership,
                   began);
     return TU_OK;

@@ -88,7 +88,7 @@ static bool is_fetched(const tu_compile_options *o, uint32_t node) {
 }
 
 /* Returns the first trainable variable that the graph assigns, and counts them. Returns NULL if there is none, or if
- * such an assignment is fetched: then the caller knows of it. */
+ * such an assignment is fetched: then the caller asked for it explicitly. */
 static const char *assigned_variable(const tu_graph *g, const tu_compile_options *o, size_t *count) {
     const char *first = NULL;
     *count = 0;
@@ -133,12 +133,12 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
                             .nondeterministic = o->nondeterministic,
                             .streams = o->streams,
                             .whole_device_kernels = o->invariant > 0};
-    tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
-    tu__place_options place_options;
+    tu__device_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
+    tu__placement_options placement;
     p->uses_all = tu__device_list_has_all(o->devices);
-    TU_TRY(tu__open_for_placement(&list, &place_options, &p->unit, o->devices, &open, o));
+    TU_TRY(tu__placement_init(&list, &placement, &p->unit, o->devices, &open, o));
     tu_status status = tu__run_passes(&p->unit, NULL);
-    p->unit.place_options = NULL;
+    p->unit.placement = NULL;
     return status;
 }
 

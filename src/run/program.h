@@ -59,8 +59,8 @@ struct tu_program {
     uint64_t *sent_bytes; /* per node: bytes of its outputs that are copied to other devices */
     bool plan_only;
     uint64_t seed;
-    int64_t samples;           /* in a batch; 0 if the program draws no random numbers per sample */
-    int64_t *ordinals;         /* buffer for their ordinals */
+    int64_t samples;           /* in a batch; 0 if the program has no input of sample ordinals */
+    int64_t *ordinals;         /* buffer for the ordinals of a batch */
     tu__trace *trace;          /* NULL if the program is not traced */
     tu__multi_step multi_step; /* data of tu_run_many */
     uint64_t bound_state;      /* id of the state that the program is bound to; 0: none */
@@ -92,8 +92,8 @@ tu_status tu__program_fetch(tu_program *program, void *const *fetches, size_t st
 /* Applies the assignments after a run, and advances the state's next sample. */
 tu_status tu__program_apply(tu_program *program, tu_state *state);
 
-/* bind.c: sets the addresses of all buffers for a state, if anything has changed since the last run, and brings
- * mirrors of variables up to date. */
+/* bind.c: sets the addresses of all buffers for a state, if anything has changed since the last run, and updates
+ * outdated mirrors of variables. */
 tu_status tu__program_bind(tu_program *program, tu_state *state);
 /* bind.c: called before every run or multi-step call, and after it has succeeded. Maintain which mirrors equal their
  * variables. */
@@ -109,12 +109,12 @@ tu_status tu__program_execute_on(tu_program *program, tu_state *state);
 tu_status tu__partition_synchronize(const tu__partition *partition);
 tu_status tu__partition_fail(const tu__partition *partition, tu_status status);
 /* Fails with a message such as "device 'gpu:0' failed at uploading 'images': …". */
-tu_status tu__partition_fail_at(const tu__partition *partition, const char *doing, const char *name,
+tu_status tu__partition_fail_at(const tu__partition *partition, const char *activity, const char *name,
                                 tu_status status);
-/* Waits without a timeout for an event of the partition's device. Meanwhile `note` contains the partition's index +
- * 1. */
+/* Waits without a timeout for an event of the partition's device. Meanwhile `awaited_partition` contains the
+ * partition's index + 1. */
 tu_status tu__partition_wait_event(const tu_program *program, const tu__partition *partition, void *event,
-                                   atomic_uint *note);
+                                   atomic_uint *awaited_partition);
 /* Returns what a partition is doing, for messages: "it is executing matmul 'fc1/matmul'". */
 typedef struct tu__phrase {
     char text[320];

@@ -29,13 +29,13 @@ typedef struct peak_items {
 } peak_items;
 
 static void add_item(peak_items *list, tu_memory_item item) {
-    size_t kept = list->count < list->capacity ? list->count : list->capacity, at = kept;
+    size_t stored = list->count < list->capacity ? list->count : list->capacity, position = stored;
     list->count++;
-    while (at > 0 && list->items[at - 1].bytes < item.bytes) {
-        if (at < list->capacity) list->items[at] = list->items[at - 1];
-        at--;
+    while (position > 0 && list->items[position - 1].bytes < item.bytes) {
+        if (position < list->capacity) list->items[position] = list->items[position - 1];
+        position--;
     }
-    if (at < list->capacity) list->items[at] = item;
+    if (position < list->capacity) list->items[position] = item;
 }
 
 static void add_node(peak_items *list, tu_memory_kind kind, const tu__node *node, uint64_t bytes) {
@@ -44,7 +44,7 @@ static void add_node(peak_items *list, tu_memory_kind kind, const tu__node *node
 
 /* Adds what is alive in scratch memory, and the gaps. */
 static void add_scratch(peak_items *list, const tu_graph *g, const tu__partition *partition) {
-    uint64_t left = partition->memory.scratch_bytes;
+    uint64_t gap_bytes = partition->memory.scratch_bytes;
     for (uint32_t i = 0; i < partition->memory.resident_count; i++) {
         const tu__resident *r = &partition->memory.residents[i];
         tu_memory_item item = {0, TU_MEMORY_WORKSPACE, "", {0}, r->bytes};
@@ -56,9 +56,9 @@ static void add_scratch(peak_items *list, const tu_graph *g, const tu__partition
             item = (tu_memory_item){0, TU_MEMORY_TENSOR, g->nodes[value.node]->name, tu_edge_type(g, value),
                                     r->bytes};
         add_item(list, item);
-        left -= r->bytes;
+        gap_bytes -= r->bytes;
     }
-    if (left) add_item(list, (tu_memory_item){0, TU_MEMORY_GAP, "", {0}, left});
+    if (gap_bytes) add_item(list, (tu_memory_item){0, TU_MEMORY_GAP, "", {0}, gap_bytes});
 }
 
 /* Adds the variables that the partition reads or assigns, and the constants. */

@@ -22,7 +22,7 @@
 
 enum { MAX_BLOCK_BYTES = 64 << 20 };
 
-/* ---- Can the program run multi-step calls? ---- */
+/* ---- Support for multi-step calls ---- */
 
 /* Returns a variable whose next value the engine must copy after every step; NULL if there is none. */
 static const char *find_update_by_copy(const tu_program *p) {
@@ -52,7 +52,7 @@ static bool is_joint(const tu_program *p) {
 tu_status tu__multi_step_init(tu_program *p) {
     char *notice = p->multi_step.notice;
     size_t size = sizeof p->multi_step.notice;
-    if (is_joint(p)) return tu__joint_begin(p, notice, size);
+    if (is_joint(p)) return tu__joint_init(p, notice, size);
     if (!all_feeds_are_local(p))
         snprintf(notice, size, "the program has %zu devices, which exchange values in every step",
                  p->device_count);
@@ -68,7 +68,7 @@ void tu__multi_step_free(tu__multi_step *multi_step) {
     tu__free(multi_step->feeds);
     tu__free(multi_step->fetches);
     tu__free(multi_step->fetched);
-    tu__joint_end(&multi_step->joint);
+    tu__joint_free(&multi_step->joint);
     tu__free_aligned(multi_step->block);
 }
 
@@ -85,7 +85,7 @@ static bool gathers_directly(const tu_program *p) {
 
 /* A traced program runs step by step. */
 static bool uses_multi_step(const tu_program *p) {
-    return can_multi_step(p) && !(p->trace && p->trace->on);
+    return can_multi_step(p) && !(p->trace && p->trace->is_recording);
 }
 
 tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_report *report) {
@@ -152,19 +152,19 @@ static tu_status allocate_lists(tu_program *p) {
 
 /* Returns the maximum number of bytes for tables on a device of the program: the rest of the memory limit; without a
  * limit, half of the device's memory that the program does not use, since other programs need memory too. */
-static tu_status room_for_tables(const tu_program *p, size_t partition, uint64_t *room) {
+static tu_status find_room_for_tables(const tu_program *p, size_t partition, uint64_t *room) {
     tu_memory_report report = TU_SIZED(tu_memory_report);
     TU_TRY(tu_program_memory(p, partition, &report));
     *room = UINT64_MAX;
     if (!report.limit_bytes) return TU_OK;
-    uint64_t left = report.limit_bytes > report.need_bytes ? report.limit_bytes - report.need_bytes : 0;
-    if (!p->partitions[partition].memory_limit) left /= 2;
-    *room = left > report.table_bytes ? left - report.table_bytes : 0;
+    uint64_t free_bytes = report.limit_bytes > report.need_bytes ? report.limit_bytes - report.need_bytes : 0;
+    if (!p->partitions[partition].memory_limit) free_bytes /= 2;
+    *room = free_bytes > report.table_bytes ? free_bytes - report.table_bytes : 0;
     return TU_OK;
 }
 
 /* True if an earlier input reads from the same copy of a table. */
-static bool is_counted(const tu__multi_step *m, const tu__multi_step_source *s) {
+static bool is_table_counted(const tu__multi_step *m, const tu__multi_step_source *s) {
     for (const tu__multi_step_source *earlier = m->sources; earlier < s; earlier++)
         if (earlier->table == s->table) return true;
     return false;
@@ -179,10 +179,10 @@ static tu_status upload_table(tu_program *p, const tu__feed_slot *slot, tu__mult
     if (!uses_multi_step(p) || s->feed->same_batch) return TU_OK;
     if (!tu__table_find(s->feed->table, device, &s->table)) {
         uint64_t room;
-        TU_TRY(room_for_tables(p, slot->partition, &room));
+        TU_TRY(find_room_for_tables(p, slot->partition, &room));
         TU_TRY(tu__table_put(s->feed->table, device, room, &s->table));
     }
-    if (s->table && !is_counted(&p->multi_step, s))
+    if (s->table && !is_table_counted(&p->multi_step, s))
         p->multi_step.table_bytes += (uint64_t)t->rows * t->row_bytes;
     if (!s->table)
         snprintf(
@@ -332,7 +332,7 @@ static void fill_fetches(tu_program *p, void *const *fetches, size_t done) {
 }
 
 static tu_status call_device(tu_program *p, size_t steps) {
-    if (is_joint(p)) return tu__joint_take(p, (uint32_t)steps);
+    if (is_joint(p)) return tu__joint_run(p, (uint32_t)steps);
     tu_repetition repetition = {.struct_size = sizeof repetition,
                                 .feed_count = (uint32_t)p->feed_count,
                                 .fetch_count = p->multi_step.fetch_count,
@@ -383,18 +383,18 @@ static tu_status run_chunk(tu_program *p, tu_state *state, void *const *fetches,
 }
 
 /* Adds to an error message which steps took effect. */
-static tu_status explain_failure(const tu_program *p, tu_status status, size_t done, size_t chunk,
-                                 size_t steps) {
+static tu_status add_failed_steps(const tu_program *p, tu_status status, size_t done, size_t chunk,
+                                  size_t steps) {
     if (steps == 1) return status; /* same message as tu_run's */
     if (chunk == 1)
         return tu_fail(status, "step %zu of %zu failed, the %zu before it took effect: %s", done + 1, steps,
                        done, tu_message());
-    return tu_fail(status,
-                   "steps %zu to %zu of %zu, one call of %s%s%s, failed; the %zu before them took effect, "
-                   "some of these may have: %s",
-                   done + 1, done + chunk, steps, p->only_active ? "device '" : "all devices",
-                   p->only_active ? p->only_active->device->name : "", p->only_active ? "'" : "", done,
-                   tu_message());
+    return tu_fail(
+        status,
+        "steps %zu to %zu of %zu failed in one call of %s%s%s: the %zu steps before them took effect, "
+        "and some of these may have: %s",
+        done + 1, done + chunk, steps, p->only_active ? "device '" : "all devices",
+        p->only_active ? p->only_active->device->name : "", p->only_active ? "'" : "", done, tu_message());
 }
 
 /* ---- A call ---- */
@@ -411,7 +411,7 @@ static tu_status run_steps(tu_program *p, tu_state *state, size_t steps, size_t 
     for (size_t done = 0, chunk; done < steps; done += chunk) {
         chunk = steps - done < max_chunk ? steps - done : max_chunk;
         tu_status status = run_chunk(p, state, fetches, done, chunk);
-        if (status != TU_OK) return explain_failure(p, status, done, chunk, steps);
+        if (status != TU_OK) return add_failed_steps(p, status, done, chunk, steps);
     }
     return TU_OK;
 }

@@ -1,7 +1,7 @@
 /* Events, the barrier and failures of a run.
  *
- * An event is a number that is set to the run's epoch, so nothing is reset between runs. Each thread waits on a
- * condition variable of its own, so that an event wakes only the thread that waits for it. */
+ * An event is a number that is set to the run's epoch, so nothing is reset between runs. Each thread has its
+ * own condition variable, so that an event wakes only the thread that waits for it. */
 #include "run/run_sync.h"
 
 #include <errno.h>
@@ -92,7 +92,7 @@ bool tu__run_sync_sleep(tu__run_sync *sync, size_t partition, tu__thread thread)
     return pthread_cond_timedwait(wakeup_of(sync, partition, thread), &sync->lock, &until) != ETIMEDOUT;
 }
 
-enum { SPINS = 4000 }; /* a few microseconds: most waits between devices are short */
+enum { MAX_POLLS = 4000 }; /* a few microseconds: most waits between devices are short */
 
 void tu__run_sync_begin_run(tu__run_sync *sync) {
     sync->epoch++;
@@ -115,9 +115,9 @@ bool tu__run_sync_barrier(tu__run_sync *sync, size_t partition, uint32_t expecte
     if (++sync->at_barrier == expected) wake_all(sync);
     while (sync->at_barrier < expected && !atomic_load(&sync->aborted) && in_time)
         in_time = tu__run_sync_sleep(sync, partition, TU__COMPUTE_THREAD);
-    bool all = sync->at_barrier >= expected;
+    bool all_arrived = sync->at_barrier >= expected;
     pthread_mutex_unlock(&sync->lock);
-    return all || atomic_load(&sync->aborted);
+    return all_arrived || atomic_load(&sync->aborted);
 }
 
 bool tu__run_sync_is_aborted(const tu__run_sync *sync) {
@@ -125,7 +125,7 @@ bool tu__run_sync_is_aborted(const tu__run_sync *sync) {
 }
 
 bool tu__run_sync_wait(tu__run_sync *sync, size_t partition, uint32_t event) {
-    for (int i = 0; i < SPINS; i++)
+    for (int i = 0; i < MAX_POLLS; i++)
         if (tu__run_sync_is_signalled(sync, event) || atomic_load(&sync->aborted)) return true;
     for (double until = sync->spin_seconds > 0 ? tu__now() + sync->spin_seconds : 0;
          until > 0 && tu__now() < until;)

@@ -7,8 +7,8 @@
 
 #include "device/device.h"
 
-/* The two host threads of a partition. Each waits on a condition variable of its own, so that an event wakes only the
- * thread that waits for it. */
+/* The two host threads of a partition. Each has its own condition variable, so that an event wakes only the thread
+ * that waits for it. */
 typedef enum tu__thread { TU__COMPUTE_THREAD, TU__COPY_THREAD, TU__THREADS } tu__thread;
 
 /* State shared by the threads of a run. */

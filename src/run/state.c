@@ -1,7 +1,7 @@
 /* State: the variables of a model, separate from the programs that use them.
  *
- * Initializers are graphs, too: a small program of fills and random draws, keyed by the variable's name, sets all new
- * variables. So initial values do not depend on the order in which the graph was built. */
+ * Initializers are graphs, too: a small program of fills and random numbers, keyed by the variable's name, sets
+ * all new variables. So initial values do not depend on the order in which the graph was built. */
 #include "run/state.h"
 
 #include <math.h>
@@ -199,7 +199,7 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
 
 /* Runs the initializers of the new variables; the graph contains one assignment for each. Always uses the device
  * `ref`, so that a seed gives the same bits on every machine. */
-static tu_status run_initialisers(tu_state *state, tu_graph *init) {
+static tu_status run_initializers(tu_state *state, tu_graph *init) {
     tu_program *program = NULL;
     TU_TRY(tu_compile(init, &program, .devices = "ref", .updates = true));
     int64_t sample = state->next_sample;
@@ -215,8 +215,8 @@ static tu_status add_new_variables(tu_state *state, const tu_graph *graph, tu_gr
         const tu__node *node = graph->nodes[i];
         /* Mirrors are not variables of the state. */
         if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue;
-        uint32_t known;
-        if (tu__names_find(state->names, node->name, &known)) {
+        uint32_t index;
+        if (tu__names_find(state->names, node->name, &index)) {
             if (!tu__state_find_variable(state, node->name, node->outputs[0])) return TU_INVALID;
             continue;
         }
@@ -224,9 +224,9 @@ static tu_status add_new_variables(tu_state *state, const tu_graph *graph, tu_gr
         tu_value variable = tu__make(
             init, &(tu__node_request){
                       .op = TU__OP_VARIABLE, .name = node->name, .exact_name = true, .attrs = node->attrs});
-        tu_value first = {0};
-        tu_scope(init, "init") first = initial_value(init, node);
-        tu_assign(variable, first);
+        tu_value initial = {0};
+        tu_scope(init, "init") initial = initial_value(init, node);
+        tu_assign(variable, initial);
     }
     return tu_graph_status(init);
 }
@@ -237,7 +237,7 @@ tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
     TU_TRY(tu_graph_new(&init));
     size_t before = state->count;
     tu_status status = add_new_variables(state, graph, init);
-    if (status == TU_OK && state->count > before) status = run_initialisers(state, init);
+    if (status == TU_OK && state->count > before) status = run_initializers(state, init);
     tu_graph_free(init);
     while (status != TU_OK && state->count > before) { /* undo: all variables are added, or none */
         tu__variable *last = &state->variables[--state->count];
@@ -269,19 +269,19 @@ tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_st
 }
 
 /* Adds the state to a global list, so that leak checkers do not report it. */
-static void keep_forever(tu_state *state) {
+static void add_to_kept_states(tu_state *state) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static tu_state *kept;
+    static tu_state *kept_states;
     pthread_mutex_lock(&lock);
-    state->next_kept = kept;
-    kept = state;
+    state->next_kept = kept_states;
+    kept_states = state;
     pthread_mutex_unlock(&lock);
 }
 
 void tu_state_free(tu_state *state) {
     if (!state) return;
     if (state->never_free) {
-        keep_forever(state);
+        add_to_kept_states(state);
         return;
     }
     for (size_t i = 0; i < state->count; i++) {
@@ -326,7 +326,8 @@ tu_status tu_state_variable(const tu_state *state, size_t index, const char **na
 }
 
 /* Finds the variable; fails if `bytes` is not its size. */
-static tu_status find_sized(const tu_state *state, const char *name, size_t bytes, tu__variable **variable) {
+static tu_status find_variable_of_size(const tu_state *state, const char *name, size_t bytes,
+                                       tu__variable **variable) {
     *variable = find_variable(state, name);
     if (!*variable) return TU_NOT_FOUND;
     tu_type type = (*variable)->type;
@@ -337,13 +338,13 @@ static tu_status find_sized(const tu_state *state, const char *name, size_t byte
 
 tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes) {
     tu__variable *v;
-    TU_TRY(find_sized(state, name, bytes, &v));
+    TU_TRY(find_variable_of_size(state, name, bytes, &v));
     return read_data(v, data);
 }
 
 tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes) {
     tu__variable *v;
-    TU_TRY(find_sized(state, name, bytes, &v));
+    TU_TRY(find_variable_of_size(state, name, bytes, &v));
     v->version++;
     return write_data(v, data);
 }

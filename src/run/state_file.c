@@ -34,8 +34,8 @@ static tu_status fail_nothing_selected(const tu_state *state, const char *only, 
 
 /* ---- Saving ---- */
 
-static tu_status save(const char *path, const tu_state *state, size_t count,
-                      const tu__named_tensor *tensors) {
+static tu_status write_state_file(const char *path, const tu_state *state, size_t count,
+                                  const tu__named_tensor *tensors) {
     enum { ENTRIES = 6 };
     char seed[24], sample[24], tensors_digest[TU__SHA256_HEX], metadata_digest[TU__SHA256_HEX];
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed);
@@ -63,7 +63,7 @@ tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_s
         if (is_selected(o.only, o.except, snapshot.tensors[i].name)) tensors[count++] = snapshot.tensors[i];
     if (status == TU_OK && count == 0 && snapshot.count > 0)
         status = fail_nothing_selected(state, o.only, o.except);
-    if (status == TU_OK) status = save(path, state, count, tensors);
+    if (status == TU_OK) status = write_state_file(path, state, count, tensors);
     tu__free(tensors);
     tu__snapshot_free(&snapshot);
     return status;
@@ -125,16 +125,16 @@ static const char *name_in_file(const tu__safetensors *file, const char *name) {
 static tu_status compare_variable(const tu__safetensors *file, const tu__variable *v, bool allow_conversion,
                                   tu_load_report *report) {
     const tu__named_tensor *tensor = tu__safetensors_find(file, name_in_file(file, v->name));
-    const char *reason = tensor ? NULL : tu__safetensors_why_unsupported(file, v->name);
+    const char *reason = tensor ? NULL : tu__safetensors_unsupported_reason(file, v->name);
     if (!tensor && !reason)
         return tu__load_report_add(report, TU_LOAD_MISSING, v->name, &v->type, NULL, NULL);
-    bool fits = tensor && tu__tensor_is_compatible(tensor, v->type, allow_conversion);
-    return tu__load_report_add(report, fits ? TU_LOAD_MATCHED : TU_LOAD_MISMATCHED, v->name, &v->type,
-                               tensor ? &tensor->type : NULL, reason);
+    bool is_compatible = tensor && tu__tensor_is_compatible(tensor, v->type, allow_conversion);
+    return tu__load_report_add(report, is_compatible ? TU_LOAD_MATCHED : TU_LOAD_MISMATCHED, v->name,
+                               &v->type, tensor ? &tensor->type : NULL, reason);
 }
 
-static tu_status compare(const tu__safetensors *file, const tu_state *state, const tu_state_load_options *o,
-                         tu_load_report *report) {
+static tu_status compare_all(const tu__safetensors *file, const tu_state *state,
+                             const tu_state_load_options *o, tu_load_report *report) {
     uint32_t index;
     for (size_t i = 0; i < state->count; i++)
         if (is_selected(o->only, o->except, state->variables[i].name))
@@ -147,7 +147,7 @@ static tu_status compare(const tu__safetensors *file, const tu_state *state, con
     for (size_t i = 0; i < file->unsupported_count; i++) {
         const tu__unsupported_tensor *t = &file->unsupported[i];
         if (is_selected(o->only, o->except, t->name) && !tu__names_find(state->names, t->name, &index))
-            TU_TRY(tu__load_report_add(report, TU_LOAD_EXTRA, t->name, NULL, NULL, t->why));
+            TU_TRY(tu__load_report_add(report, TU_LOAD_EXTRA, t->name, NULL, NULL, t->reason));
     }
     return TU_OK;
 }
@@ -206,10 +206,10 @@ static tu_status copy_matches(const tu__safetensors *file, tu_state *state, cons
     return TU_OK;
 }
 
-static tu_status load(const tu__safetensors *file, const char *path, tu_state *state,
-                      const tu_state_load_options *o, tu_load_report *report) {
+static tu_status load_tensors(const tu__safetensors *file, const char *path, tu_state *state,
+                              const tu_state_load_options *o, tu_load_report *report) {
     uint64_t seed = state->seed, sample = (uint64_t)state->next_sample;
-    TU_TRY(compare(file, state, o, report));
+    TU_TRY(compare_all(file, state, o, report));
     TU_TRY(check_report(state, path, o, report));
     /* Seed and next sample belong to the whole state; files from other programs have neither. */
     bool loads_all =
@@ -240,7 +240,7 @@ tu_status tu_state_load_with(tu_state *state, const char *path, const tu_state_l
     tu_status status = check_file(&file, path);
     if (status == TU_OK) {
         report = tu__load_report_new(path);
-        status = report ? load(&file, path, state, &o, report) : TU_NO_MEMORY;
+        status = report ? load_tensors(&file, path, state, &o, report) : TU_NO_MEMORY;
     }
     tu__safetensors_close(&file);
     if (o.report)

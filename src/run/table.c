@@ -138,7 +138,7 @@ static const char *row_at(const gather_job *g, int64_t i) {
 static void prefetch_row(const char *row, size_t bytes) {
     enum { LINE = 64, MAX_BYTES = 4096 };
     if (bytes > MAX_BYTES) bytes = MAX_BYTES;
-    for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(row + at);
+    for (size_t offset = 0; offset < bytes; offset += LINE) __builtin_prefetch(row + offset);
 }
 
 static void gather_range(void *context, int64_t first, int64_t last, int worker) {
@@ -153,7 +153,8 @@ static void gather_range(void *context, int64_t first, int64_t last, int worker)
 }
 
 void tu__table_gather(const tu_table *table, const int64_t *rows, size_t count, void *to) {
-    enum { BYTES_PER_THREAD = 16 << 10 }; /* bytes per thread */
+    enum { MIN_BYTES_PER_THREAD = 16 << 10 };
     gather_job g = {table, rows, to};
-    tu__parallel_for((int64_t)count, (int64_t)(BYTES_PER_THREAD / table->row_bytes + 1), gather_range, &g);
+    tu__parallel_for((int64_t)count, (int64_t)(MIN_BYTES_PER_THREAD / table->row_bytes + 1), gather_range,
+                     &g);
 }

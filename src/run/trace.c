@@ -8,12 +8,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-static bool is_on(const tu_program *p) {
-    return p->trace && p->trace->on;
+static bool is_traced(const tu_program *p) {
+    return p->trace && p->trace->is_recording;
 }
 
 double tu__trace_now(const tu_program *p) {
-    return is_on(p) ? tu__now() : 0;
+    return is_traced(p) ? tu__now() : 0;
 }
 
 /* ---- Lists ---- */
@@ -22,14 +22,14 @@ static void append_span(tu__span_list *list, tu__span span) {
     enum { INITIAL_CAPACITY = 64 };
     if (list->count == list->capacity) {
         size_t capacity = list->capacity ? 2 * list->capacity : INITIAL_CAPACITY;
-        tu__span *more = tu__alloc_array(capacity, sizeof *more, "a trace");
-        if (!more) {
+        tu__span *grown = tu__alloc_array(capacity, sizeof *grown, "a trace");
+        if (!grown) {
             list->is_incomplete = true;
             return;
         }
-        if (list->count) memcpy(more, list->spans, list->count * sizeof *more);
+        if (list->count) memcpy(grown, list->spans, list->count * sizeof *grown);
         tu__free(list->spans);
-        list->spans = more;
+        list->spans = grown;
         list->capacity = capacity;
     }
     list->spans[list->count++] = span;
@@ -77,11 +77,11 @@ static void add_span(const tu_program *p, tu__span_kind kind, size_t partition, 
 }
 
 void tu__trace_add(tu_program *p, tu__span_kind kind, size_t partition, size_t index, double began) {
-    if (is_on(p)) add_span(p, kind, partition, index, began, tu__now());
+    if (is_traced(p)) add_span(p, kind, partition, index, began, tu__now());
 }
 
 bool tu__trace_times_launches(const tu_program *p, const tu__partition *partition) {
-    return is_on(p) && !partition->device->api->trace;
+    return is_traced(p) && !partition->device->api->trace;
 }
 
 /* Makes devices measure kernel times: they start with the launch after the first query. */
@@ -99,7 +99,7 @@ static tu_status start_timing(const tu_program *p) {
 
 tu_status tu__trace_begin_run(tu_program *p, double *began) {
     *began = 0;
-    if (!is_on(p)) return TU_OK;
+    if (!is_traced(p)) return TU_OK;
     if (!p->trace->is_timing) TU_TRY(start_timing(p));
     *began = tu__now();
     return TU_OK;
@@ -118,7 +118,7 @@ static tu_status collect_kernel_times(const tu_program *p, size_t index) {
 }
 
 tu_status tu__trace_end_run(tu_program *p, double began) {
-    if (!is_on(p)) return TU_OK;
+    if (!is_traced(p)) return TU_OK;
     double end = tu__now();
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(collect_kernel_times(p, i));
     append_span(&p->trace->run_spans,
@@ -127,7 +127,7 @@ tu_status tu__trace_end_run(tu_program *p, double began) {
     return TU_OK;
 }
 
-/* ---- Begin and end ---- */
+/* ---- Starting and ending a trace ---- */
 
 void tu__trace_free(tu__trace *trace) {
     if (!trace) return;
@@ -146,7 +146,7 @@ tu_status tu_program_trace_begin(tu_program *p) {
         tu__trace_free(trace);
         return TU_NO_MEMORY;
     }
-    trace->on = true;
+    trace->is_recording = true;
     trace->began = tu__now();
     tu__trace_free(p->trace);
     p->trace = trace;
@@ -154,8 +154,8 @@ tu_status tu_program_trace_begin(tu_program *p) {
 }
 
 void tu_program_trace_end(tu_program *p) {
-    if (!is_on(p)) return;
-    p->trace->on = false;
+    if (!is_traced(p)) return;
+    p->trace->is_recording = false;
     for (size_t i = 0; i < p->trace->row_count; i++) sort_spans(&p->trace->rows[i]);
 }
 
@@ -211,11 +211,11 @@ const char *tu__span_title(const tu_program *p, const tu__span *s) {
     case TU__SPAN_BARRIER: return "wait for all devices";
     case TU__SPAN_COLLECTIVE:
         snprintf(text, sizeof text, "collective %lld",
-                 (long long)partition->collectives[s->index].collective->number);
+                 (long long)partition->collectives[s->index].collective->id);
         break;
     case TU__SPAN_COLLECTIVE_WAIT:
         snprintf(text, sizeof text, "wait at collective %lld",
-                 (long long)partition->collectives[s->index].collective->number);
+                 (long long)partition->collectives[s->index].collective->id);
         break;
     case TU__SPAN_FEED:
         snprintf(text, sizeof text, "upload %s", node_name(p, p->feeds[s->index].node));

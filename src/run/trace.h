@@ -37,7 +37,7 @@ typedef struct tu__span_list {
 } tu__span_list;
 
 struct tu__trace {
-    bool on;
+    bool is_recording;
     bool is_timing; /* devices measure the times of their kernels */
     double began;
     uint32_t runs;

@@ -63,7 +63,7 @@ static void a_hanging_multi_step_call_times_out_and_abandons_the_gpu(void **unus
     unsetenv("FAKE_CUDA_HANG");
     snprintf(done, sizeof done, "gpu:0: no step has ended for 0.5 s: %d of these %d are done",
              1 + STEPS_PER_GRAPH / 2, STEPS);
-    expect_message("steps 1 to 64 of 64, one call of device 'gpu:0', failed");
+    expect_message("steps 1 to 64 of 64 failed in one call of device 'gpu:0'");
     expect_message(done);
 
     assert_int_equal(run(&hung, y), TU_DEVICE);

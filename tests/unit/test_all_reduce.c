@@ -13,7 +13,7 @@ static void expect_message(const char *text) {
 /* ---- Sums ---- */
 
 /* Adds pairwise, ((0 + 1) + (2 + 3)) + …: in f64 for f64, in f32 for every other type. */
-static double pairwise(tu_dtype dtype, int ranks, double *x) {
+static double add_pairwise(tu_dtype dtype, int ranks, double *x) {
     for (; ranks > 1; ranks = (ranks + 1) / 2)
         for (int k = 0; k < (ranks + 1) / 2; k++) {
             double sum = 2 * k + 1 < ranks ? x[2 * k] + x[2 * k + 1] : x[2 * k];
@@ -30,7 +30,7 @@ typedef struct reduction {
     int64_t columns[4]; /* per input */
 } reduction;
 
-static int64_t all_columns(const reduction *s) {
+static int64_t total_columns(const reduction *s) {
     int64_t sum = 0;
     for (int v = 0; v < s->values; v++) sum += s->columns[v];
     return sum;
@@ -55,7 +55,7 @@ static void check_sums(const reduction *s, int value, const void *x, void *const
     for (int64_t i = 0; i < columns; i++) {
         double inputs[MAX_RANKS];
         for (int r = 0; r < s->ranks; r++) inputs[r] = tu__load(s->dtype, x, r * columns + i);
-        double expected = pairwise(s->dtype, s->ranks, inputs);
+        double expected = add_pairwise(s->dtype, s->ranks, inputs);
         for (int r = 0; r < s->ranks; r++) {
             double sum = tu__load(s->dtype, got[value * s->ranks + r], i);
             if (sum != expected)
@@ -119,7 +119,7 @@ static void values_of_any_size_are_reduced(void **unused) {
             random = random * 1664525 + 1013904223;
             s.columns[v] = 1 + (random >> 8) % (i % 7 ? 300 : 30000);
         }
-        assert_true(all_columns(&s) > 0);
+        assert_true(total_columns(&s) > 0);
         assert_sums(&s);
     }
 }
@@ -240,7 +240,7 @@ typedef struct random_program {
     int64_t collectives;
 } random_program;
 
-static int draw(random_program *s, int below) {
+static int random_below(random_program *s, int below) {
     s->random = s->random * 6364136223846793005u + 1442695040888963407u;
     return below > 0 ? (int)((s->random >> 33) % (uint64_t)below) : 0;
 }
@@ -251,19 +251,19 @@ static float *add_value(random_program *s, int rank, tu_value value) {
     return s->numbers[s->count++];
 }
 
-static int value_on(random_program *s, int rank) {
+static int find_value_on(random_program *s, int rank) {
     for (;;) {
-        int v = draw(s, s->count);
+        int v = random_below(s, s->count);
         if (s->rank[v] == rank) return v;
     }
 }
 
 /* Adds the mean of two values, one of which may be on another device, or the negative of one. */
 static void add_operation(random_program *s) {
-    int rank = draw(s, s->ranks), a = value_on(s, rank),
-        b = draw(s, 3) ? value_on(s, rank) : draw(s, s->count);
+    int rank = random_below(s, s->ranks), a = find_value_on(s, rank),
+        b = random_below(s, 3) ? find_value_on(s, rank) : random_below(s, s->count);
     tu_value result = {0};
-    bool unary = draw(s, 3) == 0;
+    bool unary = random_below(s, 3) == 0;
     tu_with_device(s->g, device_name(rank)) {
         tu_value half = tu_fill(s->g, TU_F32, TU_SCALAR, 0.5);
         result = unary ? tu_neg(s->values[a]) : tu_mul(tu_add(s->values[a], s->values[b]), half);
@@ -276,10 +276,10 @@ static void add_operation(random_program *s) {
 /* Adds a collective of one to three values per rank. The nodes are created rank by rank, so that they are far apart
  * in the graph. */
 static void add_collective(random_program *s) {
-    int count = 1 + draw(s, 3), first = draw(s, s->ranks), first_sum = s->count;
+    int count = 1 + random_below(s, 3), first = random_below(s, s->ranks), first_sum = s->count;
     int inputs[3][MAX_RANKS];
     for (int v = 0; v < count; v++)
-        for (int r = 0; r < s->ranks; r++) inputs[v][r] = value_on(s, r);
+        for (int r = 0; r < s->ranks; r++) inputs[v][r] = find_value_on(s, r);
     for (int k = 0; k < s->ranks; k++)
         for (int v = 0, r = (first + k) % s->ranks; v < count; v++)
             add_value(s, r, all_reduce_of(s->values[inputs[v][r]], s->collectives, r, s->ranks));
@@ -289,7 +289,7 @@ static void add_collective(random_program *s) {
             for (int i = 0; i < WIDTH; i++) {
                 double terms[MAX_RANKS];
                 for (int r = 0; r < s->ranks; r++) terms[r] = s->numbers[inputs[v][r]][i];
-                s->numbers[first_sum + k * count + v][i] = (float)pairwise(TU_F32, s->ranks, terms);
+                s->numbers[first_sum + k * count + v][i] = (float)add_pairwise(TU_F32, s->ranks, terms);
             }
 }
 
@@ -302,9 +302,9 @@ static void build_random_program(random_program *s, uint64_t seed) {
             snprintf(name, sizeof name, "in%d", r);
             memcpy(add_value(s, r, tu_input(s->g, name, TU_F32, TU_SHAPE(WIDTH))), data, sizeof data);
         }
-    int steps = 10 + draw(s, 40);
+    int steps = 10 + random_below(s, 40);
     for (int i = 0; i < steps && s->count < MAX_VALUES - 3 * MAX_RANKS; i++)
-        if (draw(s, 4))
+        if (random_below(s, 4))
             add_operation(s);
         else
             add_collective(s);
@@ -322,7 +322,7 @@ static void run_random_program(random_program *s, uint64_t seed) {
     size_t count = 0;
     for (int r = 0; r < s->ranks; r++) feeds[r] = (tu_feed){s->values[r], s->numbers[r]};
     for (int v = 0; v < s->count; v++) {
-        if (draw(s, 3)) continue;
+        if (random_below(s, 3)) continue;
         fetch[count] = s->values[v], fetched[count] = v, out[count] = got[count];
         count++;
     }
@@ -363,7 +363,7 @@ static void expect_compile_error(tu_graph *g, size_t count, const tu_value *fetc
     tu_graph_free(g);
 }
 
-static tu_value input_on(tu_graph *g, int rank, int64_t columns) {
+static tu_value new_input_on(tu_graph *g, int rank, int64_t columns) {
     char name[16];
     snprintf(name, sizeof name, "y%d", rank);
     tu_value y = {0};
@@ -371,45 +371,50 @@ static tu_value input_on(tu_graph *g, int rank, int64_t columns) {
     return y;
 }
 
-static void ranks_must_pass_the_same_values(void **unused) {
+static void ranks_must_pass_values_of_the_same_types(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
-    tu_value one = all_reduce_of(input_on(g, 0, 3), 4, 0, 2);
-    expect_compile_error(g, 1, &one,
-                         "rank 1 of 2 passes no value to collective 4: all ranks must pass the same values");
+    tu_value one = all_reduce_of(new_input_on(g, 0, 3), 4, 0, 2);
+    expect_compile_error(
+        g, 1, &one,
+        "rank 1 of 2 passes no value to collective 4: all ranks must pass the same number of values");
 
     g = new_graph();
-    one = all_reduce_of(input_on(g, 1, 3), 4, 1, 2);
+    one = all_reduce_of(new_input_on(g, 1, 3), 4, 1, 2);
     expect_compile_error(g, 1, &one, "rank 0 of 2 passes no value to collective 4");
 
     g = new_graph();
-    one = all_reduce_of(input_on(g, 0, 3), 4, 0, 1000);
+    one = all_reduce_of(new_input_on(g, 0, 3), 4, 0, 1000);
     expect_compile_error(g, 1, &one, "collective 4 has 1000 ranks: a program has at most 64 devices");
 
     g = new_graph();
-    tu_value two[3] = {all_reduce_of(input_on(g, 0, 3), 0, 0, 2), all_reduce_of(input_on(g, 1, 4), 0, 1, 2)};
+    tu_value two[3] = {all_reduce_of(new_input_on(g, 0, 3), 0, 0, 2),
+                       all_reduce_of(new_input_on(g, 1, 4), 0, 1, 2)};
     expect_compile_error(g, 2, two, "value 0 of collective 0 is f32[3]");
 
     g = new_graph();
-    tu_value more = input_on(g, 0, 3);
-    two[0] = all_reduce_of(more, 0, 0, 2), two[1] = all_reduce_of(input_on(g, 1, 3), 0, 1, 2),
+    tu_value more = new_input_on(g, 0, 3);
+    two[0] = all_reduce_of(more, 0, 0, 2), two[1] = all_reduce_of(new_input_on(g, 1, 3), 0, 1, 2),
     two[2] = all_reduce_of(tu_neg(more), 0, 0, 2);
     expect_compile_error(g, 3, two, "rank 1 passes 1 values to collective 0, rank 0 passes 2");
 
     g = new_graph();
-    two[0] = all_reduce_of(input_on(g, 0, 3), 0, 0, 2), two[1] = all_reduce_of(input_on(g, 1, 3), 0, 1, 3);
+    two[0] = all_reduce_of(new_input_on(g, 0, 3), 0, 0, 2),
+    two[1] = all_reduce_of(new_input_on(g, 1, 3), 0, 1, 3);
     expect_compile_error(g, 2, two, "collective 0 has 3 ranks, but 2 in another all_reduce");
 
     g = new_graph();
-    two[0] = all_reduce_of(input_on(g, 0, 3), 0, 0, 2), two[1] = all_reduce_of(input_on(g, 1, 3), 0, 1, 2),
-    two[2] = all_reduce_of(input_on(g, 2, 3), 0, 2, 3);
+    two[0] = all_reduce_of(new_input_on(g, 0, 3), 0, 0, 2),
+    two[1] = all_reduce_of(new_input_on(g, 1, 3), 0, 1, 2),
+    two[2] = all_reduce_of(new_input_on(g, 2, 3), 0, 2, 3);
     expect_compile_error(g, 3, two, "collective 0 has 3 ranks, but 2 in another all_reduce");
 }
 
 static void two_ranks_on_one_device_are_rejected(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
-    tu_value y = input_on(g, 0, 3), two[2] = {all_reduce_of(y, 0, 0, 2), all_reduce_of(tu_neg(y), 0, 1, 2)};
+    tu_value y = new_input_on(g, 0, 3),
+             two[2] = {all_reduce_of(y, 0, 0, 2), all_reduce_of(tu_neg(y), 0, 1, 2)};
     g->nodes[two[1].node]->device = g->nodes[two[0].node]->device;
     expect_compile_error(g, 2, two, "ranks 0 and 1 of collective 0 are both on device");
 }
@@ -417,7 +422,7 @@ static void two_ranks_on_one_device_are_rejected(void **unused) {
 static void cyclic_collectives_are_rejected(void **unused) {
     (void)unused;
     tu_graph *g = new_graph();
-    tu_value a = input_on(g, 0, 3), b = input_on(g, 1, 3);
+    tu_value a = new_input_on(g, 0, 3), b = new_input_on(g, 1, 3);
     tu_value first = all_reduce_of(a, 0, 0, 2),
              second = all_reduce_of(b, 1, 1,
                                     2); /* rank 0 runs collective 0, then 1; rank 1 in the reverse order */
@@ -478,7 +483,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(constants_and_repeated_values_are_reduced),
         cmocka_unit_test(devices_without_peer_access_reduce_through_the_host),
         cmocka_unit_test(random_programs_compute_the_expected_values),
-        cmocka_unit_test(ranks_must_pass_the_same_values),
+        cmocka_unit_test(ranks_must_pass_values_of_the_same_types),
         cmocka_unit_test(two_ranks_on_one_device_are_rejected),
         cmocka_unit_test(cyclic_collectives_are_rejected),
         cmocka_unit_test(sums_overwrite_their_inputs),

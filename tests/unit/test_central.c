@@ -35,12 +35,12 @@ static tu_status pin_discrete(tu_device_instance *device, void *host, size_t byt
 
 static void unpin_discrete(tu_device_instance *device, void *host) {
     (void)device;
-    int at = 0;
-    while (at < pinned.count && pinned.host[at] != host) at++;
-    assert_true(at < pinned.count);
+    int index = 0;
+    while (index < pinned.count && pinned.host[index] != host) index++;
+    assert_true(index < pinned.count);
     pinned.count--;
-    pinned.host[at] = pinned.host[pinned.count];
-    pinned.bytes[at] = pinned.bytes[pinned.count];
+    pinned.host[index] = pinned.host[pinned.count];
+    pinned.bytes[index] = pinned.bytes[pinned.count];
 }
 
 static bool is_pinned(const tu_state *state, const char *name) {
@@ -71,7 +71,7 @@ typedef struct trainer {
     tu_state *state;
 } trainer;
 
-static tu_program *compile(const trainer *t, const char *devices, const char *strategy) {
+static tu_program *compile_trainer(const trainer *t, const char *devices, const char *strategy) {
     tu_program *program;
     if (tu_compile(t->graph, &program, .devices = devices, .strategy = strategy, .threads = 1,
                    .fetch = &t->loss, .fetch_count = 1, .updates = true) != TU_OK)
@@ -79,7 +79,7 @@ static tu_program *compile(const trainer *t, const char *devices, const char *st
     return program;
 }
 
-static void begin(trainer *t, const char *devices, const char *strategy) {
+static void create_trainer(trainer *t, const char *devices, const char *strategy) {
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
     t->x = tu_batch_input(t->graph, "x", TU_F32, TU_SHAPE(BATCH, IN));
     tu_value w =
@@ -88,17 +88,17 @@ static void begin(trainer *t, const char *devices, const char *strategy) {
     t->loss = tu_mean(
         tu_square(tu_sub(tu_tanh(tu_add(tu_matmul(t->x, w), b)), tu_fill(t->graph, TU_F32, TU_SCALAR, 0.5))));
     assert_int_equal(tu_add_sgd(t->loss, 0.5, 0.9), TU_OK);
-    t->step = compile(t, devices, strategy);
+    t->step = compile_trainer(t, devices, strategy);
     assert_int_equal(tu_state_new(t->graph, &t->state, .seed = 4), TU_OK);
 }
 
-static void end(trainer *t) {
+static void free_trainer(trainer *t) {
     tu_program_free(t->step);
     tu_state_free(t->state);
     tu_graph_free(t->graph);
 }
 
-static float run(const trainer *t, tu_program *program, int step) {
+static float run_step(const trainer *t, tu_program *program, int step) {
     float x[BATCH * IN], loss = 0;
     for (int i = 0; i < BATCH * IN; i++) x[i] = (float)sin(i * 0.7 + step);
     if (tu_run(program, t->state, 1, (tu_feed[]){{t->x, x}}, (void *[]){&loss}) != TU_OK)
@@ -130,20 +130,20 @@ static void variables_that_replicas_read_are_updated_in_place(void **unused) {
     static float single[IN * OUT], replicated[IN * OUT];
     register_discrete_device();
     for (int l = 0; l < 2; l++) {
-        trainer one, two;
-        begin(&one, "cpu:0", NULL);
-        begin(&two, lists[l], "central");
-        expect_update(two.step, "w", true);
-        expect_update(two.step, "b", true);
+        trainer single_trainer, central_trainer;
+        create_trainer(&single_trainer, "cpu:0", NULL);
+        create_trainer(&central_trainer, lists[l], "central");
+        expect_update(central_trainer.step, "w", true);
+        expect_update(central_trainer.step, "b", true);
         for (int i = 0; i < STEPS; i++) {
-            float loss = run(&one, one.step, i);
-            assert_true(fabsf(loss - run(&two, two.step, i)) < 1e-5f);
+            float loss = run_step(&single_trainer, single_trainer.step, i);
+            assert_true(fabsf(loss - run_step(&central_trainer, central_trainer.step, i)) < 1e-5f);
         }
-        assert_int_equal(tu_state_get(one.state, "w", single, sizeof single), TU_OK);
-        assert_int_equal(tu_state_get(two.state, "w", replicated, sizeof replicated), TU_OK);
+        assert_int_equal(tu_state_get(single_trainer.state, "w", single, sizeof single), TU_OK);
+        assert_int_equal(tu_state_get(central_trainer.state, "w", replicated, sizeof replicated), TU_OK);
         assert_close(single, replicated, IN * OUT);
-        end(&one);
-        end(&two);
+        free_trainer(&single_trainer);
+        free_trainer(&central_trainer);
     }
 }
 
@@ -187,29 +187,29 @@ static void variables_are_pinned_while_they_are_in_host_memory(void **unused) {
     trainer t;
     static float w[IN * OUT], after[IN * OUT];
     register_pinning_discrete_device();
-    begin(&t, "discrete:0/2", "central");
+    create_trainer(&t, "discrete:0/2", "central");
     assert_int_equal(pinned.count, 0);
-    run(&t, t.step, 0);
+    run_step(&t, t.step, 0);
     assert_true(is_pinned(t.state, "w"));
     assert_false(is_pinned(t.state, "b")); /* too small */
     int count = pinned.count;
 
     assert_int_equal(tu_state_set(t.state, "w", w, sizeof w), TU_OK); /* same memory, other contents */
-    run(&t, t.step, 1);
+    run_step(&t, t.step, 1);
     assert_int_equal(pinned.count, count);
     assert_true(is_pinned(t.state, "w"));
     assert_int_equal(tu_state_get(t.state, "w", after, sizeof after), TU_OK);
     for (int i = 0; i < IN * OUT; i++) assert_true(after[i] != 0 && fabsf(after[i]) < 0.1f);
 
     /* Moves the variables to the device; the next run moves them back. */
-    tu_program *on_discrete = compile(&t, "discrete:0", NULL);
-    run(&t, on_discrete, 2);
+    tu_program *on_discrete = compile_trainer(&t, "discrete:0", NULL);
+    run_step(&t, on_discrete, 2);
     assert_false(is_pinned(t.state, "w"));
     assert_true(pinned.count < count);
-    run(&t, t.step, 3);
+    run_step(&t, t.step, 3);
     assert_true(is_pinned(t.state, "w"));
     tu_program_free(on_discrete);
-    end(&t);
+    free_trainer(&t);
     assert_int_equal(pinned.count, 0);
 }
 
@@ -217,13 +217,13 @@ static void a_state_may_outlive_the_program_that_pinned_it(void **unused) {
     (void)unused;
     trainer t;
     register_pinning_discrete_device();
-    begin(&t, "discrete:0/2", "central");
-    run(&t, t.step, 0);
+    create_trainer(&t, "discrete:0/2", "central");
+    run_step(&t, t.step, 0);
     tu_program_free(t.step);
     assert_true(is_pinned(t.state, "w"));
-    t.step = compile(&t, "cpu:0", NULL);
-    run(&t, t.step, 1);
-    end(&t);
+    t.step = compile_trainer(&t, "cpu:0", NULL);
+    run_step(&t, t.step, 1);
+    free_trainer(&t);
     assert_int_equal(pinned.count, 0);
 }
 
@@ -234,10 +234,10 @@ static void variables_that_cannot_be_pinned_are_still_copied(void **unused) {
         trainer t;
         register_pinning_discrete_device();
         pinned.fails = fails;
-        begin(&t, "discrete:0/2", "central");
-        for (int i = 0; i < STEPS; i++) losses[fails][i] = run(&t, t.step, i);
+        create_trainer(&t, "discrete:0/2", "central");
+        for (int i = 0; i < STEPS; i++) losses[fails][i] = run_step(&t, t.step, i);
         assert_int_equal(is_pinned(t.state, "w"), !fails);
-        end(&t);
+        free_trainer(&t);
     }
     assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
 }
@@ -351,11 +351,11 @@ static void asynchronous_copies_complete_before_their_value_is_used(void **unuse
         register_discrete_device();
         if (mode != SYNCHRONOUS) register_discrete_device_with_async_copies(mode >= UNPINNED);
         pinned.fails = mode == UNPINNED; /* then copy threads begin the copies, except small ones */
-        begin(&t, "discrete:0/2", "central");
-        for (int i = 0; i < STEPS; i++) losses[mode][i] = run(&t, t.step, i);
+        create_trainer(&t, "discrete:0/2", "central");
+        for (int i = 0; i < STEPS; i++) losses[mode][i] = run_step(&t, t.step, i);
         assert_int_equal(tu_state_get(t.state, "w", w[mode], sizeof w[mode]), TU_OK);
         assert_int_equal(count_copy_threads(t.step), mode == BY_COMPUTE_THREADS ? 0 : 2);
-        end(&t);
+        free_trainer(&t);
         assert_memory_equal(losses[0], losses[mode], sizeof losses[0]);
         assert_memory_equal(w[0], w[mode], sizeof w[0]);
         if (mode == SYNCHRONOUS) continue;
@@ -372,12 +372,12 @@ static void no_copy_is_in_progress_after_a_failed_run(void **unused) {
         trainer t;
         float x[BATCH * IN] = {0};
         register_discrete_device_with_async_copies(trial % 2);
-        begin(&t, "discrete:0/2", "central");
+        create_trainer(&t, "discrete:0/2", "central");
         discrete.fails_in_launch = 1 + trial / 2;
         assert_int_equal(tu_run(t.step, t.state, 1, (tu_feed[]){{t.x, x}}, NULL), TU_DEVICE);
         assert_true(strstr(tu_message(), "the discrete device has gone away"));
         assert_int_equal(copies.completed, count_begun_copies());
-        end(&t);
+        free_trainer(&t);
         remove_async_copies();
     }
 }
@@ -419,13 +419,13 @@ static void devices_send_to_the_host_in_parallel(void **unused) {
     (void)unused;
     trainer t;
     register_discrete_device();
-    begin(&t, "discrete:0/2", "central");
+    create_trainer(&t, "discrete:0/2", "central");
     discrete_api.download = download_in_parallel;
     downloads.count = 0;
-    run(&t, t.step, 0);
+    run_step(&t, t.step, 0);
     assert_int_equal(downloads.count, 2);
     discrete_api.download = tu__cpu_api.download;
-    end(&t);
+    free_trainer(&t);
 }
 
 int main(void) {

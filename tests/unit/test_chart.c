@@ -85,10 +85,10 @@ static size_t occurrences(const char *text, const char *word) {
 /* ---- Ticks and numbers ---- */
 
 /* Writes the labels of an axis, separated by spaces. */
-static const char *labels(double low, double high, bool logarithmic, bool loose) {
+static const char *axis_labels(double low, double high, bool logarithmic, bool extend_to_ticks) {
     static tu__text text;
     tu__text_free(&text);
-    tu__axis axis = tu__axis_of(low, high, logarithmic, loose);
+    tu__axis axis = tu__axis_of(low, high, logarithmic, extend_to_ticks);
     for (int i = 0; i < axis.tick_count; i++) {
         if (i) tu__text_append(&text, " ", 1);
         tu__axis_label(&text, &axis, axis.ticks[i]);
@@ -101,23 +101,23 @@ static const char *labels(double low, double high, bool logarithmic, bool loose)
 
 static void ticks_are_round(void **state) {
     (void)state;
-    assert_string_equal(labels(0, 1, false, true), "0 0.2 0.4 0.6 0.8 1.0");
-    assert_string_equal(labels(0.31, 2.29, false, true), "0 0.5 1.0 1.5 2.0 2.5");
-    assert_string_equal(labels(0.31, 2.29, false, false), "0.5 1.0 1.5 2.0");
-    assert_string_equal(labels(-1, 1, false, true), "-1.0 -0.5 0 0.5 1.0");
-    assert_string_equal(labels(0, 7, false, true), "0 2 4 6 8");
-    assert_string_equal(labels(0, 19995, false, false), "0 5k 10k 15k");
-    assert_string_equal(labels(0, 3e6, false, false), "0 1M 2M 3M");
-    assert_string_equal(labels(0, 1.2e6, false, false), "0 500k 1M");
-    assert_string_equal(labels(90.1, 90.4, false, true), "90.1 90.2 90.3 90.4");
-    assert_string_equal(labels(0, 2e-5, false, true), "0 5e-6 1e-5 1.5e-5 2e-5");
+    assert_string_equal(axis_labels(0, 1, false, true), "0 0.2 0.4 0.6 0.8 1.0");
+    assert_string_equal(axis_labels(0.31, 2.29, false, true), "0 0.5 1.0 1.5 2.0 2.5");
+    assert_string_equal(axis_labels(0.31, 2.29, false, false), "0.5 1.0 1.5 2.0");
+    assert_string_equal(axis_labels(-1, 1, false, true), "-1.0 -0.5 0 0.5 1.0");
+    assert_string_equal(axis_labels(0, 7, false, true), "0 2 4 6 8");
+    assert_string_equal(axis_labels(0, 19995, false, false), "0 5k 10k 15k");
+    assert_string_equal(axis_labels(0, 3e6, false, false), "0 1M 2M 3M");
+    assert_string_equal(axis_labels(0, 1.2e6, false, false), "0 500k 1M");
+    assert_string_equal(axis_labels(90.1, 90.4, false, true), "90.1 90.2 90.3 90.4");
+    assert_string_equal(axis_labels(0, 2e-5, false, true), "0 5e-6 1e-5 1.5e-5 2e-5");
 }
 
-static void logarithmic_ticks_are_powers(void **state) {
+static void logarithmic_ticks_are_powers_of_ten(void **state) {
     (void)state;
-    assert_string_equal(labels(1e-5, 0.1, true, true), "1e-5 0.0001 0.001 0.01 0.1");
-    assert_string_equal(labels(0.3, 4, true, true), "0.2 0.5 1 2 5");
-    assert_string_equal(labels(1, 1e16, true, true), "1 100 10k 1M 100M 1e10 1e12 1e14 1e16");
+    assert_string_equal(axis_labels(1e-5, 0.1, true, true), "1e-5 0.0001 0.001 0.01 0.1");
+    assert_string_equal(axis_labels(0.3, 4, true, true), "0.2 0.5 1 2 5");
+    assert_string_equal(axis_labels(1, 1e16, true, true), "1 100 10k 1M 100M 1e10 1e12 1e14 1e16");
 }
 
 static void an_axis_is_valid_for_any_numbers(void **state) {
@@ -132,15 +132,15 @@ static void an_axis_is_valid_for_any_numbers(void **state) {
         if (axis.logarithmic) assert_true(axis.low > 0);
         assert_in_range(axis.tick_count, axis.logarithmic ? 0 : 1, 14);
         for (int k = 0; k < axis.tick_count; k++) {
-            double place = tu__axis_position(&axis, axis.ticks[k]);
-            assert_true(place >= 0 && place <= 1);
+            double position = tu__axis_position(&axis, axis.ticks[k]);
+            assert_true(position >= 0 && position <= 1);
             if (k) assert_true(axis.ticks[k] > axis.ticks[k - 1]);
         }
         assert_true(tu__axis_position(&axis, axis.low) == 0 && tu__axis_position(&axis, axis.high) == 1);
     }
 }
 
-static void numbers_have_four_digits(void **state) {
+static void numbers_have_four_significant_digits(void **state) {
     (void)state;
     static const struct {
         double value;
@@ -213,7 +213,7 @@ static void labels_of_any_bytes_are_well_formed(void **state) {
     }
 }
 
-static void empty_charts_say_so(void **state) {
+static void empty_charts_show_no_data_yet(void **state) {
     (void)state;
     static const double x[] = {0, NAN, 2}, nothing[] = {NAN, 1, INFINITY}, below[] = {-1, 0, -2};
     const tu__curve curves[] = {{"none", 0, NULL, NULL, false}, {"gaps", 3, x, nothing, true}};
@@ -232,7 +232,7 @@ static void empty_charts_say_so(void **state) {
 }
 
 /* The d="…" of the first curve. */
-static void path_of(const tu__curve *curve, bool logarithmic, char *path, size_t size) {
+static void draw_path(const tu__curve *curve, bool logarithmic, char *path, size_t size) {
     const tu__panel panel = {"p", "x", "y", logarithmic, 1, curve};
     tu__text svg = {0};
     assert_int_equal(tu__chart_svg(&svg, "c", 1, &panel), TU_OK);
@@ -253,7 +253,7 @@ static void a_gap_interrupts_the_path(void **state) {
     static const double x[] = {0, 1, 2, 3, 4, 5, 6}, y[] = {1, 2, NAN, 3, INFINITY, 4, 5};
     const tu__curve curve = {"c", 7, x, y, false};
     char path[512];
-    path_of(&curve, false, path, sizeof path);
+    draw_path(&curve, false, path, sizeof path);
     assert_int_equal(occurrences(path, "M"), 3);
     assert_int_equal(occurrences(path, "L"), 2);
     assert_int_equal(occurrences(path, "h0"), 1); /* the single point is visible */
@@ -273,19 +273,19 @@ static void a_long_curve_is_thinned_and_keeps_its_extremes(void **state) {
     y[123456] = 0;
     const tu__curve curve = {"c", MANY, x, y, false};
     static char path[100000];
-    path_of(&curve, false, path, sizeof path);
+    draw_path(&curve, false, path, sizeof path);
     size_t points = occurrences(path, "L") + 1;
     assert_in_range(points, 300, 4 * 440);
-    double least = INFINITY, most = -INFINITY;
+    double min_y = INFINITY, max_y = -INFINITY;
     for (const char *s = path; *s;) {
         char *end;
         strtod(s + 1, &end);
-        double at = strtod(end, &end);
-        least = fmin(least, at);
-        most = fmax(most, at);
+        double y_position = strtod(end, &end);
+        min_y = fmin(min_y, y_position);
+        max_y = fmax(max_y, y_position);
         s = end;
     }
-    assert_true(most - least == 210); /* the whole height of the plot */
+    assert_true(max_y - min_y == 210); /* the whole height of the plot */
     free(x);
     free(y);
 }
@@ -346,7 +346,7 @@ static void a_matrix_of_many_classes_has_no_labels(void **state) {
     free(counts);
 }
 
-static void a_decimal_comma_in_the_locale_changes_nothing(void **state) {
+static void output_does_not_depend_on_the_locale(void **state) {
     (void)state;
     static const double x[] = {0, 0.3}, y[] = {0.25, 1.75};
     const tu__curve curve = {"c", 2, x, y, false};
@@ -388,18 +388,18 @@ static void running_out_of_memory_is_reported(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ticks_are_round),
-        cmocka_unit_test(logarithmic_ticks_are_powers),
+        cmocka_unit_test(logarithmic_ticks_are_powers_of_ten),
         cmocka_unit_test(an_axis_is_valid_for_any_numbers),
-        cmocka_unit_test(numbers_have_four_digits),
+        cmocka_unit_test(numbers_have_four_significant_digits),
         cmocka_unit_test(a_chart_shows_titles_labels_and_last_values),
         cmocka_unit_test(labels_of_any_bytes_are_well_formed),
-        cmocka_unit_test(empty_charts_say_so),
+        cmocka_unit_test(empty_charts_show_no_data_yet),
         cmocka_unit_test(a_gap_interrupts_the_path),
         cmocka_unit_test(a_long_curve_is_thinned_and_keeps_its_extremes),
         cmocka_unit_test(a_matrix_shows_its_non_zero_counts),
         cmocka_unit_test(matrix_labels_may_contain_any_bytes),
         cmocka_unit_test(a_matrix_of_many_classes_has_no_labels),
-        cmocka_unit_test(a_decimal_comma_in_the_locale_changes_nothing),
+        cmocka_unit_test(output_does_not_depend_on_the_locale),
         cmocka_unit_test(running_out_of_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

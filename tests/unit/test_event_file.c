@@ -33,7 +33,7 @@ static int end_file(void **state) {
 }
 
 /* Reads the only event after the version. */
-static decoded_event the_event(event_reader *reader) {
+static decoded_event only_event(event_reader *reader) {
     static decoded_event event, more;
     *reader = event_open(path);
     assert_true(event_next(reader, &event));
@@ -77,7 +77,7 @@ static void a_resumed_run_purges_later_steps(void **state) {
     assert_int_equal(tu__event_file_close(second), TU_OK);
     assert_int_equal(event_find(folder, path), 2); /* path is that of the later file */
     event_reader reader;
-    decoded_event event = the_event(&reader);
+    decoded_event event = only_event(&reader);
     assert_int_equal(event.kind, EVENT_START);
     assert_int_equal(event.step, 1200);
     event_close(&reader);
@@ -109,7 +109,7 @@ static void an_image_is_read_back(void **state) {
     static const uint8_t png[300] = {0x89, 'P', 'N', 'G', 0, 1, 2};
     assert_int_equal(tu__event_image(file, 7, "samples/0", 24, 32, 3, png, sizeof png), TU_OK);
     event_reader reader;
-    decoded_event event = the_event(&reader);
+    decoded_event event = only_event(&reader);
     assert_int_equal(event.kind, EVENT_IMAGE);
     assert_string_equal(event.tag, "samples/0");
     assert_int_equal(event.height, 24);
@@ -133,7 +133,7 @@ static void a_histogram_counts_every_number_once(void **state) {
     }
     assert_int_equal(tu__event_histogram(file, 3, "dense/weights", 1000, numbers), TU_OK);
     event_reader reader;
-    decoded_event event = the_event(&reader);
+    decoded_event event = only_event(&reader);
     assert_int_equal(event.kind, EVENT_HISTOGRAM);
     assert_true(event.number == 1000 && event.least == (double)numbers[0] &&
                 event.most == (double)numbers[999]);
@@ -155,7 +155,7 @@ static void bucket_limits_grow_by_ten_percent(void **state) {
     static const float numbers[] = {1e-12F, 1.15e-12F, 1, -1, 0, -1e-12F, 1.2F};
     assert_int_equal(tu__event_histogram(file, 3, "w", 7, numbers), TU_OK);
     event_reader reader;
-    decoded_event event = the_event(&reader);
+    decoded_event event = only_event(&reader);
     double above_one = 0;
     for (size_t i = 0; i < event.bucket_count; i++)
         if (event.limits[i] > 1 && !above_one) above_one = event.limits[i];
@@ -224,7 +224,7 @@ static void a_graph_is_written_with_its_edges(void **state) {
     tu_graph *g = small_graph();
     assert_int_equal(tu__event_graph(file, g), TU_OK);
     event_reader reader;
-    decoded_event event = the_event(&reader);
+    decoded_event event = only_event(&reader);
     assert_int_equal(event.kind, EVENT_GRAPH);
     int nodes = 0, versions = 0, found = 0;
     for (pb_field f; pb_next(&event.text, &f);) {
@@ -258,7 +258,7 @@ static void a_failed_record_is_removed(void **state) {
     }
     assert_int_equal(tu__event_scalar(file, 2, "kept", 2), TU_OK);
     event_reader reader;
-    decoded_event event = the_event(&reader);
+    decoded_event event = only_event(&reader);
     assert_string_equal(event.tag, "kept");
     event_close(&reader);
 }
@@ -277,7 +277,7 @@ static void a_failed_start_leaves_no_file(void **state) {
     assert_non_null(strstr(tu_message(), "cannot write '/no-such-folder/events.out.tfevents."));
 }
 
-static tu_status everything(const tu_graph *g) {
+static tu_status write_all_kinds(const tu_graph *g) {
     static const float numbers[] = {1, 2, 3};
     tu__event_file *events;
     TU_TRY(tu__event_file_new(folder, 3, &events));
@@ -296,7 +296,7 @@ static void running_out_of_memory_is_reported(void **state) {
     uint64_t n = 1;
     for (tu_status status = TU_NO_MEMORY; status != TU_OK; n++) {
         tu__alloc_fail_at(n);
-        status = everything(g);
+        status = write_all_kinds(g);
         tu__alloc_fail_at(0);
         if (status != TU_OK) assert_int_equal(status, TU_NO_MEMORY);
         assert_int_equal(tu__alloc_live(), live);

@@ -17,7 +17,7 @@ typedef struct pair {
 
 static const float input[3] = {0.5f, -1, 2};
 
-static void begin(pair *p, double timeout) {
+static void create_pair(pair *p, double timeout) {
     register_faulty_device();
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     tu_value h, e;
@@ -37,18 +37,18 @@ static void begin(pair *p, double timeout) {
     assert_int_equal(tu_state_new(p->graph, &p->state, .seed = 1), TU_OK);
 }
 
-static void end(pair *p) {
+static void free_pair(pair *p) {
     tu_program_free(p->program);
     tu_state_free(p->state);
     tu_graph_free(p->graph);
 }
 
-static tu_status run(pair *p) {
+static tu_status run_pair(pair *p) {
     float y[3];
     return tu_run(p->program, p->state, 1, (tu_feed[]){{p->x, input}}, (void *[]){y});
 }
 
-static void get(const pair *p, float w[3]) {
+static void get_variable(const pair *p, float w[3]) {
     assert_int_equal(tu_state_get(p->state, "w", w, 3 * sizeof *w), TU_OK);
 }
 
@@ -60,41 +60,41 @@ static void a_failure_names_device_and_operation_and_changes_nothing(void **unus
     (void)unused;
     pair p;
     float before[3], after[3];
-    begin(&p, 0);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
-    get(&p, before);
+    create_pair(&p, 0);
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
+    get_variable(&p, before);
     faulty.failing_launch = faulty.launches + 1;
-    assert_int_equal(run(&p), TU_DEVICE);
+    assert_int_equal(run_pair(&p), TU_DEVICE);
     assert_string_equal(tu_message(), "device 'faulty:0' failed at exp 'exp': its fan has stopped");
-    get(&p, after);
+    get_variable(&p, after);
     assert_memory_equal(before, after, sizeof before);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message()); /* it has recovered */
-    end(&p);
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message()); /* it has recovered */
+    free_pair(&p);
 }
 
 /* Like a lost GPU: later calls fail, too, but the message is about the first failure. */
 static void the_first_failure_is_reported(void **unused) {
     (void)unused;
     pair p;
-    begin(&p, 0);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    create_pair(&p, 0);
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
     faulty.failing_launch = faulty.launches + 1;
     faulty.synchronize_fails = true;
-    assert_int_equal(run(&p), TU_DEVICE);
+    assert_int_equal(run_pair(&p), TU_DEVICE);
     assert_string_equal(tu_message(), "device 'faulty:0' failed at exp 'exp': its fan has stopped");
     clear_faults();
-    end(&p);
+    free_pair(&p);
 }
 
 static void a_failing_copy_names_value_and_devices(void **unused) {
     (void)unused;
     pair p;
-    begin(&p, 0);
+    create_pair(&p, 0);
     faulty.copies_fail = true;
-    assert_int_equal(run(&p), TU_IO);
+    assert_int_equal(run_pair(&p), TU_IO);
     assert_string_equal(tu_message(),
                         "copying 'tanh' from device 'cpu:0' to 'faulty:0' failed: the cable is loose");
-    end(&p);
+    free_pair(&p);
 }
 
 /* y = tanh(x) on the faulty device only, with tu_run and tu_run_many. */
@@ -110,21 +110,21 @@ static void failing_uploads_and_downloads_name_the_value(void **unused) {
                      TU_OK);
     assert_int_equal(tu_state_new(p.graph, &p.state, .seed = 1), TU_OK);
     faulty.uploads_fail = true;
-    assert_int_equal(run(&p), TU_IO);
+    assert_int_equal(run_pair(&p), TU_IO);
     assert_string_equal(tu_message(), "device 'faulty:0' failed at uploading 'x': the line is dead");
     faulty.uploads_fail = false;
     faulty.downloads_fail = true;
-    assert_int_equal(run(&p), TU_IO);
+    assert_int_equal(run_pair(&p), TU_IO);
     assert_string_equal(tu_message(), "device 'faulty:0' failed at downloading 'y': the line is dead");
     const tu_feed_many feed = {.input = p.x, .data = input};
     assert_int_equal(tu_run_many(p.program, p.state, 1, 1, &feed, (void *[]){y}), TU_IO);
     expect_message("device 'faulty:0' failed at downloading 'y': the line is dead");
-    end(&p);
+    free_pair(&p);
 }
 
 static bool is_idle_soon(pair *p) {
     for (int i = 0; i < 10000; i++) {
-        tu_status status = run(p);
+        tu_status status = run_pair(p);
         if (status == TU_OK) return true;
         expect_message("is still busy with an abandoned run");
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -136,21 +136,21 @@ static void a_device_that_does_not_return_is_a_timeout(void **unused) {
     (void)unused;
     pair p;
     float before[3], after[3];
-    begin(&p, 0.2);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
-    get(&p, before);
+    create_pair(&p, 0.2);
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
+    get_variable(&p, before);
     faulty.blocking_launch = faulty.launches + 1;
-    assert_int_equal(run(&p), TU_DEVICE);
+    assert_int_equal(run_pair(&p), TU_DEVICE);
     expect_message(
         "device 'cpu:0' waited 0.2 s for 'exp' from device 'faulty:0', which is late: it is executing exp 'exp'");
-    get(&p, after);
+    get_variable(&p, after);
     assert_memory_equal(before, after, sizeof before);
-    assert_int_equal(run(&p), TU_DEVICE);
+    assert_int_equal(run_pair(&p), TU_DEVICE);
     expect_message(
         "device 'faulty:0' is still busy with an abandoned run: restart the process, or wait for it");
     unblock_faulty_device();
     assert_true(is_idle_soon(&p));
-    end(&p);
+    free_pair(&p);
 }
 
 /* ---- Collectives ---- */
@@ -195,7 +195,7 @@ static void begin_collective(pair *p, double timeout, bool own_memory) {
 
 static void expect_runs(pair *p, int runs) {
     float w[3];
-    get(p, w);
+    get_variable(p, w);
     for (int i = 0; i < 3; i++)
         if (fabsf(w[i] - (float)runs * 2 * expf(input[i])) > 1e-3f)
             fail_msg("w is %g after %d runs that succeeded", w[i], runs);
@@ -205,14 +205,14 @@ static void a_failing_rank_aborts_the_collective_and_changes_nothing(void **unus
     (void)unused;
     pair p;
     begin_collective(&p, 0, false);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
     faulty.failing_launch = faulty.launches + 1;
-    assert_int_equal(run(&p), TU_DEVICE);
+    assert_int_equal(run_pair(&p), TU_DEVICE);
     expect_message("device 'faulty:0' failed at exp 'exp_1': its fan has stopped");
     expect_runs(&p, 1);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message()); /* its mirror is up to date again */
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message()); /* its mirror is up to date again */
     expect_runs(&p, 2);
-    end(&p);
+    free_pair(&p);
 }
 
 /* Either rank may report the failure first. */
@@ -220,24 +220,24 @@ static void a_rank_whose_download_fails_is_named(void **unused) {
     (void)unused;
     pair p;
     begin_collective(&p, 0, true);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
     faulty.downloads_fail = true;
-    assert_int_equal(run(&p), TU_IO);
+    assert_int_equal(run_pair(&p), TU_IO);
     assert_string_equal(tu_message(), "collective 3, 'sum': device 'faulty:0' failed: the line is dead");
     expect_runs(&p, 1);
     faulty.downloads_fail = false;
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
     expect_runs(&p, 2);
-    end(&p);
+    free_pair(&p);
 }
 
 static void a_late_rank_is_named(void **unused) {
     (void)unused;
     pair p;
     begin_collective(&p, 0.2, false);
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
     faulty.blocking_launch = faulty.launches + 1;
-    assert_int_equal(run(&p), TU_DEVICE);
+    assert_int_equal(run_pair(&p), TU_DEVICE);
     expect_message(
         "device 'cpu:0' waited 0.2 s for device 'faulty:0', rank 1 of 2 of collective 3, to post 'faulty_sum', which "
         "is late: it is executing exp 'exp_1'");
@@ -245,7 +245,7 @@ static void a_late_rank_is_named(void **unused) {
     unblock_faulty_device();
     assert_true(is_idle_soon(&p));
     expect_runs(&p, 2);
-    end(&p);
+    free_pair(&p);
 }
 
 /* y = tanh(x) on the CPU and z = exp(u) on the faulty device, whose upload of u does not return. */
@@ -276,7 +276,7 @@ static void a_device_whose_upload_does_not_return_is_named(void **unused) {
     expect_message("after 0.2 s: it is uploading 'u'");
     faulty.uploads_block = false;
     unblock_faulty_device();
-    end(&p);
+    free_pair(&p);
 }
 
 /* Its threads have reached the same step as the other device's, but its kernels have not finished. */
@@ -285,9 +285,9 @@ static void a_device_whose_event_does_not_complete_is_named(void **unused) {
     pair p;
     begin_collective(&p, 0.2, false);
     add_faulty_events();
-    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
     faulty.events_block = true;
-    assert_int_equal(run(&p), TU_DEVICE);
+    assert_int_equal(run_pair(&p), TU_DEVICE);
     assert_string_equal(
         tu_message(),
         "a call of device 'faulty:0' has not returned after 0.2 s: it is executing collective 3");
@@ -295,7 +295,7 @@ static void a_device_whose_event_does_not_complete_is_named(void **unused) {
     unblock_faulty_device();
     assert_true(is_idle_soon(&p));
     expect_runs(&p, 2);
-    end(&p);
+    free_pair(&p);
 }
 
 int main(void) {

@@ -61,7 +61,7 @@ static int blue(int x, int y) {
 static int grey(int x, int y) {
     return 20 * x + 60 * y;
 }
-static int over_black(int sample, int x) {
+static int blend_with_black(int sample, int x) {
     return (sample * (255 - 50 * x) + 127) / 255;
 }
 
@@ -103,7 +103,7 @@ static void every_kind_of_png_is_decoded(void **state) {
             for (int x = 0; x < 5; x++)
                 for (int k = 0; k < files[i].channels; k++) {
                     int sample = files[i].channels == 1 ? grey(x, y) : colour[k](x, y);
-                    if (files[i].transparent) sample = over_black(sample, x);
+                    if (files[i].transparent) sample = blend_with_black(sample, x);
                     assert_pixel(files[i].name, &image, x, y, k, sample);
                 }
         tu__image_free(&image);
@@ -230,11 +230,11 @@ static void a_damaged_png_fails(void **state) {
     tu__image_free(&image);
     size_t size;
     unsigned char *bytes = read_image_file("colour8.png", &size);
-    for (size_t at = 8; at < size; at++) {
-        bytes[at] ^= 0x10;
+    for (size_t offset = 8; offset < size; offset++) {
+        bytes[offset] ^= 0x10;
         if (tu__image_decode("damaged", bytes, size, 0, &image) != TU_INVALID)
-            fail_msg("byte %zu was changed without an error", at);
-        bytes[at] ^= 0x10;
+            fail_msg("byte %zu was changed without an error", offset);
+        bytes[offset] ^= 0x10;
     }
     free(bytes);
 }

@@ -7,8 +7,8 @@
 
 enum { BATCH = 4 };
 
-/* tanh(x w): one product and one pointwise operation. */
-static tu_graph *product_graph(tu_value *x, tu_value *y) {
+/* tanh(x w): one matmul and one pointwise operation. */
+static tu_graph *new_matmul_graph(tu_value *x, tu_value *y) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     *x = tu_input(g, "x", TU_F32, TU_SHAPE(BATCH, 8));
@@ -20,7 +20,7 @@ static tu_graph *product_graph(tu_value *x, tu_value *y) {
 static void kernels_are_reported_in_the_order_they_run(void **unused) {
     (void)unused;
     tu_value x, y;
-    tu_graph *g = product_graph(&x, &y);
+    tu_graph *g = new_matmul_graph(&x, &y);
     tu_program *program;
     assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
     tu_kernel_report report = TU_SIZED(tu_kernel_report);
@@ -44,7 +44,7 @@ static void kernels_are_reported_in_the_order_they_run(void **unused) {
 static void a_device_that_fuses_reports_the_same_operations(void **unused) {
     (void)unused;
     tu_value x, y;
-    tu_graph *g = product_graph(&x, &y);
+    tu_graph *g = new_matmul_graph(&x, &y);
     const char *const devices[] = {"ref", "cpu"};
     int64_t flops[2] = {0};
     for (int i = 0; i < 2; i++) {
@@ -100,10 +100,10 @@ static void an_operation_is_fused_with_its_late_reader(void **unused) {
     tu_graph_free(g);
 }
 
-static void half_precision_rounds_products_and_keeps_the_types_of_results(void **unused) {
+static void half_precision_rounds_matmuls_and_keeps_the_types_of_results(void **unused) {
     (void)unused;
     tu_value x, y;
-    tu_graph *g = product_graph(&x, &y);
+    tu_graph *g = new_matmul_graph(&x, &y);
     const char *const precisions[] = {NULL, "f32", "bf16"};
     float out[3][BATCH * 16], in[BATCH * 8] = {1.0f / 3, 2, 3};
     for (int i = 0; i < 3; i++) {
@@ -126,7 +126,7 @@ static void half_precision_rounds_products_and_keeps_the_types_of_results(void *
 static void an_unknown_precision_is_rejected(void **unused) {
     (void)unused;
     tu_value x, y;
-    tu_graph *g = product_graph(&x, &y);
+    tu_graph *g = new_matmul_graph(&x, &y);
     tu_program *program;
     assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1, .precision = "f23"), TU_INVALID);
     assert_null(program);
@@ -140,7 +140,7 @@ int main(void) {
         cmocka_unit_test(kernels_are_reported_in_the_order_they_run),
         cmocka_unit_test(a_device_that_fuses_reports_the_same_operations),
         cmocka_unit_test(an_operation_is_fused_with_its_late_reader),
-        cmocka_unit_test(half_precision_rounds_products_and_keeps_the_types_of_results),
+        cmocka_unit_test(half_precision_rounds_matmuls_and_keeps_the_types_of_results),
         cmocka_unit_test(an_unknown_precision_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

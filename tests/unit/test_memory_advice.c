@@ -16,15 +16,15 @@ typedef struct network {
     tu_model_graph model;
 } network;
 
-static void begin(network *n, const char *name) {
+static void build_network(network *n, const char *name) {
     assert_int_equal(tu_graph_new(&n->graph), TU_OK);
     n->model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_build(n->graph, name, &n->model, .batch = 16), TU_OK);
     assert_int_equal(tu_add_sgd(n->model.loss, 0.1, 0.9), TU_OK);
 }
 
-static tu_status compile(network *n, tu_program **program, const char *devices, const char *precision,
-                         uint64_t limit, bool plan_only) {
+static tu_status compile_network(network *n, tu_program **program, const char *devices, const char *precision,
+                                 uint64_t limit, bool plan_only) {
     return tu_compile(n->graph, program, .devices = devices, .precision = precision, .memory_limit = limit,
                       .fetch = &n->model.loss, .fetch_count = 1, .updates = true, .plan_only = plan_only);
 }
@@ -37,7 +37,7 @@ static uint64_t need_of(const tu_program *program) {
 
 static uint64_t planned_need(network *n, const char *precision) {
     tu_program *program;
-    assert_int_equal(compile(n, &program, "cpu", precision, 0, true), TU_OK);
+    assert_int_equal(compile_network(n, &program, "cpu", precision, 0, true), TU_OK);
     uint64_t need = need_of(program);
     tu_program_free(program);
     return need;
@@ -53,8 +53,8 @@ static void the_items_of_the_peak_add_up_to_the_planned_need(void **unused) {
         for (int d = 0; d < 3; d++) {
             network n;
             tu_program *program;
-            begin(&n, models[m]);
-            assert_int_equal(compile(&n, &program, devices[d], NULL, 0, false), TU_OK);
+            build_network(&n, models[m]);
+            assert_int_equal(compile_network(&n, &program, devices[d], NULL, 0, false), TU_OK);
             size_t count;
             *items = TU_SIZED(tu_memory_item);
             assert_int_equal(tu_program_peak(program, 0, MAX_ITEMS, items, &count), TU_OK);
@@ -74,7 +74,7 @@ static void the_items_of_the_peak_add_up_to_the_planned_need(void **unused) {
 }
 
 /* The overhead of a device whose libraries need four megabytes. */
-static uint64_t four_megabytes(tu_device_instance *device) {
+static uint64_t overhead_of_4_mib(tu_device_instance *device) {
     (void)device;
     return 4 << 20;
 }
@@ -85,14 +85,14 @@ static void device_overhead_is_an_item_and_counts(void **unused) {
     static tu_memory_item items[MAX_ITEMS];
     heavy = tu__ref_api;
     heavy.kind = "heavy";
-    heavy.overhead = four_megabytes;
+    heavy.overhead = overhead_of_4_mib;
     assert_int_equal(tu__device_kind_add(&heavy), TU_OK);
     network n;
     tu_program *program, *light;
     tu_memory_report report = TU_SIZED(tu_memory_report);
-    begin(&n, "mlp");
-    assert_int_equal(compile(&n, &program, "heavy", NULL, 0, false), TU_OK);
-    assert_int_equal(compile(&n, &light, "ref", NULL, 0, false), TU_OK);
+    build_network(&n, "mlp");
+    assert_int_equal(compile_network(&n, &program, "heavy", NULL, 0, false), TU_OK);
+    assert_int_equal(compile_network(&n, &light, "ref", NULL, 0, false), TU_OK);
     assert_int_equal(tu_program_memory(program, 0, &report), TU_OK);
     assert_int_equal(report.overhead_bytes, 4 << 20);
     uint64_t need = need_of(program), sum = 0;
@@ -109,9 +109,9 @@ static void device_overhead_is_an_item_and_counts(void **unused) {
     assert_int_equal(found, 1);
     assert_int_equal(sum, need);
     tu_program_free(program);
-    assert_int_equal(compile(&n, &program, "heavy", NULL, need - 1, false), TU_NO_MEMORY);
+    assert_int_equal(compile_network(&n, &program, "heavy", NULL, need - 1, false), TU_NO_MEMORY);
     if (!strstr(tu_message(), "'context and libraries' 4 MiB")) fail_msg("%s", tu_message());
-    assert_int_equal(compile(&n, &program, "heavy", NULL, need, false), TU_OK);
+    assert_int_equal(compile_network(&n, &program, "heavy", NULL, need, false), TU_OK);
     tu_program_free(program);
     tu_program_free(light);
     tu_graph_free(n.graph);
@@ -122,8 +122,8 @@ static void a_short_list_has_the_largest_items(void **unused) {
     network n;
     tu_program *program;
     tu_memory_item all[MAX_ITEMS] = {TU_SIZED(tu_memory_item)}, largest[3] = {TU_SIZED(tu_memory_item)};
-    begin(&n, "resnet20");
-    assert_int_equal(compile(&n, &program, "cpu", NULL, 0, false), TU_OK);
+    build_network(&n, "resnet20");
+    assert_int_equal(compile_network(&n, &program, "cpu", NULL, 0, false), TU_OK);
     size_t count;
     assert_int_equal(tu_program_peak(program, 0, MAX_ITEMS, all, &count), TU_OK);
     assert_int_equal(tu_program_peak_count(program, 0), count);
@@ -146,8 +146,8 @@ static void the_message_names_need_limit_and_largest_item(void **unused) {
         tu_memory_item largest = TU_SIZED(tu_memory_item);
         size_t count;
         char words[4][160];
-        begin(&n, models[m]);
-        assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, true), TU_OK);
+        build_network(&n, models[m]);
+        assert_int_equal(compile_network(&n, &program, "cpu", NULL, 1 << 20, true), TU_OK);
         assert_int_equal(tu_program_peak(program, 0, 1, &largest, &count), TU_OK);
         uint64_t need = need_of(program), bf16_need = planned_need(&n, "bf16");
         snprintf(words[0], sizeof words[0], "would need %.4g MiB", (double)need / 1048576);
@@ -160,7 +160,7 @@ static void the_message_names_need_limit_and_largest_item(void **unused) {
         else
             snprintf(words[3], sizeof words[3], "more memory");
         tu_program_free(program);
-        assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
+        assert_int_equal(compile_network(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
         assert_null(program);
         for (int i = 0; i < 4; i++)
             if (!strstr(tu_message(), words[i])) fail_msg("'%s' is not in: %s", words[i], tu_message());
@@ -170,10 +170,10 @@ static void the_message_names_need_limit_and_largest_item(void **unused) {
 }
 
 /* Returns the number after `words` in the message; -1 if the message does not contain them. */
-static double number_after(const char *words) {
-    const char *at = strstr(tu_message(), words);
+static double parse_number_after(const char *words) {
+    const char *found = strstr(tu_message(), words);
     double number = -1;
-    return at && sscanf(at + strlen(words), "%lf", &number) == 1 ? number : -1;
+    return found && sscanf(found + strlen(words), "%lf", &number) == 1 ? number : -1;
 }
 
 static void advice_that_saves_nothing_is_omitted(void **unused) {
@@ -182,21 +182,21 @@ static void advice_that_saves_nothing_is_omitted(void **unused) {
                       recompute_text[] = "tu_recompute around layers, which saves up to ";
     network n;
     tu_program *program;
-    begin(&n, "resnet20"); /* mostly activations */
-    assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
-    double batched = number_after("a smaller batch, to which ");
-    assert_true(number_after(microbatches) > 0 && number_after(microbatches) < batched / 2);
-    assert_true(number_after(recompute_text) > 0 && number_after(recompute_text) < batched);
-    assert_int_equal(compile(&n, &program, "cpu", "bf16", 1 << 20, false), TU_NO_MEMORY);
-    assert_true(number_after("bf16, which saves ") < 0);
+    build_network(&n, "resnet20"); /* mostly activations */
+    assert_int_equal(compile_network(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
+    double batched = parse_number_after("a smaller batch, to which ");
+    assert_true(parse_number_after(microbatches) > 0 && parse_number_after(microbatches) < batched / 2);
+    assert_true(parse_number_after(recompute_text) > 0 && parse_number_after(recompute_text) < batched);
+    assert_int_equal(compile_network(&n, &program, "cpu", "bf16", 1 << 20, false), TU_NO_MEMORY);
+    assert_true(parse_number_after("bf16, which saves ") < 0);
     assert_int_equal(tu_compile(n.graph, &program, .devices = "cpu", .memory_limit = 1 << 20,
                                 .fetch = &n.model.loss, .fetch_count = 1, .no_updates = true),
                      TU_NO_MEMORY); /* nothing is trained */
-    assert_true(number_after(microbatches) < 0 && number_after(recompute_text) < 0);
+    assert_true(parse_number_after(microbatches) < 0 && parse_number_after(recompute_text) < 0);
     tu_graph_free(n.graph);
-    begin(&n, "mlp"); /* accumulated gradients are larger than half of the activations */
-    assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
-    assert_true(number_after(microbatches) < 0);
+    build_network(&n, "mlp"); /* accumulated gradients are larger than half of the activations */
+    assert_int_equal(compile_network(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
+    assert_true(parse_number_after(microbatches) < 0);
     tu_graph_free(n.graph);
 }
 
@@ -223,7 +223,7 @@ static void recomputed_layers_save_less(void **unused) {
         assert_int_equal(tu_compile(g, &program, .devices = "null", .memory_limit = 1 << 16, .fetch = &loss,
                                     .fetch_count = 1, .updates = true),
                          TU_NO_MEMORY);
-        saved[recompute] = number_after(recompute_text);
+        saved[recompute] = parse_number_after(recompute_text);
         tu_graph_free(g);
     }
     assert_true(saved[0] > 0.5);
@@ -234,10 +234,10 @@ static void a_program_that_just_fits_compiles(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    begin(&n, "tutorial-cnn");
+    build_network(&n, "tutorial-cnn");
     uint64_t need = planned_need(&n, NULL);
-    assert_int_equal(compile(&n, &program, "cpu", NULL, need - 1, false), TU_NO_MEMORY);
-    assert_int_equal(compile(&n, &program, "cpu", NULL, need, false), TU_OK);
+    assert_int_equal(compile_network(&n, &program, "cpu", NULL, need - 1, false), TU_NO_MEMORY);
+    assert_int_equal(compile_network(&n, &program, "cpu", NULL, need, false), TU_OK);
     tu_memory_report report = TU_SIZED(tu_memory_report);
     assert_int_equal(tu_program_memory(program, 0, &report), TU_OK);
     assert_int_equal(report.limit_bytes, need);
@@ -250,8 +250,8 @@ static void a_planned_program_cannot_run(void **unused) {
     network n;
     tu_program *program;
     tu_state *state;
-    begin(&n, "mlp");
-    assert_int_equal(compile(&n, &program, "cpu", NULL, 1, true), TU_OK);
+    build_network(&n, "mlp");
+    assert_int_equal(compile_network(&n, &program, "cpu", NULL, 1, true), TU_OK);
     assert_int_equal(tu_state_new(n.graph, &state), TU_OK);
     assert_int_equal(tu_run(program, state, 0, NULL, NULL), TU_INVALID);
     assert_non_null(strstr(tu_message(), "plan_only"));
@@ -261,7 +261,7 @@ static void a_planned_program_cannot_run(void **unused) {
 }
 
 /* Matrices of 144 terabytes each; the number of operations overflows 64 bits. */
-static void products_that_overflow_64_bits_are_rejected(void **state) {
+static void matmuls_whose_flops_overflow_64_bits_are_rejected(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -283,7 +283,7 @@ int main(void) {
         cmocka_unit_test(recomputed_layers_save_less),
         cmocka_unit_test(a_program_that_just_fits_compiles),
         cmocka_unit_test(a_planned_program_cannot_run),
-        cmocka_unit_test(products_that_overflow_64_bits_are_rejected),
+        cmocka_unit_test(matmuls_whose_flops_overflow_64_bits_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

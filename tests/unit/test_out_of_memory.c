@@ -24,7 +24,7 @@ static tu_status build(work *w, tu_model_graph *model) {
     return tu_add_sgd(model->loss, 0.1, 0.9);
 }
 
-static tu_status run(work *w, const tu_model_graph *model, const char *device) {
+static tu_status compile_and_run(work *w, const tu_model_graph *model, const char *device) {
     TU_TRY(tu_compile(w->graph, &w->program, .devices = device, .threads = 1, .fetch = &model->loss,
                       .fetch_count = 1, .updates = true));
     TU_TRY(tu_state_new(w->graph, &w->state, .seed = 1));
@@ -48,11 +48,11 @@ static tu_status print_and_write(work *w, FILE *sink) {
     return tu_graph_read(w->bytes, size, &w->copy);
 }
 
-static tu_status everything(const char *device, FILE *sink) {
+static tu_status build_run_and_print(const char *device, FILE *sink) {
     work w = {0};
     tu_model_graph model = TU_SIZED(tu_model_graph);
     tu_status status = build(&w, &model);
-    if (status == TU_OK) status = run(&w, &model, device);
+    if (status == TU_OK) status = compile_and_run(&w, &model, device);
     if (status == TU_OK) status = print_and_write(&w, sink);
     tu_bytes_free(w.bytes);
     tu_graph_free(w.copy);
@@ -65,15 +65,16 @@ static tu_status everything(const char *device, FILE *sink) {
 static void fail_every_allocation(const char *device) {
     FILE *sink = fopen("/dev/null", "w");
     assert_non_null(sink);
-    assert_int_equal(everything(device, sink), TU_OK); /* libraries make their permanent allocations here */
+    assert_int_equal(build_run_and_print(device, sink),
+                     TU_OK); /* libraries make their permanent allocations here */
     int64_t live = tu__alloc_live();
     uint64_t before = tu__alloc_count();
-    assert_int_equal(everything(device, sink), TU_OK);
+    assert_int_equal(build_run_and_print(device, sink), TU_OK);
     uint64_t count = tu__alloc_count() - before;
     assert_true(count > 100);
     for (uint64_t n = 1; n <= count; n++) {
         tu__alloc_fail_at(n);
-        tu_status status = everything(device, sink);
+        tu_status status = build_run_and_print(device, sink);
         tu__alloc_fail_at(0);
         if (status != TU_NO_MEMORY)
             fail_msg("allocation %lu failed: status %d, '%s'", (unsigned long)n, status, tu_message());
@@ -81,7 +82,7 @@ static void fail_every_allocation(const char *device) {
             fail_msg("allocation %lu failed: %ld blocks leaked", (unsigned long)n,
                      (long)(tu__alloc_live() - live));
     }
-    assert_int_equal(everything(device, sink), TU_OK);
+    assert_int_equal(build_run_and_print(device, sink), TU_OK);
     print_message("%lu allocations, each failed once\n", (unsigned long)count);
     fclose(sink);
 }

@@ -3,8 +3,8 @@
 
 #include "base/alloc.h"
 
-static const char *const two[] = {"cpu:0.0", "cpu:0.1"};
-static const char *const four[] = {"ref:0", "cpu:0.0", "cpu:0.1", "null:2"};
+static const char *const two_devices[] = {"cpu:0.0", "cpu:0.1"};
+static const char *const four_devices[] = {"ref:0", "cpu:0.0", "cpu:0.1", "null:2"};
 
 static tu_graph *new_graph(void) {
     tu_graph *graph;
@@ -13,7 +13,7 @@ static tu_graph *new_graph(void) {
 }
 
 static tu__unit partitioned(tu_graph *graph, size_t count, const tu_value *fetch) {
-    return unit_after("partition", graph, count, fetch, TU__PRECISION_AS_BUILT, 2, two);
+    return unit_after("partition", graph, count, fetch, TU__PRECISION_AS_BUILT, 2, two_devices);
 }
 
 static const char *device_of(const tu__unit *unit, const char *name) {
@@ -52,7 +52,7 @@ static void the_first_device_is_the_default(void **state) {
     tu_graph_free(g);
 }
 
-static void inputs_go_with_their_first_reader(void **state) {
+static void inputs_are_placed_with_their_first_reader(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
@@ -64,7 +64,7 @@ static void inputs_go_with_their_first_reader(void **state) {
     tu_graph_free(g);
 }
 
-static void assignments_go_with_their_variable(void **state) {
+static void assignments_are_placed_with_their_variable(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), w = x, y = x;
@@ -93,12 +93,12 @@ static void gradients_are_computed_on_the_device_of_their_operation(void **state
     tu_graph_free(g);
 }
 
-static void a_kind_means_its_first_device(void **state) {
+static void a_device_kind_stands_for_its_first_device(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
     tu_with_device(g, "ref") y = tu_tanh(x);
-    tu__unit unit = unit_after("place", g, 1, &y, TU__PRECISION_AS_BUILT, 4, four);
+    tu__unit unit = unit_after("place", g, 1, &y, TU__PRECISION_AS_BUILT, 4, four_devices);
     assert_string_equal(device_of(&unit, "tanh"), "ref:0");
     tu__unit_end(&unit);
     tu_graph_free(g);
@@ -111,7 +111,7 @@ static void unknown_devices_fail_with_the_list(void **state) {
     tu_with_device(g, "gpu:7") y = tu_tanh(y);
     tu__unit unit;
     assert_int_equal(tu__unit_begin(&unit, g, 1, &y, false), TU_OK);
-    unit.devices = four;
+    unit.devices = four_devices;
     unit.device_count = 4;
     assert_int_equal(tu__run_passes(&unit, NULL), TU_NOT_FOUND);
     assert_string_equal(tu_message(),
@@ -236,10 +236,10 @@ static void partitioned_networks_are_bit_identical(void **state) {
         for (uint32_t i = 0; i < g->node_count; i++) {
             random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
             uint64_t pick = random >> 60;
-            g->nodes[i]->device = pick < 4 ? four[pick] : NULL;
+            g->nodes[i]->device = pick < 4 ? four_devices[pick] : NULL;
         }
         tu_value fetch[] = {model.loss, model.logits};
-        tu__unit unit = unit_after("partition", g, 2, fetch, TU__PRECISION_AS_BUILT, 4, four);
+        tu__unit unit = unit_after("partition", g, 2, fetch, TU__PRECISION_AS_BUILT, 4, four_devices);
         assert_only_copies_cross_devices(&unit);
         assert_true(count_nodes(unit.graph, TU__OP_COPY) > 10);
         assert_same_results(g, fetch, &unit, 0);
@@ -262,7 +262,7 @@ static void a_value_may_change_devices_hundreds_of_times(void **state) {
         void *results[FETCHES];
         tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), h = x, fetched[FETCHES];
         for (int i = 0; i < STAGES; i++) {
-            tu_with_device(g, several ? two[i % 2] : NULL) h = tu_sub(tu_tanh(h), tu_scale(h, 0.25));
+            tu_with_device(g, several ? two_devices[i % 2] : NULL) h = tu_sub(tu_tanh(h), tu_scale(h, 0.25));
             if (i % (STAGES / FETCHES) == STAGES / FETCHES - 1) fetched[i / (STAGES / FETCHES)] = h;
         }
         assert_int_equal(tu_compile(g, &program, .devices = lists[several], .threads = 1, .fetch = fetched,
@@ -304,12 +304,12 @@ static void a_partitioned_graph_can_be_partitioned(void **state) {
 
 /* ---- Memory ---- */
 
-static tu_status all_passes(tu_graph *graph, const tu_value *fetch) {
+static tu_status run_all_passes(tu_graph *graph, const tu_value *fetch) {
     tu__unit unit;
     TU_TRY(tu__unit_begin(&unit, graph, 1, fetch, true));
     unit.precision = TU__PRECISION_BF16;
     unit.device_count = 2;
-    unit.devices = two;
+    unit.devices = two_devices;
     tu_status status = tu__run_passes(&unit, NULL);
     tu__unit_end(&unit);
     return status;
@@ -329,7 +329,7 @@ static void running_out_of_memory_is_an_error(void **state) {
     tu_status status = TU_NO_MEMORY;
     for (uint64_t nth = 1; status != TU_OK; nth++) {
         tu__alloc_fail_at(nth);
-        status = all_passes(g, &loss);
+        status = run_all_passes(g, &loss);
         tu__alloc_fail_at(0);
         if (status != TU_OK && status != TU_NO_MEMORY)
             fail_msg("allocation %llu: %s", (unsigned long long)nth, tu_message());
@@ -342,10 +342,10 @@ static void running_out_of_memory_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_device_is_the_default),
-        cmocka_unit_test(inputs_go_with_their_first_reader),
-        cmocka_unit_test(assignments_go_with_their_variable),
+        cmocka_unit_test(inputs_are_placed_with_their_first_reader),
+        cmocka_unit_test(assignments_are_placed_with_their_variable),
         cmocka_unit_test(gradients_are_computed_on_the_device_of_their_operation),
-        cmocka_unit_test(a_kind_means_its_first_device),
+        cmocka_unit_test(a_device_kind_stands_for_its_first_device),
         cmocka_unit_test(unknown_devices_fail_with_the_list),
         cmocka_unit_test(device_scopes_nest),
         cmocka_unit_test(a_value_is_copied_once),

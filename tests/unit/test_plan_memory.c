@@ -16,9 +16,9 @@ typedef struct random_plan {
     tu_kernel kernels[MAX_KERNELS];
     uint32_t nodes[MAX_KERNELS], reads[MAX_KERNELS][3 + MAX_REDUCED], writes[MAX_KERNELS][1];
     int32_t in_place[MAX_KERNELS][1];
-    bool outside[2 * MAX_KERNELS], from_start[2 * MAX_KERNELS], to_end[2 * MAX_KERNELS],
-        runs_last[MAX_KERNELS], sends[MAX_KERNELS];
-    uint32_t assigned_to[2 * MAX_KERNELS], arrival_rank[2 * MAX_KERNELS], order[MAX_KERNELS],
+    bool is_external[2 * MAX_KERNELS], is_written_before_run[2 * MAX_KERNELS],
+        is_read_after_run[2 * MAX_KERNELS], runs_last[MAX_KERNELS], sends[MAX_KERNELS];
+    uint32_t assigned_to[2 * MAX_KERNELS], producer_order[2 * MAX_KERNELS], order[MAX_KERNELS],
         level[MAX_KERNELS], update_kernel_count;
     /* Number of buffers that no kernel writes; those that a kernel writes come next, then outputs of collectives. */
     uint32_t leaves;
@@ -26,7 +26,7 @@ typedef struct random_plan {
     uint32_t reduced_count;
 } random_plan;
 
-static uint64_t draw(uint64_t *state, uint64_t below) {
+static uint64_t random_below(uint64_t *state, uint64_t below) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (*state >> 33) % below;
 }
@@ -35,7 +35,8 @@ static uint64_t draw(uint64_t *state, uint64_t below) {
  * are random, so that the order of kernels differs from that of nodes. */
 static void create_plan(random_plan *p, uint64_t seed) {
     memset(p, 0, sizeof *p);
-    uint32_t leaves = 1 + (uint32_t)draw(&seed, 4), kernels = 1 + (uint32_t)draw(&seed, MAX_KERNELS - 1);
+    uint32_t leaves = 1 + (uint32_t)random_below(&seed, 4),
+             kernels = 1 + (uint32_t)random_below(&seed, MAX_KERNELS - 1);
     p->leaves = leaves;
     p->plan = (tu_plan){.struct_size = sizeof p->plan,
                         .buffer_count = leaves + kernels,
@@ -43,22 +44,24 @@ static void create_plan(random_plan *p, uint64_t seed) {
                         .buffers = p->buffers,
                         .kernels = p->kernels};
     for (uint32_t b = 0; b < p->plan.buffer_count; b++) {
-        p->buffers[b] = (tu_buffer){
-            .bytes = 64 * (1 + draw(&seed, 40)) - draw(&seed, 64), .value = {b, 0}, .dense = true};
+        p->buffers[b] = (tu_buffer){.bytes = 64 * (1 + random_below(&seed, 40)) - random_below(&seed, 64),
+                                    .value = {b, 0},
+                                    .dense = true};
         p->assigned_to[b] = TU_NO_NODE;
         if (b < leaves) {
-            p->outside[b] = draw(&seed, 2);
-            p->from_start[b] = !p->outside[b];
-            if (p->from_start[b]) p->arrival_rank[b] = b % 3; /* some are received from another device */
+            p->is_external[b] = random_below(&seed, 2);
+            p->is_written_before_run[b] = !p->is_external[b];
+            if (p->is_written_before_run[b])
+                p->producer_order[b] = b % 3; /* some are received from another device */
         }
-        p->to_end[b] = draw(&seed, 6) == 0;
+        p->is_read_after_run[b] = random_below(&seed, 6) == 0;
     }
     for (uint32_t k = 0; k < kernels; k++) {
-        uint32_t reads = 1 + (uint32_t)draw(&seed, 3);
-        for (uint32_t r = 0; r < reads; r++) p->reads[k][r] = (uint32_t)draw(&seed, leaves + k);
+        uint32_t reads = 1 + (uint32_t)random_below(&seed, 3);
+        for (uint32_t r = 0; r < reads; r++) p->reads[k][r] = (uint32_t)random_below(&seed, leaves + k);
         p->writes[k][0] = leaves + k;
-        p->in_place[k][0] = draw(&seed, 2) ? (int32_t)draw(&seed, reads) : -1;
-        p->nodes[k] = (uint32_t)draw(&seed, 1000);
+        p->in_place[k][0] = random_below(&seed, 2) ? (int32_t)random_below(&seed, reads) : -1;
+        p->nodes[k] = (uint32_t)random_below(&seed, 1000);
         p->sends[k] = p->nodes[k] % 5 == 0;
         p->kernels[k] = (tu_kernel){.name = "k",
                                     .node_count = 1,
@@ -68,7 +71,7 @@ static void create_plan(random_plan *p, uint64_t seed) {
                                     .write_count = 1,
                                     .writes = p->writes[k],
                                     .in_place = p->in_place[k],
-                                    .workspace = draw(&seed, 3) ? 0 : 64 * draw(&seed, 30)};
+                                    .workspace = random_below(&seed, 3) ? 0 : 64 * random_below(&seed, 30)};
     }
 }
 
@@ -79,7 +82,7 @@ static uint32_t schedule(random_plan *p) {
                                     .level = p->level,
                                     .sends = p->sends,
                                     .runs_last = p->runs_last,
-                                    .arrival_rank = p->arrival_rank};
+                                    .producer_order = p->producer_order};
     assert_int_equal(tu__schedule(&request, p->order, &last), TU_OK);
     return last;
 }
@@ -121,13 +124,13 @@ static void kernels_that_others_wait_for_come_first(void **unused) {
     }
 }
 
-/* Returns the highest arrival rank of the receives that a kernel depends on. */
-static uint32_t awaited(const random_plan *p, uint32_t kernel) {
+/* Returns the highest producer order of the receives that a kernel depends on. */
+static uint32_t latest_producer(const random_plan *p, uint32_t kernel) {
     uint32_t latest = 0;
     for (uint32_t r = 0; r < p->kernels[kernel].read_count; r++) {
         uint32_t b = p->reads[kernel][r],
-                 arrival_rank = b < p->leaves ? p->arrival_rank[b] : awaited(p, b - p->leaves);
-        if (arrival_rank > latest) latest = arrival_rank;
+                 producer_order = b < p->leaves ? p->producer_order[b] : latest_producer(p, b - p->leaves);
+        if (producer_order > latest) latest = producer_order;
     }
     return latest;
 }
@@ -137,33 +140,33 @@ static void kernels_that_depend_on_late_receives_come_late(void **unused) {
     for (uint64_t seed = 0; seed < 300; seed++) {
         random_plan p;
         create_plan(&p, seed);
-        if (p.plan.kernel_count > 12) continue; /* `awaited` takes exponential time */
+        if (p.plan.kernel_count > 12) continue; /* `latest_producer` takes exponential time */
         memset(p.sends, 0, sizeof p.sends);
-        for (uint32_t b = 0; b < p.leaves; b++) p.arrival_rank[b] = (uint32_t)(seed >> b) % 5;
+        for (uint32_t b = 0; b < p.leaves; b++) p.producer_order[b] = (uint32_t)(seed >> b) % 5;
         schedule(&p);
         for (uint32_t i = 1; i < p.plan.kernel_count; i++)
-            assert_true(awaited(&p, p.order[i - 1]) <= awaited(&p, p.order[i]));
+            assert_true(latest_producer(&p, p.order[i - 1]) <= latest_producer(&p, p.order[i]));
     }
 }
 
-static void assert_stamped(const random_plan *p, unsigned char *const *at, uint32_t b) {
-    assert_non_null(at[b]);
-    assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+static void assert_has_stamp(const random_plan *p, unsigned char *const *addresses, uint32_t b) {
+    assert_non_null(addresses[b]);
+    assert_true(addresses[b][0] == b && addresses[b][p->buffers[b].bytes - 1] == b);
 }
 
 /* Other ranks write outputs as early, and read inputs as late as possible. */
-static void check_reduced(const random_plan *p, unsigned char *const *at, uint32_t at_position) {
+static void check_reduced(const random_plan *p, unsigned char *const *addresses, uint32_t position) {
     for (uint32_t i = 0; i < p->reduced_count; i++) {
         const tu__reduced_value *s = &p->reduced[i];
-        bool same = at[s->in] == at[s->out];
-        assert_true(!same || s->in_place);
-        if (s->post_position == at_position) {
-            assert_stamped(p, at, s->in);
-            memset(at[s->out], (int)s->out, p->buffers[s->out].bytes);
+        bool is_same_memory = addresses[s->in] == addresses[s->out];
+        assert_true(!is_same_memory || s->in_place);
+        if (s->post_position == position) {
+            assert_has_stamp(p, addresses, s->in);
+            memset(addresses[s->out], (int)s->out, p->buffers[s->out].bytes);
         }
-        if (s->run_position != at_position) continue;
-        if (!same) assert_stamped(p, at, s->in);
-        assert_stamped(p, at, s->out);
+        if (s->run_position != position) continue;
+        if (!is_same_memory) assert_has_stamp(p, addresses, s->in);
+        assert_has_stamp(p, addresses, s->out);
     }
 }
 
@@ -171,49 +174,51 @@ static void check_reduced(const random_plan *p, unsigned char *const *at, uint32
 static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
     static unsigned char memory[1 << 20], variables[2 * MAX_KERNELS][4096];
     uint32_t count = p->plan.buffer_count, leaves = p->leaves;
-    unsigned char *at[2 * MAX_KERNELS] = {0};
+    unsigned char *addresses[2 * MAX_KERNELS] = {0};
     assert_true(m->scratch_bytes <= sizeof memory);
     for (uint32_t b = 0; b < count; b++) {
-        if (m->same_as[b] != TU_NO_NODE)
-            at[b] = variables[m->same_as[b]];
-        else if (m->storage[b] == TU__STORAGE_OUTSIDE)
-            at[b] = variables[b];
+        if (m->alias_of[b] != TU_NO_NODE)
+            addresses[b] = variables[m->alias_of[b]];
+        else if (m->storage[b] == TU__STORAGE_EXTERNAL)
+            addresses[b] = variables[b];
         else if (m->storage[b] == TU__STORAGE_SCRATCH) {
             assert_true(m->offset[b] % 64 == 0 && m->offset[b] + p->buffers[b].bytes <= m->scratch_bytes);
-            at[b] = memory + m->offset[b];
+            addresses[b] = memory + m->offset[b];
         }
     }
     for (uint32_t b = 0; b < leaves; b++)
-        if (at[b]) memset(at[b], (int)b, p->buffers[b].bytes);
+        if (addresses[b]) memset(addresses[b], (int)b, p->buffers[b].bytes);
     for (uint32_t i = 0; i < p->plan.kernel_count; i++) {
         uint32_t k = p->order[i];
-        check_reduced(p, at, i);
+        check_reduced(p, addresses, i);
         for (uint32_t r = 0; r < p->kernels[k].read_count; r++) {
             uint32_t b = p->reads[k][r];
-            assert_non_null(at[b]);
-            assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+            assert_non_null(addresses[b]);
+            assert_true(addresses[b][0] == b && addresses[b][p->buffers[b].bytes - 1] == b);
         }
         if (p->kernels[k].workspace) {
             assert_true(m->workspace[k] + p->kernels[k].workspace <= m->scratch_bytes);
             memset(memory + m->workspace[k], 0xff, p->kernels[k].workspace);
             /* A workspace overlaps no input of its kernel. */
             for (uint32_t r = 0; r < p->kernels[k].read_count; r++)
-                assert_true(at[p->reads[k][r]][0] == p->reads[k][r]);
+                assert_true(addresses[p->reads[k][r]][0] == p->reads[k][r]);
         }
-        if (at[leaves + k]) memset(at[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);
+        if (addresses[leaves + k])
+            memset(addresses[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);
     }
-    check_reduced(p, at, p->plan.kernel_count);
+    check_reduced(p, addresses, p->plan.kernel_count);
     for (uint32_t b = 0; b < count; b++)
-        if (p->to_end[b] && at[b]) assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+        if (p->is_read_after_run[b] && addresses[b])
+            assert_true(addresses[b][0] == b && addresses[b][p->buffers[b].bytes - 1] == b);
 }
 
 static tu_status plan(random_plan *p, tu__memory_plan *m) {
     schedule(p);
     tu__memory_request request = {.plan = &p->plan,
                                   .order = p->order,
-                                  .outside = p->outside,
-                                  .from_start = p->from_start,
-                                  .to_end = p->to_end,
+                                  .is_external = p->is_external,
+                                  .is_written_before_run = p->is_written_before_run,
+                                  .is_read_after_run = p->is_read_after_run,
                                   .assigned_to = p->assigned_to,
                                   .update_kernel_count = p->update_kernel_count,
                                   .reduced_count = p->reduced_count,
@@ -239,19 +244,19 @@ static bool is_read(const random_plan *p, uint32_t buffer) {
             if (p->reads[k][r] == buffer) return true;
     for (uint32_t i = 0; i < p->reduced_count; i++)
         if (p->reduced[i].in == buffer) return true;
-    return p->to_end[buffer];
+    return p->is_read_after_run[buffer];
 }
 
 /* Adds an all-reduce of an existing buffer; some kernels after it read its output. */
 static void add_reduced(random_plan *p, uint64_t *seed) {
-    uint32_t kernels = p->plan.kernel_count, in = (uint32_t)draw(seed, p->leaves + kernels);
+    uint32_t kernels = p->plan.kernel_count, in = (uint32_t)random_below(seed, p->leaves + kernels);
     uint32_t post_position = in < p->leaves ? 0 : position(p, in - p->leaves) + 1;
     uint32_t kernels_after = post_position < kernels ? kernels - post_position : 0;
-    uint32_t run_position = post_position + (uint32_t)draw(seed, kernels_after + 1),
+    uint32_t run_position = post_position + (uint32_t)random_below(seed, kernels_after + 1),
              out = p->plan.buffer_count++;
     p->buffers[out] = p->buffers[in];
     p->assigned_to[out] = TU_NO_NODE;
-    p->to_end[out] = draw(seed, 4) == 0;
+    p->is_read_after_run[out] = random_below(seed, 4) == 0;
     p->reduced[p->reduced_count] =
         (tu__reduced_value){in, out, post_position, run_position, in >= p->leaves && !is_read(p, in)};
     for (uint32_t i = 0; i < p->reduced_count; i++) /* a value that is reduced twice cannot be in place */
@@ -259,9 +264,9 @@ static void add_reduced(random_plan *p, uint64_t *seed) {
     p->reduced_count++;
     for (uint32_t i = run_position; i < kernels; i++) {
         tu_kernel *k = &p->kernels[p->order[i]];
-        if (draw(seed, 3)) continue;
+        if (random_below(seed, 3)) continue;
         p->reads[p->order[i]][k->read_count++] = out;
-        if (draw(seed, 2)) p->in_place[p->order[i]][0] = (int32_t)k->read_count - 1;
+        if (random_below(seed, 2)) p->in_place[p->order[i]][0] = (int32_t)k->read_count - 1;
     }
 }
 
@@ -293,9 +298,9 @@ static void create_chain(random_plan *p, uint32_t kernels, uint32_t in_place) {
     p->plan.buffer_count = kernels + 1;
     for (uint32_t b = 0; b <= kernels; b++) {
         p->buffers[b].bytes = 4096;
-        p->outside[b] = false;
-        p->from_start[b] = b == 0;
-        p->to_end[b] = b == kernels;
+        p->is_external[b] = false;
+        p->is_written_before_run[b] = b == 0;
+        p->is_read_after_run[b] = b == kernels;
     }
     for (uint32_t k = 0; k < kernels; k++) {
         p->reads[k][0] = k;
@@ -363,9 +368,9 @@ static void an_update_is_written_into_its_variable(void **unused) {
         p.plan.buffer_count = 3; /* 0: the variable, 1: the gradient, 2: the next value */
         for (uint32_t b = 0; b < 3; b++) {
             p.buffers[b].bytes = 256;
-            p.outside[b] = b == 0;
-            p.from_start[b] = b == 1;
-            p.to_end[b] = b == 2 || (b == 0 && is_read_later);
+            p.is_external[b] = b == 0;
+            p.is_written_before_run[b] = b == 1;
+            p.is_read_after_run[b] = b == 2 || (b == 0 && is_read_later);
             p.assigned_to[b] = b == 2 ? 0 : TU_NO_NODE;
         }
         p.reads[0][0] = 0;
@@ -377,7 +382,7 @@ static void an_update_is_written_into_its_variable(void **unused) {
         tu__memory_plan m;
         assert_int_equal(plan(&p, &m), TU_OK);
         bool is_in_place = !is_read_later && !computing;
-        assert_int_equal(m.same_as[2], is_in_place ? 0 : TU_NO_NODE);
+        assert_int_equal(m.alias_of[2], is_in_place ? 0 : TU_NO_NODE);
         assert_int_equal(m.scratch_bytes, is_in_place ? 256 : 512);
         tu__memory_plan_free(&m);
     }

@@ -18,7 +18,7 @@ static tu_dtype input_type(const tu_graph *graph, const tu__node *node, uint32_t
 
 /* ---- Classes ---- */
 
-static void products_are_half_and_variables_are_f32(void **state) {
+static void matmuls_are_half_and_variables_are_f32(void **state) {
     (void)state;
     static const char *const names[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (size_t k = 0; k < 3; k++) {
@@ -95,7 +95,7 @@ static void gradients_are_cast_before_the_update(void **state) {
     tu_graph_free(g);
 }
 
-static void pointwise_operations_before_exact_ones_are_f32(void **state) {
+static void pointwise_operations_that_only_f32_operations_read_are_f32(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -111,7 +111,7 @@ static void pointwise_operations_before_exact_ones_are_f32(void **state) {
     tu_graph_free(g);
 }
 
-static void other_types_are_not_changed(void **state) {
+static void types_other_than_f32_are_not_changed(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -161,7 +161,7 @@ static void results_change_only_by_rounding(void **state) {
     }
 }
 
-static void f32_and_tf32_change_nothing(void **state) {
+static void f32_and_tf32_leave_the_graph_unchanged(void **state) {
     (void)state;
     tu_graph *g;
     tu_value loss;
@@ -190,14 +190,14 @@ static void precisions_are_parsed_by_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_half_and_variables_are_f32),
+        cmocka_unit_test(matmuls_are_half_and_variables_are_f32),
         cmocka_unit_test(updates_are_f32),
         cmocka_unit_test(gradients_are_cast_before_the_update),
-        cmocka_unit_test(pointwise_operations_before_exact_ones_are_f32),
-        cmocka_unit_test(other_types_are_not_changed),
+        cmocka_unit_test(pointwise_operations_that_only_f32_operations_read_are_f32),
+        cmocka_unit_test(types_other_than_f32_are_not_changed),
         cmocka_unit_test(a_value_is_cast_at_most_once_per_direction),
         cmocka_unit_test(results_change_only_by_rounding),
-        cmocka_unit_test(f32_and_tf32_change_nothing),
+        cmocka_unit_test(f32_and_tf32_leave_the_graph_unchanged),
         cmocka_unit_test(precisions_are_parsed_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ typedef struct trainer {
     int32_t *labels;
 } trainer;
 
-static void begin(trainer *t, const char *name, const char *devices, int threads) {
+static void create_trainer(trainer *t, const char *name, const char *devices, int threads) {
     memset(t, 0, sizeof *t);
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
     t->model = TU_SIZED(tu_model_graph);
@@ -36,14 +36,14 @@ static void begin(trainer *t, const char *name, const char *devices, int threads
     for (int i = 0; i < 4; i++) t->labels[i] = i;
 }
 
-static float run(trainer *t) {
+static float run_step(trainer *t) {
     float loss;
     tu_feed feeds[] = {{t->model.images, t->images}, {t->model.labels, t->labels}};
     if (tu_run(t->step, t->state, 2, feeds, (void *[]){&loss}) != TU_OK) fail_msg("%s", tu_message());
     return loss;
 }
 
-static void end(trainer *t) {
+static void free_trainer(trainer *t) {
     test_free(t->images);
     test_free(t->labels);
     tu_program_free(t->step);
@@ -57,16 +57,16 @@ static void the_cpu_trains_like_the_reference(void **unused) {
     (void)unused;
     for (int m = 0; m < 3; m++) {
         trainer cpu, ref;
-        begin(&cpu, models[m], "cpu", 2);
-        begin(&ref, models[m], "ref", 1);
+        create_trainer(&cpu, models[m], "cpu", 2);
+        create_trainer(&ref, models[m], "ref", 1);
         for (int i = 0; i < 2; i++) {
-            float got = run(&cpu), expected = run(&ref);
+            float got = run_step(&cpu), expected = run_step(&ref);
             if (!(fabsf(got - expected) <= 2e-4f * fmaxf(1, fabsf(expected))))
                 fail_msg("%s, step %d: loss %g on the CPU, %g on the reference", models[m], i, (double)got,
                          (double)expected);
         }
-        end(&cpu);
-        end(&ref);
+        free_trainer(&cpu);
+        free_trainer(&ref);
     }
 }
 
@@ -74,14 +74,14 @@ static void later_steps_allocate_nothing(void **unused) {
     (void)unused;
     for (int m = 0; m < 3; m++) {
         trainer t;
-        begin(&t, models[m], m == 0 ? "cpu:0/2" : "cpu", 1);
-        run(&t);
+        create_trainer(&t, models[m], m == 0 ? "cpu:0/2" : "cpu", 1);
+        run_step(&t);
         uint64_t before = tu__alloc_count();
-        for (int i = 0; i < 5; i++) run(&t);
+        for (int i = 0; i < 5; i++) run_step(&t);
         if (tu__alloc_count() != before)
             fail_msg("%s: %llu allocations in five steps", models[m],
                      (unsigned long long)(tu__alloc_count() - before));
-        end(&t);
+        free_trainer(&t);
     }
 }
 
@@ -90,29 +90,29 @@ static void allocated_memory_equals_planned_memory(void **unused) {
     for (int m = 0; m < 3; m++) {
         trainer t;
         tu_memory_report planned = TU_SIZED(tu_memory_report), allocated = TU_SIZED(tu_memory_report);
-        begin(&t, models[m], "cpu", 2);
+        create_trainer(&t, models[m], "cpu", 2);
         assert_int_equal(tu_program_memory(t.step, 0, &planned), TU_OK);
         assert_int_equal(planned.allocated_bytes, 0);
-        run(&t);
+        run_step(&t);
         assert_int_equal(tu_program_memory(t.step, 0, &allocated), TU_OK);
         assert_int_equal(allocated.allocated_bytes, planned.scratch_bytes + planned.constant_bytes);
         assert_int_equal(allocated.scratch_bytes, planned.scratch_bytes);
         assert_int_equal(tu_program_memory(t.step, 1, &allocated), TU_NOT_FOUND);
-        end(&t);
+        free_trainer(&t);
     }
 }
 
 /* Returns the weights of one layer after three steps. */
 static void weights_after(const char *model, const char *name, size_t bytes, int threads, void *out) {
     trainer t;
-    begin(&t, model, "cpu", threads);
-    for (int i = 0; i < 3; i++) run(&t);
+    create_trainer(&t, model, "cpu", threads);
+    for (int i = 0; i < 3; i++) run_step(&t);
     assert_int_equal(tu_state_get(t.state, name, out, bytes), TU_OK);
-    end(&t);
+    free_trainer(&t);
 }
 
 /* Returns the number of repetitions; set TUTTI_REPEATS to a larger number to look for races. */
-static int repeats(void) {
+static int repetition_count(void) {
     const char *text = getenv("TUTTI_REPEATS");
     return text ? (int)strtol(text, NULL, 10) : 3;
 }
@@ -122,7 +122,7 @@ static void runs_are_bit_identical(void **unused) {
     static float first[64 * 75], again[64 * 75];
     for (int threads = 1; threads <= 2; threads++) {
         weights_after("tutorial-cnn", "conv1/weights", sizeof first, threads, first);
-        for (int i = 0; i < repeats(); i++) {
+        for (int i = 0; i < repetition_count(); i++) {
             weights_after("tutorial-cnn", "conv1/weights", sizeof again, threads, again);
             assert_memory_equal(first, again, sizeof first);
         }
@@ -133,7 +133,7 @@ static void runs_are_bit_identical(void **unused) {
 static void several_programs_share_a_state(void **unused) {
     (void)unused;
     trainer t;
-    begin(&t, "mlp", "cpu", 1);
+    create_trainer(&t, "mlp", "cpu", 1);
     tu_graph *small;
     tu_model_graph eval = TU_SIZED(tu_model_graph);
     tu_program *evaluate, *forward;
@@ -150,15 +150,15 @@ static void several_programs_share_a_state(void **unused) {
     tu_feed small_feeds[] = {{eval.images, t.images}, {eval.labels, t.labels}};
     tu_feed feeds[] = {{t.model.images, t.images}, {t.model.labels, t.labels}};
     assert_int_equal(tu_run(evaluate, t.state, 2, small_feeds, (void *[]){&small_before}), TU_OK);
-    before = run(&t);
+    before = run_step(&t);
     assert_int_equal(tu_run(evaluate, t.state, 2, small_feeds, (void *[]){&small_after}), TU_OK);
     assert_int_equal(tu_run(forward, t.state, 2, feeds, (void *[]){&reference}), TU_OK);
     assert_true(small_after < small_before && reference < before);
-    assert_true(fabsf(run(&t) - reference) < 1e-4f);
+    assert_true(fabsf(run_step(&t) - reference) < 1e-4f);
     tu_program_free(evaluate);
     tu_program_free(forward);
     tu_graph_free(small);
-    end(&t);
+    free_trainer(&t);
 }
 
 static void a_program_that_does_not_fit_is_rejected(void **unused) {

@@ -18,15 +18,15 @@ static const setting settings[] = {
 static void multi_step_calls_are_bit_identical_to_single_steps(void **unused) {
     (void)unused;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        trainer one, multi_step;
+        trainer single_step, multi_step;
         float expected[STEPS], got[STEPS];
-        begin(&one, settings[i].model, settings[i].single);
+        begin(&single_step, settings[i].model, settings[i].single);
         begin(&multi_step, settings[i].model, settings[i].multi_step);
-        run_step_by_step(&one, expected);
+        run_step_by_step(&single_step, expected);
         if (run_many_from_table(&multi_step, 0, STEPS, got) != TU_OK) fail_msg("%s", tu_message());
         assert_memory_equal(expected, got, sizeof expected);
-        assert_same_state(one.state, multi_step.state);
-        end(&one);
+        assert_same_state(single_step.state, multi_step.state);
+        end(&single_step);
         end(&multi_step);
     }
 }
@@ -179,11 +179,11 @@ static void invalid_feeds_are_rejected(void **unused) {
 
 static void steps_before_a_failing_step_take_effect(void **unused) {
     (void)unused;
-    trainer one, t;
+    trainer single_step, t;
     float expected[STEPS], losses[STEPS];
-    begin(&one, "mlp", "cpu");
-    run_step_by_step(&one, expected);
-    end(&one);
+    begin(&single_step, "mlp", "cpu");
+    run_step_by_step(&single_step, expected);
+    end(&single_step);
     discrete_has_no_repeat = true;
     begin(&t, "mlp", "discrete");
     discrete.fails_in_launch = 2 + 1;
@@ -205,18 +205,18 @@ static void a_failing_call_reports_all_its_steps(void **unused) {
     assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_INTERNAL);
     assert_string_equal(
         tu_message(),
-        "steps 1 to 4 of 4, one call of device 'discrete:0', failed; the 0 before them took effect, "
-        "some of these may have: the discrete device has gone away");
+        "steps 1 to 4 of 4 failed in one call of device 'discrete:0': the 0 steps before them took effect, "
+        "and some of these may have: the discrete device has gone away");
     end(&t);
 }
 
 static void running_out_of_memory_loses_no_step(void **unused) {
     (void)unused;
-    trainer one, t;
+    trainer single_step, t;
     float expected[STEPS], got[STEPS];
-    begin(&one, "mlp", "cpu");
+    begin(&single_step, "mlp", "cpu");
     begin(&t, "mlp", "discrete");
-    run_step_by_step(&one, expected);
+    run_step_by_step(&single_step, expected);
     int failures = 0;
     tu_status status;
     do {
@@ -228,8 +228,8 @@ static void running_out_of_memory_loses_no_step(void **unused) {
     } while (status != TU_OK);
     assert_true(failures > 3);
     assert_memory_equal(expected, got, sizeof expected);
-    assert_same_state(one.state, t.state);
-    end(&one);
+    assert_same_state(single_step.state, t.state);
+    end(&single_step);
     end(&t);
 }
 

@@ -2,9 +2,9 @@
 #include "multi_step_trainer.h"
 #include "state_checks.h"
 
-/* A whole CPU gathers rows directly into its inputs with its own threads. Logical devices and devices with their own
- * memory get them through a block of host memory. */
-static void rows_are_gathered_directly_into_the_inputs_of_a_whole_cpu(void **unused) {
+/* A CPU that is not divided into logical devices gathers rows directly into its inputs, with its threads. Logical
+ * devices and GPUs get them through a block of host memory. */
+static void rows_are_gathered_directly_into_the_inputs_of_an_undivided_cpu(void **unused) {
     (void)unused;
     static const struct {
         const char *devices;
@@ -41,7 +41,7 @@ static void invalid_tables_are_rejected(void **unused) {
 
 /* Trains from a table on the discrete device, and expects that the table stays on the host, with the same results. */
 static void expect_table_on_host(trainer *t) {
-    trainer one;
+    trainer single_step;
     float expected[STEPS], got[STEPS];
     tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     if (run_many_from_table(t, 0, 1, got) != TU_OK) fail_msg("%s", tu_message());
@@ -54,11 +54,11 @@ static void expect_table_on_host(trainer *t) {
     assert_int_equal(report.gathered_bytes, (STEPS - 1) * BATCH * t->pixels * sizeof(float));
     assert_non_null(report.notice);
     if (!strstr(report.notice, "does not fit on device 'discrete:0'")) fail_msg("%s", report.notice);
-    begin(&one, "mlp", "cpu");
-    run_step_by_step(&one, expected);
+    begin(&single_step, "mlp", "cpu");
+    run_step_by_step(&single_step, expected);
     assert_memory_equal(expected, got, sizeof expected);
-    assert_same_state(one.state, t->state);
-    end(&one);
+    assert_same_state(single_step.state, t->state);
+    end(&single_step);
 }
 
 static void a_table_that_exceeds_the_limit_stays_on_the_host(void **unused) {
@@ -148,7 +148,7 @@ static void rows_are_gathered_for_as_many_steps_as_fit(void **unused) {
     discrete.fails_in_call = 4;
     assert_int_equal(tu_run_many(program, state, 6, 1, &feed, (void *[]){got}), TU_INTERNAL);
     assert_non_null(strstr(tu_message(), "steps 5 to 6 of 6"));
-    assert_non_null(strstr(tu_message(), "the 4 before them took effect"));
+    assert_non_null(strstr(tu_message(), "the 4 steps before them took effect"));
     tu_table_free(table);
     tu_program_free(program);
     tu_state_free(state);
@@ -158,7 +158,7 @@ static void rows_are_gathered_for_as_many_steps_as_fit(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_gathered_directly_into_the_inputs_of_a_whole_cpu),
+        cmocka_unit_test(rows_are_gathered_directly_into_the_inputs_of_an_undivided_cpu),
         cmocka_unit_test(a_table_that_exceeds_the_limit_stays_on_the_host),
         cmocka_unit_test(a_table_uses_at_most_half_of_the_remaining_memory),
         cmocka_unit_test(a_table_that_does_not_fit_is_not_tried_again),

@@ -129,8 +129,8 @@ static tu_status record_moves(uint32_t part_count, const tu_joint_part *parts, u
     return TU_OK;
 }
 
-static tu_status combine_nothing(tu_device_instance *device, const tu_combination *what) {
-    (void)device, (void)what;
+static tu_status combine_nothing(tu_device_instance *device, const tu_combination *combination) {
+    (void)device, (void)combination;
     return TU_OK;
 }
 
@@ -226,24 +226,24 @@ static void run_pair(const device_pair *c, bool one_by_one, pair_results *r) {
 }
 
 static void expect_pair(const char *reason, const char *notice) {
-    device_pair one, multi_step;
+    device_pair single_step, multi_step;
     pair_results expected, got;
     tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     register_discrete_device();
     discrete.joint_error = reason;
-    begin_pair(&one);
+    begin_pair(&single_step);
     begin_pair(&multi_step);
     assert_int_equal(tu_program_multi_step(multi_step.program, &report), TU_OK);
     assert_int_equal(report.in_one_call, !reason);
     if (notice) assert_string_equal(report.notice, notice);
-    run_pair(&one, true, &expected);
+    run_pair(&single_step, true, &expected);
     int launches = discrete.launches;
     run_pair(&multi_step, false, &got);
     assert_int_equal(discrete.calls, reason ? 0 : 1);
     assert_int_equal(discrete.launches == launches, !reason);
     assert_memory_equal(&expected, &got, sizeof got);
-    assert_same_state(one.state, multi_step.state);
-    end_pair(&one);
+    assert_same_state(single_step.state, multi_step.state);
+    end_pair(&single_step);
     end_pair(&multi_step);
     assert_int_equal(discrete.live_allocations, 0);
 }
@@ -267,9 +267,10 @@ static void a_failing_joint_call_reports_its_steps(void **unused) {
     begin_pair(&c);
     tu_feed_many feed = {.input = c.x, .data = pair_data};
     assert_int_equal(tu_run_many(c.program, c.state, PAIR_STEPS, 1, &feed, NULL), TU_INTERNAL);
-    assert_string_equal(tu_message(),
-                        "steps 1 to 7 of 7, one call of all devices, failed; the 0 before them took effect, "
-                        "some of these may have: the discrete devices have gone away");
+    assert_string_equal(
+        tu_message(),
+        "steps 1 to 7 of 7 failed in one call of all devices: the 0 steps before them took effect, "
+        "and some of these may have: the discrete devices have gone away");
     end_pair(&c);
 }
 

@@ -109,7 +109,7 @@ static void free_replicas(replicas *t) {
 }
 
 /* Runs a step; returns the weights of every replica before it. */
-static void step(replicas *t, int ranks, const float *x, float w[][3]) {
+static void run_step(replicas *t, int ranks, const float *x, float w[][3]) {
     void *out[MAX_RANKS];
     for (int r = 0; r < ranks; r++) out[r] = w[r];
     assert_ok(tu_run(t->program, t->state, 1, &(tu_feed){t->x, x}, out));
@@ -123,7 +123,7 @@ static void replicas_update_identically(void **unused) {
     float w[4][3], final[3];
     assert_int_equal(tu_state_variable_count(t.state), 1);
     for (int n = 0; n < 3; n++) {
-        step(&t, 4, x, w);
+        run_step(&t, 4, x, w);
         for (int r = 0; r < 4; r++)
             for (int i = 0; i < 3; i++) assert_true(w[r][i] == (float)(i + 1) * (1 - left[n]));
     }
@@ -132,7 +132,7 @@ static void replicas_update_identically(void **unused) {
     free_replicas(&t);
 }
 
-static void expect_all(float w[][3], int ranks, float value) {
+static void expect_all_weights(float w[][3], int ranks, float value) {
     for (int r = 0; r < ranks; r++)
         for (int i = 0; i < 3; i++)
             if (w[r][i] != value) fail_msg("w of replica %d is %g, expected %g", r, w[r][i], value);
@@ -143,12 +143,12 @@ static void mirrors_are_refreshed_after_the_variable_is_set(void **unused) {
     const float x[6] = {0}, eight[3] = {8, 8, 8};
     replicas t = build_replicas(2);
     float w[2][3];
-    step(&t, 2, x, w);
+    run_step(&t, 2, x, w);
     assert_ok(tu_state_set(t.state, "w", eight, sizeof eight));
-    step(&t, 2, x, w);
-    expect_all(w, 2, 8);
-    step(&t, 2, x, w);
-    expect_all(w, 2, 4);
+    run_step(&t, 2, x, w);
+    expect_all_weights(w, 2, 8);
+    run_step(&t, 2, x, w);
+    expect_all_weights(w, 2, 4);
     free_replicas(&t);
 }
 
@@ -164,12 +164,12 @@ static void mirrors_are_refreshed_after_another_program(void **unused) {
     assert_ok(tu_compile(other, &triple, .devices = kind, .updates = true));
     float w[2][3];
     assert_ok(tu_state_set(t.state, "w", eight, sizeof eight));
-    step(&t, 2, x, w);
+    run_step(&t, 2, x, w);
     assert_ok(tu_run(triple, t.state, 0, NULL, NULL));
-    step(&t, 2, x, w);
-    expect_all(w, 2, 12);
-    step(&t, 2, x, w);
-    expect_all(w, 2, 6);
+    run_step(&t, 2, x, w);
+    expect_all_weights(w, 2, 12);
+    run_step(&t, 2, x, w);
+    expect_all_weights(w, 2, 6);
     tu_program_free(triple);
     tu_graph_free(other);
     free_replicas(&t);
@@ -193,7 +193,7 @@ static void a_mirror_does_not_change_its_variable(void **unused) {
     assert_ok(tu_state_new(g, &state));
     for (int run = 0; run < 3; run++) {
         assert_ok(tu_run(program, state, 0, NULL, (void *[]){got[0], got[1]}));
-        expect_all(got, 2, 0);
+        expect_all_weights(got, 2, 0);
     }
     tu_program_free(program);
     tu_state_free(state);
@@ -212,13 +212,13 @@ static void memory_reports_count_mirrors(void **unused) {
 }
 /* ---- Traces ---- */
 
-static void assert_summary_contains(tu_program *program, const char *what) {
+static void assert_summary_contains(tu_program *program, const char *expected) {
     char *text = NULL;
     size_t length;
     FILE *file = open_memstream(&text, &length);
     assert_ok(tu_trace_summary(program, file));
     fclose(file);
-    if (!strstr(text, what)) fail_msg("'%s' is not in: %s", what, text);
+    if (!strstr(text, expected)) fail_msg("'%s' is not in: %s", expected, text);
     free(text);
 }
 
@@ -228,9 +228,9 @@ static void traces_contain_collectives(void **unused) {
     const float x[6] = {1, 2, 3, 4, 5, 6};
     float w[2][3];
     replicas t = build_replicas(2);
-    step(&t, 2, x, w);
+    run_step(&t, 2, x, w);
     assert_ok(tu_program_trace_begin(t.program));
-    for (int i = 0; i < RUNS; i++) step(&t, 2, x, w);
+    for (int i = 0; i < RUNS; i++) run_step(&t, 2, x, w);
     decoded d = decode(t.program);
     rows_are_in_order(&d, CLOCKS);
     spans_lie_within_their_run(&d, RUNS, CLOCKS);
@@ -264,7 +264,7 @@ static void critical_paths_include_collectives(void **unused) {
     float w[2][3];
     replicas t = build_replicas(2);
     assert_ok(tu_program_trace_begin(t.program));
-    step(&t, 2, x, w);
+    run_step(&t, 2, x, w);
     tu_program_trace_end(t.program);
     tu__critical_path path;
     assert_ok(tu__trace_critical_path(t.program, &path));
@@ -287,7 +287,7 @@ static void running_out_of_memory_is_an_error(void **unused) {
     float w[2][3];
     void *out[] = {w[0], w[1]};
     replicas t = build_replicas(2);
-    step(&t, 2, x, w); /* allocates threads and scratch memory */
+    run_step(&t, 2, x, w); /* allocates threads and scratch memory */
     tu_program_free(t.program);
     for (uint64_t nth = 1;; nth++) {
         tu_state *state = NULL;
@@ -307,7 +307,7 @@ static void running_out_of_memory_is_an_error(void **unused) {
         tu_state_free(state);
         assert_true(tu__alloc_live() <= live);
     }
-    expect_all(w, 2, 0);
+    expect_all_weights(w, 2, 0);
     free_replicas(&t);
 }
 

@@ -173,7 +173,7 @@ static void fills_and_broadcasts_are_built_with_the_shards_size(void **state) {
     tu__unit unit = unit_to_replicate(g, 1, &fetch, TU__MIRRORED, 2);
     run_all_passes(&unit);
     assert_same_results(g, &fetch, &unit, 0);
-    /* Slices of the random numbers, which are drawn once per step for all replicas. */
+    /* Slices of the random numbers, which are generated once per step for all replicas. */
     assert_int_equal(count_nodes(unit.graph, TU__OP_SLICE), 2);
     for (uint32_t i = 0; i < unit.graph->node_count; i++) {
         const tu__node *node = unit.graph->nodes[i];
@@ -460,13 +460,14 @@ static void placement_options_are_rejected(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2)), y = tu_tanh(x), pinned = x;
-    tu__place_options patterns = {.patterns = "tanh=cpu:0.1"}, function = {.by = no_placement};
+    tu__placement_options patterns = {.patterns = "tanh=cpu:0.1"}, function = {.choose_device = no_placement};
     tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
-    unit.place_options = &patterns;
-    assert_rejected(&unit, TU_INVALID,
-                    "strategy 'mirrored' assigns all devices and cannot be combined with placement patterns");
+    unit.placement = &patterns;
+    assert_rejected(
+        &unit, TU_INVALID,
+        "strategy 'mirrored' places every operation itself and cannot be combined with placement patterns");
     unit = unit_to_replicate(g, 1, &y, TU__CENTRAL, 2);
-    unit.place_options = &function;
+    unit.placement = &function;
     assert_rejected(&unit, TU_INVALID, "cannot be combined with a placement function");
     tu_with_device(g, "cpu:0.1") pinned = tu_exp(x);
     unit = unit_to_replicate(g, 1, &pinned, TU__MIRRORED, 2);

@@ -57,12 +57,12 @@ static void one_value_may_be_assigned_to_several_variables(void **unused) {
         tu_state *state;
         assert_int_equal(tu_compile(g, &step, .devices = devices[i], .updates = true), TU_OK);
         assert_int_equal(tu_state_new(g, &state), TU_OK);
-        const float given[] = {1, 2, 3};
-        assert_int_equal(tu_run(step, state, 1, (tu_feed[]){{x, given}}, NULL), TU_OK);
+        const float fed[] = {1, 2, 3};
+        assert_int_equal(tu_run(step, state, 1, (tu_feed[]){{x, fed}}, NULL), TU_OK);
         for (int k = 0; k < 3; k++) {
-            float now[3];
-            assert_int_equal(tu_state_get(state, names[k], now, sizeof now), TU_OK);
-            assert_true(now[0] == 2 && now[1] == 4 && now[2] == 6);
+            float values[3];
+            assert_int_equal(tu_state_get(state, names[k], values, sizeof values), TU_OK);
+            assert_true(values[0] == 2 && values[1] == 4 && values[2] == 6);
         }
         tu_program_free(step);
         tu_state_free(state);
@@ -92,11 +92,11 @@ static void a_run_that_fails_changes_nothing(void **unused) {
     tu_graph_free(g);
 }
 
-static tu_status stubborn_shape(const tu_custom_call *call, tu_type *outputs) {
+static tu_status failing_shape(const tu_custom_call *call, tu_type *outputs) {
     outputs[0] = call->inputs[0];
     return TU_OK;
 }
-static tu_status stubborn_run(const tu_custom_call *call, const void *const *in, void *const *out) {
+static tu_status failing_run(const tu_custom_call *call, const void *const *in, void *const *out) {
     (void)call, (void)in, (void)out;
     return tu_fail(TU_NUMERIC, "it will not");
 }
@@ -107,8 +107,8 @@ static void a_failure_after_reading_the_next_value_keeps_the_old_one(void **unus
     static const tu_custom_op stubborn = {.struct_size = sizeof stubborn,
                                           .name = "stubborn",
                                           .outputs = 1,
-                                          .shape = stubborn_shape,
-                                          .run = stubborn_run};
+                                          .shape = failing_shape,
+                                          .run = failing_run};
     assert_int_equal(tu_custom_register(&stubborn), TU_OK);
     for (int device = 0; device < 2; device++) {
         tu_graph *g = new_graph();
@@ -141,11 +141,11 @@ static void a_program_runs_with_several_states(void **unused) {
     assert_int_equal(tu_compile(g, &step, .devices = "ref", .updates = true), TU_OK);
     for (int i = 0; i < 20; i++) {
         tu_state *state;
-        float now[1000];
+        float values[1000];
         assert_int_equal(tu_state_new(g, &state), TU_OK);
         assert_int_equal(tu_run(step, state, 0, NULL, NULL), TU_OK);
-        assert_int_equal(tu_state_get(state, "w", now, sizeof now), TU_OK);
-        assert_true(now[0] == 2 && now[999] == 2);
+        assert_int_equal(tu_state_get(state, "w", values, sizeof values), TU_OK);
+        assert_true(values[0] == 2 && values[999] == 2);
         tu_state_free(state);
     }
     tu_program_free(step);

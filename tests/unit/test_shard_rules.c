@@ -7,7 +7,7 @@
 
 enum { SAMPLES = 8, SHARDS = 3 };
 
-/* ---- Inputs of the cases; one with a given name is made once ---- */
+/* ---- Inputs of the cases; each name is created once ---- */
 
 static tu_value batched(tu_graph *g, const char *name, tu_dtype dtype, tu_shape shape) {
     const tu__node *existing = tu__find_node(g, name);
@@ -153,12 +153,12 @@ CASE(repeated, return tu_broadcast(samples(g), TU_SHAPE(3, SAMPLES, 6));)
 CASE(transposed, return tu_transpose(images(g), 2, 0, 3, 1);)
 CASE(sliced_other_axis, return tu_slice(samples(g), 1, 1, 5, 2);)
 CASE(padded_other_axis, return tu_pad(samples(g), 1, 1, 2, 0.5);)
-CASE(joined_other_axis, tu_value both[] = {samples(g), replicated(g, TU_SHAPE(SAMPLES, 3))};
+CASE(concat_other_axis, tu_value both[] = {samples(g), replicated(g, TU_SHAPE(SAMPLES, 3))};
      return tu_concat(both, 2, 1);)
 CASE(flipped_other_axis, return tu_flip(images(g), 1, 3);)
 CASE(rolled_other_axis, return tu_roll(samples(g), 1, 2);)
-CASE(stopped, return tu_stop_gradient(samples(g));)
-CASE(copied, return tu_copy(samples(g));)
+CASE(stop_gradient_of_samples, return tu_stop_gradient(samples(g));)
+CASE(copy_of_samples, return tu_copy(samples(g));)
 CASE(only_replicated, return tu_tanh(replicated(g, TU_SHAPE(SAMPLES, 6)));)
 
 typedef tu_value (*builder)(tu_graph *g);
@@ -247,11 +247,11 @@ static const struct supported {
     ROW(transposed),
     ROW(sliced_other_axis),
     ROW(padded_other_axis),
-    ROW(joined_other_axis),
+    ROW(concat_other_axis),
     ROW(flipped_other_axis),
     ROW(rolled_other_axis),
-    ROW(stopped),
-    ROW(copied),
+    ROW(stop_gradient_of_samples),
+    ROW(copy_of_samples),
     ROW(only_replicated),
     ROW(picked_of_windows),
 #undef ROW
@@ -389,18 +389,18 @@ CASE(argmax_over, return tu_argmax(samples(g), 0);)
 CASE(argmin_over, return tu_argmin(samples(g), 0);)
 CASE(cumsum_over, return tu_cumsum(samples(g), 0);)
 CASE(top_k_over, return tu_top_k(samples(g), 2, 0);)
-CASE(picks_samples, int32_t picked[] = {1, 4};
+CASE(gathers_samples, int32_t picked[] = {1, 4};
      return tu_gather(samples(g), tu_constant(g, TU_I32, TU_SHAPE(2), picked), 0);)
 CASE(takes_samples, return tu_take_along(samples(g), tu_cast(other_samples(g), TU_I64), 0);)
 CASE(between_samples, return tu_matmul(samples(g), other_samples(g), .transpose_b = true);)
 CASE(one_matrix, return tu_cholesky(tu_slice(tu_pad(samples(g), 1, 0, 2, 1), 1, 0, 8, 1));)
 CASE(softmax_over, return tu_softmax(samples(g), 0);)
-CASE(turns_around, return tu_flip(samples(g), 0);)
+CASE(flips_samples, return tu_flip(samples(g), 0);)
 CASE(rolls_samples, return tu_roll(samples(g), 0, 1);)
 CASE(slices_samples, return tu_slice(samples(g), 0, 1, 5, 1);)
 CASE(pads_samples, return tu_pad(samples(g), 0, 1, 0, 0);)
-CASE(joins_samples, tu_value both[] = {samples(g), other_samples(g)}; return tu_concat(both, 2, 0);)
-CASE(joins_before, return tu_reshape(tu_transpose(images(g), 1, 0, 2, 3), TU_SHAPE(6 * SAMPLES, 5, 4));)
+CASE(concats_samples, tu_value both[] = {samples(g), other_samples(g)}; return tu_concat(both, 2, 0);)
+CASE(concats_before, return tu_reshape(tu_transpose(images(g), 1, 0, 2, 3), TU_SHAPE(6 * SAMPLES, 5, 4));)
 CASE(two_axes, tu_value square = batched(g, "square", TU_F64, TU_SHAPE(SAMPLES, SAMPLES));
      return tu_add(square, tu_transpose(square));)
 CASE(keeps_samples, tu_value v = weights(g, TU_SHAPE(SAMPLES, 6)); return tu_assign(v, samples(g));)
@@ -418,17 +418,17 @@ static const struct rejected {
     {argmin_over, "takes the argmin over samples"},
     {cumsum_over, "takes the cumulative sum over samples"},
     {top_k_over, "sorts samples"},
-    {picks_samples, "gather 'gather' selects samples"},
+    {gathers_samples, "gather 'gather' selects samples"},
     {takes_samples, "take_along 'take_along' selects samples"},
     {between_samples, "has samples along two different axes"},
     {one_matrix, "uses samples as rows of a matrix"},
     {softmax_over, "normalises over samples"},
-    {turns_around, "reverses the samples"},
+    {flips_samples, "reverses the samples"},
     {rolls_samples, "rolls the sample axis"},
     {slices_samples, "slice 'slice' selects samples"},
     {pads_samples, "pads the sample axis"},
-    {joins_samples, "concatenates samples"},
-    {joins_before, "merges the sample axis with an axis before it"},
+    {concats_samples, "concatenates samples"},
+    {concats_before, "merges the sample axis with an axis before it"},
     {two_axes, "has samples along two different axes"},
     {keeps_samples, "stores samples in a variable"},
 };

@@ -80,7 +80,7 @@ static void identities_are_removed(void **state) {
     x = new_input(TU_U8, TU_SHAPE(5)), assert_becomes_x(tu_cast(tu_cast(x, TU_BF16), TU_U8));
 }
 
-static void other_operations_are_kept(void **state) {
+static void rewrites_that_change_results_are_not_applied(void **state) {
     (void)state;
     tu_value x;
     x = new_matrix(), assert_becomes(tu_scale(x, 0), TU__OP_MUL, 3); /* x may be infinite */
@@ -93,7 +93,7 @@ static void other_operations_are_kept(void **state) {
                                                        TU__OP_ADD, 3); /* it broadcasts x */
 }
 
-static void chains_become_one_operation(void **state) {
+static void chains_are_combined_into_one_operation(void **state) {
     (void)state;
     tu_value x;
     x = new_matrix(), assert_becomes(tu_scale(tu_scale(x, 4), -2), TU__OP_MUL, 3);
@@ -108,7 +108,7 @@ static void chains_become_one_operation(void **state) {
 }
 
 /* An explicit broadcast before a pointwise operation is dropped, since the operation broadcasts itself. */
-static void pointwise_operations_read_small_inputs(void **state) {
+static void broadcasts_before_pointwise_operations_are_removed(void **state) {
     (void)state;
     tu_value x = new_matrix(), bias = tu_input(x.graph, "b", TU_F32, TU_SHAPE(4));
     assert_becomes(tu_add(x, tu_broadcast(bias, TU_SHAPE(3, 4))), TU__OP_ADD, 3);
@@ -250,7 +250,7 @@ static void only_needed_nodes_are_kept(void **state) {
     tu_graph_free(g);
 }
 
-static void names_are_kept(void **state) {
+static void nodes_keep_their_names(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
@@ -301,9 +301,9 @@ static void unknown_passes_are_rejected(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(identities_are_removed),
-        cmocka_unit_test(other_operations_are_kept),
-        cmocka_unit_test(chains_become_one_operation),
-        cmocka_unit_test(pointwise_operations_read_small_inputs),
+        cmocka_unit_test(rewrites_that_change_results_are_not_applied),
+        cmocka_unit_test(chains_are_combined_into_one_operation),
+        cmocka_unit_test(broadcasts_before_pointwise_operations_are_removed),
         cmocka_unit_test(constants_are_folded),
         cmocka_unit_test(large_results_are_not_folded),
         cmocka_unit_test(large_integers_stay_exact),
@@ -314,7 +314,7 @@ int main(void) {
         cmocka_unit_test(recomputed_nodes_are_never_merged),
         cmocka_unit_test(nodes_pinned_to_different_devices_are_not_merged),
         cmocka_unit_test(only_needed_nodes_are_kept),
-        cmocka_unit_test(names_are_kept),
+        cmocka_unit_test(nodes_keep_their_names),
         cmocka_unit_test(networks_compute_the_same_bits),
         cmocka_unit_test(unknown_passes_are_rejected),
     };

@@ -148,28 +148,28 @@ static void partial_loads_what_matches_and_reports_it(void **unused) {
 static void patterns_select_variables(void **unused) {
     (void)unused;
     folder f = new_folder("part.st");
-    tu_state *one = new_state(1), *two = new_state(2);
-    values first = values_of(one), expected = values_of(two);
-    assert_int_equal(tu_state_save(one, f.file, .only = "net/*", .except = "*half"), TU_OK);
-    assert_int_equal(tu_state_load(two, f.file), TU_INVALID);
+    tu_state *saved_state = new_state(1), *loaded_state = new_state(2);
+    values first = values_of(saved_state), expected = values_of(loaded_state);
+    assert_int_equal(tu_state_save(saved_state, f.file, .only = "net/*", .except = "*half"), TU_OK);
+    assert_int_equal(tu_state_load(loaded_state, f.file), TU_INVALID);
     assert_message("missing in the file: net/half, step");
     tu_load_report *report;
-    assert_int_equal(tu_state_load(two, f.file, .only = "*/w", .report = &report), TU_OK);
+    assert_int_equal(tu_state_load(loaded_state, f.file, .only = "*/w", .report = &report), TU_OK);
     memcpy(expected.w, first.w, sizeof first.w);
-    assert_same_values(two, &expected);
+    assert_same_values(loaded_state, &expected);
     for (int outcome = TU_LOAD_MATCHED; outcome <= TU_LOAD_MISMATCHED; outcome++)
         assert_int_equal(tu_load_report_entry_count(report, (tu_load_outcome)outcome),
                          outcome == TU_LOAD_MATCHED);
     tu_load_report_free(report);
-    assert_int_equal(tu_state_load(two, f.file, .except = "step,*half"), TU_OK);
-    assert_int_equal(tu_state_load(two, f.file, .only = "nett/*"), TU_INVALID);
+    assert_int_equal(tu_state_load(loaded_state, f.file, .except = "step,*half"), TU_OK);
+    assert_int_equal(tu_state_load(loaded_state, f.file, .only = "nett/*"), TU_INVALID);
     assert_message("no variable is selected (.only 'nett/*'");
-    assert_int_equal(tu_state_save(one, f.file, .only = "nett/*"), TU_INVALID);
+    assert_int_equal(tu_state_save(saved_state, f.file, .only = "nett/*"), TU_INVALID);
     assert_message("no variable is selected (.only 'nett/*'");
-    assert_int_equal(tu_state_load(two, f.file, .only = "step", .partial = true), TU_INVALID);
+    assert_int_equal(tu_state_load(loaded_state, f.file, .only = "step", .partial = true), TU_INVALID);
     assert_message("matches no variable of the state: ");
-    tu_state_free(one);
-    tu_state_free(two);
+    tu_state_free(saved_state);
+    tu_state_free(loaded_state);
     remove_folder(&f);
 }
 

@@ -32,7 +32,7 @@ static void assert_ok(tu_status status) {
     if (status != TU_OK) fail_msg("%s", tu_message());
 }
 
-/* Settings and results of a training. */
+/* Settings and results of a training run. */
 typedef struct training {
     const char *network, *devices, *strategy, *central;
     tu_dtype dtype;
@@ -117,8 +117,8 @@ static void train(training *t) {
     free(data);
 }
 
-/* Returns the largest difference between two trainings' variables and losses. */
-static double difference(const training *a, const training *b) {
+/* Returns the largest difference between the variables and losses of two training runs. */
+static double max_difference_between(const training *a, const training *b) {
     double max_difference = fabs(a->loss - b->loss);
     assert_int_equal(a->count, b->count);
     for (size_t i = 0; i < a->count; i++) {
@@ -128,67 +128,67 @@ static double difference(const training *a, const training *b) {
     return max_difference;
 }
 
-static void assert_same_training(training one, training several, double tolerance) {
-    train(&one);
-    train(&several);
-    double max_difference = difference(&one, &several);
-    print_message("%s, %s on %s: %.1e from one device after %d steps\n", several.network, several.strategy,
-                  several.devices, max_difference, several.steps);
+static void assert_same_training(training single, training replicated, double tolerance) {
+    train(&single);
+    train(&replicated);
+    double max_difference = max_difference_between(&single, &replicated);
+    print_message("%s, %s on %s: %.1e from one device after %d steps\n", replicated.network,
+                  replicated.strategy, replicated.devices, max_difference, replicated.steps);
     if (!(max_difference <= tolerance))
-        fail_msg("%s, %s on %s: %g from one device after %d steps, at most %g expected", several.network,
-                 several.strategy, several.devices, max_difference, several.steps, tolerance);
-    free(one.variables);
-    free(several.variables);
+        fail_msg("%s, %s on %s: %g from one device after %d steps, at most %g expected", replicated.network,
+                 replicated.strategy, replicated.devices, max_difference, replicated.steps, tolerance);
+    free(single.variables);
+    free(replicated.variables);
 }
 
-/* Compares a training on `devices` with a strategy to one on a single device. */
-static void assert_same_as_one_device(training one, const char *devices, const char *strategy,
+/* Compares a training run on `devices` with a strategy to one on a single device. */
+static void assert_same_as_one_device(training single, const char *devices, const char *strategy,
                                       const char *central, double tolerance) {
-    training several = one;
-    several.devices = devices;
-    several.strategy = strategy;
-    several.central = central;
-    assert_same_training(one, several, tolerance);
+    training replicated = single;
+    replicated.devices = devices;
+    replicated.strategy = strategy;
+    replicated.central = central;
+    assert_same_training(single, replicated, tolerance);
 }
 
 static void strategies_give_the_same_results(void **state) {
     (void)state;
     static const char *const networks[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (int i = 0; i < 3; i++) {
-        training one = {.network = networks[i], .devices = "ref", .dtype = TU_F64, .steps = 50};
-        assert_same_as_one_device(one, "ref:0/2", "mirrored", NULL, 1e-9);
-        assert_same_as_one_device(one, "ref:0/2", "central", NULL, 1e-9);
+        training single = {.network = networks[i], .devices = "ref", .dtype = TU_F64, .steps = 50};
+        assert_same_as_one_device(single, "ref:0/2", "mirrored", NULL, 1e-9);
+        assert_same_as_one_device(single, "ref:0/2", "central", NULL, 1e-9);
     }
 }
 
 /* Ten samples on four devices: three, three, two and two. */
 static void shards_may_be_uneven(void **state) {
     (void)state;
-    training one = {.network = "resnet20", .devices = "ref", .dtype = TU_F64, .steps = 8};
-    assert_same_as_one_device(one, "ref:0/4", "mirrored", NULL, 1e-11);
-    assert_same_as_one_device(one, "ref:0/3", "central", NULL, 1e-11);
+    training single = {.network = "resnet20", .devices = "ref", .dtype = TU_F64, .steps = 8};
+    assert_same_as_one_device(single, "ref:0/4", "mirrored", NULL, 1e-11);
+    assert_same_as_one_device(single, "ref:0/3", "central", NULL, 1e-11);
 }
 
 static void a_separate_central_device_may_own_the_variables(void **state) {
     (void)state;
-    training one = {.network = "tutorial-cnn", .devices = "ref", .dtype = TU_F64, .steps = 8};
-    assert_same_as_one_device(one, "ref:0/2", "central", "cpu:0", 1e-11);
+    training single = {.network = "tutorial-cnn", .devices = "ref", .dtype = TU_F64, .steps = 8};
+    assert_same_as_one_device(single, "ref:0/2", "central", "cpu:0", 1e-11);
 }
 
 static void strategies_give_the_same_results_in_f32(void **state) {
     (void)state;
     static const char *const networks[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (int i = 0; i < 3; i++) {
-        training one = {.network = networks[i], .devices = device, .steps = 5};
-        assert_same_as_one_device(one, logical_devices(2), "mirrored", NULL, 2e-4);
-        assert_same_as_one_device(one, logical_devices(2), "central", NULL, 2e-4);
+        training single = {.network = networks[i], .devices = device, .steps = 5};
+        assert_same_as_one_device(single, logical_devices(2), "mirrored", NULL, 2e-4);
+        assert_same_as_one_device(single, logical_devices(2), "central", NULL, 2e-4);
     }
 }
 
 /* ---- Bit-identical results ---- */
 
 static void assert_same_bits(const char *network, const char *strategy) {
-    training one = {0};
+    training single = {0};
     for (int devices = 1; devices <= 8; devices *= 2) {
         training t = {.network = network,
                       .devices = logical_devices(devices),
@@ -196,14 +196,14 @@ static void assert_same_bits(const char *network, const char *strategy) {
                       .invariant = 8,
                       .steps = 6};
         train(&t);
-        if (devices > 1 && difference(&one, &t) != 0)
+        if (devices > 1 && max_difference_between(&single, &t) != 0)
             fail_msg("%s %s on %s: other bits than on one device", network, strategy, t.devices);
         if (devices > 1)
             free(t.variables);
         else
-            one = t;
+            single = t;
     }
-    free(one.variables);
+    free(single.variables);
 }
 
 static void invariant_results_are_bit_identical_on_any_devices(void **state) {

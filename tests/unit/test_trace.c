@@ -21,14 +21,14 @@ typedef struct pair {
     tu_state *state;
 } pair;
 
-static void begin(pair *p, const char *devices, const char *one, const char *other) {
+static void create_pair(pair *p, const char *devices, const char *first_device, const char *second_device) {
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     tu_value a, b, w;
     p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(SIZE, SIZE));
     w = tu_variable(p->graph, "w", TU_F32, TU_SHAPE(SIZE, SIZE));
-    tu_with_device(p->graph, one) a = tu_matmul(p->x, p->x);
-    tu_with_device(p->graph, other) b = tu_matmul(p->x, tu_matmul(a, p->x));
-    tu_with_device(p->graph, one) {
+    tu_with_device(p->graph, first_device) a = tu_matmul(p->x, p->x);
+    tu_with_device(p->graph, second_device) b = tu_matmul(p->x, tu_matmul(a, p->x));
+    tu_with_device(p->graph, first_device) {
         p->y = tu_sum(tu_mul(b, tu_softmax(a, -1)));
         tu_assign(w, tu_add(w, b));
     }
@@ -38,13 +38,13 @@ static void begin(pair *p, const char *devices, const char *one, const char *oth
     assert_int_equal(tu_state_new(p->graph, &p->state, .seed = 1), TU_OK);
 }
 
-static void end(pair *p) {
+static void free_pair(pair *p) {
     tu_program_free(p->program);
     tu_state_free(p->state);
     tu_graph_free(p->graph);
 }
 
-static void run(pair *p, int times) {
+static void run_pair(pair *p, int times) {
     static float x[SIZE * SIZE];
     float y;
     for (int i = 0; i < SIZE * SIZE; i++) x[i] = (float)(i % 7) * 0.01f;
@@ -53,18 +53,18 @@ static void run(pair *p, int times) {
             fail_msg("%s", tu_message());
 }
 
-static void expect_complete_trace(const char *devices, const char *one, const char *other) {
+static void expect_complete_trace(const char *devices, const char *first_device, const char *second_device) {
     pair p;
-    begin(&p, devices, one, other);
+    create_pair(&p, devices, first_device, second_device);
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
-    run(&p, RUNS);
+    run_pair(&p, RUNS);
     decoded d = decode(p.program);
     rows_are_in_order(&d, 0);
     spans_lie_within_their_run(&d, RUNS, 0);
     every_planned_kernel_is_there(&d, p.program, RUNS);
     bytes_copied_are_those_predicted(&d, p.program, RUNS);
     drop(&d);
-    end(&p);
+    free_pair(&p);
 }
 
 static void a_trace_contains_everything_planned(void **unused) {
@@ -78,9 +78,9 @@ static void a_trace_contains_everything_planned(void **unused) {
 static void the_critical_path_is_not_longer_than_the_runs(void **unused) {
     (void)unused;
     pair p;
-    begin(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
+    create_pair(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
-    run(&p, RUNS);
+    run_pair(&p, RUNS);
     tu_program_trace_end(p.program);
     tu__critical_path path;
     tu_trace_report r = TU_SIZED(tu_trace_report);
@@ -98,15 +98,15 @@ static void the_critical_path_is_not_longer_than_the_runs(void **unused) {
     assert_true(seen[0] && seen[1]);
     assert_true(copies >= 2);
     tu__critical_path_free(&path);
-    end(&p);
+    free_pair(&p);
 }
 
 static void the_summary_reports_computing_and_waiting(void **unused) {
     (void)unused;
     pair p;
-    begin(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
+    create_pair(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
-    run(&p, RUNS);
+    run_pair(&p, RUNS);
     for (size_t i = 0; i < 2; i++) {
         tu_trace_report r = TU_SIZED(tu_trace_report);
         assert_int_equal(tu_trace_device(p.program, i, &r), TU_OK);
@@ -123,7 +123,7 @@ static void the_summary_reports_computing_and_waiting(void **unused) {
     assert_non_null(strstr(text, "cpu:0.0 to cpu:0.1: "));
     assert_non_null(strstr(text, "Critical path of a run: "));
     free(text);
-    end(&p);
+    free_pair(&p);
 }
 
 /* ---- Starting and stopping ---- */
@@ -131,36 +131,36 @@ static void the_summary_reports_computing_and_waiting(void **unused) {
 static void a_program_that_is_not_traced_records_nothing(void **unused) {
     (void)unused;
     pair p;
-    begin(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
-    run(&p, 1);
+    create_pair(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
+    run_pair(&p, 1);
     uint64_t before = tu__alloc_count();
-    run(&p, 2);
+    run_pair(&p, 2);
     assert_int_equal(tu__alloc_count(), before);
     assert_null(p.program->trace);
     assert_int_equal(tu_trace_summary(p.program, stdout), TU_INVALID);
     assert_int_equal(tu_trace_write(1, &p.program, stdout), TU_INVALID);
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
     assert_int_equal(tu_trace_summary(p.program, stdout), TU_INVALID); /* the program did not run */
-    end(&p);
+    free_pair(&p);
 }
 
 static void tracing_can_end_and_begin_again(void **unused) {
     (void)unused;
     pair p;
-    begin(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
+    create_pair(&p, "cpu:0/2", "cpu:0.0", "cpu:0.1");
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
-    run(&p, 2);
+    run_pair(&p, 2);
     tu_program_trace_end(p.program);
-    run(&p, 2);
+    run_pair(&p, 2);
     decoded d = decode(p.program);
     spans_lie_within_their_run(&d, 2, 0);
     drop(&d);
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
-    run(&p, 1);
+    run_pair(&p, 1);
     d = decode(p.program);
     spans_lie_within_their_run(&d, 1, 0);
     drop(&d);
-    end(&p);
+    free_pair(&p);
 }
 
 int main(void) {
