@@ -1,10 +1,10 @@
-/* The data set "generated": 32x32 colour images of ten classes, drawn when they are read.
+/* The data set "generated": 32x32 colour images of ten classes, generated when they are read.
  *
  * It needs no download, disk space or memory. Each image shows a shape at a random position, size and angle, in
  * random colours on a shaded background, with a stroke across it and noise. Single pixels do not determine the class:
  * a small convolutional network learns it in minutes, a linear one does not.
  *
- * An image is a function of split and index: its random numbers are Philox draws, and the arithmetic consists of
+ * An image is a function of split and index: its random numbers come from Philox, and the arithmetic consists of
  * sums, products, quotients and square roots in f32, which every machine rounds the same way. The bytes are therefore
  * the same everywhere, and their digest and means are constants below (a test recomputes them). */
 #include <math.h>

@@ -13,7 +13,7 @@
 
 typedef struct tu__settings {
     const char *recipe;
-#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+#define TU_SETTING(kind, field, option, letter, argument, default_value, min, max, group, help)              \
     TU_SETTING_##kind field;
 #include <tutti/settings.def>
 #undef TU_SETTING

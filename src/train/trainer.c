@@ -350,7 +350,7 @@ static const tu__micro_batch *next_multi_step(const tu__trainer *t, int64_t *ste
     *steps = due < t->multi_step.length ? due : t->multi_step.length;
     if (full_batches == 0) *steps = 1;
     if (full_batches > 0 && full_batches < *steps) *steps = full_batches;
-    return full_batches ? &t->stepper.full : &t->stepper.rest;
+    return full_batches ? &t->stepper.full : &t->stepper.short_batch;
 }
 
 static tu_status fail_in_multi_step(tu__trainer *t, int64_t index, const tu__step_values *values) {
