@@ -13,7 +13,7 @@ bool tu__is_bad_image(tu_status status) {
 }
 
 void tu__bad_images_add(tu__bad_images *bad, tu__listed_image *image) {
-    image->bad = true;
+    image->is_damaged = true;
     if (bad->count++ == 0) snprintf(bad->message, sizeof bad->message, "%s", tu_message());
 }
 
@@ -23,7 +23,7 @@ static size_t list_names(const tu__listing *listing, char text[MAX_TEXT]) {
     text[0] = '\0';
     for (size_t i = 0; i < listing->image_count && named < MAX_NAMES; i++) {
         const tu__listed_image *image = &listing->images[i];
-        if (!image->bad) continue;
+        if (!image->is_damaged) continue;
         size_t more = strlen(image->path) + 2;
         if (length + more >= MAX_TEXT) break;
         snprintf(text + length, MAX_TEXT - length, "%s%s", named ? ", " : "", image->path);
@@ -86,7 +86,7 @@ tu_status tu__bad_images_drop(const tu__bad_images *bad, const char *folder, tu_
     bool had_validation = listing->validation > 0, had_test = listing->count[TU_TEST] > 0;
     for (size_t i = 0; i < listing->image_count; i++) {
         const tu__listed_image *image = &listing->images[i];
-        if (!image->bad) {
+        if (!image->is_damaged) {
             listing->images[kept++] = *image;
             continue;
         }

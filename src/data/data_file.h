@@ -20,7 +20,7 @@ enum { TU__DATA_FILE_VERSION = 1, TU__DATA_FILE_ALIGNMENT = 64 };
 
 typedef struct tu__data_writer tu__data_writer;
 
-/* Starts a file with this description; mean, deviation and digest need not be set. class_names NULL means "0", "1",
+/* Starts a file with this description; mean, standard deviation and digest need not be set. class_names NULL means "0", "1",
  * …. The file gets the name `path` only in tu__data_writer_finish. `info` and its strings must outlive the writer. */
 tu_status tu__data_writer_new(const char *path, const tu_dataset_info *info, tu__data_writer **writer);
 /* Adds an image. Training images come first, then test images. */

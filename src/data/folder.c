@@ -27,7 +27,7 @@ static tu_status read_image(const char *folder, const tu__listed_image *listed, 
     return status;
 }
 
-/* Adds an image. After a bad one the others are only checked, because this file is not kept. */
+/* Adds an image. After a damaged one the others are only checked, because this file is not kept. */
 static tu_status add_image(const char *folder, tu__listed_image *listed, const tu_dataset_info *info,
                            uint8_t *pixels, tu__data_writer *writer, tu__bad_images *bad) {
     tu_status status = read_image(folder, listed, info, pixels);
@@ -54,7 +54,7 @@ static tu_status add_images(const char *folder, const tu__listing *listing, cons
     return TU_OK;
 }
 
-/* Writes the file, unless there are bad images, which are collected in `bad`. */
+/* Writes the file, unless there are damaged images, which are collected in `bad`. */
 static tu_status convert(const char *folder, const tu__listing *listing, const tu_dataset_info *info,
                          const char *path, tu__bad_images *bad, const tu_dataset_options *options) {
     tu__data_writer *writer;
@@ -70,7 +70,7 @@ static tu_status convert(const char *folder, const tu__listing *listing, const t
     return status;
 }
 
-/* Converts the folder again without the bad images. */
+/* Converts the folder again without the damaged images. */
 static tu_status convert_without_bad(const char *folder, const tu__bad_images *bad, tu__listing *listing,
                                      tu_dataset_info *info, const char *path,
                                      const tu_dataset_options *options) {

@@ -1,10 +1,10 @@
-/* The data set "generated": 32x32 colour images of ten classes, drawn when they are read.
+/* The data set "generated": 32x32 colour images of ten classes, generated when they are read.
  *
  * It needs no download, disk space or memory. Each image shows a shape at a random position, size and angle, in
  * random colours on a shaded background, with a stroke across it and noise. Single pixels do not determine the class:
  * a small convolutional network learns it in minutes, a linear one does not.
  *
- * An image is a function of split and index: its random numbers are Philox draws, and the arithmetic consists of
+ * An image is a function of split and index: its random numbers come from Philox, and the arithmetic consists of
  * sums, products, quotients and square roots in f32, which every machine rounds the same way. The bytes are therefore
  * the same everywhere, and their digest and means are constants below (a test recomputes them). */
 #include <math.h>
@@ -90,17 +90,17 @@ static const struct shape {
 /* ---- Draws ---- */
 
 /* Random words of one image, generated in blocks of four. */
-typedef struct draws {
+typedef struct random_stream {
     uint32_t key[2], counter[4], words[4];
     int left;
-} draws;
+} random_stream;
 
-static draws draws_of(tu_split split, int64_t index) {
-    return (draws){.key = {0x54757474u, (uint32_t)split}, /* "Tutt" */
-                   .counter = {0, 0, (uint32_t)index, (uint32_t)(index >> 32)}};
+static random_stream random_stream_of(tu_split split, int64_t index) {
+    return (random_stream){.key = {0x54757474u, (uint32_t)split}, /* "Tutt" */
+                           .counter = {0, 0, (uint32_t)index, (uint32_t)(index >> 32)}};
 }
 
-static uint32_t next_word(draws *d) {
+static uint32_t next_word(random_stream *d) {
     if (d->left == 0) {
         tu__philox4x32(d->counter, d->key, d->words);
         d->counter[0]++;
@@ -110,19 +110,19 @@ static uint32_t next_word(draws *d) {
 }
 
 /* Draws a number in [low, high), one of 2^24 equidistant ones. */
-static float uniform(draws *d, float low, float high) {
+static float uniform(random_stream *d, float low, float high) {
     return low + (high - low) * ((float)(next_word(d) >> 8) * (1.0F / 16777216));
 }
 
 /* Draws any rotation without trigonometric functions: a rational parametrisation of the unit circle with t in [-1,
  * 1), and a random sign. */
-static void rotate(draws *d, float *cosine, float *sine) {
+static void rotate(random_stream *d, float *cosine, float *sine) {
     float t = uniform(d, -1, 1), square_of_t = t * t, sign = next_word(d) & 1 ? 1.0F : -1.0F;
     *cosine = sign * (1 - square_of_t) / (1 + square_of_t);
     *sine = sign * 2 * t / (1 + square_of_t);
 }
 
-static pose draw_pose(draws *d) {
+static pose random_pose(random_stream *d) {
     pose p;
     p.radius = uniform(d, 6.5F, 12.5F);
     float room = SIDE / 2.0F - 0.75F * p.radius;
@@ -141,7 +141,7 @@ typedef struct paint {
 } paint;
 
 /* Draws the colours. In one channel the shape differs from the ground by at least a quarter of the range. */
-static paint draw_paint(draws *d) {
+static paint random_paint(random_stream *d) {
     paint p;
     for (int c = 0; c < CHANNELS; c++) {
         p.ground[c] = uniform(d, 0.1F, 0.9F);
@@ -165,9 +165,9 @@ static uint8_t to_byte(float value) {
     return (uint8_t)(smaller(larger(value, 0), 1) * 255 + 0.5F);
 }
 
-static void draw_image(draws *d, const struct shape *shape, uint8_t *image) {
-    pose p = draw_pose(d), line = draw_pose(d);
-    paint colours = draw_paint(d);
+static void draw_image(random_stream *d, const struct shape *shape, uint8_t *image) {
+    pose p = random_pose(d), line = random_pose(d);
+    paint colours = random_paint(d);
     float noise = uniform(d, 0.05F, 0.3F);
     for (int row = 0; row < SIDE; row++) {
         for (int column = 0; column < SIDE; column++) {
@@ -191,7 +191,7 @@ static void draw_image(draws *d, const struct shape *shape, uint8_t *image) {
 
 static tu_status read_generated(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
     (void)context;
-    draws d = draws_of(split, index);
+    random_stream d = random_stream_of(split, index);
     *label = (int32_t)(index % CLASSES);
     draw_image(&d, &shapes[*label], image);
     return TU_OK;

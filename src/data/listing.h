@@ -12,7 +12,7 @@ typedef struct tu__listed_image {
     int32_t label;
     tu_split split;
     bool validation; /* training image in the validation split; these come last */
-    bool bad;        /* it cannot be read */
+    bool is_damaged; /* it cannot be read */
 } tu__listed_image;
 
 typedef struct tu__listing {

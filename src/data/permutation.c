@@ -21,7 +21,7 @@ tu__permutation tu__permutation_of(uint64_t seed, uint64_t epoch, int64_t count)
     p.low_bits = bits - p.high_bits;
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (uint32_t i = 0; i < TU__PERMUTATION_ROUNDS; i += 2) {
-        /* The third counter word separates these draws from those of operations, which count blocks there. */
+        /* The third counter word separates these random numbers from those of operations, which count blocks there. */
         uint32_t counter[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), 0x65706f63, i}, words[4];
         tu__philox4x32(counter, key, words);
         p.key[i] = (uint64_t)words[0] << 32 | words[1];

@@ -1,4 +1,4 @@
-/* Statistics of a data set: mean and deviation of each channel, and one digest of all images and labels.
+/* Statistics of a data set: mean and standard deviation of each channel, and one digest of all images and labels.
  *
  * Images and labels are added one after another. Bytes are summed in integers, so the result is bit-identical for the
  * same images. The digest covers, in this order: a line that describes the data set ("tutti data 1: u8 32x32x3, 10
@@ -22,10 +22,10 @@ typedef struct tu__statistics {
 } tu__statistics;
 
 void tu__statistics_begin(tu__statistics *statistics, const tu_dataset_info *info);
-/* Adds an image. Training images come first; only they count in mean and deviation. */
+/* Adds an image. Training images come first; only they count in mean and standard deviation. */
 void tu__statistics_image(tu__statistics *statistics, tu_split split, const void *image);
 void tu__statistics_labels(tu__statistics *statistics, const int32_t *labels, int64_t count);
-/* Sets mean and deviation in `info`, and `digest` as hexadecimal text. */
+/* Sets mean and standard deviation in `info`, and `digest` as hexadecimal text. */
 void tu__statistics_end(tu__statistics *statistics, tu_dataset_info *info, char digest[TU__SHA256_HEX]);
 
 #endif

@@ -16,30 +16,32 @@
 /* ---- Reports ---- */
 
 /* Returns a report on all members: sums of steps and speeds, means of loss and accuracy over the members that have
- * reported. `reporter` is the member that sent `own`. */
-static tu_train_report summarize(const tu__ensemble *e, int64_t reporter, const tu_train_report *own) {
-    tu_train_report all = *own;
+ * reported. `reporter` is the member that sent `member_report`. */
+static tu_train_report summarize(const tu__ensemble *e, int64_t reporter,
+                                 const tu_train_report *member_report) {
+    tu_train_report total = *member_report;
     int64_t completed = 0, reported = 0;
-    all.step = all.steps = 0;
-    all.epoch = all.epochs = all.loss = all.accuracy = all.images_per_second = 0;
+    total.step = total.steps = 0;
+    total.epoch = total.epochs = total.loss = total.accuracy = total.images_per_second = 0;
     for (int64_t i = 0; i < e->config.members; i++) {
         const tu__ensemble_member *m = &e->members[i];
-        all.step += m->latest.step;
-        all.steps += m->latest.steps;
-        all.epoch += m->latest.epoch / (double)e->config.members;
-        all.epochs += m->latest.epochs / (double)e->config.members;
+        total.step += m->latest.step;
+        total.steps += m->latest.steps;
+        total.epoch += m->latest.epoch / (double)e->config.members;
+        total.epochs += m->latest.epochs / (double)e->config.members;
         if (!m->started || m->latest.step == m->first_step) continue;
         completed += m->latest.step - m->first_step;
         reported++;
-        all.loss += m->latest.loss;
-        all.accuracy += m->latest.accuracy;
+        total.loss += m->latest.loss;
+        total.accuracy += m->latest.accuracy;
         bool trains = m->latest.step < m->latest.steps || i == reporter;
-        if (trains) all.images_per_second += m->latest.images_per_second;
+        if (trains) total.images_per_second += m->latest.images_per_second;
     }
-    if (reported) all.loss /= (double)reported, all.accuracy /= (double)reported;
-    all.seconds = tu__now() - e->start_time;
-    all.seconds_left = completed > 0 ? all.seconds / (double)completed * (double)(all.steps - all.step) : -1;
-    return all;
+    if (reported) total.loss /= (double)reported, total.accuracy /= (double)reported;
+    total.seconds = tu__now() - e->start_time;
+    total.seconds_left =
+        completed > 0 ? total.seconds / (double)completed * (double)(total.steps - total.step) : -1;
+    return total;
 }
 
 static void call_watch(const tu__ensemble *e, tu_train_report *report, int64_t member) {

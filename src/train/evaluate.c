@@ -30,7 +30,7 @@ static tu_status open_dataset(evaluation *e, const tu_trained_options *o) {
     if (e->dataset)
         return tu_fail(
             TU_INVALID,
-            "%s cannot be applied to a data set passed as .set: set it when you open the data set, or pass its name as 'data'",
+            "%s has no effect on an open data set (.set): pass the option to tu_dataset_open, or name the data set with .data",
             o->skip_bad ? "--skip-bad" : "--ignore-label");
     if (!*data)
         return tu_fail(TU_INVALID,

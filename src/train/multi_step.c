@@ -60,7 +60,7 @@ tu_status tu__multi_step_loop_open(const tu__stepper *stepper, const tu_dataset 
                                    tu__multi_step_loop *b) {
     *b = (tu__multi_step_loop){.dataset = dataset, .batch = batch, .length = 1};
     bool possible = !stepper->apply && can_run_many(&stepper->full) &&
-                    (!stepper->rest.graph || can_run_many(&stepper->rest));
+                    (!stepper->short_batch.graph || can_run_many(&stepper->short_batch));
     if (!possible) return TU_OK;
     b->stepper = stepper;
     TU_TRY(open_tables(b));

@@ -13,7 +13,8 @@ static uint64_t bytes_needed(const tu_program *program) {
 }
 
 static const tu_program *largest_program(const tu__stepper *s) {
-    const tu_program *programs[] = {s->full.program, s->rest.program, s->apply}, *largest = programs[0];
+    const tu_program *programs[] = {s->full.program, s->short_batch.program, s->apply},
+                     *largest = programs[0];
     for (size_t i = 1; i < sizeof programs / sizeof *programs; i++)
         if (bytes_needed(programs[i]) > bytes_needed(largest)) largest = programs[i];
     return largest;

@@ -19,7 +19,7 @@
 
 enum {
     MAX_VALIDATION =
-        5000, /* default maximum of images in the validation split: the error of the accuracy is then about 1% */
+        5000, /* default maximum of images in the validation split: the standard error of the accuracy is then below 1% */
     MIN_STEPS = 300,         /* minimum number of steps if neither --epochs nor --steps is given */
     TARGET_EVALUATIONS = 20, /* approximate number of evaluations and checkpoints of such a short run */
 };
@@ -67,7 +67,7 @@ static tu_status check_caller_dataset(const tu__settings *s) {
     if (!s->skip_bad && !*s->ignore_label) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "%s cannot be applied to a data set passed as .set: set it when you open the data set, or pass its name as 'data'",
+        "%s has no effect on an open data set (.set): pass the option to tu_dataset_open, or pass the data set's name to tu_train",
         s->skip_bad ? "--skip-bad" : "--ignore-label");
 }
 
@@ -177,7 +177,7 @@ static tu_status choose_length(tu__trainer *t) {
         "the data set is small (%lld training images): training %lld epochs instead of %lld, for at least %d steps; set --epochs to change this",
         (long long)tu__training_images(config), (long long)s->epochs, (long long)before, MIN_STEPS);
     tu__trainer_notice(t, message);
-    return tu__run_config_count(config);
+    return tu__run_config_compute_steps(config);
 }
 
 static tu_status resolve_config(tu__trainer *t, const char *model, const char *data) {
@@ -194,7 +194,7 @@ static tu_status resolve_config(tu__trainer *t, const char *model, const char *d
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
     TU_TRY(copy_string(t, t->options.init, &config->init));
     TU_TRY(choose_validation_split(t));
-    TU_TRY(tu__run_config_count(config));
+    TU_TRY(tu__run_config_compute_steps(config));
     return choose_length(t);
 }
 
@@ -228,7 +228,7 @@ static tu_status compile_programs(tu__trainer *t) {
     record_threads(t);
     report_device_notices(t);
     TU_TRY(tu__multi_step_loop_open(&t->stepper, t->dataset, t->config.settings.batch, &t->multi_step));
-    if (!t->multi_step.stepper) TU_TRY(tu__stepper_select_from(&t->stepper, t->dataset));
+    if (!t->multi_step.stepper) TU_TRY(tu__stepper_gather_from(&t->stepper, t->dataset));
     if (t->config.dataset.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
     return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
@@ -414,7 +414,7 @@ static bool is_same_folder(const char *a, const char *b) {
 
 /* Handles --resume with --out: resumes the run in that folder, or starts one there. If `model` is both a network's
  * name and a folder's, it means the network. */
-static tu_status resume_out(tu__trainer *t, const char *model, const char *data) {
+static tu_status resume_in_folder(tu__trainer *t, const char *model, const char *data) {
     const char *out = t->options.out;
     bool run_given = tu__run_folder_has_run(model);
     if (run_given && is_same_folder(model, out)) return resume(t, out, NULL, data);
@@ -437,7 +437,7 @@ static tu_status start_or_resume(tu__trainer *t, const char *model, const char *
             TU_INVALID,
             "'%s' is a run folder: continue it with --resume, or start from its weights with --init", model);
     if (!t->options.resume) return start_new(t, model, data);
-    if (t->options.out) return resume_out(t, model, data);
+    if (t->options.out) return resume_in_folder(t, model, data);
     if (run_given) return resume(t, model, NULL, data);
     return tu_fail(
         TU_NOT_FOUND,

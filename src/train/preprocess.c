@@ -5,7 +5,7 @@
  * last, and devices fuse them. Resizing interpolates, so the conversion comes before it.
  *
  * Whether images are cropped or resized depends only on the size of the stored images, not on the padding: training
- * and inference treat an image the same way, except for random draws.
+ * and inference treat an image the same way, except for random numbers.
  *
  * Cutout comes after normalisation, where zero is the mean pixel (DeVries & Taylor 2017). Padding comes before it,
  * with black. The centre of the square is uniform over the image, so the square may extend over the border. */
@@ -44,7 +44,7 @@ static tu_status check_numbers(tu_value x, const tu_preprocess_options *o) {
         if (!isfinite(o->mean[c]) || !(o->deviation[c] >= 0) || !isfinite(o->deviation[c]))
             return fail_preprocess(
                 x,
-                "channel %d has mean %g and deviation %g: expected finite numbers, the deviation at least 0",
+                "channel %d has mean %g and standard deviation %g: expected finite numbers, the latter not negative",
                 c, o->mean[c], o->deviation[c]);
     return TU_OK;
 }
@@ -139,7 +139,7 @@ static tu_value apply_cutout(tu_value x, int64_t side) {
     return y;
 }
 
-/* Computes (x - mean) / deviation per channel. Returns x if that changes nothing. */
+/* Computes (x - mean) / standard deviation per channel. Returns x if that changes nothing. */
 static tu_value normalize(tu_value x, const tu_preprocess_options *o) {
     if (o->standardize) return tu_standardize(x);
     float mean[TU_MAX_CHANNELS], factor[TU_MAX_CHANNELS];

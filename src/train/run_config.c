@@ -3,8 +3,8 @@
  *     {"version":1, "model":…, "data":…, "set":{…}, "settings":{…}, "steps":…, …}
  *
  * The version changes only if older or newer programs would misread the file. A file of another version fails to load
- * with a message that names it, and is never modified. Adding a setting or a member does not change the version:
- * unknown settings are rejected one by one (settings.c), unknown members are ignored. */
+ * with a message that names it, and is never modified. Adding a setting or a key does not change the version:
+ * unknown settings are rejected one by one (settings.c), unknown keys are ignored. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -44,7 +44,7 @@ static tu_status check_validation(const tu__run_config *config) {
                    requested, images);
 }
 
-tu_status tu__run_config_count(tu__run_config *config) {
+tu_status tu__run_config_compute_steps(tu__run_config *config) {
     tu__settings *s = &config->settings;
     TU_TRY(check_validation(config));
     int64_t images = tu__training_images(config);
@@ -73,15 +73,21 @@ tu_status tu__run_config_count(tu__run_config *config) {
  * order of samples depend on them. */
 static tu_status check_counts(const char *name, const tu__run_config *config) {
     tu__run_config counted = *config;
-    if (tu__run_config_count(&counted) != TU_OK) return tu_fail(TU_CORRUPT, "%s: %s", name, tu_message());
-    if (counted.settings.batch == config->settings.batch && counted.steps == config->steps &&
-        counted.steps_per_epoch == config->steps_per_epoch)
-        return TU_OK;
-    return tu_fail(TU_CORRUPT,
-                   "%s: batch %" PRId64 ", steps_per_epoch %" PRId64 ", steps %" PRId64 ": expected %" PRId64
-                   ", %" PRId64 " and %" PRId64 " from its settings and its data set",
-                   name, config->settings.batch, config->steps_per_epoch, config->steps,
-                   counted.settings.batch, counted.steps_per_epoch, counted.steps);
+    if (tu__run_config_compute_steps(&counted) != TU_OK)
+        return tu_fail(TU_CORRUPT, "%s: %s", name, tu_message());
+    const struct {
+        const char *key;
+        int64_t stored, expected;
+    } values[] = {{"batch", config->settings.batch, counted.settings.batch},
+                  {"steps_per_epoch", config->steps_per_epoch, counted.steps_per_epoch},
+                  {"steps", config->steps, counted.steps}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (values[i].stored != values[i].expected)
+            return tu_fail(TU_CORRUPT,
+                           "%s: %s is %" PRId64 ", expected %" PRId64
+                           " from the other settings and the data set",
+                           name, values[i].key, values[i].stored, values[i].expected);
+    return TU_OK;
 }
 
 /* ---- Writing ---- */
@@ -126,7 +132,8 @@ tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config
     tu_json_i64(&json, "steps_per_epoch", config->steps_per_epoch);
     tu_json_i64(&json, "parameters", config->parameters);
     tu_json_string(&json, "graph", config->graph_digest);
-    if (config->selects_on_test) tu_json_bool(&json, "looks_at_test", true);
+    if (config->selects_on_test)
+        tu_json_bool(&json, "looks_at_test", true); /* name of the key in existing folders */
     tu_json_begin_object(&json, "settings");
     tu__settings_write(&config->settings, &json);
     tu_json_end_object(&json);
@@ -150,25 +157,24 @@ typedef struct reader {
     tu_status status; /* the first failure */
 } reader;
 
-static void fail_member(reader *r, const char *key, const char *expected) {
+static void fail_key(reader *r, const char *key, const char *expected) {
     if (r->status == TU_OK) r->status = tu_fail(TU_CORRUPT, "%s: '%s': expected %s", r->name, key, expected);
 }
 
 static const char *read_string(reader *r, const char *key) {
     const tu__json_value *value = tu__json_member(r->object, key);
     if (value && value->kind == TU__JSON_STRING) return value->string;
-    fail_member(r, key, "a string");
+    fail_key(r, key, "a string");
     return "";
 }
 
-static int64_t read_count(reader *r, const char *key, int64_t least, int64_t most) {
+static int64_t read_count(reader *r, const char *key, int64_t min, int64_t max) {
     const tu__json_value *value = tu__json_member(r->object, key);
-    if (value && value->is_integer && value->integer >= least && value->integer <= most)
-        return value->integer;
+    if (value && value->is_integer && value->integer >= min && value->integer <= max) return value->integer;
     char expected[80];
-    snprintf(expected, sizeof expected, "an integer from %" PRId64 " to %" PRId64, least, most);
-    fail_member(r, key, expected);
-    return least;
+    snprintf(expected, sizeof expected, "an integer from %" PRId64 " to %" PRId64, min, max);
+    fail_key(r, key, expected);
+    return min;
 }
 
 static void read_numbers(reader *r, const char *key, int64_t count, double *numbers) {
@@ -178,7 +184,7 @@ static void read_numbers(reader *r, const char *key, int64_t count, double *numb
         valid = value->values[i].kind == TU__JSON_NUMBER;
         numbers[i] = value->values[i].number;
     }
-    if (!valid) fail_member(r, key, "a number for each channel");
+    if (!valid) fail_key(r, key, "a number for each channel");
 }
 
 static void read_classes(reader *r, tu_dataset_info *dataset) {
@@ -190,7 +196,7 @@ static void read_classes(reader *r, tu_dataset_info *dataset) {
         valid = valid && value->values[i].kind == TU__JSON_STRING;
         names[i] = valid ? value->values[i].string : "";
     }
-    if (!valid) fail_member(r, "classes", "the names of the classes");
+    if (!valid) fail_key(r, "classes", "the names of the classes");
     dataset->classes = names ? (int64_t)value->count : 0;
     dataset->class_names = names;
 }
@@ -210,7 +216,7 @@ static void read_dataset(reader *r, tu_dataset_info *dataset) {
     dataset->channels = read_count(&inner, "channels", 1, TU_MAX_CHANNELS);
     if (tu_dtype_parse(read_string(&inner, "dtype"), &dataset->dtype) != TU_OK ||
         (dataset->dtype != TU_U8 && dataset->dtype != TU_F32))
-        fail_member(&inner, "dtype", "u8 or f32");
+        fail_key(&inner, "dtype", "u8 or f32");
     read_numbers(&inner, "mean", dataset->channels, dataset->mean);
     read_numbers(&inner, "deviation", dataset->channels, dataset->deviation);
     read_classes(&inner, dataset);
@@ -222,7 +228,7 @@ static void read_version(reader *r) {
     if (r->status == TU_OK && version != TU__RUN_VERSION)
         r->status = tu_fail(TU_UNSUPPORTED,
                             "%s has version %" PRId64
-                            ", but this program (tutti %s) reads version %d: use the program that created it",
+                            ", but Tutti %s reads version %d: use the version of Tutti that created it",
                             r->name, version, tu_version(), TU__RUN_VERSION);
 }
 
@@ -262,7 +268,9 @@ static tu_status read_file(const char *path, tu__arena *arena, char **text, size
     tu_status status = TU_OK;
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     if (size < 0 || size > MAX_BYTES || fseek(file, 0, SEEK_SET) != 0)
-        status = tu_fail(TU_CORRUPT, "'%s' is not a run configuration: its size is out of range", path);
+        status = tu_fail(TU_CORRUPT,
+                         "'%s' is not a run configuration: expected a regular file of at most %d bytes", path,
+                         MAX_BYTES);
     *text = status == TU_OK ? tu__arena_alloc(arena, (size_t)size + 1) : NULL;
     if (status == TU_OK && !*text) status = TU_NO_MEMORY;
     *length = status == TU_OK ? (size_t)size : 0;

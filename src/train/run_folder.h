@@ -71,7 +71,7 @@ int64_t tu__training_images(const tu__run_config *config);
 
 /* Computes steps_per_epoch and steps, and limits the batch to the number of training images. Fails if --accumulate
  * does not divide the batch. */
-tu_status tu__run_config_count(tu__run_config *config);
+tu_status tu__run_config_compute_steps(tu__run_config *config);
 tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config *config);
 /* Loads config.json. Strings live in the arena. Returns TU_CORRUPT if the file is not a valid configuration of this
  * version. */

@@ -27,21 +27,21 @@ typedef struct setting {
     double min, max;
 } setting;
 
-#define DEFAULTS_COUNT(standard) .number = (double)(standard)
-#define DEFAULTS_SIZE(standard) .number = (double)(standard)
-#define DEFAULTS_NUMBER(standard) .number = (standard)
-#define DEFAULTS_SWITCH(standard) .number = (standard)
-#define DEFAULTS_FLAG(standard) .number = (standard)
-#define DEFAULTS_TEXT(standard) .text = (standard)
+#define DEFAULTS_COUNT(default_value) .number = (double)(default_value)
+#define DEFAULTS_SIZE(default_value) .number = (double)(default_value)
+#define DEFAULTS_NUMBER(default_value) .number = (default_value)
+#define DEFAULTS_SWITCH(default_value) .number = (default_value)
+#define DEFAULTS_FLAG(default_value) .number = (default_value)
+#define DEFAULTS_TEXT(default_value) .text = (default_value)
 
 static const setting table[] = {
-#define TU_SETTING(kind_, field, option, letter, argument, standard, min_, max_, group, help)                \
+#define TU_SETTING(kind_, field, option, letter, argument, default_value, min_, max_, group, help)           \
     {.kind = kind_,                                                                                          \
      .name = #field,                                                                                         \
      .option_name = "--" option,                                                                             \
      .offset = offsetof(tu__settings, field),                                                                \
      .option_offset = offsetof(tu_train_options, field),                                                     \
-     DEFAULTS_##kind_(standard),                                                                             \
+     DEFAULTS_##kind_(default_value),                                                                        \
      .min = (double)(min_),                                                                                  \
      .max = (double)(max_)},
 #include <tutti/settings.def>
@@ -383,7 +383,7 @@ static tu_status read_member(const char *name, const char *key, const tu__json_v
     for (size_t i = 0; i < SETTING_COUNT; i++)
         if (strcmp(table[i].name, key) == 0)
             return read_setting(name, &table[i], value, field_of(&table[i], settings), arena);
-    return fail_setting(name, key, "a setting of this version");
+    return fail_setting(name, key, "a setting that this version of Tutti has");
 }
 
 tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__arena *arena,

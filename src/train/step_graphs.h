@@ -5,7 +5,7 @@
  *     evaluate           images, labels -> loss (a sum), correct, top5, class, probability; ignores negative labels
  *     predict            one image -> probability
  *
- * Inputs: "images" in the data set's type, "labels" i32, "sample_ordinal" if the graph draws random numbers per
+ * Inputs: "images" in the data set's type, "labels" i32, "sample_ordinal" if the graph uses random numbers per
  * sample, and "share", the micro-batch's fraction of the batch, with gradient accumulation. */
 #ifndef TU__TRAIN_STEP_GRAPHS_H
 #define TU__TRAIN_STEP_GRAPHS_H

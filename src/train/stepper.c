@@ -65,7 +65,7 @@ static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_confi
     TU_TRY(open_micro_batch(graphs->step, config, true, plan_only, &stepper->full));
     if (*config->settings.lock && !plan_only)
         TU_TRY(tu_program_check_placement(stepper->full.program, config->settings.lock, false, NULL));
-    TU_TRY(open_micro_batch(graphs->step_short, config, false, plan_only, &stepper->rest));
+    TU_TRY(open_micro_batch(graphs->step_short, config, false, plan_only, &stepper->short_batch));
     return open_apply(graphs->apply, config, plan_only, stepper);
 }
 
@@ -79,7 +79,7 @@ tu_status tu__stepper_plan(const tu__run_graphs *graphs, const tu__run_config *c
 
 void tu__stepper_close(tu__stepper *stepper) {
     tu_program_free(stepper->full.program);
-    tu_program_free(stepper->rest.program);
+    tu_program_free(stepper->short_batch.program);
     tu_program_free(stepper->apply);
     tu__undo_free(&stepper->undo);
     tu_table_free(stepper->images);
@@ -101,10 +101,10 @@ static bool stays_in_memory(const tu_dataset *dataset) {
     return (size_t)dataset->info.count[TU_TRAIN] * dataset->image_bytes <= MAX_BYTES;
 }
 
-tu_status tu__stepper_select_from(tu__stepper *stepper, const tu_dataset *dataset) {
+tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu_dataset *dataset) {
     int64_t count = dataset->info.count[TU_TRAIN];
     bool use_tables = dataset->images[TU_TRAIN] && stays_in_memory(dataset) && can_select(&stepper->full) &&
-                      can_select(&stepper->rest);
+                      can_select(&stepper->short_batch);
     if (!use_tables) return TU_OK;
     tu__dataset_prefetch(dataset, TU_TRAIN);
     TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &stepper->images));
@@ -183,7 +183,7 @@ static tu_status run_micro_batch(const tu__stepper *stepper, const tu__micro_bat
 
 static const tu__micro_batch *next_micro_batch(const tu__stepper *stepper, int64_t left) {
     if (left >= stepper->full.samples) return &stepper->full;
-    return stepper->rest.samples == left ? &stepper->rest : NULL;
+    return stepper->short_batch.samples == left ? &stepper->short_batch : NULL;
 }
 
 static tu_status run_apply(const tu__stepper *stepper, tu_state *state, tu__step_values *values) {

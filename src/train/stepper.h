@@ -19,8 +19,8 @@ typedef struct tu__micro_batch { /* a program for a fixed number of samples */
 } tu__micro_batch;
 
 typedef struct tu__stepper {
-    tu__micro_batch full, rest; /* rest: for the end of an epoch if `full` does not divide it */
-    tu_graph *apply_graph;      /* NULL without gradient accumulation */
+    tu__micro_batch full, short_batch; /* short_batch: the last batch of an epoch, if it is smaller */
+    tu_graph *apply_graph;             /* NULL without gradient accumulation */
     tu_program *apply;
     tu__undo undo; /* restores variables if a later micro-batch is not finite */
     size_t image_bytes;
@@ -46,7 +46,7 @@ void tu__stepper_close(tu__stepper *stepper);
 /* Makes steps select their images by index from a data set in memory, if the device's threads can copy them directly
  * into the step's inputs. A thread that prefetches batches would compete with them for a core. `dataset` must outlive the
  * stepper; batches then need no images. */
-tu_status tu__stepper_select_from(tu__stepper *stepper, const tu_dataset *dataset);
+tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu_dataset *dataset);
 
 /* Creates a state with all variables of the step, initialised. */
 tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state);

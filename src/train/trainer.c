@@ -294,8 +294,8 @@ static tu_status read_images(const tu_dataset *dataset, const tu_batch *batch, u
 /* Like fail_step, for a step that selected its images by index: reads them first. */
 static tu_status fail_selected(tu__trainer *t, tu_batch batch, const tu__step_values *values) {
     unsigned char *images =
-        tu__alloc_aligned((size_t)batch.count * t->dataset->image_bytes, "the images of a bad step");
-    int32_t *labels = tu__alloc_array((size_t)batch.count, sizeof *labels, "the labels of a bad step");
+        tu__alloc_aligned((size_t)batch.count * t->dataset->image_bytes, "the images of a non-finite step");
+    int32_t *labels = tu__alloc_array((size_t)batch.count, sizeof *labels, "the labels of a non-finite step");
     tu_status status = images && labels ? read_images(t->dataset, &batch, images, labels) : TU_NO_MEMORY;
     batch.images = images;
     batch.labels = labels;
@@ -350,7 +350,7 @@ static const tu__micro_batch *next_multi_step(const tu__trainer *t, int64_t *ste
     *steps = due < t->multi_step.length ? due : t->multi_step.length;
     if (full_batches == 0) *steps = 1;
     if (full_batches > 0 && full_batches < *steps) *steps = full_batches;
-    return full_batches ? &t->stepper.full : &t->stepper.rest;
+    return full_batches ? &t->stepper.full : &t->stepper.short_batch;
 }
 
 static tu_status fail_in_multi_step(tu__trainer *t, int64_t index, const tu__step_values *values) {

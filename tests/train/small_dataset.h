@@ -69,7 +69,7 @@ static inline tu_dataset *small_dataset(void) {
                               .validation = SMALL_VALIDATION};
     tu_dataset *set;
     int64_t nan_index = small_dataset_nan;
-    small_dataset_nan = -1; /* compute mean and deviation without the NaN */
+    small_dataset_nan = -1; /* compute mean and standard deviation without the NaN */
     assert_int_equal(tu_dataset_from(&source, &set), TU_OK);
     small_dataset_nan = nan_index;
     return set;

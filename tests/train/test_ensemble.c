@@ -71,19 +71,19 @@ static void members_are_identical_to_runs_with_their_seeds(void **state) {
     tu_ensemble_result_free(&ensemble);
 }
 
-static void with_bootstrap_each_member_draws_its_own_sample(void **state) {
+static void with_bootstrap_each_member_has_a_different_sample(void **state) {
     (void)state;
-    tu_ensemble_result plain = TU_SIZED(tu_ensemble_result), drawn = TU_SIZED(tu_ensemble_result),
+    tu_ensemble_result plain = TU_SIZED(tu_ensemble_result), bootstrapped = TU_SIZED(tu_ensemble_result),
                        again = TU_SIZED(tu_ensemble_result);
     train_members(in_scratch("plain").text, &plain, .bootstrap = -1);
-    train_members(in_scratch("drawn").text, &drawn, .bootstrap = 1);
+    train_members(in_scratch("bootstrapped").text, &bootstrapped, .bootstrap = 1);
     train_members(in_scratch("again").text, &again, .bootstrap = 1);
     for (int64_t i = 0; i < MEMBERS; i++) {
-        assert_string_not_equal(member_of(&plain, i).digest, member_of(&drawn, i).digest);
-        assert_string_equal(member_of(&drawn, i).digest, member_of(&again, i).digest);
+        assert_string_not_equal(member_of(&plain, i).digest, member_of(&bootstrapped, i).digest);
+        assert_string_equal(member_of(&bootstrapped, i).digest, member_of(&again, i).digest);
     }
     tu_ensemble_result_free(&plain);
-    tu_ensemble_result_free(&drawn);
+    tu_ensemble_result_free(&bootstrapped);
     tu_ensemble_result_free(&again);
 }
 
@@ -214,7 +214,7 @@ static void predict_one(const char *folder, const char *image, float probabiliti
 
 static void a_prediction_is_the_mean_of_the_members(void **state) {
     (void)state;
-    struct scratch_path folder = in_scratch("asked"), image = in_scratch("picture.png");
+    struct scratch_path folder = in_scratch("predicted"), image = in_scratch("picture.png");
     train_members(folder.text, NULL, .keep = 1);
     if (tu_dataset_save_image(set, TU_TEST, 3, image.text) == TU_UNSUPPORTED) skip(); /* built without PNG */
     float average[SMALL_CLASSES], one[SMALL_CLASSES], mean[SMALL_CLASSES] = {0};
@@ -281,7 +281,7 @@ int main(int argc, char **argv) {
     }
     const struct CMUnitTest tests[] = {
         fresh(members_are_identical_to_runs_with_their_seeds),
-        fresh(with_bootstrap_each_member_draws_its_own_sample),
+        fresh(with_bootstrap_each_member_has_a_different_sample),
         fresh(a_resumed_ensemble_is_bit_identical),
         fresh(an_ensemble_can_be_resumed_on_other_devices),
         fresh(a_failed_member_does_not_stop_the_others),

@@ -30,7 +30,7 @@ static int launches_of_a_run(void) {
 
 /* The newest checkpoint is identical to that of an undisturbed run. Returns its step. */
 static int64_t expect_good_checkpoint(const char *folder) {
-    char name[64], path[64], good[TU_DIGEST_TEXT], left[TU_DIGEST_TEXT];
+    char name[64], path[64], expected[TU_DIGEST_TEXT], actual[TU_DIGEST_TEXT];
     int64_t newest = 0;
     for (int64_t i = 1; i <= STEPS; i++) {
         snprintf(path, sizeof path, "checkpoints/step-%d.safetensors", (int)i);
@@ -38,14 +38,14 @@ static int64_t expect_good_checkpoint(const char *folder) {
     }
     assert_true(newest > 0 && newest < STEPS);
     snprintf(name, sizeof name, "step-%d", (int)newest);
-    checkpoint_digest(in_scratch("whole").text, name, good);
-    checkpoint_digest(folder, name, left);
-    assert_string_equal(left, good);
+    checkpoint_digest(in_scratch("whole").text, name, expected);
+    checkpoint_digest(folder, name, actual);
+    assert_string_equal(actual, expected);
     return newest;
 }
 
 static void expect_resume_works(const char *folder) {
-    char good[TU_DIGEST_TEXT];
+    char expected[TU_DIGEST_TEXT];
     tu_train_result result = TU_SIZED(tu_train_result);
     clear_faults();
     tu_status status = TU_OK;
@@ -56,8 +56,8 @@ static void expect_resume_works(const char *folder) {
     }
     if (status != TU_OK) print_message("%s\n", tu_message());
     assert_int_equal(status, TU_OK);
-    checkpoint_digest(in_scratch("whole").text, "step-8", good);
-    assert_string_equal(result.digest, good);
+    checkpoint_digest(in_scratch("whole").text, "step-8", expected);
+    assert_string_equal(result.digest, expected);
 }
 
 static void a_failing_replica_is_named_and_loses_no_checkpoint(void **state) {
@@ -76,7 +76,7 @@ static void a_failing_replica_is_named_and_loses_no_checkpoint(void **state) {
 static void a_run_can_be_resumed_without_the_failed_device(void **state) {
     (void)state;
     int launches = launches_of_a_run();
-    struct scratch_path run = in_scratch("left");
+    struct scratch_path run = in_scratch("actual");
     clear_faults();
     faulty.failing_launch = launches / 2;
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE);

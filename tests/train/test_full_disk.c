@@ -33,7 +33,7 @@ static void expected_digest(char digest[TU_DIGEST_TEXT]) {
     memcpy(digest, result.digest, TU_DIGEST_TEXT);
 }
 
-/* Makes the nth call of a run fail, then resumes the run on a good disk: the result is identical to that of an
+/* Makes the nth call of a run fail, then resumes the run on a working disk: the result is identical to that of an
  * undisturbed run. */
 static void any_call_may_fail(int error, bool forever) {
     char digest[TU_DIGEST_TEXT];

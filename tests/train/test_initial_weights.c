@@ -57,9 +57,9 @@ static void a_resume_without_initial_weights_fails(void **state) {
 static void weights_left_by_a_killed_start_are_not_used(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), run = in_scratch("run");
-    tu_train_result drawn = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
+    tu_train_result random_start = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     stop_at = -1;
-    assert_int_equal(train_from(NULL, first.text, false, &drawn), TU_OK);
+    assert_int_equal(train_from(NULL, first.text, false, &random_start), TU_OK);
     stop_at = 1;
     assert_int_equal(train_from(first.text, run.text, false, &result), TU_OK);
     command("cd '%s' && find . -type f ! -name step-0.safetensors -delete", run.text);
@@ -67,7 +67,7 @@ static void weights_left_by_a_killed_start_are_not_used(void **state) {
     command("rm '%s/checkpoints/step-1.safetensors'", run.text);
     stop_at = -1;
     assert_int_equal(train_from(NULL, run.text, true, &result), TU_OK);
-    assert_string_equal(result.digest, drawn.digest);
+    assert_string_equal(result.digest, random_start.digest);
 }
 
 static void init_from_a_damaged_checkpoint_or_no_run_fails(void **state) {

@@ -376,7 +376,7 @@ static void a_folder_of_another_version_fails_with_both_version_numbers(void **s
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     replace_in_config(folder.text, "\"version\":1", "\"version\":7");
     expect_error(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_UNSUPPORTED,
-                 "has version 7, but this program");
+                 "has version 7, but Tutti");
     expect_error(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_UNSUPPORTED,
                  "reads version 1");
     replace_in_config(folder.text, "\"version\":7", "\"version\":1");

@@ -366,7 +366,8 @@ static void invalid_options_fail(void **state) {
     assert_fails(TU_U8, TU_SHAPE(2, 8, 8, 5), PREPROCESS(.pad = 1), "channels is 5: expected at most 4");
     assert_fails(TU_U8, colour, PREPROCESS(.brightness = -1), "brightness is -1");
     assert_fails(TU_U8, colour, PREPROCESS(.contrast = {2, 1}), "contrast is [2, 1)");
-    assert_fails(TU_U8, colour, PREPROCESS(.deviation = {1, -1}), "channel 1 has mean 0 and deviation -1");
+    assert_fails(TU_U8, colour, PREPROCESS(.deviation = {1, -1}),
+                 "channel 1 has mean 0 and standard deviation -1");
     assert_fails(TU_U8, colour, PREPROCESS(.mean = {NAN}), "channel 0 has mean ");
     assert_fails(TU_U8, colour, PREPROCESS(.cutout = (int64_t)1 << 40), "expected at most 2^20");
 }
