@@ -24,7 +24,7 @@ void tu__unscale_gradients(const tu__loss_scale *scale, const tu__gradients *lis
 /* Builds a bool: the scale is above 1, so it may be the cause of non-finite values. */
 tu_value tu__scale_above_one(const tu__loss_scale *scale);
 /* Assigns scale and count for the next step. `finite`: the values of this step are finite; `applied`: the step was
- * applied (never after .stop_at_bad has detected a non-finite step). At a scale of 1 a non-finite step changes
+ * applied (never after .stop_at_nonfinite has detected a non-finite step). At a scale of 1 a non-finite step changes
  * neither: the scale is not its cause. */
 void tu__loss_scale_update(const tu__loss_scale *scale, tu_value finite, tu_value applied);
 

@@ -155,7 +155,7 @@ static void set_healthy(tu_state *state, bool healthy) {
     assert_int_equal(tu_state_set(state, "optimizer/healthy", &healthy, sizeof healthy), TU_OK);
 }
 
-static void with_stop_at_bad_nothing_changes_after_a_non_finite_step(void **unused) {
+static void with_stop_at_nonfinite_nothing_changes_after_a_non_finite_step(void **unused) {
     (void)unused;
     guarded g;
     size_t size;
@@ -585,7 +585,7 @@ static void bf16_keeps_f32_master_weights(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_non_finite_step_changes_nothing),
-        cmocka_unit_test(with_stop_at_bad_nothing_changes_after_a_non_finite_step),
+        cmocka_unit_test(with_stop_at_nonfinite_nothing_changes_after_a_non_finite_step),
         cmocka_unit_test(every_update_of_a_guarded_step_is_in_place),
         cmocka_unit_test(f32_results_with_a_loss_scale_are_bit_identical),
         cmocka_unit_test(a_loss_scale_is_halved_by_non_finite_steps_and_doubled_by_finite_ones),
