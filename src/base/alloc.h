@@ -22,7 +22,7 @@ enum { TU__PINNABLE_BYTES = 64 << 10 };
 TU__SHARED void *tu__alloc_aligned(size_t bytes, const char *purpose);
 TU__SHARED void tu__free_aligned(void *block);
 
-/* The number of allocations since the process started, and of blocks not yet freed. */
+/* Return the number of allocations since the process started, and the number of blocks that are not freed yet. */
 TU__SHARED uint64_t tu__alloc_count(void);
 TU__SHARED int64_t tu__alloc_live(void);
 

@@ -23,8 +23,8 @@ typedef struct tu__disk {
 
 /* Returns the current table: the system calls, unless a test replaced them. */
 TU__SHARED const tu__disk *tu__disk_in_use(void);
-/* Replaces the table; NULL puts the system's back. Not for several threads at once. For tests, which link the static
- * archive: the shared library does not export it. */
+/* Replaces the table; NULL puts the system's back. Must not be called while another thread uses the table. For
+ * tests, which link the static archive: the shared library does not export it. */
 void tu__disk_replace(const tu__disk *disk);
 
 #endif

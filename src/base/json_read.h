@@ -23,13 +23,13 @@ typedef enum tu__json_kind {
 
 typedef struct tu__json_value {
     tu__json_kind kind;
-    bool truth;
-    double number;
-    bool is_integer;    /* the number has no fraction and no exponent, and `integer` is its value */
-    int64_t integer;    /* 0 if the number does not fit; `number` is then its nearest double */
-    const char *string; /* NUL-terminated, without embedded NULs */
-    size_t count;       /* elements or members */
-    const char *const *keys;
+    bool truth;              /* value of a BOOL */
+    double number;           /* value of a NUMBER */
+    bool is_integer;         /* the number has no fraction and no exponent, and `integer` is its value */
+    int64_t integer;         /* 0 if the number does not fit; `number` is then its nearest double */
+    const char *string;      /* NUL-terminated, without embedded NULs */
+    size_t count;            /* number of elements of an ARRAY or members of an OBJECT */
+    const char *const *keys; /* of an OBJECT: the names of `values` */
     const struct tu__json_value *values; /* in file order */
 } tu__json_value;
 

@@ -28,13 +28,14 @@ TU__SHARED void tu__sha256_update(tu__sha256 *hash, const void *bytes, size_t co
 /* The hash must be initialised again before it is used for another message. */
 TU__SHARED void tu__sha256_final(tu__sha256 *hash, unsigned char digest[TU__SHA256_BYTES]);
 
-/* Hashes one block in plain C, without SHA instructions. Exported to test those against it. */
+/* Hashes one block in plain C, without SHA instructions. Exported so that tests can compare it with the SHA
+ * instructions. */
 TU__SHARED void tu__sha256_plain(uint32_t state[8], const unsigned char *block);
 
 /* Init, update and final in one call. */
 TU__SHARED void tu__sha256_of(const void *bytes, size_t count, unsigned char digest[TU__SHA256_BYTES]);
 
-/* Lower-case hexadecimal with a terminating NUL. */
+/* Writes the digest as lower-case hexadecimal text with a terminating NUL. */
 TU__SHARED void tu__sha256_hex(const unsigned char digest[TU__SHA256_BYTES], char hex[TU__SHA256_HEX]);
 
 #endif

@@ -20,9 +20,9 @@ typedef struct tu__text {
 
 TU__SHARED void tu__text_append(tu__text *text, const char *bytes, size_t length);
 TU__SHARED void tu__text_printf(tu__text *text, const char *format, ...) TU_PRINTF(2, 3);
-/* "f32[8,24,24,3]" */
+/* Appends a type, as in "f32[8,24,24,3]". */
 TU__SHARED void tu__text_type(tu__text *text, tu_type type);
-/* "[8,24,24,3]" */
+/* Appends a shape, as in "[8,24,24,3]". */
 TU__SHARED void tu__text_shape(tu__text *text, tu_shape shape);
 /* Returns the text so far; "" if empty. */
 TU__SHARED const char *tu__text_string(const tu__text *text);

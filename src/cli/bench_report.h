@@ -10,10 +10,10 @@ enum { BENCH_DIGEST_STEPS = 3 };
 struct measurement {
     double first_step_seconds;
     char digest[TU_DIGEST_TEXT];
-    int64_t steps; /* per block */
-    double median_ms, min_ms, max_ms;
+    int64_t steps;                    /* steps per block */
+    double median_ms, min_ms, max_ms; /* time of a step, over the blocks */
     size_t kernel_count;
-    double *kernel_ms; /* per step: means over an additional block */
+    double *kernel_ms; /* per kernel: mean time in a step, over an additional block */
 };
 
 /* A measured workload. With --scaling there is a second one, on the first device only. */
@@ -25,10 +25,10 @@ struct bench_run {
 
 struct bench_report {
     const char *model, *precision;
-    int64_t repeat;       /* number of blocks */
-    int64_t invariant;    /* 0: --invariant was not given */
-    int64_t traced_steps; /* steps traced to measure communication, if the batch is sharded */
-    bool kernels;
+    int64_t repeat;                       /* number of blocks */
+    int64_t invariant;                    /* 0: --invariant was not given */
+    int64_t traced_steps;                 /* steps traced to measure communication, if the batch is sharded */
+    bool kernels;                         /* print the time of each kernel */
     const struct bench_run *run, *single; /* single: the first device only; NULL without --scaling */
     const struct communication_cost *communication; /* valid if the batch is sharded */
 };

@@ -5,10 +5,10 @@
 #include "cli/workload.h"
 
 struct communication_cost { /* times are per step, averaged over the devices */
-    double ms;              /* copies from other devices, and collectives */
+    double ms;              /* duration of copies from other devices, and collectives */
     double overlapped;      /* fraction of `ms` in which the device also computed; 0 to 1 */
     double waiting_ms;      /* time spent waiting for other devices */
-    uint64_t bytes;         /* received or given to collectives per step, summed over all devices */
+    uint64_t bytes;         /* bytes received or passed to collectives per step, summed over all devices */
 };
 
 /* Runs `steps` more steps with tracing and sums up the trace. */

@@ -18,8 +18,8 @@ struct memory_plan {
 };
 
 struct memory_planner {
-    const char *command;  /* "bench" */
-    const char *what;     /* "a workload" */
+    const char *command;  /* name of the command: "bench" */
+    const char *what;     /* what does not fit, for the message: "a workload" */
     bool settings_fixed;  /* the settings cannot be changed: no options are suggested */
     bool is_user_network; /* the network is defined in a file of the user, who can change it */
     void *context;

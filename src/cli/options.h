@@ -36,7 +36,7 @@ struct cli_option {
     char letter;          /* 0: none */
     const char *argument; /* name of the value in --help, such as "N"; NULL for a flag */
     enum cli_kind kind;
-    size_t offset; /* of the field in the structure of values */
+    size_t offset; /* offset of the field in the structure of values */
     const char *help;
     int group; /* --help lists options by group, then in the order of the table */
     int64_t min, max;

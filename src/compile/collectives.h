@@ -32,20 +32,20 @@ typedef struct tu__member { /* one rank of a collective */
     uint32_t membership; /* index in the partition's list of collectives */
     uint32_t *nodes;     /* per value: its all_reduce node */
     uint32_t *in, *out;  /* per value: buffers of the partition; same address if reduced in place */
-    /* Positions in the partition's kernel order. The values are posted after the kernel at post_position - 1. The
-     * collective runs before the kernel at run_position. */
-    uint32_t post_position, run_position;
-    uint32_t posted, done; /* events of the program (run/run_sync.h) */
+    /* Positions in the partition's kernel order. The rank posts its values before the kernel at post_position.
+     * Before the kernel at wait_position it runs the collective, i.e. it waits for the other ranks' values. */
+    uint32_t post_position, wait_position;
+    uint32_t posted, done; /* indices of the program's events (run/run_sync.h) */
     /* Device event recorded when the values are posted; NULL if the device has no events. */
     void *posted_event;
 } tu__member;
 
 struct tu__collective {
-    int64_t id; /* the attribute `collective` of its all_reduce nodes */
-    uint32_t level;
+    int64_t id;     /* the attribute `collective` of its all_reduce nodes */
+    uint32_t level; /* see tu__find_levels */
     uint32_t ranks, value_count;
     tu__member *members; /* per rank */
-    uint64_t bytes;      /* posted by one rank */
+    uint64_t bytes;      /* bytes that each rank posts */
     tu__collective_path path;
     /* Set by tu__collectives_bind. A combination contains the values of one element type. Every rank sets `rank` in a
      * private copy. */

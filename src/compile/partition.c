@@ -364,12 +364,12 @@ static void set_collective_positions(const tu__unit *unit, tu__partition *partit
     for (uint32_t i = 0; i < partition->collective_count; i++) {
         const tu__collective *collective = partition->collectives[i].collective;
         tu__member *member = &collective->members[partition->collectives[i].rank];
-        member->run_position = first_position_at_level(partition, m->level, collective->level);
-        if (member->run_position > compute_kernel_count) member->run_position = compute_kernel_count;
+        member->wait_position = first_position_at_level(partition, m->level, collective->level);
+        if (member->wait_position > compute_kernel_count) member->wait_position = compute_kernel_count;
         for (uint32_t v = 0; v < collective->value_count; v++) {
             uint32_t available = available_position(unit, partition, m, written, member->in[v]);
             if (available > member->post_position)
-                member->post_position = available < member->run_position ? available : member->run_position;
+                member->post_position = available < member->wait_position ? available : member->wait_position;
         }
     }
 }
@@ -404,7 +404,7 @@ static tu_status plan_collectives(const tu__unit *unit, tu__partition *partition
                 (tu__reduced_value){.in = member->in[v],
                                     .out = member->out[v],
                                     .post_position = member->post_position,
-                                    .run_position = member->run_position,
+                                    .wait_position = member->wait_position,
                                     .in_place = can_reduce_in_place(m, written, member->in[v])};
     }
     request->reduced = reduced;

@@ -11,9 +11,9 @@
 
 /* A value that the engine writes into a buffer of the partition; no kernel computes it. */
 typedef struct tu__leaf {
-    uint32_t node; /* INPUT, CONSTANT, VARIABLE, COPY or ALL_REDUCE */
+    uint32_t node; /* an INPUT, CONSTANT, VARIABLE, COPY or ALL_REDUCE */
     uint32_t buffer;
-    struct tu__variable *variable; /* of a VARIABLE, once bound to a state: bind.c */
+    struct tu__variable *variable; /* VARIABLE: its storage in the bound state: bind.c */
     struct tu__mirror *mirror;     /* the variable's mirror on this device; NULL: uses the variable itself */
 } tu__leaf;
 
@@ -69,12 +69,12 @@ typedef struct tu__membership {
 /* A step of a partition. Its compute thread executes the steps one after another. */
 typedef struct tu__step {
     enum {
-        TU__STEP_WAIT,
-        TU__STEP_LAUNCH,
-        TU__STEP_SIGNAL,
-        TU__STEP_POST,       /* the partition's values for a collective are computed */
+        TU__STEP_WAIT,       /* waits until a value from another partition has arrived */
+        TU__STEP_LAUNCH,     /* launches kernels */
+        TU__STEP_SIGNAL,     /* signals that a value for another partition is computed */
+        TU__STEP_POST,       /* signals that the partition's values for a collective are computed */
         TU__STEP_COLLECTIVE, /* runs a collective */
-        TU__STEP_BARRIER
+        TU__STEP_BARRIER     /* waits until all partitions have reached their barriers */
     } kind;
     uint32_t event;        /* WAIT, SIGNAL */
     tu__receive *receive;  /* WAIT, SIGNAL */
@@ -95,7 +95,8 @@ typedef struct tu__partition {
     uint32_t *buffer_of;    /* output of a node -> its dense buffer in the plan, or TU_NO_NODE */
     uint32_t output_count;
     tu_plan *plan;
-    uint32_t *order, update_kernel_count; /* the last update_kernel_count kernels write variables */
+    uint32_t *order;              /* kernel indices in execution order */
+    uint32_t update_kernel_count; /* number of kernels at the end of the order that may write variables */
     tu__memory_plan memory;
     tu__leaf *leaves;
     uint32_t leaf_count;
@@ -113,21 +114,22 @@ typedef struct tu__partition {
     uint32_t collective_count;
     tu__step *steps;
     uint32_t step_count;
-    /* Bit p: its kernels can access the memory of partition p, on another device: peer_access.c. */
+    /* Bit p: kernels of this partition can access the memory of partition p on another device: peer_access.c. */
     uint64_t peer_access;
-    bool is_idle; /* it has no kernels, sends and receives nothing: it is not run */
+    bool is_idle; /* the partition has no kernels, sends and receives, so it is not run */
     /* For messages about timeouts: the step that the compute thread executes (or TU__STEP_FEED + feed), and for each
      * thread the partition whose device event it waits for, plus 1; 0: none. */
     atomic_uint current_step, compute_thread_awaits, copy_thread_awaits;
     atomic_bool is_at_barrier; /* it has reached the barrier */
     /* Set when buffers get addresses: bind.c. */
-    char *staging; /* staging buffer for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
-    uint32_t staged_ranks;
-    void **addresses, **workspaces;
-    void *constants;
-    bool constants_filled;
+    char *staging;         /* staging buffer for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
+    uint32_t staged_ranks; /* number of ranks that `staging` has room for */
+    void **addresses;      /* per buffer */
+    void **workspaces;     /* per kernel; NULL: it has none */
+    void *constants;       /* device memory with the data of all constants */
+    bool constants_filled; /* the data was copied to `constants` */
     size_t constant_bytes, variable_bytes;
-    uint64_t scratch_generation;
+    uint64_t scratch_generation; /* the device's scratch_generation for which the addresses were set */
 } tu__partition;
 
 /* Builds the partitions of a unit whose nodes are placed and whose copies are inserted: selects kernels, schedules

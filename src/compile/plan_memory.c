@@ -46,11 +46,11 @@ static uint32_t group_root(const planner *p, uint32_t buffer) {
 /* ---- Lifetimes ---- */
 
 /* Other ranks may write the output as soon as the kernel before post_position has finished, and read the input until
- * the kernel at run_position begins. So that kernel is the first that may reuse the input's memory. */
+ * the kernel at wait_position begins. So that kernel is the first that may reuse the input's memory. */
 static void find_reduced_lifetime(planner *p, const tu__reduced_value *value) {
     p->written[value->out] = (int64_t)value->post_position - 1;
-    if (p->read_last[value->in] < value->run_position) p->read_last[value->in] = value->run_position;
-    if (p->read_last[value->out] < value->run_position) p->read_last[value->out] = value->run_position;
+    if (p->read_last[value->in] < value->wait_position) p->read_last[value->in] = value->wait_position;
+    if (p->read_last[value->out] < value->wait_position) p->read_last[value->out] = value->wait_position;
 }
 
 static void find_lifetimes(planner *p) {
@@ -234,7 +234,7 @@ static void write_offsets(planner *p) {
         if (v->id < buffers)
             p->out->offset[v->id] = v->offset;
         else
-            p->out->workspace[v->id - buffers] = v->offset;
+            p->out->workspace_offset[v->id - buffers] = v->offset;
     }
     for (uint32_t b = 0; b < buffers; b++)
         if (p->out->storage[b] == TU__STORAGE_SCRATCH) p->out->offset[b] = p->out->offset[group_root(p, b)];
@@ -273,16 +273,16 @@ static uint32_t buffer_at(const planner *p, uint32_t group, int64_t position) {
     return found;
 }
 
-static tu_status list_residents(planner *p) {
+static tu_status list_live_at_peak(planner *p) {
     int64_t peak;
     TU_TRY(find_peak(p, &peak));
-    p->out->residents = tu__alloc_array(p->interval_count, sizeof *p->out->residents, "a memory plan");
-    if (!p->out->residents) return TU_NO_MEMORY;
+    p->out->live_at_peak = tu__alloc_array(p->interval_count, sizeof *p->out->live_at_peak, "a memory plan");
+    if (!p->out->live_at_peak) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->interval_count; i++) {
         const interval *v = &p->intervals[i];
         if (v->first > peak || v->last < peak) continue;
-        tu__resident *r = &p->out->residents[p->out->resident_count++];
-        *r = (tu__resident){.buffer = TU_NO_NODE, .bytes = align_up(v->bytes)};
+        tu__live_block *r = &p->out->live_at_peak[p->out->live_at_peak_count++];
+        *r = (tu__live_block){.buffer = TU_NO_NODE, .bytes = align_up(v->bytes)};
         if (v->id < p->plan->buffer_count)
             r->buffer = buffer_at(p, v->id, peak);
         else
@@ -296,14 +296,14 @@ static tu_status plan_partition_memory(planner *p) {
     p->out->storage = tu__alloc_array(buffers, sizeof *p->out->storage, "a memory plan");
     p->out->offset = tu__alloc_array(buffers, sizeof *p->out->offset, "a memory plan");
     p->out->alias_of = tu__alloc_array(buffers, sizeof *p->out->alias_of, "a memory plan");
-    p->out->workspace = tu__alloc_array(kernels, sizeof *p->out->workspace, "a memory plan");
+    p->out->workspace_offset = tu__alloc_array(kernels, sizeof *p->out->workspace_offset, "a memory plan");
     p->written = tu__alloc_array(buffers, sizeof *p->written, "a memory plan");
     p->read_last = tu__alloc_array(buffers, sizeof *p->read_last, "a memory plan");
     p->group = tu__alloc_array(buffers, sizeof *p->group, "a memory plan");
     p->interval_of = tu__alloc_array(buffers, sizeof *p->interval_of, "a memory plan");
     p->intervals = tu__alloc_array(buffers + kernels, sizeof *p->intervals, "a memory plan");
-    if (!p->out->storage || !p->out->offset || !p->out->alias_of || !p->out->workspace || !p->written ||
-        !p->read_last || !p->group || !p->interval_of || !p->intervals)
+    if (!p->out->storage || !p->out->offset || !p->out->alias_of || !p->out->workspace_offset ||
+        !p->written || !p->read_last || !p->group || !p->interval_of || !p->intervals)
         return TU_NO_MEMORY;
     find_lifetimes(p);
     alias_variables(p);
@@ -313,7 +313,7 @@ static tu_status plan_partition_memory(planner *p) {
     separate_small_buffers(p);
     TU_TRY(place_intervals(p));
     write_offsets(p);
-    return list_residents(p);
+    return list_live_at_peak(p);
 }
 
 tu_status tu__plan_memory(const tu__memory_request *request, tu__memory_plan *plan) {
@@ -333,7 +333,7 @@ void tu__memory_plan_free(tu__memory_plan *plan) {
     tu__free(plan->storage);
     tu__free(plan->offset);
     tu__free(plan->alias_of);
-    tu__free(plan->workspace);
-    tu__free(plan->residents);
+    tu__free(plan->workspace_offset);
+    tu__free(plan->live_at_peak);
     *plan = (tu__memory_plan){0};
 }

@@ -75,7 +75,7 @@ static void sort_actions(step_writer *w) {
         const tu__member *member = &m->collective->members[m->rank];
         w->actions[2 * i] = (collective_action){.position = member->post_position, .membership = i};
         w->actions[2 * i + 1] =
-            (collective_action){.position = member->run_position, .membership = i, .is_run = true};
+            (collective_action){.position = member->wait_position, .membership = i, .is_run = true};
     }
     if (count) qsort(w->actions, 2 * (size_t)count, sizeof *w->actions, compare_actions);
 }

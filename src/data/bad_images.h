@@ -6,12 +6,12 @@
 
 typedef struct tu__bad_images {
     size_t count;
-    char message[512]; /* error message of the first */
+    char message[512]; /* error message of the first bad image */
 } tu__bad_images;
 
 /* True if the status means that the image's content is damaged or invalid. Other failures (permissions, too many open
- * files, disk, memory, features missing in this build) may not recur, while a data set without the bad images stays
- * in the cache. */
+ * files, disk, memory, features missing in this build) may be temporary. Images that fail for such a reason must not
+ * be skipped, because the data set without them would stay in the cache. */
 bool tu__is_bad_image(tu_status status);
 /* Marks the listed image as bad. Stores this thread's latest error message if it is the first. */
 void tu__bad_images_add(tu__bad_images *bad, tu__listed_image *image);

@@ -11,7 +11,7 @@ typedef struct tu__listed_image {
     const char *path; /* relative to the folder: "train/cat/1.png" */
     int32_t label;
     tu_split split;
-    bool validation; /* training image in the validation split; these come last */
+    bool validation; /* the image is in the validation split; these are the last training images */
     bool is_damaged; /* it cannot be read */
 } tu__listed_image;
 

@@ -14,8 +14,9 @@
 typedef struct tu__statistics {
     tu_dtype dtype;
     int64_t channels;
-    int64_t pixels; /* per image and channel */
+    int64_t pixels; /* pixels per image */
     int64_t images; /* training images added so far */
+    /* Per channel: sums of the elements and of their squares; of u8 images, and of f32 images. */
     uint64_t sum[TU_MAX_CHANNELS], squares[TU_MAX_CHANNELS];
     double f32_sum[TU_MAX_CHANNELS], f32_squares[TU_MAX_CHANNELS];
     tu__sha256 hash;

@@ -15,7 +15,7 @@
 typedef struct tu__image_split {
     tu_split split;
     int64_t count;         /* number of images */
-    int64_t before;        /* number of positions before the first image */
+    int64_t before;        /* position of the first image in the whole split, before `order` is applied */
     bool permuted;         /* positions are mapped through `order` */
     tu__permutation order; /* permutation of the whole split */
 } tu__image_split;

@@ -20,7 +20,7 @@ typedef struct tu__device {
     const tu_device_api *api;
     tu_device_instance *instance;
     tu_open_options options;
-    int users;
+    int users; /* number of programs and pinned blocks that use the device; it is closed when none is left */
     struct tu__device *next;
 
     pthread_mutex_t lock; /* held by the program that is running */
@@ -28,7 +28,7 @@ typedef struct tu__device {
     size_t scratch_bytes;
     uint64_t scratch_generation;       /* incremented when the block moves: programs must be bound again */
     struct tu__device *pinned_by;      /* the device for which the block is pinned; NULL: not pinned */
-    atomic_uint_least64_t table_bytes; /* of the tables in its memory: run/table.h */
+    atomic_uint_least64_t table_bytes; /* bytes of the tables in its memory: run/table.h */
     /* The two host threads, started on first use: base/worker.h. */
     struct tu__worker *compute_thread, *copy_thread;
 } tu__device;

@@ -17,7 +17,7 @@
 
 typedef struct tu__epilogue {
     const tu__node *add, *relu; /* NULL: none */
-    tu__edge added;             /* the other operand of add */
+    tu__edge added;             /* the operand of `add` that is not the node's result */
     tu__edge result;            /* the value that is stored */
 } tu__epilogue;
 
@@ -25,10 +25,11 @@ typedef struct tu__epilogue {
  * after that. */
 TU__SHARED tu__epilogue tu__epilogue_of(tu__selection *s, const tu__node *node);
 
-/* The same with other conditions. */
+/* Finds an epilogue like tu__epilogue_of, with other conditions. */
 typedef struct tu__epilogue_rules {
-    /* The reader that may be fused; NULL: none. */
+    /* Returns the node that reads `value` and may be fused; NULL: none. */
     const tu__node *(*reader_of)(tu__selection *s, tu__edge value);
+    /* True if a fused addition may add `other` to `value`. */
     bool (*can_add)(tu__selection *s, tu__edge other, tu__edge value);
 } tu__epilogue_rules;
 tu__epilogue tu__find_epilogue(tu__selection *s, const tu__node *node, const tu__epilogue_rules *rules);

@@ -8,6 +8,8 @@
 
 enum { TU__MAX_CLUSTER_NODES = 48, TU__MAX_SUMS = 4 };
 
+/* What a member reads: another member, a constant number, a value in memory, or a value that must be computed by
+ * another kernel first. */
 typedef enum tu__operand_kind { TU__MEMBER, TU__NUMBER, TU__LOAD, TU__OBSTACLE } tu__operand_kind;
 
 typedef struct tu__operand {
@@ -27,14 +29,14 @@ typedef struct tu__cluster {
     uint32_t member_count;
     uint32_t reserved; /* members found so far, including those whose inputs are being visited */
     const tu__node *members[TU__MAX_CLUSTER_NODES]; /* inputs before users; the last is the root */
-    bool stored[TU__MAX_CLUSTER_NODES];
+    bool stored[TU__MAX_CLUSTER_NODES];             /* per member: the kernel stores its result */
     tu__sum_kind sums;
-    int64_t sum_row;  /* elements per row */
+    int64_t sum_row;  /* elements per row, if the space is summed */
     bool splits_rows; /* workers divide the rows; otherwise one worker computes each sum */
     uint32_t sum_count;
     const tu__node *sum_nodes[TU__MAX_SUMS]; /* sum or mean */
     uint32_t sum_members[TU__MAX_SUMS];      /* index of the member that is summed */
-    bool summed[TU__MAX_CLUSTER_NODES];      /* not stored, but kept until it is summed */
+    bool summed[TU__MAX_CLUSTER_NODES];      /* per member: not stored, but kept until it is summed */
     bool blocked;                            /* `obstacle` must be computed first */
     tu__edge obstacle;
 } tu__cluster;

@@ -35,12 +35,12 @@ static bool is_in_memory(tu__selection *s, tu__edge value) {
     return s->plan->state[root.node] == TU__OUTSIDE || tu__plan_value_of(s, root)->dense != TU__NONE;
 }
 
-static bool can_join(tu__selection *s, tu__edge other, tu__edge value) {
+static bool can_add_residual(tu__selection *s, tu__edge other, tu__edge value) {
     return same_type(tu__type_of(s, other), tu__type_of(s, value)) && is_in_memory(s, other);
 }
 
 tu__epilogue tu__norm_epilogue_of(tu__selection *s, const tu__node *node) {
-    static const tu__epilogue_rules rules = {level_reader, can_join};
+    static const tu__epilogue_rules rules = {level_reader, can_add_residual};
     return tu__find_epilogue(s, node, &rules);
 }
 
@@ -50,7 +50,7 @@ const char *tu__norm_epilogue_name(const tu__epilogue *e) {
     return tu__epilogue_name(e, names);
 }
 
-bool tu__norm_epilogue_is_compared(tu__selection *s, const tu__epilogue *e) {
+bool tu__norm_relu_has_gradient(tu__selection *s, const tu__epilogue *e) {
     const tu__plan_value *v = tu__plan_value_of(s, e->result);
     for (uint32_t i = 0; i < v->reader_count; i++)
         if (s->graph->nodes[s->plan->readers[v->first_reader + i]]->op->code == TU__OP_GREATER) return true;
@@ -66,13 +66,13 @@ static const tu__node *norm_with_saved_data(const tu__selection *s, tu__edge val
     return is_y && s->plan->saved[norm->id] != TU__NONE ? norm : NULL;
 }
 
-/* Returns the normalisation whose y, after a relu, is `value`; `joined`: something was added to y before the relu. */
-static const tu__node *norm_before_relu(const tu__selection *s, tu__edge value, bool *joined) {
+/* Returns the normalisation with value = relu(y), or relu(y + residual) if *has_residual; NULL if there is none. */
+static const tu__node *norm_before_relu(const tu__selection *s, tu__edge value, bool *has_residual) {
     const tu__node *relu = s->graph->nodes[value.node];
     if (relu->op->code != TU__OP_RELU) return NULL;
     const tu__node *inner = s->graph->nodes[relu->inputs[0].node];
-    *joined = inner->op->code == TU__OP_ADD;
-    if (!*joined) return norm_with_saved_data(s, relu->inputs[0]);
+    *has_residual = inner->op->code == TU__OP_ADD;
+    if (!*has_residual) return norm_with_saved_data(s, relu->inputs[0]);
     const tu__node *norm = norm_with_saved_data(s, inner->inputs[0]);
     return norm ? norm : norm_with_saved_data(s, inner->inputs[1]);
 }
@@ -100,7 +100,7 @@ static void find_sum(tu__selection *s, tu__relu_gradient *r) {
     if (!can_fuse) return;
     r->add = add;
     r->dy = add->inputs[0];
-    r->other = add->inputs[1];
+    r->addend = add->inputs[1];
 }
 
 /* With a mask, dy must be in memory anyway. If it is still pending, it is better fused with the select. */
@@ -119,15 +119,20 @@ bool tu__find_relu_gradient(tu__selection *s, const tu__node *node, tu__relu_gra
     if (!is_select) return false;
     const tu__node *greater = s->graph->nodes[select->inputs[0].node];
     bool is_positive_test = greater->op->code == TU__OP_GREATER && tu__is_zero(s, greater->inputs[1]),
-         joined = false;
-    const tu__node *forward = is_positive_test ? norm_before_relu(s, greater->inputs[0], &joined) : NULL;
+         has_residual = false;
+    const tu__node *forward =
+        is_positive_test ? norm_before_relu(s, greater->inputs[0], &has_residual) : NULL;
     if (!forward) return false;
-    *found = (tu__relu_gradient){
-        .select = select, .greater = greater, .forward = forward, .joined = joined, .dy = select->inputs[1]};
+    *found = (tu__relu_gradient){.select = select,
+                                 .greater = greater,
+                                 .forward = forward,
+                                 .has_residual = has_residual,
+                                 .dy = select->inputs[1]};
     if (!same_type(tu__type_of(s, greater->inputs[0]), tu__type_of(s, dy)) ||
         !same_type(tu__type_of(s, found->dy), tu__type_of(s, dy)))
         return false;
-    return joined ? can_mask(s, found) : tu__only_reader(s, dy) == node && is_gradient_of(s, node, forward);
+    return has_residual ? can_mask(s, found)
+                        : tu__only_reader(s, dy) == node && is_gradient_of(s, node, forward);
 }
 
 static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
@@ -141,10 +146,10 @@ tu_status tu__kernel_add_relu_gradient(tu__kernel *k, const tu__relu_gradient *f
     if (tu__only_reader(k->owner, (tu__edge){found->greater->id, 0})) TU_TRY(fuse_node(k, found->greater));
     TU_TRY(fuse_node(k, found->add));
     TU_TRY(tu__kernel_read_saved(k, found->forward));
-    return found->add ? tu__kernel_read(k, found->other) : TU_OK;
+    return found->add ? tu__kernel_read(k, found->addend) : TU_OK;
 }
 
-tu__edge tu__norm_reads(tu__selection *s, const tu__node *node, uint32_t index) {
+tu__edge tu__norm_input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index) {
     tu__relu_gradient r;
     bool fuses_relu = index == TU__NORM_DY && tu__find_relu_gradient(s, node, &r);
     return fuses_relu ? r.dy : node->inputs[index];

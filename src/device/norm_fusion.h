@@ -8,35 +8,41 @@
 
 enum { TU__NORM_DY = 4 /* batch_norm_grad's input dy */ };
 
-/* Finds the nodes after y to fuse: an addition of another value of y's type, a relu, or both. tu__kernel_add_epilogue
- * adds them to the kernel. */
+/* Finds the nodes after the output y of a batch_norm that can be fused into its kernel: an addition of another value of
+ * y's type, a relu, or both. tu__kernel_add_epilogue adds them to the kernel. */
 TU__SHARED tu__epilogue tu__norm_epilogue_of(tu__selection *s, const tu__node *node);
-/* "batch_norm+add+relu" */
+/* Returns the name of the fused kernel, such as "batch_norm+add+relu". */
 TU__SHARED const char *tu__norm_epilogue_name(const tu__epilogue *epilogue);
-/* True if the result of the relu is compared by `greater`, as its gradient does. */
-TU__SHARED bool tu__norm_epilogue_is_compared(tu__selection *s, const tu__epilogue *epilogue);
+/* True if a `greater` node reads the relu's output, as the gradient of relu does. */
+TU__SHARED bool tu__norm_relu_has_gradient(tu__selection *s, const tu__epilogue *epilogue);
 
-/* A gradient of batch_norm_grad that comes through a relu: inputs[TU__NORM_DY] is `dy` where the relu of the y of
- * `forward` is above zero, else zero. The kernel of `forward` saved what is needed to decide that
- * (tu__kernel_save):
+/* The gradient of a relu before a batch_norm_grad, where the relu follows the batch_norm `forward`:
  *
- *   its factors   if nothing was added to y, and the gradient is that of `forward` itself: y is computed again
- *   a mask        if something was added (`joined`). Other nodes read the gradient too, so it is a result of the
- *                 kernel. If it is the sum of two values that only it reads, the kernel also adds them: `add` */
+ *     inputs[TU__NORM_DY] = select(relu(y) > 0, dy, 0)                 y: output of `forward`
+ *     inputs[TU__NORM_DY] = select(relu(y + residual) > 0, dy, 0)      if has_residual
+ *
+ * The kernel of `forward` saved data for the condition (tu__kernel_save):
+ *
+ *     without a residual   scale and shift of each channel: y is computed again from x. The batch_norm_grad must be
+ *                          that of `forward`.
+ *     with a residual      a mask with one bit per element. The kernel also writes the result of `select`, because
+ *                          other nodes read it. If dy is a sum and only `select` reads it, the kernel also computes
+ *                          the sum (`add`). */
 typedef struct tu__relu_gradient {
     const tu__node *select, *greater, *forward;
-    bool joined;
-    const tu__node *add; /* NULL: `dy` is one value */
-    tu__edge dy, other;
+    bool has_residual;
+    const tu__node *add; /* the sum dy + addend, computed by the kernel; NULL: none */
+    tu__edge dy, addend; /* addend: only if `add` */
 } tu__relu_gradient;
 
-/* True if `node` is a batch_norm_grad that can fuse this. The result stays the same until the node's kernel is
- * made. */
+/* True if `node` is a batch_norm_grad whose kernel can also compute the gradient of a relu: `*found`. May be called
+ * repeatedly until the kernel is made, with the same result. */
 TU__SHARED bool tu__find_relu_gradient(tu__selection *s, const tu__node *node, tu__relu_gradient *found);
-/* Returns the value that the lowering rule reads in place of input `index`: `dy` if the kernel fuses the relu. */
-TU__SHARED tu__edge tu__norm_reads(tu__selection *s, const tu__node *node, uint32_t index);
-/* Adds the select to the kernel, and a read of what the forward kernel saved, as the next entry of k->in; then a
- * read of `other`, if there is one. */
+/* Returns the value that the kernel of `node` reads as input `index`: the `dy` of tu__relu_gradient in place of
+ * inputs[TU__NORM_DY] if the gradient of a relu is fused; otherwise inputs[index]. */
+TU__SHARED tu__edge tu__norm_input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index);
+/* Adds to the kernel the nodes `select`, `greater` (if only `select` reads it) and `add`; then, as the next entries of
+ * k->in, the data that the kernel of `forward` saved, and `addend` if there is one. */
 TU__SHARED tu_status tu__kernel_add_relu_gradient(tu__kernel *k, const tu__relu_gradient *found);
 
 #endif

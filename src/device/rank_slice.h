@@ -6,11 +6,11 @@
 
 #include "base/shared.h"
 
-/* An iteration over the elements of rank `what->rank`, or over `lines` of its cache lines from `first` on. */
+/* An iteration over the slice of rank `what->rank`, or over `lines` of its cache lines from line `first` on. */
 typedef struct tu__rank_slice_iterator {
     const tu_combination *what;
     uint32_t segment;
-    size_t line, left; /* cache lines: the next one of the segment, and how many remain */
+    size_t line, left; /* the next cache line of the segment; number of cache lines that remain */
 } tu__rank_slice_iterator;
 
 /* Consecutive elements of one segment. */
@@ -19,7 +19,8 @@ typedef struct tu__rank_slice_range {
     size_t first, count;
 } tu__rank_slice_range;
 
-TU__SHARED size_t tu__rank_slice_lines(const tu_combination *what); /* cache lines of rank `what->rank` */
+/* Returns the number of cache lines of rank `what->rank`. */
+TU__SHARED size_t tu__rank_slice_lines(const tu_combination *what);
 TU__SHARED tu__rank_slice_iterator tu__rank_slice_begin(const tu_combination *what, size_t first,
                                                         size_t lines);
 /* Returns the next range, of at most `max_elements` elements (but at least a cache line); false if there are no

@@ -178,9 +178,9 @@ static void drop_kernels_of(tu__kernel_plan *p, const tu__node *node, uint32_t f
     p->kernel_count = kept;
 }
 
-static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t index) {
+static tu__edge input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index) {
     const tu__selector *selector = s->selector;
-    return selector->read_by_rule ? selector->read_by_rule(s, node, index) : node->inputs[index];
+    return selector->input_after_fusion ? selector->input_after_fusion(s, node, index) : node->inputs[index];
 }
 
 static tu_status lower_node(tu__selection *s, const tu__node *node) {
@@ -188,7 +188,7 @@ static tu_status lower_node(tu__selection *s, const tu__node *node) {
     p->state[node->id] = TU__BUSY;
     for (uint32_t i = 0; i < node->input_count; i++) {
         p->required_by = node;
-        TU_TRY(tu__require(s, read_by_rule(s, node, i)));
+        TU_TRY(tu__require(s, input_after_fusion(s, node, i)));
     }
     p->required_by = NULL;
     if (p->state[node->id] == TU__DONE) return TU_OK; /* a sum that was fused into its input's kernel */

@@ -36,13 +36,13 @@ typedef struct tu__kernel tu__kernel;
 struct tu__kernel {
     const char *name;
     tu_status (*run)(const tu__kernel *k); /* executes it, or enqueues it on the device */
-    void *data;                            /* for the lowering rule */
+    void *data;                            /* set by the lowering rule, read by `run` */
     /* Optional: frees what `data` points to outside the arena (oneDNN primitives). */
     void (*release)(void *data);
     uint32_t node_count, read_count, write_count;
-    uint32_t *nodes, *reads, *writes;
-    int32_t *in_place;
-    size_t workspace_bytes; /* set by the lowering rule; 64-byte aligned */
+    uint32_t *nodes, *reads, *writes; /* nodes that it computes; buffers that it reads and writes */
+    int32_t *in_place;                /* per write: index of the read whose memory it may reuse; -1: none */
+    size_t workspace_bytes;           /* set by the lowering rule; 64-byte aligned */
     int64_t flops, bytes_moved;
     /* set by build */
     void **in, **out; /* addresses, one per read and one per write */
@@ -84,7 +84,7 @@ TU__SHARED const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
 /* True if a node is in this partition and no kernel computes it yet. (If two products are added, only one of them
  * can fuse the addition.) */
 TU__SHARED bool tu__can_fuse(const tu__selection *s, const tu__node *node);
-/* Returns the only reader of a value, if it is free in this sense. */
+/* Returns tu__only_reader of a value if tu__can_fuse is true for it; otherwise NULL. */
 TU__SHARED const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value);
 /* True if a value is a fill with 0, possibly broadcast or viewed. */
 TU__SHARED bool tu__is_zero(const tu__selection *s, tu__edge value);
@@ -111,9 +111,9 @@ typedef struct tu__selector {
     tu__lowering_rule fallback;     /* lowers any node, or fails */
     /* Adds a kernel that copies a dense value into the buffer of an export. */
     tu_status (*make_copy)(tu__selection *s, tu__edge from, tu__edge to);
-    /* optional: returns the value that the lowering rule of `node` reads in place of input `index`. It differs from
-     * the input if the kernel computes the input itself. */
-    tu__edge (*read_by_rule)(tu__selection *s, const tu__node *node, uint32_t index);
+    /* Optional: returns the value that the kernel of `node` reads for input `index`. It differs from the input if the
+     * kernel also computes the input (fusion). */
+    tu__edge (*input_after_fusion)(tu__selection *s, const tu__node *node, uint32_t index);
 
     /* Fused kernels of clusters (fusion.h). A kernel has one subkernel, or several that are independent of each
      * other. */
@@ -122,8 +122,8 @@ typedef struct tu__selector {
     tu_status (*make_subkernel)(tu__kernel *k, struct tu__cluster *c, void *subkernel);
     tu_status (*finish_subkernels)(tu__kernel *k, uint32_t count, void *subkernels);
     bool fuses_leaf_casts; /* fuses casts of leaves, e.g. of parameters to bf16, into one kernel */
-    /* optional: how a sum of a cluster member of type `dtype` can be fused at the end of the cluster. `splits_rows`
-     * is passed on to make_subkernel in the cluster. */
+    /* Optional: returns how a sum of a cluster member of type `dtype` can be fused at the end of the cluster.
+     * `splits_rows` is passed on to make_subkernel in the cluster. */
     tu__sum_kind (*sum_kind_of)(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form,
                                 bool *splits_rows);
 } tu__selector;
@@ -135,7 +135,7 @@ typedef enum tu__node_state {
     TU__WAITING, /* not visited yet */
     TU__PENDING, /* pointwise, broadcast or fill: computed when its value is needed, fused with its neighbours */
     TU__BUSY,    /* its lowering rule is running */
-    TU__DONE,
+    TU__DONE,    /* a kernel computes it */
 } tu__node_state;
 
 typedef struct tu__plan_value {
@@ -143,7 +143,7 @@ typedef struct tu__plan_value {
     /* In tu__kernel_plan.readers: one entry per input that is this value. */
     uint32_t first_reader, reader_count;
     bool exported;
-    bool exported_buffer; /* its buffer is an export's: no other export may share it */
+    bool exported_buffer; /* its buffer is that of an export, which no other export may share */
 } tu__plan_value;
 
 typedef struct tu__kernel_time {
@@ -164,8 +164,8 @@ typedef struct tu__kernel_plan {
     uint32_t *slot;     /* node -> its first entry in `values` */
     uint32_t *level;    /* tu_partition.levels */
     uint32_t *mark;     /* fusion.c: id of the cluster being built that contains the node */
-    uint32_t *assigned; /* the variable that its value is assigned to; TU__NONE */
-    uint32_t *saved;    /* the buffer of tu__kernel_save for the node's kernel; TU__NONE */
+    uint32_t *assigned; /* the variable that its value is assigned to; TU__NONE: none */
+    uint32_t *saved;    /* the buffer of tu__kernel_save for the node's kernel; TU__NONE: none */
     uint32_t cluster_count;
     const tu__node *required_by; /* tu__fuse: the node whose input is being computed; NULL: none */
     tu__plan_value *values;

@@ -9,8 +9,8 @@
 #include "graph/op.h"
 
 typedef struct tu__field {
-    const tu__attr *attr; /* NULL past the last one */
-    const unsigned char *cells;
+    const tu__attr *attr;       /* NULL past the last one */
+    const unsigned char *cells; /* the value: attr->count elements */
     const tu__op *op;
 } tu__field;
 

@@ -65,7 +65,7 @@ struct tu_graph {
     tu__arena arena;
     tu__node **nodes;
     uint32_t node_count, node_capacity;
-    tu__named_value *results;
+    tu__named_value *results; /* graph outputs: values that tu_output has named */
     uint32_t result_count, result_capacity;
     struct tu__name_table *names; /* scoped name -> node and next free suffix */
     char *scope;                  /* current scope with a trailing '/', or "" */
@@ -136,7 +136,8 @@ tu_status tu__node_add_dependency(tu_graph *graph, uint32_t node, uint32_t depen
 /* Turns an assignment into a node that only returns its value, so that the variable can be assigned again. */
 void tu__cancel_assign(tu_graph *graph, uint32_t node);
 
-/* Short form of tu__make for builders: tu__apply(CONV2D, &attrs, x, w). Uses the first input's graph. */
+/* Short form of tu__make for the functions that build nodes: tu__apply(CONV2D, &attrs, x, w). Uses the first input's
+ * graph. */
 tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu_value *inputs);
 #define tu__apply(op, attrs, ...)                                                                            \
     tu__apply_list(TU__OP_##op, attrs, sizeof((tu_value[]){__VA_ARGS__}) / sizeof(tu_value),                 \

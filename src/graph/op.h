@@ -45,7 +45,7 @@ typedef struct tu__attr {
 
 /* ---- Arguments of the functions ---- */
 
-typedef struct tu__rule { /* of a shape rule */
+typedef struct tu__rule { /* arguments of a shape rule: the node whose output types it infers */
     const tu__op *op;
     const char *name; /* the node's scoped name, for messages */
     const void *attrs;
@@ -71,6 +71,7 @@ tu_value tu__vjp_input(tu__vjp *vjp, uint32_t index);
 tu_value tu__vjp_output(tu__vjp *vjp, uint32_t index);
 /* Returns the gradient of an output; zeros of its type if nothing depends on it. */
 tu_value tu__vjp_gradient(tu__vjp *vjp, uint32_t output);
+/* True if something that is differentiated depends on the output; otherwise its gradient is zero. */
 bool tu__vjp_has_gradient(const tu__vjp *vjp, uint32_t output);
 /* True if the gradient of this input is needed. Rules may skip the other inputs. */
 bool tu__vjp_needs_gradient(const tu__vjp *vjp, uint32_t input);
@@ -121,7 +122,7 @@ typedef enum tu__gradient_kind {
 struct tu__op {
     const char *name;
     tu__opcode code;
-    uint32_t inputs, outputs; /* outputs = 0: the tu_custom_op has the number (custom operations) */
+    uint32_t inputs, outputs; /* number of each; outputs 0: the tu_custom_op has the number */
     uint32_t traits;
     tu__gradient_kind gradient_kind;
     const tu__attr *attrs;
@@ -129,7 +130,7 @@ struct tu__op {
     const char *expression; /* pointwise: the scalar expression in x, y, z and attributes a, b */
     tu_status (*shape)(tu__rule *rule);
     void (*gradient)(tu__vjp *vjp);
-    tu_status (*reference)(const tu__reference_call *m);
+    tu_status (*reference)(const tu__reference_call *call);
     void (*expand)(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out);
     int64_t (*flops)(const tu__node *node, const tu_type *in);
 };

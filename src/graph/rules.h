@@ -17,11 +17,11 @@
 
 #define OP(id, name, inputs, outputs, traits, attrs, gradient, expand, flops)                                \
     tu_status tu__##name##_shape(tu__rule *rule);                                                            \
-    tu_status tu__##name##_reference(const tu__reference_call *m);                                           \
+    tu_status tu__##name##_reference(const tu__reference_call *call);                                        \
     DECLARE_GRADIENT_##gradient(name) DECLARE_EXPAND_##expand(name) DECLARE_FLOPS_##flops(name)
 #define POINTWISE(id, name, inputs, types, result, traits, attrs, gradient, expression)                      \
     tu_status tu__##name##_shape(tu__rule *rule);                                                            \
-    tu_status tu__##name##_reference(const tu__reference_call *m);                                           \
+    tu_status tu__##name##_reference(const tu__reference_call *call);                                        \
     DECLARE_GRADIENT_##gradient(name)
 #include "graph/ops.def"
 

@@ -33,10 +33,10 @@ TU__SHARED tu__lanes tu__lanes_of(tu_shape shape, int64_t axis);
  */
 typedef struct tu__walk {
     tu_shape shape;
-    int count;
+    int count; /* number of offsets */
     int64_t stride[3][TU_MAX_RANK];
-    int64_t index[TU_MAX_RANK];
-    int64_t offset[3];
+    int64_t index[TU_MAX_RANK]; /* the current index */
+    int64_t offset[3];          /* its offsets */
 } tu__walk;
 tu__walk tu__walk_begin(tu_shape shape, int count, const int64_t *const *strides);
 bool tu__walk_next(tu__walk *walk);

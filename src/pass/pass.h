@@ -55,8 +55,8 @@ typedef struct tu__placement_options {
 typedef struct tu__unit {
     tu_graph *graph; /* owned */
     size_t fetch_count;
-    tu__edge *fetch; /* results of a run; with `updates`, assignments are computed too */
-    bool updates;
+    tu__edge *fetch; /* values that the user fetches */
+    bool updates;    /* assignments are computed, too */
     /* Values that get a buffer as if they were fetched. If the user fetches a value of one replica, all
      * replicas keep theirs, so that all fuse and round alike and mirrored variables stay bit-identical. */
     size_t kept_count;

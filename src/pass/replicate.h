@@ -9,7 +9,7 @@
 
 /* The shards of a value along an axis, or its partial sums. */
 typedef struct tu__sharded_value {
-    int axis;         /* or TU__PER_SHARD, TU__PARTIAL */
+    int axis;         /* the axis, or TU__PER_SHARD or TU__PARTIAL */
     tu__edge *shards; /* per shard: its value in the new graph; TU_NO_NODE: not built yet */
     struct tu__sharded_value *next;
 } tu__sharded_value;
@@ -18,7 +18,7 @@ typedef struct tu__sharded_value {
 typedef struct tu__distributed_value {
     int layout;          /* TU__REPLICATED, TU__PER_SHARD or the axis it is sharded along */
     bool is_summed;      /* its shards are partial sums, which are added to get the replicated value */
-    bool is_read;        /* by a node, or by the user */
+    bool is_read;        /* a node reads it, or the user fetches it */
     bool feeds_shards;   /* a sharded computation depends on the replicated value */
     uint32_t collective; /* number of the all-reduce of a sum between mirrored replicas */
     tu__edge *by_device; /* per device: the replicated value in the new graph; TU_NO_NODE: not there */
@@ -31,7 +31,7 @@ typedef struct tu__replicator {
     const char *strategy; /* its name, for messages */
     tu__rewrite r;
     tu__arena arena;
-    int64_t samples;         /* of the whole batch; 0: the graph has no batched input */
+    int64_t samples;         /* number of samples in the whole batch; 0: the graph has no batched input */
     size_t replicas, shards; /* shard s is computed by replica s * replicas / shards */
     size_t device_count;     /* replicas, and one more for the central device, which may also be a replica */
     tu__distributed_value *values; /* per output of the old graph, indexed by tu__rewrite's slots */

@@ -24,7 +24,7 @@ typedef struct tu__sharding {
     bool invariant;       /* the number of shards does not depend on the number of devices */
     const tu_graph *graph;
     const tu__node *node;
-    int64_t samples; /* in the whole batch */
+    int64_t samples; /* number of samples in the whole batch */
     /* Per input, `in`: its layout (TU__REPLICATED, TU__PER_SHARD or an axis). `read`, set by the rule: how each
      * shard reads it, a layout or TU__ONCE. If `in` is TU__REPLICATED and `read` an axis, the shard reads its rows
      * of the value. */

@@ -11,16 +11,16 @@ typedef struct tu__candidate {
     tu__rewrite *r;
     const tu__node *origin; /* the old graph's node; its name and the output's type never change */
     tu__opcode op;
-    const void *attrs; /* the origin's, or `new_attrs` */
+    const void *attrs; /* those of `origin`, or `new_attrs` */
     uint32_t input_count;
-    tu_value *inputs; /* of the new graph */
+    tu_value *inputs; /* values of the new graph */
     union {
         struct tu__reshape_attrs reshape;
         struct tu__broadcast_attrs broadcast;
         struct tu__transpose_attrs transpose;
         struct tu__cast_attrs cast;
     } new_attrs;
-    tu_value replacement; /* set with TU__REPLACED */
+    tu_value replacement; /* if the outcome is TU__REPLACED: the value that replaces the node */
 } tu__candidate;
 
 typedef enum tu__outcome { TU__KEPT, TU__CHANGED, TU__REPLACED } tu__outcome;

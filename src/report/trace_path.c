@@ -134,7 +134,7 @@ static const tu__span *predecessor_of_kernel(const run_spans *s, const tu__span 
                 found = later_span(found, s->copies[s->first_copy[span->partition] + a]);
     for (uint32_t i = 0; i < partition->collective_count; i++) {
         const tu__collective *c = partition->collectives[i].collective;
-        if (c->members[partition->collectives[i].rank].run_position == span->index)
+        if (c->members[partition->collectives[i].rank].wait_position == span->index)
             found = later_span(found, last_slice(s, c));
     }
     if (s->program->active_count > 1 &&
@@ -152,7 +152,7 @@ static const tu__span *predecessor_of_slice(const run_spans *s, const tu__span *
     const tu__partition *partition = &s->program->partitions[span->partition];
     const tu__collective *c = partition->collectives[span->index].collective;
     const tu__member *member = &c->members[partition->collectives[span->index].rank];
-    const tu__span *found = kernel_span_before(s, span->partition, member->run_position);
+    const tu__span *found = kernel_span_before(s, span->partition, member->wait_position);
     if (span->index)
         found = later_span(found, last_slice(s, partition->collectives[span->index - 1].collective));
     for (uint32_t r = 0; r < c->ranks; r++)

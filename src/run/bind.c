@@ -112,7 +112,7 @@ static tu_status build_partition(tu_program *program, tu__partition *partition) 
     }
     for (uint32_t k = 0; k < partition->plan->kernel_count; k++)
         partition->workspaces[k] =
-            partition->plan->kernels[k].workspace ? scratch + partition->memory.workspace[k] : NULL;
+            partition->plan->kernels[k].workspace ? scratch + partition->memory.workspace_offset[k] : NULL;
     tu_binding binding = {.struct_size = sizeof binding,
                           .order = partition->order,
                           .buffers = partition->addresses,

@@ -6,7 +6,7 @@
 
 #include "compile/partition.h"
 
-typedef struct tu__joint_source tu__joint_source; /* where an entry of `moves` comes from */
+typedef struct tu__joint_source tu__joint_source; /* what an entry of `moves` was made from */
 
 typedef struct tu__joint {
     uint32_t part_count, move_count;
@@ -16,9 +16,9 @@ typedef struct tu__joint {
     uint32_t *part_index;
     /* One step of all partitions, as a list of launches, copies, waits and collectives. */
     tu_joint_move *moves;
-    tu__joint_source *sources;
-    uint32_t *ranks;       /* of all collectives: the index in `parts` of each rank */
-    tu_repeat_feed *feeds; /* of all partitions, one after another */
+    tu__joint_source *sources; /* per entry of `moves` */
+    uint32_t *ranks;           /* per rank of each collective: its index in `parts` */
+    tu_repeat_feed *feeds;     /* of all partitions, one after another */
     tu_repeat_fetch *fetches;
 } tu__joint;
 

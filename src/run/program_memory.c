@@ -45,8 +45,8 @@ static void add_node(peak_items *list, tu_memory_kind kind, const tu__node *node
 /* Adds what is alive in scratch memory, and the gaps. */
 static void add_scratch(peak_items *list, const tu_graph *g, const tu__partition *partition) {
     uint64_t gap_bytes = partition->memory.scratch_bytes;
-    for (uint32_t i = 0; i < partition->memory.resident_count; i++) {
-        const tu__resident *r = &partition->memory.residents[i];
+    for (uint32_t i = 0; i < partition->memory.live_at_peak_count; i++) {
+        const tu__live_block *r = &partition->memory.live_at_peak[i];
         tu_memory_item item = {0, TU_MEMORY_WORKSPACE, "", {0}, r->bytes};
         tu_edge value = {TU_NO_NODE, 0};
         if (r->buffer != TU_NO_NODE) value = partition->plan->buffers[r->buffer].value;

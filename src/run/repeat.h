@@ -11,7 +11,7 @@ typedef struct tu__multi_step_source {
     const tu_feed_many *feed; /* NULL: sample ordinals, which the engine generates */
     /* The feed's table in device memory; NULL if its rows are gathered into `block` on the host. */
     const void *table;
-    size_t offset; /* in `block`, of generated or gathered data */
+    size_t offset; /* offset of generated or gathered data in `block` */
 } tu__multi_step_source;
 
 typedef struct tu__multi_step {
@@ -23,9 +23,10 @@ typedef struct tu__multi_step {
     tu__joint joint; /* used if several devices run the steps */
     char *block;     /* rows and ordinals for the steps of one chunk */
     size_t block_bytes;
+    /* In the latest call: bytes of tables in device memory, and bytes of rows gathered on the host. */
     uint64_t table_bytes, gathered_bytes;
-    char notice[256]; /* why the program runs one step at a time; "" if it does not */
-    char table_notice[256];
+    char notice[256];       /* why the program runs one step at a time; "" if it does not */
+    char table_notice[256]; /* why rows are gathered on the host; "" if they are not */
 } tu__multi_step;
 
 /* Finds out whether the devices of a compiled program can run multi-step calls. */

@@ -15,9 +15,8 @@ TU__SHARED tu_status tu__state_set_from_tensor(tu_state *state, const char *name
                                                const tu__named_tensor *tensor);
 
 /* load_report.c: the first function returns an empty report on the file at `path`, the second adds the outcome for
- * one name. `in_state` and `in_file` are NULL if it has no such type. `reason`: NULL, or why Tutti does not
- * support
- * the file's tensor. */
+ * one name. `in_state` and `in_file`: type of the variable and of the tensor; NULL if there is none. `reason`: NULL, or
+ * why Tutti does not support the file's tensor. */
 tu_load_report *tu__load_report_new(const char *path);
 tu_status tu__load_report_add(tu_load_report *report, tu_load_outcome outcome, const char *name,
                               const tu_type *in_state, const tu_type *in_file, const char *reason);

@@ -10,7 +10,7 @@
 
 typedef struct tu__table_copy { /* a table's copy on one device */
     tu__device *device;
-    void *address; /* NULL: it did not fit; no other attempt is made */
+    void *address; /* NULL: the table did not fit; no other attempt is made */
     struct tu__table_copy *next;
 } tu__table_copy;
 

@@ -28,6 +28,7 @@ typedef struct tu__span {
     double start, end; /* seconds of CLOCK_MONOTONIC */
 } tu__span;
 
+/* The rows of a device, in the order above. */
 enum { TU__ROW_COMPUTE, TU__ROW_HOST, TU__ROW_COPIES, TU__ROWS };
 
 typedef struct tu__span_list {
@@ -38,9 +39,9 @@ typedef struct tu__span_list {
 
 struct tu__trace {
     bool is_recording;
-    bool is_timing; /* devices measure the times of their kernels */
-    double began;
-    uint32_t runs;
+    bool is_timing;          /* devices measure the times of their kernels */
+    double began;            /* time at which the trace was started */
+    uint32_t runs;           /* number of runs traced so far */
     tu__span_list run_spans; /* one span per run */
     size_t row_count;        /* TU__ROWS per device */
     tu__span_list *rows;

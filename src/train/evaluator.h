@@ -25,8 +25,10 @@ typedef struct tu__evaluator {
     unsigned char *split_images; /* copy of the validation images, which are scattered in `tabled` */
     int32_t *split_labels;       /* labels of `split_images` */
     tu_table *image_table, *label_table;
-    int64_t full; /* number of full batches */
-    int64_t *rows, *classes_of, *corrects, *top5s;
+    int64_t full;  /* number of full batches */
+    int64_t *rows; /* indices of the images of a call */
+    /* Results of a call: per image, and the other three per batch. */
+    int64_t *classes_of, *corrects, *top5s;
     float *losses;
 } tu__evaluator;
 

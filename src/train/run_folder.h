@@ -31,13 +31,13 @@ tu__path tu__path_in(const char *folder, const char *format, ...) TU_PRINTF(2, 3
 typedef struct tu__run_folder {
     char path[TU__MAX_FOLDER_LENGTH + 1];
     int lock;     /* file descriptor; 0: not locked */
-    bool created; /* by tu__run_folder_create */
+    bool created; /* tu__run_folder_create has created it */
 } tu__run_folder;
 
 /* True if the folder contains a run (a config.json). */
 bool tu__run_folder_has_run(const char *path);
 /* Creates the folder (NULL: runs/MODEL-DATASET-NUMBER with the first free number) and takes the lock. Fails if an
- * existing folder contains a run, the rest of one, or other files. */
+ * existing folder contains a run, files left by one, or other files. */
 tu_status tu__run_folder_create(const char *path, const char *model, const char *dataset,
                                 tu__run_folder *folder);
 /* Creates the subfolders of a run. */

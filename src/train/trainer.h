@@ -32,13 +32,13 @@ typedef struct tu__trainer {
     const tu__run_config *ensemble; /* ensemble that the run is a member of; NULL: none */
     bool plan_only;                 /* only plan the programs */
     tu__text notices;               /* notices queued while the run is prepared */
-    bool started;                   /* notices are reported directly */
+    bool started;                   /* the run has started: notices are reported at once instead of queued */
     tu_train_report report;         /* latest report to the caller */
     double start_time, idle;        /* start time; seconds since then not spent on steps */
     double seconds_before;          /* training time in earlier processes */
     bool stopping;                  /* the caller's stop flag, read once per step */
     bool best_unsaved; /* the state has the best accuracy so far but is not saved as best.safetensors yet */
-    bool tracing, traced;       /* trace_steps.h */
+    bool tracing, traced;       /* a trace is being recorded; it was written (trace_steps.h) */
     tu__step_times times;       /* step times of this process */
     int64_t first_step, images; /* first step of this process; number of images it has processed */
 } tu__trainer;

@@ -164,7 +164,7 @@ static void check_reduced(const random_plan *p, unsigned char *const *addresses,
             assert_has_stamp(p, addresses, s->in);
             memset(addresses[s->out], (int)s->out, p->buffers[s->out].bytes);
         }
-        if (s->run_position != position) continue;
+        if (s->wait_position != position) continue;
         if (!is_same_memory) assert_has_stamp(p, addresses, s->in);
         assert_has_stamp(p, addresses, s->out);
     }
@@ -197,8 +197,8 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
             assert_true(addresses[b][0] == b && addresses[b][p->buffers[b].bytes - 1] == b);
         }
         if (p->kernels[k].workspace) {
-            assert_true(m->workspace[k] + p->kernels[k].workspace <= m->scratch_bytes);
-            memset(memory + m->workspace[k], 0xff, p->kernels[k].workspace);
+            assert_true(m->workspace_offset[k] + p->kernels[k].workspace <= m->scratch_bytes);
+            memset(memory + m->workspace_offset[k], 0xff, p->kernels[k].workspace);
             /* A workspace overlaps no input of its kernel. */
             for (uint32_t r = 0; r < p->kernels[k].read_count; r++)
                 assert_true(addresses[p->reads[k][r]][0] == p->reads[k][r]);
@@ -252,17 +252,17 @@ static void add_reduced(random_plan *p, uint64_t *seed) {
     uint32_t kernels = p->plan.kernel_count, in = (uint32_t)random_below(seed, p->leaves + kernels);
     uint32_t post_position = in < p->leaves ? 0 : position(p, in - p->leaves) + 1;
     uint32_t kernels_after = post_position < kernels ? kernels - post_position : 0;
-    uint32_t run_position = post_position + (uint32_t)random_below(seed, kernels_after + 1),
+    uint32_t wait_position = post_position + (uint32_t)random_below(seed, kernels_after + 1),
              out = p->plan.buffer_count++;
     p->buffers[out] = p->buffers[in];
     p->assigned_to[out] = TU_NO_NODE;
     p->is_read_after_run[out] = random_below(seed, 4) == 0;
     p->reduced[p->reduced_count] =
-        (tu__reduced_value){in, out, post_position, run_position, in >= p->leaves && !is_read(p, in)};
+        (tu__reduced_value){in, out, post_position, wait_position, in >= p->leaves && !is_read(p, in)};
     for (uint32_t i = 0; i < p->reduced_count; i++) /* a value that is reduced twice cannot be in place */
         if (p->reduced[i].in == in) p->reduced[i].in_place = false;
     p->reduced_count++;
-    for (uint32_t i = run_position; i < kernels; i++) {
+    for (uint32_t i = wait_position; i < kernels; i++) {
         tu_kernel *k = &p->kernels[p->order[i]];
         if (random_below(seed, 3)) continue;
         p->reads[p->order[i]][k->read_count++] = out;
@@ -330,8 +330,8 @@ static void the_peak_lists_live_buffers(void **unused) {
         create_plan(&p, seed);
         assert_int_equal(plan(&p, &m), TU_OK);
         size_t sum = 0;
-        for (uint32_t i = 0; i < m.resident_count; i++) {
-            const tu__resident *r = &m.residents[i];
+        for (uint32_t i = 0; i < m.live_at_peak_count; i++) {
+            const tu__live_block *r = &m.live_at_peak[i];
             size_t bytes =
                 r->buffer == TU_NO_NODE ? p.kernels[r->kernel].workspace : p.buffers[r->buffer].bytes;
             assert_true(r->bytes >= bytes);

@@ -180,7 +180,7 @@ static tu_status lower_convolution(tu__selection *s, const tu__node *node, cpu_c
                          : d->dnnl ? cpu_dnnl_workspace(d->dnnl)
                                    : cpu_direct_workspace(d->direct);
     if (d->widens) k->workspace_bytes += cpu_widened_workspace(&d->widened);
-    return cpu_kernel_bind_epilogue(k, s, node, &epilogue);
+    return cpu_kernel_add_epilogue_operands(k, s, node, &epilogue);
 }
 
 tu_status cpu_lower_conv2d(tu__selection *s, const tu__node *node) {

@@ -10,7 +10,7 @@
 typedef struct cpu_device {
     int index, logical_index, logical_count;
     int threads;
-    int first_core; /* of the logical device, as an index into the process's affinity mask */
+    int first_core; /* the logical device's first core, as an index into the process's affinity mask */
     uint64_t memory_limit;
     const struct cpu_loops *loops; /* inner loops for this machine's instruction set: isa/loops.h */
 } cpu_device;

@@ -34,8 +34,8 @@ void cpu_apply_epilogue(const cpu_device *device, tu_type type, void *data, cons
     tu__parallel_for(tu_shape_elements(type.shape) / columns, 1 + GRAIN / columns, apply_to_rows, &t);
 }
 
-tu_status cpu_kernel_bind_epilogue(tu__kernel *k, const tu__selection *s, const tu__node *node,
-                                   const tu__epilogue *epilogue) {
+tu_status cpu_kernel_add_epilogue_operands(tu__kernel *k, const tu__selection *s, const tu__node *node,
+                                           const tu__epilogue *epilogue) {
     cpu_kernel_set_costs(k, s, node);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_add_epilogue(k, epilogue));

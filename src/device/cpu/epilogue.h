@@ -12,7 +12,7 @@ void cpu_apply_epilogue(const cpu_device *device, tu_type type, void *data, cons
 
 /* Adds the reads and writes of a kernel with an epilogue: the node's inputs, the epilogue's operand, and the
  * epilogue's result; sets the kernel's counts of flops and bytes. */
-tu_status cpu_kernel_bind_epilogue(tu__kernel *k, const tu__selection *s, const tu__node *node,
-                                   const tu__epilogue *epilogue);
+tu_status cpu_kernel_add_epilogue_operands(tu__kernel *k, const tu__selection *s, const tu__node *node,
+                                           const tu__epilogue *epilogue);
 
 #endif

@@ -9,7 +9,7 @@
 /* How a matrix product is divided among workers and caches: see gemm.c. */
 typedef struct cpu_gemm_split {
     int64_t grid_rows, grid_columns; /* the grid over c: one cell per worker */
-    int64_t chunks;                  /* of k */
+    int64_t chunks;                  /* number of chunks into which k is divided */
     int64_t panels, row_blocks;      /* per cell: groups of columns and rows that are packed together */
 } cpu_gemm_split;
 

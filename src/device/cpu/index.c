@@ -78,7 +78,7 @@ tu_status cpu_lower_gather(tu__selection *s, const tu__node *node) {
     *d = split_at_axis(cpu_input_type(s, node, 0), tu__attrs(node, gather)->axis, cpu_input_type(s, node, 1));
     /* Only the selected rows of the table are read. */
     k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }
 
 /* ---- scatter_add: in base, indices, updates ---- */
@@ -139,7 +139,7 @@ tu_status cpu_lower_scatter_add(tu__selection *s, const tu__node *node) {
     index_data *d = new_kernel(s, node, run_scatter_add, &k);
     if (!d) return TU_NO_MEMORY;
     *d = split_at_axis(node->outputs[0], tu__attrs(node, scatter_add)->axis, cpu_input_type(s, node, 1));
-    return cpu_kernel_bind(k, node, 0);
+    return cpu_kernel_add_operands(k, node, 0);
 }
 
 /* ---- one_hot: `size` is the number of classes ---- */
@@ -173,7 +173,7 @@ tu_status cpu_lower_one_hot(tu__selection *s, const tu__node *node) {
     d->element_bytes = tu_dtype_size(out.dtype);
     d->row_bytes = (size_t)d->size * d->element_bytes;
     tu__store(out.dtype, d->one, 0, 1);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }
 
 /* ---- crop: in images [n,h,w,c], offsets [n,2] ---- */
@@ -227,5 +227,5 @@ tu_status cpu_lower_crop(tu__selection *s, const tu__node *node) {
                      .pixel_bytes = (size_t)size[3] * tu_dtype_size(x.dtype)};
     /* Only the windows of the images are read. */
     k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }

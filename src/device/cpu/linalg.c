@@ -189,8 +189,8 @@ static bool cholesky(const linalg_data *d, const void *a, const void *b, void *o
 static bool substitute(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
                        pivot_error *error) {
     (void)scratch;
-    bool downwards = d->upper == d->transpose;
-    if (!has_valid_pivots(d, a, !downwards, error)) return false;
+    bool is_lower = d->upper == d->transpose;
+    if (!has_valid_pivots(d, a, !is_lower, error)) return false;
     if (out != b) memcpy(out, b, right_side_bytes(d));
     solve_from_right(d, d->upper ? "L" : "U", d->transpose ? "T" : "N", "N", a, out);
     return true;
@@ -267,7 +267,7 @@ static tu_status lower_linalg(tu__selection *s, const tu__node *node, linalg_dat
     d->worker_bytes = 64 + scratch_bytes(d);
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, (int)node->input_count - 1);
+    return cpu_kernel_add_operands(k, node, (int)node->input_count - 1);
 }
 
 tu_status cpu_lower_inverse(tu__selection *s, const tu__node *node) {

@@ -28,7 +28,7 @@ static void forward_range(void *context, int64_t first, int64_t last, int worker
     const tu__kernel *k = context;
     const lrn_data *d = k->data;
     int64_t offset = first * d->p.channels;
-    cpu_of(k)->loops->kernels->lrn->forward[cpu_loop_type(d->dtype)](
+    cpu_of(k)->loops->kernels->lrn->forward[cpu_loop_variant(d->dtype)](
         &d->p, last - first, cpu_element(k->in[0], d->dtype, offset), cleared_scratch(k, worker),
         cpu_element(k->out[0], d->dtype, offset));
 }
@@ -37,7 +37,7 @@ static void backward_range(void *context, int64_t first, int64_t last, int worke
     const tu__kernel *k = context;
     const lrn_data *d = k->data;
     int64_t offset = first * d->p.channels;
-    cpu_of(k)->loops->kernels->lrn->backward[cpu_loop_type(d->dtype)](
+    cpu_of(k)->loops->kernels->lrn->backward[cpu_loop_variant(d->dtype)](
         &d->p, last - first, cpu_element(k->in[0], d->dtype, offset), cpu_element(k->in[1], d->dtype, offset),
         cleared_scratch(k, worker), cpu_element(k->out[0], d->dtype, offset));
 }
@@ -72,7 +72,7 @@ static cpu_lrn lrn_of(const struct tu__lrn_attrs *a, int64_t channels, int64_t l
 static tu_status lower_lrn(tu__selection *s, const tu__node *node, int in_place,
                            tu_status (*run)(const tu__kernel *k)) {
     tu_type x = node->outputs[0];
-    if (cpu_loop_type(x.dtype) < 0) return TU_UNSUPPORTED;
+    if (cpu_loop_variant(x.dtype) < 0) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
     lrn_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
@@ -84,7 +84,7 @@ static tu_status lower_lrn(tu__selection *s, const tu__node *node, int in_place,
     d->worker_bytes = cpu_round_up_to_line((size_t)d->p.stride * 3 * CPU_LRN_ROWS * sizeof(float));
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, in_place);
+    return cpu_kernel_add_operands(k, node, in_place);
 }
 
 tu_status cpu_lower_lrn(tu__selection *s, const tu__node *node) {

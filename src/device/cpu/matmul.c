@@ -146,5 +146,5 @@ tu_status cpu_lower_matmul(tu__selection *s, const tu__node *node) {
     k->release = release_matmul;
     k->workspace_bytes = d->dnnl ? cpu_dnnl_workspace(d->dnnl) : cpu_gemm_workspace(&d->gemm);
     if (d->widens) k->workspace_bytes += cpu_widened_workspace(&d->widened);
-    return cpu_kernel_bind_epilogue(k, s, node, &epilogue);
+    return cpu_kernel_add_epilogue_operands(k, s, node, &epilogue);
 }

@@ -76,9 +76,9 @@ static void moments_range(void *context, int64_t first, int64_t last, int worker
     const norm_data *d = k->data;
     *worker_row_count(k, worker) = last - first;
     worker_statistics p = statistics_of(k, worker);
-    loops_of(k)->moments[cpu_loop_type(d->dtype)](last - first, d->width,
-                                                  cpu_element(k->in[0], d->dtype, first * d->width), p.pivot,
-                                                  p.first, p.second);
+    loops_of(k)->moments[cpu_loop_variant(d->dtype)](last - first, d->width,
+                                                     cpu_element(k->in[0], d->dtype, first * d->width),
+                                                     p.pivot, p.first, p.second);
 }
 
 /* Computes mean and variance of channel `c` over all ranges (parallel variance, Chan et al. 1979). */
@@ -114,7 +114,7 @@ static void apply_range(void *context, int64_t first, int64_t last, int worker) 
     int64_t offset = first * d->width;
     (void)worker;
     cpu_norm_columns columns = {k->out[1], scale_of(k), shift_of(k)};
-    loops_of(k)->apply[cpu_loop_type(d->dtype)](
+    loops_of(k)->apply[cpu_loop_variant(d->dtype)](
         last - first, d->width, cpu_element(k->in[0], d->dtype, offset), &columns,
         d->has_addend ? cpu_element(k->in[3], d->dtype, offset) : NULL, d->relu,
         cpu_element(k->out[0], d->dtype, offset));
@@ -156,7 +156,7 @@ static void gradient_sums_range(void *context, int64_t first, int64_t last, int 
     *worker_row_count(k, worker) = last - first;
     worker_statistics p = statistics_of(k, worker);
     cpu_norm_columns columns;
-    loops_of(k)->gradient_sums[cpu_loop_type(d->dtype)](
+    loops_of(k)->gradient_sums[cpu_loop_variant(d->dtype)](
         last - first, d->width, cpu_element(k->in[0], d->dtype, offset),
         cpu_element(k->in[4], d->dtype, offset), k->in[2], relu_columns(k, &columns), p.first, p.second);
 }
@@ -167,7 +167,7 @@ static void gradient_range(void *context, int64_t first, int64_t last, int worke
     int64_t offset = first * d->width;
     (void)worker;
     cpu_norm_columns columns;
-    loops_of(k)->gradient[cpu_loop_type(d->dtype)](
+    loops_of(k)->gradient[cpu_loop_variant(d->dtype)](
         last - first, d->width, cpu_element(k->in[0], d->dtype, offset),
         cpu_element(k->in[4], d->dtype, offset), k->in[2], relu_columns(k, &columns), shared_array(k, 0),
         shared_array(k, 1), shared_array(k, 2), cpu_element(k->out[0], d->dtype, offset));
@@ -211,7 +211,7 @@ static void layer_norm_range(void *context, int64_t first, int64_t last, int wor
     const norm_data *d = k->data;
     int64_t offset = first * d->width;
     (void)worker;
-    loops_of(k)->layer[cpu_loop_type(d->dtype)](
+    loops_of(k)->layer[cpu_loop_variant(d->dtype)](
         last - first, d->width, d->epsilon, cpu_element(k->in[0], d->dtype, offset), k->in[1], k->in[2],
         cpu_element(k->out[0], d->dtype, offset), (float *)k->out[1] + first, (float *)k->out[2] + first);
 }
@@ -230,7 +230,7 @@ static void layer_norm_gradient_range(void *context, int64_t first, int64_t last
     *worker_row_count(k, worker) = last - first;
     worker_statistics p = statistics_of(k, worker);
     memset(p.first, 0, (size_t)d->width * 2 * sizeof(float));
-    loops_of(k)->layer_gradient[cpu_loop_type(d->dtype)](
+    loops_of(k)->layer_gradient[cpu_loop_variant(d->dtype)](
         last - first, d->width, cpu_element(k->in[0], d->dtype, offset), k->in[1],
         (const float *)k->in[2] + first, (const float *)k->in[3] + first,
         cpu_element(k->in[4], d->dtype, offset), cpu_element(k->out[0], d->dtype, offset), p.first, p.second);
@@ -256,7 +256,7 @@ static tu_status run_layer_norm_gradient(const tu__kernel *k) {
 static tu_status new_norm_kernel(tu__selection *s, const tu__node *node, double epsilon, int shared,
                                  tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
     tu_type x = node->outputs[0], gamma = cpu_input_type(s, node, 1);
-    if (cpu_loop_type(x.dtype) < 0 || gamma.dtype != TU_F32) return TU_UNSUPPORTED;
+    if (cpu_loop_variant(x.dtype) < 0 || gamma.dtype != TU_F32) return TU_UNSUPPORTED;
     tu__kernel *k = *kernel = tu__kernel_new(s, node, node->op->name, run);
     norm_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
@@ -295,7 +295,7 @@ tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(new_norm_kernel(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
     tu__relu_gradient found;
-    if (!tu__find_relu_gradient(s, node, &found)) return cpu_kernel_bind(k, node, TU__NORM_DY);
+    if (!tu__find_relu_gradient(s, node, &found)) return cpu_kernel_add_operands(k, node, TU__NORM_DY);
     norm_data *d = k->data;
     d->after_relu = true;
     k->name = "relu_grad+batch_norm_grad";
@@ -310,12 +310,12 @@ tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
 tu_status cpu_lower_layer_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer_norm, &k));
-    return cpu_kernel_bind(k, node, 0);
+    return cpu_kernel_add_operands(k, node, 0);
 }
 
 tu_status cpu_lower_layer_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(
         new_norm_kernel(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_norm_gradient, &k));
-    return cpu_kernel_bind(k, node, 4);
+    return cpu_kernel_add_operands(k, node, 4);
 }

@@ -311,7 +311,7 @@ static const void *summed_row(const runner *r, const cpu_sum *sum, int64_t row) 
 }
 
 static int loop_type(const cpu_subkernel *p, const cpu_sum *sum) {
-    return cpu_loop_type(p->stores[sum->store].dtype);
+    return cpu_loop_variant(p->stores[sum->store].dtype);
 }
 
 static float *floats_at(char *scratch, size_t offset) {

@@ -58,7 +58,7 @@ typedef struct cpu_store {
 } cpu_store;
 
 typedef struct cpu_sum {
-    uint32_t store; /* the store that is summed */
+    uint32_t store; /* index of the store whose value is summed */
     uint32_t out;   /* index in the kernel's writes */
     float divisor;
     size_t partial; /* offset of a worker's sums in scratch memory */
@@ -80,7 +80,8 @@ typedef struct cpu_subkernel {
     uint16_t scratch_slots, slots; /* slots below scratch_slots are in scratch memory */
     size_t register_bytes;         /* of one such slot: a multiple of cache lines */
     tu__sum_kind sum_kind;
-    int64_t sum_row, sum_rows, sum_grain;
+    int64_t sum_row, sum_rows; /* shape [sum_rows, sum_row] of the space if it is summed */
+    int64_t sum_grain;
     int64_t block_rows; /* rows that are computed, then summed */
     bool squares;       /* the sums are of squares of the only operand: nothing else is computed */
     uint32_t sum_count;
@@ -92,9 +93,9 @@ typedef struct cpu_subkernel {
 typedef struct cpu_pointwise {
     uint32_t subkernel_count;
     cpu_subkernel *subkernels;
-    int64_t *first_tile;  /* per subkernel, and the total */
+    int64_t *first_tile;  /* per subkernel: index of its first tile; then the number of all tiles */
     size_t scratch_bytes; /* of one worker */
-    int64_t grain;        /* tiles */
+    int64_t grain;        /* minimum number of tiles per range: ranges.h */
 } cpu_pointwise;
 
 /* Compiles a cluster into a cpu_subkernel; adds its reads and writes to the kernel. */

@@ -1,12 +1,12 @@
 /* Pooling: division of rows and images among workers. The loops are in isa/loops_kernels_pool.c.
  *
  * Memory traffic: the forward pass reads x once, since rows shared by neighbouring windows are still in the cache,
- * and writes y; max_pool_grad reads x and dy and writes dx. It recomputes the positions of the maxima from x;
- * storing them in the forward pass would cost a write and a read of an index of y's size instead, and a second
- * output that no other device has.
+ * and writes y; max_pool_grad reads x and dy and writes dx. max_pool_grad computes the argmax of each window again
+ * from x. Storing the argmax in the forward pass would need an extra tensor of y's size, written and read once.
  *
- * The forward pass is divided by rows of windows. The gradient of the maximum needs the maxima of all windows around
- * a pixel and is divided by images, so that every maximum is found once, into a scratch image per worker. */
+ * The forward pass is divided by rows of y, avg_pool_grad by rows of dx. max_pool_grad is divided by images: a worker
+ * first computes the argmax of every window of its image, in its workspace, and then dx. Divided by rows, windows on
+ * the border of two ranges would be computed twice. */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
 
@@ -14,7 +14,7 @@ typedef struct pool_data {
     cpu_pooling p;
     tu_dtype dtype;
     int64_t workers;
-    size_t worker_bytes;
+    size_t worker_bytes; /* workspace per worker */
 } pool_data;
 
 static int64_t x_elements(const cpu_pooling *p) {
@@ -25,6 +25,7 @@ static int64_t y_elements(const cpu_pooling *p) {
     return p->y_size[0] * p->y_size[1] * p->channels;
 }
 
+/* Returns the loops for the instruction set in use. */
 static const struct cpu_pool_loops *loops_of(const tu__kernel *k) {
     return cpu_of(k)->loops->kernels->pool;
 }
@@ -45,23 +46,23 @@ static void forward_rows(const tu__kernel *k, forward_row row_loop, int64_t firs
 static void max_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     (void)worker;
-    forward_rows(k, loops_of(k)->max[cpu_loop_type(((const pool_data *)k->data)->dtype)], first, last);
+    forward_rows(k, loops_of(k)->max[cpu_loop_variant(((const pool_data *)k->data)->dtype)], first, last);
 }
 
 static void mean_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     (void)worker;
-    forward_rows(k, loops_of(k)->mean[cpu_loop_type(((const pool_data *)k->data)->dtype)], first, last);
+    forward_rows(k, loops_of(k)->mean[cpu_loop_variant(((const pool_data *)k->data)->dtype)], first, last);
 }
 
 static void max_gradient_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const pool_data *d = k->data;
-    uint16_t *winners = (void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
+    uint16_t *argmax = (void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
     for (int64_t image = first; image < last; image++)
-        loops_of(k)->max_gradient[cpu_loop_type(d->dtype)](
+        loops_of(k)->max_gradient[cpu_loop_variant(d->dtype)](
             &d->p, cpu_element(k->in[0], d->dtype, image * x_elements(&d->p)),
-            cpu_element(k->in[1], d->dtype, image * y_elements(&d->p)), winners,
+            cpu_element(k->in[1], d->dtype, image * y_elements(&d->p)), argmax,
             cpu_element(k->out[0], d->dtype, image * x_elements(&d->p)));
 }
 
@@ -71,42 +72,44 @@ static void mean_gradient_range(void *context, int64_t first, int64_t last, int 
     (void)worker;
     for (int64_t row_index = first; row_index < last; row_index++) {
         int64_t image = row_index / d->p.x_size[0], row = row_index % d->p.x_size[0];
-        loops_of(k)->mean_gradient[cpu_loop_type(d->dtype)](
+        loops_of(k)->mean_gradient[cpu_loop_variant(d->dtype)](
             &d->p, row, cpu_element(k->in[0], d->dtype, image * y_elements(&d->p)),
             cpu_element(k->out[0], d->dtype, row_index * d->p.x_size[1] * d->p.channels));
     }
 }
 
-/* Runs `body` over all rows, `rows_per_image` per image, each with `row` elements of work. */
-static tu_status run_rows(const tu__kernel *k, int64_t rows_per_image, int64_t row, tu__parallel_body body) {
+/* Runs `body` over the work items of all images: rows of an image, or the image itself. `work_per_item`: elements that
+ * are read for one item. */
+static tu_status run_parallel(const tu__kernel *k, int64_t items_per_image, int64_t work_per_item,
+                              tu__parallel_body body) {
     const pool_data *d = k->data;
-    int64_t rows = d->p.images * rows_per_image;
-    tu__parallel_for_stealing(rows, cpu_grain(rows, row, d->workers), body, (void *)k);
+    int64_t items = d->p.images * items_per_image;
+    tu__parallel_for_stealing(items, cpu_grain(items, work_per_item, d->workers), body, (void *)k);
     return TU_OK;
 }
 
-static int64_t row_of_y(const pool_data *d) {
+static int64_t work_per_output_row(const pool_data *d) {
     return d->p.y_size[1] * d->p.channels * d->p.stride[0] * d->p.stride[1];
 }
 
 static tu_status run_max(const tu__kernel *k) {
     const pool_data *d = k->data;
-    return run_rows(k, d->p.y_size[0], row_of_y(d), max_range);
+    return run_parallel(k, d->p.y_size[0], work_per_output_row(d), max_range);
 }
 
 static tu_status run_mean(const tu__kernel *k) {
     const pool_data *d = k->data;
-    return run_rows(k, d->p.y_size[0], row_of_y(d), mean_range);
+    return run_parallel(k, d->p.y_size[0], work_per_output_row(d), mean_range);
 }
 
 static tu_status run_max_gradient(const tu__kernel *k) {
     const pool_data *d = k->data;
-    return run_rows(k, 1, x_elements(&d->p), max_gradient_range);
+    return run_parallel(k, 1, x_elements(&d->p), max_gradient_range);
 }
 
 static tu_status run_mean_gradient(const tu__kernel *k) {
     const pool_data *d = k->data;
-    return run_rows(k, d->p.x_size[0], d->p.x_size[1] * d->p.channels, mean_gradient_range);
+    return run_parallel(k, d->p.x_size[0], d->p.x_size[1] * d->p.channels, mean_gradient_range);
 }
 
 /* ---- Lowering rules ---- */
@@ -122,19 +125,21 @@ static cpu_pooling pooling_of(tu_shape x, tu_shape y, const int64_t window[2], c
                          .pad = {pad[0], pad[2]}};
 }
 
-/* `scratch`: bytes per worker. */
-static tu_status lower_pooling(tu__selection *s, const tu__node *node, cpu_pooling p, size_t scratch,
+/* `worker_bytes`: workspace per worker. */
+static tu_status lower_pooling(tu__selection *s, const tu__node *node, cpu_pooling p, size_t worker_bytes,
                                tu_status (*run)(const tu__kernel *k)) {
     tu_dtype dtype = node->outputs[0].dtype;
-    if (cpu_loop_type(dtype) < 0) return TU_UNSUPPORTED;
+    if (cpu_loop_variant(dtype) < 0) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
     pool_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    *d = (pool_data){
-        .p = p, .dtype = dtype, .workers = cpu_of(s)->threads, .worker_bytes = cpu_round_up_to_line(scratch)};
+    *d = (pool_data){.p = p,
+                     .dtype = dtype,
+                     .workers = cpu_of(s)->threads,
+                     .worker_bytes = cpu_round_up_to_line(worker_bytes)};
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }
 
 tu_status cpu_lower_max_pool(tu__selection *s, const tu__node *node) {

@@ -95,5 +95,5 @@ tu_status cpu_lower_random(tu__selection *s, const tu__node *node) {
     d->rows = tu_shape_elements(cpu_input_type(s, node, 0).shape);
     d->count = tu_shape_elements(d->attrs.shape) / d->rows;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }

@@ -1,6 +1,6 @@
 /* Division of work among threads: by rows, into ranges that are large enough to be worth a thread.
  *
- * A kernel that needs scratch memory per worker requests it when it is made, for the number of threads of the
+ * A kernel that needs workspace per worker requests it when it is made, for the number of threads of the
  * device. The grain returned by cpu_grain limits the number of ranges to that, whatever the number of threads at run
  * time is. */
 #ifndef TU__DEVICE_CPU_RANGES_H
@@ -12,9 +12,10 @@
  * KB. */
 enum { CPU_GRAIN = 1 << 14 };
 
-/* Returns the minimum number of rows per range, for rows of `row` elements and at most `workers` ranges. */
-static inline int64_t cpu_grain(int64_t rows, int64_t row, int64_t workers) {
-    int64_t min_rows = CPU_GRAIN / (row < 1 ? 1 : row), rows_per_worker = (rows + workers - 1) / workers;
+/* Returns the minimum number of rows per range, for rows of `row_elements` elements and at most `workers` ranges. */
+static inline int64_t cpu_grain(int64_t rows, int64_t row_elements, int64_t workers) {
+    int64_t min_rows = CPU_GRAIN / (row_elements < 1 ? 1 : row_elements),
+            rows_per_worker = (rows + workers - 1) / workers;
     if (min_rows < 1) min_rows = 1;
     return min_rows > rows_per_worker ? min_rows : rows_per_worker;
 }
@@ -29,8 +30,9 @@ static inline tu_type cpu_input_type(const tu__selection *s, const tu__node *nod
     return s->graph->nodes[node->inputs[index].node]->outputs[node->inputs[index].output];
 }
 
-/* Returns the index of the loops in isa/kernels.h: 0 for f32, 1 for bf16, -1 if there are none for the type. */
-static inline int cpu_loop_type(tu_dtype dtype) {
+/* Returns the index in the arrays of loops of isa/kernels.h: 0 for f32, 1 for bf16, -1 if there are none for the
+ * type. */
+static inline int cpu_loop_variant(tu_dtype dtype) {
     return dtype == TU_F32 ? 0 : dtype == TU_BF16 ? 1 : -1;
 }
 
@@ -41,7 +43,7 @@ static inline void *cpu_element(const void *base, tu_dtype dtype, int64_t index)
 
 /* Adds reads of all inputs of the node, and writes of all outputs. The first output may reuse the memory of input
  * `in_place` (-1: none). */
-static inline tu_status cpu_kernel_bind(tu__kernel *k, const tu__node *node, int in_place) {
+static inline tu_status cpu_kernel_add_operands(tu__kernel *k, const tu__node *node, int in_place) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     for (uint32_t i = 0; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i == 0 ? in_place : -1));

@@ -41,7 +41,7 @@ static const struct cpu_reduce_loops *loops_of(const tu__kernel *k) {
 static void reduce_block(const tu__kernel *k, int64_t o, int64_t first, int64_t last, int64_t column,
                          int64_t width, float *out) {
     const reduce_data *d = k->data;
-    int type = cpu_loop_type(d->dtype);
+    int type = cpu_loop_variant(d->dtype);
     const void *x = cpu_element(k->in[0], d->dtype, (o * d->reduced + first) * d->inner + column);
     if (d->inner == 1)
         *out = loops_of(k)->row[d->reduction][type](last - first, x);
@@ -51,8 +51,8 @@ static void reduce_block(const tu__kernel *k, int64_t o, int64_t first, int64_t 
 
 static void store(const tu__kernel *k, int64_t offset, int64_t n, const float *results) {
     const reduce_data *d = k->data;
-    loops_of(k)->finish[cpu_loop_type(d->dtype)](n, results, d->divisor,
-                                                 cpu_element(k->out[0], d->dtype, offset));
+    loops_of(k)->finish[cpu_loop_variant(d->dtype)](n, results, d->divisor,
+                                                    cpu_element(k->out[0], d->dtype, offset));
 }
 
 /* ---- By results ---- */
@@ -167,7 +167,7 @@ tu_status cpu_lower_reduce(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     reduce_data plan = {
         .reduction = reduction_of(node->op->code), .dtype = x.dtype, .workers = cpu_of(s)->threads};
-    if (cpu_loop_type(x.dtype) < 0 || !compute_sizes(x.shape, tu__attrs(node, sum)->axes, &plan))
+    if (cpu_loop_variant(x.dtype) < 0 || !compute_sizes(x.shape, tu__attrs(node, sum)->axes, &plan))
         return TU_UNSUPPORTED;
     plan.divisor = node->op->code == TU__OP_MEAN ? (float)plan.reduced : 1;
     plan.splits_rows = should_split_rows(&plan);
@@ -178,7 +178,7 @@ tu_status cpu_lower_reduce(tu__selection *s, const tu__node *node) {
     *d = plan;
     k->workspace_bytes = plan.splits_rows ? plan.worker_bytes * (size_t)plan.workers : 0;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }
 
 /* ---- argmax and argmin along the last axis ---- */
@@ -192,7 +192,7 @@ typedef struct arg_data {
 static void arg_range(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const arg_data *d = k->data;
-    int type = cpu_loop_type(d->dtype);
+    int type = cpu_loop_variant(d->dtype);
     int64_t (*index_of)(int64_t n, const void *x) =
         d->is_min ? loops_of(k)->index_of_min[type] : loops_of(k)->index_of_max[type];
     (void)worker;
@@ -210,7 +210,7 @@ static tu_status run_arg(const tu__kernel *k) {
 tu_status cpu_lower_arg(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     int64_t axis = tu__attrs(node, argmax)->axis;
-    if (cpu_loop_type(x.dtype) < 0 || axis != x.shape.rank - 1) return TU_UNSUPPORTED;
+    if (cpu_loop_variant(x.dtype) < 0 || axis != x.shape.rank - 1) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_arg);
     arg_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
@@ -219,5 +219,5 @@ tu_status cpu_lower_arg(tu__selection *s, const tu__node *node) {
     d->dtype = x.dtype;
     d->is_min = node->op->code == TU__OP_ARGMIN;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }

@@ -71,5 +71,5 @@ tu_status cpu_lower_resize(tu__selection *s, const tu__node *node) {
     for (int64_t i = 0; i < resized[2]; i++)
         d->columns[i] = tu__neighbours_of(i, size[2], resized[2], d->method);
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }

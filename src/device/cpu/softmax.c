@@ -27,7 +27,7 @@ static void softmax_range(void *context, int64_t first, int64_t last, int worker
     const tu__kernel *k = context;
     const softmax_data *d = k->data;
     const struct cpu_softmax_loops *loops = cpu_of(k)->loops->kernels->softmax;
-    int type = cpu_loop_type(d->dtype);
+    int type = cpu_loop_variant(d->dtype);
     (void)worker;
     (d->is_log ? loops->log_softmax : loops->softmax)[type](last - first, d->k,
                                                             cpu_element(k->in[0], d->dtype, first * d->k),
@@ -41,7 +41,7 @@ static tu_status run_softmax(const tu__kernel *k) {
 
 static tu_status lower_softmax(tu__selection *s, const tu__node *node, int64_t axis, bool is_log) {
     tu_type x = node->outputs[0];
-    if (cpu_loop_type(x.dtype) < 0 || axis != x.shape.rank - 1) return TU_UNSUPPORTED;
+    if (cpu_loop_variant(x.dtype) < 0 || axis != x.shape.rank - 1) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_softmax);
     softmax_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
@@ -50,7 +50,7 @@ static tu_status lower_softmax(tu__selection *s, const tu__node *node, int64_t a
     d->dtype = x.dtype;
     d->is_log = is_log;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, 0);
+    return cpu_kernel_add_operands(k, node, 0);
 }
 
 tu_status cpu_lower_softmax(tu__selection *s, const tu__node *node) {
@@ -83,10 +83,10 @@ static void cross_entropy_range(void *context, int64_t first, int64_t last, int 
         int64_t labels[CHUNK], count = last - row < CHUNK ? last - row : CHUNK;
         float losses[CHUNK];
         if (sparse) read_labels(k, row, count, labels);
-        cpu_of(k)->loops->kernels->softmax->cross_entropy[cpu_loop_type(d->dtype)](
+        cpu_of(k)->loops->kernels->softmax->cross_entropy[cpu_loop_variant(d->dtype)](
             count, d->k, (float)d->smoothing, cpu_element(k->in[0], d->dtype, row * d->k),
             sparse ? labels : NULL, sparse ? NULL : cpu_element(k->in[1], d->dtype, row * d->k), losses);
-        cpu_of(k)->loops->kernels->reduce->finish[cpu_loop_type(d->dtype)](
+        cpu_of(k)->loops->kernels->reduce->finish[cpu_loop_variant(d->dtype)](
             count, losses, 1, cpu_element(k->out[0], d->dtype, row));
     }
 }
@@ -98,7 +98,7 @@ static tu_status run_cross_entropy(const tu__kernel *k) {
 
 tu_status cpu_lower_cross_entropy(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
-    if (cpu_loop_type(x.dtype) < 0) return TU_UNSUPPORTED;
+    if (cpu_loop_variant(x.dtype) < 0) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_cross_entropy);
     softmax_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
@@ -108,5 +108,5 @@ tu_status cpu_lower_cross_entropy(tu__selection *s, const tu__node *node) {
     d->label_dtype = cpu_input_type(s, node, 1).dtype;
     d->smoothing = tu__attrs(node, cross_entropy)->smoothing;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_bind(k, node, -1);
+    return cpu_kernel_add_operands(k, node, -1);
 }

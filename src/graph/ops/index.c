@@ -1,17 +1,18 @@
-/* Indexing with indices that are tensors.
+/* Indexing by tensors of indices.
  *
  *     gather       out[o, j, k] = table[o, indices[j], k]                 j runs over all of `indices`
  *     scatter_add  out = base; out[o, indices[j], k] += updates[o, j, k]  gather's transpose
  *     take_along   out[o, i, k] = x[o, indices[o, i, k], k]
  *     put_along    out = 0; out[o, indices[o, i, k], k] += updates[o, i, k]   take_along's transpose
- *     one_hot      out[j, c] = (indices[j] == c)
+ *     one_hot      out[j, c] = (indices[j] == c)                     1 or 0
  *
- * where o are the axes before the indexed one, and k those after it. In every operation an index out of range reads
- * zero and writes nothing, so padding tokens and masked rows need no special case, and no index accesses memory out
- * of bounds. Updates are added in row-major order, so that repeated indices give bit-identical sums.
+ * where o stands for the axes before the indexed axis, and k for those after it. In every operation an index
+ * out of range reads zero and writes nothing, so padding tokens and masked rows need no special case, and no index
+ * accesses memory out of bounds. Updates are added in row-major order, so that repeated indices give bit-identical
+ * sums.
  *
- * The gradient of gather is scatter_add and vice versa; so are those of take_along and put_along. Indices have no
- * gradient. */
+ * gather and scatter_add are each other's gradients, and so are take_along and put_along. put_along adds: unlike
+ * NumPy's put_along_axis, it sums the updates of equal indices. Indices have no gradient. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -49,8 +50,9 @@ static tu_status set_output_type(tu__rule *r, tu_dtype dtype, tu_shape shape) {
     return TU_OK;
 }
 
-/* For builders: converts a negative axis. Returns one out of range unchanged; the shape rule reports it. */
-static int64_t normalize_axis_for_rule(tu_value x, int axis) {
+/* For the functions that build nodes: converts a negative axis. Returns an axis out of range unchanged, so that the
+ * shape rule reports it as the user wrote it. */
+static int64_t normalize_valid_axis(tu_value x, int axis) {
     int64_t normalized = tu_ok(x) ? tu__normalize_axis(axis, tu_value_shape(x).rank) : -1;
     return normalized < 0 ? axis : normalized;
 }
@@ -86,24 +88,25 @@ void tu__gather_gradient(tu__vjp *v) {
         v, 0, tu__apply(SCATTER_ADD, v->node->attrs, zeros, tu__vjp_input(v, 1), tu__vjp_gradient(v, 0)));
 }
 
-tu_status tu__gather_reference(const tu__reference_call *m) {
-    tu__lanes table = tu__lanes_of(m->in[0].type.shape, ((const struct tu__gather_attrs *)m->attrs)->axis);
-    int64_t count = tu_shape_elements(m->in[1].type.shape);
+tu_status tu__gather_reference(const tu__reference_call *call) {
+    tu__lanes table =
+        tu__lanes_of(call->in[0].type.shape, ((const struct tu__gather_attrs *)call->attrs)->axis);
+    int64_t count = tu_shape_elements(call->in[1].type.shape);
     size_t row_bytes = (size_t)table.inner * sizeof(double);
-    double *row = m->out[0].data;
+    double *row = call->out[0].data;
     for (int64_t o = 0; o < table.outer; o++)
         for (int64_t j = 0; j < count; j++, row += table.inner) {
-            int64_t index = checked_index(m->in[1].data[j], table.size);
+            int64_t index = checked_index(call->in[1].data[j], table.size);
             if (index < 0)
                 memset(row, 0, row_bytes);
             else
-                memcpy(row, m->in[0].data + (o * table.size + index) * table.inner, row_bytes);
+                memcpy(row, call->in[0].data + (o * table.size + index) * table.inner, row_bytes);
         }
     return TU_OK;
 }
 
 tu_value tu_gather(tu_value table, tu_value indices, int axis) {
-    struct tu__gather_attrs attrs = {normalize_axis_for_rule(table, axis)};
+    struct tu__gather_attrs attrs = {normalize_valid_axis(table, axis)};
     return tu__apply(GATHER, &attrs, table, indices);
 }
 
@@ -126,24 +129,25 @@ void tu__scatter_add_gradient(tu__vjp *v) {
         tu__vjp_accumulate(v, 2, tu__apply(GATHER, v->node->attrs, g, tu__vjp_input(v, 1)));
 }
 
-tu_status tu__scatter_add_reference(const tu__reference_call *m) {
+tu_status tu__scatter_add_reference(const tu__reference_call *call) {
     tu__lanes base =
-        tu__lanes_of(m->in[0].type.shape, ((const struct tu__scatter_add_attrs *)m->attrs)->axis);
-    int64_t count = tu_shape_elements(m->in[1].type.shape);
-    const double *row = m->in[2].data;
-    memcpy(m->out[0].data, m->in[0].data, (size_t)tu_shape_elements(m->in[0].type.shape) * sizeof(double));
+        tu__lanes_of(call->in[0].type.shape, ((const struct tu__scatter_add_attrs *)call->attrs)->axis);
+    int64_t count = tu_shape_elements(call->in[1].type.shape);
+    const double *row = call->in[2].data;
+    memcpy(call->out[0].data, call->in[0].data,
+           (size_t)tu_shape_elements(call->in[0].type.shape) * sizeof(double));
     for (int64_t o = 0; o < base.outer; o++)
         for (int64_t j = 0; j < count; j++, row += base.inner) {
-            int64_t index = checked_index(m->in[1].data[j], base.size);
+            int64_t index = checked_index(call->in[1].data[j], base.size);
             if (index < 0) continue;
-            double *target = m->out[0].data + (o * base.size + index) * base.inner;
+            double *target = call->out[0].data + (o * base.size + index) * base.inner;
             for (int64_t k = 0; k < base.inner; k++) target[k] += row[k];
         }
     return TU_OK;
 }
 
 tu_value tu_scatter_add(tu_value base, tu_value indices, tu_value updates, int axis) {
-    struct tu__scatter_add_attrs attrs = {normalize_axis_for_rule(base, axis)};
+    struct tu__scatter_add_attrs attrs = {normalize_valid_axis(base, axis)};
     return tu__apply(SCATTER_ADD, &attrs, base, indices, updates);
 }
 
@@ -154,7 +158,7 @@ tu_status tu__take_along_shape(tu__rule *r) {
     tu_shape x = r->in[0].shape, indices = r->in[1].shape;
     TU_TRY(check_indices(r, 1));
     TU_TRY(check_axis(r, axis, x.rank));
-    x.dim[axis] = indices.dim[axis]; /* zero if beyond the rank of `indices`: then the shapes differ */
+    x.dim[axis] = indices.dim[axis]; /* 0 if axis >= indices.rank; then the comparison fails */
     if (!tu_shape_equal(x, indices))
         return tu__rule_fail(r, "the indices have shape %s, expected the shape of x except at axis %" PRId64,
                              tu__shape_string(indices), axis);
@@ -167,21 +171,23 @@ void tu__take_along_gradient(tu__vjp *v) {
     tu__vjp_accumulate(v, 0, tu_put_along(tu__vjp_input(v, 1), tu__vjp_gradient(v, 0), (int)axis, size));
 }
 
-tu_status tu__take_along_reference(const tu__reference_call *m) {
-    int64_t axis = ((const struct tu__take_along_attrs *)m->attrs)->axis;
-    tu__lanes x = tu__lanes_of(m->in[0].type.shape, axis), out = tu__lanes_of(m->out[0].type.shape, axis);
+tu_status tu__take_along_reference(const tu__reference_call *call) {
+    int64_t axis = ((const struct tu__take_along_attrs *)call->attrs)->axis;
+    tu__lanes x = tu__lanes_of(call->in[0].type.shape, axis),
+              out = tu__lanes_of(call->out[0].type.shape, axis);
     for (int64_t o = 0; o < out.outer; o++)
         for (int64_t i = 0; i < out.size; i++)
             for (int64_t k = 0; k < out.inner; k++) {
                 int64_t offset = (o * out.size + i) * out.inner + k;
-                int64_t index = checked_index(m->in[1].data[offset], x.size);
-                m->out[0].data[offset] = index < 0 ? 0 : m->in[0].data[(o * x.size + index) * x.inner + k];
+                int64_t index = checked_index(call->in[1].data[offset], x.size);
+                call->out[0].data[offset] =
+                    index < 0 ? 0 : call->in[0].data[(o * x.size + index) * x.inner + k];
             }
     return TU_OK;
 }
 
 tu_value tu_take_along(tu_value x, tu_value indices, int axis) {
-    struct tu__take_along_attrs attrs = {normalize_axis_for_rule(x, axis)};
+    struct tu__take_along_attrs attrs = {normalize_valid_axis(x, axis)};
     return tu__apply(TAKE_ALONG, &attrs, x, indices);
 }
 
@@ -206,23 +212,24 @@ void tu__put_along_gradient(tu__vjp *v) {
     tu__vjp_accumulate(v, 1, tu_take_along(tu__vjp_gradient(v, 0), tu__vjp_input(v, 0), (int)axis));
 }
 
-tu_status tu__put_along_reference(const tu__reference_call *m) {
-    int64_t axis = ((const struct tu__put_along_attrs *)m->attrs)->axis;
-    tu__lanes in = tu__lanes_of(m->in[0].type.shape, axis), out = tu__lanes_of(m->out[0].type.shape, axis);
-    memset(m->out[0].data, 0, (size_t)tu_shape_elements(m->out[0].type.shape) * sizeof(double));
+tu_status tu__put_along_reference(const tu__reference_call *call) {
+    int64_t axis = ((const struct tu__put_along_attrs *)call->attrs)->axis;
+    tu__lanes in = tu__lanes_of(call->in[0].type.shape, axis),
+              out = tu__lanes_of(call->out[0].type.shape, axis);
+    memset(call->out[0].data, 0, (size_t)tu_shape_elements(call->out[0].type.shape) * sizeof(double));
     for (int64_t o = 0; o < in.outer; o++)
         for (int64_t i = 0; i < in.size; i++)
             for (int64_t k = 0; k < in.inner; k++) {
                 int64_t offset = (o * in.size + i) * in.inner + k;
-                int64_t index = checked_index(m->in[0].data[offset], out.size);
+                int64_t index = checked_index(call->in[0].data[offset], out.size);
                 if (index >= 0)
-                    m->out[0].data[(o * out.size + index) * out.inner + k] += m->in[1].data[offset];
+                    call->out[0].data[(o * out.size + index) * out.inner + k] += call->in[1].data[offset];
             }
     return TU_OK;
 }
 
 tu_value tu_put_along(tu_value indices, tu_value updates, int axis, int64_t size) {
-    struct tu__put_along_attrs attrs = {normalize_axis_for_rule(indices, axis), size};
+    struct tu__put_along_attrs attrs = {normalize_valid_axis(indices, axis), size};
     return tu__apply(PUT_ALONG, &attrs, indices, updates);
 }
 
@@ -244,13 +251,13 @@ tu_status tu__one_hot_shape(tu__rule *r) {
     return set_output_type(r, (tu_dtype)attrs->dtype, shape);
 }
 
-tu_status tu__one_hot_reference(const tu__reference_call *m) {
-    int64_t classes = ((const struct tu__one_hot_attrs *)m->attrs)->classes;
-    int64_t count = tu_shape_elements(m->in[0].type.shape);
-    memset(m->out[0].data, 0, (size_t)(count * classes) * sizeof(double));
+tu_status tu__one_hot_reference(const tu__reference_call *call) {
+    int64_t classes = ((const struct tu__one_hot_attrs *)call->attrs)->classes;
+    int64_t count = tu_shape_elements(call->in[0].type.shape);
+    memset(call->out[0].data, 0, (size_t)(count * classes) * sizeof(double));
     for (int64_t j = 0; j < count; j++) {
-        int64_t index = checked_index(m->in[0].data[j], classes);
-        if (index >= 0) m->out[0].data[j * classes + index] = 1;
+        int64_t index = checked_index(call->in[0].data[j], classes);
+        if (index >= 0) call->out[0].data[j * classes + index] = 1;
     }
     return TU_OK;
 }

@@ -22,8 +22,9 @@ static tu_status check_ordered(const tu__rule *r, int64_t axis) {
     return TU_OK;
 }
 
-/* For builders: converts a negative axis. Returns one out of range unchanged; the shape rule reports it. */
-static int64_t normalize_axis_for_rule(tu_value x, int axis) {
+/* For the functions that build nodes: converts a negative axis. Returns an axis out of range unchanged, so that the
+ * shape rule reports it as the user wrote it. */
+static int64_t normalize_valid_axis(tu_value x, int axis) {
     int64_t normalized = tu__normalize_axis(axis, tu_value_shape(x).rank);
     return normalized < 0 ? axis : normalized;
 }
@@ -69,7 +70,7 @@ tu_value tu_cumsum_with(tu_value x, int axis, const tu_cumsum_options *options) 
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_cumsum_options, o, options);
     struct tu__cumsum_attrs a = {
-        .axis = normalize_axis_for_rule(x, axis), .exclusive = o.exclusive, .reverse = o.reverse};
+        .axis = normalize_valid_axis(x, axis), .exclusive = o.exclusive, .reverse = o.reverse};
     return tu__apply(CUMSUM, &a, x);
 }
 
@@ -130,6 +131,6 @@ tu_status tu__top_k_reference(const tu__reference_call *m) {
 
 tu_value tu_top_k(tu_value x, int64_t k, int axis) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
-    struct tu__top_k_attrs a = {.axis = normalize_axis_for_rule(x, axis), .k = k};
+    struct tu__top_k_attrs a = {.axis = normalize_valid_axis(x, axis), .k = k};
     return tu__apply(TOP_K, &a, x);
 }

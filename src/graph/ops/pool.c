@@ -1,11 +1,11 @@
 /* Pooling: the maximum or mean of each window, and the gradients of both.
  *
- * Maximum. The winner of a window is its largest element, the first in row-major order among equal ones (NaN is
- * larger than all numbers). Three operations use the winners of x:
+ * Maximum. The argmax of a window is its largest element, the first in row-major order among equal ones (NaN is
+ * larger than all numbers). Three operations use the argmax of x:
  *
- *     max_pool(x)           y[window] = x[winner]
- *     max_pool_pick(x, u)   y[window] = u[winner]         so max_pool(x) = max_pool_pick(x, x)
- *     max_pool_grad(x, dy)  dx[winner] += dy[window]
+ *     max_pool(x)           y[window] = x[argmax]
+ *     max_pool_pick(x, u)   y[window] = u[argmax]         so max_pool(x) = max_pool_pick(x, x)
+ *     max_pool_grad(x, dy)  dx[argmax] += dy[window]
  *
  * The last two are linear in u and dy and each other's transpose, hence each other's gradient. They are piecewise
  * constant in x, so x gets no gradient from them. max_pool's gradient is max_pool_grad.
@@ -214,7 +214,7 @@ static int64_t offset_of(const pooling *p, int64_t row, int64_t column, int64_t 
     return (row * p->x_size[1] + column) * p->channels + channel;
 }
 
-static int64_t winner_of(const pooling *p, window_bounds b, int64_t channel, const double *x) {
+static int64_t argmax_of(const pooling *p, window_bounds b, int64_t channel, const double *x) {
     int64_t best = offset_of(p, b.begin[0], b.begin[1], channel);
     for (int64_t i = b.begin[0]; i < b.end[0]; i++)
         for (int64_t j = b.begin[1]; j < b.end[1]; j++) {
@@ -224,21 +224,21 @@ static int64_t winner_of(const pooling *p, window_bounds b, int64_t channel, con
     return best;
 }
 
-/* Copies from each winner to `pick_to` (one element per window), or adds from each window to `route_to` (the shape of
+/* Copies from each argmax to `pick_to` (one element per window), or adds from each window to `route_to` (the shape of
  * x). One of the two is NULL. */
-static void copy_winners(const pooling *p, const double *x, const double *from, double *pick_to,
-                         double *route_to) {
+static void copy_at_argmax(const pooling *p, const double *x, const double *from, double *pick_to,
+                           double *route_to) {
     int64_t image = p->x_size[0] * p->x_size[1] * p->channels, window = 0;
     for (int64_t n = 0; n < p->images; n++)
         for (int64_t row = 0; row < p->y_size[0]; row++)
             for (int64_t column = 0; column < p->y_size[1]; column++) {
                 window_bounds b = window_bounds_of(p, row, column);
                 for (int64_t c = 0; c < p->channels; c++, window++) {
-                    int64_t winner = n * image + winner_of(p, b, c, x + n * image);
+                    int64_t argmax = n * image + argmax_of(p, b, c, x + n * image);
                     if (pick_to)
-                        pick_to[window] = from[winner];
+                        pick_to[window] = from[argmax];
                     else
-                        route_to[winner] += from[window];
+                        route_to[argmax] += from[window];
                 }
             }
 }
@@ -246,14 +246,14 @@ static void copy_winners(const pooling *p, const double *x, const double *from, 
 tu_status tu__max_pool_reference(const tu__reference_call *m) {
     const struct tu__max_pool_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->out[0].type, WINDOWS_OF(a));
-    copy_winners(&p, m->in[0].data, m->in[0].data, m->out[0].data, NULL);
+    copy_at_argmax(&p, m->in[0].data, m->in[0].data, m->out[0].data, NULL);
     return TU_OK;
 }
 
 tu_status tu__max_pool_pick_reference(const tu__reference_call *m) {
     const struct tu__max_pool_pick_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->out[0].type, WINDOWS_OF(a));
-    copy_winners(&p, m->in[0].data, m->in[1].data, m->out[0].data, NULL);
+    copy_at_argmax(&p, m->in[0].data, m->in[1].data, m->out[0].data, NULL);
     return TU_OK;
 }
 
@@ -261,7 +261,7 @@ tu_status tu__max_pool_grad_reference(const tu__reference_call *m) {
     const struct tu__max_pool_grad_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->in[1].type, WINDOWS_OF(a));
     tu__fill_zero(&m->out[0]);
-    copy_winners(&p, m->in[0].data, m->in[1].data, NULL, m->out[0].data);
+    copy_at_argmax(&p, m->in[0].data, m->in[1].data, NULL, m->out[0].data);
     return TU_OK;
 }
 

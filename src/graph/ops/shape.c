@@ -65,7 +65,8 @@ static void copy_to_dense(tu__tensor *out, const double *from, const int64_t *fr
     copy_strided(out->type.shape, from, from_strides, out->data, strides);
 }
 
-/* For builders: converts a negative axis. Records an error in the graph and returns -1 if it is out of range. */
+/* For the functions that build nodes: converts a negative axis. Records an error in the graph and returns -1 if
+ * it is out of range. */
 static int64_t normalize_axis_or_fail(tu_value x, const char *operation, int axis) {
     tu_type type = tu_value_type(x);
     int64_t normalized = tu__normalize_axis(axis, type.shape.rank);

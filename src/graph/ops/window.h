@@ -22,14 +22,14 @@ typedef struct tu__windows {
 tu__windows tu__windows_of(const int64_t size[2], const int64_t stride[2], const int64_t dilation[2],
                            const int64_t pad[4]);
 
-/* For builders: sets windows->pad from the options' padding. TU_SAME is the same as in TensorFlow: the output has
- * ceil(input / stride) pixels, and if the total padding is odd, the additional pixel is after the input. If sizes or
- * strides are invalid, the padding is zero; the shape rule rejects them. Returns false, after recording the error in
- * the graph, if `padding` is unknown or contradicts `given`. */
+/* For the functions that build nodes: sets windows->pad from the options' padding. TU_SAME is the same as in
+ * TensorFlow: the output has ceil(input / stride) pixels, and if the total padding is odd, the additional pixel is
+ * after the input. If sizes or strides are invalid, the padding is zero; the shape rule rejects them. Returns false,
+ * after recording the error in the graph, if `padding` is unknown or contradicts `given`. */
 bool tu__resolve_padding(tu_value x, const char *operation, const int64_t input[2], tu_padding padding,
                          const int64_t given[4], tu__windows *windows);
 
-/* For builders composed of other operations: true if x is [n,h,w,c]; else records the error in the graph. */
+/* For the functions that build several nodes: true if x is [n,h,w,c]; else records the error in the graph. */
 bool tu__check_nhwc(tu_value x, const char *operation);
 
 /* For shape rules: computes the number of windows along each axis, 1 + floor((input + padding - extent) / stride).

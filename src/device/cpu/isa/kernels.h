@@ -25,8 +25,8 @@ struct cpu_pool_loops {
     /* Computes row `row` of the windows of one image: x [h,w,c] -> y [w',c]. */
     void (*max[2])(const cpu_pooling *p, int64_t row, const void *x, void *y);
     void (*mean[2])(const cpu_pooling *p, int64_t row, const void *x, void *y);
-    /* Computes one image. winners [h',w',c] is scratch: the position of each maximum in its window. */
-    void (*max_gradient[2])(const cpu_pooling *p, const void *x, const void *dy, uint16_t *winners, void *dx);
+    /* Computes one image. argmax [h',w',c]: workspace for the position of each maximum in its window. */
+    void (*max_gradient[2])(const cpu_pooling *p, const void *x, const void *dy, uint16_t *argmax, void *dx);
     /* Computes row `row` of one image's dx [w,c]. */
     void (*mean_gradient[2])(const cpu_pooling *p, int64_t row, const void *dy, void *dx);
 };
@@ -61,10 +61,10 @@ struct cpu_norm_loops {
     /* x [rows, c]: pivot [c] is the first row; the mean is pivot + mean [c], and m2 [c] the sum of squared
      * differences from it. */
     void (*moments[2])(int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2);
-    /* y = (x - mean) scale + shift, per column; then adds `join` (or NULL), of y's size, and applies relu if set.
+    /* y = (x - mean) scale + shift, per column; then adds `addend` (or NULL), of y's size, and applies relu if set.
      * Each result is rounded to the type, as if it were a separate operation. */
     void (*apply[2])(int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns,
-                     const void *join, bool relu, void *y);
+                     const void *addend, bool relu, void *y);
     /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). If `relu_factors` (the factors of y before a
      * relu) is not NULL, dy is replaced by zero where y is not above zero. */
     void (*gradient_sums[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,

@@ -36,8 +36,8 @@ typedef struct cpu_gemm_tile {
 } cpu_gemm_tile;
 
 typedef struct cpu_gemm_loops {
-    int element_bytes;   /* of an element, and of a sum */
-    int operand_bytes;   /* of a number in memory: less than `bytes` if elements are pairs */
+    int element_bytes;   /* bytes of an element, and of a sum */
+    int operand_bytes;   /* bytes of a number in memory: less than element_bytes if elements are pairs */
     int vector_elements; /* elements per vector */
     int max_vectors;     /* maximum vectors per row of a tile, and so the maximum width of a panel of b */
     int max_rows[CPU_GEMM_MAX_VECTORS + 1]; /* maximum rows of a tile, by vectors per row */

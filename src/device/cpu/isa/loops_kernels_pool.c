@@ -125,34 +125,35 @@ LANES_INLINE lanes_int load_positions(const uint16_t *from, int64_t n) {
     return lanes_from_short(narrow);
 }
 
-/* A window. winner_of finds the position, relative to the window's corner, of its first maximum, for a vector of
+/* A window. argmax_of finds the position, relative to the window's corner, of its first maximum, for a vector of
  * channels. It computes the maximum first and then, from the last pixel to the first, which pixels equal it: so no
- * comparison depends on another. If there is a NaN, which is above all numbers, winner_among_nans searches like the
+ * comparison depends on another. If there is a NaN, which is above all numbers, argmax_among_nans searches like the
  * reference kernel. */
 typedef struct window {
     box b;
     int64_t top, left; /* of its corner, which may be in the padding */
 } window;
 
-LANES_INLINE lanes_int winner_among_nans(bool is_bf16, const cpu_pooling *p, window w, const void *x,
+LANES_INLINE lanes_int argmax_among_nans(bool is_bf16, const cpu_pooling *p, window w, const void *x,
                                          int64_t c, int64_t n) {
     lanes best = lanes_splat(-INFINITY);
-    lanes_int winner = {0};
+    lanes_int argmax = {0};
     bool first = true;
     for (int64_t i = w.b.begin[0]; i < w.b.end[0]; i++)
         for (int64_t j = w.b.begin[1]; j < w.b.end[1]; j++, first = false) {
             int64_t index = (i * p->x_size[1] + j) * p->channels;
             lanes current = lanes_load_upto(is_bf16, x, index + c, index + c + n);
             lanes_int position = lanes_int_splat((int32_t)((i - w.top) * p->window[1] + j - w.left));
-            lanes_mask wins = lanes_greater(current, best) | (lanes_nan(current) & lanes_equal(best, best));
-            best = first ? current : lanes_select(wins, current, best);
-            winner = first ? position : lanes_int_select(wins, position, winner);
+            lanes_mask is_larger =
+                lanes_greater(current, best) | (lanes_nan(current) & lanes_equal(best, best));
+            best = first ? current : lanes_select(is_larger, current, best);
+            argmax = first ? position : lanes_int_select(is_larger, position, argmax);
         }
-    return winner;
+    return argmax;
 }
 
 /* `rows` and `columns`: the size of the window inside the image. */
-LANES_INLINE lanes_int winner_of_size(bool is_bf16, const cpu_pooling *p, window w, int64_t rows,
+LANES_INLINE lanes_int argmax_of_size(bool is_bf16, const cpu_pooling *p, window w, int64_t rows,
                                       int64_t columns, const void *x, int64_t c, int64_t n) {
     const int64_t row = p->x_size[1] * p->channels;
     const int64_t corner = w.b.begin[0] * row + w.b.begin[1] * p->channels + c;
@@ -165,41 +166,41 @@ LANES_INLINE lanes_int winner_of_size(bool is_bf16, const cpu_pooling *p, window
             max = lanes_max(max, current);
             nan |= lanes_nan(current);
         }
-    if (lanes_any(nan)) return winner_among_nans(is_bf16, p, w, x, c, n);
+    if (lanes_any(nan)) return argmax_among_nans(is_bf16, p, w, x, c, n);
     const int32_t first = (int32_t)((w.b.begin[0] - w.top) * p->window[1] + w.b.begin[1] - w.left);
-    lanes_int winner = {0};
+    lanes_int argmax = {0};
     for (int64_t i = rows - 1; i >= 0; i--)
         for (int64_t j = columns - 1; j >= 0; j--) {
             int64_t index = corner + i * row + j * p->channels;
             current = lanes_load_upto(is_bf16, x, index, index + n);
             lanes_int position = lanes_int_splat(first + (int32_t)(i * p->window[1] + j));
-            winner = lanes_int_select(lanes_equal(current, max), position, winner);
+            argmax = lanes_int_select(lanes_equal(current, max), position, argmax);
         }
-    return winner;
+    return argmax;
 }
 
-LANES_INLINE lanes_int winner_of(bool is_bf16, const cpu_pooling *p, window w, const void *x, int64_t c,
+LANES_INLINE lanes_int argmax_of(bool is_bf16, const cpu_pooling *p, window w, const void *x, int64_t c,
                                  int64_t n) {
     int64_t rows = w.b.end[0] - w.b.begin[0], columns = w.b.end[1] - w.b.begin[1];
-    if (rows == 3 && columns == 3) return winner_of_size(is_bf16, p, w, 3, 3, x, c, n);
-    if (rows == 2 && columns == 2) return winner_of_size(is_bf16, p, w, 2, 2, x, c, n);
-    return winner_of_size(is_bf16, p, w, rows, columns, x, c, n);
+    if (rows == 3 && columns == 3) return argmax_of_size(is_bf16, p, w, 3, 3, x, c, n);
+    if (rows == 2 && columns == 2) return argmax_of_size(is_bf16, p, w, 2, 2, x, c, n);
+    return argmax_of_size(is_bf16, p, w, rows, columns, x, c, n);
 }
 
-LANES_INLINE void find_winners(bool is_bf16, const cpu_pooling *p, const void *x, uint16_t *winners) {
+LANES_INLINE void find_argmax(bool is_bf16, const cpu_pooling *p, const void *x, uint16_t *argmax) {
     for (int64_t row = 0; row < p->y_size[0]; row++)
-        for (int64_t column = 0; column < p->y_size[1]; column++, winners += p->channels) {
+        for (int64_t column = 0; column < p->y_size[1]; column++, argmax += p->channels) {
             window w = {pixels_of(p, row, column), row * p->stride[0] - p->pad[0],
                         column * p->stride[1] - p->pad[1]};
             FOR_EACH_VECTOR(p->channels, c, n,
-                            store_positions(winners + c, n, winner_of(is_bf16, p, w, x, c, n)));
+                            store_positions(argmax + c, n, argmax_of(is_bf16, p, w, x, c, n)));
         }
 }
 
 /* Sums dy over the windows whose maximum is this pixel of x. `position`: its position in the first of them. */
-LANES_INLINE lanes sum_won_windows_of_size(bool is_bf16, const cpu_pooling *p, box b, int64_t rows,
-                                           int64_t columns, int64_t position, const void *dy,
-                                           const uint16_t *winners, int64_t c, int64_t n) {
+LANES_INLINE lanes sum_windows_with_argmax_of_size(bool is_bf16, const cpu_pooling *p, box b, int64_t rows,
+                                                   int64_t columns, int64_t position, const void *dy,
+                                                   const uint16_t *argmax, int64_t c, int64_t n) {
     const int64_t row = p->y_size[1] * p->channels;
     const int64_t corner = b.begin[0] * row + b.begin[1] * p->channels + c;
     lanes sum = {0};
@@ -207,29 +208,30 @@ LANES_INLINE lanes sum_won_windows_of_size(bool is_bf16, const cpu_pooling *p, b
         for (int64_t j = 0; j < columns; j++) {
             int64_t index = corner + i * row + j * p->channels;
             int32_t current = (int32_t)(position - i * p->stride[0] * p->window[1] - j * p->stride[1]);
-            lanes_mask won = lanes_int_equal(load_positions(winners + index, n), lanes_int_splat(current));
-            sum += lanes_select(won, lanes_load_upto(is_bf16, dy, index, index + n), (lanes){0});
+            lanes_mask is_argmax =
+                lanes_int_equal(load_positions(argmax + index, n), lanes_int_splat(current));
+            sum += lanes_select(is_argmax, lanes_load_upto(is_bf16, dy, index, index + n), (lanes){0});
         }
     return sum;
 }
 
-LANES_INLINE lanes sum_won_windows(bool is_bf16, const cpu_pooling *p, box b, int64_t position,
-                                   const void *dy, const uint16_t *winners, int64_t c, int64_t n) {
+LANES_INLINE lanes sum_windows_with_argmax(bool is_bf16, const cpu_pooling *p, box b, int64_t position,
+                                           const void *dy, const uint16_t *argmax, int64_t c, int64_t n) {
     int64_t rows = b.end[0] - b.begin[0], columns = b.end[1] - b.begin[1];
     if (rows == 1 && columns == 1)
-        return sum_won_windows_of_size(is_bf16, p, b, 1, 1, position, dy, winners, c, n);
+        return sum_windows_with_argmax_of_size(is_bf16, p, b, 1, 1, position, dy, argmax, c, n);
     if (rows == 1 && columns == 2)
-        return sum_won_windows_of_size(is_bf16, p, b, 1, 2, position, dy, winners, c, n);
+        return sum_windows_with_argmax_of_size(is_bf16, p, b, 1, 2, position, dy, argmax, c, n);
     if (rows == 2 && columns == 1)
-        return sum_won_windows_of_size(is_bf16, p, b, 2, 1, position, dy, winners, c, n);
+        return sum_windows_with_argmax_of_size(is_bf16, p, b, 2, 1, position, dy, argmax, c, n);
     if (rows == 2 && columns == 2)
-        return sum_won_windows_of_size(is_bf16, p, b, 2, 2, position, dy, winners, c, n);
-    return sum_won_windows_of_size(is_bf16, p, b, rows, columns, position, dy, winners, c, n);
+        return sum_windows_with_argmax_of_size(is_bf16, p, b, 2, 2, position, dy, argmax, c, n);
+    return sum_windows_with_argmax_of_size(is_bf16, p, b, rows, columns, position, dy, argmax, c, n);
 }
 
 LANES_INLINE void max_gradient(bool is_bf16, const cpu_pooling *p, const void *x, const void *dy,
-                               uint16_t *winners, void *dx) {
-    find_winners(is_bf16, p, x, winners);
+                               uint16_t *argmax, void *dx) {
+    find_argmax(is_bf16, p, x, argmax);
     int64_t out = 0;
     box b = {{0, 0}, {0, 0}};
     for (int64_t row = 0; row < p->x_size[0]; row++) {
@@ -240,9 +242,10 @@ LANES_INLINE void max_gradient(bool is_bf16, const cpu_pooling *p, const void *x
             int64_t down = row - (b.begin[0] * p->stride[0] - p->pad[0]);
             int64_t right = column - (b.begin[1] * p->stride[1] - p->pad[1]);
             int64_t position = down * p->window[1] + right;
-            FOR_EACH_VECTOR(p->channels, c, n,
-                            lanes_store_upto(is_bf16, dx, out + c, out + c + n,
-                                             sum_won_windows(is_bf16, p, b, position, dy, winners, c, n)));
+            FOR_EACH_VECTOR(
+                p->channels, c, n,
+                lanes_store_upto(is_bf16, dx, out + c, out + c + n,
+                                 sum_windows_with_argmax(is_bf16, p, b, position, dy, argmax, c, n)));
         }
     }
 }
@@ -277,8 +280,8 @@ LANES_INLINE void mean_gradient_row(bool is_bf16, const cpu_pooling *p, int64_t 
 LANES_BOTH_TYPES(max_row, (const cpu_pooling *p, int64_t row, const void *x, void *y), p, row, x, y)
 LANES_BOTH_TYPES(mean_row, (const cpu_pooling *p, int64_t row, const void *x, void *y), p, row, x, y)
 LANES_BOTH_TYPES(max_gradient,
-                 (const cpu_pooling *p, const void *x, const void *dy, uint16_t *winners, void *dx), p, x, dy,
-                 winners, dx)
+                 (const cpu_pooling *p, const void *x, const void *dy, uint16_t *argmax, void *dx), p, x, dy,
+                 argmax, dx)
 LANES_BOTH_TYPES(mean_gradient_row, (const cpu_pooling *p, int64_t row, const void *dy, void *dx), p, row, dy,
                  dx)
 

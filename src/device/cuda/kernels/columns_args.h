@@ -1,7 +1,7 @@
 /* Layout of blocks over values seen as [positions, channels]: see kernels/columns.cuh. */
 typedef struct column_grid {
-    fast_divmod packs_per_block; /* in each of its rows */
-    int rows;                    /* positions per iteration of a block */
+    fast_divmod packs_per_block; /* packs of one position that a block processes at once */
+    int rows;                    /* positions that a block processes at once */
     int packs_per_position;
     long long positions;
 } column_grid;

@@ -2,11 +2,11 @@
 
 typedef struct conv_args {
     void *x, *filter, *y; /* two are read, the third is written */
-    const void *bias;     /* of y; NULL: none */
+    const void *bias;     /* added to y; NULL: none */
     void *partial;        /* [splits, elements of the filter] in the compute type; NULL: one split */
     int relu;
     int groups;
-    int rows, columns, depth;  /* of the product for one group */
+    int rows, columns, depth;  /* sizes of the matrix product of one group */
     int split_depth;           /* depth per block along z */
     fast_divmod height, width; /* size of the image whose pixels are numbered: y, or x if x is the result */
     fast_divmod channels;      /* channels per group in a tap: x's, or y's if x is the result */
@@ -29,7 +29,7 @@ typedef struct conv_sum_args {
 typedef struct conv_epilogue_args {
     void *y;
     const void *bias;    /* NULL: none */
-    long long packs;     /* words of several elements, in total */
-    long long row_packs; /* per row */
+    long long packs;     /* words of several elements in y */
+    long long row_packs; /* words per row */
     int relu;
 } conv_epilogue_args;

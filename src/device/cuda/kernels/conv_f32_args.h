@@ -2,16 +2,16 @@
  * an image. */
 
 typedef struct conv_f32_args {
-    const float *image; /* that is gathered from: x, or y if x is the result */
+    const float *image; /* the image that is gathered: x, or y if x is the result */
     const float *other; /* the filter, or y if the filter is the result */
     const float *bias;  /* NULL: none */
     float *out;         /* the result, or partial results [splits, elements] */
     int relu;
-    int rows, columns, depth; /* of the product */
+    int rows, columns, depth; /* sizes of the matrix product */
     int split_depth;          /* depth per block along z */
     fast_divmod height,
         width; /* size of the image whose pixels are numbered: the result's, or y's if the filter is the result */
-    fast_divmod channels; /* of the image */
+    fast_divmod channels; /* channels of the image */
     fast_divmod filter_columns;
     int taps;
     int image_size[2];

@@ -8,9 +8,9 @@ enum {
 typedef struct global_norm_args {
     int tensors;
     unsigned first_block[GLOBAL_NORM_TENSORS + 1];
-    long long chunk, count[GLOBAL_NORM_TENSORS]; /* elements */
+    long long chunk, count[GLOBAL_NORM_TENSORS]; /* elements per block; elements of each tensor */
     const void *x[GLOBAL_NORM_TENSORS];
-    double *partial; /* sums of this launch's blocks */
+    double *partial; /* per block of this launch: the sum of squares */
 } global_norm_args;
 
 typedef struct add_partial_args {

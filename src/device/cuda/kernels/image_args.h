@@ -4,14 +4,14 @@ typedef struct resize_args {
     void *to;
     column_grid layout; /* positions: pixels of the result */
     fast_divmod to_height, to_width;
-    int original[2], resized[2];
+    int original[2], resized[2]; /* sizes of the images before and after */
     int nearest;
 } resize_args;
 
 typedef struct crop_args {
-    const void *from, *offsets; /* offsets: [n, 2], of the window in each image */
+    const void *from, *offsets; /* offsets: [n, 2], position of the window in each image */
     void *to;
     column_grid layout; /* positions: pixels of the result */
     fast_divmod to_height, to_width;
-    int image[2], window[2];
+    int image[2], window[2]; /* sizes of the image and of the window */
 } crop_args;

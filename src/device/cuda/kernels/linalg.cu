@@ -35,10 +35,10 @@ template <typename C> __device__ inline candidate<C> better_pivot(candidate<C> a
 }
 
 /* Called by the first warp: returns the pivot row of column p among rows p … n-1. */
-template <typename C> __device__ inline int find_pivot(const C *rows, int n, int width, int p) {
+template <typename C> __device__ inline int find_pivot(const C *rows, int n, int ld, int p) {
     candidate<C> best = {(C)0, -1};
     for (int i = p + (int)(threadIdx.x & 31); i < n; i += 32)
-        best = better_pivot(best, candidate<C>{magnitude(rows[i * width + p]), i});
+        best = better_pivot(best, candidate<C>{magnitude(rows[i * ld + p]), i});
     for (int distance = 16; distance; distance >>= 1) {
         candidate<C> other = {__shfl_xor_sync(0xffffffffu, best.size, distance),
                               __shfl_xor_sync(0xffffffffu, best.index, distance)};
@@ -52,45 +52,45 @@ template <typename T>
 __device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, compute_type<T> *rows) {
     const T *a = (const T *)s.a + matrix * s.n * s.n, *b = (const T *)s.b;
     for (int index = threadIdx.x; index < s.n * s.n; index += blockDim.x)
-        rows[index / s.n * s.width + index % s.n] = widen(a[index]);
-    for (int index = threadIdx.x; index < s.n * s.columns; index += blockDim.x) {
-        int i = index / s.columns;
-        i64 j = column + index % s.columns;
+        rows[index / s.n * s.shared_ld + index % s.n] = widen(a[index]);
+    for (int index = threadIdx.x; index < s.n * s.rhs_per_block; index += blockDim.x) {
+        int i = index / s.rhs_per_block;
+        i64 j = column + index % s.rhs_per_block;
         compute_type<T> rhs_value = 0;
         if (!b)
             rhs_value = i == j;
-        else if (j < s.k)
-            rhs_value = widen(b[(matrix * s.n + i) * s.k + j]);
-        rows[i * s.width + s.n + index % s.columns] = rhs_value;
+        else if (j < s.rhs_count)
+            rhs_value = widen(b[(matrix * s.n + i) * s.rhs_count + j]);
+        rows[i * s.shared_ld + s.n + index % s.rhs_per_block] = rhs_value;
     }
 }
 
 /* Reduces the matrix to its upper triangle and updates the right-hand sides. Returns false, to every thread, if a
  * pivot is zero or NaN. */
-template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, int width) {
+template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, int ld) {
     __shared__ int pivot_row;
     for (int p = 0; p < n; p++) {
         if (threadIdx.x < 32) {
-            int found = find_pivot(rows, n, width, p);
+            int found = find_pivot(rows, n, ld, p);
             if (threadIdx.x == 0) pivot_row = found;
         }
         __syncthreads();
         int best = pivot_row;
-        C pivot = rows[best * width + p];
+        C pivot = rows[best * ld + p];
         if (!(magnitude(pivot) > 0)) return false;
         __syncthreads();
         for (int j = p + (int)threadIdx.x; j < all && best != p; j += blockDim.x) {
-            C swapped = rows[p * width + j];
-            rows[p * width + j] = rows[best * width + j];
-            rows[best * width + j] = swapped;
+            C swapped = rows[p * ld + j];
+            rows[p * ld + j] = rows[best * ld + j];
+            rows[best * ld + j] = swapped;
         }
         __syncthreads();
-        for (int i = p + 1 + (int)threadIdx.x; i < n; i += blockDim.x) rows[i * width + p] /= pivot;
+        for (int i = p + 1 + (int)threadIdx.x; i < n; i += blockDim.x) rows[i * ld + p] /= pivot;
         __syncthreads();
         int below = n - p - 1, right = all - p - 1;
         for (int index = threadIdx.x; index < below * right; index += blockDim.x) {
             int i = p + 1 + index / right, j = p + 1 + index % right;
-            rows[i * width + j] -= rows[i * width + p] * rows[p * width + j];
+            rows[i * ld + j] -= rows[i * ld + p] * rows[p * ld + j];
         }
         __syncthreads();
     }
@@ -98,14 +98,14 @@ template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, 
 }
 
 /* Turns the right-hand sides into the solution, from the last row up. */
-template <typename C> __device__ inline void substitute_back(C *rows, int n, int columns, int width) {
+template <typename C> __device__ inline void substitute_back(C *rows, int n, int columns, int ld) {
     C *rhs = rows + n;
     for (int p = n - 1; p >= 0; p--) {
-        for (int c = threadIdx.x; c < columns; c += blockDim.x) rhs[p * width + c] /= rows[p * width + p];
+        for (int c = threadIdx.x; c < columns; c += blockDim.x) rhs[p * ld + c] /= rows[p * ld + p];
         __syncthreads();
         for (int index = threadIdx.x; index < p * columns; index += blockDim.x) {
             int i = index / columns, c = index % columns;
-            rhs[i * width + c] -= rows[i * width + p] * rhs[p * width + c];
+            rhs[i * ld + c] -= rows[i * ld + p] * rhs[p * ld + c];
         }
         __syncthreads();
     }
@@ -118,20 +118,21 @@ template <typename T> __device__ inline void solve_columns(const solve_args &s, 
     __syncthreads();
     load_system<T>(s, matrix, column, rows);
     __syncthreads();
-    bool is_usable = eliminate(rows, s.n, s.n + s.columns, s.width);
-    if (is_usable) substitute_back(rows, s.n, s.columns, s.width);
+    bool is_usable = eliminate(rows, s.n, s.n + s.rhs_per_block, s.shared_ld);
+    if (is_usable) substitute_back(rows, s.n, s.rhs_per_block, s.shared_ld);
     T *x = (T *)s.x;
-    for (int index = threadIdx.x; index < s.n * s.columns; index += blockDim.x) {
-        int i = index / s.columns;
-        i64 j = column + index % s.columns;
-        C result = is_usable ? rows[i * s.width + s.n + index % s.columns] : not_a_number<C>();
-        if (j < s.k) x[(matrix * s.n + i) * s.k + j] = narrow<T>(result);
+    for (int index = threadIdx.x; index < s.n * s.rhs_per_block; index += blockDim.x) {
+        int i = index / s.rhs_per_block;
+        i64 j = column + index % s.rhs_per_block;
+        C result = is_usable ? rows[i * s.shared_ld + s.n + index % s.rhs_per_block] : not_a_number<C>();
+        if (j < s.rhs_count) x[(matrix * s.n + i) * s.rhs_count + j] = narrow<T>(result);
     }
 }
 
 /* Every block factors the matrix itself, for some of the right-hand sides. */
 template <typename T> __global__ void solve(solve_args s) {
-    for (i64 column = (i64)blockIdx.y * s.columns; column < s.k; column += (i64)gridDim.y * s.columns)
+    i64 first = (i64)blockIdx.y * s.rhs_per_block, step = (i64)gridDim.y * s.rhs_per_block;
+    for (i64 column = first; column < s.rhs_count; column += step)
         solve_columns<T>(s, blockIdx.x, column);
 }
 
@@ -139,19 +140,19 @@ template <typename T> __global__ void solve(solve_args s) {
 
 /* Computes l l^T = a in place, column by column, from the lower triangle. Returns false, to every thread, if a pivot
  * is not positive. */
-template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
+template <typename C> __device__ inline bool factor(C *rows, int n, int ld) {
     for (int p = 0; p < n; p++) {
-        C pivot = rows[p * width + p];
+        C pivot = rows[p * ld + p];
         if (!(pivot > 0)) return false;
         __syncthreads();
         C root = root_of(pivot);
         for (int i = p + (int)threadIdx.x; i < n; i += blockDim.x)
-            rows[i * width + p] = i == p ? root : rows[i * width + p] / root;
+            rows[i * ld + p] = i == p ? root : rows[i * ld + p] / root;
         __syncthreads();
         int remaining = n - p - 1;
         for (int index = threadIdx.x; index < remaining * remaining; index += blockDim.x) {
             int i = p + 1 + index / remaining, j = p + 1 + index % remaining;
-            if (j <= i) rows[i * width + j] -= rows[i * width + p] * rows[j * width + p];
+            if (j <= i) rows[i * ld + j] -= rows[i * ld + p] * rows[j * ld + p];
         }
         __syncthreads();
     }
@@ -165,12 +166,12 @@ template <typename T> __global__ void cholesky(cholesky_args s) {
     const T *a = (const T *)s.a + (i64)blockIdx.x * s.n * s.n;
     T *l = (T *)s.l + (i64)blockIdx.x * s.n * s.n;
     for (int index = threadIdx.x; index < s.n * s.n; index += blockDim.x)
-        rows[index / s.n * s.width + index % s.n] = widen(a[index]);
+        rows[index / s.n * s.shared_ld + index % s.n] = widen(a[index]);
     __syncthreads();
-    bool is_usable = factor(rows, s.n, s.width);
+    bool is_usable = factor(rows, s.n, s.shared_ld);
     for (int index = threadIdx.x; index < s.n * s.n; index += blockDim.x) {
         int i = index / s.n, j = index % s.n;
-        C result = j <= i ? rows[i * s.width + j] : (C)0;
+        C result = j <= i ? rows[i * s.shared_ld + j] : (C)0;
         l[index] = narrow<T>(is_usable ? result : not_a_number<C>());
     }
 }
@@ -179,8 +180,8 @@ template <typename T> __global__ void cholesky(cholesky_args s) {
 
 enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 };
 
-/* Every system is solved downwards: to solve upwards, rows and columns are numbered backwards. */
-__device__ inline int solve_order(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
+/* Every system is solved by forward substitution: for an upper triangle, rows and columns are numbered backwards. */
+__device__ inline int solve_order(const substitute_args &s, int i) { return s.is_lower ? i : s.rows - 1 - i; }
 
 template <typename T>
 __device__ inline void load_triangle(const substitute_args &s, const T *a, compute_type<T> (*triangle)[BLOCK_ROWS]) {
@@ -199,14 +200,14 @@ __device__ inline void substitute_columns(const substitute_args &s, i64 column, 
                                           compute_type<T> (*rhs)[BLOCK_COLUMNS]) {
     typedef compute_type<T> C;
     int warp = threadIdx.x >> 5, warps = blockDim.x >> 5, lane = threadIdx.x & 31;
-    bool inside = column < s.k;
+    bool inside = column < s.rhs_count;
     for (int i = warp; i < s.rows; i += warps)
-        rhs[solve_order(s, i)][lane] = inside ? widen(x[i * s.k + column]) : (C)0;
+        rhs[solve_order(s, i)][lane] = inside ? widen(x[i * s.rhs_count + column]) : (C)0;
     __syncthreads();
     for (int p = 0; p < s.rows; p++) {
         C pivot = triangle[p][p];
         C solved = rhs[p][lane] / (magnitude(pivot) > 0 ? pivot : not_a_number<C>());
-        if (p % warps == warp && inside) x[solve_order(s, p) * s.k + column] = narrow<T>(solved);
+        if (p % warps == warp && inside) x[solve_order(s, p) * s.rhs_count + column] = narrow<T>(solved);
         for (int i = p + 1 + warp; i < s.rows; i += warps) rhs[i][lane] -= triangle[i][p] * solved;
         __syncthreads();
     }
@@ -215,14 +216,14 @@ __device__ inline void substitute_columns(const substitute_args &s, i64 column, 
 template <typename T> __global__ void substitute(substitute_args s) {
     __shared__ compute_type<T> triangle[BLOCK_ROWS][BLOCK_ROWS], rhs[BLOCK_ROWS][BLOCK_COLUMNS];
     load_triangle(s, (const T *)s.a + (i64)blockIdx.x * s.n * s.n + s.first * (s.n + 1), triangle);
-    T *x = (T *)s.x + ((i64)blockIdx.x * s.n + s.first) * s.k;
-    for (i64 from = (i64)blockIdx.y * BLOCK_COLUMNS; from < s.k; from += (i64)gridDim.y * BLOCK_COLUMNS)
+    T *x = (T *)s.x + ((i64)blockIdx.x * s.n + s.first) * s.rhs_count;
+    for (i64 from = (i64)blockIdx.y * BLOCK_COLUMNS; from < s.rhs_count; from += (i64)gridDim.y * BLOCK_COLUMNS)
         substitute_columns(s, from + (threadIdx.x & 31), x, triangle, rhs);
 }
 
 /* ---- Post-processing of cuSOLVER's results ---- */
 
-template <typename T> __global__ void transposed(transposed_args t) {
+template <typename T> __global__ void transpose(transpose_args t) {
     __shared__ T square[32][33];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     i64 column = (i64)blockIdx.x * 32;
@@ -238,14 +239,14 @@ template <typename T> __global__ void transposed(transposed_args t) {
     }
 }
 
-template <typename T> __global__ void identity(square_args s) {
+template <typename T> __global__ void identity(matrix_fill_args s) {
     T *x = (T *)s.x;
     for (i64 index = global_thread_index(); index < s.count; index += grid_thread_count())
         x[index] = narrow<T>((compute_type<T>)(index / s.n == index % s.n));
 }
 
 /* Writes NaN if the factorisation failed. */
-template <typename T> __global__ void fill_nan(square_args s) {
+template <typename T> __global__ void fill_nan(matrix_fill_args s) {
     if (*s.info == 0) return;
     T *x = (T *)s.x;
     for (i64 index = global_thread_index(); index < s.count; index += grid_thread_count())
@@ -253,7 +254,7 @@ template <typename T> __global__ void fill_nan(square_args s) {
 }
 
 /* The same for cholesky; otherwise clears the upper triangle. */
-template <typename T> __global__ void finish_cholesky(square_args s) {
+template <typename T> __global__ void finish_cholesky(matrix_fill_args s) {
     T *x = (T *)s.x;
     bool is_usable = *s.info == 0;
     for (i64 index = global_thread_index(); index < s.count; index += grid_thread_count())

@@ -1,39 +1,43 @@
-/* Arguments of kernels/linalg.cu, set by linalg.c. Matrices are row-major and dense unless a row stride is given. */
+/* Arguments of kernels/linalg.cu, set by linalg.c. Matrices are row-major and dense. */
 
-/* Solves a [n, n] x = b [n, k] for each matrix of a batch (blockIdx.x); blockIdx.y selects `columns` right-hand
- * sides. */
+/* Solves a x = b for x; a: [n, n], b and x: [n, rhs_count]. blockIdx.x: the matrix of the batch. blockIdx.y: the
+ * right-hand sides, rhs_per_block of them. */
 typedef struct solve_args {
     const void *a, *b; /* b NULL: the identity */
     void *x;
-    int n, columns, width; /* width: row length in shared memory */
-    long long k;
+    int n, rhs_per_block;
+    int shared_ld; /* leading dimension (row length) in shared memory */
+    long long rhs_count;
 } solve_args;
 
+/* Computes l with l l^T = a; a and l: [n, n]. blockIdx.x: the matrix of the batch. */
 typedef struct cholesky_args {
     const void *a;
     void *l;
-    int n, width;
+    int n;
+    int shared_ld; /* leading dimension (row length) in shared memory */
 } cholesky_args;
 
-/* Solves op(a) x = x for `rows` rows from `first` on, for every matrix of a batch (blockIdx.x). */
+/* Solves op(a) z = x and stores z in x, for the rows first to first + rows - 1 of x and the triangle of `a` in these
+ * rows and columns; a: [n, n], x: [n, rhs_count]. blockIdx.x: the matrix of the batch. */
 typedef struct substitute_args {
     const void *a;
     void *x;
-    long long n, k, first;
+    long long n, rhs_count, first;
     int rows;
-    int transpose; /* a^T instead of a */
-    int downwards; /* op(a) is a lower triangle */
+    int transpose; /* op(a) is a^T instead of a */
+    int is_lower;  /* op(a) is lower triangular */
 } substitute_args;
 
-typedef struct transposed_args {
+typedef struct transpose_args {
     const void *from; /* [rows, columns] */
     void *to;         /* [columns, rows] */
     long long rows, columns;
-} transposed_args;
+} transpose_args;
 
-/* *info is cuSOLVER's status of the matrix: not 0 if the factorisation failed. */
-typedef struct square_args {
+/* For kernels that write the identity, NaN or zeros to elements of one matrix. */
+typedef struct matrix_fill_args {
     void *x;
-    const int *info;
-    long long n, count;
-} square_args;
+    const int *info;    /* cuSOLVER's status: not 0 if the factorisation failed. Unused by `identity` */
+    long long n, count; /* rows of x; elements of x */
+} matrix_fill_args;

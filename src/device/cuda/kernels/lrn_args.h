@@ -3,7 +3,7 @@ typedef struct lrn_args {
     const void *x, *dy;
     void *to;    /* y or dx */
     void *terms; /* written by lrn_terms, read by lrn_grad_generic: [rows, channels], in the compute type */
-    void *sums;  /* one row per block: sums of dx over its rows */
+    void *sums;  /* per block and channel: sum of dx over the rows of the block */
     long long rows;
     fast_divmod channels;
     fast_divmod lanes; /* threads per row: 8 channels each */

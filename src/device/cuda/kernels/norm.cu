@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(256, RELU_MODE == PLAIN ? 4 : 3) norm_gradient
 }
 
 template <typename T, int W> struct loaded_masked {
-    pack<T, W> x, dy, other;
+    pack<T, W> x, dy, addend;
     u8 mask;
 };
 
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(256, 3) norm_masked_sums(norm_sums_args a) {
             loaded_masked<T, W> l;
             l.x = load_word<T, W>(a.x, offset);
             l.dy = load_word<T, W>(a.dy, offset);
-            if (ADDS) l.other = load_word<T, W>(a.other, offset);
+            if (ADDS) l.addend = load_word<T, W>(a.addend, offset);
             l.mask = ((const u8 *)a.mask)[offset / W];
             return l;
         },
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(256, 3) norm_masked_sums(norm_sums_args a) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 C dy = widen(l.dy.element[i]);
-                if (ADDS) dy += widen(l.other.element[i]);
+                if (ADDS) dy += widen(l.addend.element[i]);
                 masked.element[i] = narrow<T>(l.mask >> i & 1 ? dy : (C)0);
             }
             store_word<T, W>(a.masked_dy, offset, masked);

@@ -14,9 +14,9 @@ typedef struct norm_sums_args {
     const void *x, *dy;
     const void *mean, *rstd;  /* batch: mean [width]; layer: both [rows], in the parameters' type */
     const void *relu_factors; /* [3, width]: mean, scale, shift of the y before the relu */
-    const void *mask;         /* one byte per word: the elements with a positive relu result */
-    const void *other;        /* added to dy first if ADDS */
-    void *masked_dy;          /* receives the masked dy */
+    const void *mask;         /* one byte per word; bit i: the relu of element i is positive */
+    const void *addend;       /* if ADDS: added to dy before the mask is applied */
+    void *masked_dy;          /* output: dy where the mask is set, otherwise 0 */
     void *partial;
 } norm_sums_args;
 

@@ -1,16 +1,16 @@
 /* Pooling, as defined in src/graph/ops/pool.c.
  *
  * Maximum. max_pool reads x once from memory, since overlapping windows hit the caches, and writes y. If a gradient
- * follows, it also writes the winner's index in its window, one byte. The gradient then reads dy and the winners and
- * writes dx: x, four times as large as y at stride 2, is not read again. The byte's highest bit is 1 if the winner is
- * positive. If x is the result of a relu, dx is 0 unless x > 0: this bit replaces x.
+ * follows, it also writes the argmax of each window: an index in the window, one byte. The gradient then reads dy and
+ * the argmax and writes dx: x, four times as large as y at stride 2, is not read again. The byte's highest bit is 1 if
+ * the maximum is positive. If x is the result of a relu, dx is 0 unless x > 0: this bit replaces x.
  *
- * A window's winner is its first largest element in row-major order; NaN is larger than all. Windows of 2 x 2 and 3 x
- * 3 are unrolled: all their elements are loaded before the first is compared. An element outside the image is
+ * The argmax of a window is its first largest element in row-major order; NaN is larger than all. Windows of 2 x 2 and
+ * 3 x 3 are unrolled: all their elements are loaded before the first is compared. An element outside the image is
  * replaced by the nearest one inside, including its index: comparing it with itself changes nothing, and no branch is
  * needed.
  *
- * The gradient gathers: each element of dx sums the windows whose winner it is, in row-major order. With one element
+ * The gradient gathers: each element of dx sums the windows whose argmax it is, in row-major order. With one element
  * per thread, each would read 2.25 windows (3 x 3, stride 2) and be bound by instructions. So a thread handles a
  * patch as large as the stride, which few windows overlap (4 for 4 elements), each loaded once, with all indices
  * known at compile time. Other windows use a plain kernel.
@@ -35,7 +35,7 @@ __device__ inline image_position get_image_position(const pool_args &a, i64 posi
     return image_position{position, row, column};
 }
 
-/* Start of x, and of y or the winners, for an image and a pack. */
+/* Start of x, and of y or the argmax, for an image and a pack. */
 template <typename T, int N> __device__ inline const T *x_of(const pool_args &a, const void *x, i64 image, int pack) {
     return (const T *)x + (image * a.x_size[0] * a.x_size[1] * a.layout.packs_per_position + pack) * N;
 }
@@ -74,7 +74,7 @@ __device__ inline span windows_over(const pool_args &a, int axis, int index) {
     return span{first, min((int)divide((u32)padded, a.stride[axis]), a.y_size[axis] - 1)};
 }
 
-/* ---- Winners: index of the maximum within its window ---- */
+/* ---- Argmax: index of the maximum within its window ---- */
 
 template <typename P> struct above_zero { static constexpr u32 mark = 1u << (8 * sizeof(P) - 1); };
 
@@ -84,7 +84,7 @@ template <> __device__ inline bf16 convert_back<bf16, float>(float x) {
     return bf16{(u16)(__float_as_uint(x) >> 16)};
 }
 
-template <typename T, int N> struct winners {
+template <typename T, int N> struct running_max {
     compute_type<T> value[N];
     int index[N];
     __device__ void start(const pack<T, N> &x, int window_index) {
@@ -93,17 +93,17 @@ template <typename T, int N> struct winners {
     __device__ void compare(const pack<T, N> &x, int window_index) {
         for (int e = 0; e < N; e++) {
             compute_type<T> next = widen(x.element[e]);
-            bool wins = !(next <= value[e]) && value[e] == value[e];
-            value[e] = wins ? next : value[e];
-            index[e] = wins ? window_index : index[e];
+            bool is_larger = !(next <= value[e]) && value[e] == value[e];
+            value[e] = is_larger ? next : value[e];
+            index[e] = is_larger ? window_index : index[e];
         }
     }
 };
 
 /* `x`: start of the image. */
 template <typename T, int N>
-__device__ inline winners<T, N> find_winners(const pool_args &a, const window &w, const T *x) {
-    winners<T, N> best;
+__device__ inline running_max<T, N> find_argmax(const pool_args &a, const window &w, const T *x) {
+    running_max<T, N> best;
     for (int i = w.start[0]; i < w.end[0]; i++) {
         i64 row = (i64)(w.corner[0] + i) * a.x_size[1] + w.corner[1];
         for (int j = w.start[1]; j < w.end[1]; j++) {
@@ -118,7 +118,7 @@ __device__ inline winners<T, N> find_winners(const pool_args &a, const window &w
 }
 
 template <typename T, int N, int K>
-__device__ inline winners<T, N> find_winners_unrolled(const pool_args &a, const window &w, const T *x) {
+__device__ inline running_max<T, N> find_argmax_unrolled(const pool_args &a, const window &w, const T *x) {
     int row[K], column[K];
     pack<T, N> all[K * K];
     for (int i = 0; i < K; i++) {
@@ -130,44 +130,44 @@ __device__ inline winners<T, N> find_winners_unrolled(const pool_args &a, const 
         i64 pixel = (i64)(w.corner[0] + row[i / K]) * a.x_size[1] + w.corner[1] + column[i % K];
         all[i] = load<T, N>(x, pixel, a.channels);
     }
-    winners<T, N> best;
+    running_max<T, N> best;
     best.start(all[0], row[0] * K + column[0]);
 #pragma unroll
     for (int i = 1; i < K * K; i++) best.compare(all[i], row[i / K] * K + column[i % K]);
     return best;
 }
 
-/* P: type of a winner's index. K: height and width of the window; 0: given by the arguments. */
+/* P: type of an argmax. K: height and width of the window; 0: given by the arguments. */
 template <typename T, int N, typename P, int K> __global__ void max_pool(pool_args a) {
     thread_position thread = get_thread_position(a.layout);
     for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
         image_position s = get_image_position(a, position);
         window w = window_at(a, s.row, s.column);
         const T *x = x_of<T, N>(a, a.x, s.image, thread.pack);
-        winners<T, N> best;
+        running_max<T, N> best;
         if constexpr (K == 0)
-            best = find_winners<T, N>(a, w, x);
+            best = find_argmax<T, N>(a, w, x);
         else
-            best = find_winners_unrolled<T, N, K>(a, w, x);
+            best = find_argmax_unrolled<T, N, K>(a, w, x);
         pack<T, N> y;
-        pack<P, N> winner_indices;
+        pack<P, N> argmax;
         for (int e = 0; e < N; e++) {
             y.element[e] = convert_back<T>(best.value[e]);
-            winner_indices.element[e] = (P)((u32)best.index[e] | (best.value[e] > 0 ? above_zero<P>::mark : 0u));
+            argmax.element[e] = (P)((u32)best.index[e] | (best.value[e] > 0 ? above_zero<P>::mark : 0u));
         }
         i64 to = position * a.layout.packs_per_position + thread.pack;
         if (a.to) ((pack<T, N> *)a.to)[to] = y;
-        if (a.winner_indices) ((pack<P, N> *)a.winner_indices)[to] = winner_indices;
+        if (a.argmax) ((pack<P, N> *)a.argmax)[to] = argmax;
     }
 }
 
-/* y[window] = u[winner]. Needed only for second derivatives, so one element per thread is fast enough. */
+/* y[window] = u[argmax]. Needed only for second derivatives, so one element per thread is fast enough. */
 template <typename T> __global__ void max_pool_pick(pool_args a) {
     thread_position thread = get_thread_position(a.layout);
     for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
         image_position s = get_image_position(a, position);
         window w = window_at(a, s.row, s.column);
-        int index = find_winners<T, 1>(a, w, x_of<T, 1>(a, a.x, s.image, thread.pack)).index[0];
+        int index = find_argmax<T, 1>(a, w, x_of<T, 1>(a, a.x, s.image, thread.pack)).index[0];
         int row = w.corner[0] + index / a.window[1], column = w.corner[1] + index % a.window[1];
         const T *u = x_of<T, 1>(a, a.from, s.image, thread.pack);
         ((T *)a.to)[position * a.channels + thread.pack] = u[((i64)row * a.x_size[1] + column) * a.channels];
@@ -195,13 +195,13 @@ template <typename T, int N, typename P, int EPILOGUE> __global__ void max_pool_
         image_position s = get_image_position(a, position);
         span rows = windows_over(a, 0, s.row), columns = windows_over(a, 1, s.column);
         const T *dy = y_of<T, N>(a, a.from, s.image, thread.pack);
-        const P *winner_indices = y_of<P, N>(a, a.winner_indices, s.image, thread.pack);
+        const P *argmax = y_of<P, N>(a, a.argmax, s.image, thread.pack);
         C dx[N] = {};
         for (int i = rows.first; i <= rows.last; i++)
             for (int j = columns.first; j <= columns.last; j++) {
                 i64 window_offset = (i64)i * a.y_size[1] + j;
                 pack<T, N> window_dy = load<T, N>(dy, window_offset, a.channels);
-                pack<P, N> index = load<P, N>(winner_indices, window_offset, a.channels);
+                pack<P, N> index = load<P, N>(argmax, window_offset, a.channels);
                 window w = window_at(a, i, j);
                 u32 index_in_window = (u32)((s.row - w.corner[0]) * a.window[1] + s.column - w.corner[1]);
                 for (int e = 0; e < N; e++)
@@ -218,7 +218,7 @@ template <typename T, int N, typename P, int EPILOGUE> __global__ void max_pool_
     store_sums<N, EPILOGUE>(a, thread, sum);
 }
 
-/* Winners of N channels, four per word if possible: comparing one is then one instruction. */
+/* The argmax of N channels, four per word if possible: comparing one is then one instruction. */
 template <int N> struct index_pack {
     enum { WORDS = N < 4 ? N : N / 4 };
     u32 word[WORDS];
@@ -244,14 +244,14 @@ template <typename T, int N, int OVERLAP> struct overlapping_windows {
     index_pack<N> index[OVERLAP * OVERLAP];
     __device__ void load_all(const pool_args &a, const image_position &s, int packed, u32 ignored) {
         const T *from = y_of<T, N>(a, a.from, s.image, packed);
-        const u8 *winner_indices = y_of<u8, N>(a, a.winner_indices, s.image, packed);
+        const u8 *argmax = y_of<u8, N>(a, a.argmax, s.image, packed);
 #pragma unroll
         for (int i = 0; i < OVERLAP * OVERLAP; i++) {
             int row = s.row - (OVERLAP - 1) + i / OVERLAP, column = s.column - (OVERLAP - 1) + i % OVERLAP;
             bool inside = row >= 0 && row < a.y_size[0] && column >= 0 && column < a.y_size[1];
             i64 window_offset = inside ? (i64)row * a.y_size[1] + column : 0;
             dy[i] = load<T, N>(from, window_offset, a.channels);
-            index[i].load(winner_indices + window_offset * a.channels);
+            index[i].load(argmax + window_offset * a.channels);
             index[i].set(inside ? ignored : 0xffffffffu);
         }
     }

@@ -3,9 +3,9 @@ enum { DRAW_UNIFORM, DRAW_NORMAL, DRAW_TRUNCATED_NORMAL, DRAW_BERNOULLI };
 
 /* y[sample, element]: four elements are generated from one block of random words. */
 typedef struct draw_args {
-    const long long *ordinals; /* of the samples */
+    const long long *ordinals; /* per sample */
     void *y;
-    long long blocks; /* in total */
+    long long blocks; /* number of random blocks of all samples */
     extent blocks_per_sample;
     long long elements_per_sample;
     unsigned key[2];

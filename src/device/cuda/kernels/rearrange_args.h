@@ -23,7 +23,7 @@ typedef struct copy_args {
 
 typedef struct tile_axis {
     extent size;
-    long long from, to;
+    long long from, to; /* strides in x and y */
 } tile_axis;
 
 /* y[outer, c, r] = x[outer, r, c]: the last axis of y is called `along`, that of x `across`. */
@@ -31,8 +31,8 @@ typedef struct tile_args {
     const void *x;
     void *y;
     long long start;
-    long long along, along_from;
-    long long across, across_to;
+    long long along, along_from; /* size of the axis, and its stride in x */
+    long long across, across_to; /* size of the axis, and its stride in y */
     unsigned tiles;
     fast_divmod tiles_along, tiles_across;
     int rank; /* number of outer axes */

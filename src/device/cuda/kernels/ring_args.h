@@ -19,7 +19,7 @@ typedef struct ring_feed {
     long long end;         /* words of this feed and of all before it */
     fast_divmod row;       /* words per row of the table */
     unsigned slots;        /* step s uses slot s mod slots; 1: the same for all steps */
-    int word;              /* bytes */
+    int word;              /* bytes per word */
 } ring_feed;
 
 typedef struct ring_in_args {
@@ -35,7 +35,7 @@ typedef struct ring_fetch {
     long long stride; /* between slots, in words */
     long long end;    /* words of this fetch and of all before it */
     unsigned slots;
-    int word; /* bytes */
+    int word; /* bytes per word */
 } ring_fetch;
 
 typedef struct ring_out_args {

@@ -5,7 +5,7 @@ typedef struct softmax_rows_args {
     const void *x;
     void *y;
     long long rows, n;
-    int lanes, logarithm;
+    int lanes, logarithm; /* threads per row; 1: log_softmax */
 } softmax_rows_args;
 
 /* x and y [outer, n, inner]; a column is one of outer * inner. */

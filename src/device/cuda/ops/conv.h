@@ -11,7 +11,7 @@ typedef enum cuda_conv_result { CUDA_CONV_Y, CUDA_CONV_X, CUDA_CONV_FILTER } cud
 
 typedef struct cuda_convolution {
     cuda_conv_result result; /* which of the three is computed */
-    tu_dtype dtype;          /* of all three */
+    tu_dtype dtype;          /* element type of all three */
     bool full_f32;           /* f32 must not be rounded to tf32 */
     bool bias, relu;         /* applied to y before it is stored */
     tu__windows windows;
@@ -50,9 +50,9 @@ tu_status cuda_conv_few_channels_run(const tu__kernel *k, const cuda_conv_few_ch
 
 typedef struct cuda_conv_f32 cuda_conv_f32;
 
-/* Computes f32 convolutions without tf32, with one group and channels divisible by 4. Sets *made to NULL for others.
- * Allocated in the selection's arena. */
-tu_status cuda_conv_f32_new(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 **made);
+/* Computes f32 convolutions without tf32, with one group and channels divisible by 4. Sets *created to NULL for
+ * others. Allocated in the selection's arena. */
+tu_status cuda_conv_f32_new(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 **created);
 size_t cuda_conv_f32_workspace(const cuda_conv_f32 *f);
 tu_status cuda_conv_f32_run(const tu__kernel *k, const cuda_conv_f32 *f);
 

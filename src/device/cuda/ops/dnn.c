@@ -439,7 +439,7 @@ static tu_status parse_knobs(cuda_dnn_plan *p, const char *text, int64_t *count,
     return TU_OK;
 }
 
-/* Leaves *made NULL if this version of cuDNN has no such engine. */
+/* Leaves *created NULL if this version of cuDNN has no such engine. */
 static tu_status parse_choice(cuda_dnn_plan *p, const char *text, cudnnBackendDescriptor_t *created) {
     cudnnBackendDescriptor_t engine, knobs[MAX_KNOBS];
     int64_t engine_index, count;

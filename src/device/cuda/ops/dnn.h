@@ -23,7 +23,7 @@ enum { CUDA_DNN_OPERANDS = 4 }; /* maximum number of tensors in memory */
 typedef struct cuda_dnn_plan {
     cuda_device *device;
     cudnnHandle_t handle;
-    cudnnBackendDescriptor_t *owned;
+    cudnnBackendDescriptor_t *owned; /* all descriptors, to be destroyed */
     size_t owned_count, owned_capacity;
     /* set by the lowering rule: a finalized graph, and its tensors in memory, whose unique ids are 1, 2, … in this
      * order */
@@ -58,7 +58,7 @@ typedef struct cuda_dnn_attribute {
 /* Initialises an empty plan. Fails if cuDNN is missing; the plan can be freed in any case. */
 tu_status cuda_dnn_begin(cuda_dnn_plan *p, cuda_device *device);
 /* Creates a descriptor owned by the plan, sets its attributes and finalizes it. If cuDNN does not support it, returns
- * TU_OK and sets *made to NULL. */
+ * TU_OK and sets *created to NULL. */
 tu_status cuda_dnn_describe(cuda_dnn_plan *p, cudnnBackendDescriptorType_t type, size_t count,
                             const cuda_dnn_attribute *attributes, cudnnBackendDescriptor_t *created);
 /* Chooses the first acceptable engine in the order of cuDNN's heuristics; with device->tune, the fastest of the first

@@ -276,7 +276,7 @@ static tu_status fuse_leaf(tu__kernel *k, const leaf *f) {
 }
 
 /* Covers the fused nodes first: reading inputs may make the selection lower nodes that belong to this kernel. */
-static tu_status bind_buffers(tu__kernel *k, const tree *t) {
+static tu_status add_operands(tu__kernel *k, const tree *t) {
     for (uint32_t i = 0; i < t->count; i++) TU_TRY(fuse_leaf(k, &t->leaves[i]));
     for (uint32_t i = 0; i < t->add_count; i++) TU_TRY(fuse_node(k, t->adds[i]));
     TU_TRY(fuse_node(k, t->top));
@@ -295,7 +295,7 @@ static tu_status lower_global_norm(tu__selection *s, const tu__node *node, const
     global_norm_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     TU_TRY(plan_launches(k, d, t));
-    return bind_buffers(k, t);
+    return add_operands(k, t);
 }
 
 tu_status cuda_lower_sum(tu__selection *s, const tu__node *node) {

@@ -24,7 +24,7 @@ static tu_status plan_pixels(tu__selection *s, tu_shape from, tu_shape to, int p
                                                                                         : TU_UNSUPPORTED;
 }
 
-static tu_status bind_buffers(tu__kernel *k, const tu__node *node) {
+static tu_status add_operands(tu__kernel *k, const tu__node *node) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
 }
@@ -61,7 +61,7 @@ static tu_status lower_resize_kernel(tu__selection *s, const tu__node *node, tu_
         a->resized[i] = (int)resized.dim[1 + i];
     }
     d->function = cuda_request(s, "image", "%s<%s, %d>", kernel, type, pack);
-    return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
+    return d->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
 
 tu_status cuda_lower_resize(tu__selection *s, const tu__node *node) {
@@ -112,7 +112,7 @@ static tu_status lower_crop_kernel(tu__selection *s, const tu__node *node, tu_sh
     d->function =
         cuda_request(s, "image", "%s<%s, %d, %s>", node->op->name, cuda_word(tu_dtype_size(to.dtype)), pack,
                      cuda_type(tu__type_of(s, node->inputs[1])->dtype));
-    return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
+    return d->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
 
 tu_status cuda_lower_crop(tu__selection *s, const tu__node *node) {

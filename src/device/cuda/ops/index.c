@@ -21,7 +21,7 @@ static tu_status read_inputs(tu__kernel *k, const tu__node *node) {
     return TU_OK;
 }
 
-static tu_status bind_buffers(tu__kernel *k, const tu__node *node) {
+static tu_status add_operands(tu__kernel *k, const tu__node *node) {
     TU_TRY(read_inputs(k, node));
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
 }
@@ -64,7 +64,7 @@ tu_status cuda_lower_gather(tu__selection *s, const tu__node *node) {
     if (!d->function) return TU_NO_MEMORY;
     k->bytes_moved =
         2 * (int64_t)tu_type_bytes(node->outputs[0]); /* only the gathered rows of the table are read */
-    return bind_buffers(k, node);
+    return add_operands(k, node);
 }
 
 /* ---- take_along ---- */
@@ -96,7 +96,7 @@ tu_status cuda_lower_take_along(tu__selection *s, const tu__node *node) {
                                cuda_type(input_type(s, node, 1).dtype), cuda_index_type(d->args.count));
     if (!d->function) return TU_NO_MEMORY;
     k->bytes_moved = 2 * (int64_t)tu_type_bytes(y) + (int64_t)tu_type_bytes(input_type(s, node, 1));
-    return bind_buffers(k, node);
+    return add_operands(k, node);
 }
 
 /* ---- one_hot ---- */
@@ -125,7 +125,7 @@ tu_status cuda_lower_one_hot(tu__selection *s, const tu__node *node) {
                                cuda_type(input_type(s, node, 0).dtype), cuda_index_type(d->args.count));
     if (!d->function) return TU_NO_MEMORY;
     k->bytes_moved = total_bytes(s, node);
-    return bind_buffers(k, node);
+    return add_operands(k, node);
 }
 
 /* ---- scatter_add and put_along ---- */

@@ -73,7 +73,7 @@ static unsigned min_blocks(int64_t count, int64_t limit) {
 }
 
 /* Reads all inputs. The result may reuse the memory of input `in_place`. */
-static tu_status bind_buffers(tu__kernel *k, const tu__node *node, int in_place) {
+static tu_status add_operands(tu__kernel *k, const tu__node *node, int in_place) {
     tu_type in[2] = {0};
     k->bytes_moved = (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) {
@@ -111,13 +111,14 @@ static tu_status run_small_cholesky(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-/* Row length in shared memory: odd, so that the elements of a column are in different banks. */
-static int64_t width_of(int64_t columns) {
+/* Returns the leading dimension (row length) in shared memory: odd, so that the elements of a column
+ * are in different banks. */
+static int64_t shared_ld_of(int64_t columns) {
     return columns | 1;
 }
 
 static size_t small_bytes(const systems *y, int64_t columns) {
-    return (size_t)(y->n * width_of(y->n + columns)) * element_bytes(y);
+    return (size_t)(y->n * shared_ld_of(y->n + columns)) * element_bytes(y);
 }
 
 /* Returns the right-hand sides per block; 0 if even the matrix is too large. */
@@ -139,8 +140,10 @@ static tu_status lower_small_solve(tu__selection *s, const tu__node *node, const
     small_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     int64_t columns = rhs_per_block(cuda_of(s), y), column_blocks = divide_up(y->k, columns);
-    d->solve = (solve_args){
-        .n = (int)y->n, .columns = (int)columns, .width = (int)width_of(y->n + columns), .k = y->k};
+    d->solve = (solve_args){.n = (int)y->n,
+                            .rhs_per_block = (int)columns,
+                            .shared_ld = (int)shared_ld_of(y->n + columns),
+                            .rhs_count = y->k};
     d->grid = (cuda_grid){{(unsigned)y->count, min_blocks(column_blocks, MAX_BLOCKS)},
                           THREADS,
                           (unsigned)small_bytes(y, columns)};
@@ -148,17 +151,17 @@ static tu_status lower_small_solve(tu__selection *s, const tu__node *node, const
     if (!d->function) return TU_NO_MEMORY;
     /* If several blocks share the columns of an inverse, all of them read the whole matrix, so it cannot be in
      * place. */
-    return bind_buffers(k, node, node->input_count > 1 ? 1 : column_blocks > 1 ? -1 : 0);
+    return add_operands(k, node, node->input_count > 1 ? 1 : column_blocks > 1 ? -1 : 0);
 }
 
 static tu_status lower_small_cholesky(tu__selection *s, const tu__node *node, const systems *y) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_small_cholesky);
     small_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    d->cholesky = (cholesky_args){.n = (int)y->n, .width = (int)width_of(y->n)};
+    d->cholesky = (cholesky_args){.n = (int)y->n, .shared_ld = (int)shared_ld_of(y->n)};
     d->grid = (cuda_grid){{(unsigned)y->count}, THREADS, (unsigned)small_bytes(y, 0)};
     d->function = cuda_request(s, "linalg", "cholesky<%s>", cuda_type(y->dtype));
-    return d->function ? bind_buffers(k, node, 0) : TU_NO_MEMORY;
+    return d->function ? add_operands(k, node, 0) : TU_NO_MEMORY;
 }
 
 /* ---- Large matrices: cuSOLVER ---- */
@@ -168,7 +171,7 @@ typedef struct large_data {
     systems systems;
     task task;
     cusolverDnHandle_t solver;
-    const cuda_function *identity, *transposed, *finish; /* those that the task needs */
+    const cuda_function *identity, *transpose, *finish; /* those that the task needs */
     int work_elements;
     size_t factors, rhs, pivots, infos, work;
 } large_data;
@@ -207,21 +210,22 @@ static tu_status factor_cholesky(const large_data *d, void *a, void *work, int *
     return TU_OK;
 }
 
-static tu_status launch_square(const tu__kernel *k, const cuda_function *function, void *x, int64_t count) {
+static tu_status launch_matrix_fill(const tu__kernel *k, const cuda_function *function, void *x,
+                                    int64_t count) {
     const large_data *d = k->data;
-    square_args a = {.x = x, .info = workspace_at(k, d->infos), .n = d->systems.n, .count = count};
+    matrix_fill_args a = {.x = x, .info = workspace_at(k, d->infos), .n = d->systems.n, .count = count};
     return cuda_launch(k, function, cuda_grid_for(k, count), &a);
 }
 
 /* from [rows, columns] to [columns, rows] */
-static tu_status launch_transposed(const tu__kernel *k, const void *from, void *to, int64_t rows,
-                                   int64_t columns) {
+static tu_status launch_transpose(const tu__kernel *k, const void *from, void *to, int64_t rows,
+                                  int64_t columns) {
     enum { TILE = 32 };
     const large_data *d = k->data;
-    transposed_args a = {.from = from, .to = to, .rows = rows, .columns = columns};
+    transpose_args a = {.from = from, .to = to, .rows = rows, .columns = columns};
     cuda_grid grid = {
         {(unsigned)divide_up(columns, TILE), min_blocks(divide_up(rows, TILE), MAX_BLOCKS)}, THREADS, 0};
-    return cuda_launch(k, d->transposed, grid, &a);
+    return cuda_launch(k, d->transpose, grid, &a);
 }
 
 /* Copies the matrix and factors the copy. */
@@ -244,9 +248,9 @@ static tu_status invert_one(const tu__kernel *k, const void *a, void *x) {
     const large_data *d = k->data;
     int64_t count = d->systems.n * d->systems.n;
     TU_TRY(factor(k, a));
-    TU_TRY(launch_square(k, d->identity, x, count));
+    TU_TRY(launch_matrix_fill(k, d->identity, x, count));
     TU_TRY(solve_with_factors(k, CUBLAS_OP_N, x));
-    return launch_square(k, d->finish, x, count);
+    return launch_matrix_fill(k, d->finish, x, count);
 }
 
 static tu_status solve_one(const tu__kernel *k, const void *a, const void *b, void *x) {
@@ -257,18 +261,18 @@ static tu_status solve_one(const tu__kernel *k, const void *a, const void *b, vo
         if (x != b) TU_TRY(cuda_copy(k, x, b, rhs_bytes(y)));
         TU_TRY(solve_with_factors(k, CUBLAS_OP_T, x));
     } else {
-        TU_TRY(launch_transposed(k, b, workspace_at(k, d->rhs), y->n, y->k));
+        TU_TRY(launch_transpose(k, b, workspace_at(k, d->rhs), y->n, y->k));
         TU_TRY(solve_with_factors(k, CUBLAS_OP_T, workspace_at(k, d->rhs)));
-        TU_TRY(launch_transposed(k, workspace_at(k, d->rhs), x, y->k, y->n));
+        TU_TRY(launch_transpose(k, workspace_at(k, d->rhs), x, y->k, y->n));
     }
-    return launch_square(k, d->finish, x, y->n * y->k);
+    return launch_matrix_fill(k, d->finish, x, y->n * y->k);
 }
 
 static tu_status cholesky_one(const tu__kernel *k, const void *a, void *l) {
     const large_data *d = k->data;
     if (l != a) TU_TRY(cuda_copy(k, l, a, matrix_bytes(&d->systems)));
     TU_TRY(factor_cholesky(d, l, workspace_at(k, d->work), workspace_at(k, d->infos)));
-    return launch_square(k, d->finish, l, d->systems.n * d->systems.n);
+    return launch_matrix_fill(k, d->finish, l, d->systems.n * d->systems.n);
 }
 
 static tu_status run_large(const tu__kernel *k) {
@@ -324,8 +328,8 @@ static tu_status request_functions(tu__selection *s, large_data *d) {
     const char *type = cuda_type(d->systems.dtype);
     d->finish = cuda_request(s, "linalg", d->task == CHOLESKY ? "finish_cholesky<%s>" : "fill_nan<%s>", type);
     if (d->task == INVERSE) d->identity = cuda_request(s, "linalg", "identity<%s>", type);
-    if (d->task == SOLVE) d->transposed = cuda_request(s, "linalg", "transposed<%s>", type);
-    bool has_all = d->finish && (d->identity || d->task != INVERSE) && (d->transposed || d->task != SOLVE);
+    if (d->task == SOLVE) d->transpose = cuda_request(s, "linalg", "transpose<%s>", type);
+    bool has_all = d->finish && (d->identity || d->task != INVERSE) && (d->transpose || d->task != SOLVE);
     return has_all ? TU_OK : TU_NO_MEMORY;
 }
 
@@ -343,7 +347,7 @@ static tu_status lower_large(tu__selection *s, const tu__node *node, const syste
     *d = plan;
     assign_workspace(k, d);
     cuda_forbid_capture(s);
-    return bind_buffers(k, node, task_kind == SOLVE ? 1 : 0);
+    return add_operands(k, node, task_kind == SOLVE ? 1 : 0);
 }
 
 tu_status cuda_lower_inverse(tu__selection *s, const tu__node *node) {
@@ -372,7 +376,7 @@ typedef struct triangular_step {
 
 typedef struct triangular_data {
     systems systems;
-    bool transpose, downwards;
+    bool transpose, is_lower;
     const cuda_function *function;
     int64_t step_count;
     triangular_step *steps;
@@ -386,11 +390,11 @@ static tu_status run_solve_step(const tu__kernel *k, const triangular_step *step
     substitute_args a = {.a = k->in[0],
                          .x = k->out[0],
                          .n = y->n,
-                         .k = y->k,
+                         .rhs_count = y->k,
                          .first = step->first,
                          .rows = (int)step->rows,
                          .transpose = d->transpose,
-                         .downwards = d->downwards};
+                         .is_lower = d->is_lower};
     cuda_grid grid = {
         {(unsigned)y->count, min_blocks(divide_up(y->k, BLOCK_COLUMNS), MAX_BLOCKS)}, THREADS, 0};
     return cuda_launch(k, d->function, grid, &a);
@@ -460,7 +464,7 @@ static tu_status add_steps(tu__kernel *k, int64_t first, int64_t rows) {
     }
     int64_t upper = (divide_up(rows, BLOCK_ROWS) + 1) / 2 * BLOCK_ROWS, lower = rows - upper;
     int64_t middle = first + upper;
-    if (d->downwards) {
+    if (d->is_lower) {
         TU_TRY(add_steps(k, first, upper));
         TU_TRY(add_matmul_step(k, first, upper, middle, lower));
         return add_steps(k, middle, lower);
@@ -479,12 +483,12 @@ tu_status cuda_lower_triangular_solve(tu__selection *s, const tu__node *node) {
     d->systems = systems_of(s, node);
     if (d->systems.count > INT_MAX) return TU_UNSUPPORTED; /* limit of blocks in a grid */
     d->transpose = attrs->transpose;
-    d->downwards = !attrs->upper == !attrs->transpose;
+    d->is_lower = !attrs->upper == !attrs->transpose;
     /* One step per block, and one matrix product between any two. */
     size_t max_steps = 2 * (size_t)divide_up(d->systems.n, BLOCK_ROWS);
     d->steps = tu__arena_alloc(&s->arena, max_steps * sizeof *d->steps);
     d->function = cuda_request(s, "linalg", "substitute<%s>", cuda_type(d->systems.dtype));
     if (!d->steps || !d->function) return TU_NO_MEMORY;
     TU_TRY(add_steps(k, 0, d->systems.n));
-    return bind_buffers(k, node, 1);
+    return add_operands(k, node, 1);
 }

@@ -283,7 +283,7 @@ static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
 }
 
 /* Covers the fused nodes first: reading inputs may make the selection lower nodes that belong to this kernel. */
-static tu_status bind_buffers(tu__kernel *k, const tu__node *node, const epilogue *e) {
+static tu_status add_operands(tu__kernel *k, const tu__node *node, const epilogue *e) {
     TU_TRY(fuse_node(k, e->covered[0]));
     TU_TRY(fuse_node(k, e->covered[1]));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
@@ -314,5 +314,5 @@ tu_status cuda_lower_matmul(tu__selection *s, const tu__node *node) {
     k->release = release_matmul;
     k->workspace_bytes = d->plan ? cuda_gemm_workspace(d->plan) : 0;
     count_work(k, node);
-    return bind_buffers(k, node, &e);
+    return add_operands(k, node, &e);
 }

@@ -131,7 +131,7 @@ static tu_status run_batch_norm_gradient(const tu__kernel *k) {
                            .mean = k->in[2],
                            .relu_factors = relu_factors,
                            .mask = d->uses_mask ? k->in[5] : NULL,
-                           .other = d->adds ? k->in[6] : NULL,
+                           .addend = d->adds ? k->in[6] : NULL,
                            .masked_dy = d->uses_mask ? k->out[3] : NULL,
                            .partial = k->workspace};
     norm_gradient_factors_args factor_args = {.partial_sums = partial_sums_of(&d->summing, k->workspace),
@@ -214,7 +214,7 @@ tu_status cuda_lower_batch_norm(tu__selection *s, const tu__node *node) {
     k->name = tu__norm_epilogue_name(&epilogue);
     d->adds_residual = epilogue.add;
     d->relu = epilogue.relu;
-    d->saves_for_gradient = d->relu && tu__norm_epilogue_is_compared(s, &epilogue);
+    d->saves_for_gradient = d->relu && tu__norm_relu_has_gradient(s, &epilogue);
     if (d->adds_residual) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     TU_TRY(request_batch(s, node, d));
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
@@ -255,8 +255,8 @@ tu_status cuda_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     TU_TRY(create_kernel(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 4,
                          has_relu ? RESIDENT_RELU : RESIDENT, run_batch_norm_gradient, &k));
     norm_data *d = k->data;
-    d->uses_mask = has_relu && found.joined;
-    d->recomputes_relu = has_relu && !found.joined;
+    d->uses_mask = has_relu && found.has_residual;
+    d->recomputes_relu = has_relu && !found.has_residual;
     d->adds = d->uses_mask && found.add;
     TU_TRY(request_batch_gradient(s, node, d));
     for (uint32_t i = 0; i < node->input_count; i++)
@@ -304,7 +304,7 @@ tu_status cuda_lower_layer_norm(tu__selection *s, const tu__node *node) {
     TU_TRY(set_function(&d->rows, cuda_request(s, "norm", "layer_norm<%s, %s>", cuda_type(x.dtype),
                                                parameter_type(s, node))));
     cuda_kernel_set_costs(k, node);
-    return cuda_kernel_bind(k, node, 0);
+    return cuda_kernel_add_operands(k, node, 0);
 }
 
 /* ---- Its gradient. Inputs: x, gamma, mean, rstd, dy; outputs: dx, dgamma, dbeta ---- */
@@ -349,5 +349,5 @@ tu_status cuda_lower_layer_norm_grad(tu__selection *s, const tu__node *node) {
     k->workspace_bytes = 2 * (size_t)d->columns.tiling.splits * (size_t)n * element_bytes;
     TU_TRY(request_layer_gradient(s, node, d, x.dtype));
     cuda_kernel_set_costs(k, node);
-    return cuda_kernel_bind(k, node, 4);
+    return cuda_kernel_add_operands(k, node, 4);
 }

@@ -15,7 +15,8 @@ struct tu__cluster;
 tu_status cuda_run_pointwise(const tu__kernel *k);
 tu_status cuda_make_subkernel(tu__kernel *k, struct tu__cluster *c, void *subkernel);
 tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *subkernels);
-tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
+tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form,
+                              bool *splits_rows);
 
 /* select.c */
 tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_plan **plan);

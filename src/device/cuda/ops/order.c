@@ -110,7 +110,7 @@ tu_status cuda_lower_cumsum(tu__selection *s, const tu__node *node) {
                                cuda_type(x.dtype));
     if (!d->function) return TU_NO_MEMORY;
     cuda_kernel_set_costs(k, node);
-    return cuda_kernel_bind(k, node, -1);
+    return cuda_kernel_add_operands(k, node, -1);
 }
 
 /* ---- The k largest: sort runs, then merge them until one is left ---- */
@@ -178,5 +178,5 @@ tu_status cuda_lower_top_k(tu__selection *s, const tu__node *node) {
     d->merge = runs > 1 ? cuda_request(s, "order", "top_merge<%s>", cuda_type(x.dtype)) : NULL;
     if (!d->sort || (runs > 1 && !d->merge)) return TU_NO_MEMORY;
     cuda_kernel_set_costs(k, node);
-    return cuda_kernel_bind(k, node, -1);
+    return cuda_kernel_add_operands(k, node, -1);
 }

@@ -381,11 +381,11 @@ static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
     return TU_OK;
 }
 
-tu__sum_kind cuda_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *cut) {
+tu__sum_kind cuda_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *splits_rows) {
     enum { MAX_COLUMNS = 1 << 16 }; /* columns; wider sums are left to reduce.c */
     (void)c;
     (void)dtype;
-    *cut = false;
+    *splits_rows = false;
     bool fits = f.outer * f.reduced * f.inner < INT32_MAX;
     if (f.inner == 1) return fits ? TU__ROW_SUMS : TU__NO_SUMS;
     return fits && f.outer == 1 && f.inner <= MAX_COLUMNS ? TU__COLUMN_SUMS : TU__NO_SUMS;

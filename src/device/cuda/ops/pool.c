@@ -1,8 +1,8 @@
-/* Pooling: chooses the kernel and the source of the winners' indices. See kernels/pool.cu.
+/* Pooling: chooses the kernel and the source of the argmax. See kernels/pool.cu.
  *
- * If a max_pool_grad with the same x and windows follows in this partition, max_pool stores the winners' indices for
- * it (tu__kernel_save), and x can be freed after the forward pass. A gradient without stored winners, because
- * max_pool runs elsewhere or again, first computes them in its workspace.
+ * If a max_pool_grad with the same x and windows follows in this partition, max_pool stores the argmax of each window
+ * for it (tu__kernel_save), and x can be freed after the forward pass. A gradient without a stored argmax, because
+ * max_pool runs elsewhere or again, first computes it in its workspace.
  */
 #include <string.h>
 
@@ -92,7 +92,7 @@ static tu_shape input_shape(const tu__selection *s, const tu__node *node, uint32
     return tu__type_of(s, node->inputs[index])->shape;
 }
 
-/* ---- Winners: index of the maximum within its window ---- */
+/* ---- Argmax: index of the maximum within its window ---- */
 
 static int64_t window_elements(const windows *w) {
     return w->window[0] * w->window[1];
@@ -112,7 +112,7 @@ static int unrolled_size(const windows *w) {
     return square && (w->window[0] == 2 || w->window[0] == 3) ? (int)w->window[0] : 0;
 }
 
-static tu_status request_winners(tu__selection *s, const windows *w, tu_type x, tu_shape y, pool_launch *l) {
+static tu_status request_argmax(tu__selection *s, const windows *w, tu_type x, tu_shape y, pool_launch *l) {
     int pack = cuda_pack_width(x.dtype, x.shape.dim[3]);
     TU_TRY(plan_grid(s, w, x.shape, y, WINDOWS, pack, false, l));
     l->function = cuda_request(s, "pool", "max_pool<%s, %d, %s, %d>", cuda_type(x.dtype), pack, index_type(w),
@@ -141,7 +141,7 @@ static const tu__node *find_matching_pool(tu__selection *s, const tu__node *node
 static tu_status run_max_pool(const tu__kernel *k) {
     const pool_launch *l = k->data;
     pool_args a = l->args;
-    a.x = k->in[0], a.to = k->out[0], a.winner_indices = k->write_count > 1 ? k->out[1] : NULL;
+    a.x = k->in[0], a.to = k->out[0], a.argmax = k->write_count > 1 ? k->out[1] : NULL;
     return cuda_launch(k, l->function, l->grid, &a);
 }
 
@@ -151,7 +151,7 @@ tu_status cuda_lower_max_pool(tu__selection *s, const tu__node *node) {
     if (!l) return TU_NO_MEMORY;
     windows w = windows_of(node);
     tu_type y = node->outputs[0];
-    TU_TRY(request_winners(s, &w, *tu__type_of(s, node->inputs[0]), y.shape, l));
+    TU_TRY(request_argmax(s, &w, *tu__type_of(s, node->inputs[0]), y.shape, l));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_write(k, (tu__edge){node->id, 0}, -1));
     if (!find_matching_pool(s, node, TU__OP_MAX_POOL_GRAD)) return TU_OK;
@@ -161,26 +161,26 @@ tu_status cuda_lower_max_pool(tu__selection *s, const tu__node *node) {
 /* ---- Gradient of the maximum ---- */
 
 typedef struct max_grad_data {
-    pool_launch winners; /* function NULL: the forward pass stored the winners */
+    pool_launch argmax; /* function NULL: the forward pass stored the argmax */
     pool_launch gradient;
     cuda_column_sums sums;
-    size_t sums_at; /* offset in the workspace, after the winners */
+    size_t sums_at; /* offset of the partial sums in the workspace, after the argmax */
 } max_grad_data;
 
 static size_t round_up(size_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
-/* Inputs: dy, then the winners or x. */
+/* Inputs: dy, then the argmax or x. */
 static tu_status run_max_pool_grad(const tu__kernel *k) {
     const max_grad_data *d = k->data;
     pool_args a = d->gradient.args;
     a.from = k->in[0], a.to = k->out[0];
-    a.winner_indices = d->winners.function ? k->workspace : k->in[1];
-    if (d->winners.function) {
-        pool_args find = d->winners.args;
-        find.x = k->in[1], find.winner_indices = k->workspace;
-        TU_TRY(cuda_launch(k, d->winners.function, d->winners.grid, &find));
+    a.argmax = d->argmax.function ? k->workspace : k->in[1];
+    if (d->argmax.function) {
+        pool_args find = d->argmax.args;
+        find.x = k->in[1], find.argmax = k->workspace;
+        TU_TRY(cuda_launch(k, d->argmax.function, d->argmax.grid, &find));
     }
     if (d->sums.function) a.sums = (char *)k->workspace + d->sums_at;
     TU_TRY(cuda_launch(k, d->gradient.function, d->gradient.grid, &a));
@@ -202,11 +202,11 @@ static tu_status request_gradient(tu__selection *s, const windows *w, tu_type x,
     return l->function ? TU_OK : TU_NO_MEMORY;
 }
 
-static tu_status read_winners(tu__kernel *k, const tu__node *node, const windows *w, max_grad_data *d) {
+static tu_status read_argmax(tu__kernel *k, const tu__node *node, const windows *w, max_grad_data *d) {
     const tu__node *forward = find_matching_pool(k->owner, node, TU__OP_MAX_POOL);
     if (forward) return tu__kernel_read_saved(k, forward);
     tu_shape y = input_shape(k->owner, node, 1);
-    TU_TRY(request_winners(k->owner, w, node->outputs[0], y, &d->winners));
+    TU_TRY(request_argmax(k->owner, w, node->outputs[0], y, &d->argmax));
     d->sums_at = round_up((size_t)tu_shape_elements(y) * index_bytes(w));
     return tu__kernel_read(k, node->inputs[0]);
 }
@@ -222,7 +222,7 @@ tu_status cuda_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
     windows w = windows_of(node);
     TU_TRY(request_gradient(s, &w, x, input_shape(s, node, 1), bits, &d->gradient));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    TU_TRY(read_winners(k, node, &w, d));
+    TU_TRY(read_argmax(k, node, &w, d));
     if (epilogue.sum)
         TU_TRY(cuda_request_column_sums(s, "pool", x.dtype, x.shape.dim[3], d->gradient.grid, &d->sums));
     k->workspace_bytes = d->sums_at + d->sums.bytes;
@@ -252,7 +252,7 @@ static tu_status run_avg_pool_grad(const tu__kernel *k) {
     return cuda_launch(k, l->function, l->grid, &a);
 }
 
-static tu_status bind_buffers(tu__kernel *k, const tu__node *node) {
+static tu_status add_operands(tu__kernel *k, const tu__node *node) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
 }
@@ -264,7 +264,7 @@ tu_status cuda_lower_max_pool_pick(tu__selection *s, const tu__node *node) {
     windows w = windows_of(node);
     TU_TRY(plan_grid(s, &w, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS, 1, false, l));
     l->function = cuda_request(s, "pool", "max_pool_pick<%s>", cuda_type(node->outputs[0].dtype));
-    return l->function ? bind_buffers(k, node) : TU_NO_MEMORY;
+    return l->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
 
 static tu_status lower_average(tu__selection *s, const tu__node *node, tu_shape x, tu_shape y,
@@ -279,7 +279,7 @@ static tu_status lower_average(tu__selection *s, const tu__node *node, tu_shape 
     TU_TRY(plan_grid(s, &w, x, y, kind, pack, false, l));
     l->args.count_padding = count_padding != 0;
     l->function = cuda_request(s, "pool", "%s<%s, %d>", node->op->name, cuda_type(dtype), pack);
-    return l->function ? bind_buffers(k, node) : TU_NO_MEMORY;
+    return l->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
 
 tu_status cuda_lower_avg_pool(tu__selection *s, const tu__node *node) {

@@ -37,7 +37,7 @@ static int64_t total_bytes(const tu__selection *s, const tu__node *node) {
 }
 
 /* Reads every input of the node and writes its result. */
-static tu_status bind_buffers(tu__kernel *k, const tu__node *node) {
+static tu_status add_operands(tu__kernel *k, const tu__node *node) {
     k->bytes_moved = total_bytes(k->owner, node);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
@@ -142,7 +142,7 @@ static tu_status lower_strided(tu__selection *s, const tu__node *node, const cop
     d->function =
         cuda_request(s, "rearrange", "copy_elements<%s, %d, %s, %s>", cuda_word(p->word), d->words_per_store,
                      cuda_index_type(d->args.count + d->words_per_store), p->has_padding ? "true" : "false");
-    return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
+    return d->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
 
 /* ---- Transposes ---- */
@@ -213,7 +213,7 @@ static tu_status lower_tiles(tu__selection *s, const tu__node *node, const copy_
     for (int64_t i = p->rank - 1, stride = 1; i >= 0; stride *= p->axes[i--].size) to[i] = stride;
     d->args = tile_arguments(p, across, to);
     d->function = cuda_request(s, "rearrange", "copy_tiles<%s>", cuda_word(p->word));
-    return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
+    return d->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
 
 /* ---- Lowering rules of strided copies ---- */
@@ -314,7 +314,7 @@ static tu_status lower_concat_rows(tu__selection *s, const tu__node *node, int64
     d->rows = rows, d->row = parts[count - 1].end, d->part_count = count, d->parts = parts;
     d->function = cuda_request(s, "rearrange", "concat_rows<%s, %s>", cuda_word(d->word),
                                cuda_index_type(rows * d->row));
-    return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
+    return d->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
 
 tu_status cuda_lower_concat(tu__selection *s, const tu__node *node) {
@@ -372,7 +372,7 @@ tu_status cuda_lower_fill(tu__selection *s, const tu__node *node) {
         d->function = cuda_request(s, "rearrange", "fill<%s>", cuda_word(d->word));
         if (!d->function) return TU_NO_MEMORY;
     }
-    return bind_buffers(k, node);
+    return add_operands(k, node);
 }
 
 /* ---- Band matrices ---- */
@@ -401,7 +401,7 @@ tu_status cuda_lower_band(tu__selection *s, const tu__node *node) {
                           .above = tu__attrs(node, band)->above};
     d->function = cuda_request(s, "rearrange", "band<%s, %s>", cuda_word(tu_dtype_size(type.dtype)),
                                cuda_index_type(d->args.count));
-    return d->function ? bind_buffers(k, node) : TU_NO_MEMORY;
+    return d->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
 
 /* ---- Plain copies ---- */

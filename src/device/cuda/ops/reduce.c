@@ -239,7 +239,7 @@ static tu_status lower_reduction(tu__selection *s, const tu__node *node, cuda_re
     TU_TRY(add_runs(&r, merge_axes(x.shape, axes)));
     k->workspace_bytes = r.workspace;
     cuda_kernel_set_costs(k, node);
-    return cuda_kernel_bind(k, node, -1);
+    return cuda_kernel_add_operands(k, node, -1);
 }
 
 /* The six reductions have the same attributes as sum. */
@@ -264,7 +264,7 @@ tu_status cuda_lower_arg(tu__selection *s, const tu__node *node) {
 
 /* ---- Shared by these lowering rules ---- */
 
-tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place) {
+tu_status cuda_kernel_add_operands(tu__kernel *k, const tu__node *node, int in_place) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     for (uint32_t i = 0; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i == 0 ? in_place : -1));

@@ -1,5 +1,5 @@
-/* Shared by reductions, softmax, cumulative sums, top-k and normalisations: grids over rows and columns, and binding
- * a kernel's inputs and outputs. */
+/* Shared by reductions, softmax, cumulative sums, top-k and normalisations: grids over rows and columns, and the
+ * inputs and outputs of a kernel. */
 #ifndef TU__DEVICE_CUDA_OPS_REDUCE_H
 #define TU__DEVICE_CUDA_OPS_REDUCE_H
 
@@ -28,9 +28,9 @@ typedef struct cuda_tiling {
 } cuda_tiling;
 cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors, int resident);
 
-/* Reads all inputs of the node and writes all its outputs. The first output may reuse the memory of input `in_place`
- * (-1: none). */
-tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place);
+/* Adds reads of all inputs of the node, and writes of all outputs. The first output may reuse the memory of input
+ * `in_place` (-1: none). */
+tu_status cuda_kernel_add_operands(tu__kernel *k, const tu__node *node, int in_place);
 /* Sets the flops and bytes of a kernel that reads and writes each value once. */
 void cuda_kernel_set_costs(tu__kernel *k, const tu__node *node);
 

@@ -5,9 +5,9 @@
 #include "device/cuda/runtime/cuda.h"
 
 typedef struct cuda_relu_grad {
-    const tu__node *select, *greater; /* dx where x > 0, else 0; NULL: no relu */
-    const tu__node *sum;              /* over all axes but the last; NULL: none */
-    tu__edge result;                  /* what the kernel stores */
+    const tu__node *select, *greater; /* select(greater(x, 0), dx, 0); NULL: no relu */
+    const tu__node *sum;              /* the sum over all axes but the last; NULL: none */
+    tu__edge result;                  /* the value that the kernel stores */
 } cuda_relu_grad;
 
 /* Finds what can be fused into `node`, which computes the gradient of `x`. */
@@ -18,7 +18,7 @@ int cuda_relu_grad_bits(const cuda_relu_grad *r);
 #define CUDA_RELU_GRAD_NAMES(name)                                                                           \
     { name, name "+select", name "+sum", name "+select+sum" }
 
-/* Covers the fused nodes, and writes the result and then the sums. */
+/* Adds the fused nodes to the kernel, and writes of the result and then of the sums. */
 tu_status cuda_kernel_write_relu_grad(tu__kernel *k, const cuda_relu_grad *r, int in_place);
 
 #endif

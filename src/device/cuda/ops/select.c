@@ -29,7 +29,7 @@ tu_status cuda_supports(const tu__node *node) {
 
 static tu__edge input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index) {
     return node->op->code == TU__OP_SUM ? cuda_global_norm_read(s, node, index)
-                                        : tu__norm_reads(s, node, index);
+                                        : tu__norm_input_after_fusion(s, node, index);
 }
 
 tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_plan **plan) {
@@ -37,7 +37,7 @@ tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_pla
         .rules = rules,
         .fallback = fail_without_kernel,
         .make_copy = cuda_lower_copy,
-        .read_by_rule = input_after_fusion,
+        .input_after_fusion = input_after_fusion,
         .subkernel_bytes = sizeof(cuda_subkernel),
         .fuses_leaf_casts = true,
         .run_pointwise = cuda_run_pointwise,

@@ -56,5 +56,5 @@ tu_status cuda_lower_softmax(tu__selection *s, const tu__node *node) {
     d->function = cuda_request(s, "softmax", "%s<%s>", form, cuda_type(x.dtype));
     if (!d->function) return TU_NO_MEMORY;
     cuda_kernel_set_costs(k, node);
-    return cuda_kernel_bind(k, node, 0);
+    return cuda_kernel_add_operands(k, node, 0);
 }

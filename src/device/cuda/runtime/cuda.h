@@ -67,7 +67,7 @@ typedef struct cuda_device {
     cuda_memory *memory; /* one per GPU, shared by its logical devices */
     uint64_t memory_bytes;
     double timeout_seconds;       /* timeout of a step; 0: none */
-    uint64_t overhead_bytes;      /* used by context and libraries when last measured */
+    uint64_t overhead_bytes;      /* memory of the context and libraries when last measured */
     bool tune;                    /* time candidates instead of trusting heuristics */
     bool nondeterministic;        /* also use kernels whose results vary bitwise */
     struct cuda_modules *modules; /* compiled kernels, shared by all plans: compile.c */

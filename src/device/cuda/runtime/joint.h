@@ -8,18 +8,19 @@ typedef struct cuda_member { /* a partition */
     cuda_device *device;
     tu__kernel_plan *plan;
     cuda_ring *ring;     /* NULL: it has no inputs and no results to fetch */
-    CUevent posted;      /* recorded after the work so far; waited for immediately, then reused */
-    CUevent reusable;    /* its readers of the previous step are done: received values may be overwritten */
+    CUevent posted;      /* recorded after the work enqueued so far; waited for immediately, then reused */
+    CUevent reusable;    /* the previous step has read all received values: they may be overwritten */
     CUstream sum_stream; /* stream for its sums of collectives; NULL: none */
     CUevent sum_done;    /* recorded after the sums; waited for immediately */
-    bool receives, was_timed;
+    bool receives;       /* a copy from another partition ends here */
+    bool was_timed;      /* `timed` of the plan before the call, to be restored */
 } cuda_member;
 
 /* Copies from one partition to another run one after the other, in the order in which the sender produced them. */
 typedef struct cuda_route {
     uint32_t from, to;
     CUstream stream; /* on the receiver's GPU */
-    uint32_t last;   /* index of its last copy operation */
+    uint32_t last;   /* index of the last copy on this route */
     bool started;    /* a copy was enqueued in the current step */
 } cuda_route;
 
@@ -27,8 +28,8 @@ enum { CUDA_NO_ROUTE = UINT32_MAX };
 
 typedef struct cuda_joint_op { /* one operation of a step: launch, copy, collective, wait or keep */
     tu_joint_move spec;
-    uint32_t route; /* COPY; CUDA_NO_ROUTE: within one partition */
-    CUevent done;   /* COPY, COLLECTIVE */
+    uint32_t route; /* COPY: index of its route; CUDA_NO_ROUTE: within one partition */
+    CUevent done;   /* COPY, COLLECTIVE: recorded after it */
 } cuda_joint_op;
 
 typedef struct cuda_joint {

@@ -20,13 +20,13 @@ typedef struct cuda_extent { /* addresses [from, to) */
 typedef struct cuda_work { /* one kernel */
     const cuda_extent *extents;
     uint32_t extent_count;
-    double seconds; /* estimated */
+    double seconds; /* estimated run time */
 } cuda_work;
 
 typedef struct cuda_stream_assignment {
     int stream;
     int waits[CUDA_STREAMS]; /* per stream: the kernel that must finish first, or CUDA_NO_KERNEL */
-    bool waited_for;         /* by a kernel of another stream */
+    bool waited_for;         /* a kernel of another stream waits for this one */
 } cuda_stream_assignment;
 
 /* Assigns `count` kernels, in launch order, to streams. A kernel that accesses memory that an earlier kernel writes,
