@@ -79,7 +79,7 @@ static void *rank_thread(void *argument) {
     int threads = 1;
     const char *notice;
     if (d->api->inspect) must(d->api->inspect(d->instance, &threads, &notice));
-    tu__parallel_set_width(threads);
+    tu__parallel_set_threads(threads);
     for (int round = -2; round < bench.rounds; round++) /* the first two warm up */
         for (int kind = 0; kind < KINDS; kind++) {
             wait_for_all_ranks(&generation);

@@ -131,7 +131,7 @@ int main(int argc, char **argv) {
             return fprintf(stderr, "usage: bench_products [--threads N] [--rounds N] [WORD]\n"), 2;
     }
     static trial trials[SHAPES];
-    tu__parallel_set_width(threads);
+    tu__parallel_set_threads(threads);
     for (int i = 0; i < SHAPES; i++) prepare_trial(&shapes[i], threads, &trials[i]);
     float *eviction_buffer = new_numbers(EVICTION_FLOATS);
     for (int round = 0; round < rounds; round++)

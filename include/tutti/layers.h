@@ -69,7 +69,7 @@ typedef struct tu_batch_norm_options {
 } tu_batch_norm_options;
 /* Sets the scope of batch normalisations that are built from now on without a .scope: over which samples they compute
  * statistics if several devices share a batch (tu_compile_options.strategy). Graphs start with TU_SCOPE_GLOBAL. */
-TU_API void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope);
+TU_API void tu_set_batch_norm_scope(tu_graph *graph, tu_batch_scope scope);
 /* In training mode normalises by the batch's statistics and updates the running ones (moving_mean, moving_variance)
  * with assignments. In inference mode normalises by the running statistics. */
 TU_API tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options);

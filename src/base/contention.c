@@ -1,9 +1,9 @@
-/* Detects other processes on our cores and yields to them. See contention.h.
+/* Detects other processes on our cores and then waits passively. See contention.h.
  *
  * libgomp reads its spin count from the environment when it is loaded, before any code of ours runs. But its manual
  * (GOMP_SPINCOUNT) documents that it spins only 100 times while the process has more OpenMP threads than the machine
- * has cores. To yield, a thread of ours therefore starts a second team, just large enough, whose threads sleep. When
- * that thread ends, its team ends too, and libgomp spins as long as before. */
+ * has cores. For passive waiting, a thread of ours therefore starts a second team, just large enough, whose threads
+ * sleep. When that thread ends, its team ends too, and libgomp spins as long as before. */
 #include "base/contention.h"
 
 #include <stdatomic.h>
@@ -12,12 +12,12 @@
 static const double wait_fraction_to_start = 0.25,
                     wait_fraction_to_continue = 0.1; /* fraction of the time that a thread waits for a core */
 
-bool tu__core_is_shared(double waited, double elapsed, long preempted, bool yielding) {
-    double fraction = yielding ? wait_fraction_to_continue : wait_fraction_to_start;
+bool tu__core_is_shared(double waited, double elapsed, long preempted, bool passive) {
+    double fraction = passive ? wait_fraction_to_continue : wait_fraction_to_start;
     return elapsed > 0 && preempted > 0 && waited >= fraction * elapsed;
 }
 
-bool tu__team_should_yield(int sharing, int threads) {
+bool tu__team_should_wait_passively(int sharing, int threads) {
     return sharing > 0 && 8 * sharing >= threads;
 }
 
@@ -28,10 +28,10 @@ bool tu__parse_schedstat(const char *schedstat, double *seconds) {
     return true;
 }
 
-static atomic_bool is_yielding;
+static atomic_bool is_passive;
 
-bool tu__is_yielding(void) {
-    return atomic_load(&is_yielding);
+bool tu__is_waiting_passively(void) {
+    return atomic_load(&is_passive);
 }
 
 /* Not for clang, whose OpenMP waits differently. Static checkers may define _OPENMP without having omp.h. */
@@ -49,7 +49,7 @@ bool tu__is_yielding(void) {
 #include "base/clock.h"
 #include "base/parallel.h"
 
-static const double check_interval = 0.05, yield_seconds = 0.25; /* seconds */
+static const double check_interval = 0.05, passive_seconds = 0.25; /* seconds */
 
 /* ---- Detecting contention ---- */
 
@@ -72,7 +72,7 @@ static bool thread_shares_core(void) {
     double now = tu__now(), total_wait;
     if (!read_wait_time(&total_wait) || getrusage(RUSAGE_THREAD, &use) != 0) return false;
     bool shared = last_check > 0 && tu__core_is_shared(total_wait - waited, now - last_check,
-                                                       use.ru_nivcsw - preempted, tu__is_yielding());
+                                                       use.ru_nivcsw - preempted, tu__is_waiting_passively());
     last_check = now;
     waited = total_wait;
     preempted = use.ru_nivcsw;
@@ -83,18 +83,18 @@ static bool team_shares_cores(int threads) {
     int sharing = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : sharing)
     sharing += thread_shares_core();
-    return tu__team_should_yield(sharing, threads);
+    return tu__team_should_wait_passively(sharing, threads);
 }
 
-/* ---- Yielding ---- */
+/* ---- Passive waiting ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static double yield_end; /* tu__now() at which yielding ends; guarded by the lock */
+static double passive_end; /* tu__now() at which passive waiting ends; guarded by the lock */
 
 static double time_left(void) {
     pthread_mutex_lock(&lock);
-    double left = yield_end - tu__now();
-    if (left <= 0) atomic_store(&is_yielding, false);
+    double left = passive_end - tu__now();
+    if (left <= 0) atomic_store(&is_passive, false);
     pthread_mutex_unlock(&lock);
     return left;
 }
@@ -164,15 +164,15 @@ static void read_settings(void) {
     cores = sched_getaffinity(getpid(), sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 0;
 }
 
-bool tu__yield_cores(int width) {
+bool tu__wait_passively(int threads) {
     pthread_once(&settings_once, read_settings);
     pthread_mutex_lock(&lock);
-    yield_end = tu__now() + yield_seconds;
+    passive_end = tu__now() + passive_seconds;
     /* One thread more than cores; one more because libgomp does not count the thread that starts the team. */
-    if (!atomic_load(&is_yielding)) atomic_store(&is_yielding, start_extra_team(cores - width + 2));
-    bool yields = atomic_load(&is_yielding);
+    if (!atomic_load(&is_passive)) atomic_store(&is_passive, start_extra_team(cores - threads + 2));
+    bool passive = atomic_load(&is_passive);
     pthread_mutex_unlock(&lock);
-    return yields;
+    return passive;
 }
 
 /* ---- The regular check ---- */
@@ -181,20 +181,21 @@ void tu__contention_check(double now) {
     static _Thread_local double last_check;
     /* Successive checks that found contention. A single one may be caused by the start of another team. */
     static _Thread_local int contended_checks;
-    int threads = tu__parallel_width();
+    int threads = tu__parallel_threads();
     if (threads < 2 || now - last_check < check_interval) return;
     last_check = now;
     pthread_once(&settings_once, read_settings);
     /* With more threads than cores libgomp already spins only 100 times. */
     if (user_sets_spinning || threads > cores) return;
     contended_checks = team_shares_cores(threads) ? contended_checks + 1 : 0;
-    if (contended_checks > 2 || (contended_checks > 0 && tu__is_yielding())) tu__yield_cores(threads);
+    if (contended_checks > 2 || (contended_checks > 0 && tu__is_waiting_passively()))
+        tu__wait_passively(threads);
 }
 
 #else
 
-bool tu__yield_cores(int width) {
-    (void)width;
+bool tu__wait_passively(int threads) {
+    (void)threads;
     return false;
 }
 

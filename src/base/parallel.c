@@ -12,33 +12,33 @@
 #define USE_OPENMP 1
 #endif
 
-static _Thread_local int width = 1;
+static _Thread_local int thread_count = 1;
 static _Thread_local int begin_depth; /* tu__parallel_begin calls without their tu__parallel_end so far */
 static _Thread_local unsigned
     flushing_before; /* the thread's setting before the outermost tu__parallel_begin */
 
-void tu__parallel_set_width(int threads) {
-    width = threads < 1 ? 1 : threads;
+void tu__parallel_set_threads(int threads) {
+    thread_count = threads < 1 ? 1 : threads;
 #ifdef USE_OPENMP
     omp_set_dynamic(0); /* also for oneDNN's loops: OpenMP must not use fewer threads on a busy machine */
-    omp_set_num_threads(width);
+    omp_set_num_threads(thread_count);
 #endif
 }
 
 tu__parallel_setting tu__parallel_begin(int threads) {
-    tu__parallel_setting before = {.width = width, .flushing = tu__flushing()};
+    tu__parallel_setting before = {.thread_count = thread_count, .flushing = tu__flushing()};
     if (!begin_depth++) flushing_before = before.flushing;
     tu__set_flushing(TU__FLUSH_ALL);
 #ifdef USE_OPENMP
     before.threads = omp_get_max_threads();
     before.dynamic = omp_get_dynamic();
 #endif
-    tu__parallel_set_width(threads);
+    tu__parallel_set_threads(threads);
     return before;
 }
 
 void tu__parallel_end(tu__parallel_setting before) {
-    width = before.width;
+    thread_count = before.thread_count;
     tu__set_flushing(before.flushing);
     begin_depth--;
 #ifdef USE_OPENMP
@@ -47,15 +47,15 @@ void tu__parallel_end(tu__parallel_setting before) {
 #endif
 }
 
-int tu__parallel_width(void) {
-    return width;
+int tu__parallel_threads(void) {
+    return thread_count;
 }
 
 int tu__parallel_ranges(int64_t count, int64_t grain) {
     if (count <= 0) return 0;
     if (grain < 1) grain = 1;
     int64_t max_ranges = (count + grain - 1) / grain;
-    return max_ranges < width ? (int)max_ranges : width;
+    return max_ranges < thread_count ? (int)max_ranges : thread_count;
 }
 
 /* Returns the start of range `i` of `ranges`. The first count % ranges ranges are longer by one. */
@@ -73,8 +73,8 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         return;
     }
     unsigned flushing = tu__flushing(), flushing_after = begin_depth ? flushing_before : flushing;
-    /* Always use a team of the full width: libgomp ends and starts threads whenever the team size changes. */
-#pragma omp parallel num_threads(width)
+    /* Always use a team of `thread_count` threads: libgomp ends and starts threads whenever the team size changes. */
+#pragma omp parallel num_threads(thread_count)
     {
         tu__set_flushing(flushing);
         /* The team may be smaller than requested: inside the caller's parallel region, or under OMP_THREAD_LIMIT. */

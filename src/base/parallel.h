@@ -1,9 +1,9 @@
 /* Parallel loops: distribute work over the cores of a device.
  *
- * The width (number of threads) is a setting of the calling thread: a device sets it on its compute thread. Work is
- * split into contiguous ranges that depend only on count and width. The same width therefore gives the same ranges,
- * and per-range sums are bit-identical. Release builds use OpenMP's threads, which oneDNN shares; builds for the
- * thread sanitizer use pthreads, which the sanitizer can follow.
+ * The number of threads is a setting of the calling thread: a device sets it on its compute thread. Work is split
+ * into contiguous ranges that depend only on the count and the number of threads. So the same number of threads gives
+ * the same ranges, and per-range sums are bit-identical. Release builds use OpenMP's threads, which oneDNN shares;
+ * builds for the thread sanitizer use pthreads, which the sanitizer can follow.
  *
  * Between tu__parallel_begin and tu__parallel_end the calling thread and its loops flush subnormal numbers to zero
  * (flushing.h). oneDNN's loops flush only on the calling thread. */
@@ -13,17 +13,17 @@
 #include <stdint.h>
 
 /* Threads that loops started by this host thread may use; at least 1. */
-void tu__parallel_set_width(int width);
-int tu__parallel_width(void);
+void tu__parallel_set_threads(int threads);
+int tu__parallel_threads(void);
 
-/* Sets the width temporarily, on a thread that may be the caller's and have OpenMP settings. tu__parallel_begin
- * returns the previous settings; tu__parallel_end restores them. */
+/* Sets the number of threads temporarily, on a thread that may be the caller's and have OpenMP settings.
+ * tu__parallel_begin returns the previous settings; tu__parallel_end restores them. */
 typedef struct tu__parallel_setting {
-    int width;
+    int thread_count;
     int threads, dynamic; /* omp_get_max_threads, omp_get_dynamic */
     unsigned flushing;
 } tu__parallel_setting;
-tu__parallel_setting tu__parallel_begin(int width);
+tu__parallel_setting tu__parallel_begin(int threads);
 void tu__parallel_end(tu__parallel_setting before);
 
 /* Calls body(context, first, last, worker) for ranges [first, last) that cover [0, count). No range except the last

@@ -48,7 +48,8 @@ static const char *const no_yes[] = {"no", "yes", NULL};
 static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, devices, "devices", 0, "LIST", CLI_HELP_DEVICES),
     CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               CLI_HELP_STRATEGY " (default: mirrored for devices of one kind)"),
+               CLI_HELP_STRATEGY
+               " (default: mirrored for several devices of one kind without --place and --lock)"),
     CLI_STRING(struct bench_values, central, "central", 0, "DEVICE",
                CLI_HELP_CENTRAL " (default: the first CPU of the list)"),
     CLI_INT(struct bench_values, invariant, "invariant", 0, "K", 0, 1024, CLI_HELP_INVARIANT),

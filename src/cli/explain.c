@@ -35,8 +35,10 @@ static const struct cli_option options[] = {
     CLI_STRING(struct explain_values, place, "place", 0, "RULES", CLI_HELP_PLACE),
     CLI_CHOICE(struct explain_values, strict_placement, "strict-placement", 0, "YES|NO", no_yes,
                CLI_HELP_STRICT_PLACEMENT),
-    CLI_CHOICE(struct explain_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               CLI_HELP_STRATEGY " (default: mirrored for devices of one kind)"),
+    CLI_CHOICE(
+        struct explain_values, strategy, "strategy", 0, "NAME", cli_strategies,
+        CLI_HELP_STRATEGY
+        " (default: mirrored for several devices of one kind without --place and --lock, otherwise single)"),
     CLI_STRING(struct explain_values, central, "central", 0, "DEVICE",
                CLI_HELP_CENTRAL " (default: the first CPU of the list)"),
     CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 0, 1024, CLI_HELP_INVARIANT),

@@ -83,11 +83,11 @@ tu_status explain_print_summary(const tu_program *program) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     TU_TRY(tu_program_placement_totals(program, &totals));
     struct collective_totals sums = sum_collectives(program);
-    printf("%zu operations, %zu moved, %zu %s of %s per step\n", totals.operations, totals.moved,
+    printf("%zu operations, %zu moved, %zu %s (%s in total) per step\n", totals.operations, totals.moved,
            totals.copies, totals.copies == 1 ? "copy" : "copies",
            totals.copies ? cli_format_bytes(totals.copied_bytes).text : "0 bytes");
     if (sums.count)
-        printf("%zu all-reduce%s of %s per step\n", sums.count, sums.count == 1 ? "" : "s",
+        printf("%zu all-reduce%s (%s in total) per step\n", sums.count, sums.count == 1 ? "" : "s",
                cli_format_bytes(sums.bytes).text);
     print_devices(program);
     print_fall_backs(program);

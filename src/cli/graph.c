@@ -39,7 +39,8 @@ static const struct cli_option options[] = {
     CLI_CHOICE(struct graph_values, precision, "precision", 'p', "TYPE", cli_precisions,
                CLI_HELP_PRECISION " (after a pass; default: as built)"),
     CLI_CHOICE(struct graph_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               CLI_HELP_STRATEGY " (after a pass; default: mirrored for devices of one kind)"),
+               CLI_HELP_STRATEGY
+               " (after a pass; default: mirrored for several devices of one kind, otherwise single)"),
     CLI_INT(struct graph_values, invariant, "invariant", 0, "K", 0, 1024,
             CLI_HELP_INVARIANT " (after a pass)"),
     CLI_STRING(struct graph_values, out, "out", 'o', "FILE", "write to FILE instead of standard output"),

@@ -47,9 +47,9 @@ static tu_status check_rank(const tu__unit *unit, const reduce_node *list, uint3
     for (uint32_t i = 0; i < count; i++) {
         if (list[i].ranks != ranks)
             return tu_fail(TU_INVALID,
-                           "all_reduce '%s': collective %" PRId64 " has %" PRId64 " ranks, but %" PRId64
-                           " in another all_reduce",
-                           name, list[i].collective, list[i].ranks, ranks);
+                           "all_reduce '%s' declares %" PRId64 " ranks for collective %" PRId64
+                           ", but another all_reduce declares %" PRId64,
+                           name, list[i].ranks, list[i].collective, ranks);
         if (tu__partition_of(unit, list[i].node) != *partition)
             return tu_fail(
                 TU_INVALID,
@@ -91,9 +91,9 @@ static tu_status check_last_rank(const tu__unit *unit, const reduce_node *list, 
     const reduce_node *last = &list[count - 1];
     if (last->rank < c->ranks) return TU_OK;
     return tu_fail(TU_INVALID,
-                   "all_reduce '%s': collective %" PRId64 " has %" PRId64
-                   " ranks, but %u in another all_reduce",
-                   unit->graph->nodes[last->node]->name, c->id, last->ranks, c->ranks);
+                   "all_reduce '%s' declares %" PRId64 " ranks for collective %" PRId64
+                   ", but another all_reduce declares %u",
+                   unit->graph->nodes[last->node]->name, last->ranks, c->id, c->ranks);
 }
 
 /* ---- Finding ---- */
@@ -252,7 +252,7 @@ static tu_status propagate_levels(const tu_graph *g, tu__collectives *collective
     }
     return tu_fail(
         TU_INVALID,
-        "the program's collectives wait for each other: an input of a collective depends on its result");
+        "the program's collectives wait for each other: an input of a collective depends on the collective's own result");
 }
 
 /* True if the kernel of `reader` can compute `node` on the fly, element by element. */

@@ -42,8 +42,8 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy,
     if (compile_options->invariant && compile_options->threads > 1)
         return tu_fail(
             TU_INVALID,
-            "invariant %d with %d threads per device: one thread computes a shard; to use more cores divide the "
-            "CPU, as in \"cpu:0/%d\"",
+            "invariant %d cannot be combined with %d threads per device: each shard uses one thread; to use more "
+            "cores, split the CPU, as in \"cpu:0/%d\"",
             compile_options->invariant, compile_options->threads, compile_options->threads);
     if (compile_options->invariant && strategy == TU__SINGLE && unit->device_count > 1)
         return tu_fail(TU_INVALID,

@@ -1,7 +1,7 @@
 /* Data files: a complete data set in one file, which is memory-mapped.
  *
  * Every data set that is not generated or read through functions of a program is converted to such a file once (by
- * open_known.c, folder.c, arrays.c) and then opens in a millisecond. docs/data.md describes the format; in short:
+ * open_downloadable.c, folder.c, arrays.c) and then opens in a millisecond. docs/data.md describes the format; in short:
  *
  *     64 bytes      "TUTTIDAT", u32 version, zeros
  *     images        training, then test: [count, height, width, channels] u8 or f32

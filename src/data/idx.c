@@ -28,7 +28,7 @@ tu_status tu__idx_parse(const char *name, const void *bytes, size_t size, int ra
     }
     if (elements != size - header)
         return tu_fail(TU_CORRUPT,
-                       "'%s' is truncated or damaged: it has %zu bytes of elements: expected %llu", name,
+                       "'%s' is truncated or damaged: it has %zu bytes of elements, expected %llu", name,
                        size - header, (unsigned long long)elements);
     idx->elements = p + header;
     return TU_OK;

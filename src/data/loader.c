@@ -164,7 +164,7 @@ static tu_status check_options(const tu_dataset *dataset, tu_loader_options *o) 
     int64_t count = tu__image_split_of(&dataset->info, o->split, o->validation, o->validation_only).count;
     if (o->batch > count) o->batch = count;
     if (o->start < 0 || o->start > INT64_MAX / 2)
-        return fail_option("start at sample", o->start, "an ordinal of at least 0");
+        return fail_option("start at sample", o->start, "a number of at least 0");
     if (o->threads > MAX_THREADS) return fail_option("threads", o->threads, "at most 1024");
     if (o->threads == 0) o->threads = 1;
     if (o->threads < 0 || o->indices_only) o->threads = 0;

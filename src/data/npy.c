@@ -82,8 +82,8 @@ static tu_status read_type(reader *r, tu__npy *npy) {
         return TU_OK;
     }
     return tu_fail(TU_UNSUPPORTED,
-                   "'%s': elements of type '%s': expected u1, i1, i4, i8, f4 or f8, little-endian", r->name,
-                   text);
+                   "'%s' has elements of type '%s': expected u1, i1, i4, i8, f4 or f8, little-endian",
+                   r->name, text);
 }
 
 static tu_status read_order(reader *r) {

@@ -5,27 +5,28 @@
 
 #include "base/file_name.h"
 #include "data/converted.h"
-#include "data/open_known.h"
+#include "data/open_downloadable.h"
 #include "graph/graph.h"
 #include <tutti/command.h>
 
-enum { NAMES = 3 };
+enum { DATASET_NAME_COUNT = 3 };
 
 const char *const tu__dataset_names[] = {"cifar10", "mnist", "generated", NULL};
 
 static tu_status fail_unknown(const char *spec) {
     if (tu__ends_with(spec, ".npy"))
-        return tu_fail(TU_INVALID, "'%.400s' is one array: expected two, IMAGES.npy,LABELS.npy", spec);
+        return tu_fail(TU_INVALID, "'%.400s' is a single array: expected two, as in IMAGES.npy,LABELS.npy",
+                       spec);
     if (strchr(spec, '/'))
         return tu_fail(
             TU_NOT_FOUND,
-            "'%.400s' does not exist: expected a folder with one subfolder per class, or IMAGES.npy,LABELS.npy",
+            "'%.400s' does not exist: expected a folder with one subfolder per class, a .tutti data file, or IMAGES.npy,LABELS.npy",
             spec);
-    const char *nearest = tu_nearest_name(spec, tu__dataset_names, NAMES);
+    const char *nearest = tu_nearest_name(spec, tu__dataset_names, DATASET_NAME_COUNT);
     if (nearest) return tu_fail(TU_NOT_FOUND, "unknown data set '%s'; did you mean '%s'?", spec, nearest);
     return tu_fail(
         TU_NOT_FOUND,
-        "unknown data set '%.400s': expected cifar10, mnist, generated, a folder with one subfolder per class, or IMAGES.npy,LABELS.npy",
+        "unknown data set '%.400s': expected cifar10, mnist, generated, a folder with one subfolder per class, a .tutti data file, or IMAGES.npy,LABELS.npy",
         spec);
 }
 
@@ -44,19 +45,19 @@ static tu_status check_options(const tu_dataset_options *o) {
         return tu_fail(TU_INVALID, "image size %lld x %lld: expected sides of 1 to 16384",
                        (long long)o->height, (long long)o->width);
     if (!(o->test_share >= 0 && o->test_share < 1))
-        return tu_fail(TU_INVALID, "the test share is %g: expected a number from 0 to less than 1",
+        return tu_fail(TU_INVALID, "--test-share %g: expected a fraction of at least 0 and less than 1",
                        o->test_share);
     return TU_OK;
 }
 
-/* Fails for options that do not apply to this kind of data set: the images to be skipped would otherwise silently
- * stay in it. */
+/* Fails for --skip-bad and --ignore-label if they do not apply to this kind of data set: if they were ignored, the
+ * data set would contain images that the user wants to skip. */
 static tu_status check_applicable(const char *spec, const tu_dataset_options *o, bool is_folder,
                                   bool is_pair) {
     if (o->ignore_label && !is_pair)
         return tu_fail(
             TU_INVALID,
-            "--ignore-label %lld cannot be used with '%.400s': expected arrays, IMAGES.npy,LABELS.npy",
+            "--ignore-label %lld cannot be used with '%.400s': expected two arrays, as in IMAGES.npy,LABELS.npy",
             (long long)*o->ignore_label, spec);
     if (o->skip_bad && !is_folder)
         return tu_fail(TU_INVALID, "--skip-bad cannot be used with '%.400s': expected a folder of images",
@@ -70,21 +71,21 @@ tu_status tu_dataset_open_with(const char *spec, tu_dataset **dataset, const tu_
     if (!spec || !*spec) return tu_fail(TU_INVALID, "no data set given: expected a name or a path");
     TU_TRY(check_options(&o));
     const char *comma = strchr(spec, ',');
-    const tu__known_dataset *known = tu__find_known_dataset(spec);
-    bool generated = strcmp(spec, "generated") == 0, is_builtin = generated || known;
+    const tu__downloadable_dataset *downloadable = tu__find_downloadable(spec);
+    bool generated = strcmp(spec, "generated") == 0, is_builtin = generated || downloadable;
     bool exists = stat(spec, &info) == 0, is_folder = exists && S_ISDIR(info.st_mode),
          is_pair = !exists && comma;
     if (is_builtin || exists || is_pair)
         TU_TRY(check_applicable(spec, &o, is_folder && !is_builtin, is_pair && !is_builtin));
     if (generated) return tu__open_generated(dataset);
-    if (known) return tu__open_known(known, &o, dataset);
+    if (downloadable) return tu__open_downloadable(downloadable, &o, dataset);
     if (exists) {
         if (is_folder) return tu__open_folder(spec, &o, dataset);
         if (tu__data_file_recognise(spec)) return tu__data_file_open(spec, dataset);
         if (!tu__ends_with(spec, ".npy"))
             return tu_fail(
                 TU_INVALID,
-                "'%.400s' is neither a folder nor a data file: expected a folder with one subfolder per class, or IMAGES.npy,LABELS.npy",
+                "'%.400s' is neither a folder nor a data file: expected a folder with one subfolder per class, a .tutti data file, or IMAGES.npy,LABELS.npy",
                 spec);
     }
     return is_pair ? open_pair(spec, comma, &o, dataset) : fail_unknown(spec);

@@ -365,8 +365,8 @@ static tu_status compare_outputs(reader *r, size_t start, const tu__node *node) 
         TU_TRY(read_type(&second, &type, "an output"));
         if (type.dtype != node->outputs[i].dtype || !tu_shape_equal(type.shape, node->outputs[i].shape))
             return fail_at(TU_CORRUPT, start,
-                           "output %" PRIu32 " of '%s' is %s: expected %s by the operation's shape rule", i,
-                           node->name, tu__type_string(type), tu__type_string(node->outputs[i]));
+                           "output %" PRIu32 " of '%s' is %s: expected the inferred type %s", i, node->name,
+                           tu__type_string(type), tu__type_string(node->outputs[i]));
     }
     return TU_OK;
 }

@@ -130,7 +130,7 @@ static tu_status compare_types(const check *c, const tu_type *inferred) {
         if ((unsigned)stored.dtype >= TU_DTYPE_COUNT || !tu__shape_valid(stored.shape))
             return fail_node(c, "output %" PRIu32 " has the invalid type %s", i, tu__type_string(stored));
         if (stored.dtype != inferred[i].dtype || !tu_shape_equal(stored.shape, inferred[i].shape))
-            return fail_node(c, "output %" PRIu32 " has type %s, but the shape rule returns %s", i,
+            return fail_node(c, "output %" PRIu32 " has type %s, but the inferred type is %s", i,
                              tu__type_string(stored), tu__type_string(inferred[i]));
     }
     return TU_OK;
@@ -148,7 +148,7 @@ static tu_status check_outputs(const check *c) {
     tu_type *inferred = types + node->input_count;
     tu_status status = tu__node_infer(c->graph, node, types, inferred);
     if (status == TU_INVALID || status == TU_UNSUPPORTED)
-        status = fail_node(c, "the shape rule fails: %s", tu_message());
+        status = fail_node(c, "type inference fails: %s", tu_message());
     else if (status == TU_OK)
         status = compare_types(c, inferred);
     tu__free(types);

@@ -76,7 +76,8 @@ tu_status tu__placer_supports(const tu__placer *p, uint32_t device, const tu__no
         const tu__node *member = p->unit->graph->nodes[id];
         tu_status status = supports_node(p, device, member);
         if (status == TU_UNSUPPORTED && member != node)
-            return tu_fail(status, "colocated %s '%s': %s", member->op->name, member->name, tu_message());
+            return tu_fail(status, "it is colocated with %s '%s', which is not supported: %s",
+                           member->op->name, member->name, tu_message());
         TU_TRY(status);
     }
     return TU_OK;

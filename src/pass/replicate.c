@@ -98,13 +98,13 @@ static tu_status find_kept_values(tu__replicator *p, size_t *count, tu__edge **k
 static tu_status check_invariant(const tu__replication *options) {
     size_t shards = (size_t)options->invariant, replicas = options->replica_count;
     if (options->invariant < 0)
-        return tu_fail(TU_INVALID, "invariant = %d: expected the number of shards of a batch",
+        return tu_fail(TU_INVALID, "invariant is %d: expected a number of shards of at least 0",
                        options->invariant);
     if (!shards) return TU_OK;
     if (shards % replicas || (replicas & (replicas - 1)))
         return tu_fail(TU_INVALID,
-                       "invariant %d on %zu devices: expected 1, 2, 4, … devices, a divisor of %d shards, so "
-                       "that sums are added in one order",
+                       "invariant %d on %zu devices: expected a number of devices that is a power of two and "
+                       "divides the %d shards, so that sums are always added in the same order",
                        options->invariant, replicas, options->invariant);
     if (options->bf16_gradients)
         return tu_fail(TU_INVALID,

@@ -396,8 +396,8 @@ static tu_status check_threads_free(const tu__partition *partition) {
         !tu__worker_busy(partition->device->copy_thread))
         return TU_OK;
     bool may_return = !partition->device->api->abandon;
-    return tu_fail(TU_DEVICE, "device '%s' is still busy with an abandoned run: restart the process%s",
-                   partition->device->name, may_return ? ", or wait for it" : "");
+    return tu_fail(TU_DEVICE, "device '%s' is still busy with an abandoned run: %srestart the process",
+                   partition->device->name, may_return ? "wait until that run ends, or " : "");
 }
 
 /* Sets the timeout of devices that enforce it themselves, if no other thread can; 0: none. */
@@ -457,7 +457,7 @@ static void join_partition(tu_program *program, tu__partition *partition) {
     abandon_device(late->device);
     program->abandoned = true;
     tu__run_sync_abort(&program->sync,
-                       tu_fail(TU_DEVICE, "a call of device '%s' has not returned after %g s: %s",
+                       tu_fail(TU_DEVICE, "a call to device '%s' has not returned after %g s: %s",
                                late->device->name, program->sync.timeout,
                                tu__partition_activity(program, late).text));
 }

@@ -21,12 +21,12 @@ static tu_status fail_rank_timeout(tu_program *program, const tu__partition *par
     const tu__member *member = &c->members[missing];
     tu__partition *other = &program->partitions[member->partition];
     return tu_fail(TU_DEVICE,
-                   "device '%s' waited %g s for device '%s', rank %u of %u of collective %" PRId64
-                   ", to %s '%s'%s, which is late: %s",
+                   "device '%s' waited %g s for device '%s' (rank %u of %u of collective %" PRId64
+                   ") to %s '%s'%s; '%s' is late: %s",
                    partition->device->name, program->sync.timeout, other->device->name, missing, c->ranks,
                    c->id, is_reduced ? "reduce its slice of" : "post",
                    program->unit.graph->nodes[member->nodes[0]]->name, c->value_count > 1 ? " and more" : "",
-                   tu__partition_activity(program, other).text);
+                   other->device->name, tu__partition_activity(program, other).text);
 }
 
 /* Waits until every rank has posted its values (`is_reduced`: has reduced its slice). */

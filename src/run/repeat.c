@@ -392,7 +392,7 @@ static tu_status add_failed_steps(const tu_program *p, tu_status status, size_t 
     return tu_fail(
         status,
         "steps %zu to %zu of %zu failed in one call of %s%s%s: the %zu steps before them took effect, "
-        "and some of these may have: %s",
+        "and some of the failed ones may have: %s",
         done + 1, done + chunk, steps, p->only_active ? "device '" : "all devices",
         p->only_active ? p->only_active->device->name : "", p->only_active ? "'" : "", done, tu_message());
 }

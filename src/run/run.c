@@ -16,7 +16,7 @@ const tu__node *tu__program_input(const tu_program *p, size_t index, tu_value va
     }
     const tu__node *node = p->source->nodes[value.node];
     if (node->op->code == TU__OP_INPUT) return node;
-    tu_fail(TU_INVALID, "feed %zu is for %s '%s': only inputs are fed", index, node->op->name, node->name);
+    tu_fail(TU_INVALID, "feed %zu is for %s '%s': only inputs can be fed", index, node->op->name, node->name);
     return NULL;
 }
 

@@ -299,7 +299,7 @@ void tu_state_free(tu_state *state) {
 static tu__variable *find_variable(const tu_state *state, const char *name) {
     uint32_t index;
     if (tu__names_find(state->names, name, &index)) return &state->variables[index];
-    tu_fail(TU_NOT_FOUND, "the state has no variable '%s' (it has %zu)", name, state->count);
+    tu_fail(TU_NOT_FOUND, "the state has no variable '%s' (it has %zu variables)", name, state->count);
     return NULL;
 }
 

@@ -331,7 +331,7 @@ tu_status tu_ensemble_result_member(const tu_ensemble_result *result, int64_t in
     const tu_train_result *results = result->internal;
     TU_TRY(TU__CHECK_SIZED(tu_train_result, member));
     if (index < 0 || index >= result->member_count)
-        return tu_fail(TU_NOT_FOUND, "the ensemble has %" PRId64 " members: there is no number %" PRId64,
+        return tu_fail(TU_NOT_FOUND, "the ensemble has %" PRId64 " members: there is no member %" PRId64,
                        result->member_count, index);
     TU__COPY_SIZED(member, results[index]);
     return TU_OK;

@@ -52,7 +52,8 @@ static tu_status set_path(const char *path, tu__run_folder *folder) {
 static tu_status lock_folder(tu__run_folder *folder) {
     tu__path path = tu__path_in(folder->path, "lock");
     int fd = open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return tu_fail(TU_IO, "cannot lock the run folder: '%s': %s", path.text, strerror(errno));
+    if (fd < 0)
+        return tu_fail(TU_IO, "cannot lock the run folder: cannot open '%s': %s", path.text, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         folder->lock = fd;
         return TU_OK;
@@ -63,7 +64,7 @@ static tu_status lock_folder(tu__run_folder *folder) {
         return tu_fail(TU_INVALID,
                        "run folder '%s' is in use by another process: wait for it, or choose another --out",
                        folder->path);
-    return tu_fail(TU_IO, "cannot lock the run folder: '%s': %s", path.text, strerror(reason));
+    return tu_fail(TU_IO, "cannot lock the run folder with '%s': %s", path.text, strerror(reason));
 }
 
 void tu__run_folder_close(tu__run_folder *folder) {
@@ -164,7 +165,7 @@ static tu_status check_checkpoints(const char *path) {
     if (!*unexpected.text) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "'%s' contains 'checkpoints/%s' but no config.json: it is the rest of a run; restore its config.json, or choose another --out",
+        "'%s' contains 'checkpoints/%s' but no config.json: it was left by a run whose config.json is missing; restore that file, or choose another --out",
         path, unexpected.text);
 }
 

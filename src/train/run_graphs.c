@@ -116,8 +116,8 @@ static tu_status check_type(const graph_entry *e, const graph_port *p, const tu_
                             tu_value value) {
     tu_type expected = expected_type(p, config, e->samples(config)), type = tu_value_type(value);
     if (type.dtype == expected.dtype && tu_shape_equal(type.shape, expected.shape)) return TU_OK;
-    return tu_fail(TU_CORRUPT, "graph '%s' has '%s' %s: expected %s", e->name, p->name, tu__type_string(type),
-                   tu__type_string(expected));
+    return tu_fail(TU_CORRUPT, "graph '%s': '%s' has type %s: expected %s", e->name, p->name,
+                   tu__type_string(type), tu__type_string(expected));
 }
 
 static tu_status check_input(const graph_entry *e, const graph_port *p, const tu__run_config *config,
@@ -125,8 +125,8 @@ static tu_status check_input(const graph_entry *e, const graph_port *p, const tu
     tu_value value = tu__find_input(graph, p->name);
     if (tu_ok(value) && is_expected(p, config)) return check_type(e, p, config, value);
     if (p->presence == SOMETIMES || tu_ok(value) == is_expected(p, config)) return TU_OK;
-    return tu_fail(TU_CORRUPT, "graph '%s' has %s input '%s': expected %s", e->name,
-                   tu_ok(value) ? "an" : "no", p->name, tu_ok(value) ? "none" : "one");
+    return tu_fail(TU_CORRUPT, "graph '%s' has %s input '%s'", e->name,
+                   tu_ok(value) ? "the unexpected" : "no", p->name);
 }
 
 /* True if the graph has the output. tu_find_output would record an error in the graph if it has not. */

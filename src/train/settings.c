@@ -383,7 +383,8 @@ static tu_status read_member(const char *name, const char *key, const tu__json_v
     for (size_t i = 0; i < SETTING_COUNT; i++)
         if (strcmp(table[i].name, key) == 0)
             return read_setting(name, &table[i], value, field_of(&table[i], settings), arena);
-    return fail_setting(name, key, "a setting that this version of Tutti has");
+    return tu_fail(TU_CORRUPT, "%s: unknown setting '%.60s': this version of Tutti does not have it", name,
+                   key);
 }
 
 tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__arena *arena,

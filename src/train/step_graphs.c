@@ -156,7 +156,7 @@ static tu_batch_scope batch_norm_scope(const tu__settings *s) {
 
 static tu_status add_step(const tu__run_config *config, int64_t samples, tu_graph *graph) {
     const tu__settings *s = &config->settings;
-    tu_set_batch_scope(graph, batch_norm_scope(s));
+    tu_set_batch_norm_scope(graph, batch_norm_scope(s));
     inputs in = make_inputs(graph, config, samples);
     tu_value logits = build_network(in.images, config);
     TU_TRY(tu_ok(logits) ? TU_OK : tu_graph_status(graph) != TU_OK ? tu_graph_status(graph) : TU_INVALID);

@@ -153,10 +153,10 @@ static tu_status save_checkpoint(tu__trainer *t, bool needed) {
 
 /* Saves a checkpoint of the unaffected state, then fails with the current message, followed by `advice`. */
 static tu_status save_and_fail(tu__trainer *t, tu_status status, const char *advice) {
-    char message[1024], saved[64] = "";
+    char message[1024], saved[96] = "";
     snprintf(message, sizeof message, "%s", tu_message());
     if (write_checkpoint(t) == TU_OK)
-        snprintf(saved, sizeof saved, "; the state before it is saved as checkpoint %lld",
+        snprintf(saved, sizeof saved, "; the state before the error is saved as checkpoint %lld",
                  (long long)t->progress.step);
     else
         tu__trainer_notice(t, tu_message());

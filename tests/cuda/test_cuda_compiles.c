@@ -59,7 +59,7 @@ static bool compile_combinations(void) {
 int main(int argc, char **argv) {
     int compiled = 0, failed = 0, instances = argc > 1 ? atoi(argv[1]) : 2;
     for (const op_case *e = case_first(); e; e = e->next)
-        for (int i = 0; i < 4 && !(e->flags & CASE_ON_HOST); i++) {
+        for (int i = 0; i < 4 && !(e->flags & CASE_CPU_ONLY); i++) {
             if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_16_BIT) continue;
             if (compile_case(e, types[i], instances))
                 compiled++;

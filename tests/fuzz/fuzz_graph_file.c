@@ -20,7 +20,7 @@ static void require(bool condition) {
     }
 }
 
-/* ---- The custom operation "cube" of tests/ops/cases_state.c, which occurs in the corpus ---- */
+/* ---- The custom operation "cube" of tests/ops/cases_random_custom_leaf.c, which occurs in the corpus ---- */
 
 static tu_status cube_shape(const tu_custom_call *call, tu_type *outputs) {
     outputs[0] = call->inputs[0];

@@ -25,7 +25,7 @@ enum {
     CASE_NO_SECOND = 2,   /* the second derivative is not implemented or not smooth */
     CASE_LOOSE = 4,       /* ill-conditioned: results are compared with a wider tolerance */
     CASE_NO_16_BIT = 8,   /* the operation supports only f32 and f64 */
-    CASE_ON_HOST = 16,    /* a custom operation: runs on CPUs only */
+    CASE_CPU_ONLY = 16,   /* a custom operation: runs on CPUs only */
 };
 
 /* Return the graph being built, and the float type of the run: f64 for gradient checks, each float type in turn for

@@ -67,7 +67,7 @@ static bool check_type(const op_case *entry, tu_dtype dtype, const settings *s) 
 
 /* Custom operations run on CPUs only. */
 static bool is_supported(const op_case *entry, const settings *s) {
-    return !(entry->flags & CASE_ON_HOST) || strncmp(s->devices, "gpu", 3) != 0;
+    return !(entry->flags & CASE_CPU_ONLY) || strncmp(s->devices, "gpu", 3) != 0;
 }
 
 /* True if a comma-separated list contains the name. */

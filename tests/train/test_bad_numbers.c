@@ -39,7 +39,7 @@ static void a_nan_in_the_last_micro_batch_undoes_the_earlier_ones(void **state) 
     small_dataset_nan = -1;
     assert_int_equal(status, TU_NUMERIC);
     expect_message("step 3: ");
-    expect_message("the state before it is saved as checkpoint 2");
+    expect_message("the state before the error is saved as checkpoint 2");
     assert_int_equal(tu_train("resnet20", NULL, &shorter, .set = set, .out = in_scratch("shorter").text,
                               WITH_ACCUMULATION, .steps = 2),
                      TU_OK);
@@ -57,9 +57,9 @@ static void a_too_high_learning_rate_reports_the_operation_and_keeps_the_state(v
     expect_message("first non-finite value: operation '");
     long long step = 0, saved = -1;
     assert_int_equal(sscanf(tu_message(), "step %lld:", &step), 1);
-    const char *where = strstr(tu_message(), "the state before it is saved as checkpoint ");
+    const char *where = strstr(tu_message(), "the state before the error is saved as checkpoint ");
     assert_non_null(where);
-    assert_int_equal(sscanf(where, "the state before it is saved as checkpoint %lld", &saved), 1);
+    assert_int_equal(sscanf(where, "the state before the error is saved as checkpoint %lld", &saved), 1);
     assert_int_equal(saved, step - 1);
 
     /* The same run with one step less ends in the saved state. */

@@ -16,7 +16,7 @@ static void expect_same_result_after_resume(tu_split split, int64_t index, const
     small_dataset_unreadable[split] = index;
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, SMALL_RUN, RUN), TU_IO);
     small_dataset_unreadable[split] = -1;
-    expect_message("cannot be read; the state before it is saved as checkpoint ");
+    expect_message("cannot be read; the state before the error is saved as checkpoint ");
     assert_true(exists(run.text, saved));
     if (tu_train(run.text, NULL, &result, .set = set, .resume = true) != TU_OK) fail_msg("%s", tu_message());
     assert_string_equal(result.digest, whole.digest);

@@ -93,7 +93,7 @@ static void a_failing_step_in_a_multi_step_call_keeps_the_state_before_it(void *
         small_dataset_nan = image_of_step(step, 1, 4);
         struct failure expected = fail_long("cpu:0", "bad-one", step);
         assert_non_null(
-            strstr(expected.message, "of the data set; the state before it is saved as checkpoint"));
+            strstr(expected.message, "of the data set; the state before the error is saved as checkpoint"));
         register_discrete_device();
         struct failure copied = fail_long("discrete:0", "bad-copied", step);
         assert_int_equal(discrete.longest_call, 2);

@@ -49,7 +49,7 @@ static inline void test_plan_select(test_plan *b, const tu_graph *graph, int thr
     assert_int_equal(tu_graph_status(graph), TU_OK);
     tu_open_options options = {.struct_size = sizeof options, .logical_count = 1, .threads = threads};
     assert_int_equal(tu__cpu_api.open(&options, &b->device), TU_OK);
-    tu__parallel_set_width(threads);
+    tu__parallel_set_threads(threads);
     uint32_t *nodes = calloc(graph->node_count, sizeof *nodes);
     tu_edge *kept = calloc(export_count + 1, sizeof *kept);
     assert_true(nodes && kept);

@@ -401,13 +401,13 @@ static void ranks_must_pass_values_of_the_same_types(void **unused) {
     g = new_graph();
     two[0] = all_reduce_of(new_input_on(g, 0, 3), 0, 0, 2),
     two[1] = all_reduce_of(new_input_on(g, 1, 3), 0, 1, 3);
-    expect_compile_error(g, 2, two, "collective 0 has 3 ranks, but 2 in another all_reduce");
+    expect_compile_error(g, 2, two, "declares 3 ranks for collective 0, but another all_reduce declares 2");
 
     g = new_graph();
     two[0] = all_reduce_of(new_input_on(g, 0, 3), 0, 0, 2),
     two[1] = all_reduce_of(new_input_on(g, 1, 3), 0, 1, 2),
     two[2] = all_reduce_of(new_input_on(g, 2, 3), 0, 2, 3);
-    expect_compile_error(g, 3, two, "collective 0 has 3 ranks, but 2 in another all_reduce");
+    expect_compile_error(g, 3, two, "declares 3 ranks for collective 0, but another all_reduce declares 2");
 }
 
 static void two_ranks_on_one_device_are_rejected(void **unused) {

@@ -162,7 +162,7 @@ static void *run_rank(void *argument) {
     const rank_job *p = argument;
     tu_combination combination = p->group->combination;
     combination.rank = p->rank;
-    tu__parallel_set_width(p->threads);
+    tu__parallel_set_threads(p->threads);
     tu__local_collective(TU__ALL_REDUCE, 0, &combination);
     return NULL;
 }

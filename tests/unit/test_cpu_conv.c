@@ -174,9 +174,9 @@ static void check_direct(const cpu_convolution *c, cpu_conv_result result, const
     size_t bytes = cpu_direct_workspace(plan);
     unsigned char *workspace = new_workspace(bytes);
     cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
-    tu__parallel_set_width(width);
+    tu__parallel_set_threads(width);
     cpu_direct_run(plan, &o);
-    tu__parallel_set_width(1);
+    tu__parallel_set_threads(1);
     assert_expected_result(&t);
     free_workspace(workspace, bytes);
     conv_case_free(&t);
@@ -260,9 +260,9 @@ static void check_blocks(const cpu_convolution *c, const cpu_blocks *blocks, int
         size_t bytes = cpu_conv_blocks_workspace(plan);
         unsigned char *workspace = new_workspace(bytes);
         cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
-        tu__parallel_set_width(threads);
+        tu__parallel_set_threads(threads);
         cpu_conv_blocks_run(plan, &o);
-        tu__parallel_set_width(1);
+        tu__parallel_set_threads(1);
         assert_expected_result(&t);
         free_workspace(workspace, bytes);
         conv_case_free(&t);
@@ -399,14 +399,14 @@ static void check_same_bits(const cpu_gemm_loops *loops) {
     for (int64_t i = 0; i < n.y; i++) tu__store(dtype_of(bytes), y, i, cos((double)i));
     assert_int_equal(cpu_direct_new(&arena, loops, &c, CPU_CONV_DW, 3, &plan), TU_OK);
     void *workspace = tu__alloc_aligned(cpu_direct_workspace(plan), "a test");
-    tu__parallel_set_width(3);
+    tu__parallel_set_threads(3);
     for (int i = 0; i < RUNS; i++) {
         results[i] = new_numbers(n.filter, bytes);
         cpu_direct_run(
             plan, &(cpu_direct_operands){.first = x, .second = y, .out = results[i], .workspace = workspace});
         assert_memory_equal(results[i], results[0], (size_t)(n.filter * bytes));
     }
-    tu__parallel_set_width(1);
+    tu__parallel_set_threads(1);
     for (int i = 0; i < RUNS; i++) tu__free_aligned(results[i]);
     tu__free_aligned(workspace);
     tu__free_aligned(x);
@@ -489,9 +489,9 @@ static void check_matmul(const cpu_gemm *g, int width) {
     void *a = new_numbers(a_count, bytes), *b = new_numbers(b_count, bytes), *bias = new_numbers(g->n, bytes);
     void *c = new_numbers(g->batch * g->m * g->n, bytes),
          *workspace = new_numbers((int64_t)cpu_gemm_workspace(g) / 4 + 1, 4);
-    tu__parallel_set_width(width);
+    tu__parallel_set_threads(width);
     cpu_gemm_run(g, &(cpu_gemm_operands){a, b, bias, c, workspace, false});
-    tu__parallel_set_width(1);
+    tu__parallel_set_threads(1);
     for (int64_t i = 0; i < g->batch * g->m * g->n; i++) {
         int64_t item = i / (g->m * g->n), row = i / g->n % g->m, column = i % g->n;
         double sum = load_number(bias, bytes, column);
@@ -547,11 +547,11 @@ static void dnnl_convolutions_are_exact(void **state) {
             if (!op) continue; /* oneDNN does not support it */
             conv_case t = conv_case_new(&c, (cpu_conv_result)result, 4);
             void *workspace = tu__alloc_aligned(cpu_dnnl_workspace(op) + 64, "a test");
-            tu__parallel_set_width(threads);
+            tu__parallel_set_threads(threads);
             cpu_direct_operands o = {
                 .first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
             assert_int_equal(cpu_dnnl_run(op, &o), TU_OK);
-            tu__parallel_set_width(1);
+            tu__parallel_set_threads(1);
             assert_expected_result(&t);
             tu__free_aligned(workspace);
             conv_case_free(&t);

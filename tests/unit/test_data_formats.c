@@ -33,7 +33,7 @@ static void invalid_idx_fails(void **state) {
     tu__idx idx;
     for (size_t size = 0; size < sizeof idx_bytes; size++)
         assert_int_equal(tu__idx_parse("t", idx_bytes, size, 3, &idx), TU_CORRUPT);
-    assert_string_equal(tu_message(), "'t' is truncated or damaged: it has 5 bytes of elements: expected 6");
+    assert_string_equal(tu_message(), "'t' is truncated or damaged: it has 5 bytes of elements, expected 6");
     assert_int_equal(tu__idx_parse("t", idx_bytes, sizeof idx_bytes, 1, &idx), TU_CORRUPT);
     assert_string_equal(tu_message(), "'t': it has 3 dimensions: expected 1");
     unsigned char floats[sizeof idx_bytes];
@@ -134,7 +134,7 @@ static void unsupported_npy_files_fail(void **state) {
         const char *message;
     } cases[] = {
         {"{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}", TU_UNSUPPORTED,
-         "'t': elements of type '>f4': expected u1, i1, i4, i8, f4 or f8, little-endian"},
+         "'t' has elements of type '>f4': expected u1, i1, i4, i8, f4 or f8, little-endian"},
         {"{'descr': '<c8', 'fortran_order': False, 'shape': (2,)}", TU_UNSUPPORTED, NULL},
         {"{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}", TU_UNSUPPORTED,
          "'t' is in Fortran order: expected C order; save numpy.ascontiguousarray(x)"},

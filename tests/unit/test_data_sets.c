@@ -318,7 +318,7 @@ static void invalid_arrays_fail(void **state) {
     expect_error(pair("three.npy", "negative.npy"), TU_INVALID, "label 1 is -3: expected 0 to");
     expect_error(pair("three.npy", "floats.npy"), TU_INVALID, "labels that are not integers");
     expect_error(pair("three.npy", "missing.npy"), TU_NOT_FOUND, "missing.npy': No such file");
-    expect_error(in_folder("three.npy"), TU_INVALID, "is one array: expected two");
+    expect_error(in_folder("three.npy"), TU_INVALID, "is a single array: expected two");
     write_file("empty.npy", "", 0);
     expect_error(pair("empty.npy", "four.npy"), TU_CORRUPT, "it is empty");
 }

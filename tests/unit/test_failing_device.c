@@ -147,7 +147,7 @@ static void a_device_that_does_not_return_is_a_timeout(void **unused) {
     assert_memory_equal(before, after, sizeof before);
     assert_int_equal(run_pair(&p), TU_DEVICE);
     expect_message(
-        "device 'faulty:0' is still busy with an abandoned run: restart the process, or wait for it");
+        "device 'faulty:0' is still busy with an abandoned run: wait until that run ends, or restart the process");
     unblock_faulty_device();
     assert_true(is_idle_soon(&p));
     free_pair(&p);
@@ -239,8 +239,8 @@ static void a_late_rank_is_named(void **unused) {
     faulty.blocking_launch = faulty.launches + 1;
     assert_int_equal(run_pair(&p), TU_DEVICE);
     expect_message(
-        "device 'cpu:0' waited 0.2 s for device 'faulty:0', rank 1 of 2 of collective 3, to post 'faulty_sum', which "
-        "is late: it is executing exp 'exp_1'");
+        "device 'cpu:0' waited 0.2 s for device 'faulty:0' (rank 1 of 2 of collective 3) to post 'faulty_sum'; "
+        "'faulty:0' is late: it is executing exp 'exp_1'");
     expect_runs(&p, 1);
     unblock_faulty_device();
     assert_true(is_idle_soon(&p));
@@ -290,7 +290,7 @@ static void a_device_whose_event_does_not_complete_is_named(void **unused) {
     assert_int_equal(run_pair(&p), TU_DEVICE);
     assert_string_equal(
         tu_message(),
-        "a call of device 'faulty:0' has not returned after 0.2 s: it is executing collective 3");
+        "a call to device 'faulty:0' has not returned after 0.2 s: it is executing collective 3");
     faulty.events_block = false;
     unblock_faulty_device();
     assert_true(is_idle_soon(&p));

@@ -30,10 +30,10 @@ static void check_loop(loop run) {
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
             for (size_t g = 0; g < sizeof grains / sizeof *grains; g++) {
                 memset(&t, 0, sizeof t);
-                tu__parallel_set_width(width);
+                tu__parallel_set_threads(width);
                 int ranges = tu__parallel_ranges(counts[c], grains[g]);
                 run(counts[c], grains[g], count_range, &t);
-                tu__parallel_set_width(1);
+                tu__parallel_set_threads(1);
                 for (int64_t i = 0; i < MAX_COUNT; i++)
                     assert_int_equal(atomic_load(&t.times[i]), i < counts[c] ? 1 : 0);
                 assert_true(ranges <= width);
@@ -69,9 +69,9 @@ static void wait_in_first_chunk(void *context, int64_t first, int64_t last, int 
 static void the_range_of_a_slow_worker_is_stolen(void **state) {
     (void)state;
     slow_loop h = {.count = 640};
-    tu__parallel_set_width(2);
+    tu__parallel_set_threads(2);
     tu__parallel_for_stealing(h.count, 1, wait_in_first_chunk, &h);
-    tu__parallel_set_width(1);
+    tu__parallel_set_threads(1);
     assert_int_equal(atomic_load(&h.done), h.count);
 }
 
@@ -116,9 +116,9 @@ static void subnormal_numbers_are_flushed_between_begin_and_end(void **state) {
         assert_true(half_of_flt_min() == 0);
         tu__parallel_end(before);
         assert_true(half_of_flt_min() > 0);
-        tu__parallel_set_width(width + 1);
+        tu__parallel_set_threads(width + 1);
         tu__parallel_for(COUNT, 1, halve, outside);
-        tu__parallel_set_width(1);
+        tu__parallel_set_threads(1);
         for (int i = 0; i < COUNT; i++) assert_true(within[i] == 0 && outside[i] > 0);
     }
 }

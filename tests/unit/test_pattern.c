@@ -9,7 +9,7 @@ static void stars_and_commas_match(void **state) {
     (void)state;
     static const struct {
         const char *pattern, *name;
-        bool fits;
+        bool matches;
     } cases[] = {
         {"conv1/weights", "conv1/weights", true},
         {"conv1", "conv1/weights", false},
@@ -34,9 +34,9 @@ static void stars_and_commas_match(void **state) {
         {"conv?", "conv1", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (tu__pattern_matches(cases[i].pattern, cases[i].name) != cases[i].fits)
-            fail_msg("'%s' and '%s': expected %d", cases[i].pattern ? cases[i].pattern : "(none)",
-                     cases[i].name, cases[i].fits);
+        if (tu__pattern_matches(cases[i].pattern, cases[i].name) != cases[i].matches)
+            fail_msg("pattern '%s', name '%s': expected match = %d",
+                     cases[i].pattern ? cases[i].pattern : "(none)", cases[i].name, cases[i].matches);
 }
 
 /* Backtracking into every star would take exponential time. */

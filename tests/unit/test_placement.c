@@ -308,7 +308,7 @@ static void a_group_is_placed_where_all_of_it_is_supported(void **state) {
     tu_program *program = compile_value(b, &(tu_compile_options){.devices = "shy:0,cpu:0"});
     assert_string_equal(placement_of(program, "exp").device, "cpu:0");
     assert_string_equal(placement_of(program, "exp").unsupported_on,
-                        "shy:0: colocated tanh 'tanh': it is shy of tanh");
+                        "shy:0: it is colocated with tanh 'tanh', which is not supported: it is shy of tanh");
     assert_string_equal(placement_of(program, "tanh").device, "cpu:0");
     tu_program_free(program);
 }

@@ -247,7 +247,7 @@ static void a_run_restores_the_calling_threads_settings(void **unused) {
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(64, 64)), y = tu_matmul(x, tu_exp(x));
     static float data[64 * 64], result[64 * 64];
-    tu__parallel_set_width(5);
+    tu__parallel_set_threads(5);
     tu__parallel_setting before = settings_of_this_thread();
     assert_int_equal(tu_compile(g, &program, .devices = "cpu:0", .threads = 2, .fetch = &y, .fetch_count = 1),
                      TU_OK);
@@ -255,7 +255,7 @@ static void a_run_restores_the_calling_threads_settings(void **unused) {
     for (int i = 0; i < 2; i++)
         assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{x, data}}, (void *[]){result}), TU_OK);
     tu__parallel_setting after = settings_of_this_thread();
-    assert_int_equal(after.width, 5);
+    assert_int_equal(after.thread_count, 5);
     assert_int_equal(after.threads, before.threads);
     assert_int_equal(after.dynamic, before.dynamic);
     tu_program_free(program);

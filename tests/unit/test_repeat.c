@@ -159,7 +159,7 @@ static void invalid_feeds_are_rejected(void **unused) {
         expect_error(&t, (tu_feed_many){.input = x}, "neither data nor a table");
         expect_error(&t, (tu_feed_many){.input = x, .data = t.images, .table = t.table, .rows = rows},
                      "both data and a table");
-        expect_error(&t, (tu_feed_many){.input = t.model.loss, .data = t.images}, "only inputs are fed");
+        expect_error(&t, (tu_feed_many){.input = t.model.loss, .data = t.images}, "only inputs can be fed");
         const tu_feed_many only_labels = {.input = t.model.labels, .data = labels};
         expect_error(&t, only_labels, "feeds 0 and 1 are both for input 'labels'");
         float losses[STEPS];
@@ -206,7 +206,7 @@ static void a_failing_call_reports_all_its_steps(void **unused) {
     assert_string_equal(
         tu_message(),
         "steps 1 to 4 of 4 failed in one call of device 'discrete:0': the 0 steps before them took effect, "
-        "and some of these may have: the discrete device has gone away");
+        "and some of the failed ones may have: the discrete device has gone away");
     end(&t);
 }
 

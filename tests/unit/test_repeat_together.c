@@ -270,7 +270,7 @@ static void a_failing_joint_call_reports_its_steps(void **unused) {
     assert_string_equal(
         tu_message(),
         "steps 1 to 7 of 7 failed in one call of all devices: the 0 steps before them took effect, "
-        "and some of these may have: the discrete devices have gone away");
+        "and some of the failed ones may have: the discrete devices have gone away");
     end_pair(&c);
 }
 

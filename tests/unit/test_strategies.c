@@ -239,7 +239,7 @@ static void invalid_options_are_rejected(void **state) {
          "invariant 3 on 2 devices"},
         {{.devices = "cpu:0", .invariant = 2, .threads = 2},
          TU_INVALID,
-         "invariant 2 with 2 threads per device"},
+         "invariant 2 cannot be combined with 2 threads per device"},
         {{.devices = "ref:0/2", .strategy = "central", .central = "abacus"},
          TU_NOT_FOUND,
          "there is no device 'abacus'"},

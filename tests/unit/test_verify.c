@@ -177,16 +177,16 @@ static void a_shape_without_elements_is_found(void **state) {
 
 /* ---- Types ---- */
 
-static void a_shape_that_differs_from_the_shape_rule_is_found(void **state) {
+static void a_shape_that_differs_from_the_inferred_one_is_found(void **state) {
     net *n = *state;
     ((tu_type *)node_of(n->product)->outputs)[0].shape.dim[1] = 5;
-    assert_verify_fails(n, "'layer/matmul'", "type f32[2,5], but the shape rule returns f32[2,4]");
+    assert_verify_fails(n, "'layer/matmul'", "type f32[2,5], but the inferred type is f32[2,4]");
 }
 
-static void an_element_type_that_differs_from_the_shape_rule_is_found(void **state) {
+static void an_element_type_that_differs_from_the_inferred_one_is_found(void **state) {
     net *n = *state;
     ((tu_type *)node_of(n->product)->outputs)[0].dtype = TU_F64;
-    assert_verify_fails(n, "'layer/matmul'", "type f64[2,4], but the shape rule returns f32[2,4]");
+    assert_verify_fails(n, "'layer/matmul'", "type f64[2,4], but the inferred type is f32[2,4]");
 }
 
 static void an_invalid_type_is_found(void **state) {
@@ -195,10 +195,10 @@ static void an_invalid_type_is_found(void **state) {
     assert_verify_fails(n, "'layer/matmul'", "has the invalid type");
 }
 
-static void inputs_that_fail_the_shape_rule_are_found(void **state) {
+static void inputs_for_which_type_inference_fails_are_found(void **state) {
     net *n = *state;
     ((struct tu__matmul_attrs *)node_of(n->product)->attrs)->transpose_b = 0;
-    assert_verify_fails(n, "'layer/matmul'", "the shape rule fails: matmul");
+    assert_verify_fails(n, "'layer/matmul'", "type inference fails: matmul");
 }
 
 static void a_wrong_number_of_outputs_is_found(void **state) {
@@ -207,7 +207,7 @@ static void a_wrong_number_of_outputs_is_found(void **state) {
     assert_verify_fails(n, "'layer/matmul'", "has 2 outputs: expected 1");
 }
 
-/* ---- Data and functions ---- */
+/* ---- Data and custom operations ---- */
 
 static void a_constant_without_data_is_found(void **state) {
     net *n = *state;
@@ -215,13 +215,13 @@ static void a_constant_without_data_is_found(void **state) {
     assert_verify_fails(n, "'layer/constant'", "a constant needs data");
 }
 
-static void data_of_a_non_constant_is_found(void **state) {
+static void a_non_constant_with_data_is_found(void **state) {
     net *n = *state;
     node_of(n->sum)->data = n;
     assert_verify_fails(n, "'layer/add'", "only a constant may have data");
 }
 
-static void functions_of_a_built_in_operation_are_found(void **state) {
+static void a_built_in_operation_with_a_tu_custom_op_is_found(void **state) {
     net *n = *state;
     static const tu_custom_op custom = {.name = "custom"};
     node_of(n->sum)->custom = &custom;
@@ -258,28 +258,28 @@ static void a_second_assignment_is_found(void **state) {
     assert_verify_fails(n, "'assign'", "variable 'layer/w' is assigned twice");
 }
 
-/* ---- Results ---- */
+/* ---- Graph outputs: the values named by tu_output (graph->results) ---- */
 
-static void a_result_of_a_missing_node_is_found(void **state) {
+static void a_graph_output_of_a_missing_node_is_found(void **state) {
     net *n = *state;
     n->graph->results[0].value.node = 1000;
     assert_verify_fails(n, "result 'y'", "node 1000, which does not exist");
 }
 
-static void a_result_of_a_missing_output_is_found(void **state) {
+static void a_graph_output_with_an_invalid_output_index_is_found(void **state) {
     net *n = *state;
     n->graph->results[0].value.output = 3;
     assert_verify_fails(n, "result 'y'", "output 3 of 'layer/add', which has 1 outputs");
 }
 
-static void two_results_of_one_name_are_found(void **state) {
+static void two_graph_outputs_with_one_name_are_found(void **state) {
     net *n = *state;
     tu_output(n->product, "z");
     n->graph->results[1].name = "y";
     assert_verify_fails(n, "graph", "two results are named 'y'");
 }
 
-static void a_result_without_a_name_is_found(void **state) {
+static void a_graph_output_without_a_name_is_found(void **state) {
     net *n = *state;
     n->graph->results[0].name = NULL;
     assert_verify_fails(n, "result 0", "has no name");
@@ -307,47 +307,47 @@ static void an_empty_graph_is_valid(void **state) {
     tu_graph_free(g);
 }
 
-#define CORRUPTED(test) cmocka_unit_test_setup_teardown(test, build, destroy)
+#define WITH_GRAPH(test) cmocka_unit_test_setup_teardown(test, build, destroy)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CORRUPTED(a_wrong_id_is_found),
-        CORRUPTED(a_missing_node_is_found),
-        CORRUPTED(a_missing_operation_is_found),
-        CORRUPTED(an_operation_outside_the_table_is_found),
-        CORRUPTED(a_missing_name_is_found),
-        CORRUPTED(a_name_used_twice_is_found),
-        CORRUPTED(a_name_missing_in_the_table_is_found),
-        CORRUPTED(unknown_flags_are_found),
-        CORRUPTED(an_invalid_device_name_is_found),
-        CORRUPTED(an_edge_to_a_later_node_is_found),
-        CORRUPTED(an_edge_to_itself_is_found),
-        CORRUPTED(an_edge_to_a_missing_output_is_found),
-        CORRUPTED(a_wrong_number_of_inputs_is_found),
-        CORRUPTED(a_missing_array_of_inputs_is_found),
-        CORRUPTED(missing_attributes_are_found),
-        CORRUPTED(an_invalid_bool_attribute_is_found),
-        CORRUPTED(an_unknown_element_type_is_found),
-        CORRUPTED(a_shape_of_too_many_axes_is_found),
-        CORRUPTED(a_dimension_beyond_the_rank_is_found),
-        CORRUPTED(a_shape_without_elements_is_found),
-        CORRUPTED(a_shape_that_differs_from_the_shape_rule_is_found),
-        CORRUPTED(an_element_type_that_differs_from_the_shape_rule_is_found),
-        CORRUPTED(an_invalid_type_is_found),
-        CORRUPTED(inputs_that_fail_the_shape_rule_are_found),
-        CORRUPTED(a_wrong_number_of_outputs_is_found),
-        CORRUPTED(a_constant_without_data_is_found),
-        CORRUPTED(data_of_a_non_constant_is_found),
-        CORRUPTED(functions_of_a_built_in_operation_are_found),
-        CORRUPTED(a_bool_that_is_neither_0_nor_1_is_found),
-        CORRUPTED(tu_constant_rejects_bools_that_are_neither_0_nor_1),
-        CORRUPTED(an_assignment_to_a_non_variable_is_found),
-        CORRUPTED(a_second_assignment_is_found),
-        CORRUPTED(a_result_of_a_missing_node_is_found),
-        CORRUPTED(a_result_of_a_missing_output_is_found),
-        CORRUPTED(two_results_of_one_name_are_found),
-        CORRUPTED(a_result_without_a_name_is_found),
-        CORRUPTED(an_error_while_building_is_reported),
+        WITH_GRAPH(a_wrong_id_is_found),
+        WITH_GRAPH(a_missing_node_is_found),
+        WITH_GRAPH(a_missing_operation_is_found),
+        WITH_GRAPH(an_operation_outside_the_table_is_found),
+        WITH_GRAPH(a_missing_name_is_found),
+        WITH_GRAPH(a_name_used_twice_is_found),
+        WITH_GRAPH(a_name_missing_in_the_table_is_found),
+        WITH_GRAPH(unknown_flags_are_found),
+        WITH_GRAPH(an_invalid_device_name_is_found),
+        WITH_GRAPH(an_edge_to_a_later_node_is_found),
+        WITH_GRAPH(an_edge_to_itself_is_found),
+        WITH_GRAPH(an_edge_to_a_missing_output_is_found),
+        WITH_GRAPH(a_wrong_number_of_inputs_is_found),
+        WITH_GRAPH(a_missing_array_of_inputs_is_found),
+        WITH_GRAPH(missing_attributes_are_found),
+        WITH_GRAPH(an_invalid_bool_attribute_is_found),
+        WITH_GRAPH(an_unknown_element_type_is_found),
+        WITH_GRAPH(a_shape_of_too_many_axes_is_found),
+        WITH_GRAPH(a_dimension_beyond_the_rank_is_found),
+        WITH_GRAPH(a_shape_without_elements_is_found),
+        WITH_GRAPH(a_shape_that_differs_from_the_inferred_one_is_found),
+        WITH_GRAPH(an_element_type_that_differs_from_the_inferred_one_is_found),
+        WITH_GRAPH(an_invalid_type_is_found),
+        WITH_GRAPH(inputs_for_which_type_inference_fails_are_found),
+        WITH_GRAPH(a_wrong_number_of_outputs_is_found),
+        WITH_GRAPH(a_constant_without_data_is_found),
+        WITH_GRAPH(a_non_constant_with_data_is_found),
+        WITH_GRAPH(a_built_in_operation_with_a_tu_custom_op_is_found),
+        WITH_GRAPH(a_bool_that_is_neither_0_nor_1_is_found),
+        WITH_GRAPH(tu_constant_rejects_bools_that_are_neither_0_nor_1),
+        WITH_GRAPH(an_assignment_to_a_non_variable_is_found),
+        WITH_GRAPH(a_second_assignment_is_found),
+        WITH_GRAPH(a_graph_output_of_a_missing_node_is_found),
+        WITH_GRAPH(a_graph_output_with_an_invalid_output_index_is_found),
+        WITH_GRAPH(two_graph_outputs_with_one_name_are_found),
+        WITH_GRAPH(a_graph_output_without_a_name_is_found),
+        WITH_GRAPH(an_error_while_building_is_reported),
         cmocka_unit_test(a_null_graph_is_rejected),
         cmocka_unit_test(an_empty_graph_is_valid),
     };

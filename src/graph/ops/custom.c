@@ -78,7 +78,7 @@ __attribute__((destructor)) static void registry_free(void) {
 
 tu_status tu__custom_shape(tu__rule *rule) {
     const tu_custom_op *op = rule->custom;
-    if (!op) return tu__rule_fail(rule, "expected a tu_custom_op");
+    if (!op) return tu__rule_fail(rule, "the node of a custom operation has no tu_custom_op");
     tu_custom_call call = {
         .struct_size = sizeof call, .input_count = rule->input_count, .inputs = rule->in, .user = op->user};
     tu_status status = op->shape(&call, rule->out);

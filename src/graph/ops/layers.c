@@ -161,7 +161,7 @@ static tu_value normalize_by(tu_value x, tu_value mean, tu_value variance, tu_va
     return tu_cast(y, tu_value_dtype(x));
 }
 
-void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope) {
+void tu_set_batch_norm_scope(tu_graph *graph, tu_batch_scope scope) {
     if (graph) graph->batch_scope = (int)scope;
 }
 

@@ -104,8 +104,8 @@ tu_status tu__check_window_outputs(const tu__rule *r, const tu__windows *w, cons
     TU_TRY(tu__window_outputs(r, w, input, output));
     if (output[0] != expected[0] || output[1] != expected[1])
         return tu__rule_fail(r,
-                             "an input of size %" PRId64 " x %" PRId64 " has %" PRId64 " x %" PRId64
-                             " windows, expected %" PRId64 " x %" PRId64,
+                             "an input of %" PRId64 " x %" PRId64 " gives an output of %" PRId64 " x %" PRId64
+                             ", but y is %" PRId64 " x %" PRId64,
                              input[0], input[1], output[0], output[1], expected[0], expected[1]);
     return TU_OK;
 }

@@ -1,4 +1,4 @@
-/* Cases of random numbers, variables and custom operations. */
+/* Operation test cases: random numbers, dropout, custom operations, variables and constants. */
 #include <math.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static const tu_custom_op cube = {.struct_size = sizeof cube,
                                   .run = cube_run,
                                   .gradient = cube_gradient};
 
-OP_CASE(custom, CASE_NO_16_BIT | CASE_ON_HOST) {
+OP_CASE(custom, CASE_NO_16_BIT | CASE_CPU_ONLY) {
     tu_custom_register(&cube);
     tu_value x = case_input(c, case_shape(c, case_size(c, 0, 3), 1, 4), -2, 2);
     case_output(c, tu_custom("cube", 1, &x));
@@ -73,6 +73,7 @@ OP_CASE(variable, 0) {
     tu_init_kind kinds[] = {TU_INIT_ZEROS,         TU_INIT_CONSTANT,         TU_INIT_UNIFORM,
                             TU_INIT_NORMAL,        TU_INIT_TRUNCATED_NORMAL, TU_INIT_XAVIER_UNIFORM,
                             TU_INIT_XAVIER_NORMAL, TU_INIT_HE_UNIFORM,       TU_INIT_HE_NORMAL};
+    /* a and b: the constant; the bounds; or mean and standard deviation. Other kinds ignore them. */
     tu_value w = tu_variable(case_graph(c), "w", case_dtype(c), shape,
                              .init = {kinds[case_pick(c, "init", 9)], .a = 0.5, .b = 1});
     tu_assign(w, tu_add(w, x));

@@ -5,9 +5,9 @@
 
 #include "base/alloc.h"
 #include "data/cache.h"
+#include "data/downloadable.h"
 #include "data/idx.h"
 #include "data/inflate.h"
-#include "data/known_datasets.h"
 #include "data/progress.h"
 
 enum { SIDE = 28, TRAIN = 60000, TEST = 10000 };
@@ -87,7 +87,7 @@ static tu_status convert(const char *folder, tu__data_writer *writer, const tu_d
 
 #define MIRROR "https://storage.googleapis.com/cvdf-datasets/mnist/"
 
-const tu__known_dataset tu__mnist_dataset = {
+const tu__downloadable_dataset tu__mnist_dataset = {
     .info = {.name = "mnist",
              .origin = "MNIST, LeCun, Cortes and Burges 1998",
              .count = {TRAIN, TEST},

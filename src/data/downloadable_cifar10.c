@@ -8,8 +8,8 @@
 #include "base/json_read.h"
 #include "data/cache.h"
 #include "data/cifar.h"
+#include "data/downloadable.h"
 #include "data/inflate.h"
-#include "data/known_datasets.h"
 #include "data/progress.h"
 #include "io/image.h"
 
@@ -60,7 +60,7 @@ static tu_status parse_labels(const char *path, tu__arena *arena, const char *te
         return tu_fail(TU_CORRUPT, "'%s': expected an array of %zu labels", path, count);
     for (size_t i = 0; i < count; i++) {
         if (!list->values[i].is_integer || list->values[i].integer < 0 || list->values[i].integer > 9)
-            return tu_fail(TU_CORRUPT, "'%s': label %zu is not one of 0 to 9", path, i);
+            return tu_fail(TU_CORRUPT, "'%s': the label of image %zu is not an integer from 0 to 9", path, i);
         labels[i] = (int32_t)list->values[i].integer;
     }
     return TU_OK;
@@ -133,7 +133,7 @@ static tu_status convert(const char *folder, tu__data_writer *writer, const tu_d
 static const char *const class_names[] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                           "dog",      "frog",       "horse", "ship", "truck"};
 
-const tu__known_dataset tu__cifar10_dataset = {
+const tu__downloadable_dataset tu__cifar10_dataset = {
     .info = {.name = "cifar10",
              .origin = "CIFAR-10, Krizhevsky 2009",
              .count = {TRAIN, TEST},

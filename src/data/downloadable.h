@@ -1,6 +1,6 @@
 /* Built-in data sets that can be downloaded by name, and how their official files are converted. */
-#ifndef TU__DATA_KNOWN_DATASETS_H
-#define TU__DATA_KNOWN_DATASETS_H
+#ifndef TU__DATA_DOWNLOADABLE_H
+#define TU__DATA_DOWNLOADABLE_H
 
 #include "data/data_file.h"
 
@@ -8,7 +8,7 @@ typedef struct tu__official_file {
     const char *name, *url, *sha256;
 } tu__official_file;
 
-typedef struct tu__known_dataset {
+typedef struct tu__downloadable_dataset {
     tu_dataset_info info; /* includes the digest that its contents must have */
     const char *const
         *folders; /* subfolders of the cache that may contain the official files; ended by NULL */
@@ -20,11 +20,11 @@ typedef struct tu__known_dataset {
     /* Writes all images of the official files in `folder`, in the official order. Returns TU_NOT_FOUND if the first
      * file is missing. */
     tu_status (*convert)(const char *folder, tu__data_writer *writer, const tu_dataset_options *options);
-} tu__known_dataset;
+} tu__downloadable_dataset;
 
-extern const tu__known_dataset tu__cifar10_dataset, tu__mnist_dataset;
+extern const tu__downloadable_dataset tu__cifar10_dataset, tu__mnist_dataset;
 
 /* Returns the data set with that name; NULL for any other name, also for "generated". */
-const tu__known_dataset *tu__find_known_dataset(const char *name);
+const tu__downloadable_dataset *tu__find_downloadable(const char *name);
 
 #endif
