@@ -16,7 +16,7 @@ typedef struct tu__device_spec {
 /* Splits a device list into device specs. */
 tu_status tu__device_specs(const char *list, size_t *count, tu__device_spec specs[TU__MAX_DEVICES]);
 
-/* Returns the strategy of a run: the requested one, else the default of compile/default_strategy.h. */
+/* Returns the strategy of a run: the requested one, else that of tu_default_strategy. */
 const char *tu__strategy_of(const tu__settings *settings);
 
 enum { TU__ANY_SAMPLES = 0 };

@@ -22,7 +22,7 @@ typedef struct case_run case_run;
 
 enum {
     CASE_NO_GRADIENT = 1, /* gradients are not checked, only forward values */
-    CASE_NO_SECOND = 2,   /* the second derivative is not implemented or not smooth */
+    CASE_NO_SECOND = 2,   /* only first derivatives are tested; the case says why */
     CASE_LOOSE = 4,       /* ill-conditioned: results are compared with a wider tolerance */
     CASE_NO_16_BIT = 8,   /* the operation supports only f32 and f64 */
     CASE_CPU_ONLY = 16,   /* a custom operation: runs on CPUs only */

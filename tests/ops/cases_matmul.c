@@ -23,7 +23,8 @@ OP_CASE(matmul, 0) {
     case_output(c, tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b));
 }
 
-/* Larger than one block of the CPU's kernels, and no multiple of it. */
+/* Larger than one block of the CPU's kernels, and no multiple of it. Second derivatives are left to the smaller cases:
+ * central differences over so many elements are slow. */
 OP_CASE(matmul_blocks, CASE_NO_SECOND) {
     bool transpose_a = case_pick(c, "transpose_a", 2), transpose_b = case_pick(c, "transpose_b", 2);
     tu_value a = case_input(c, matrix_shape(TU_SCALAR, 3, 133, transpose_a), -1, 1);
