@@ -14,14 +14,14 @@
 static struct {
     uint64_t memory;     /* reported size of its memory; 0: unknown */
     atomic_int launches; /* calls of launch; atomic, because a program may have several such devices */
-    int calls;           /* calls of repeat and repeat_joint */
+    int calls;           /* calls of submit that executed steps */
     size_t longest_call; /* in steps */
     int fails_in_call;   /* number of the call that fails, from 1; 0: none */
     int fails_in_launch;
     bool allocations_fail;     /* allocations fail */
     uint64_t live_allocations; /* number of allocations that were not released */
     size_t rows_read;
-    const char *joint_error; /* the error message of repeat_joint; NULL: it succeeds */
+    const char *submit_error; /* submit does not support any list, with this message; NULL: it does */
 } discrete;
 
 static tu_device_api discrete_api;
@@ -49,56 +49,59 @@ static tu_status launch_discrete(tu_device_instance *device, tu_plan *plan, uint
     return tu__cpu_api.launch(device, plan, first, count);
 }
 
-static void fill_input(const tu_repeat_feed *f, uint32_t step) {
-    char *to = f->to;
-    size_t batch = f->host ? 0 : f->bytes / f->row_bytes;
-    if (f->host) memcpy(to, (const char *)f->host + (f->same ? 0 : step * f->stride), f->bytes);
+static void fill_input(const tu_submission *s, uint32_t index, uint32_t step) {
+    const tu_slot *slot = &s->list->feeds[index];
+    const tu_submit_feed *f = &s->feeds[index];
+    char *to = s->parts[slot->place.partition].buffers[slot->place.buffer];
+    size_t batch = f->host ? 0 : slot->bytes / f->row_bytes;
+    if (f->host) memcpy(to, (const char *)f->host + (f->same ? 0 : step * f->stride), slot->bytes);
     for (size_t i = 0; i < batch; i++, discrete.rows_read++)
         memcpy(to + i * f->row_bytes,
                (const char *)f->table + (size_t)f->rows[step * f->stride + i] * f->row_bytes, f->row_bytes);
 }
 
-static void keep_results(const tu_repetition *what, uint32_t step) {
-    for (uint32_t i = 0; i < what->fetch_count; i++)
-        memcpy((char *)what->fetches[i].host + step * what->fetches[i].bytes, what->fetches[i].from,
-               what->fetches[i].bytes);
+static void keep_result(const tu_submission *s, uint32_t index, uint32_t step) {
+    const tu_slot *slot = &s->list->fetches[index];
+    if (s->fetches[index])
+        memcpy((char *)s->fetches[index] + step * slot->bytes,
+               s->parts[slot->place.partition].buffers[slot->place.buffer], slot->bytes);
 }
 
-static tu_status repeat_discrete(tu_device_instance *device, tu_plan *plan, uint32_t steps,
-                                 const tu_repetition *what) {
-    if (++discrete.calls == discrete.fails_in_call)
+/* Executes one command of a submitted list. They run in the list's order, in which none waits for a later one. */
+static tu_status run_discrete_command(const tu_submission *s, uint32_t queue, const tu_command *c,
+                                      uint32_t step) {
+    const tu_submit_part *part = &s->parts[s->list->queues[queue].partition];
+    switch (c->kind) {
+    case TU_COMMAND_FEED: fill_input(s, c->index, step); break;
+    case TU_COMMAND_LAUNCH: return tu__cpu_api.launch(part->device, part->plan, c->first, c->count);
+    case TU_COMMAND_COPY:
+        memcpy(s->parts[c->to.partition].buffers[c->to.buffer],
+               s->parts[c->from.partition].buffers[c->from.buffer], c->bytes);
+        break;
+    case TU_COMMAND_FETCH: keep_result(s, c->index, step); break;
+    case TU_COMMAND_POST: return tu_fail(TU_INTERNAL, "the discrete devices cannot add up");
+    case TU_COMMAND_AWAIT:
+    case TU_COMMAND_SIGNAL:
+    case TU_COMMAND_WAIT:
+    case TU_COMMAND_WAIT_PREVIOUS:
+    case TU_COMMAND_COMMIT: break;
+    }
+    return TU_OK;
+}
+
+static tu_status submit_to_discrete(const tu_submission *s) {
+    uint32_t next[64];
+    if (discrete.submit_error) return tu_fail(TU_UNSUPPORTED, "%s", discrete.submit_error);
+    if (s->steps && ++discrete.calls == discrete.fails_in_call)
         return tu_fail(TU_INTERNAL, "the discrete device has gone away");
-    if (steps > discrete.longest_call) discrete.longest_call = steps;
-    for (uint32_t s = 0; s < steps; s++) {
-        for (uint32_t i = 0; i < what->feed_count; i++) fill_input(&what->feeds[i], s);
-        TU_TRY(tu__cpu_api.launch(device, plan, 0, plan->kernel_count));
-        keep_results(what, s);
-    }
-    return TU_OK;
-}
-
-/* Executes one action of a joint multi-step call. The actions run in list order, so none may wait for a later one. */
-static tu_status run_discrete_move(const tu_joint_part *parts, const tu_joint_move *m, uint32_t step) {
-    const tu_joint_part *part = &parts[m->part];
-    switch (m->kind) {
-    case TU_JOINT_LAUNCH: return tu__cpu_api.launch(part->device, part->plan, m->first, m->count);
-    case TU_JOINT_COPY: memcpy(m->to, m->from, m->bytes); break;
-    case TU_JOINT_KEEP: keep_results(&part->what, step); break;
-    case TU_JOINT_WAIT: break;
-    case TU_JOINT_COLLECTIVE: return tu_fail(TU_INTERNAL, "the discrete devices cannot add up");
-    }
-    return TU_OK;
-}
-
-static tu_status repeat_discrete_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
-                                       const tu_joint_move *moves, uint32_t steps) {
-    if (discrete.joint_error) return tu_fail(TU_UNSUPPORTED, "%s", discrete.joint_error);
-    if (steps && ++discrete.calls == discrete.fails_in_call)
-        return tu_fail(TU_INTERNAL, "the discrete devices have gone away");
-    for (uint32_t s = 0; s < steps; s++) {
-        for (uint32_t p = 0; p < part_count; p++)
-            for (uint32_t i = 0; i < parts[p].what.feed_count; i++) fill_input(&parts[p].what.feeds[i], s);
-        for (uint32_t i = 0; i < move_count; i++) TU_TRY(run_discrete_move(parts, &moves[i], s));
+    if (s->steps > discrete.longest_call) discrete.longest_call = s->steps;
+    assert_true(s->list->queue_count <= 64);
+    for (uint32_t step = 0; step < s->steps; step++) {
+        memset(next, 0, sizeof next);
+        for (uint32_t i = 0; i < s->list->command_count; i++) {
+            uint32_t q = s->list->order[i];
+            TU_TRY(run_discrete_command(s, q, &s->list->queues[q].commands[next[q]++], step));
+        }
     }
     return TU_OK;
 }
@@ -113,8 +116,7 @@ static inline void register_discrete_device(void) {
     discrete_api.allocate = allocate_discrete;
     discrete_api.release = release_discrete;
     discrete_api.launch = launch_discrete;
-    discrete_api.repeat = repeat_discrete;
-    discrete_api.repeat_joint = repeat_discrete_joint;
+    discrete_api.submit = submit_to_discrete;
     assert_int_equal(tu__device_kind_add(&discrete_api), TU_OK);
 }
 

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define TU_DEVICE_ABI 2
+#define TU_DEVICE_ABI 3
 
 /* ---- For programs: list of devices -------------------------------------------------------------------------- */
 
@@ -111,32 +111,61 @@ typedef struct tu_binding {
 
 typedef struct tu_device_instance tu_device_instance; /* defined by the device */
 
-/* ---- Many steps at once ---- */
+/* ---- Command lists ---- */
 
-/* Fills an input before each step: with `bytes` from the host, or with rows of a table in the device's memory. */
-typedef struct tu_repeat_feed {
-    void *to; /* the input's buffer */
+/* A step of a program is a list of queues of commands. The commands of a queue run one after another. Queues run in
+ * parallel, except where a WAIT orders them. A list contains no addresses and never changes. */
+typedef enum tu_command_kind {
+    TU_COMMAND_FEED,          /* fill the buffer of input `index` with the data of this step */
+    TU_COMMAND_LAUNCH,        /* run kernels first … first+count-1 of the partition's order */
+    TU_COMMAND_COPY,          /* copy `bytes` from a buffer to another */
+    TU_COMMAND_POST,          /* the rank's values of collective `index` are computed */
+    TU_COMMAND_AWAIT,         /* continue when all ranks have the results of collective `index` */
+    TU_COMMAND_SIGNAL,        /* signal event `index`; every event is signalled once per step */
+    TU_COMMAND_WAIT,          /* continue when event `index` was signalled in this step */
+    TU_COMMAND_WAIT_PREVIOUS, /* continue when event `index` was signalled in the previous step, if there is one */
+    TU_COMMAND_COMMIT,        /* once per compute queue: only later commands write variables */
+    TU_COMMAND_FETCH,         /* keep the buffer of result `index` for the caller */
+} tu_command_kind;
+
+/* A buffer of a partition: one of its plan, or, with an index of the plan's buffer_count and up, one of the engine
+ * (tu_submit_part.buffers has all). */
+typedef struct tu_place {
+    uint32_t partition, buffer;
+} tu_place;
+
+typedef struct tu_command {
+    tu_command_kind kind;
+    uint32_t index;
+    uint32_t first, count;
+    tu_place from, to;
     size_t bytes;
-    const void *host;    /* `bytes` per step, or one batch for all steps; NULL: rows of `table` */
-    bool same;           /* one batch for all steps */
-    const void *table;   /* rows of row_bytes, in the device's memory */
-    const int64_t *rows; /* in host memory: bytes / row_bytes row indices per step */
-    size_t row_bytes;
-    size_t stride; /* distance between steps: in bytes of `host`, or in entries of `rows` */
-} tu_repeat_feed;
+} tu_command;
 
-typedef struct tu_repeat_fetch {
-    const void *from; /* a buffer */
+/* The compute queue of a partition (`source` is the partition itself), or the copies that it receives from partition
+ * `source`. */
+typedef struct tu_command_queue {
+    uint32_t partition, source;
+    uint32_t count;
+    const tu_command *commands;
+} tu_command_queue;
+
+/* An input or a result of a step. */
+typedef struct tu_slot {
+    tu_place place;
     size_t bytes;
-    void *host; /* steps x bytes */
-} tu_repeat_fetch;
+} tu_slot;
 
-typedef struct tu_repetition {
+typedef struct tu_command_list {
     size_t struct_size;
-    uint32_t feed_count, fetch_count;
-    const tu_repeat_feed *feeds;
-    const tu_repeat_fetch *fetches;
-} tu_repetition;
+    uint32_t partition_count, queue_count, event_count, collective_count, feed_count, fetch_count;
+    const tu_command_queue *queues;
+    const tu_slot *feeds, *fetches;
+    /* All commands in an order in which none waits for a later one: each entry is a queue, and stands for the next
+     * command of that queue. Queues take turns as far as possible. */
+    uint32_t command_count;
+    const uint32_t *order;
+} tu_command_list;
 
 /* ---- Collectives ---- */
 
@@ -158,38 +187,41 @@ typedef struct tu_combination {
     const tu_combine_segment *segments;
 } tu_combination;
 
-/* ---- Many steps of several devices ---- */
+/* ---- Many steps at once ---- */
 
-/* One partition of a program whose steps several devices run together. */
-typedef struct tu_joint_part {
+/* The data of an input: `bytes` per step from the host, or rows of a table in the device's memory. */
+typedef struct tu_submit_feed {
+    const void *host;    /* one batch per step, or one for all steps; NULL: rows of `table` */
+    bool same;           /* one batch for all steps */
+    const void *table;   /* rows of row_bytes, in the device's memory */
+    const int64_t *rows; /* in host memory: row indices, for each step those of its batch */
+    size_t row_bytes;
+    size_t stride; /* distance between steps: in bytes of `host`, or in entries of `rows` */
+} tu_submit_feed;
+
+/* A partition. Idle partitions, which have no queue, have no device. */
+typedef struct tu_submit_part {
     tu_device_instance *device;
     tu_plan *plan;
-    tu_repetition what; /* inputs to fill before each step, and results to keep */
-} tu_joint_part;
+    void *const *buffers; /* addresses, by buffer */
+} tu_submit_part;
 
-/* A step of all partitions is a list of moves. Moves of one partition run one after another. Partitions, and copies
- * between them, run in parallel, except where a WAIT orders them. */
-typedef enum tu_joint_kind {
-    TU_JOINT_LAUNCH,     /* run kernels first … first+count-1 of the partition's order */
-    TU_JOINT_COPY,       /* copy `bytes` from partition `other`, after the earlier moves of that partition */
-    TU_JOINT_COLLECTIVE, /* compute combinations for all ranks, after the earlier moves of their partitions */
-    TU_JOINT_WAIT, /* run later moves of the partition after move `after`: a COPY from or to it, or a COLLECTIVE */
-    TU_JOINT_KEEP, /* once per partition: its fetches are final. Only copies within the partition follow */
-} tu_joint_kind;
+/* A collective whose ranks are partitions of the list. */
+typedef struct tu_submit_collective {
+    const uint32_t *partitions; /* of each rank */
+    uint32_t combination_count;
+    const tu_combination *combinations; /* `rank` is not set */
+} tu_submit_collective;
 
-typedef struct tu_joint_move {
-    tu_joint_kind kind;
-    uint32_t part;
-    uint32_t first, count; /* LAUNCH */
-    uint32_t other;        /* COPY: the source partition; may be the same one */
-    const void *from;
-    void *to;
-    size_t bytes;
-    uint32_t after;             /* WAIT: index of an earlier move */
-    uint32_t combination_count; /* COLLECTIVE; see `combine` */
-    const tu_combination *combinations;
-    const uint32_t *ranks; /* partition of each rank; the first is `part` */
-} tu_joint_move;
+typedef struct tu_submission {
+    size_t struct_size;
+    const tu_command_list *list;
+    const tu_submit_part *parts;             /* per partition */
+    const tu_submit_collective *collectives; /* per collective */
+    const tu_submit_feed *feeds;             /* per input */
+    void *const *fetches;                    /* per result: steps x bytes in host memory; NULL: not needed */
+    uint32_t steps;
+} tu_submission;
 
 /* ---- The interface ------------------------------------------------------------------------------------------- */
 
@@ -263,9 +295,6 @@ typedef struct tu_device_api {
      * none). The line lives as long as the device and is the same for all its logical devices. */
     tu_status (*inspect)(tu_device_instance *device, int *threads, const char **notice);
 
-    /* optional: runs all kernels of the order `steps` times without the engine in between. Fills inputs before each
-     * step and keeps results after it. Returns when all is done, with the first failure. */
-    tu_status (*repeat)(tu_device_instance *device, tu_plan *plan, uint32_t steps, const tu_repetition *what);
     /* optional: returns the bytes of the device's context and libraries, which no plan contains */
     uint64_t (*overhead)(tu_device_instance *device);
     /* optional: returns TU_OK if the device supports a node, or TU_UNSUPPORTED with the reason as message ("it has no
@@ -279,12 +308,13 @@ typedef struct tu_device_api {
      * everything launched so far. All addresses belong to logical devices of one GPU, or to devices with peer access.
      * Their values are complete, and no rank continues before all have synchronized. */
     tu_status (*combine)(tu_device_instance *device, const tu_combination *what);
-    /* optional: runs `steps` steps of several partitions on devices of one kind, as repeat does for one. The next
-     * step must not overwrite copied values before they are read. Called on the launching thread of the first
-     * partition. Partitions and moves belong to the first plan until that is built again. Returns TU_UNSUPPORTED with
-     * the reason if these devices cannot run together; with `steps` 0 it only checks that. */
-    tu_status (*repeat_joint)(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
-                              const tu_joint_move *moves, uint32_t steps);
+    /* optional: executes a list for many steps, all of whose partitions are on devices of this kind. A step may start
+     * before the previous one has ended, as far as WAITs allow. Returns when all is done, with the first failure.
+     * What it keeps between calls belongs to the plan of the first partition with a queue, until that is built again;
+     * then buffers and collectives have other addresses. Called on the launching thread of that partition. Returns
+     * TU_UNSUPPORTED with the reason if it cannot execute the list; with `steps` 0 it only checks that (nothing has
+     * an address then). */
+    tu_status (*submit)(const tu_submission *submission);
     /* optional, both together: pin memory of a CPU device that is in the same program, so that devices of this kind
      * can copy from it and to it directly. The memory stays valid between the two calls. */
     tu_status (*pin)(tu_device_instance *device, void *host, size_t bytes);
@@ -306,7 +336,7 @@ typedef struct tu_device_api {
      * and keeps them while the device is open. Logical devices of one device share a reserve, the largest that any
      * requested. */
     tu_status (*reserve)(tu_device_instance *device, uint64_t bytes);
-    /* optional: sets the timeout of a step; 0: none. repeat and repeat_joint return TU_DEVICE if no step ends for
+    /* optional: sets the timeout of a step; 0: none. submit returns TU_DEVICE if no step ends for
      * that many seconds, with a message that says how many were done; synchronize returns it if launched kernels do
      * not end. The devices are then considered lost. In a run of several devices the engine checks the timeout. */
     void (*set_timeout)(tu_device_instance *device, double seconds);

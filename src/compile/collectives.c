@@ -345,9 +345,12 @@ static tu_status allocate_memberships(const tu__collectives *collectives, tu__pa
 }
 
 tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_graph *graph,
-                                         tu__partition *partitions, size_t count, uint32_t *events) {
+                                         tu__partition *partitions, size_t count) {
     for (size_t i = 0; i < count; i++) TU_TRY(allocate_memberships(collectives, &partitions[i], i));
-    for (uint32_t i = 0; i < collectives->count; i++) choose_path(&collectives->list[i], partitions);
+    for (uint32_t i = 0; i < collectives->count; i++) {
+        collectives->list[i].index = i;
+        choose_path(&collectives->list[i], partitions);
+    }
     for (uint32_t i = 0; i < collectives->count; i++)
         for (uint32_t r = 0; r < collectives->list[i].ranks; r++) {
             tu__collective *c = &collectives->list[i];
@@ -355,14 +358,21 @@ tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_
             tu__partition *partition = &partitions[member->partition];
             member->membership = partition->collective_count++;
             partition->collectives[member->membership] = (tu__membership){.collective = c, .rank = r};
-            member->posted = (*events)++;
-            member->done = (*events)++;
             for (uint32_t v = 0; v < c->value_count; v++) {
                 member->in[v] = tu__partition_buffer(partition, graph->nodes[member->nodes[v]]->inputs[0]);
                 member->out[v] = tu__partition_buffer(partition, (tu__edge){member->nodes[v], 0});
             }
         }
     return TU_OK;
+}
+
+uint32_t tu__collectives_number_events(tu__collectives *collectives, uint32_t first) {
+    for (uint32_t i = 0; i < collectives->count; i++)
+        for (uint32_t r = 0; r < collectives->list[i].ranks; r++) {
+            collectives->list[i].members[r].posted = first++;
+            collectives->list[i].members[r].done = first++;
+        }
+    return first;
 }
 
 static tu_status allocate_member(const tu__collective *c, tu__member *member, tu__partition *partition) {

@@ -35,13 +35,14 @@ typedef struct tu__member { /* one rank of a collective */
     /* Positions in the partition's kernel order. The rank posts its values before the kernel at post_position.
      * Before the kernel at wait_position it runs the collective, i.e. it waits for the other ranks' values. */
     uint32_t post_position, wait_position;
-    uint32_t posted, done; /* indices of the program's events (run/run_sync.h) */
+    uint32_t posted, done; /* events of a run, numbered after those of the command list (run/run_sync.h) */
     /* Device event recorded when the values are posted; NULL if the device has no events. */
     void *posted_event;
 } tu__member;
 
 struct tu__collective {
     int64_t id;     /* the attribute `collective` of its all_reduce nodes */
+    uint32_t index; /* in the program's collectives, and in its command list */
     uint32_t level; /* see tu__find_levels */
     uint32_t ranks, value_count;
     tu__member *members; /* per rank */
@@ -71,9 +72,11 @@ void tu__collectives_free(tu__collectives *collectives);
  * caller frees `*levels`. Fails with TU_INVALID if collectives depend on each other in a cycle. */
 tu_status tu__find_levels(const tu_graph *graph, tu__collectives *collectives, uint32_t **levels);
 
-/* Sets the buffers and events of all members. Call after the devices have selected their kernels. */
+/* Sets the buffers of all members. Call after the devices have selected their kernels. */
 tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_graph *graph,
-                                         tu__partition *partitions, size_t count, uint32_t *events);
+                                         tu__partition *partitions, size_t count);
+/* Numbers the events of all members from `first` on, and returns the next number. */
+uint32_t tu__collectives_number_events(tu__collectives *collectives, uint32_t first);
 
 /* Allocates device events and staging buffers, if not done yet; the second function frees them. */
 tu_status tu__collectives_allocate(tu__collectives *collectives, tu__partition *partitions);

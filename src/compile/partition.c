@@ -1,5 +1,5 @@
 /* Builds one partition per device from a graph with placed nodes: which nodes it computes, which values it receives
- * and sends, in which order its kernels run, and where their buffers are. steps.c then writes the steps.
+ * and sends, in which order its kernels run, and where their buffers are.
  *
  * Everything here runs in time linear in nodes, edges and buffers, because networks of thousands of layers must
  * compile too: properties of values and buffers are collected into tables by one pass, never searched for. */
@@ -150,8 +150,7 @@ static uint32_t choose_copying_partition(const tu__partition *partitions, uint32
     return is_download ? from : to;
 }
 
-static tu_status find_receives(const tu__unit *unit, tu__partition *partitions, size_t index,
-                               uint32_t *events) {
+static tu_status find_receives(const tu__unit *unit, tu__partition *partitions, size_t index) {
     tu__partition *partition = &partitions[index];
     for (uint32_t i = 0; i < partition->leaf_count; i++) {
         const tu__node *node = unit->graph->nodes[partition->leaves[i].node];
@@ -166,9 +165,7 @@ static tu_status find_receives(const tu__unit *unit, tu__partition *partitions, 
                           .copied_by = choose_copying_partition(partitions, from, (uint32_t)index),
                           .buffer = partition->leaves[i].buffer,
                           .source_buffer = tu__partition_buffer(&partitions[from], source),
-                          .is_persistent = is_persistent(unit->graph->nodes[source.node]),
-                          .produced = (*events)++,
-                          .received = (*events)++};
+                          .is_persistent = is_persistent(unit->graph->nodes[source.node])};
     }
     return TU_OK;
 }
@@ -458,7 +455,9 @@ static tu_status order_partition(const tu__unit *unit, const uint32_t *levels, t
     tu__partition *partition = &partitions[index];
     size_t buffers = partition->plan->buffer_count, kernels = partition->plan->kernel_count;
     partition->order = tu__alloc_array(kernels, sizeof *partition->order, "a partition");
-    partition->addresses = tu__alloc_array(buffers, sizeof *partition->addresses, "a partition");
+    /* at most two buffers per update are not in the plan: command_list.c */
+    partition->addresses = tu__alloc_array(buffers + 2 * (size_t)partition->update_count,
+                                           sizeof *partition->addresses, "a partition");
     partition->workspaces = tu__alloc_array(kernels, sizeof *partition->workspaces, "a partition");
     tu__arena arena = {.purpose = "a partition"};
     marks m = {.node_level = levels,
@@ -489,32 +488,25 @@ static tu_status order_partition(const tu__unit *unit, const uint32_t *levels, t
 
 static tu_status build_partitions(const tu__unit *unit, const uint32_t *levels, size_t count,
                                   tu__device **devices, tu__partition *partitions,
-                                  tu__collectives *collectives, uint32_t *event_count) {
+                                  tu__collectives *collectives) {
     for (size_t i = 0; i < count; i++) partitions[i].device = devices[i];
     TU_TRY(assign_nodes(unit, count, partitions));
     for (size_t i = 0; i < count; i++) TU_TRY(select_kernels(unit, levels, &partitions[i]));
     for (size_t i = 0; i < count; i++) find_leaves(unit, &partitions[i]);
-    for (size_t i = 0; i < count; i++) TU_TRY(find_receives(unit, partitions, i, event_count));
+    for (size_t i = 0; i < count; i++) TU_TRY(find_receives(unit, partitions, i));
     TU_TRY(tu__partitions_enable_peer_access(collectives, partitions, count));
-    TU_TRY(tu__collectives_assign_buffers(collectives, unit->graph, partitions, count, event_count));
+    TU_TRY(tu__collectives_assign_buffers(collectives, unit->graph, partitions, count));
     find_updates(unit, partitions);
     for (size_t i = 0; i < count; i++) TU_TRY(order_partition(unit, levels, partitions, count, i));
-    tu__find_idle_partitions(partitions, count);
-    for (size_t i = 0; i < count; i++) TU_TRY(tu__write_steps(partitions, count, i));
-    for (size_t i = 0; i < count; i++) TU_TRY(tu__list_copies(partitions, (uint32_t)i));
-    tu__find_early_receives(partitions, count);
     return TU_OK;
 }
 
 tu_status tu__partitions_build(const tu__unit *unit, size_t count, tu__device **devices,
-                               tu__partition *partitions, tu__collectives *collectives,
-                               uint32_t *event_count) {
-    *event_count = 0;
+                               tu__partition *partitions, tu__collectives *collectives) {
     uint32_t *levels = NULL;
     TU_TRY(tu__collectives_find(unit, collectives));
     tu_status status = tu__find_levels(unit->graph, collectives, &levels);
-    if (status == TU_OK)
-        status = build_partitions(unit, levels, count, devices, partitions, collectives, event_count);
+    if (status == TU_OK) status = build_partitions(unit, levels, count, devices, partitions, collectives);
     tu__free(levels);
     return status;
 }
@@ -545,7 +537,6 @@ void tu__partitions_free(size_t count, tu__partition *partitions) {
         tu__free(p->updates);
         tu__free(p->waits);
         tu__free(p->collectives);
-        tu__free(p->steps);
         tu__free(p->addresses);
         tu__free(p->workspaces);
     }

@@ -24,7 +24,7 @@ typedef struct tu__receive {
     uint32_t source_partition, source_buffer;
     uint32_t partition, buffer;  /* the destination */
     uint32_t copied_by;          /* the partition whose thread performs the copy: source or destination */
-    uint32_t produced, received; /* events of the program (run/run_sync.h) */
+    uint32_t produced, received; /* events of the command list */
     bool is_persistent;          /* a variable or a constant, which exists before the run begins */
     bool is_early;               /* persistent, or produced before the source partition waits for anything */
     /* Event of the source device, recorded before `produced` is signalled; NULL if the device has no events. */
@@ -42,7 +42,9 @@ typedef struct tu__update {
     uint32_t variable, assign; /* nodes */
     uint32_t buffer;
     bool in_place; /* `buffer` has the variable's address */
-    /* Temporary copy of a value that is itself a variable, so that two variables can be swapped. */
+    /* The variable's buffer, and that of the staging copy of a value that is itself a variable, so that two variables
+     * can be swapped (TU_NO_NODE: none needed). Indices from the plan's buffer_count on are not in the plan. */
+    uint32_t target_buffer, staging_buffer;
     void *staging;
     /* Set when bound to a state: bind.c. */
     struct tu__variable *target;
@@ -66,25 +68,6 @@ typedef struct tu__membership {
     uint32_t rank;
 } tu__membership;
 
-/* A step of a partition. Its compute thread executes the steps one after another. */
-typedef struct tu__step {
-    enum {
-        TU__STEP_WAIT,       /* waits until a value from another partition has arrived */
-        TU__STEP_LAUNCH,     /* launches kernels */
-        TU__STEP_SIGNAL,     /* signals that a value for another partition is computed */
-        TU__STEP_POST,       /* signals that the partition's values for a collective are computed */
-        TU__STEP_COLLECTIVE, /* runs a collective */
-        TU__STEP_BARRIER     /* waits until all partitions have reached their barriers */
-    } kind;
-    uint32_t event;        /* WAIT, SIGNAL */
-    tu__receive *receive;  /* WAIT, SIGNAL */
-    uint32_t membership;   /* POST, COLLECTIVE: index in the partition's collectives */
-    uint32_t first, count; /* LAUNCH: positions in the kernel order */
-} tu__step;
-
-/* In tu__partition.current_step, TU__STEP_FEED + i means that feed i is being uploaded. */
-enum { TU__STEP_FEED = 1 << 30 };
-
 typedef struct tu__partition {
     tu__device *device;
     uint64_t memory_limit; /* maximum number of bytes that the program may use on the device; 0: no limit */
@@ -102,7 +85,7 @@ typedef struct tu__partition {
     uint32_t leaf_count;
     tu__receive *receives;
     uint32_t receive_count;
-    /* Copies that its threads perform, to this device or from it to the host: steps.c. */
+    /* Copies that its threads perform, to this device or from it to the host: command_list.c. */
     tu__receive **copies;
     uint32_t copy_count;
     uint32_t copy_thread_copies; /* number of copies that the copy thread performs in this run */
@@ -112,15 +95,17 @@ typedef struct tu__partition {
     uint32_t wait_count;
     tu__membership *collectives; /* in the order in which they run */
     uint32_t collective_count;
-    tu__step *steps;
-    uint32_t step_count;
+    /* Its compute queue (command_list.h). The commands from `tail` on come after the last LAUNCH and COMMIT. */
+    const tu_command *commands;
+    uint32_t command_count, tail;
+    uint32_t buffer_count; /* of the plan, and of updates */
     /* Bit p: kernels of this partition can access the memory of partition p on another device: peer_access.c. */
     uint64_t peer_access;
-    bool is_idle; /* the partition has no kernels, sends and receives, so it is not run */
-    /* For messages about timeouts: the step that the compute thread executes (or TU__STEP_FEED + feed), and for each
-     * thread the partition whose device event it waits for, plus 1; 0: none. */
-    atomic_uint current_step, compute_thread_awaits, copy_thread_awaits;
-    atomic_bool is_at_barrier; /* it has reached the barrier */
+    bool is_idle; /* it has no kernels, copies and collectives, so it needs no thread */
+    /* For messages about timeouts: the command that the compute thread executes, and for each thread the partition
+     * whose device event it waits for, plus 1; 0: none. */
+    atomic_uint current_command, compute_thread_awaits, copy_thread_awaits;
+    atomic_bool is_committing; /* it has computed, and waits for the others */
     /* Set when buffers get addresses: bind.c. */
     char *staging;         /* staging buffer for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
     uint32_t staged_ranks; /* number of ranks that `staging` has room for */
@@ -133,20 +118,10 @@ typedef struct tu__partition {
 } tu__partition;
 
 /* Builds the partitions of a unit whose nodes are placed and whose copies are inserted: selects kernels, schedules
- * them, plans memory and writes the steps. Sets `*event_count` to the number of events that the program needs. */
+ * them and plans memory. command_list.h then writes what a step does. */
 tu_status tu__partitions_build(const tu__unit *unit, size_t count, tu__device **devices,
-                               tu__partition *partitions, tu__collectives *collectives,
-                               uint32_t *event_count);
+                               tu__partition *partitions, tu__collectives *collectives);
 void tu__partitions_free(size_t count, tu__partition *partitions);
-
-/* steps.c: sets `is_idle` of the partitions that have nothing to do. */
-void tu__find_idle_partitions(tu__partition *partitions, size_t count);
-/* steps.c: writes the steps of one partition. Needs the kernel order and all receives. */
-tu_status tu__write_steps(tu__partition *partitions, size_t count, size_t index);
-/* steps.c: lists the copies that the partition's threads perform. Needs the steps. */
-tu_status tu__list_copies(tu__partition *partitions, uint32_t index);
-/* steps.c: sets `is_early` of all receives. Needs the steps. */
-void tu__find_early_receives(tu__partition *partitions, size_t count);
 
 /* peer_access.c: enables peer access between the devices that exchange values, if they support it. */
 tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *partitions,

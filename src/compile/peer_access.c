@@ -2,8 +2,8 @@
  *
  * Logical devices of one GPU share its memory. Between two GPUs, peer access depends on the machine and must be
  * enabled. It is enabled in both directions for all pairs of devices that copy values or take part in a
- * collective. This must happen first: how a collective runs (collectives.c), whether devices run steps jointly
- * (joint.c), and what reports print depend on it. Without peer access, values go through the host. */
+ * collective. This must happen first: how a collective runs (collectives.c), whether devices can execute the
+ * command list (submit.c), and what reports print depend on it. Without peer access, values go through the host. */
 #include "compile/collectives.h"
 
 bool tu__on_same_physical_device(const tu__partition *partition, const tu__partition *other) {

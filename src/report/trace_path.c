@@ -211,7 +211,7 @@ static const tu__span *predecessor(const run_spans *s, const tu__span *span) {
     case TU__SPAN_RUN:
     case TU__SPAN_WAIT:
     case TU__SPAN_COLLECTIVE_WAIT:
-    case TU__SPAN_BARRIER: return NULL;
+    case TU__SPAN_COMMIT: return NULL;
     }
     bool is_after_kernels = span->kind == TU__SPAN_UPDATE || span->kind == TU__SPAN_FETCH;
     if (!found && is_after_kernels) found = last_computed(s);

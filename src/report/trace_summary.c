@@ -108,7 +108,7 @@ static void add_row_times(const tu_program *p, const tu__span_list *row, tu_trac
         const tu__span *s = &row->spans[i];
         if (s->kind == TU__SPAN_KERNEL) r->computing += duration(s);
         if (s->kind == TU__SPAN_FEED) r->feeding += duration(s);
-        if (s->kind == TU__SPAN_WAIT || s->kind == TU__SPAN_BARRIER) add_wait_time(p, s, r);
+        if (s->kind == TU__SPAN_WAIT || s->kind == TU__SPAN_COMMIT) add_wait_time(p, s, r);
         if (s->kind == TU__SPAN_COLLECTIVE || s->kind == TU__SPAN_COLLECTIVE_WAIT)
             add_collective_time(p, s, r);
     }

@@ -110,6 +110,12 @@ static tu_status build_partition(tu_program *program, tu__partition *partition) 
         else if (partition->memory.storage[b] == TU__STORAGE_SCRATCH)
             partition->addresses[b] = scratch + partition->memory.offset[b];
     }
+    for (uint32_t i = 0; i < partition->update_count; i++) {
+        const tu__update *u = &partition->updates[i];
+        if (u->staging_buffer != TU_NO_NODE) partition->addresses[u->staging_buffer] = u->staging;
+        if (u->target_buffer >= partition->plan->buffer_count)
+            partition->addresses[u->target_buffer] = u->mirror ? u->mirror->data : u->target->data;
+    }
     for (uint32_t k = 0; k < partition->plan->kernel_count; k++)
         partition->workspaces[k] =
             partition->plan->kernels[k].workspace ? scratch + partition->memory.workspace_offset[k] : NULL;
@@ -235,7 +241,7 @@ void tu__program_begin_updates(tu_program *program) {
 }
 
 /* Increments the versions of updated variables. A mirror that got the same update as its variable is up to date. */
-void tu__program_end_updates(tu_program *program) {
+void tu__program_end_updates(tu_program *program, tu_state *state, size_t steps) {
     for (size_t i = 0; i < program->device_count; i++)
         for (uint32_t k = 0; k < program->partitions[i].update_count; k++)
             if (!program->partitions[i].updates[k].mirror)
@@ -245,4 +251,5 @@ void tu__program_end_updates(tu_program *program) {
             const tu__update *u = &program->partitions[i].updates[k];
             if (u->mirror && u->target->version != u->version_before) u->mirror->version = u->target->version;
         }
+    if (program->unit.updates) state->next_sample += program->samples * (int64_t)steps;
 }

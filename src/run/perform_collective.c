@@ -111,11 +111,17 @@ static tu_status reduce_slice(const tu_program *program, const tu__partition *pa
     return TU_OK;
 }
 
-/* ---- Steps ---- */
+/* ---- Commands ---- */
 
-tu_status tu__collective_post(tu_program *program, tu__partition *partition, uint32_t membership) {
-    const tu__membership *m = &partition->collectives[membership];
-    const tu__member *member = &m->collective->members[m->rank];
+static const tu__member *member_of(const tu_program *program, const tu__partition *partition,
+                                   const tu__collective *c) {
+    const tu__member *member = c->members;
+    while (&program->partitions[member->partition] != partition) member++;
+    return member;
+}
+
+tu_status tu__collective_post(tu_program *program, tu__partition *partition, const tu__collective *c) {
+    const tu__member *member = member_of(program, partition, c);
     tu_status status =
         member->posted_event
             ? partition->device->api->event_record(partition->device->instance, member->posted_event)
@@ -142,15 +148,15 @@ static tu_status wait_traced(tu_program *program, tu__partition *partition, uint
     return TU_OK;
 }
 
-tu_status tu__collective_run(tu_program *program, tu__partition *partition, uint32_t membership) {
-    const tu__collective *c = partition->collectives[membership].collective;
-    uint32_t rank = partition->collectives[membership].rank;
+tu_status tu__collective_run(tu_program *program, tu__partition *partition, const tu__collective *c) {
+    const tu__member *member = member_of(program, partition, c);
+    uint32_t rank = (uint32_t)(member - c->members), membership = member->membership;
     TU_TRY(wait_traced(program, partition, membership, false));
     if (tu__run_sync_is_aborted(&program->sync)) return TU_OK;
     double began = tu__trace_now(program);
     tu_status status = reduce_slice(program, partition, c, rank);
     if (status != TU_OK) return fail_reduction(program, c, status);
     tu__trace_add(program, TU__SPAN_COLLECTIVE, (size_t)(partition - program->partitions), membership, began);
-    tu__run_sync_signal(&program->sync, c->members[rank].done);
+    tu__run_sync_signal(&program->sync, member->done);
     return wait_traced(program, partition, membership, true);
 }

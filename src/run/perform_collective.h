@@ -6,9 +6,9 @@
 #include "run/program.h"
 
 /* Signals that the values of the partition are computed, or will be when its device event completes. */
-tu_status tu__collective_post(tu_program *program, tu__partition *partition, uint32_t membership);
+tu_status tu__collective_post(tu_program *program, tu__partition *partition, const tu__collective *c);
 /* Waits until all ranks have posted, reduces this rank's slice for all of them, and waits until all ranks have done
  * so. */
-tu_status tu__collective_run(tu_program *program, tu__partition *partition, uint32_t membership);
+tu_status tu__collective_run(tu_program *program, tu__partition *partition, const tu__collective *c);
 
 #endif

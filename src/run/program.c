@@ -3,7 +3,7 @@
  * Compiling: the passes assign a device to every node and insert copies between devices; each device selects kernels
  * for its partition; kernel order and memory are planned (compile/partition.c). Nothing is allocated on a device
  * before the first run binds the program to a state (bind.c), except for a requested reserve. A run feeds, executes
- * (executor.c), fetches, and applies the assignments; a run that fails changes nothing. */
+ * (interpret.c or submit.c), fetches, and applies the assignments; a run that fails changes nothing. */
 #include "run/program.h"
 
 #include <stddef.h>
@@ -18,15 +18,14 @@
 
 /* Returns the source of a program input's data: the user's input of the same name, or the one whose rows it
  * contains. */
-static tu__feed_slot describe_feed(const tu_program *p, const tu__node *node) {
+static tu__feed describe_feed(const tu_program *p, const tu__node *node) {
     const tu__node *source = tu__find_node(p->source, node->stands_for ? node->stands_for : node->name);
     tu_shape shape = node->outputs[0].shape;
     size_t bytes = tu_type_bytes(node->outputs[0]), rows = shape.rank ? (size_t)shape.dim[0] : 1;
-    return (tu__feed_slot){.source = source ? source->id : TU_NO_NODE,
-                           .node = node->id,
-                           .bytes = bytes,
-                           .offset = rows ? (size_t)node->first_row * (bytes / rows) : 0,
-                           .total_bytes = source ? tu_type_bytes(source->outputs[0]) : bytes};
+    return (tu__feed){.source = source ? source->id : TU_NO_NODE,
+                      .node = node->id,
+                      .offset = rows ? (size_t)node->first_row * (bytes / rows) : 0,
+                      .total_bytes = source ? tu_type_bytes(source->outputs[0]) : bytes};
 }
 
 /* Updates the number of samples of the batch from one shard's ordinals. */
@@ -38,34 +37,32 @@ static void count_samples(tu_program *p, const tu__node *ordinals) {
 static tu_status find_feeds(tu_program *p) {
     const tu_graph *g = p->unit.graph;
     p->feeds = tu__alloc_array(g->node_count, sizeof *p->feeds, "a program");
-    p->feed_data = tu__alloc_array(g->node_count, sizeof *p->feed_data, "a program");
-    if (!p->feeds || !p->feed_data) return TU_NO_MEMORY;
+    p->feed_slots = tu__alloc_array(g->node_count, sizeof *p->feed_slots, "a program");
+    if (!p->feeds || !p->feed_slots) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->device_count; i++)
         for (uint32_t k = 0; k < p->partitions[i].leaf_count; k++) {
             const tu__leaf *leaf = &p->partitions[i].leaves[k];
             const tu__node *node = g->nodes[leaf->node];
             if (node->op->code != TU__OP_INPUT) continue;
-            tu__feed_slot *slot = &p->feeds[p->feed_count++];
-            *slot = describe_feed(p, node);
-            slot->partition = (uint32_t)i;
-            slot->buffer = leaf->buffer;
+            p->feed_slots[p->feed_count] =
+                (tu_slot){.place = {(uint32_t)i, leaf->buffer}, .bytes = tu_type_bytes(node->outputs[0])};
+            p->feeds[p->feed_count++] = describe_feed(p, node);
             if (tu__is_sample_ordinals(node)) count_samples(p, node);
         }
-    p->ordinals = tu__alloc_array((size_t)p->samples, sizeof *p->ordinals, "sample ordinals");
-    return p->ordinals ? TU_OK : TU_NO_MEMORY;
+    return TU_OK;
 }
 
 static tu_status find_fetches(tu_program *p) {
     const tu_graph *g = p->unit.graph;
-    p->fetches = tu__alloc_array(p->unit.fetch_count, sizeof *p->fetches, "a program");
-    if (!p->fetches) return TU_NO_MEMORY;
+    p->fetch_slots = tu__alloc_array(p->unit.fetch_count, sizeof *p->fetch_slots, "a program");
+    if (!p->fetch_slots) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->unit.fetch_count; i++) {
         tu__edge value = p->unit.fetch[i];
         if (g->nodes[value.node]->op->code == TU__OP_ASSIGN) value = g->nodes[value.node]->inputs[1];
         uint32_t partition = tu__partition_of(&p->unit, value.node);
-        p->fetches[i] = (tu__fetch_slot){.partition = partition,
-                                         .buffer = tu__partition_buffer(&p->partitions[partition], value),
-                                         .bytes = tu_type_bytes(tu_edge_type(g, value))};
+        p->fetch_slots[i] =
+            (tu_slot){.place = {partition, tu__partition_buffer(&p->partitions[partition], value)},
+                      .bytes = tu_type_bytes(tu_edge_type(g, value))};
     }
     return TU_OK;
 }
@@ -216,14 +213,16 @@ static tu_status compile_program(tu_program *p, const tu_compile_options *o) {
     for (size_t i = 0; i < p->device_count; i++) p->partitions[i].memory_limit = limit_on(p->devices[i], o);
     p->jobs = tu__alloc_array(p->device_count, sizeof *p->jobs, "a program");
     if (!p->jobs) return TU_NO_MEMORY;
-    uint32_t events;
-    TU_TRY(
-        tu__partitions_build(&p->unit, p->device_count, p->devices, p->partitions, &p->collectives, &events));
-    find_active(p);
-    TU_TRY(tu__run_sync_init(&p->sync, events, o->timeout, p->device_count, p->devices));
+    TU_TRY(tu__partitions_build(&p->unit, p->device_count, p->devices, p->partitions, &p->collectives));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
-    TU_TRY(tu__multi_step_init(p));
+    TU_TRY(tu__command_list_write(&p->list, &p->collectives, p->partitions, (uint32_t)p->device_count,
+                                  (uint32_t)p->feed_count, p->feed_slots, (uint32_t)p->unit.fetch_count,
+                                  p->fetch_slots));
+    find_active(p);
+    uint32_t events = tu__collectives_number_events(&p->collectives, p->list.list.event_count);
+    TU_TRY(tu__run_sync_init(&p->sync, events, o->timeout, p->device_count, p->devices));
+    TU_TRY(tu__submit_init(p));
     return o->plan_only ? TU_OK : tu__check_memory(p, o);
 }
 
@@ -255,12 +254,13 @@ void tu_program_free(tu_program *program) {
     tu__devices_close(program->device_count, program->devices);
     tu__free(program->partitions);
     tu__free(program->jobs);
+    tu__command_list_free(&program->list);
     tu__free(program->feeds);
-    tu__free(program->feed_data);
-    tu__free(program->fetches);
-    tu__free(program->ordinals);
+    tu__free(program->feed_slots);
+    tu__free(program->fetch_slots);
     tu__free(program->sent_bytes);
-    tu__multi_step_free(&program->multi_step);
+    tu__inputs_free(&program->inputs);
+    tu__submit_free(&program->submit);
     tu_state_free(program->empty_state);
     tu__trace_free(program->trace);
     tu__free(program);

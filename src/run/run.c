@@ -1,120 +1,14 @@
-/* tu_run: feeds, executes, fetches, and applies the assignments. A run that fails changes nothing.
+/* tu_run and tu_run_many: run steps of a program.
  *
- * The first run with a state binds the program to it (bind.c). */
-#include "run/program.h"
-
-#include <string.h>
-
+ * tu_run interprets one step (interpret.c). tu_run_many gives the steps to the devices, if they can execute the command
+ * list (submit.c); otherwise, or if a trace is recorded, it interprets them one by one, with the same results. The
+ * first run with a state binds the program to it (bind.c). */
 #include "base/alloc.h"
-#include "base/text.h"
+#include "base/sized.h"
+#include "run/program.h"
 #include "run/trace.h"
 
-const tu__node *tu__program_input(const tu_program *p, size_t index, tu_value value) {
-    if (value.graph != p->source || !tu_ok(value)) {
-        tu_fail(TU_INVALID, "feed %zu is not a value of the program's graph", index);
-        return NULL;
-    }
-    const tu__node *node = p->source->nodes[value.node];
-    if (node->op->code == TU__OP_INPUT) return node;
-    tu_fail(TU_INVALID, "feed %zu is for %s '%s': only inputs can be fed", index, node->op->name, node->name);
-    return NULL;
-}
-
-tu_status tu__program_fail_fed_twice(const tu__node *input, size_t first, size_t second) {
-    return tu_fail(TU_INVALID, "feeds %zu and %zu are both for input '%s': expected one for each input",
-                   first, second, input->name);
-}
-
-static tu_status check_feeds(const tu_program *p, size_t count, const tu_feed *feeds) {
-    for (size_t i = 0; i < count; i++) {
-        const tu__node *input = tu__program_input(p, i, feeds[i].input);
-        if (!input) return TU_INVALID;
-        if (!feeds[i].data) return tu_fail(TU_INVALID, "feed %zu for input '%s' has no data", i, input->name);
-        for (size_t k = 0; k < i; k++)
-            if (feeds[k].input.node == feeds[i].input.node) return tu__program_fail_fed_twice(input, k, i);
-    }
-    return TU_OK;
-}
-
-tu_status tu__program_check_generated(const tu_program *p, const tu__feed_slot *slot) {
-    const tu__node *node = p->unit.graph->nodes[slot->node];
-    if (tu__is_sample_ordinals(node)) return TU_OK;
-    /* Messages name the input of the user's graph. */
-    if (slot->source != TU_NO_NODE) node = p->source->nodes[slot->source];
-    return tu_fail(TU_INVALID, "input '%s' %s was not fed", node->name, tu__type_string(node->outputs[0]));
-}
-
-static tu_status find_feed_data(const tu_program *p, const tu__feed_slot *slot, size_t count,
-                                const tu_feed *feeds, const tu_state *state, const void **data) {
-    for (size_t i = 0; i < count; i++)
-        if (feeds[i].input.node == slot->source) {
-            *data = (const char *)feeds[i].data + slot->offset;
-            return TU_OK;
-        }
-    TU_TRY(tu__program_check_generated(p, slot));
-    for (int64_t i = 0; i < p->samples; i++) p->ordinals[i] = state->next_sample + i;
-    *data = (const char *)p->ordinals + slot->offset;
-    return TU_OK;
-}
-
-static tu_status find_all_feed_data(tu_program *p, const tu_state *state, size_t count,
-                                    const tu_feed *feeds) {
-    for (size_t i = 0; i < p->feed_count; i++)
-        TU_TRY(find_feed_data(p, &p->feeds[i], count, feeds, state, &p->feed_data[i]));
-    return TU_OK;
-}
-
-tu_status tu__program_fetch(tu_program *p, void *const *fetches, size_t step) {
-    for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
-        const tu__fetch_slot *slot = &p->fetches[i];
-        const tu__partition *partition = &p->partitions[slot->partition];
-        if (!fetches[i]) continue;
-        double began = tu__trace_now(p);
-        tu_status status = partition->device->api->download(partition->device->instance,
-                                                            (char *)fetches[i] + step * slot->bytes,
-                                                            partition->addresses[slot->buffer], slot->bytes);
-        if (status != TU_OK)
-            return tu__partition_fail_at(partition, "downloading",
-                                         p->unit.graph->nodes[p->unit.fetch[i].node]->name, status);
-        tu__trace_add(p, TU__SPAN_FETCH, slot->partition, i, began);
-    }
-    return TU_OK;
-}
-
-/* Copies a next value that is another variable's memory to staging, before any variable changes. */
-static tu_status copy_to_staging(const tu__partition *partition) {
-    for (uint32_t k = 0; k < partition->update_count; k++) {
-        const tu__update *u = &partition->updates[k];
-        if (u->staging)
-            TU_TRY(tu__device_copy(partition->device, u->staging, partition->device,
-                                   partition->addresses[u->buffer],
-                                   partition->plan->buffers[u->buffer].bytes));
-    }
-    return TU_OK;
-}
-
-/* Copies next values that were not written in place to their variables. */
-static tu_status apply_updates(tu_program *p, const tu__partition *partition) {
-    for (uint32_t k = 0; k < partition->update_count; k++) {
-        const tu__update *u = &partition->updates[k];
-        if (u->in_place) continue;
-        void *target = u->mirror ? u->mirror->data : u->target->data;
-        const void *value = u->staging ? u->staging : partition->addresses[u->buffer];
-        double began = tu__trace_now(p);
-        TU_TRY(tu__device_copy(partition->device, target, partition->device, value,
-                               tu_type_bytes(u->target->type)));
-        tu__trace_add(p, TU__SPAN_UPDATE, (size_t)(partition - p->partitions), k, began);
-    }
-    return TU_OK;
-}
-
-tu_status tu__program_apply(tu_program *p, tu_state *state) {
-    for (size_t i = 0; i < p->device_count; i++) TU_TRY(copy_to_staging(&p->partitions[i]));
-    for (size_t i = 0; i < p->device_count; i++) TU_TRY(apply_updates(p, &p->partitions[i]));
-    tu__program_end_updates(p);
-    if (p->unit.updates) state->next_sample += p->samples;
-    return TU_OK;
-}
+/* ---- Checking and locking ---- */
 
 /* Returns a variable that the program reads or assigns; NULL if there is none. */
 static const tu__node *any_variable(const tu_program *p) {
@@ -129,7 +23,44 @@ static const tu__node *any_variable(const tu_program *p) {
     return NULL;
 }
 
-tu_status tu__program_state(tu_program *p, tu_state **state) {
+static tu_status check_run(const tu_program *program, const tu_state *state, const tu__feed_list *feeds,
+                           size_t steps) {
+    if (!program) return tu_fail(TU_INVALID, "a run needs a program, but got NULL");
+    if (program->plan_only)
+        return tu_fail(TU_INVALID,
+                       "the program was compiled with plan_only: it can be inspected, but not run");
+    const tu__node *variable = state ? NULL : any_variable(program);
+    if (variable)
+        return tu_fail(TU_INVALID,
+                       "the state is NULL, but the program uses variable '%s': expected a state of its graph "
+                       "(tu_state_new)",
+                       variable->stands_for ? variable->stands_for : variable->name);
+    if (feeds->count && !feeds->one && !feeds->many)
+        return tu_fail(TU_INVALID, "feed_count is %zu, but feeds is NULL", feeds->count);
+    return tu__inputs_check(program, feeds, steps);
+}
+
+/* Returns the device with the lowest address above `done`. */
+static tu__device *next_device(const tu_program *p, const tu__device *done) {
+    tu__device *next = NULL;
+    for (size_t i = 0; i < p->device_count; i++)
+        if (p->devices[i] > done && (!next || p->devices[i] < next)) next = p->devices[i];
+    return next;
+}
+
+/* Devices are locked in the order of their addresses, so that two programs with the same devices cannot deadlock. */
+static void lock_devices(const tu_program *p) {
+    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_lock(&d->lock);
+}
+
+static void unlock_devices(const tu_program *p) {
+    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- Steps ---- */
+
+/* Replaces a NULL state by an empty one of seed 0. */
+static tu_status use_state(tu_program *p, tu_state **state) {
     if (*state) return TU_OK;
     if (!p->empty_state) { /* kept, so that the program stays bound to it */
         tu_graph *empty;
@@ -143,66 +74,72 @@ tu_status tu__program_state(tu_program *p, tu_state **state) {
     return TU_OK;
 }
 
-tu_status tu__program_execute_on(tu_program *p, tu_state *state) {
-    bool was_stuck = tu__program_is_stuck(p);
-    tu_status status = tu__program_execute(p);
-    if (!was_stuck && tu__program_is_stuck(p)) state->never_free = true;
-    return status;
+/* Adds to an error message which steps took effect. */
+static tu_status add_failed_steps(const tu_program *p, tu_status status, size_t done, size_t chunk,
+                                  size_t steps) {
+    if (steps == 1) return status; /* same message as tu_run's */
+    if (chunk == 1)
+        return tu_fail(status, "step %zu of %zu failed, the %zu before it took effect: %s", done + 1, steps,
+                       done, tu_message());
+    return tu_fail(
+        status,
+        "steps %zu to %zu of %zu failed in one call of %s%s%s: the %zu steps before them took effect, "
+        "and some of the failed ones may have: %s",
+        done + 1, done + chunk, steps, p->only_active ? "device '" : "all devices",
+        p->only_active ? p->only_active->device->name : "", p->only_active ? "'" : "", done, tu_message());
 }
 
-static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, const tu_feed *feeds,
-                            void *const *fetches) {
-    TU_TRY(tu__program_state(p, &state));
+static tu_status run_steps(tu_program *p, tu_state *state, size_t steps, const tu__feed_list *feeds,
+                           void *const *fetches) {
+    size_t max_chunk;
+    TU_TRY(use_state(p, &state));
     p->seed = state->seed;
-    double began;
     TU_TRY(tu__program_bind(p, state));
-    TU_TRY(tu__trace_begin_run(p, &began));
-    TU_TRY(find_all_feed_data(p, state, feed_count, feeds));
-    TU_TRY(tu__program_execute_on(p, state));
-    TU_TRY(tu__program_fetch(p, fetches, 0));
-    TU_TRY(tu__program_apply(p, state));
-    return tu__trace_end_run(p, began);
-}
-
-/* Returns the device with the lowest address above `done`. */
-static tu__device *next_device(const tu_program *p, const tu__device *done) {
-    tu__device *next = NULL;
-    for (size_t i = 0; i < p->device_count; i++)
-        if (p->devices[i] > done && (!next || p->devices[i] < next)) next = p->devices[i];
-    return next;
-}
-
-/* Devices are locked in the order of their addresses, so that two programs with the same devices cannot deadlock. */
-void tu__program_lock_devices(const tu_program *p) {
-    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_lock(&d->lock);
-}
-
-void tu__program_unlock_devices(const tu_program *p) {
-    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_unlock(&d->lock);
-}
-
-tu_status tu__program_check_run(const tu_program *program, const tu_state *state, size_t feed_count,
-                                const void *feeds) {
-    if (!program) return tu_fail(TU_INVALID, "a run needs a program, but got NULL");
-    if (program->plan_only)
-        return tu_fail(TU_INVALID,
-                       "the program was compiled with plan_only: it can be inspected, but not run");
-    const tu__node *variable = state ? NULL : any_variable(program);
-    if (variable)
-        return tu_fail(TU_INVALID,
-                       "the state is NULL, but the program uses variable '%s': expected a state of its graph "
-                       "(tu_state_new)",
-                       variable->stands_for ? variable->stands_for : variable->name);
-    if (feed_count && !feeds) return tu_fail(TU_INVALID, "feed_count is %zu, but feeds is NULL", feed_count);
+    TU_TRY(tu__inputs_begin(p, feeds, steps, &max_chunk));
+    for (size_t done = 0, chunk; done < steps; done += chunk) {
+        chunk = steps - done < max_chunk ? steps - done : max_chunk;
+        tu__inputs_fill(p, state, done, chunk);
+        tu_status status = p->inputs.are_submitted
+                               ? tu__submit_steps(p, state, fetches, done, (uint32_t)chunk)
+                               : tu__interpret_step(p, state, fetches, done);
+        if (status != TU_OK) return add_failed_steps(p, status, done, chunk, steps);
+    }
     return TU_OK;
 }
 
 tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
                  void *const *fetches) {
-    TU_TRY(tu__program_check_run(program, state, feed_count, feeds));
-    TU_TRY(check_feeds(program, feed_count, feeds));
-    tu__program_lock_devices(program);
-    tu_status status = run_locked(program, state, feed_count, feeds, fetches);
-    tu__program_unlock_devices(program);
+    const tu__feed_list list = {.count = feed_count, .one = feeds};
+    TU_TRY(check_run(program, state, &list, 1));
+    lock_devices(program);
+    program->inputs.are_submitted = false;
+    tu_status status = run_steps(program, state, 1, &list, fetches);
+    unlock_devices(program);
     return status;
+}
+
+tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps, size_t feed_count,
+                      const tu_feed_many *feeds, void *const *fetches) {
+    const tu__feed_list list = {.count = feed_count, .many = feeds};
+    TU_TRY(check_run(program, state, &list, steps));
+    lock_devices(program);
+    program->inputs.are_submitted = tu__can_submit(program) && !tu__is_traced(program);
+    tu_status status = run_steps(program, state, steps, &list, fetches);
+    unlock_devices(program);
+    return status;
+}
+
+tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_report *report) {
+    const tu__inputs *in = &program->inputs;
+    TU_TRY(TU__CHECK_SIZED(tu_multi_step_report, report));
+    bool in_one_call = tu__can_submit(program);
+    tu_multi_step_report full = {.in_one_call = in_one_call,
+                                 .table_bytes = in->table_bytes,
+                                 .gathered_bytes = in->gathered_bytes,
+                                 .notice = !in_one_call          ? program->submit.notice
+                                           : in->table_notice[0] ? in->table_notice
+                                                                 : NULL,
+                                 .direct_copies = !in_one_call && tu__inputs_are_in_host_memory(program)};
+    TU__COPY_SIZED(report, full);
+    return TU_OK;
 }

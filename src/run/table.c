@@ -4,7 +4,7 @@
  * in its own memory, so that a step transfers only row indices. The copy is made when the device first reads from the
  * table, in chunks, since the data set is often a memory-mapped file. The copy keeps the device open and is freed
  * with the table. All logical devices of a GPU share one copy. If the table does not fit, this is remembered: calls
- * then gather the rows that they need on the host (repeat.c). */
+ * then gather the rows that they need on the host (inputs.c). */
 #include "run/table.h"
 
 #include <string.h>

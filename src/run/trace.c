@@ -8,12 +8,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-static bool is_traced(const tu_program *p) {
+bool tu__is_traced(const tu_program *p) {
     return p->trace && p->trace->is_recording;
 }
 
 double tu__trace_now(const tu_program *p) {
-    return is_traced(p) ? tu__now() : 0;
+    return tu__is_traced(p) ? tu__now() : 0;
 }
 
 /* ---- Lists ---- */
@@ -52,7 +52,7 @@ static void sort_spans(tu__span_list *list) {
  * runs is in the row of copies, too. */
 static const int row_of_kind[] = {
     [TU__SPAN_KERNEL] = TU__ROW_COMPUTE,       [TU__SPAN_WAIT] = TU__ROW_HOST,
-    [TU__SPAN_BARRIER] = TU__ROW_HOST,         [TU__SPAN_COLLECTIVE] = TU__ROW_HOST,
+    [TU__SPAN_COMMIT] = TU__ROW_HOST,          [TU__SPAN_COLLECTIVE] = TU__ROW_HOST,
     [TU__SPAN_COLLECTIVE_WAIT] = TU__ROW_HOST, [TU__SPAN_FEED] = TU__ROW_HOST,
     [TU__SPAN_COPY] = TU__ROW_COPIES,          [TU__SPAN_FETCH] = TU__ROW_COPIES,
     [TU__SPAN_UPDATE] = TU__ROW_COPIES,
@@ -77,11 +77,11 @@ static void add_span(const tu_program *p, tu__span_kind kind, size_t partition, 
 }
 
 void tu__trace_add(tu_program *p, tu__span_kind kind, size_t partition, size_t index, double began) {
-    if (is_traced(p)) add_span(p, kind, partition, index, began, tu__now());
+    if (tu__is_traced(p)) add_span(p, kind, partition, index, began, tu__now());
 }
 
 bool tu__trace_times_launches(const tu_program *p, const tu__partition *partition) {
-    return is_traced(p) && !partition->device->api->trace;
+    return tu__is_traced(p) && !partition->device->api->trace;
 }
 
 /* Makes devices measure kernel times: they start with the launch after the first query. */
@@ -99,7 +99,7 @@ static tu_status start_timing(const tu_program *p) {
 
 tu_status tu__trace_begin_run(tu_program *p, double *began) {
     *began = 0;
-    if (!is_traced(p)) return TU_OK;
+    if (!tu__is_traced(p)) return TU_OK;
     if (!p->trace->is_timing) TU_TRY(start_timing(p));
     *began = tu__now();
     return TU_OK;
@@ -118,7 +118,7 @@ static tu_status collect_kernel_times(const tu_program *p, size_t index) {
 }
 
 tu_status tu__trace_end_run(tu_program *p, double began) {
-    if (!is_traced(p)) return TU_OK;
+    if (!tu__is_traced(p)) return TU_OK;
     double end = tu__now();
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(collect_kernel_times(p, i));
     append_span(&p->trace->run_spans,
@@ -154,7 +154,7 @@ tu_status tu_program_trace_begin(tu_program *p) {
 }
 
 void tu_program_trace_end(tu_program *p) {
-    if (!is_traced(p)) return;
+    if (!tu__is_traced(p)) return;
     p->trace->is_recording = false;
     for (size_t i = 0; i < p->trace->row_count; i++) sort_spans(&p->trace->rows[i]);
 }
@@ -208,7 +208,7 @@ const char *tu__span_title(const tu_program *p, const tu__span *s) {
     case TU__SPAN_WAIT:
         snprintf(text, sizeof text, "wait for %s", node_name(p, partition->receives[s->index].source.node));
         break;
-    case TU__SPAN_BARRIER: return "wait for all devices";
+    case TU__SPAN_COMMIT: return "wait for all devices";
     case TU__SPAN_COLLECTIVE:
         snprintf(text, sizeof text, "collective %lld",
                  (long long)partition->collectives[s->index].collective->id);
@@ -234,15 +234,15 @@ uint64_t tu__span_bytes(const tu_program *p, const tu__span *s) {
     const tu__partition *partition = &p->partitions[s->partition];
     switch (s->kind) {
     case TU__SPAN_COPY: return partition->plan->buffers[partition->receives[s->index].buffer].bytes;
-    case TU__SPAN_FEED: return p->feeds[s->index].bytes;
-    case TU__SPAN_FETCH: return p->fetches[s->index].bytes;
+    case TU__SPAN_FEED: return p->list.list.feeds[s->index].bytes;
+    case TU__SPAN_FETCH: return p->list.list.fetches[s->index].bytes;
     case TU__SPAN_UPDATE: return partition->plan->buffers[partition->updates[s->index].buffer].bytes;
     case TU__SPAN_COLLECTIVE: return partition->collectives[s->index].collective->bytes;
     case TU__SPAN_COLLECTIVE_WAIT:
     case TU__SPAN_RUN:
     case TU__SPAN_KERNEL: /* see tu_program_kernel */
     case TU__SPAN_WAIT:
-    case TU__SPAN_BARRIER: return 0;
+    case TU__SPAN_COMMIT: return 0;
     }
     return 0;
 }

@@ -14,7 +14,7 @@ typedef enum tu__span_kind {
     TU__SPAN_KERNEL,          /* index: position in the kernel order */
     TU__SPAN_COPY,            /* index: the receive */
     TU__SPAN_WAIT,            /* index: the receive waited for */
-    TU__SPAN_BARRIER,         /* waits until all partitions have computed */
+    TU__SPAN_COMMIT,          /* waits until all partitions have computed */
     TU__SPAN_COLLECTIVE,      /* index: in the partition's collectives; reducing its slice */
     TU__SPAN_COLLECTIVE_WAIT, /* index: in the partition's collectives; waiting for the other ranks */
     TU__SPAN_FEED,            /* index: tu_program.feeds */
@@ -47,6 +47,7 @@ struct tu__trace {
     tu__span_list *rows;
 };
 
+bool tu__is_traced(const tu_program *program);
 /* Returns the seconds of CLOCK_MONOTONIC; 0 if the program is not traced. */
 double tu__trace_now(const tu_program *program);
 /* Adds a span from `began` to now, if the program is traced. */

@@ -24,14 +24,14 @@ typedef struct trainer {
 static const int64_t rows[STEPS * BATCH] = {3, 0, 6, 6, 1, 2, 5, 4};
 static const int32_t labels[STEPS * BATCH] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-static bool discrete_has_no_repeat; /* if set, the device of the next trainer has no `repeat` */
+static bool discrete_has_no_submit; /* if set, the device of the next trainer has no `submit` */
 
 static inline void begin_with_limit(trainer *t, const char *name, const char *devices,
                                     uint64_t memory_limit) {
     memset(t, 0, sizeof *t);
     register_discrete_device();
-    if (discrete_has_no_repeat) discrete_api.repeat = NULL;
-    discrete_has_no_repeat = false;
+    if (discrete_has_no_submit) discrete_api.submit = NULL;
+    discrete_has_no_submit = false;
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
     t->model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_build(t->graph, name, &t->model, .batch = BATCH), TU_OK);

@@ -204,15 +204,12 @@ typedef struct fast_divmod {
 } fast_divmod;
 fast_divmod cuda_fast_divmod(uint32_t divisor);
 
-/* ---- Plans: plan.c, repeat.c, kernel_times.c ---- */
+/* ---- Plans: plan.c, submit.c, kernel_times.c ---- */
 
 tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding);
 void cuda_plan_free(cuda_device *device, tu_plan *plan);
 tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count);
-tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t steps,
-                           const tu_repetition *request);
-tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
-                            const tu_joint_move *moves, uint32_t steps);
+tu_status cuda_submit_list(const tu_submission *submission);
 tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, double *start, double *seconds);
 
 /* ---- Compiling: compile.c ---- */

@@ -110,7 +110,7 @@ tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *bindi
     cuda_runtime *runtime = cuda_runtime_of(p);
     if (!runtime) return TU_NO_MEMORY;
     destroy_segment_graphs(runtime);
-    cuda_repetition_free(runtime);
+    cuda_submit_free(runtime);
     tu__kernel_plan_bind(p, binding);
     if (!runtime->compiled) TU_TRY(cuda_compile(device, runtime->functions));
     runtime->compiled = true;
@@ -124,7 +124,7 @@ void cuda_plan_free(cuda_device *device, tu_plan *plan) {
         cuda.cuCtxSetCurrent(device->context);
         cuda.cuStreamSynchronize(device->stream);
         destroy_segment_graphs(runtime);
-        cuda_repetition_free(runtime);
+        cuda_submit_free(runtime);
         cuda_times_free(runtime);
         cuda_free_stream_events(p);
     }

@@ -26,7 +26,7 @@ typedef struct cuda_runtime {
     cuda_stream_assignment *assignments; /* per position in the launch order */
     CUevent *kernel_done; /* per position: recorded after a kernel that another stream waits for */
     const cuda_function *ring_in, *ring_out;
-    struct cuda_repetition *repetition; /* of multi-step calls whose first partition is this plan: repeat.c */
+    struct cuda_submit *submit; /* of command lists whose first queue is this plan's: submit.c */
 } cuda_runtime;
 
 /* Returns the plan's cuda_runtime, created on first use; NULL if memory runs out. */
@@ -55,8 +55,8 @@ tu_status cuda_enqueue_on_streams(cuda_device *device, tu__kernel_plan *plan, ui
 /* plan.c: enqueues one kernel into the device's current stream. */
 tu_status cuda_enqueue_one(const tu__kernel_plan *plan, uint32_t position);
 
-/* repeat.c: frees the multi-step data of a plan. Called when the plan is freed and when its addresses change. */
-void cuda_repetition_free(cuda_runtime *runtime);
+/* submit.c: frees what submitted steps keep in a plan. Called when the plan is freed and when its addresses change. */
+void cuda_submit_free(cuda_runtime *runtime);
 
 /* Requests the kernels that multi-step calls need; any plan may be used in one. */
 tu_status cuda_request_rings(tu__kernel_plan *plan);

@@ -1,11 +1,11 @@
-/* The ring of one plan: input and result slots of the steps of a multi-step call.
+/* The ring of one partition: input and result slots of submitted steps.
  *
  * Inputs of later steps are stored in slots on the GPU, results in other slots. A step counter on the GPU selects the
  * slots of the current step (kernels/ring.cu). Every step is therefore the same graph: copy inputs from their slots,
  * run the kernels, copy results into their slots. Each ring has a separate counter.
  *
  * Inputs go through pinned memory and a separate stream, so that the copy engine uploads them while the steps of the
- * other half run. repeat.c decides when.
+ * other half run. submit.c decides when.
  */
 #include "device/cuda/runtime/ring.h"
 
@@ -27,11 +27,18 @@ typedef struct slot_array { /* the slots of one feed or fetch */
     bool is_constant;       /* the same for all steps */
 } slot_array;
 
+typedef struct ring_slot { /* a feed or a fetch of the partition */
+    uint32_t index;        /* in the command list's feeds or fetches */
+    void *buffer;
+    size_t bytes;
+    tu_submit_feed feed; /* of a feed: a copy of the caller's, whose host addresses may be outdated */
+} ring_slot;
+
 struct cuda_ring {
     const cuda_device *device;
+    uint32_t partition;
     uint32_t feed_count, fetch_count;
-    tu_repeat_feed *feeds; /* copies of the caller's, whose host addresses may be outdated */
-    tu_repeat_fetch *fetches;
+    ring_slot *feeds, *fetches;
     slot_array *in, *out;
     uint32_t steps_per_half;
     size_t feed_bytes, fetch_bytes; /* all slots of both halves */
@@ -67,56 +74,86 @@ static size_t aligned(size_t bytes) {
     return (bytes + 255) & ~(size_t)255;
 }
 
-static bool is_same_feed(const tu_repeat_feed *a, const tu_repeat_feed *b) {
-    return a->to == b->to && a->bytes == b->bytes && a->same == b->same && a->table == b->table &&
-           a->row_bytes == b->row_bytes;
+static bool is_same_feed(const ring_slot *slot, const tu_submission *s) {
+    const tu_submit_feed *a = &slot->feed, *b = &s->feeds[slot->index];
+    return a->same == b->same && a->table == b->table && a->row_bytes == b->row_bytes;
 }
 
-bool cuda_ring_matches(const cuda_ring *r, const tu_repetition *request) {
-    if (r->feed_count != request->feed_count || r->fetch_count != request->fetch_count) return false;
+/* True if the caller wants result `index` and it belongs to the partition. */
+static bool is_fetched(const tu_submission *s, uint32_t partition, uint32_t index) {
+    return s->fetches[index] && s->list->fetches[index].place.partition == partition;
+}
+
+static bool is_fed(const tu_submission *s, uint32_t partition, uint32_t index) {
+    return s->list->feeds[index].place.partition == partition;
+}
+
+bool cuda_needs_ring(const tu_submission *s, uint32_t partition) {
+    for (uint32_t i = 0; i < s->list->feed_count; i++)
+        if (is_fed(s, partition, i)) return true;
+    for (uint32_t i = 0; i < s->list->fetch_count; i++)
+        if (is_fetched(s, partition, i)) return true;
+    return false;
+}
+
+/* The command list and the buffers' addresses are the same as when the ring was created. */
+bool cuda_ring_matches(const cuda_ring *r, const tu_submission *s) {
     for (uint32_t i = 0; i < r->feed_count; i++)
-        if (!is_same_feed(&r->feeds[i], &request->feeds[i])) return false;
-    for (uint32_t i = 0; i < r->fetch_count; i++)
-        if (r->fetches[i].from != request->fetches[i].from ||
-            r->fetches[i].bytes != request->fetches[i].bytes)
-            return false;
-    return true;
+        if (!is_same_feed(&r->feeds[i], s)) return false;
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < s->list->fetch_count; i++) {
+        if (!is_fetched(s, r->partition, i)) continue;
+        if (known == r->fetch_count || r->fetches[known++].index != i) return false;
+    }
+    return known == r->fetch_count;
 }
 
-static size_t bytes_of_feed(const tu_repeat_feed *f) {
-    return f->table ? f->bytes / f->row_bytes * sizeof *f->rows : f->bytes;
+static size_t bytes_of_feed(const tu_submit_feed *f, size_t bytes) {
+    return f->table ? bytes / f->row_bytes * sizeof *f->rows : bytes;
 }
 
-uint32_t cuda_ring_steps_per_half(const tu_repetition *request, uint32_t steps) {
+uint32_t cuda_ring_steps_per_half(const tu_submission *s, uint32_t partition) {
     size_t bytes = 1;
-    for (uint32_t i = 0; i < request->feed_count; i++)
-        if (!request->feeds[i].same) bytes += bytes_of_feed(&request->feeds[i]);
-    for (uint32_t i = 0; i < request->fetch_count; i++) bytes += request->fetches[i].bytes;
+    for (uint32_t i = 0; i < s->list->feed_count; i++)
+        if (is_fed(s, partition, i) && !s->feeds[i].same)
+            bytes += bytes_of_feed(&s->feeds[i], s->list->feeds[i].bytes);
+    for (uint32_t i = 0; i < s->list->fetch_count; i++)
+        if (is_fetched(s, partition, i)) bytes += s->list->fetches[i].bytes;
     size_t max_steps = MAX_BYTES / bytes;
-    uint32_t needed = steps / CUDA_HALVES + (steps % CUDA_HALVES > 0);
+    uint32_t needed = s->steps / CUDA_HALVES + (s->steps % CUDA_HALVES > 0);
     uint32_t half = max_steps < 1 ? 1 : max_steps < MAX_STEPS ? (uint32_t)max_steps : MAX_STEPS;
     return needed < half ? needed : half;
 }
 
-/* Assigns an offset to every slot. Copies the lists of feeds and fetches. */
-static tu_status assign_offsets(cuda_ring *r, const tu_repetition *request) {
-    r->feeds = tu__alloc_array(request->feed_count + 1, sizeof *r->feeds, "a ring");
-    r->fetches = tu__alloc_array(request->fetch_count + 1, sizeof *r->fetches, "a ring");
-    r->in = tu__alloc_array(request->feed_count + 1, sizeof *r->in, "a ring");
-    r->out = tu__alloc_array(request->fetch_count + 1, sizeof *r->out, "a ring");
+static ring_slot slot_of(const tu_submission *s, uint32_t index, const tu_slot *slot) {
+    return (ring_slot){.index = index,
+                       .buffer = s->parts[slot->place.partition].buffers[slot->place.buffer],
+                       .bytes = slot->bytes};
+}
+
+/* Lists the feeds and fetches of the partition, and assigns an offset to every slot. */
+static tu_status assign_offsets(cuda_ring *r, const tu_submission *s) {
+    r->feeds = tu__alloc_array(s->list->feed_count + 1, sizeof *r->feeds, "a ring");
+    r->fetches = tu__alloc_array(s->list->fetch_count + 1, sizeof *r->fetches, "a ring");
+    r->in = tu__alloc_array(s->list->feed_count + 1, sizeof *r->in, "a ring");
+    r->out = tu__alloc_array(s->list->fetch_count + 1, sizeof *r->out, "a ring");
     if (!r->feeds || !r->fetches || !r->in || !r->out) return TU_NO_MEMORY;
-    r->feed_count = request->feed_count;
-    r->fetch_count = request->fetch_count;
     size_t slots = CUDA_HALVES * (size_t)r->steps_per_half;
-    for (uint32_t i = 0; i < r->feed_count; i++) {
-        r->feeds[i] = request->feeds[i];
-        r->in[i] = (slot_array){bytes_of_feed(&request->feeds[i]), r->feed_bytes, request->feeds[i].same};
-        r->feed_bytes += aligned(r->in[i].bytes * (r->in[i].is_constant ? 1 : slots));
+    for (uint32_t i = 0; i < s->list->feed_count; i++) {
+        if (!is_fed(s, r->partition, i)) continue;
+        ring_slot *feed = &r->feeds[r->feed_count];
+        slot_array *in = &r->in[r->feed_count++];
+        *feed = slot_of(s, i, &s->list->feeds[i]);
+        feed->feed = s->feeds[i];
+        *in = (slot_array){bytes_of_feed(&feed->feed, feed->bytes), r->feed_bytes, feed->feed.same};
+        r->feed_bytes += aligned(in->bytes * (in->is_constant ? 1 : slots));
     }
-    for (uint32_t i = 0; i < r->fetch_count; i++) {
-        r->fetches[i] = request->fetches[i];
-        r->out[i] = (slot_array){.bytes = request->fetches[i].bytes, .offset = r->fetch_bytes};
-        r->fetch_bytes += aligned(r->out[i].bytes * slots);
+    for (uint32_t i = 0; i < s->list->fetch_count; i++) {
+        if (!is_fetched(s, r->partition, i)) continue;
+        slot_array *out = &r->out[r->fetch_count];
+        r->fetches[r->fetch_count++] = slot_of(s, i, &s->list->fetches[i]);
+        *out = (slot_array){.bytes = s->list->fetches[i].bytes, .offset = r->fetch_bytes};
+        r->fetch_bytes += aligned(out->bytes * slots);
     }
     return TU_OK;
 }
@@ -131,14 +168,15 @@ static tu_status allocate_resources(cuda_ring *r) {
     return TU_OK;
 }
 
-tu_status cuda_ring_new(const cuda_device *device, uint32_t steps_per_half, const tu_repetition *request,
-                        cuda_ring **ring) {
+tu_status cuda_ring_new(const cuda_device *device, uint32_t steps_per_half, const tu_submission *s,
+                        uint32_t partition, cuda_ring **ring) {
     cuda_ring *r = *ring = tu__alloc(sizeof *r, "a ring");
     if (!r) return TU_NO_MEMORY;
     r->device = device;
+    r->partition = partition;
     TU_TRY(cuda_make_current(device));
     r->steps_per_half = steps_per_half;
-    TU_TRY(assign_offsets(r, request));
+    TU_TRY(assign_offsets(r, s));
     return allocate_resources(r);
 }
 
@@ -163,18 +201,19 @@ static int widest_word(size_t bytes) {
 }
 
 static void set_feed_args(const cuda_ring *r, uint32_t i, ring_feed *f, long long begin) {
-    const tu_repeat_feed *feed = &r->feeds[i];
-    f->to = feed->to;
+    const ring_slot *slot = &r->feeds[i];
+    const tu_submit_feed *feed = &slot->feed;
+    f->to = slot->buffer;
     f->slots = r->in[i].is_constant ? 1 : CUDA_HALVES * r->steps_per_half;
-    f->word = widest_word(feed->table ? feed->row_bytes : feed->bytes);
-    f->end = begin + (long long)(feed->bytes / (size_t)f->word);
+    f->word = widest_word(feed->table ? feed->row_bytes : slot->bytes);
+    f->end = begin + (long long)(slot->bytes / (size_t)f->word);
     f->row = cuda_fast_divmod(1);
     f->from = feed_slots(r, i);
-    f->stride = (long long)(feed->bytes / (size_t)f->word);
+    f->stride = (long long)(slot->bytes / (size_t)f->word);
     if (!feed->table) return;
     f->from = feed->table;
     f->rows = (const long long *)(const void *)feed_slots(r, i);
-    f->stride = (long long)(feed->bytes / feed->row_bytes);
+    f->stride = (long long)(slot->bytes / feed->row_bytes);
     f->row = cuda_fast_divmod((uint32_t)(feed->row_bytes / (size_t)f->word));
 }
 
@@ -202,11 +241,11 @@ tu_status cuda_ring_enqueue_results(const cuda_ring *r, const cuda_device *devic
         ring_out_args a = {.count = cuda_pointer(r->block)};
         for (; a.fetches < RING_MAX && done < r->fetch_count; done++) {
             ring_fetch *f = &a.fetch[a.fetches++];
-            const tu_repeat_fetch *fetch = &r->fetches[done];
+            const ring_slot *fetch = &r->fetches[done];
             f->word = widest_word(fetch->bytes);
             f->stride = (long long)(fetch->bytes / (size_t)f->word);
             f->end = a.words += f->stride;
-            f->from = fetch->from;
+            f->from = fetch->buffer;
             f->to = fetch_slots(r, done);
             f->slots = CUDA_HALVES * r->steps_per_half;
         }
@@ -217,12 +256,12 @@ tu_status cuda_ring_enqueue_results(const cuda_ring *r, const cuda_device *devic
 
 /* ---- Halves ---- */
 
-static const unsigned char *host_source(const tu_repeat_feed *f) {
+static const unsigned char *host_source(const tu_submit_feed *f) {
     return f->table ? (const unsigned char *)f->rows : f->host;
 }
 
 /* Copies the inputs of steps first … first + count - 1 into consecutive slots. */
-static void copy_steps(unsigned char *to, const tu_repeat_feed *f, size_t bytes, size_t first, size_t count) {
+static void copy_steps(unsigned char *to, const tu_submit_feed *f, size_t bytes, size_t first, size_t count) {
     size_t stride = f->table ? f->stride * sizeof *f->rows : f->stride;
     const unsigned char *from = host_source(f) + first * stride;
     if (stride == bytes)
@@ -237,24 +276,24 @@ static tu_status upload(const cuda_ring *r, uint32_t i, size_t from, size_t byte
     return TU_OK;
 }
 
-tu_status cuda_ring_begin(cuda_ring *r, const tu_repetition *request) {
+tu_status cuda_ring_begin(cuda_ring *r, const tu_submission *s) {
     r->count_requested = false;
     r->finished_steps = 0;
     CUDA_TRY(cuMemsetD8Async, r->block, 0, COUNT_BYTES, r->copies);
     for (uint32_t i = 0; i < r->feed_count; i++) {
         if (!r->in[i].is_constant || !r->in[i].bytes) continue;
-        memcpy(r->pinned + r->in[i].offset, host_source(&request->feeds[i]), r->in[i].bytes);
+        memcpy(r->pinned + r->in[i].offset, host_source(&s->feeds[r->feeds[i].index]), r->in[i].bytes);
         TU_TRY(upload(r, i, 0, r->in[i].bytes));
     }
     return TU_OK;
 }
 
-tu_status cuda_ring_stage(const cuda_ring *r, const tu_repetition *request, uint32_t half, uint32_t first,
+tu_status cuda_ring_stage(const cuda_ring *r, const tu_submission *s, uint32_t half, uint32_t first,
                           uint32_t count, CUstream steps) {
     for (uint32_t i = 0; i < r->feed_count; i++) {
         size_t bytes = r->in[i].bytes, slot = (size_t)half * r->steps_per_half * bytes;
         if (r->in[i].is_constant || !bytes) continue;
-        copy_steps(r->pinned + r->in[i].offset + slot, &request->feeds[i], bytes, first, count);
+        copy_steps(r->pinned + r->in[i].offset + slot, &s->feeds[r->feeds[i].index], bytes, first, count);
         TU_TRY(upload(r, i, slot, count * bytes));
     }
     CUDA_TRY(cuEventRecord, r->uploaded[half], r->copies);
@@ -276,11 +315,11 @@ tu_status cuda_ring_fetch(const cuda_ring *r, uint32_t half, uint32_t count, CUs
     return TU_OK;
 }
 
-void cuda_ring_read_results(const cuda_ring *r, const tu_repetition *request, uint32_t half, uint32_t first,
+void cuda_ring_read_results(const cuda_ring *r, const tu_submission *s, uint32_t half, uint32_t first,
                             uint32_t count) {
     for (uint32_t i = 0; i < r->fetch_count; i++) {
         size_t bytes = r->out[i].bytes;
-        unsigned char *host = request->fetches[i].host;
+        unsigned char *host = s->fetches[r->fetches[i].index];
         if (host)
             memcpy(host + (size_t)first * bytes,
                    pinned_fetches(r, i) + (size_t)half * r->steps_per_half * bytes, count * bytes);

@@ -2,14 +2,13 @@
 #include "multi_step_trainer.h"
 #include "state_checks.h"
 
-/* A CPU that is not divided into logical devices gathers rows directly into its inputs, with its threads. Logical
- * devices and GPUs get them through a block of host memory. */
-static void rows_are_gathered_directly_into_the_inputs_of_an_undivided_cpu(void **unused) {
+/* A device whose memory is the host's gathers rows directly into its inputs, with its threads. */
+static void rows_are_gathered_directly_into_inputs_in_host_memory(void **unused) {
     (void)unused;
     static const struct {
         const char *devices;
         bool direct_copies;
-    } cases[] = {{"cpu", true}, {"ref", true}, {"cpu:0/2", false}, {"cpu:0.0/2", false}, {"discrete", false}};
+    } cases[] = {{"cpu", true}, {"ref", true}, {"cpu:0/2", true}, {"cpu:0.0/2", true}, {"discrete", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         trainer t;
         float losses[STEPS];
@@ -158,7 +157,7 @@ static void rows_are_gathered_for_as_many_steps_as_fit(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_gathered_directly_into_the_inputs_of_an_undivided_cpu),
+        cmocka_unit_test(rows_are_gathered_directly_into_inputs_in_host_memory),
         cmocka_unit_test(a_table_that_exceeds_the_limit_stays_on_the_host),
         cmocka_unit_test(a_table_uses_at_most_half_of_the_remaining_memory),
         cmocka_unit_test(a_table_that_does_not_fit_is_not_tried_again),

@@ -1,4 +1,4 @@
-/* Multi-step calls of several devices of one kind: the same bits as one step at a time, whatever the partitions
+/* Many steps in one call of several devices of one kind: the same bits as one step at a time, whatever the partitions
  * exchange and wherever inputs are fed. A failure of any call returns a message and leaks nothing. Devices of
  * different kinds run one step at a time and report that.
  *

@@ -1,4 +1,4 @@
-/* Multi-step calls: many steps of one plan, or of several partitions together, without the engine in between.
+/* Submitted command lists: many steps of one or several partitions, without the engine in between.
  *
  * Every step is the same CUDA graph, since inputs are read from ring slots and results are written to ring slots
  * (ring.c). The first step is enqueued kernel by kernel, because libraries load modules at first use. The second is
@@ -17,13 +17,13 @@
  * blocks when too many launches are pending, so the number of launches in flight is limited. A step that is enqueued
  * kernel by kernel may exceed that limit.
  *
- * The data kept between calls belongs to the first partition's plan and is freed when that plan's addresses change.
+ * The data kept between calls belongs to the plan of the first queue and is freed when that plan's addresses change.
  */
 #include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "device/cuda/runtime/joint.h"
+#include "device/cuda/runtime/list.h"
 
 enum {
     MAX_GRAPH_NODES = 512, /* per partition, if a graph contains several steps */
@@ -31,8 +31,8 @@ enum {
     LAUNCHES_PER_GROUP = 32, /* at most two groups are in flight */
 };
 
-typedef struct cuda_repetition {
-    cuda_joint joint;
+typedef struct cuda_submit {
+    cuda_list list;
     uint32_t steps_per_half; /* of a ring; the same for all rings */
     CUevent done[CUDA_HALVES];
     bool warm; /* a step was enqueued kernel by kernel */
@@ -42,57 +42,61 @@ typedef struct cuda_repetition {
     uint32_t steps;     /* of the current call */
     CUevent group_done; /* recorded after the latest complete group of launches */
     uint32_t group_launches;
-} cuda_repetition;
+} cuda_submit;
 
-typedef struct call { /* the arguments of repeat_joint */
-    uint32_t part_count;
-    const tu_joint_part *parts;
-    uint32_t steps;
-} call;
+static cuda_device *first_device(const cuda_submit *r) {
+    return r->list.members[r->list.first].device;
+}
 
-static cuda_device *first_device(const cuda_repetition *r) {
-    return r->joint.members[0].device;
+static uint32_t partition_count(const cuda_submit *r) {
+    return r->list.list->partition_count;
 }
 
 /* ---- Creating and freeing ---- */
 
-static void destroy_graphs(cuda_repetition *r) {
+static void destroy_graphs(cuda_submit *r) {
     if (r->one_step_graph) cuda.cuGraphExecDestroy(r->one_step_graph);
     if (r->multi_step_graph) cuda.cuGraphExecDestroy(r->multi_step_graph);
     r->one_step_graph = r->multi_step_graph = NULL;
 }
 
-void cuda_repetition_free(cuda_runtime *runtime) {
-    cuda_repetition *r = runtime->repetition;
+void cuda_submit_free(cuda_runtime *runtime) {
+    cuda_submit *r = runtime->submit;
     if (!r) return;
-    runtime->repetition = NULL;
-    for (uint32_t i = 0; i < r->joint.member_count; i++) { /* after a failure some may be unset */
-        const cuda_device *device = r->joint.members[i].device;
+    runtime->submit = NULL;
+    for (uint32_t i = 0; r->list.members && i < partition_count(r); i++) {
+        const cuda_device *device = r->list.members[i].device;
         if (device && cuda_is_abandoned(device)) return;
     }
     destroy_graphs(r);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->done[i]) cuda.cuEventDestroy(r->done[i]);
     if (r->group_done) cuda.cuEventDestroy(r->group_done);
-    cuda_joint_free(&r->joint);
+    cuda_list_free(&r->list);
     tu__free(r);
 }
 
 /* Chooses how many steps one graph contains, so that graphs stay small. All partitions wait for each other between
- * two graphs, so the limit grows with the number of partitions. */
-static uint32_t choose_steps_per_graph(const cuda_joint *j) {
-    uint32_t nodes = j->op_count + j->member_count; /* an upper bound: waits are edges, not nodes */
-    for (uint32_t i = 0; i < j->member_count; i++) nodes += j->members[i].plan->kernel_count;
-    uint32_t steps = MAX_GRAPH_NODES * j->member_count / (nodes ? nodes : 1);
+ * two graphs, so the limit grows with the number of partitions. Commands that order others are edges, not nodes. */
+static uint32_t choose_steps_per_graph(const cuda_list *l) {
+    uint32_t members = 0, nodes = 0;
+    for (uint32_t q = 0; q < l->list->queue_count; q++)
+        for (uint32_t i = 0; i < l->list->queues[q].count; i++)
+            nodes += l->list->queues[q].commands[i].kind == TU_COMMAND_COPY;
+    for (uint32_t i = 0; i < l->list->partition_count; i++) {
+        if (!l->members[i].device) continue;
+        members++;
+        nodes += l->members[i].plan->kernel_count + 2; /* inputs and results */
+    }
+    uint32_t steps = MAX_GRAPH_NODES * members / (nodes + l->list->collective_count);
     return steps > MAX_GRAPH_STEPS ? MAX_GRAPH_STEPS : steps;
 }
 
-static tu_status create_repetition(cuda_runtime *runtime, uint32_t part_count, const tu_joint_part *parts,
-                                   uint32_t op_count, const tu_joint_move *ops) {
-    cuda_repetition *r = runtime->repetition = tu__alloc(sizeof *r, "a multi-step call");
+static tu_status create_submit(cuda_runtime *runtime, const tu_submission *s) {
+    cuda_submit *r = runtime->submit = tu__alloc(sizeof *r, "a submitted command list");
     if (!r) return TU_NO_MEMORY;
-    TU_TRY(cuda_joint_new(&r->joint, part_count, parts, op_count, ops));
-    r->steps_per_graph = choose_steps_per_graph(&r->joint);
+    TU_TRY(cuda_list_new(&r->list, s));
+    r->steps_per_graph = choose_steps_per_graph(&r->list);
     TU_TRY(cuda_make_current(first_device(r)));
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->done[i], CU_EVENT_DISABLE_TIMING);
     CUDA_TRY(cuEventCreate, &r->group_done, CU_EVENT_DISABLE_TIMING);
@@ -101,49 +105,48 @@ static tu_status create_repetition(cuda_runtime *runtime, uint32_t part_count, c
 
 /* ---- Rings ---- */
 
-static bool needs_ring(const tu_repetition *request) {
-    return request->feed_count || request->fetch_count;
-}
-
 /* All partitions advance together, so the smallest value is used. */
-static uint32_t choose_steps_per_half(const call *c) {
+static uint32_t choose_steps_per_half(const cuda_submit *r, const tu_submission *s) {
     uint32_t min_steps = UINT32_MAX;
-    for (uint32_t i = 0; i < c->part_count; i++) {
-        uint32_t half = cuda_ring_steps_per_half(&c->parts[i].what, c->steps);
+    for (uint32_t i = 0; i < partition_count(r); i++) {
+        if (!r->list.members[i].device) continue;
+        uint32_t half = cuda_ring_steps_per_half(s, i);
         if (half < min_steps) min_steps = half;
     }
     return min_steps;
 }
 
-static bool can_reuse_rings(const cuda_repetition *r, const call *c, uint32_t steps_per_half) {
+static bool can_reuse_rings(const cuda_submit *r, const tu_submission *s, uint32_t steps_per_half) {
     bool too_small = r->steps_per_half < steps_per_half &&
-                     r->steps_per_half < c->steps / CUDA_HALVES; /* a larger half would be faster */
+                     r->steps_per_half < s->steps / CUDA_HALVES; /* a larger half would be faster */
     if (!r->steps_per_half || too_small) return false;
-    for (uint32_t i = 0; i < c->part_count; i++) {
-        const cuda_ring *ring = r->joint.members[i].ring;
-        if (needs_ring(&c->parts[i].what) != (ring != NULL)) return false;
-        if (ring && !cuda_ring_matches(ring, &c->parts[i].what)) return false;
+    for (uint32_t i = 0; i < partition_count(r); i++) {
+        const cuda_ring *ring = r->list.members[i].ring;
+        if (!r->list.members[i].device) continue;
+        if (cuda_needs_ring(s, i) != (ring != NULL)) return false;
+        if (ring && !cuda_ring_matches(ring, s)) return false;
     }
     return true;
 }
 
-static tu_status create_ring(cuda_member *m, uint32_t steps_per_half, const tu_repetition *request) {
+static tu_status create_ring(cuda_member *m, uint32_t steps_per_half, const tu_submission *s,
+                             uint32_t partition) {
     cuda_ring_free(m->ring);
     m->ring = NULL;
-    if (!needs_ring(request)) return TU_OK;
-    tu_status status = cuda_ring_new(m->device, steps_per_half, request, &m->ring);
+    if (!m->device || !cuda_needs_ring(s, partition)) return TU_OK;
+    tu_status status = cuda_ring_new(m->device, steps_per_half, s, partition, &m->ring);
     if (status == TU_OK) return TU_OK;
     return tu_fail(status, "cannot allocate %.1f MiB for the inputs and results of steps: %s",
                    m->ring ? cuda_ring_mebibytes(m->ring) : 0, tu_message());
 }
 
-static tu_status create_rings(cuda_repetition *r, const call *c) {
-    uint32_t steps_per_half = choose_steps_per_half(c);
-    if (can_reuse_rings(r, c, steps_per_half)) return TU_OK;
+static tu_status create_rings(cuda_submit *r, const tu_submission *s) {
+    uint32_t steps_per_half = choose_steps_per_half(r, s);
+    if (can_reuse_rings(r, s, steps_per_half)) return TU_OK;
     destroy_graphs(r);
     r->steps_per_half = steps_per_half;
-    for (uint32_t i = 0; i < c->part_count; i++)
-        TU_TRY(create_ring(&r->joint.members[i], steps_per_half, &c->parts[i].what));
+    for (uint32_t i = 0; i < partition_count(r); i++)
+        TU_TRY(create_ring(&r->list.members[i], steps_per_half, s, i));
     return TU_OK;
 }
 
@@ -156,10 +159,10 @@ typedef struct progress {
     uint64_t total_steps;          /* sum over all partitions: independent partitions may advance in turns */
 } progress;
 
-static progress read_progress(const cuda_repetition *r) {
+static progress read_progress(const cuda_submit *r) {
     progress p = {0};
-    for (uint32_t i = 0; i < r->joint.member_count; i++) {
-        const cuda_member *m = &r->joint.members[i];
+    for (uint32_t i = 0; i < partition_count(r); i++) {
+        const cuda_member *m = &r->list.members[i];
         if (!m->ring) continue;
         cuda.cuCtxSetCurrent(m->device->context);
         uint32_t done = cuda_ring_finished_steps(m->ring);
@@ -184,16 +187,16 @@ static double check_interval(const progress_timeout *p) {
 }
 
 /* If steps are not counted, the limit applies to all steps of the call together. */
-static progress_timeout start_timeout(const cuda_repetition *r, double now) {
+static progress_timeout start_timeout(const cuda_submit *r, double now) {
     progress_timeout p = {.limit = first_device(r)->timeout_seconds, .last_progress = now};
     bool counted = false;
-    for (uint32_t i = 0; i < r->joint.member_count; i++) counted |= r->joint.members[i].ring != NULL;
+    for (uint32_t i = 0; i < partition_count(r); i++) counted |= r->list.members[i].ring != NULL;
     if (!counted) p.limit *= r->steps;
     p.next_check = now + check_interval(&p);
     return p;
 }
 
-static bool has_timed_out(const cuda_repetition *r, progress_timeout *p, double now) {
+static bool has_timed_out(const cuda_submit *r, progress_timeout *p, double now) {
     if (p->limit <= 0 || now < p->next_check) return false;
     uint64_t before = p->last_seen.total_steps;
     p->last_seen = read_progress(r);
@@ -202,9 +205,10 @@ static bool has_timed_out(const cuda_repetition *r, progress_timeout *p, double 
     return now - p->last_progress > p->limit;
 }
 
-static tu_status fail_timeout(const cuda_repetition *r, const progress_timeout *p) {
+static tu_status fail_timeout(const cuda_submit *r, const progress_timeout *p) {
     const progress *last_seen = &p->last_seen;
-    for (uint32_t i = 0; i < r->joint.member_count; i++) cuda_abandon(r->joint.members[i].device);
+    for (uint32_t i = 0; i < partition_count(r); i++)
+        if (r->list.members[i].device) cuda_abandon(r->list.members[i].device);
     if (r->steps == 1) return tu_fail(TU_DEVICE, "its step has not ended after %g s", p->limit);
     if (!last_seen->slowest)
         return tu_fail(TU_DEVICE, "%u steps have not ended after %g s", r->steps, p->limit);
@@ -215,7 +219,7 @@ static tu_status fail_timeout(const cuda_repetition *r, const progress_timeout *
 }
 
 /* Waits for an event that follows steps. cuEventSynchronize at the end reports their errors. */
-static tu_status wait_for_event(const cuda_repetition *r, CUevent event) {
+static tu_status wait_for_event(const cuda_submit *r, CUevent event) {
     double start = tu__now();
     progress_timeout p = start_timeout(r, start);
     while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
@@ -230,33 +234,33 @@ static tu_status wait_for_event(const cuda_repetition *r, CUevent event) {
 /* ---- Steps ---- */
 
 typedef struct captured_steps {
-    cuda_joint *joint;
+    cuda_list *list;
     uint32_t count;
 } captured_steps;
 
 static tu_status enqueue_steps(cuda_device *device, void *context) {
     const captured_steps *s = context;
     (void)device; /* the first partition's */
-    return cuda_joint_enqueue(s->joint, s->count);
+    return cuda_list_enqueue(s->list, s->count);
 }
 
-static tu_status launch_graph(cuda_repetition *r, uint32_t count, CUgraphExec *exec) {
-    captured_steps s = {&r->joint, count};
+static tu_status launch_graph(cuda_submit *r, uint32_t count, CUgraphExec *exec) {
+    captured_steps s = {&r->list, count};
     if (!*exec) TU_TRY(cuda_capture(first_device(r), enqueue_steps, &s, exec));
     CUDA_TRY(cuGraphLaunch, *exec, first_device(r)->stream);
     return TU_OK;
 }
 
-static bool may_be_captured(const cuda_repetition *r) {
-    for (uint32_t i = 0; i < r->joint.member_count; i++) {
-        const cuda_runtime *runtime = r->joint.members[i].plan->runtime;
-        if (runtime->capture_forbidden) return false;
+static bool may_be_captured(const cuda_submit *r) {
+    for (uint32_t i = 0; i < partition_count(r); i++) {
+        const cuda_runtime *runtime = r->list.members[i].device ? r->list.members[i].plan->runtime : NULL;
+        if (runtime && runtime->capture_forbidden) return false;
     }
-    return r->warm && !r->joint.copies_via_host;
+    return r->warm && !r->list.copies_via_host;
 }
 
 /* Counts launches. When a group is complete, waits until the previous group is done. */
-static tu_status limit_launches(cuda_repetition *r, uint32_t launches) {
+static tu_status limit_launches(cuda_submit *r, uint32_t launches) {
     r->group_launches += launches;
     if (r->group_launches < LAUNCHES_PER_GROUP) return TU_OK;
     r->group_launches = 0;
@@ -265,11 +269,11 @@ static tu_status limit_launches(cuda_repetition *r, uint32_t launches) {
     return TU_OK;
 }
 
-static tu_status launch_steps(cuda_repetition *r, uint32_t count) {
+static tu_status launch_steps(cuda_submit *r, uint32_t count) {
     for (uint32_t done = 0; done < count;) {
         bool captured = may_be_captured(r);
         if (!captured) {
-            TU_TRY(cuda_joint_enqueue(&r->joint, 1));
+            TU_TRY(cuda_list_enqueue(&r->list, 1));
             r->warm = true;
             done++;
         } else if (r->steps_per_graph > 1 && count - done >= r->steps_per_graph) {
@@ -287,141 +291,141 @@ static tu_status launch_steps(cuda_repetition *r, uint32_t count) {
 
 /* ---- Ring halves ---- */
 
-static tu_status begin_rings(const cuda_repetition *r, const call *c) {
-    for (uint32_t i = 0; i < c->part_count; i++) {
-        const cuda_member *m = &r->joint.members[i];
+static tu_status begin_rings(const cuda_submit *r, const tu_submission *s) {
+    for (uint32_t i = 0; i < partition_count(r); i++) {
+        const cuda_member *m = &r->list.members[i];
+        if (!m->ring) continue;
         TU_TRY(cuda_make_current(m->device));
-        if (m->ring) TU_TRY(cuda_ring_begin(m->ring, &c->parts[i].what));
+        TU_TRY(cuda_ring_begin(m->ring, s));
     }
     return TU_OK;
 }
 
-static tu_status stage_inputs(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
+static tu_status stage_inputs(const cuda_submit *r, const tu_submission *s, uint32_t half, uint32_t first,
                               uint32_t count) {
-    for (uint32_t i = 0; i < c->part_count; i++) {
-        const cuda_member *m = &r->joint.members[i];
+    for (uint32_t i = 0; i < partition_count(r); i++) {
+        const cuda_member *m = &r->list.members[i];
+        if (!m->ring) continue;
         TU_TRY(cuda_make_current(m->device));
-        if (m->ring)
-            TU_TRY(cuda_ring_stage(m->ring, &c->parts[i].what, half, first, count, first_device(r)->stream));
+        TU_TRY(cuda_ring_stage(m->ring, s, half, first, count, first_device(r)->stream));
     }
     return cuda_make_current(first_device(r));
 }
 
-static tu_status enqueue_fetches(const cuda_repetition *r, uint32_t half, uint32_t count) {
+static tu_status enqueue_fetches(const cuda_submit *r, uint32_t half, uint32_t count) {
     CUstream steps = first_device(r)->stream;
-    for (uint32_t i = 0; i < r->joint.member_count; i++)
-        if (r->joint.members[i].ring) TU_TRY(cuda_ring_fetch(r->joint.members[i].ring, half, count, steps));
+    for (uint32_t i = 0; i < partition_count(r); i++)
+        if (r->list.members[i].ring) TU_TRY(cuda_ring_fetch(r->list.members[i].ring, half, count, steps));
     CUDA_TRY(cuEventRecord, r->done[half], steps);
     return TU_OK;
 }
 
 /* Waits for the steps of a half and copies their results to the caller. */
-static tu_status read_results(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
+static tu_status read_results(const cuda_submit *r, const tu_submission *s, uint32_t half, uint32_t first,
                               uint32_t count) {
     TU_TRY(wait_for_event(r, r->done[half]));
-    for (uint32_t i = 0; i < c->part_count; i++)
-        if (r->joint.members[i].ring)
-            cuda_ring_read_results(r->joint.members[i].ring, &c->parts[i].what, half, first, count);
+    for (uint32_t i = 0; i < partition_count(r); i++)
+        if (r->list.members[i].ring) cuda_ring_read_results(r->list.members[i].ring, s, half, first, count);
     return TU_OK;
 }
 
-static uint32_t steps_of_round(const cuda_repetition *r, uint32_t steps, uint32_t round) {
+static uint32_t steps_of_round(const cuda_submit *r, uint32_t steps, uint32_t round) {
     uint32_t first = round * r->steps_per_half;
     return steps - first < r->steps_per_half ? steps - first : r->steps_per_half;
 }
 
-static tu_status run_rounds(cuda_repetition *r, const call *c) {
-    uint32_t steps = c->steps, rounds = steps / r->steps_per_half + (steps % r->steps_per_half > 0);
-    TU_TRY(begin_rings(r, c));
+static tu_status run_rounds(cuda_submit *r, const tu_submission *s) {
+    uint32_t steps = s->steps, rounds = steps / r->steps_per_half + (steps % r->steps_per_half > 0);
+    TU_TRY(begin_rings(r, s));
     for (uint32_t round = 0; round < rounds + CUDA_HALVES; round++) {
         uint32_t half = round % CUDA_HALVES, before = round - CUDA_HALVES;
         if (round >= CUDA_HALVES)
-            TU_TRY(read_results(r, c, half, before * r->steps_per_half, steps_of_round(r, steps, before)));
+            TU_TRY(read_results(r, s, half, before * r->steps_per_half, steps_of_round(r, steps, before)));
         if (round >= rounds) continue;
         uint32_t count = steps_of_round(r, steps, round);
-        TU_TRY(stage_inputs(r, c, half, round * r->steps_per_half, count));
+        TU_TRY(stage_inputs(r, s, half, round * r->steps_per_half, count));
         TU_TRY(launch_steps(r, count));
         TU_TRY(enqueue_fetches(r, half, count));
     }
     return TU_OK;
 }
 
-/* ---- Entry points ---- */
+/* ---- The entry point ---- */
 
-static uint64_t seed_of(const cuda_joint *j) {
-    for (uint32_t i = 0; i < j->member_count; i++)
-        if (j->members[i].plan->kernel_count) return *j->members[i].plan->kernels[0]->seed;
+static uint64_t seed_of(const cuda_submit *r) {
+    for (uint32_t i = 0; i < partition_count(r); i++)
+        if (r->list.members[i].device && r->list.members[i].plan->kernel_count)
+            return *r->list.members[i].plan->kernels[0]->seed;
     return 0;
 }
 
 /* Turns off kernel timing: its events are valid only for single launches. */
-static void suspend_timing(const cuda_joint *j) {
-    for (uint32_t i = 0; i < j->member_count; i++) {
-        cuda_runtime *runtime = j->members[i].plan->runtime;
-        j->members[i].was_timed = runtime->timed;
+static void suspend_timing(const cuda_submit *r) {
+    for (uint32_t i = 0; i < partition_count(r); i++) {
+        cuda_runtime *runtime = r->list.members[i].device ? r->list.members[i].plan->runtime : NULL;
+        if (!runtime) continue;
+        r->list.members[i].was_timed = runtime->timed;
         runtime->timed = false;
     }
 }
 
-static void resume_timing(const cuda_joint *j) {
-    for (uint32_t i = 0; i < j->member_count; i++) {
-        cuda_runtime *runtime = j->members[i].plan->runtime;
-        runtime->timed = j->members[i].was_timed;
+static void resume_timing(const cuda_submit *r) {
+    for (uint32_t i = 0; i < partition_count(r); i++) {
+        cuda_runtime *runtime = r->list.members[i].device ? r->list.members[i].plan->runtime : NULL;
+        if (runtime) runtime->timed = r->list.members[i].was_timed;
     }
 }
 
-static tu_status repeat(cuda_repetition *r, const call *c) {
-    TU_TRY(create_rings(r, c));
-    if (r->seed != seed_of(&r->joint)) destroy_graphs(r);
-    r->seed = seed_of(&r->joint);
-    r->steps = c->steps;
-    suspend_timing(&r->joint);
-    tu_status status = run_rounds(r, c);
-    resume_timing(&r->joint);
+static tu_status run(cuda_submit *r, const tu_submission *s) {
+    TU_TRY(create_rings(r, s));
+    if (r->seed != seed_of(r)) destroy_graphs(r);
+    r->seed = seed_of(r);
+    r->steps = s->steps;
+    suspend_timing(r);
+    tu_status status = run_rounds(r, s);
+    resume_timing(r);
     return status;
 }
 
 /* Adds the names of the devices to the message: "gpu:0.0", or "gpu:0.0 to gpu:0.3". */
-static tu_status add_device_names(tu_status status, const call *c) {
-    const char *first = cuda_device_of(c->parts[0].device)->name;
-    if (c->part_count == 1) return tu_fail(status, "%s: %s", first, tu_message());
-    return tu_fail(status, "%s to %s: %s", first, cuda_device_of(c->parts[c->part_count - 1].device)->name,
-                   tu_message());
+static tu_status add_device_names(tu_status status, const tu_submission *s) {
+    const char *first = NULL, *last = NULL;
+    for (uint32_t i = 0; i < s->list->partition_count; i++) {
+        if (!s->parts[i].device) continue;
+        last = cuda_device_of(s->parts[i].device)->name;
+        if (!first) first = last;
+    }
+    if (first == last) return tu_fail(status, "%s: %s", first, tu_message());
+    return tu_fail(status, "%s to %s: %s", first, last, tu_message());
+}
+
+static bool is_abandoned(const tu_submission *s) {
+    for (uint32_t i = 0; i < s->list->partition_count; i++)
+        if (s->parts[i].device && cuda_is_abandoned(cuda_device_of(s->parts[i].device))) return true;
+    return false;
 }
 
 /* Waits for all streams before the memory they use is freed. */
-static void synchronize_all(const call *c) {
-    for (uint32_t i = 0; i < c->part_count; i++) {
-        const cuda_device *device = cuda_device_of(c->parts[i].device);
+static void synchronize_all(const tu_submission *s) {
+    for (uint32_t i = 0; i < s->list->partition_count; i++) {
+        if (!s->parts[i].device) continue;
+        const cuda_device *device = cuda_device_of(s->parts[i].device);
         cuda.cuCtxSetCurrent(device->context);
         cuda.cuStreamSynchronize(device->stream);
     }
 }
 
-tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t op_count,
-                            const tu_joint_move *ops, uint32_t steps) {
-    const tu__kernel_plan *first = (tu__kernel_plan *)parts[0].plan;
-    cuda_runtime *runtime = first->runtime;
-    const call c = {part_count, parts, steps};
-    if (steps == 0) return TU_OK;
-    tu_status status = cuda_make_current(cuda_device_of(parts[0].device));
-    if (status == TU_OK && !runtime->repetition)
-        status = create_repetition(runtime, part_count, parts, op_count, ops);
-    if (status == TU_OK) status = repeat(runtime->repetition, &c);
+tu_status cuda_submit_list(const tu_submission *s) {
+    if (s->steps == 0) return TU_OK; /* every list of GPUs can be executed */
+    const tu_submit_part *first = &s->parts[s->list->queues[0].partition];
+    cuda_runtime *runtime = ((tu__kernel_plan *)first->plan)->runtime;
+    tu_status status = cuda_make_current(cuda_device_of(first->device));
+    if (status == TU_OK && !runtime->submit) status = create_submit(runtime, s);
+    if (status == TU_OK) status = run(runtime->submit, s);
     if (status == TU_OK) return TU_OK;
-    add_device_names(status, &c);
-    for (uint32_t i = 0; i < part_count; i++)
-        if (cuda_is_abandoned(cuda_device_of(parts[i].device))) return status;
-    synchronize_all(&c);
-    cuda_repetition_free(runtime);
+    add_device_names(status, s);
+    if (is_abandoned(s)) return status;
+    synchronize_all(s);
+    cuda_submit_free(runtime);
     return status;
-}
-
-/* Runs steps of one partition: each step is one launch. */
-tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t steps,
-                           const tu_repetition *request) {
-    const tu_joint_part part = {.device = device, .plan = plan, .what = *request};
-    const tu_joint_move ops[] = {{.kind = TU_JOINT_LAUNCH, .count = plan->kernel_count},
-                                 {.kind = TU_JOINT_KEEP}};
-    return cuda_repeat_joint(1, &part, sizeof ops / sizeof *ops, ops, steps);
 }

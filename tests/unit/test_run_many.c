@@ -184,7 +184,7 @@ static void steps_before_a_failing_step_take_effect(void **unused) {
     begin(&single_step, "mlp", "cpu");
     run_step_by_step(&single_step, expected);
     end(&single_step);
-    discrete_has_no_repeat = true;
+    discrete_has_no_submit = true;
     begin(&t, "mlp", "discrete");
     discrete.fails_in_launch = 2 + 1;
     assert_int_equal(run_many_from_table(&t, 0, STEPS, losses), TU_DEVICE);

@@ -1,17 +1,21 @@
-/* The executor: runs all partitions of a program in parallel, each on the compute thread of its device.
+/* The interpreter: executes one step of a program's command list (compile/command_list.h).
  *
- * The compute thread uploads the partition's inputs and executes its steps: wait for a value from another device,
- * launch kernels, send a value or signal that it is ready. A second thread performs the copies that the compute
- * thread cannot begin itself (copies.c). If several partitions are active, updates wait at a barrier until all have
- * computed, so a run that fails changes no variable. Every wait has a timeout, and its message names the device that
- * is late. A program with one active partition, and a multi-step call, are a single call of a device, which enforces
- * the timeout itself if it can. */
+ * Each partition's compute queue runs on the compute thread of its device. A second thread performs the copies that
+ * the compute thread cannot begin itself (copies.c). COMMIT waits until all partitions have computed, so a step that
+ * fails before changes no variable. Since it comes between two steps, the WAITs that only protect memory from being
+ * overwritten too early need no action here. Every wait has a timeout, and its message names the device that is late.
+ * With one active partition the step is a single call of a device, which enforces the timeout itself if it can.
+ *
+ * The tail of a compute queue, which are the fetches and the updates that no kernel wrote in place, is executed by the
+ * caller's thread when all partitions have succeeded: all fetches, then all updates. */
 #include <stdio.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/parallel.h"
 #include "base/worker.h"
 #include "run/perform_collective.h"
+#include "run/table.h"
 #include "run/trace.h"
 
 static const char *name_of(const tu_program *program, tu__edge value) {
@@ -29,51 +33,68 @@ static int write_operation(const tu_program *program, const tu__partition *parti
     return snprintf(text, capacity, "%s '%.100s'", node->op->name, node->name);
 }
 
+/* A LAUNCH command, or several adjacent ones. */
+typedef struct launch_range {
+    uint32_t first, count;
+} launch_range;
+
+/* With one active partition, COMMIT has no effect: the kernels before and after it are one launch. */
+static launch_range range_at(const tu_program *program, const tu__partition *partition, uint32_t index) {
+    launch_range range = {partition->commands[index].first, partition->commands[index].count};
+    for (uint32_t i = index + 1; program->only_active && i < partition->tail; i++) {
+        if (partition->commands[i].kind == TU_COMMAND_LAUNCH)
+            range.count += partition->commands[i].count;
+        else if (partition->commands[i].kind != TU_COMMAND_COMMIT)
+            break;
+    }
+    return range;
+}
+
 /* Returns "matmul 'fc1/matmul'", or for several kernels "its 12 kernels from matmul 'fc1/matmul' to …". */
 static tu__phrase operations_of(const tu_program *program, const tu__partition *partition,
-                                const tu__step *step) {
+                                launch_range range) {
     tu__phrase p;
     size_t room = sizeof p.text, used = 0;
-    if (step->count > 1) used = (size_t)snprintf(p.text, room, "its %u kernels from ", step->count);
-    used += (size_t)write_operation(program, partition, step->first, p.text + used, room - used);
-    if (step->count > 1 && used < room) used += (size_t)snprintf(p.text + used, room - used, " to ");
-    if (step->count > 1 && used < room)
-        write_operation(program, partition, step->first + step->count - 1, p.text + used, room - used);
+    if (range.count > 1) used = (size_t)snprintf(p.text, room, "its %u kernels from ", range.count);
+    used += (size_t)write_operation(program, partition, range.first, p.text + used, room - used);
+    if (range.count > 1 && used < room) used += (size_t)snprintf(p.text + used, room - used, " to ");
+    if (range.count > 1 && used < room)
+        write_operation(program, partition, range.first + range.count - 1, p.text + used, room - used);
     return p;
 }
 
 tu__phrase tu__partition_activity(const tu_program *program, tu__partition *partition) {
-    tu__phrase p = {"it has finished all its steps"};
-    uint32_t step_index = atomic_load(&partition->current_step);
-    if (step_index >= TU__STEP_FEED) {
-        const tu__node *input = program->unit.graph->nodes[program->feeds[step_index - TU__STEP_FEED].node];
-        snprintf(p.text, sizeof p.text, "it is uploading '%.200s'", input->name);
-        return p;
-    }
-    if (step_index >= partition->step_count) return p;
-    const tu__step *step = &partition->steps[step_index];
-    switch (step->kind) {
-    case TU__STEP_WAIT:
-        snprintf(p.text, sizeof p.text, "it is waiting for '%.200s'",
-                 name_of(program, step->receive->source));
+    tu__phrase p = {"it has finished all its commands"};
+    uint32_t index = atomic_load(&partition->current_command);
+    if (index >= partition->tail) return p;
+    const tu_command *command = &partition->commands[index];
+    switch (command->kind) {
+    case TU_COMMAND_FEED:
+        snprintf(p.text, sizeof p.text, "it is uploading '%.200s'",
+                 program->unit.graph->nodes[program->feeds[command->index].node]->name);
         break;
-    case TU__STEP_LAUNCH: {
-        tu__phrase operations = operations_of(program, partition, step);
+    case TU_COMMAND_WAIT:
+        snprintf(p.text, sizeof p.text, "it is waiting for '%.200s'",
+                 name_of(program, program->list.events[command->index].receive->source));
+        break;
+    case TU_COMMAND_LAUNCH: {
+        tu__phrase operations = operations_of(program, partition, range_at(program, partition, index));
         int used = snprintf(p.text, sizeof p.text, "it is executing ");
         snprintf(p.text + used, sizeof p.text - (size_t)used, "%.300s", operations.text);
         break;
     }
-    case TU__STEP_SIGNAL: snprintf(p.text, sizeof p.text, "its kernels are still running"); break;
-    case TU__STEP_POST:
-    case TU__STEP_COLLECTIVE:
+    case TU_COMMAND_POST:
+    case TU_COMMAND_AWAIT:
         snprintf(p.text, sizeof p.text, "it is executing collective %lld",
-                 (long long)partition->collectives[step->membership].collective->id);
+                 (long long)program->collectives.list[command->index].id);
         break;
-    case TU__STEP_BARRIER:
-        snprintf(p.text, sizeof p.text, "%s",
-                 atomic_load(&partition->is_at_barrier) ? "it is waiting for the other devices"
-                                                        : "its kernels are still running");
-        break;
+    case TU_COMMAND_COMMIT:
+        if (atomic_load(&partition->is_committing)) {
+            snprintf(p.text, sizeof p.text, "it is waiting for the other devices");
+            break;
+        }
+        /* fall through */
+    default: snprintf(p.text, sizeof p.text, "its kernels are still running"); break;
     }
     return p;
 }
@@ -92,12 +113,12 @@ static tu_status as_device_error(tu_status status) {
 }
 
 /* Fails with a message that names the device and the kernels, and contains the device's own message. */
-static tu_status fail_launch(const tu_program *program, const tu__partition *partition, const tu__step *step,
+static tu_status fail_launch(const tu_program *program, const tu__partition *partition, launch_range range,
                              tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
     return tu_fail(as_device_error(status), "device '%s' failed at %s: %s", partition->device->name,
-                   operations_of(program, partition, step).text, message);
+                   operations_of(program, partition, range).text, message);
 }
 
 tu_status tu__partition_fail(const tu__partition *partition, tu_status status) {
@@ -186,15 +207,15 @@ static tu_status wait_for_value(tu_program *program, tu__partition *partition, t
     return status == TU_OK ? TU_OK : tu__partition_fail(partition, status);
 }
 
-/* Returns the first active partition that has not reached the barrier. */
+/* Returns the first active partition that has not computed. */
 static tu__partition *find_missing_partition(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->partitions[i].is_idle && !atomic_load(&program->partitions[i].is_at_barrier))
+        if (!program->partitions[i].is_idle && !atomic_load(&program->partitions[i].is_committing))
             return &program->partitions[i];
     return NULL;
 }
 
-static tu_status fail_barrier_timeout(tu_program *program) {
+static tu_status fail_commit_timeout(tu_program *program) {
     tu__partition *partition = find_missing_partition(program);
     if (!partition)
         return tu_fail(TU_DEVICE, "the run has not finished within its timeout of %g s",
@@ -202,12 +223,6 @@ static tu_status fail_barrier_timeout(tu_program *program) {
     return tu_fail(TU_DEVICE, "device '%s' has not finished computing after %g s: %s",
                    partition->device->name, program->sync.timeout,
                    tu__partition_activity(program, partition).text);
-}
-
-/* Waits until every active partition has computed. */
-static tu_status wait_at_barrier(tu_program *program, size_t partition) {
-    if (tu__run_sync_barrier(&program->sync, partition, (uint32_t)program->active_count)) return TU_OK;
-    return fail_barrier_timeout(program);
 }
 
 /* ---- Compute thread ---- */
@@ -227,8 +242,8 @@ tu_status tu__partition_wait_event(const tu_program *program, const tu__partitio
 }
 
 /* Launches the kernels one by one and measures each, because the device cannot. */
-static tu_status launch_timed(tu_program *program, const tu__partition *partition, const tu__step *step) {
-    for (uint32_t i = step->first; i < step->first + step->count; i++) {
+static tu_status launch_timed(tu_program *program, const tu__partition *partition, launch_range range) {
+    for (uint32_t i = range.first; i < range.first + range.count; i++) {
         double began = tu__trace_now(program);
         TU_TRY(partition->device->api->launch(partition->device->instance, partition->plan, i, 1));
         if (partition->device->api->synchronize)
@@ -238,19 +253,23 @@ static tu_status launch_timed(tu_program *program, const tu__partition *partitio
     return TU_OK;
 }
 
-static tu_status launch(tu_program *program, const tu__partition *partition, const tu__step *step) {
+static tu_status launch(tu_program *program, const tu__partition *partition, launch_range range) {
     tu_status status = tu__trace_times_launches(program, partition)
-                           ? launch_timed(program, partition, step)
+                           ? launch_timed(program, partition, range)
                            : partition->device->api->launch(partition->device->instance, partition->plan,
-                                                            step->first, step->count);
-    return status == TU_OK ? TU_OK : fail_launch(program, partition, step, status);
+                                                            range.first, range.count);
+    return status == TU_OK ? TU_OK : fail_launch(program, partition, range, status);
 }
 
-static tu_status run_barrier(tu_program *program, tu__partition *partition) {
+/* Waits until all active partitions have computed. */
+static tu_status commit(tu_program *program, tu__partition *partition) {
+    if (program->only_active) return TU_OK;
+    TU_TRY(tu__partition_synchronize(partition));
     double began = tu__trace_now(program);
-    atomic_store(&partition->is_at_barrier, true);
-    TU_TRY(wait_at_barrier(program, index_of(program, partition)));
-    tu__trace_add(program, TU__SPAN_BARRIER, index_of(program, partition), 0, began);
+    atomic_store(&partition->is_committing, true);
+    if (!tu__run_sync_barrier(&program->sync, index_of(program, partition), (uint32_t)program->active_count))
+        return fail_commit_timeout(program);
+    tu__trace_add(program, TU__SPAN_COMMIT, index_of(program, partition), 0, began);
     return TU_OK;
 }
 
@@ -282,35 +301,70 @@ static tu_status send_value(tu_program *program, const tu__partition *partition,
     return TU_OK;
 }
 
-static tu_status execute_step(tu_program *program, tu__partition *partition, const tu__step *step) {
-    switch (step->kind) {
-    case TU__STEP_WAIT: return wait_for_value(program, partition, step->receive);
-    case TU__STEP_LAUNCH: return launch(program, partition, step);
-    case TU__STEP_SIGNAL: return send_value(program, partition, step->receive);
-    case TU__STEP_POST: return tu__collective_post(program, partition, step->membership);
-    case TU__STEP_COLLECTIVE: return tu__collective_run(program, partition, step->membership);
-    case TU__STEP_BARRIER:
-        TU_TRY(tu__partition_synchronize(partition));
-        return run_barrier(program, partition);
-    }
+/* Gathers rows of a table directly into an input in host memory. */
+static void gather(const tu__partition *partition, const tu__input *input, const tu_submit_feed *feed,
+                   size_t bytes, void *to) {
+    tu__parallel_setting saved =
+        tu__parallel_begin(partition->is_idle ? 1 : tu__device_threads(partition->device));
+    tu__table_gather(input->feed.table, feed->rows, bytes / feed->row_bytes, to);
+    tu__parallel_end(saved);
+}
+
+static tu_status feed(tu_program *program, const tu__partition *partition, uint32_t index) {
+    const tu_slot *slot = &program->list.list.feeds[index];
+    const tu_submit_feed *data = &program->inputs.feeds[index];
+    void *to = partition->addresses[slot->place.buffer];
+    double began = tu__trace_now(program);
+    tu_status status = TU_OK;
+    if (data->table)
+        gather(partition, &program->inputs.list[index], data, slot->bytes, to);
+    else
+        status = partition->device->api->upload(partition->device->instance, to, data->host, slot->bytes);
+    if (status != TU_OK)
+        return tu__partition_fail_at(partition, "uploading",
+                                     program->unit.graph->nodes[program->feeds[index].node]->name, status);
+    tu__trace_add(program, TU__SPAN_FEED, index_of(program, partition), index, began);
     return TU_OK;
 }
 
-static tu_status feed_partition(tu_program *program, tu__partition *partition) {
-    size_t index = index_of(program, partition);
-    for (size_t i = 0; i < program->feed_count; i++) {
-        const tu__feed_slot *slot = &program->feeds[i];
-        if (slot->partition != index || !program->feed_data[i]) continue;
-        double began = tu__trace_now(program);
-        atomic_store_explicit(&partition->current_step, (uint32_t)(TU__STEP_FEED + i), memory_order_relaxed);
-        tu_status status =
-            partition->device->api->upload(partition->device->instance, partition->addresses[slot->buffer],
-                                           program->feed_data[i], slot->bytes);
-        if (status != TU_OK)
-            return tu__partition_fail_at(partition, "uploading", program->unit.graph->nodes[slot->node]->name,
-                                         status);
-        tu__trace_add(program, TU__SPAN_FEED, index, i, began);
+static tu_status execute_wait(tu_program *program, tu__partition *partition, const tu__event *event) {
+    tu__receive *receive = event->receive;
+    bool is_for_own_values = &program->partitions[receive->partition] == partition;
+    return is_for_own_values ? wait_for_value(program, partition, receive) : TU_OK;
+}
+
+/* Executes command `*index` of the compute queue, and advances `*index`. */
+static tu_status execute_command(tu_program *program, tu__partition *partition, uint32_t *index) {
+    const tu_command *command = &partition->commands[*index];
+    switch (command->kind) {
+    case TU_COMMAND_FEED: TU_TRY(feed(program, partition, command->index)); break;
+    case TU_COMMAND_WAIT:
+        TU_TRY(execute_wait(program, partition, &program->list.events[command->index]));
+        break;
+    case TU_COMMAND_SIGNAL:
+        TU_TRY(send_value(program, partition, program->list.events[command->index].receive));
+        break;
+    case TU_COMMAND_POST:
+        TU_TRY(tu__collective_post(program, partition, &program->collectives.list[command->index]));
+        break;
+    case TU_COMMAND_AWAIT:
+        TU_TRY(tu__collective_run(program, partition, &program->collectives.list[command->index]));
+        break;
+    case TU_COMMAND_COMMIT: TU_TRY(commit(program, partition)); break;
+    case TU_COMMAND_LAUNCH: {
+        launch_range range = range_at(program, partition, *index);
+        TU_TRY(launch(program, partition, range));
+        while (*index + 1 < partition->tail &&
+               partition->commands[*index].first + partition->commands[*index].count <
+                   range.first + range.count)
+            ++*index;
+        break;
     }
+    case TU_COMMAND_WAIT_PREVIOUS:
+    case TU_COMMAND_COPY:
+    case TU_COMMAND_FETCH: break; /* not before the tail of a compute queue */
+    }
+    ++*index;
     return TU_OK;
 }
 
@@ -326,45 +380,45 @@ static tu_status begin_persistent_copies(const tu_program *program, const tu__pa
     return TU_OK;
 }
 
-/* True if the last step is the barrier: a partition without updates has no work in progress afterwards. To
- * synchronize again could only fail a run in which other partitions have begun their updates. */
-static bool ends_at_barrier(const tu__partition *partition) {
-    return partition->step_count && partition->steps[partition->step_count - 1].kind == TU__STEP_BARRIER;
+/* Uploads the inputs, and begins copies of variables and constants before the first kernel. */
+static tu_status execute_feeds(tu_program *program, tu__partition *partition, uint32_t *index) {
+    while (*index < partition->tail && partition->commands[*index].kind == TU_COMMAND_FEED) {
+        atomic_store_explicit(&partition->current_command, *index, memory_order_relaxed);
+        TU_TRY(execute_command(program, partition, index));
+    }
+    return begin_persistent_copies(program, partition);
 }
 
+/* True if COMMIT was the last command: a partition without updates has no work in progress afterwards. To synchronize
+ * again could only fail a run in which other partitions have begun their updates. */
+static bool ends_with_commit(const tu_program *program, const tu__partition *partition) {
+    return !program->only_active && partition->tail &&
+           partition->commands[partition->tail - 1].kind == TU_COMMAND_COMMIT;
+}
+
+/* Executes the compute queue up to its tail. */
 static void run_partition(void *argument) {
     const tu__job *j = argument;
+    tu__partition *partition = j->partition;
     tu__run_sync *sync = &j->program->sync;
-    tu_status status = feed_partition(j->program, j->partition);
-    if (status == TU_OK) status = begin_persistent_copies(j->program, j->partition);
-    uint32_t step_index = 0;
-    while (step_index < j->partition->step_count && status == TU_OK && !tu__run_sync_is_aborted(sync)) {
-        atomic_store_explicit(&j->partition->current_step, step_index, memory_order_relaxed);
-        status = execute_step(j->program, j->partition, &j->partition->steps[step_index]);
-        if (status == TU_OK) step_index++;
+    uint32_t index = 0;
+    tu_status status = execute_feeds(j->program, partition, &index);
+    while (index < partition->tail && status == TU_OK && !tu__run_sync_is_aborted(sync)) {
+        atomic_store_explicit(&partition->current_command, index, memory_order_relaxed);
+        status = execute_command(j->program, partition, &index);
     }
-    bool is_done = step_index == j->partition->step_count && ends_at_barrier(j->partition);
+    bool is_done = status == TU_OK && index == partition->tail && ends_with_commit(j->program, partition);
     if (status != TU_OK) tu__run_sync_abort(sync, status); /* before later calls replace the message */
     /* Nothing may still be running when this function returns, also after a failure. */
-    tu_status synchronized = is_done ? TU_OK : tu__partition_synchronize(j->partition);
-    if (tu__run_sync_is_aborted(sync)) tu__finish_failed_copies(j->program, j->partition, TU__COMPUTE_THREAD);
-    if (status == TU_OK && synchronized == TU_OK)
-        atomic_store(&j->partition->current_step, j->partition->step_count);
+    tu_status synchronized = is_done ? TU_OK : tu__partition_synchronize(partition);
+    if (tu__run_sync_is_aborted(sync)) tu__finish_failed_copies(j->program, partition, TU__COMPUTE_THREAD);
+    if (status == TU_OK && synchronized == TU_OK) atomic_store(&partition->current_command, partition->tail);
     if (status == TU_OK && synchronized != TU_OK) tu__run_sync_abort(sync, synchronized);
 }
 
-static void repeat_partition(void *argument) {
+static void submit_steps(void *argument) {
     const tu__job *j = argument;
-    const tu__device *d = j->partition->device;
-    tu_status status = d->api->repeat(d->instance, j->partition->plan, j->steps, j->repetition);
-    if (status != TU_OK) tu__run_sync_abort(&j->program->sync, status);
-}
-
-static void repeat_jointly(void *argument) {
-    const tu__job *j = argument;
-    const tu__joint *joint = &j->program->multi_step.joint;
-    tu_status status = j->partition->device->api->repeat_joint(joint->part_count, joint->parts,
-                                                               joint->move_count, joint->moves, j->steps);
+    tu_status status = j->partition->device->api->submit(j->submission);
     if (status != TU_OK) tu__run_sync_abort(&j->program->sync, status);
 }
 
@@ -429,8 +483,8 @@ static void post_partition(tu_program *program, size_t index) {
     tu__partition *partition = &program->partitions[index];
     tu__job *job = &program->jobs[index];
     *job = (tu__job){.program = program, .partition = partition};
-    atomic_store(&partition->current_step, 0);
-    atomic_store(&partition->is_at_barrier, false);
+    atomic_store(&partition->current_command, 0);
+    atomic_store(&partition->is_committing, false);
     tu__worker_post(partition->device->compute_thread, run_partition, job);
     if (partition->copy_thread_copies)
         tu__worker_post(partition->device->copy_thread, tu__run_copy_thread, job);
@@ -498,9 +552,12 @@ static tu_status run_parallel(tu_program *program) {
 
 /* Uploads the inputs of idle partitions, which have no thread. The user may fetch them. */
 static tu_status feed_idle_partitions(tu_program *program) {
-    for (size_t i = 0; i < program->device_count; i++)
-        if (program->partitions[i].is_idle && &program->partitions[i] != program->only_active)
-            TU_TRY(feed_partition(program, &program->partitions[i]));
+    for (size_t i = 0; i < program->device_count; i++) {
+        tu__partition *partition = &program->partitions[i];
+        uint32_t index = 0;
+        if (partition->is_idle && partition != program->only_active)
+            TU_TRY(execute_feeds(program, partition, &index));
+    }
     return TU_OK;
 }
 
@@ -512,7 +569,48 @@ bool tu__program_is_stuck(const tu_program *program) {
     return false;
 }
 
-tu_status tu__program_execute(tu_program *program) {
+/* ---- The tail ---- */
+
+static tu_status fetch(tu_program *program, const tu__partition *partition, uint32_t index, void *to) {
+    const tu_slot *slot = &program->list.list.fetches[index];
+    double began = tu__trace_now(program);
+    tu_status status = partition->device->api->download(
+        partition->device->instance, to, partition->addresses[slot->place.buffer], slot->bytes);
+    if (status != TU_OK)
+        return tu__partition_fail_at(partition, "downloading",
+                                     program->unit.graph->nodes[program->unit.fetch[index].node]->name,
+                                     status);
+    tu__trace_add(program, TU__SPAN_FETCH, index_of(program, partition), index, began);
+    return TU_OK;
+}
+
+static tu_status copy_update(tu_program *program, const tu__partition *partition, const tu_command *command) {
+    double began = tu__trace_now(program);
+    TU_TRY(tu__device_copy(partition->device, partition->addresses[command->to.buffer], partition->device,
+                           partition->addresses[command->from.buffer], command->bytes));
+    tu__trace_add(program, TU__SPAN_UPDATE, index_of(program, partition), command->index, began);
+    return TU_OK;
+}
+
+/* Executes the fetches of all tails, to index `step` of every array in `fetches`; or all copies. */
+static tu_status execute_tails(tu_program *program, tu_command_kind kind, void *const *fetches, size_t step) {
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__partition *partition = &program->partitions[i];
+        for (uint32_t k = partition->tail; k < partition->command_count; k++) {
+            const tu_command *c = &partition->commands[k];
+            if (c->kind != kind) continue;
+            if (kind == TU_COMMAND_COPY) TU_TRY(copy_update(program, partition, c));
+            if (kind == TU_COMMAND_FETCH && fetches && fetches[c->index])
+                TU_TRY(fetch(program, partition, c->index,
+                             (char *)fetches[c->index] + step * program->list.list.fetches[c->index].bytes));
+        }
+    }
+    return TU_OK;
+}
+
+/* ---- A step ---- */
+
+static tu_status execute(tu_program *program) {
     TU_TRY(feed_idle_partitions(program));
     tu__program_begin_updates(program);
     if (program->active_count > 1) return run_parallel(program);
@@ -520,17 +618,28 @@ tu_status tu__program_execute(tu_program *program) {
                       (tu__job){.program = program, .partition = program->only_active});
 }
 
-tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *repetition) {
-    tu__job job = {
-        .program = program, .partition = program->only_active, .steps = steps, .repetition = repetition};
-    tu__program_begin_updates(program);
-    return run_single(program, repeat_partition, job);
+/* If a thread does not return, the program and the variables that its kernels update are never freed. */
+static tu_status execute_on(tu_program *program, tu_state *state) {
+    bool was_stuck = tu__program_is_stuck(program);
+    tu_status status = execute(program);
+    if (!was_stuck && tu__program_is_stuck(program)) state->never_free = true;
+    return status;
 }
 
-tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps) {
-    tu__partition *first = &program->partitions[program->multi_step.joint.first];
+tu_status tu__interpret_step(tu_program *program, tu_state *state, void *const *fetches, size_t step) {
+    double began;
+    TU_TRY(tu__trace_begin_run(program, &began));
+    TU_TRY(execute_on(program, state));
+    TU_TRY(execute_tails(program, TU_COMMAND_FETCH, fetches, step));
+    TU_TRY(execute_tails(program, TU_COMMAND_COPY, NULL, 0));
+    tu__program_end_updates(program, state, 1);
+    return tu__trace_end_run(program, began);
+}
+
+tu_status tu__submit_to_device(tu_program *program, const tu_submission *submission) {
+    tu__partition *first = &program->partitions[submission->list->queues[0].partition];
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_threads_free(&program->partitions[i]));
     tu__program_begin_updates(program);
-    return run_single(program, repeat_jointly,
-                      (tu__job){.program = program, .partition = first, .steps = steps});
+    return run_single(program, submit_steps,
+                      (tu__job){.program = program, .partition = first, .submission = submission});
 }
