@@ -51,7 +51,8 @@ static const shape shapes[] = {
     {"resnet50 7 512-2048 1x1", 128, 7, 512, 2048, 1, 1, false},
 };
 
-typedef enum conv_result { RESULT_Y, RESULT_X, RESULT_FILTER, RESULTS } conv_result;
+/* y, gradient of x, gradient of the filter */
+typedef enum conv_result { FORWARD, DGRAD, WGRAD, RESULTS } conv_result;
 static const char *const result_names[RESULTS] = {"y", "dx", "dw"};
 
 /* ---- The graph of a case ---- */
@@ -64,8 +65,8 @@ static tu_value build(tu_graph *graph, const shape *s, int64_t batch, conv_resul
     tu_value x = random_tensor(graph, dtype, TU_SHAPE(batch, s->size, s->size, s->in));
     tu_value w = random_tensor(graph, dtype, TU_SHAPE(s->out, s->filter, s->filter, s->in));
     tu_value y = tu_convolve(x, w, .stride = {s->stride, s->stride});
-    if (which == RESULT_Y) return tu_sum(tu_relu(tu_add(y, random_tensor(graph, dtype, TU_SHAPE(s->out)))));
-    tu_value gradient = {0}, wrt = which == RESULT_X ? x : w;
+    if (which == FORWARD) return tu_sum(tu_relu(tu_add(y, random_tensor(graph, dtype, TU_SHAPE(s->out)))));
+    tu_value gradient = {0}, wrt = which == DGRAD ? x : w;
     tu_gradients(tu_sum(tu_mul(y, random_tensor(graph, dtype, tu_value_shape(y)))), 1, &wrt, &gradient);
     return tu_sum(gradient);
 }
@@ -180,8 +181,8 @@ int main(int argc, char **argv) {
     printf("%s, %s%s\n%-26s %-3s %9s %8s %8s %8s %10s  %s\n", o.device, o.precision, o.tune ? ", tuned" : "",
            "case", "", "ms", "TFLOP/s", "GB/s", "work MB", "compile ms", "kernel");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (conv_result which = RESULT_Y; which < RESULTS; which++) {
-            if (!strstr(shapes[i].name, o.filter_text) || (which == RESULT_X && shapes[i].is_first)) continue;
+        for (conv_result which = FORWARD; which < RESULTS; which++) {
+            if (!strstr(shapes[i].name, o.filter_text) || (which == DGRAD && shapes[i].is_first)) continue;
             if (run_case(&shapes[i], which, &o) == TU_OK) continue;
             printf("%-26s %-3s failed: %s\n", shapes[i].name, result_names[which], tu_message());
             failed = 1;

@@ -63,7 +63,7 @@ typedef struct tu_dataset_options {
     tu_progress progress;
     void *context;
     bool validation; /* of a folder with train/, val/ and test/: read val/ as the set's validation split */
-    bool skip_bad;   /* of a folder: skip damaged images instead of failing */
+    bool skip_bad;   /* of a folder of images: skip damaged files instead of failing */
     const int64_t *ignore_label; /* of arrays: ignore images with this label; NULL: none */
 } tu_dataset_options;
 

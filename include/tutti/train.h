@@ -289,7 +289,7 @@ typedef struct tu_trained_options {
     bool offline;
     const char *strategy; /* tu_evaluate: how devices share a batch; NULL: as in training */
     /* tu_evaluate with `data`. The run's data set is read with the options of the run. */
-    bool skip_bad;            /* skip damaged images of a folder */
+    bool skip_bad;            /* of a folder of images: skip damaged files instead of failing */
     const char *ignore_label; /* ignore images of an array with this label: "255"; NULL: none */
 } tu_trained_options;
 

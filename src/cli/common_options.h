@@ -26,7 +26,7 @@
     "devices of operations by name, as in 'conv1/*=gpu:1,local*=cpu:0'; the first match is used"
 #define CLI_HELP_PRECISION "data type of matrix products, convolutions and activations"
 #define CLI_HELP_SEED "random seed"
-#define CLI_HELP_SKIP_BAD "leave out damaged images of a folder"
+#define CLI_HELP_SKIP_BAD "skip damaged files of a folder of images instead of failing"
 #define CLI_HELP_STRATEGY "how several devices share a batch"
 #define CLI_HELP_STRICT_PLACEMENT                                                                            \
     "fail if a device does not support an operation placed on it, instead of moving the operation"

@@ -8,8 +8,8 @@
  * pattern matches no operation. */
 void cli_print_placement_notice(const tu_program *program);
 
-/* Compares the placement with the lock file and prints the differences. Writes the file if it does not exist or
- * `update` is true. Does nothing if `lock` is NULL. Returns the exit status. */
+/* Compares the placement with the placement lock file and prints the differences. Writes the file if it does not exist
+ * or `update` is true. Does nothing if `lock` is NULL. Returns the exit status. */
 int cli_apply_placement_lock(const tu_program *program, const char *lock, bool update);
 
 #endif

@@ -199,7 +199,9 @@ tu_status tu_device(size_t index, tu_device_info *info) {
     size_t count;
     TU_TRY(TU__CHECK_SIZED(tu_device_info, info));
     if (!find_described(index, &full, &count))
-        return tu_fail(TU_NOT_FOUND, "there is no device with index %zu: there are %zu", index, count);
+        return tu_fail(TU_NOT_FOUND,
+                       "device index %zu is out of range: there are %zu devices, counted from 0", index,
+                       count);
     TU__COPY_SIZED(info, full);
     return TU_OK;
 }

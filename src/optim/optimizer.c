@@ -101,7 +101,8 @@ tu_status tu__optimizer_init(tu_graph *graph, const tu_optimizer_options *given,
     if (!is_finite_non_negative(o.loss_scale) || (o.loss_scale > 0 && o.loss_scale < 1))
         return fail_option(optimizer, "loss_scale", o.loss_scale, "0, or a finite number of at least 1");
     if (o.loss_scale > 0 && o.unguarded)
-        return tu_fail(TU_INVALID, "optimizer '%s': .loss_scale needs the guard: remove .unguarded",
+        return tu_fail(TU_INVALID,
+                       "optimizer '%s': .loss_scale needs the check for non-finite steps: remove .unguarded",
                        optimizer->rule->name);
     if (o.stop_at_nonfinite && o.unguarded)
         return tu_fail(

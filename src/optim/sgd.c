@@ -1,4 +1,5 @@
-/* tu_add_sgd: gradient descent with momentum, without guard and other options, for benchmarks and examples. */
+/* tu_add_sgd: gradient descent with momentum, for benchmarks and examples. It has no other options and does not check
+ * for non-finite gradients. */
 #include <math.h>
 
 #include <tutti/ops.h>

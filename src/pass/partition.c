@@ -1,4 +1,5 @@
-/* partition: inserts copies on edges between devices.
+/* The pass `partition`: inserts copies on edges between devices, so that src/compile/partition.c can divide the graph
+ * into one partition per device.
  *
  * Afterwards only copy nodes read values of other devices. A value is copied to a device once, however many nodes
  * read it there: the copy comes before its first reader, on the reader's device, and is named after the copied node
@@ -8,42 +9,56 @@
  * A control dependency on a node of another device becomes one on a copy of that node's value, or of its first
  * element if the value is large. So copies are the only way in which devices wait for each other. Control
  * dependencies of an assignment are ignored: it takes effect after everything is computed. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/text.h"
 #include "pass/pass.h"
 
-enum { MAX_DUPLICATED_BYTES = 4096 };
+/* Constants up to this size are duplicated; of a larger value only one element is copied for a control dependency. */
+enum { SMALL_BYTES = 4096 };
 
-typedef struct copy { /* of a value of the old graph to a device */
+typedef struct local_value { /* stands for a value of the old graph on a device: a copy or a duplicate */
     tu__edge value;
     const char *device;
-    tu_value new_value; /* the copy in the new graph */
-    struct copy *next;  /* next copy of the same node */
-} copy;
+    tu_value new_value;       /* in the new graph */
+    struct local_value *next; /* of the same node */
+} local_value;
 
-enum { TOKEN = UINT32_MAX }; /* `value.output` of a copy that contains only the first element */
+enum { TOKEN = UINT32_MAX }; /* `value.output` of a local value that is only the first element */
 
-typedef struct partition {
+typedef struct partition_pass {
     tu__rewrite r;
     const tu__unit *unit;
-    tu__arena arena; /* memory of the copies */
-    copy **copies;   /* per node of the old graph */
-} partition;
+    tu__arena arena;            /* memory of the local values */
+    local_value **local_values; /* per node of the old graph */
+} partition_pass;
 
 static bool is_duplicated_per_device(const tu__node *node) {
     if (node->op->code == TU__OP_FILL) return true;
-    return node->op->code == TU__OP_CONSTANT && tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES;
+    return node->op->code == TU__OP_CONSTANT && tu_type_bytes(node->outputs[0]) <= SMALL_BYTES;
 }
 
 static bool same_device(const char *a, const char *b) {
     return a == b || strcmp(a, b) == 0;
 }
 
-/* ---- Copies ---- */
+/* ---- Local values ---- */
 
-static tu_value make_copy(partition *p, const tu__node *node, tu__edge value, const char *device) {
+/* Inserts a node whose name ends in "@device". */
+static tu_value insert_on_device(tu__rewrite *r, const char *base, const char *suffix,
+                                 const tu__node_request *request) {
+    tu__text text = {0};
+    tu__text_printf(&text, "%s@%s", suffix, request->device);
+    tu_value new_value = text.failed ? tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message())
+                                     : tu__rewrite_insert(r, base, tu__text_string(&text), request);
+    tu__text_free(&text);
+    return new_value;
+}
+
+/* Adds a copy of the value on `device`, or a duplicate of its constant. */
+static tu_value make_local(partition_pass *p, const tu__node *node, tu__edge value, const char *device) {
     tu__rewrite *r = &p->r;
     tu_value source = tu__rewrite_value(r, value);
     tu__node_request request = {.op = TU__OP_COPY, .inputs = &source, .input_count = 1};
@@ -53,39 +68,36 @@ static tu_value make_copy(partition *p, const tu__node *node, tu__edge value, co
         return tu__rewrite_make(r, node, &request);
     /* The reason of the original's placement does not apply to the copy. */
     request.why = request.unsupported_on = NULL;
-    tu__text suffix = {0};
-    if (value.output) tu__text_printf(&suffix, ":%u", value.output);
-    tu__text_printf(&suffix, "@%s", device);
-    tu_value new_value = suffix.failed
-                             ? tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message())
-                             : tu__rewrite_insert(r, node->name, tu__text_string(&suffix), &request);
-    tu__text_free(&suffix);
-    return new_value;
+    char suffix[16] = "";
+    if (value.output) snprintf(suffix, sizeof suffix, ":%u", value.output);
+    return insert_on_device(r, node->name, suffix, &request);
 }
 
-static copy *find_copy(const partition *p, tu__edge value, const char *device) {
-    copy *c = p->copies[value.node];
-    while (c && (c->value.output != value.output || !same_device(c->device, device))) c = c->next;
-    return c;
+static local_value *find_local(const partition_pass *p, tu__edge value, const char *device) {
+    local_value *local = p->local_values[value.node];
+    while (local && (local->value.output != value.output || !same_device(local->device, device)))
+        local = local->next;
+    return local;
 }
 
-static tu_status add_copy(partition *p, tu__edge value, const char *device, tu_value new_value) {
-    copy *c = tu__arena_alloc(&p->arena, sizeof *c);
-    if (!c) return TU_NO_MEMORY;
-    *c = (copy){.value = value, .device = device, .new_value = new_value, .next = p->copies[value.node]};
-    p->copies[value.node] = c;
+static tu_status add_local(partition_pass *p, tu__edge value, const char *device, tu_value new_value) {
+    local_value *local = tu__arena_alloc(&p->arena, sizeof *local);
+    if (!local) return TU_NO_MEMORY;
+    *local = (local_value){
+        .value = value, .device = device, .new_value = new_value, .next = p->local_values[value.node]};
+    p->local_values[value.node] = local;
     return TU_OK;
 }
 
-/* Returns the value for readers on `device`; makes the copy on first use. */
-static tu_value value_on(partition *p, tu__edge value, const char *device) {
+/* Returns the value for readers on `device`; adds its copy or duplicate on first use. */
+static tu_value value_on(partition_pass *p, tu__edge value, const char *device) {
     const tu__node *node = p->r.from->nodes[value.node];
     if (same_device(node->device, device) && !is_duplicated_per_device(node))
         return tu__rewrite_value(&p->r, value);
-    const copy *c = find_copy(p, value, device);
-    if (c) return c->new_value;
-    tu_value new_value = make_copy(p, node, value, device);
-    if (add_copy(p, value, device, new_value) != TU_OK)
+    const local_value *local = find_local(p, value, device);
+    if (local) return local->new_value;
+    tu_value new_value = make_local(p, node, value, device);
+    if (add_local(p, value, device, new_value) != TU_OK)
         return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
     return new_value;
 }
@@ -100,7 +112,7 @@ static struct tu__slice_attrs first_element_attrs(tu_shape shape) {
 }
 
 /* Sets `*is_supported` if the node's device supports that slice; tests it with a temporary graph. */
-static tu_status can_slice(const partition *p, const tu__node *node, bool *is_supported) {
+static tu_status can_slice(const partition_pass *p, const tu__node *node, bool *is_supported) {
     *is_supported = true;
     const tu__placement_options *options = p->unit->placement;
     if (!options || !options->supports) return TU_OK;
@@ -118,41 +130,41 @@ static tu_status can_slice(const partition *p, const tu__node *node, bool *is_su
     return status == TU_UNSUPPORTED ? TU_OK : status;
 }
 
-static tu_value make_token(partition *p, const tu__node *node, const char *device) {
+static tu_value make_token(partition_pass *p, const tu__node *node, const char *device) {
     tu_value value = tu__rewrite_value(&p->r, (tu__edge){node->id, 0});
     struct tu__slice_attrs attrs = first_element_attrs(node->outputs[0].shape);
     tu__node_request slice = {
         .op = TU__OP_SLICE, .attrs = &attrs, .inputs = &value, .input_count = 1, .device = node->device};
     value = tu__rewrite_insert(&p->r, node->name, "/done", &slice);
     tu__node_request request = {.op = TU__OP_COPY, .inputs = &value, .input_count = 1, .device = device};
-    return tu__rewrite_insert(&p->r, node->name, "/done@", &request);
+    return insert_on_device(&p->r, node->name, "/done", &request);
 }
 
 /* Returns the node on `device` that replaces a dependency on a node of another device; made on first use. */
-static tu_status dependency_on_device(partition *p, const tu__node *node, const char *device,
+static tu_status dependency_on_device(partition_pass *p, const tu__node *node, const char *device,
                                       tu_value *local) {
-    bool is_small = tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES, is_supported = false;
-    if (!is_small) TU_TRY(can_slice(p, node, &is_supported));
-    tu__edge value = {node->id, is_supported ? (uint32_t)TOKEN : 0};
-    copy *c = find_copy(p, value, device);
-    if (c || !is_supported) {
-        *local = c ? c->new_value : value_on(p, value, device);
+    bool use_token = false;
+    if (tu_type_bytes(node->outputs[0]) > SMALL_BYTES) TU_TRY(can_slice(p, node, &use_token));
+    tu__edge value = {node->id, use_token ? (uint32_t)TOKEN : 0};
+    const local_value *found = find_local(p, value, device);
+    if (found || !use_token) {
+        *local = found ? found->new_value : value_on(p, value, device);
         return tu_graph_status(p->r.to);
     }
     *local = make_token(p, node, device);
     TU_TRY(tu_graph_status(p->r.to));
-    return add_copy(p, value, device, *local);
+    return add_local(p, value, device, *local);
 }
 
-static bool has_remote_dependency(const tu_graph *graph, const tu__node *node) {
+static bool has_cross_device_dependency(const tu_graph *graph, const tu__node *node) {
     for (uint32_t i = 0; node->op->code != TU__OP_ASSIGN && i < node->after_count; i++)
         if (!same_device(graph->nodes[node->after[i]]->device, node->device)) return true;
     return false;
 }
 
 /* Makes the copies that the node will depend on; they must precede it in the graph. */
-static tu_status make_dependency_copies(partition *p, const tu__node *node) {
-    if (!has_remote_dependency(p->r.from, node)) return TU_OK;
+static tu_status make_dependency_copies(partition_pass *p, const tu__node *node) {
+    if (!has_cross_device_dependency(p->r.from, node)) return TU_OK;
     for (uint32_t i = 0; i < node->after_count; i++) {
         const tu__node *dependency = p->r.from->nodes[node->after[i]];
         tu_value local;
@@ -163,8 +175,8 @@ static tu_status make_dependency_copies(partition *p, const tu__node *node) {
 }
 
 /* Replaces the new node's dependencies on other devices by those copies. */
-static tu_status redirect_dependencies(partition *p, const tu__node *node, tu__node *new_node) {
-    if (!has_remote_dependency(p->r.from, node)) return TU_OK;
+static tu_status redirect_dependencies(partition_pass *p, const tu__node *node, tu__node *new_node) {
+    if (!has_cross_device_dependency(p->r.from, node)) return TU_OK;
     new_node->after_count = 0;
     for (uint32_t i = 0; i < node->after_count; i++) {
         const tu__node *dependency = p->r.from->nodes[node->after[i]];
@@ -178,8 +190,9 @@ static tu_status redirect_dependencies(partition *p, const tu__node *node, tu__n
 
 /* ---- Nodes ---- */
 
-/* An explicit copy node reads its input on the input's device. */
-static tu_status copy_node(partition *p, const tu__node *node) {
+/* Adds the node to the new graph, with its inputs on its device. A copy node of the user (tu_copy) reads its input on
+ * the input's device. */
+static tu_status rewrite_node(partition_pass *p, const tu__node *node) {
     if (is_duplicated_per_device(node)) return TU_OK; /* value_on makes it for each reader */
     TU_TRY(make_dependency_copies(p, node));
     tu_value *inputs =
@@ -199,7 +212,7 @@ static tu_status copy_node(partition *p, const tu__node *node) {
 }
 
 /* A fetched fill or constant stays on its own device. */
-static void map_fetched(partition *p, const tu__unit *unit) {
+static void map_fetched(partition_pass *p, const tu__unit *unit) {
     for (size_t i = 0; i < unit->fetch_count; i++) {
         const tu__node *node = p->r.from->nodes[unit->fetch[i].node];
         if (is_duplicated_per_device(node))
@@ -207,18 +220,18 @@ static void map_fetched(partition *p, const tu__unit *unit) {
     }
 }
 
-/* A named result that is a fill or constant is mapped to any of its duplicates. */
-static void map_results(partition *p) {
+/* A named output of the graph that is a fill or constant is mapped to any of its duplicates. */
+static void map_outputs(partition_pass *p) {
     for (uint32_t i = 0; i < p->r.from->result_count; i++) {
         tu__edge value = p->r.from->results[i].value;
-        const copy *first = p->copies[value.node];
+        const local_value *first = p->local_values[value.node];
         if (first && !tu_ok(tu__rewrite_value(&p->r, value))) tu__rewrite_map(&p->r, value, first->new_value);
     }
 }
 
-static bool has_remote_edges(const tu_graph *graph) {
+static bool has_cross_device_edges(const tu_graph *graph) {
     for (uint32_t i = 0; i < graph->node_count; i++)
-        if (has_remote_dependency(graph, graph->nodes[i])) return true;
+        if (has_cross_device_dependency(graph, graph->nodes[i])) return true;
     for (uint32_t i = 0; i < graph->node_count; i++)
         for (uint32_t k = 0; k < graph->nodes[i]->input_count; k++)
             if (!same_device(graph->nodes[graph->nodes[i]->inputs[k].node]->device, graph->nodes[i]->device))
@@ -228,21 +241,21 @@ static bool has_remote_edges(const tu_graph *graph) {
 
 tu_status tu__pass_partition(tu__unit *unit) {
     const tu_graph *graph = unit->graph;
-    if (!has_remote_edges(graph)) return TU_OK;
-    partition p = {.unit = unit, .arena = {.purpose = "a pass"}};
+    if (!has_cross_device_edges(graph)) return TU_OK;
+    partition_pass p = {.unit = unit, .arena = {.purpose = "a pass"}};
     TU_TRY(tu__rewrite_begin(&p.r, graph));
-    p.copies = tu__alloc_array((size_t)graph->node_count + 1, sizeof(copy *), "a pass");
-    tu_status status = p.copies ? TU_OK : TU_NO_MEMORY;
+    p.local_values = tu__alloc_array((size_t)graph->node_count + 1, sizeof(local_value *), "a pass");
+    tu_status status = p.local_values ? TU_OK : TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count && status == TU_OK; i++)
-        status = copy_node(&p, graph->nodes[i]);
+        status = rewrite_node(&p, graph->nodes[i]);
     if (status == TU_OK) {
         map_fetched(&p, unit);
-        map_results(&p);
+        map_outputs(&p);
         status = tu__rewrite_finish(&p.r, unit);
     } else {
         tu__rewrite_abandon(&p.r);
     }
-    tu__free(p.copies);
+    tu__free(p.local_values);
     tu__arena_free(&p.arena);
     return status;
 }

@@ -109,9 +109,10 @@ static tu_status run_pass(const tu__pass *pass, tu__unit *unit) {
     TU_TRY(pass->run(unit));
 #ifndef NDEBUG
     tu_status status = tu_graph_verify(unit->graph);
+    if (status == TU_NO_MEMORY) return status;
     if (status != TU_OK)
-        return tu_fail(status == TU_NO_MEMORY ? status : TU_INTERNAL, "after the pass '%s': %s", pass->name,
-                       tu_message());
+        return tu_fail(TU_INTERNAL, "internal error: the graph is invalid after the pass '%s': %s",
+                       pass->name, tu_message());
 #endif
     return TU_OK;
 }

@@ -66,7 +66,8 @@ size_t tu_program_device_count(const tu_program *program) {
 tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report) {
     TU_TRY(TU__CHECK_SIZED(tu_device_report, report));
     if (index >= program->device_count)
-        return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
+        return tu_fail(TU_NOT_FOUND,
+                       "device index %zu is out of range: the program has %zu devices, counted from 0", index,
                        program->device_count);
     const tu__device *device = program->devices[index];
     tu_device_report full = {.device = device->name, .spec = device->spec};

@@ -73,5 +73,7 @@ tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_r
         }
         kernels_before += partition->plan->kernel_count;
     }
-    return tu_fail(TU_NOT_FOUND, "there is no kernel %zu: the program has %zu", index, kernels_before);
+    return tu_fail(TU_NOT_FOUND,
+                   "kernel index %zu is out of range: the program has %zu kernels, counted from 0", index,
+                   kernels_before);
 }

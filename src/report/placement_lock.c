@@ -1,8 +1,8 @@
 /* Placement locks: files that record a placement, so that changes are detected.
  *
  * A new version of the engine, another machine, or a change of the network may move operations between devices
- * unexpectedly. A lock file contains the device of every operation: JSON, one operation per line in the order of the
- * graph, so that version control shows changes well. Operations are compared by name. Copies, and operations that are
+ * unexpectedly. A placement lock file contains the device of every operation: JSON, one operation per line in the
+ * order of the graph, so that version control shows changes well. Operations are compared by name. Copies, and operations that are
  * placed with their reader, follow from the others and are not in the file. */
 #include <errno.h>
 #include <string.h>
@@ -72,8 +72,8 @@ static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_
     const tu__json_value *name = tu__json_member(entry, "name"), *device = tu__json_member(entry, "device");
     if (!name || name->kind != TU__JSON_STRING || !device || device->kind != TU__JSON_STRING)
         return tu_fail(TU_CORRUPT,
-                       "lock file '%s': operation %zu has no name or device: expected two strings", c->path,
-                       index);
+                       "placement lock file '%s': operation %zu has no name or device: expected two strings",
+                       c->path, index);
     const tu__node *node = tu__find_node(c->program->unit.graph, name->string);
     bool is_placed = node && is_locked(node);
     if (is_placed) c->is_in_lock[node->id] = true;
@@ -86,10 +86,12 @@ static tu_status compare_all(comparison *c, const tu__json_value *lock) {
     const tu__json_value *version = tu__json_member(lock, "tutti_placement"),
                          *operations = tu__json_member(lock, "operations");
     if (!version || !version->is_integer || !operations || operations->kind != TU__JSON_ARRAY)
-        return tu_fail(TU_CORRUPT, "'%s' is not a lock file: expected a file written by --lock", c->path);
+        return tu_fail(TU_CORRUPT, "'%s' is not a placement lock file: expected a file written by --lock",
+                       c->path);
     if (version->integer != LOCK_VERSION)
-        return tu_fail(TU_UNSUPPORTED, "lock file '%s' has version %lld: this Tutti reads version %d",
-                       c->path, (long long)version->integer, LOCK_VERSION);
+        return tu_fail(TU_UNSUPPORTED,
+                       "placement lock file '%s' has version %lld: this Tutti reads version %d", c->path,
+                       (long long)version->integer, LOCK_VERSION);
     for (size_t i = 0; i < operations->count; i++) TU_TRY(compare_entry(c, &operations->values[i], i));
     const tu_graph *g = c->program->unit.graph;
     for (uint32_t i = 0; i < g->node_count; i++) {
@@ -101,14 +103,14 @@ static tu_status compare_all(comparison *c, const tu__json_value *lock) {
 
 static tu_status read_file(const char *path, tu__text *text) {
     FILE *file = fopen(path, "rb");
-    if (!file) return tu_fail(TU_IO, "cannot read the lock file '%s': %s", path, strerror(errno));
+    if (!file) return tu_fail(TU_IO, "cannot read the placement lock file '%s': %s", path, strerror(errno));
     char chunk[65536];
     size_t got;
     while ((got = fread(chunk, 1, sizeof chunk, file)) > 0 && text->length < MAX_LOCK_BYTES)
         tu__text_append(text, chunk, got);
     bool failed = ferror(file);
     fclose(file);
-    if (failed) return tu_fail(TU_IO, "cannot read the lock file '%s': %s", path, strerror(errno));
+    if (failed) return tu_fail(TU_IO, "cannot read the placement lock file '%s': %s", path, strerror(errno));
     return text->failed ? TU_NO_MEMORY : TU_OK;
 }
 

@@ -39,7 +39,8 @@ tu_status tu_program_placement(const tu_program *program, size_t index, tu_place
     TU_TRY(TU__CHECK_SIZED(tu_placement, placement));
     const tu_graph *graph = program->unit.graph;
     if (index >= graph->node_count)
-        return tu_fail(TU_NOT_FOUND, "there is no operation %zu: the program has %u", index,
+        return tu_fail(TU_NOT_FOUND,
+                       "node index %zu is out of range: the program has %u nodes, counted from 0", index,
                        graph->node_count);
     const tu__node *node = graph->nodes[index];
     bool copy = is_copy(node);

@@ -30,7 +30,8 @@ tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_repor
         }
         copies_before += partition->receive_count;
     }
-    return tu_fail(TU_NOT_FOUND, "there is no copy %zu: the program has %zu", index, copies_before);
+    return tu_fail(TU_NOT_FOUND, "copy index %zu is out of range: the program has %zu copies, counted from 0",
+                   index, copies_before);
 }
 
 /* ---- Collectives as planned ---- */
@@ -42,8 +43,9 @@ size_t tu_program_collective_count(const tu_program *program) {
 tu_status tu_program_collective(const tu_program *program, size_t index, tu_collective_report *report) {
     TU_TRY(TU__CHECK_SIZED(tu_collective_report, report));
     if (index >= program->collectives.count)
-        return tu_fail(TU_NOT_FOUND, "there is no collective %zu: the program has %u", index,
-                       program->collectives.count);
+        return tu_fail(TU_NOT_FOUND,
+                       "collective index %zu is out of range: the program has %u collectives, counted from 0",
+                       index, program->collectives.count);
     const tu__collective *c = &program->collectives.list[index];
     tu_collective_report full = {.number = c->id,
                                  .ranks = c->ranks,
@@ -160,7 +162,8 @@ tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *re
     TU_TRY(check_traced(program));
     tu_program_trace_end(program);
     if (index >= program->device_count)
-        return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
+        return tu_fail(TU_NOT_FOUND,
+                       "device index %zu is out of range: the program has %zu devices, counted from 0", index,
                        program->device_count);
     tu_trace_report full = {.device = program->devices[index]->name};
     const tu__span_list *run_spans = &program->trace->run_spans;

@@ -331,8 +331,10 @@ tu_status tu_ensemble_result_member(const tu_ensemble_result *result, int64_t in
     const tu_train_result *results = result->internal;
     TU_TRY(TU__CHECK_SIZED(tu_train_result, member));
     if (index < 0 || index >= result->member_count)
-        return tu_fail(TU_NOT_FOUND, "the ensemble has %" PRId64 " members: there is no member %" PRId64,
-                       result->member_count, index);
+        return tu_fail(TU_NOT_FOUND,
+                       "member index %" PRId64 " is out of range: the ensemble has %" PRId64
+                       " members, counted from 0",
+                       index, result->member_count);
     TU__COPY_SIZED(member, results[index]);
     return TU_OK;
 }

@@ -207,8 +207,10 @@ tu_status tu_evaluation_member(const tu_evaluation *result, int64_t index, tu_me
     const evaluation *e = result->internal;
     TU_TRY(TU__CHECK_SIZED(tu_member_score, score));
     if (index < 0 || index >= result->member_count)
-        return tu_fail(TU_NOT_FOUND, "the evaluation has %" PRId64 " members: there is no member %" PRId64,
-                       result->member_count, index);
+        return tu_fail(TU_NOT_FOUND,
+                       "member index %" PRId64 " is out of range: the evaluation has %" PRId64
+                       " members, counted from 0",
+                       index, result->member_count);
     TU__COPY_SIZED(score, e->members[index]);
     return TU_OK;
 }

@@ -1,10 +1,11 @@
-/* metrics.jsonl: one JSON object per line, for every measurement and every evaluation.
+/* metrics.jsonl: one JSON object per line, for every log interval (mean loss and accuracy of its training steps) and
+ * every evaluation.
  *
  *     {"step":100,"epoch":0.26,"seconds":8.1,"loss":1.52,"accuracy":0.44,"rate":0.03,…}
  *     {"step":391,"epoch":1,"seconds":31.9,"validation_loss":1.21,"validation_accuracy":0.56,"validation_top5":0.95}
  *
- * The evaluation of the test split adds a line at the end ("test_loss", …); runs of earlier versions have one per
- * evaluation.
+ * "rate" is the learning rate. The evaluation of the test split adds a line at the end ("test_loss", …). Logs written
+ * before there were validation splits have such a line for every evaluation.
  *
  * The log also keeps the values as series for curves.svg. A resumed run reads them from the file. */
 #ifndef TU__TRAIN_METRICS_LOG_H

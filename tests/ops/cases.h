@@ -5,7 +5,7 @@
  * test_devices.c compares a device with the reference device. A case registers itself before main(), so a new
  * operation needs only one new file cases_NAME.c, or a few lines in an existing one.
  *
- *     OP_CASE(cumsum, 0) {
+ *     OP_CASE(cumsum, CASE_ALL_CHECKS) {
  *         int64_t rank = case_size(c, 1, 4);
  *         tu_shape s = case_shape(c, rank, 1, 5);
  *         tu_value x = case_input(c, s, -2, 2);
@@ -20,7 +20,9 @@
 
 typedef struct case_run case_run;
 
+/* Flags of a case. */
 enum {
+    CASE_ALL_CHECKS = 0,  /* no exceptions */
     CASE_NO_GRADIENT = 1, /* gradients are not checked, only forward values */
     CASE_NO_SECOND = 2,   /* only first derivatives are tested; the case says why */
     CASE_LOOSE = 4,       /* ill-conditioned: results are compared with a wider tolerance */

@@ -1,5 +1,7 @@
 /* Cases of convolution and transposed convolution. conv2d_dx and conv2d_dw are the first derivatives of conv2d,
- * and the derivatives of each of the three are the other two, so that second-order checks cover all of them. */
+ * and the derivatives of each of the three are the other two, so that second-order checks cover all of them.
+ *
+ * cases.h describes case_pick (0 to count-1; every value occurs) and case_size (random, bounds included). */
 #include "ops/cases.h"
 
 typedef struct geometry {
@@ -12,10 +14,11 @@ typedef struct geometry {
 static geometry random_geometry(case_run *c) {
     geometry g = {.padding = (tu_padding)case_pick(c, "padding", 3)};
     int64_t stride = 1 + case_pick(c, "stride", 3), dilation = 1 + case_pick(c, "dilation", 2);
-    int groups = case_pick(c, "groups", 3);
-    g.groups = groups == 0 ? 1 : case_size(c, 2, 3);
-    g.in = groups == 2 ? 1 : case_size(c, 1, 2); /* 2: depthwise */
-    g.out = groups == 2 ? case_size(c, 1, 2) : case_size(c, 1, 3);
+    enum { UNGROUPED, GROUPED, DEPTHWISE, KINDS };
+    int kind = case_pick(c, "groups", KINDS);
+    g.groups = kind == UNGROUPED ? 1 : case_size(c, 2, 3);
+    g.in = kind == DEPTHWISE ? 1 : case_size(c, 1, 2);
+    g.out = kind == DEPTHWISE ? case_size(c, 1, 2) : case_size(c, 1, 3);
     for (int axis = 0; axis < 2; axis++) {
         g.kernel[axis] = case_size(c, 1, 3);
         g.stride[axis] = axis == 0 ? stride : case_size(c, 1, 3);
@@ -31,12 +34,12 @@ static tu_value random_filter(case_run *c, const geometry *g) {
     return case_input(c, TU_SHAPE(g->groups * g->out, g->kernel[0], g->kernel[1], g->in), -1, 1);
 }
 
-OP_CASE(conv2d, 0) {
+OP_CASE(conv2d, CASE_ALL_CHECKS) {
     geometry g = random_geometry(c);
     int64_t size[2];
     for (int axis = 0; axis < 2; axis++) {
-        int64_t room = g.pad[2 * axis] + g.pad[2 * axis + 1];
-        int64_t min_size = g.padding == TU_SAME || g.extent[axis] <= room ? 1 : g.extent[axis] - room;
+        int64_t pad = g.pad[2 * axis] + g.pad[2 * axis + 1];
+        int64_t min_size = g.padding == TU_SAME || g.extent[axis] <= pad ? 1 : g.extent[axis] - pad;
         size[axis] = case_size(c, min_size, min_size < 4 ? 5 : min_size + 1);
     }
     tu_value x = case_input(c, TU_SHAPE(case_size(c, 1, 2), size[0], size[1], g.groups * g.in), -1, 1);
@@ -46,20 +49,22 @@ OP_CASE(conv2d, 0) {
     case_output(c, y);
 }
 
-OP_CASE(convolve_transpose, 0) {
+OP_CASE(conv2d_dx, CASE_ALL_CHECKS) {
     geometry g = random_geometry(c);
     bool sized = case_pick(c, "size", 2);
-    int64_t count[2], size[2] = {0, 0};
+    int64_t y_size[2], size[2] = {0, 0};
     for (int axis = 0; axis < 2; axis++) {
-        count[axis] = case_size(c, 1, 3);
-        int64_t span = (count[axis] - 1) * g.stride[axis];
-        while (g.pad[2 * axis] + g.pad[2 * axis + 1] >= span + g.extent[axis]) /* keep at least one pixel */
+        y_size[axis] = case_size(c, 1, 3);
+        int64_t last_start = (y_size[axis] - 1) * g.stride[axis]; /* of a window in the padded x */
+        /* Keep at least one pixel of x. */
+        while (g.pad[2 * axis] + g.pad[2 * axis + 1] >= last_start + g.extent[axis])
             g.pad[2 * axis + (g.pad[2 * axis] == 0)]--;
-        int64_t min_size =
-            g.padding == TU_SAME ? span + 1 : span + g.extent[axis] - g.pad[2 * axis] - g.pad[2 * axis + 1];
+        int64_t min_size = g.padding == TU_SAME
+                               ? last_start + 1
+                               : last_start + g.extent[axis] - g.pad[2 * axis] - g.pad[2 * axis + 1];
         if (sized) size[axis] = case_size(c, min_size, min_size + g.stride[axis] - 1);
     }
-    tu_value y = case_input(c, TU_SHAPE(case_size(c, 1, 2), count[0], count[1], g.groups * g.out), -1, 1);
+    tu_value y = case_input(c, TU_SHAPE(case_size(c, 1, 2), y_size[0], y_size[1], g.groups * g.out), -1, 1);
     tu_value x = tu_convolve_transpose(y, random_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
                                        .dilation = {g.dilation[0], g.dilation[1]}, .padding = g.padding,
                                        .pad = {g.pad[0], g.pad[1], g.pad[2], g.pad[3]}, .groups = g.groups,
@@ -69,7 +74,7 @@ OP_CASE(convolve_transpose, 0) {
 
 /* The results are gradients of conv2d, so the first-order check tests second derivatives of conv2d and the
  * second-order check tests third derivatives. */
-OP_CASE(conv2d_gradient, 0) {
+OP_CASE(conv2d_gradient, CASE_ALL_CHECKS) {
     tu_value x = case_input(c, TU_SHAPE(1, case_size(c, 2, 4), case_size(c, 2, 4), 2), -1, 1);
     tu_value filter = case_input(c, TU_SHAPE(2, 2, 2, 1), -1, 1);
     tu_value y = tu_convolve(x, filter, .stride = {1 + case_pick(c, "stride", 2), 1}, .groups = 2);

@@ -24,7 +24,7 @@ static tu_value random_table(case_run *c, tu_value *indices, int64_t *axis) {
     return case_input(c, shape, -2, 2);
 }
 
-OP_CASE(gather, 0) {
+OP_CASE(gather, CASE_ALL_CHECKS) {
     tu_value indices;
     int64_t axis;
     tu_value table = random_table(c, &indices, &axis);
@@ -32,7 +32,7 @@ OP_CASE(gather, 0) {
                        tu_gather(table, indices, axis_from_either_end(c, axis, tu_value_shape(table).rank)));
 }
 
-OP_CASE(scatter_add, 0) {
+OP_CASE(scatter_add, CASE_ALL_CHECKS) {
     tu_value indices;
     int64_t axis;
     tu_value base = random_table(c, &indices, &axis);
@@ -41,7 +41,7 @@ OP_CASE(scatter_add, 0) {
                                          axis_from_either_end(c, axis, tu_value_shape(base).rank)));
 }
 
-OP_CASE(take_along, 0) {
+OP_CASE(take_along, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank - 1), size = shape.dim[axis];
     tu_value x = case_input(c, shape, -2, 2);
@@ -51,7 +51,7 @@ OP_CASE(take_along, 0) {
 }
 
 /* put_along adds, like scatter_add into zeros: repeated indices are summed. */
-OP_CASE(put_along, 0) {
+OP_CASE(put_along, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank - 1), size = case_size(c, 1, 5);
     tu_value indices = case_integers(c, index_type(c), shape, -2, size + 2);

@@ -72,7 +72,7 @@ OP_CASE(triangular_solve, CASE_LOOSE | CASE_NO_16_BIT) {
                                        .transpose = case_pick(c, "transpose", 2)));
 }
 
-OP_CASE(band, 0) {
+OP_CASE(band, CASE_ALL_CHECKS) {
     tu_shape shape = matrices_shape(random_batch_shape(c), case_size(c, 1, 5), case_size(c, 1, 5));
     int64_t below = case_pick(c, "below", 4) - 1, above = case_pick(c, "above", 4) - 1;
     tu_value y = tu_band(case_input(c, shape, -2, 2), below, above);
@@ -80,7 +80,7 @@ OP_CASE(band, 0) {
     case_output(c, tu_square(y));
 }
 
-OP_CASE(eye, 0) {
+OP_CASE(eye, CASE_ALL_CHECKS) {
     int64_t rows = case_size(c, 1, 5), columns = case_size(c, 1, 5);
     tu_value x = case_input(c, TU_SHAPE(rows, columns), -2, 2);
     tu_value eye = tu_eye(case_graph(c), case_dtype(c), rows, columns);
@@ -88,7 +88,7 @@ OP_CASE(eye, 0) {
     case_output(c, tu_mul(x, eye));
 }
 
-OP_CASE(diagonal, 0) {
+OP_CASE(diagonal, CASE_ALL_CHECKS) {
     int64_t rows = case_size(c, 1, 5), columns = case_size(c, 1, 5);
     int64_t offset = case_pick(c, "offset", 3) ? case_size(c, 1 - rows, columns - 1) : 0;
     tu_value y =
@@ -97,7 +97,7 @@ OP_CASE(diagonal, 0) {
     case_output(c, tu_square(y));
 }
 
-OP_CASE(diagonal_matrix, 0) {
+OP_CASE(diagonal_matrix, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     tu_value y = tu_diagonal_matrix(case_input(c, shape, -2, 2), case_pick(c, "offset", 5) - 2);
     case_output(c, y);

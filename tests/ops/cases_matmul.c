@@ -8,7 +8,7 @@ static tu_shape matrix_shape(tu_shape batch, int64_t rows, int64_t columns, bool
     return batch;
 }
 
-OP_CASE(matmul, 0) {
+OP_CASE(matmul, CASE_ALL_CHECKS) {
     bool transpose_a = case_pick(c, "transpose_a", 2), transpose_b = case_pick(c, "transpose_b", 2);
     int64_t m = case_size(c, 1, 4), k = case_size(c, 1, 6), n = case_size(c, 1, 4);
     tu_shape batch = case_shape(c, case_size(c, 1, 2), 1, 3), a_batch = {0}, b_batch = {0};
@@ -33,7 +33,7 @@ OP_CASE(matmul_blocks, CASE_NO_SECOND) {
 }
 
 /* One value is both operands: its two gradients are added, and the second derivative is not zero. */
-OP_CASE(matmul_square, 0) {
+OP_CASE(matmul_square, CASE_ALL_CHECKS) {
     int64_t n = case_size(c, 1, 4);
     tu_value x = case_input(c, TU_SHAPE(case_size(c, 1, 3), n, n), -1, 1);
     case_output(c, tu_matmul(x, x, .transpose_a = case_pick(c, "transpose_a", 2),

@@ -1,7 +1,7 @@
 /* Cases of normalisation. */
 #include "ops/cases.h"
 
-OP_CASE(batch_norm, 0) {
+OP_CASE(batch_norm, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 2, 4), 1, 4);
     shape.dim[0] += 2; /* the variance of a single element is zero */
     tu_shape channels = TU_SHAPE(shape.dim[shape.rank - 1]);
@@ -17,7 +17,7 @@ OP_CASE(batch_norm, 0) {
     }
 }
 
-OP_CASE(layer_norm, 0) {
+OP_CASE(layer_norm, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 2, 4), 1, 4);
     shape.dim[shape.rank - 1] += 2;
     int64_t axes = 1 + case_pick(c, "axes", 2);
@@ -33,7 +33,7 @@ OP_CASE(layer_norm, 0) {
     }
 }
 
-OP_CASE(lrn, 0) {
+OP_CASE(lrn, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 3);
     shape.dim[shape.rank - 1] = case_size(c, 1, 9);
     static const int64_t radii[] = {1, 2, 4, 20};

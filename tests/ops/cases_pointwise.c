@@ -7,17 +7,17 @@ static tu_shape random_shape(case_run *c) {
 }
 
 #define UNARY(name, low, high)                                                                               \
-    OP_CASE(name, 0) {                                                                                       \
+    OP_CASE(name, CASE_ALL_CHECKS) {                                                                         \
         case_output(c, tu_##name(case_input(c, random_shape(c), low, high)));                                \
     }
 /* Operations that are not differentiable at zero. */
 #define UNARY_KINK(name)                                                                                     \
-    OP_CASE(name, 0) {                                                                                       \
+    OP_CASE(name, CASE_ALL_CHECKS) {                                                                         \
         case_output(c, tu_##name(case_input_around(c, random_shape(c), 0, 2)));                              \
     }
 /* Piecewise constant operations: checks that the gradient is zero. */
 #define UNARY_STEP(name)                                                                                     \
-    OP_CASE(name, 0) {                                                                                       \
+    OP_CASE(name, CASE_ALL_CHECKS) {                                                                         \
         tu_value x = case_input(c, random_shape(c), 0.1, 0.4);                                               \
         double offset = case_pick(c, "below", 2) ? -2 : 1;                                                   \
         case_output(c, tu_##name(tu_shift(x, offset)));                                                      \
@@ -49,23 +49,23 @@ UNARY_STEP(floor)
 UNARY_STEP(ceil)
 UNARY_STEP(round)
 
-OP_CASE(leaky_relu, 0) {
+OP_CASE(leaky_relu, CASE_ALL_CHECKS) {
     tu_value x = case_input_around(c, random_shape(c), 0, 2);
     case_output(c, tu_leaky_relu(x, case_pick(c, "slope", 2) ? 0.2 : 0.01));
 }
 
-OP_CASE(elu, 0) {
+OP_CASE(elu, CASE_ALL_CHECKS) {
     tu_value x = case_input_around(c, random_shape(c), 0, 2);
     case_output(c, tu_elu(x, case_pick(c, "alpha", 2) ? 1.0 : 0.7));
 }
 
 /* Activations selected by enum, as layers apply them. */
-OP_CASE(activation, 0) {
+OP_CASE(activation, CASE_ALL_CHECKS) {
     tu_value x = case_input_around(c, random_shape(c), 0, 2);
     case_output(c, tu_activate(x, case_pick(c, "activation", 2) ? TU_ELU : TU_LEAKY_RELU));
 }
 
-OP_CASE(clip, 0) {
+OP_CASE(clip, CASE_ALL_CHECKS) {
     double low = case_pick(c, "low", 2) ? 0 : -3; /* inputs are in [-2, 2], but not near 0 */
     tu_value x = case_input_around(c, random_shape(c), 0, 2);
     case_output(c, tu_clip(x, low, case_pick(c, "high", 2) ? 2.5 : 0));
@@ -80,7 +80,7 @@ static void add_two_inputs(case_run *c, double low, double high, tu_value *x, tu
 }
 
 #define BINARY(name, low, high)                                                                              \
-    OP_CASE(name, 0) {                                                                                       \
+    OP_CASE(name, CASE_ALL_CHECKS) {                                                                         \
         tu_value x, y;                                                                                       \
         add_two_inputs(c, low, high, &x, &y);                                                                \
         case_output(c, tu_##name(x, y));                                                                     \
@@ -93,7 +93,7 @@ BINARY(pow, 0.5, 2)
 
 /* x and y are on different grids, so that x never equals y, where the operation is not differentiable. */
 #define BINARY_KINK(name)                                                                                    \
-    OP_CASE(name, 0) {                                                                                       \
+    OP_CASE(name, CASE_ALL_CHECKS) {                                                                         \
         tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);                                            \
         tu_value x = case_input_apart(c, shape), y = case_input_apart(c, case_broadcastable(c, shape));      \
         case_output(c, tu_##name(x, tu_shift(y, case_pick(c, "side", 2) ? 0.05 : -0.05)));                   \
@@ -102,19 +102,19 @@ BINARY_KINK(maximum)
 BINARY_KINK(minimum)
 
 /* Both operands are broadcast: [a,1,d] with [b,1]. */
-OP_CASE(broadcast_both_ways, 0) {
+OP_CASE(broadcast_both_ways, CASE_ALL_CHECKS) {
     int64_t a = case_size(c, 1, 4), b = case_size(c, 1, 4), d = case_size(c, 1, 4);
     tu_value x = case_input(c, TU_SHAPE(a, 1, d), -2, 2), y = case_input(c, TU_SHAPE(b, 1), -2, 2);
     case_output(c, tu_mul(tu_add(x, y), tu_sub(y, x)));
 }
 
 /* One value is both operands. */
-OP_CASE(repeated_input, 0) {
+OP_CASE(repeated_input, CASE_ALL_CHECKS) {
     tu_value x = case_input(c, random_shape(c), 0.5, 2);
     case_output(c, tu_add(tu_mul(x, x), tu_div(x, tu_add(x, x))));
 }
 
-OP_CASE(select, 0) {
+OP_CASE(select, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
     int broadcast = case_pick(c, "broadcast", 3);
     tu_value condition = case_bools(c, broadcast == 0 ? shape : case_broadcastable(c, shape));
@@ -124,7 +124,7 @@ OP_CASE(select, 0) {
 }
 
 /* Comparisons are not differentiable: no gradient may flow through them. */
-OP_CASE(comparisons, 0) {
+OP_CASE(comparisons, CASE_ALL_CHECKS) {
     static tu_value (*const compare[])(tu_value, tu_value) = {tu_equal,      tu_not_equal, tu_less,
                                                               tu_less_equal, tu_greater,   tu_greater_equal};
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
@@ -135,7 +135,7 @@ OP_CASE(comparisons, 0) {
     case_output(c, tu_select(mask, tu_square(x), y));
 }
 
-OP_CASE(comparisons_with_a_number, 0) {
+OP_CASE(comparisons_with_a_number, CASE_ALL_CHECKS) {
     static tu_value (*const compare[])(tu_value, double) = {tu_equal_to, tu_not_equal_to, tu_less_than,
                                                             tu_at_most,  tu_greater_than, tu_at_least};
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
@@ -161,7 +161,7 @@ OP_CASE(is_finite, CASE_NO_GRADIENT) {
     case_output(c, tu_is_finite(tu_div(x, tu_number(x, 0))));
 }
 
-OP_CASE(cast, 0) {
+OP_CASE(cast, CASE_ALL_CHECKS) {
     static const tu_dtype targets[] = {TU_F32, TU_I32, TU_I64, TU_U8, TU_BOOL, TU_F64};
     tu_value x = case_input(c, random_shape(c), 0.1, 0.9);
     tu_dtype target = targets[case_pick(c, "target", 6)];
@@ -189,7 +189,7 @@ OP_CASE(integers, CASE_NO_GRADIENT) {
     case_output(c, tu_less(x, y));
 }
 
-OP_CASE(stop_gradient, 0) {
+OP_CASE(stop_gradient, CASE_ALL_CHECKS) {
     tu_value x = case_input(c, random_shape(c), -2, 2);
     /* The stopped factor is an input that is not differentiated: central differences of x would include a factor that
      * depends on x. */
@@ -197,19 +197,19 @@ OP_CASE(stop_gradient, 0) {
     case_output(c, tu_mul(x, tu_stop_gradient(y)));
 }
 
-OP_CASE(copy, 0) {
+OP_CASE(copy, CASE_ALL_CHECKS) {
     case_output(c, tu_copy(case_input(c, random_shape(c), -2, 2)));
     case_output(c, tu_copy(case_integers(c, TU_I64, random_shape(c), -9, 9)));
 }
 
-OP_CASE(fill, 0) {
+OP_CASE(fill, CASE_ALL_CHECKS) {
     tu_value x = case_input(c, random_shape(c), -2, 2);
     case_output(c, tu_add(x, tu_fill(case_graph(c), case_dtype(c), tu_value_shape(x), 1.5)));
     case_output(c, tu_fill(case_graph(c), TU_I32, TU_SHAPE(3), -7));
 }
 
 /* Gradients through a recomputed block, whose activations are not kept for the backward pass. */
-OP_CASE(recompute, 0) {
+OP_CASE(recompute, CASE_ALL_CHECKS) {
     tu_value x = case_input(c, random_shape(c), 0.5, 2), y = {0};
     tu_recompute(case_graph(c)) {
         y = tu_exp(tu_sin(x));

@@ -20,14 +20,14 @@ static tu_pool_options random_pool_options(case_run *c, tu_shape *images) {
     return o;
 }
 
-OP_CASE(max_pool, 0) {
+OP_CASE(max_pool, CASE_ALL_CHECKS) {
     tu_shape images;
     tu_pool_options o = random_pool_options(c, &images);
     case_output(c, tu_square(tu_max_pool_with(case_input_apart(c, images), &o)));
 }
 
 /* The result is the gradient of max_pool; its derivatives use max_pool_pick and the gradient of that. */
-OP_CASE(max_pool_gradient, 0) {
+OP_CASE(max_pool_gradient, CASE_ALL_CHECKS) {
     tu_shape images;
     tu_pool_options o = random_pool_options(c, &images);
     tu_value x = case_input_apart(c, images), gradient;
@@ -36,7 +36,7 @@ OP_CASE(max_pool_gradient, 0) {
     case_output(c, gradient);
 }
 
-OP_CASE(avg_pool, 0) {
+OP_CASE(avg_pool, CASE_ALL_CHECKS) {
     tu_shape images;
     tu_pool_options o = random_pool_options(c, &images);
     o.count_padding = case_pick(c, "count_padding", 2);
@@ -50,10 +50,10 @@ OP_CASE(max_pool_integers, CASE_NO_GRADIENT) {
     case_output(c, tu_max_pool_with(case_integers(c, dtype, images, 0, 200), &o));
 }
 
-OP_CASE(global_avg_pool, 0) {
+OP_CASE(global_avg_pool, CASE_ALL_CHECKS) {
     case_output(c, tu_square(tu_global_avg_pool(case_input(c, case_shape(c, 4, 1, 3), -1, 1))));
 }
 
-OP_CASE(global_max_pool, 0) {
+OP_CASE(global_max_pool, CASE_ALL_CHECKS) {
     case_output(c, tu_square(tu_global_max_pool(case_input_apart(c, case_shape(c, 4, 1, 3)))));
 }

@@ -19,7 +19,7 @@ OP_CASE(random, CASE_NO_GRADIENT) {
     }
 }
 
-OP_CASE(dropout, 0) {
+OP_CASE(dropout, CASE_ALL_CHECKS) {
     tu_value x = case_input(c, case_shape(c, case_size(c, 1, 3), 1, 5), -2, 2);
     tu_set_training(case_graph(c), case_pick(c, "training", 2));
     case_output(c, tu_dropout(x, case_pick(c, "rate", 2) ? 0.5 : 0.1));
@@ -67,7 +67,7 @@ OP_CASE(custom, CASE_NO_16_BIT | CASE_CPU_ONLY) {
 }
 
 /* A variable in an expression, and an assignment to it. */
-OP_CASE(variable, 0) {
+OP_CASE(variable, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 0, 2), 1, 4);
     tu_value x = case_input(c, shape, -2, 2);
     tu_init_kind kinds[] = {TU_INIT_ZEROS,         TU_INIT_CONSTANT,         TU_INIT_UNIFORM,
@@ -80,7 +80,7 @@ OP_CASE(variable, 0) {
     case_output(c, tu_mul(w, x));
 }
 
-OP_CASE(constant, 0) {
+OP_CASE(constant, CASE_ALL_CHECKS) {
     tu_shape shape = TU_SHAPE(2, 3);
     tu_value x = case_input(c, shape, -2, 2);
     const double numbers[] = {1, -2, 0.5, 4, 0, 3};

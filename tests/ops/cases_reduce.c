@@ -39,7 +39,7 @@ OP_CASE(prod_of_zeros, CASE_NO_SECOND) {
 }
 
 /* The squared norm over several tensors, as gradient clipping computes it. */
-OP_CASE(squared_norm, 0) {
+OP_CASE(squared_norm, CASE_ALL_CHECKS) {
     tu_value total = {0};
     for (int64_t i = 0, count = case_size(c, 2, 4); i < count; i++) {
         tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 5);
@@ -73,7 +73,7 @@ OP_CASE(reduce_integers, CASE_NO_GRADIENT) {
     case_output(c, tu_min(x));
 }
 
-OP_CASE(cumsum, 0) {
+OP_CASE(cumsum, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 5);
     tu_value x = case_input(c, shape, -2, 2);
     int axis = (int)case_size(c, 0, shape.rank - 1);
@@ -81,7 +81,7 @@ OP_CASE(cumsum, 0) {
                              .reverse = case_pick(c, "reverse", 2)));
 }
 
-OP_CASE(top_k, 0) {
+OP_CASE(top_k, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 5);
     int axis = (int)case_size(c, 0, shape.rank - 1);
     int64_t k = case_size(c, 1, shape.dim[axis]);

@@ -28,26 +28,26 @@ static tu_shape other_shape(case_run *c, tu_shape shape) {
     return out;
 }
 
-OP_CASE(reshape, 0) {
+OP_CASE(reshape, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);
     tu_shape other = other_shape(c, shape);
     if (case_pick(c, "inferred_dimension", 2) && other.rank) other.dim[case_size(c, 0, other.rank - 1)] = -1;
     output_with_square(c, tu_reshape(case_input(c, shape, -2, 2), other));
 }
 
-OP_CASE(flatten, 0) {
+OP_CASE(flatten, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 4);
     output_with_square(c, tu_flatten(case_input(c, shape, -2, 2)));
 }
 
-OP_CASE(expand_axis, 0) {
+OP_CASE(expand_axis, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank);
     output_with_square(
         c, tu_expand_axis(case_input(c, shape, -2, 2), axis_from_either_end(c, axis, shape.rank + 1)));
 }
 
-OP_CASE(squeeze_axis, 0) {
+OP_CASE(squeeze_axis, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank - 1);
     shape.dim[axis] = 1;
@@ -55,12 +55,12 @@ OP_CASE(squeeze_axis, 0) {
         c, tu_squeeze_axis(case_input(c, shape, -2, 2), axis_from_either_end(c, axis, shape.rank)));
 }
 
-OP_CASE(broadcast, 0) {
+OP_CASE(broadcast, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);
     output_with_square(c, tu_broadcast(case_input(c, case_broadcastable(c, shape), -2, 2), shape));
 }
 
-OP_CASE(transpose, 0) {
+OP_CASE(transpose, CASE_ALL_CHECKS) {
     bool swap = case_pick(c, "swap_last_two", 2);
     tu_shape shape = case_shape(c, case_size(c, swap ? 2 : 1, 5), 1, 3);
     tu_axes axes = case_permutation(c, shape.rank);
@@ -70,7 +70,7 @@ OP_CASE(transpose, 0) {
     output_with_square(c, tu_transpose_with(case_input(c, shape, -2, 2), axes));
 }
 
-OP_CASE(slice, 0) {
+OP_CASE(slice, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 5);
     int64_t axis = case_size(c, 0, shape.rank - 1), size = shape.dim[axis] = case_size(c, 1, 9);
     int64_t begin = case_size(c, 0, size - 1), end = case_size(c, begin + 1, size);
@@ -85,7 +85,7 @@ OP_CASE(slice, 0) {
                                    begin, end, step));
 }
 
-OP_CASE(pad, 0) {
+OP_CASE(pad, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
     int64_t axis = case_size(c, 0, shape.rank - 1);
     double number = case_pick(c, "number", 2) ? 1.5 : 0;
@@ -94,7 +94,7 @@ OP_CASE(pad, 0) {
 }
 
 /* Padding of several axes and between elements: only gradients create such nodes. */
-OP_CASE(pad_between, 0) {
+OP_CASE(pad_between, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 3);
     struct tu__pad_attrs attrs = {.number = case_pick(c, "number", 2) ? -0.5 : 0};
     int between = case_pick(c, "between", 3);
@@ -106,7 +106,7 @@ OP_CASE(pad_between, 0) {
     output_with_square(c, tu__apply(PAD, &attrs, case_input(c, shape, -2, 2)));
 }
 
-OP_CASE(concat, 0) {
+OP_CASE(concat, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 3);
     int64_t axis = case_size(c, 0, shape.rank - 1);
     int count = 1 + case_pick(c, "parts", 4), negative = axis_from_either_end(c, axis, shape.rank);
@@ -119,12 +119,12 @@ OP_CASE(concat, 0) {
 }
 
 /* One value is an input twice: its gradients are added. */
-OP_CASE(concat_twice, 0) {
+OP_CASE(concat_twice, CASE_ALL_CHECKS) {
     tu_value x = case_input(c, case_shape(c, 2, 1, 4), -2, 2);
     output_with_square(c, tu_concat((tu_value[]){x, tu_scale(x, 3), x}, 3, case_pick(c, "axis", 2)));
 }
 
-OP_CASE(stack, 0) {
+OP_CASE(stack, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 3);
     int64_t axis = case_size(c, 0, shape.rank);
     int count = 1 + case_pick(c, "parts", 3);
@@ -133,7 +133,7 @@ OP_CASE(stack, 0) {
     output_with_square(c, tu_stack(parts, (size_t)count, axis_from_either_end(c, axis, shape.rank + 1)));
 }
 
-OP_CASE(split, 0) {
+OP_CASE(split, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 3);
     int64_t axis = case_size(c, 0, shape.rank - 1), sizes[3], sum = 0;
     size_t count = 1 + (size_t)case_pick(c, "parts", 3);
@@ -146,7 +146,7 @@ OP_CASE(split, 0) {
     for (size_t i = 0; i < count; i++) output_with_square(c, parts[i]);
 }
 
-OP_CASE(flip, 0) {
+OP_CASE(flip, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 4);
     tu_axes axes = case_permutation(c, shape.rank);
     axes.count = case_pick(c, "all_axes", 2) ? 0 : (uint32_t)case_size(c, 1, shape.rank);

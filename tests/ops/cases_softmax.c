@@ -1,14 +1,14 @@
 /* Cases of softmax and cross-entropy. */
 #include "ops/cases.h"
 
-OP_CASE(softmax, 0) {
+OP_CASE(softmax, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 5);
     int axis = (int)case_size(c, 0, shape.rank - 1) - (case_pick(c, "from_end", 2) ? (int)shape.rank : 0);
     tu_value x = case_input(c, shape, -3, 3);
     case_output(c, case_pick(c, "logarithm", 2) ? tu_log_softmax(x, axis) : tu_softmax(x, axis));
 }
 
-OP_CASE(cross_entropy_sparse, 0) {
+OP_CASE(cross_entropy_sparse, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 5);
     int64_t classes = shape.dim[shape.rank - 1];
     tu_shape rows = tu_shape_of((size_t)shape.rank - 1, shape.dim);
@@ -19,7 +19,7 @@ OP_CASE(cross_entropy_sparse, 0) {
     case_output(c, tu_cross_entropy(logits, labels, .smoothing = case_pick(c, "smoothing", 2) ? 0.2 : 0));
 }
 
-OP_CASE(cross_entropy_dense, 0) {
+OP_CASE(cross_entropy_dense, CASE_ALL_CHECKS) {
     tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 5);
     tu_value logits = case_input(c, shape, -3, 3), labels = case_input(c, shape, 0.1, 0.9);
     case_output(c, tu_cross_entropy(logits, labels, .smoothing = case_pick(c, "smoothing", 2) ? 0.2 : 0));

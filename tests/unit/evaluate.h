@@ -1,6 +1,6 @@
 /* Evaluates graphs of constants on the reference device, for tests of operations.
  *
- *     tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2, 3));              // 0 1 2 / 3 4 5
+ *     tu_value x = counting_constant(new_graph(), TU_F32, TU_SHAPE(2, 3));              // 0 1 2 / 3 4 5
  *     assert_computes(tu_transpose(x, 1, 0), TU_SHAPE(3, 2), 0, 3, 1, 4, 2, 5);
  */
 #ifndef TESTS_UNIT_EVALUATE_H
@@ -33,7 +33,7 @@ static inline int free_last_graph(void **state) {
 }
 
 /* Returns a constant of any dtype with the given elements. */
-static inline tu_value numbers(tu_graph *graph, tu_dtype dtype, tu_shape shape, const double *list) {
+static inline tu_value constant_of(tu_graph *graph, tu_dtype dtype, tu_shape shape, const double *list) {
     void *data = malloc(tu_type_bytes((tu_type){dtype, shape}));
     assert_non_null(data);
     tu__store_array(dtype, list, tu_shape_elements(shape), data);
@@ -43,12 +43,12 @@ static inline tu_value numbers(tu_graph *graph, tu_dtype dtype, tu_shape shape, 
 }
 
 /* Returns a constant with the elements 0, 1, 2, … */
-static inline tu_value counting(tu_graph *graph, tu_dtype dtype, tu_shape shape) {
+static inline tu_value counting_constant(tu_graph *graph, tu_dtype dtype, tu_shape shape) {
     int64_t count = tu_shape_elements(shape);
     double *list = malloc((size_t)count * sizeof *list);
     assert_non_null(list);
     for (int64_t i = 0; i < count; i++) list[i] = (double)i;
-    tu_value value = numbers(graph, dtype, shape, list);
+    tu_value value = constant_of(graph, dtype, shape, list);
     free(list);
     return value;
 }
@@ -71,9 +71,9 @@ static inline double *computed(tu_value value) {
     return list;
 }
 
-/* Asserts that the value has this shape and these elements, up to `tolerance`. */
-static inline void check_computes(tu_value value, tu_shape shape, size_t count, const double *expected,
-                                  double tolerance) {
+/* Asserts that the value has this shape and the elements of the array, up to `tolerance`. */
+static inline void assert_computes_array(tu_value value, tu_shape shape, size_t count, const double *expected,
+                                         double tolerance) {
     if (!tu_ok(value)) {
         tu_graph_status(value.graph);
         fail_msg("%s", tu_message());
@@ -87,9 +87,10 @@ static inline void check_computes(tu_value value, tu_shape shape, size_t count, 
                      expected[i]);
     free(got);
 }
+/* The same for elements given as arguments; without a tolerance they must be equal. */
 #define assert_computes(value, shape, ...) assert_computes_within(0, value, shape, __VA_ARGS__)
 #define assert_computes_within(tolerance, value, shape, ...)                                                 \
-    check_computes(value, shape, sizeof((double[]){__VA_ARGS__}) / sizeof(double),                           \
-                   (const double[]){__VA_ARGS__}, tolerance)
+    assert_computes_array(value, shape, sizeof((double[]){__VA_ARGS__}) / sizeof(double),                    \
+                          (const double[]){__VA_ARGS__}, tolerance)
 
 #endif

@@ -467,7 +467,8 @@ static void programs_report_their_collectives(void **unused) {
     assert_int_equal(report.through_host, physical && !has_peer_access);
     assert_int_equal(report.peer_to_peer, physical && has_peer_access);
     assert_int_equal(tu_program_collective(program, 1, &report), TU_NOT_FOUND);
-    assert_string_equal(tu_message(), "there is no collective 1: the program has 1");
+    assert_string_equal(tu_message(),
+                        "collective index 1 is out of range: the program has 1 collectives, counted from 0");
     tu_program_free(program);
     tu_graph_free(g);
 }

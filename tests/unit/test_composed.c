@@ -1,10 +1,10 @@
 /* Functions composed of other operations (ops/composed.c) and comparisons with a number: results and error
  * messages. */
-#include "unit/build_error.h"
 #include "unit/evaluate.h"
+#include "unit/graph_error.h"
 
 static tu_value three_by_four(void) {
-    return counting(new_graph(), TU_F32, TU_SHAPE(3, 4)); /* 0 1 2 3 / 4 5 6 7 / 8 9 10 11 */
+    return counting_constant(new_graph(), TU_F32, TU_SHAPE(3, 4)); /* 0 1 2 3 / 4 5 6 7 / 8 9 10 11 */
 }
 
 static void eye_has_ones_on_the_diagonal(void **state) {
@@ -13,7 +13,7 @@ static void eye_has_ones_on_the_diagonal(void **state) {
     assert_computes(tu_eye(new_graph(), TU_I64, 3, 2), TU_SHAPE(3, 2), 1, 0, 0, 1, 0, 0);
     assert_computes(tu_eye(new_graph(), TU_BOOL, 1, 1), TU_SHAPE(1, 1), 1);
     first_input(TU_F32, TU_SCALAR);
-    assert_build_error(tu_eye(error_graph, TU_F32, 0, 3), "[0,3]");
+    assert_graph_error(tu_eye(error_graph, TU_F32, 0, 3), "[0,3]");
 }
 
 static void diagonals_are_extracted(void **state) {
@@ -25,16 +25,16 @@ static void diagonals_are_extracted(void **state) {
     assert_computes(tu_diagonal(x, -1), TU_SHAPE(2), 4, 9);
     assert_computes(tu_diagonal(x, -2), TU_SHAPE(1), 8);
     assert_computes(tu_diagonal(tu_transpose(x), 0), TU_SHAPE(3), 0, 5, 10);
-    x = counting(new_graph(), TU_I32, TU_SHAPE(2, 2, 2));
+    x = counting_constant(new_graph(), TU_I32, TU_SHAPE(2, 2, 2));
     assert_computes(tu_diagonal(x, 0), TU_SHAPE(2, 2), 0, 3, 4, 7);
-    assert_computes(tu_diagonal(counting(x.graph, TU_U8, TU_SHAPE(1, 1)), 0), TU_SHAPE(1), 0);
+    assert_computes(tu_diagonal(counting_constant(x.graph, TU_U8, TU_SHAPE(1, 1)), 0), TU_SHAPE(1), 0);
 }
 
 static void diagonals_become_matrices(void **state) {
     (void)state;
-    tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2, 2)); /* 0 1 / 2 3 */
+    tu_value x = counting_constant(new_graph(), TU_F32, TU_SHAPE(2, 2)); /* 0 1 / 2 3 */
     assert_computes(tu_diagonal_matrix(x, 0), TU_SHAPE(2, 2, 2), 0, 0, 0, 1, 2, 0, 0, 3);
-    tu_value row = tu_shift(counting(x.graph, TU_F32, TU_SHAPE(2)), 1);
+    tu_value row = tu_shift(counting_constant(x.graph, TU_F32, TU_SHAPE(2)), 1);
     assert_computes(tu_diagonal_matrix(row, 1), TU_SHAPE(3, 3), 0, 1, 0, 0, 0, 2, 0, 0, 0);
     assert_computes(tu_diagonal_matrix(row, -1), TU_SHAPE(3, 3), 0, 0, 0, 1, 0, 0, 0, 2, 0);
     tu_value one = tu_fill(x.graph, TU_BOOL, TU_SHAPE(1), 1);
@@ -46,27 +46,27 @@ static void diagonals_become_matrices(void **state) {
 
 static void out_of_range_diagonals_are_rejected(void **state) {
     (void)state;
-    assert_build_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(3)), 0), "diagonal of 'in0' f32[3]",
+    assert_graph_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(3)), 0), "diagonal of 'in0' f32[3]",
                        "expected matrices [..., m, n]");
-    assert_build_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), 3), "diagonal of 'in0' f32[2,3]",
+    assert_graph_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), 3), "diagonal of 'in0' f32[2,3]",
                        "offset is 3", "expected -1 to 2");
-    assert_build_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), -2), "offset is -2",
+    assert_graph_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), -2), "offset is -2",
                        "expected -1 to 2");
-    assert_build_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), INT64_MIN), "expected -1 to 2");
-    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SCALAR), 0),
+    assert_graph_error(tu_diagonal(first_input(TU_F32, TU_SHAPE(2, 3)), INT64_MIN), "expected -1 to 2");
+    assert_graph_error(tu_diagonal_matrix(first_input(TU_F32, TU_SCALAR), 0),
                        "diagonal_matrix of 'in0' f32[]", "diagonals [..., n]");
-    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0),
+    assert_graph_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0),
                        "1 to 7 axes");
-    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(3)), INT64_MAX), "offset is",
+    assert_graph_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(3)), INT64_MAX), "offset is",
                        "2^24 rows");
-    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(3)), INT64_MIN), "offset is",
+    assert_graph_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(3)), INT64_MIN), "offset is",
                        "2^24 rows");
-    assert_build_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(1 << 25)), 0), "2^24 rows");
+    assert_graph_error(tu_diagonal_matrix(first_input(TU_F32, TU_SHAPE(1 << 25)), 0), "2^24 rows");
 }
 
 static void stack_adds_an_axis(void **state) {
     (void)state;
-    tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2)), y = tu_shift(x, 5);
+    tu_value x = counting_constant(new_graph(), TU_F32, TU_SHAPE(2)), y = tu_shift(x, 5);
     tu_value parts[] = {x, y, x};
     assert_computes(tu_stack(parts, 3, 0), TU_SHAPE(3, 2), 0, 1, 5, 6, 0, 1);
     assert_computes(tu_stack(parts, 3, 1), TU_SHAPE(2, 3), 0, 5, 0, 1, 6, 1);
@@ -79,14 +79,14 @@ static void stack_adds_an_axis(void **state) {
 static void values_of_a_stack_must_have_equal_types(void **state) {
     (void)state;
     tu_value x = first_input(TU_F32, TU_SHAPE(2, 3)), y = next_input(TU_F32, TU_SHAPE(2, 4));
-    assert_build_error(tu_stack((tu_value[]){x, y}, 2, 0), "stack: value 1, 'in1', is f32[2,4]",
+    assert_graph_error(tu_stack((tu_value[]){x, y}, 2, 0), "stack: value 1, 'in1', is f32[2,4]",
                        "value 0 is f32[2,3]", "equal types and shapes");
     x = first_input(TU_F32, TU_SHAPE(2)), y = next_input(TU_I32, TU_SHAPE(2));
-    assert_build_error(tu_stack((tu_value[]){x, y}, 2, 0), "i32[2]", "f32[2]");
+    assert_graph_error(tu_stack((tu_value[]){x, y}, 2, 0), "i32[2]", "f32[2]");
     x = first_input(TU_F32, TU_SHAPE(2));
-    assert_build_error(tu_stack(&x, 1, 2), "stack of 'in0' f32[2]", "new axis 2: expected -2 to 1");
+    assert_graph_error(tu_stack(&x, 1, 2), "stack of 'in0' f32[2]", "new axis 2: expected -2 to 1");
     x = first_input(TU_F32, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1));
-    assert_build_error(tu_stack(&x, 1, 0), "at most 8 axes");
+    assert_graph_error(tu_stack(&x, 1, 0), "at most 8 axes");
     assert_false(tu_ok(tu_stack(NULL, 0, 0)));
     assert_non_null(strstr(tu_message(), "stack: count is 0"));
 }
@@ -102,7 +102,7 @@ static void split_axis_returns_slices(void **state) {
     assert_computes(parts[1], TU_SHAPE(2, 4), 4, 5, 6, 7, 8, 9, 10, 11);
 }
 
-/* Calls tu_split_axis, which must fail, and returns one of the invalid parts for assert_build_error. */
+/* Calls tu_split_axis, which must fail, and returns one of the invalid parts for assert_graph_error. */
 static tu_value failed_split(tu_value x, int axis, size_t count, const int64_t *sizes) {
     tu_value parts[8];
     assert_int_equal(tu_split_axis(x, axis, count, sizes, parts), TU_INVALID);
@@ -110,7 +110,7 @@ static tu_value failed_split(tu_value x, int axis, size_t count, const int64_t *
     return (tu_value){.graph = error_graph, .node = TU_NO_NODE};
 }
 #define assert_split_error(x, axis, count, sizes, ...)                                                       \
-    assert_build_error(failed_split(x, axis, count, sizes), __VA_ARGS__)
+    assert_graph_error(failed_split(x, axis, count, sizes), __VA_ARGS__)
 
 static void sizes_of_a_split_must_sum_to_the_axis_size(void **state) {
     (void)state;
@@ -132,7 +132,7 @@ static void sizes_of_a_split_must_sum_to_the_axis_size(void **state) {
 
 static void values_are_compared_with_numbers(void **state) {
     (void)state;
-    tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(3));
+    tu_value x = counting_constant(new_graph(), TU_F32, TU_SHAPE(3));
     assert_computes(tu_equal_to(x, 1), TU_SHAPE(3), 0, 1, 0);
     assert_computes(tu_not_equal_to(x, 1), TU_SHAPE(3), 1, 0, 1);
     assert_computes(tu_less_than(x, 1), TU_SHAPE(3), 1, 0, 0);
@@ -140,7 +140,7 @@ static void values_are_compared_with_numbers(void **state) {
     assert_computes(tu_greater_than(x, 0.5), TU_SHAPE(3), 0, 1, 1);
     assert_computes(tu_at_least(x, 1), TU_SHAPE(3), 0, 1, 1);
     assert_int_equal(tu_value_dtype(tu_at_least(x, 1)), TU_BOOL);
-    assert_computes(tu_less_than(counting(x.graph, TU_U8, TU_SHAPE(3)), 2), TU_SHAPE(3), 1, 1, 0);
+    assert_computes(tu_less_than(counting_constant(x.graph, TU_U8, TU_SHAPE(3)), 2), TU_SHAPE(3), 1, 1, 0);
     assert_computes(tu_equal_to(tu_fill(x.graph, TU_BOOL, TU_SHAPE(2), 1), 1), TU_SHAPE(2), 1, 1);
     /* The number 0.1 is rounded to f32 before the comparison. */
     assert_computes(tu_equal_to(tu_fill(x.graph, TU_F32, TU_SHAPE(1), 0.1), 0.1), TU_SHAPE(1), 1);
@@ -148,13 +148,13 @@ static void values_are_compared_with_numbers(void **state) {
 
 static void comparing_integers_with_unrepresentable_numbers_is_rejected(void **state) {
     (void)state;
-    assert_build_error(tu_less_than(first_input(TU_I32, TU_SHAPE(3)), 0.5), "less_than of 'in0' i32[3]",
+    assert_graph_error(tu_less_than(first_input(TU_I32, TU_SHAPE(3)), 0.5), "less_than of 'in0' i32[3]",
                        "the number is 0.5", "which i32 cannot represent");
-    assert_build_error(tu_at_most(first_input(TU_U8, TU_SHAPE(3)), 256), "at_most", "256", "u8");
-    assert_build_error(tu_at_most(first_input(TU_U8, TU_SHAPE(3)), -1), "at_most", "-1", "u8");
-    assert_build_error(tu_equal_to(first_input(TU_I64, TU_SHAPE(3)), (double)NAN), "equal_to", "nan");
-    assert_build_error(tu_equal_to(first_input(TU_I64, TU_SHAPE(3)), 0x1p63), "equal_to", "i64");
-    assert_build_error(tu_equal_to(first_input(TU_BOOL, TU_SHAPE(3)), 2), "equal_to", "bool");
+    assert_graph_error(tu_at_most(first_input(TU_U8, TU_SHAPE(3)), 256), "at_most", "256", "u8");
+    assert_graph_error(tu_at_most(first_input(TU_U8, TU_SHAPE(3)), -1), "at_most", "-1", "u8");
+    assert_graph_error(tu_equal_to(first_input(TU_I64, TU_SHAPE(3)), (double)NAN), "equal_to", "nan");
+    assert_graph_error(tu_equal_to(first_input(TU_I64, TU_SHAPE(3)), 0x1p63), "equal_to", "i64");
+    assert_graph_error(tu_equal_to(first_input(TU_BOOL, TU_SHAPE(3)), 2), "equal_to", "bool");
 }
 
 static int free_both(void **state) {

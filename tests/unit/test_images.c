@@ -8,7 +8,7 @@
 #include "graph/graph.h"
 
 static tu_value image(tu_graph *g, int64_t height, int64_t width) {
-    return counting(g, TU_F32, TU_SHAPE(1, height, width, 1));
+    return counting_constant(g, TU_F32, TU_SHAPE(1, height, width, 1));
 }
 
 /* ---- Windows ---- */
@@ -46,18 +46,18 @@ static void same_output_is_the_input_over_the_stride_rounded_up(void **state) {
 static void groups_separate_channels(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value x = numbers(g, TU_F32, TU_SHAPE(1, 1, 1, 4), (double[]){1, 2, 3, 4});
-    tu_value f = numbers(g, TU_F32, TU_SHAPE(2, 1, 1, 2), (double[]){1, 10, 100, 1000});
+    tu_value x = constant_of(g, TU_F32, TU_SHAPE(1, 1, 1, 4), (double[]){1, 2, 3, 4});
+    tu_value f = constant_of(g, TU_F32, TU_SHAPE(2, 1, 1, 2), (double[]){1, 10, 100, 1000});
     assert_computes(tu_convolve(x, f, .groups = 2), TU_SHAPE(1, 1, 1, 2), 21, 4300);
-    tu_value depthwise = numbers(g, TU_F32, TU_SHAPE(4, 1, 1, 1), (double[]){1, 2, 3, 4});
+    tu_value depthwise = constant_of(g, TU_F32, TU_SHAPE(4, 1, 1, 1), (double[]){1, 2, 3, 4});
     assert_computes(tu_convolve(x, depthwise, .groups = 4), TU_SHAPE(1, 1, 1, 4), 1, 4, 9, 16);
 }
 
 static void transposed_convolution_distributes_pixels(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value y = numbers(g, TU_F32, TU_SHAPE(1, 1, 2, 1), (double[]){1, 2});
-    tu_value f = numbers(g, TU_F32, TU_SHAPE(1, 1, 3, 1), (double[]){1, 10, 100});
+    tu_value y = constant_of(g, TU_F32, TU_SHAPE(1, 1, 2, 1), (double[]){1, 2});
+    tu_value f = constant_of(g, TU_F32, TU_SHAPE(1, 1, 3, 1), (double[]){1, 10, 100});
     assert_computes(tu_convolve_transpose(y, f, .stride = {1, 2}, .padding = TU_VALID), TU_SHAPE(1, 1, 5, 1),
                     1, 10, 102, 20, 200);
     assert_computes(tu_convolve_transpose(y, f, .stride = {1, 2}, .padding = TU_VALID, .size = {0, 6}),
@@ -82,7 +82,7 @@ static void flops_saturate_and_count_multiplications_and_additions(void **state)
 static void max_pool_gradient_goes_to_the_first_of_equal_elements(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value x = numbers(g, TU_F32, TU_SHAPE(1, 2, 3, 1), (double[]){1, 7, 7, 7, 0, 7}), dx;
+    tu_value x = constant_of(g, TU_F32, TU_SHAPE(1, 2, 3, 1), (double[]){1, 7, 7, 7, 0, 7}), dx;
     tu_value y = tu_max_pool(x, .window = {2, 3}, .padding = TU_VALID);
     assert_computes(y, TU_SHAPE(1, 1, 1, 1), 7);
     tu_gradients(tu_sum(y), 1, &x, &dx);
@@ -91,7 +91,7 @@ static void max_pool_gradient_goes_to_the_first_of_equal_elements(void **state) 
 
 static void gradients_of_overlapping_windows_are_added(void **state) {
     (void)state;
-    tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 4, 1), (double[]){1, 9, 2, 3}), dx;
+    tu_value x = constant_of(new_graph(), TU_F32, TU_SHAPE(1, 1, 4, 1), (double[]){1, 9, 2, 3}), dx;
     tu_value y = tu_max_pool(x, .window = {1, 2}, .stride = {1, 1}, .padding = TU_VALID);
     assert_computes(y, TU_SHAPE(1, 1, 3, 1), 9, 9, 3);
     tu_gradients(tu_sum(y), 1, &x, &dx);
@@ -100,13 +100,13 @@ static void gradients_of_overlapping_windows_are_added(void **state) {
 
 static void padding_is_never_the_maximum(void **state) {
     (void)state;
-    tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 3, 1), (double[]){-5, -6, -7});
+    tu_value x = constant_of(new_graph(), TU_F32, TU_SHAPE(1, 1, 3, 1), (double[]){-5, -6, -7});
     assert_computes(tu_max_pool(x, .window = {3, 3}, .stride = {1, 1}), TU_SHAPE(1, 1, 3, 1), -5, -5, -6);
 }
 
 static void nan_is_the_maximum(void **state) {
     (void)state;
-    tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 4, 1), (double[]){1, NAN, 9, 2});
+    tu_value x = constant_of(new_graph(), TU_F32, TU_SHAPE(1, 1, 4, 1), (double[]){1, NAN, 9, 2});
     double *y = computed(tu_max_pool(x, .window = {1, 4}, .padding = TU_VALID));
     assert_true(isnan(y[0]));
     free(y);
@@ -114,7 +114,7 @@ static void nan_is_the_maximum(void **state) {
 
 static void averages_include_padding_only_with_count_padding(void **state) {
     (void)state;
-    tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 3, 1), (double[]){6, 12, 18});
+    tu_value x = constant_of(new_graph(), TU_F32, TU_SHAPE(1, 1, 3, 1), (double[]){6, 12, 18});
     assert_computes(tu_avg_pool(x, .window = {1, 3}, .stride = {1, 1}), TU_SHAPE(1, 1, 3, 1), 9, 12, 15);
     assert_computes(tu_avg_pool(x, .window = {1, 3}, .stride = {1, 1}, .count_padding = true),
                     TU_SHAPE(1, 1, 3, 1), 6, 12, 10);
@@ -122,7 +122,7 @@ static void averages_include_padding_only_with_count_padding(void **state) {
 
 static void global_pools_keep_batch_and_channels(void **state) {
     (void)state;
-    tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2, 1, 2, 2));
+    tu_value x = counting_constant(new_graph(), TU_F32, TU_SHAPE(2, 1, 2, 2));
     assert_computes(tu_global_avg_pool(x), TU_SHAPE(2, 2), 1, 2, 5, 6);
     assert_computes(tu_global_max_pool(x), TU_SHAPE(2, 2), 2, 3, 6, 7);
 }
@@ -131,17 +131,17 @@ static void global_pools_keep_batch_and_channels(void **state) {
 
 static void nearest_copies_pixels(void **state) {
     (void)state;
-    tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 2, 1), (double[]){INFINITY, 5});
+    tu_value x = constant_of(new_graph(), TU_F32, TU_SHAPE(1, 1, 2, 1), (double[]){INFINITY, 5});
     double *y = computed(tu_resize(x, 1, 4, TU_NEAREST));
     assert_true(isinf(y[0]) && isinf(y[1]) && y[2] == 5 && y[3] == 5);
     free(y);
-    tu_value bytes = counting(new_graph(), TU_U8, TU_SHAPE(1, 3, 3, 1));
+    tu_value bytes = counting_constant(new_graph(), TU_U8, TU_SHAPE(1, 3, 3, 1));
     assert_computes(tu_resize(bytes, 2, 2, TU_NEAREST), TU_SHAPE(1, 2, 2, 1), 0, 1, 3, 4);
 }
 
 static void bilinear_uses_half_pixel_centres(void **state) {
     (void)state;
-    tu_value x = numbers(new_graph(), TU_F32, TU_SHAPE(1, 1, 2, 1), (double[]){0, 4});
+    tu_value x = constant_of(new_graph(), TU_F32, TU_SHAPE(1, 1, 2, 1), (double[]){0, 4});
     assert_computes(tu_resize(x, 1, 4, TU_BILINEAR), TU_SHAPE(1, 1, 4, 1), 0, 1, 3, 4);
     assert_computes(tu_resize(x, 3, 1, TU_BILINEAR), TU_SHAPE(1, 3, 1, 1), 2, 2, 2);
     assert_computes(tu_resize(x, 1, 2, TU_BILINEAR), TU_SHAPE(1, 1, 2, 1), 0, 4);
@@ -150,8 +150,8 @@ static void bilinear_uses_half_pixel_centres(void **state) {
 static void crop_offsets_are_clamped(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value x = counting(g, TU_U8, TU_SHAPE(3, 3, 3, 1));
-    tu_value corners = numbers(g, TU_I64, TU_SHAPE(3, 2), (double[]){1, 0, -4, 9, 0x1p40, -0x1p40});
+    tu_value x = counting_constant(g, TU_U8, TU_SHAPE(3, 3, 3, 1));
+    tu_value corners = constant_of(g, TU_I64, TU_SHAPE(3, 2), (double[]){1, 0, -4, 9, 0x1p40, -0x1p40});
     assert_computes(tu_crop(x, corners, 2, 2), TU_SHAPE(3, 2, 2, 1), 3, 4, 6, 7, 10, 11, 13, 14, 21, 22, 24,
                     25);
 }
@@ -159,7 +159,7 @@ static void crop_offsets_are_clamped(void **state) {
 static void standardised_images_have_mean_0_and_standard_deviation_1(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value x = counting(g, TU_F64, TU_SHAPE(2, 2, 3, 2)), y = tu_standardize(x);
+    tu_value x = counting_constant(g, TU_F64, TU_SHAPE(2, 2, 3, 2)), y = tu_standardize(x);
     assert_computes_within(1e-14, tu_mean(y, .axes = TU_AXES(1, 2, 3)), TU_SHAPE(2), 0, 0);
     assert_computes_within(1e-14, tu_variance(y, .axes = TU_AXES(1, 2, 3)), TU_SHAPE(2), 1, 1);
     tu_value flat = tu_fill(g, TU_F64, TU_SHAPE(1, 2, 2, 1), 3), gradient;
@@ -174,7 +174,7 @@ static void inference_mode_does_not_augment(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_set_training(g, false);
-    tu_value x = counting(g, TU_F32, TU_SHAPE(1, 4, 5, 1));
+    tu_value x = counting_constant(g, TU_F32, TU_SHAPE(1, 4, 5, 1));
     assert_int_equal(tu_random_flip(x).node, x.node);
     assert_int_equal(tu_random_brightness(x, 1).node, x.node);
     assert_int_equal(tu_random_contrast(x, 0, 1).node, x.node);
@@ -187,7 +187,7 @@ enum { SAMPLES = 400 };
 static void random_crops_are_uniform_over_the_corners(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value one = counting(g, TU_F32, TU_SHAPE(1, 3, 4, 1)); /* a pixel's value is its index */
+    tu_value one = counting_constant(g, TU_F32, TU_SHAPE(1, 3, 4, 1)); /* a pixel's value is its index */
     tu_value x = tu_broadcast(one, TU_SHAPE(SAMPLES, 3, 4, 1));
     double *y = computed(tu_random_crop(x, 2, 3));
     int seen[4] = {0};
@@ -208,7 +208,7 @@ static void random_crops_are_uniform_over_the_corners(void **state) {
 static void random_flips_mirror_half_of_the_images(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value one = counting(g, TU_U8, TU_SHAPE(1, 1, 3, 1));
+    tu_value one = counting_constant(g, TU_U8, TU_SHAPE(1, 1, 3, 1));
     double *y = computed(tu_random_flip(tu_broadcast(one, TU_SHAPE(SAMPLES, 1, 3, 1))));
     int flipped = 0;
     for (int n = 0; n < SAMPLES; n++) {
@@ -222,7 +222,7 @@ static void random_flips_mirror_half_of_the_images(void **state) {
 static void brightness_and_contrast_stay_within_their_bounds(void **state) {
     (void)state;
     tu_graph *g = new_graph();
-    tu_value x = tu_broadcast(counting(g, TU_F64, TU_SHAPE(1, 1, 2, 2)), TU_SHAPE(SAMPLES, 1, 2, 2));
+    tu_value x = tu_broadcast(counting_constant(g, TU_F64, TU_SHAPE(1, 1, 2, 2)), TU_SHAPE(SAMPLES, 1, 2, 2));
     double *bright = computed(tu_random_brightness(x, 0.5)),
            *contrast = computed(tu_random_contrast(x, 0.25, 2));
     double min_factor = 9, max_factor = -9;
@@ -249,7 +249,7 @@ static void augmentation_depends_only_on_the_sample(void **state) {
     for (int part = -1; part < 2; part++) {
         tu_graph *g = new_graph();
         int64_t n = part < 0 ? 8 : 4;
-        tu_value x = tu_broadcast(counting(g, TU_F32, TU_SHAPE(1, 5, 5, 1)), TU_SHAPE(n, 5, 5, 1));
+        tu_value x = tu_broadcast(counting_constant(g, TU_F32, TU_SHAPE(1, 5, 5, 1)), TU_SHAPE(n, 5, 5, 1));
         tu_value y = tu_random_flip(tu_random_crop(x, 3, 3));
         tu_program *program;
         tu_state *s;

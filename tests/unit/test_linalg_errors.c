@@ -1,5 +1,5 @@
 /* Invalid arguments of linear algebra fail while the graph is built; singular matrices fail while it runs. */
-#include "unit/build_error.h"
+#include "unit/graph_error.h"
 
 #include <math.h>
 
@@ -9,31 +9,31 @@
 
 static void non_square_matrices_are_rejected(void **state) {
     (void)state;
-    assert_build_error(tu_inverse(first_input(TU_F32, TU_SHAPE(2, 3))),
+    assert_graph_error(tu_inverse(first_input(TU_F32, TU_SHAPE(2, 3))),
                        "inverse node 'inverse' (input f32[2,3]", "square");
-    assert_build_error(tu_inverse(first_input(TU_F32, TU_SHAPE(3))), "inverse", "f32[3]", "[..., n, n]");
-    assert_build_error(tu_inverse(first_input(TU_F32, TU_SCALAR)), "inverse", "f32[]", "[..., n, n]");
-    assert_build_error(tu_cholesky(first_input(TU_F64, TU_SHAPE(4, 2, 3))), "cholesky", "f64[4,2,3]",
+    assert_graph_error(tu_inverse(first_input(TU_F32, TU_SHAPE(3))), "inverse", "f32[3]", "[..., n, n]");
+    assert_graph_error(tu_inverse(first_input(TU_F32, TU_SCALAR)), "inverse", "f32[]", "[..., n, n]");
+    assert_graph_error(tu_cholesky(first_input(TU_F64, TU_SHAPE(4, 2, 3))), "cholesky", "f64[4,2,3]",
                        "square");
     tu_value a = first_input(TU_F32, TU_SHAPE(2, 3));
-    assert_build_error(tu_solve(a, a), "solve", "f32[2,3], f32[2,3]", "square");
+    assert_graph_error(tu_solve(a, a), "solve", "f32[2,3], f32[2,3]", "square");
     a = first_input(TU_F32, TU_SHAPE(2, 3));
-    assert_build_error(tu_triangular_solve(a, a), "triangular_solve", "f32[2,3], f32[2,3]", "square");
-    assert_build_error(tu_band(first_input(TU_F32, TU_SHAPE(3)), 0, 0), "band", "f32[3]",
+    assert_graph_error(tu_triangular_solve(a, a), "triangular_solve", "f32[2,3], f32[2,3]", "square");
+    assert_graph_error(tu_band(first_input(TU_F32, TU_SHAPE(3)), 0, 0), "band", "f32[3]",
                        "[..., rows, columns]");
 }
 
 static void elements_must_be_f32_or_f64(void **state) {
     (void)state;
-    assert_build_error(tu_inverse(first_input(TU_F16, TU_SHAPE(2, 2))), "inverse", "f16[2,2]",
+    assert_graph_error(tu_inverse(first_input(TU_F16, TU_SHAPE(2, 2))), "inverse", "f16[2,2]",
                        "expected f32 or f64");
-    assert_build_error(tu_cholesky(first_input(TU_I32, TU_SHAPE(2, 2))), "cholesky", "i32[2,2]", "tu_cast");
+    assert_graph_error(tu_cholesky(first_input(TU_I32, TU_SHAPE(2, 2))), "cholesky", "i32[2,2]", "tu_cast");
     tu_value a = first_input(TU_BF16, TU_SHAPE(2, 2));
-    assert_build_error(tu_solve(a, a), "solve", "bf16", "expected f32 or f64");
+    assert_graph_error(tu_solve(a, a), "solve", "bf16", "expected f32 or f64");
     a = first_input(TU_BOOL, TU_SHAPE(2, 2));
-    assert_build_error(tu_triangular_solve(a, a), "triangular_solve", "bool", "expected f32 or f64");
+    assert_graph_error(tu_triangular_solve(a, a), "triangular_solve", "bool", "expected f32 or f64");
     a = first_input(TU_F32, TU_SHAPE(2, 2));
-    assert_build_error(tu_solve(a, next_input(TU_F64, TU_SHAPE(2, 1))), "solve", "f32[2,2], f64[2,1]",
+    assert_graph_error(tu_solve(a, next_input(TU_F64, TU_SHAPE(2, 1))), "solve", "f32[2,2], f64[2,1]",
                        "the element types differ");
 }
 
@@ -42,17 +42,17 @@ static void right_hand_sides_must_match_the_matrices(void **state) {
     static const tu_shape wrong[] = {{2, {3, 1}}, {1, {2}}, {3, {1, 2, 1}}, {0, {0}}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         tu_value a = first_input(TU_F32, TU_SHAPE(2, 2));
-        assert_build_error(tu_solve(a, next_input(TU_F32, wrong[i])), "solve", "f32[2,2], f32[",
+        assert_graph_error(tu_solve(a, next_input(TU_F32, wrong[i])), "solve", "f32[2,2], f32[",
                            "[..., n, k]");
         a = first_input(TU_F32, TU_SHAPE(2, 2));
-        assert_build_error(tu_triangular_solve(a, next_input(TU_F32, wrong[i])), "triangular_solve",
+        assert_graph_error(tu_triangular_solve(a, next_input(TU_F32, wrong[i])), "triangular_solve",
                            "[..., n, k]");
     }
     tu_value a = first_input(TU_F32, TU_SHAPE(4, 2, 2));
-    assert_build_error(tu_solve(a, next_input(TU_F32, TU_SHAPE(3, 2, 1))), "solve", "f32[4,2,2], f32[3,2,1]",
+    assert_graph_error(tu_solve(a, next_input(TU_F32, TU_SHAPE(3, 2, 1))), "solve", "f32[4,2,2], f32[3,2,1]",
                        "equal batch axes");
     a = first_input(TU_F32, TU_SHAPE(4, 2, 2));
-    assert_build_error(tu_solve(a, next_input(TU_F32, TU_SHAPE(1, 2, 1))), "solve", "equal batch axes");
+    assert_graph_error(tu_solve(a, next_input(TU_F32, TU_SHAPE(1, 2, 1))), "solve", "equal batch axes");
 }
 
 static void operations_on_invalid_values_keep_the_first_error(void **state) {
@@ -63,10 +63,10 @@ static void operations_on_invalid_values_keep_the_first_error(void **state) {
     assert_false(tu_ok(tu_cholesky(invalid)));
     assert_false(tu_ok(tu_triangular_solve(invalid, a)));
     assert_false(tu_ok(tu_band(invalid, 0, 0)));
-    assert_build_error(invalid, "inverse");
+    assert_graph_error(invalid, "inverse");
     assert_false(tu_ok(tu_inverse((tu_value){0})));
     a = first_input(TU_F32, TU_SHAPE(2, 2));
-    assert_build_error(tu_solve(a, (tu_value){0}), "solve", "input 1 is an uninitialised tu_value");
+    assert_graph_error(tu_solve(a, (tu_value){0}), "solve", "input 1 is an uninitialised tu_value");
 }
 
 /* ---- While running ---- */

@@ -12,15 +12,15 @@ static tu_value pseudo_random(tu_graph *g, tu_shape shape, uint32_t seed) {
         seed = seed * 1664525u + 1013904223u;
         list[i] = (double)(seed >> 8) * 0x1p-23 - 1;
     }
-    tu_value value = numbers(g, TU_F64, shape, list);
+    tu_value value = constant_of(g, TU_F64, shape, list);
     free(list);
     return value;
 }
 
 static void matmul_of_small_matrices(void **state) {
     (void)state;
-    tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(2, 3)); /* 0 1 2 / 3 4 5 */
-    tu_value b = counting(a.graph, TU_F32, TU_SHAPE(3, 2));     /* 0 1 / 2 3 / 4 5 */
+    tu_value a = counting_constant(new_graph(), TU_F32, TU_SHAPE(2, 3)); /* 0 1 2 / 3 4 5 */
+    tu_value b = counting_constant(a.graph, TU_F32, TU_SHAPE(3, 2));     /* 0 1 / 2 3 / 4 5 */
     assert_computes(tu_matmul(a, b), TU_SHAPE(2, 2), 10, 13, 28, 40);
     assert_computes(tu_matmul(a, a, .transpose_b = true), TU_SHAPE(2, 2), 5, 14, 14, 50);
     assert_computes(tu_matmul(b, b, .transpose_a = true), TU_SHAPE(2, 2), 20, 26, 26, 35);
@@ -30,8 +30,8 @@ static void matmul_of_small_matrices(void **state) {
 
 static void batch_axes_of_matmul_broadcast(void **state) {
     (void)state;
-    tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(2, 1, 1, 2)); /* (0 1), (2 3) */
-    tu_value b = counting(a.graph, TU_F32, TU_SHAPE(3, 2, 1));        /* (0 1), (2 3), (4 5) */
+    tu_value a = counting_constant(new_graph(), TU_F32, TU_SHAPE(2, 1, 1, 2)); /* (0 1), (2 3) */
+    tu_value b = counting_constant(a.graph, TU_F32, TU_SHAPE(3, 2, 1));        /* (0 1), (2 3), (4 5) */
     assert_computes(tu_matmul(a, b), TU_SHAPE(2, 3, 1, 1), 1, 3, 5, 3, 13, 23);
 }
 
@@ -41,8 +41,9 @@ static void integer_matmul_saturates(void **state) {
     assert_computes(tu_matmul(a, a, .transpose_b = true), TU_SHAPE(1, 1), 255);
 }
 
-/* Each element is summed in the order of p, bit for bit, for any block size. */
-static void sums_do_not_depend_on_the_block_size(void **state) {
+/* The kernel multiplies in blocks (BLOCK in matmul.c), but adds the K products of an element in ascending order. So
+ * its result equals that of a naive loop bit for bit. K is larger than two blocks. */
+static void blocked_matmul_equals_a_naive_loop(void **state) {
     (void)state;
     enum { M = 5, K = 131, N = 37 };
     for (int form = 0; form < 4; form++) {
@@ -58,22 +59,24 @@ static void sums_do_not_depend_on_the_block_size(void **state) {
                     sum += x[transpose_a ? p * M + i : i * K + p] * z[transpose_b ? j * K + p : p * N + j];
                 expected[i * N + j] = sum;
             }
-        check_computes(y, TU_SHAPE(M, N), M * N, expected, 0);
+        assert_computes_array(y, TU_SHAPE(M, N), M * N, expected, 0);
         free(x);
         free(z);
     }
 }
 
-static void flops_of_matmul_are_counted(void **state) {
+static void flops_are_counted(void **state) {
     (void)state;
-    tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(4, 2, 3)),
-             b = counting(a.graph, TU_F32, TU_SHAPE(5, 3));
+    tu_value a = counting_constant(new_graph(), TU_F32, TU_SHAPE(4, 2, 3)),
+             b = counting_constant(a.graph, TU_F32, TU_SHAPE(5, 3));
     const tu__node *node = tu__node_of(tu_matmul(a, b, .transpose_b = true));
     assert_int_equal(node->op->flops(node, (tu_type[]){tu_value_type(a), tu_value_type(b)}),
                      4 * 2 * 2 * 3 * 5);
-    tu_value wide = tu_fill(a.graph, TU_U8, TU_SHAPE(INT64_C(1) << 24, INT64_C(1) << 24), 0);
-    node = tu__node_of(tu_matmul(wide, wide));
-    assert_true(node->op->flops(node, (tu_type[]){tu_value_type(wide), tu_value_type(wide)}) == INT64_MAX);
+    /* 2^73 FLOPs, more than an int64_t can hold: clamped */
+    tu_value huge = tu_fill(a.graph, TU_U8, TU_SHAPE(INT64_C(1) << 24, INT64_C(1) << 24), 0);
+    node = tu__node_of(tu_matmul(huge, huge));
+    assert_true(node->op->flops(node, (tu_type[]){tu_value_type(huge), tu_value_type(huge)}) == INT64_MAX);
+    /* Two matrices with n = 3. FLOPs of each: inverse 2n^3, Cholesky n^3/3, solve 2n^3/3 + 2n^3, triangular n^3. */
     tu_value square = tu_fill(a.graph, TU_F32, TU_SHAPE(2, 3, 3), 0);
     node = tu__node_of(tu_inverse(square));
     assert_int_equal(node->op->flops(node, (tu_type[]){tu_value_type(square)}), 2 * 2 * 27);
@@ -91,7 +94,7 @@ static const double tolerance = 1e-14;
 
 static void inverse_of_small_matrices(void **state) {
     (void)state;
-    tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(2, 2, 2), (double[]){0, 2, 4, 0, 1, 2, 3, 4});
+    tu_value a = constant_of(new_graph(), TU_F64, TU_SHAPE(2, 2, 2), (double[]){0, 2, 4, 0, 1, 2, 3, 4});
     assert_computes_within(tolerance, tu_inverse(a), TU_SHAPE(2, 2, 2), 0, 0.25, 0.5, 0, -2, 1, 1.5, -0.5);
     tu_value one = tu_fill(a.graph, TU_F32, TU_SHAPE(1, 1), 4);
     assert_computes(tu_inverse(one), TU_SHAPE(1, 1), 0.25);
@@ -99,8 +102,8 @@ static void inverse_of_small_matrices(void **state) {
 
 static void solve_of_small_systems(void **state) {
     (void)state;
-    tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(3, 3), (double[]){0, 2, 1, 1, 1, 1, 2, 0, 3});
-    tu_value b = numbers(a.graph, TU_F64, TU_SHAPE(3, 2), (double[]){7, 1, 6, 0, 11, 5});
+    tu_value a = constant_of(new_graph(), TU_F64, TU_SHAPE(3, 3), (double[]){0, 2, 1, 1, 1, 1, 2, 0, 3});
+    tu_value b = constant_of(a.graph, TU_F64, TU_SHAPE(3, 2), (double[]){7, 1, 6, 0, 11, 5});
     tu_value x = tu_solve(a, b);
     assert_computes_within(tolerance, tu_matmul(a, x), TU_SHAPE(3, 2), 7, 1, 6, 0, 11, 5);
     assert_computes_within(tolerance, x, TU_SHAPE(3, 2), 1, -2, 2, -1, 3, 3);
@@ -108,14 +111,14 @@ static void solve_of_small_systems(void **state) {
 
 static void cholesky_factors_of_the_lower_triangle(void **state) {
     (void)state;
-    tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(3, 3), (double[]){4, 99, 99, 2, 5, 99, -6, 5, 26});
+    tu_value a = constant_of(new_graph(), TU_F64, TU_SHAPE(3, 3), (double[]){4, 99, 99, 2, 5, 99, -6, 5, 26});
     assert_computes_within(tolerance, tu_cholesky(a), TU_SHAPE(3, 3), 2, 0, 0, 1, 2, 0, -3, 4, 1);
 }
 
 static void triangular_solve_reads_only_its_triangle(void **state) {
     (void)state;
-    tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(2, 2), (double[]){2, 3, 5, 4});
-    tu_value b = numbers(a.graph, TU_F64, TU_SHAPE(2, 1), (double[]){2, 8});
+    tu_value a = constant_of(new_graph(), TU_F64, TU_SHAPE(2, 2), (double[]){2, 3, 5, 4});
+    tu_value b = constant_of(a.graph, TU_F64, TU_SHAPE(2, 1), (double[]){2, 8});
     assert_computes(tu_triangular_solve(a, b), TU_SHAPE(2, 1), 1, 0.75);                  /* 2 0 / 5 4 */
     assert_computes(tu_triangular_solve(a, b, .upper = true), TU_SHAPE(2, 1), -2, 2);     /* 2 3 / 0 4 */
     assert_computes(tu_triangular_solve(a, b, .transpose = true), TU_SHAPE(2, 1), -4, 2); /* 2 5 / 0 4 */
@@ -133,7 +136,7 @@ static void band_keeps_diagonals(void **state) {
 }
 
 /* Makes the 1st, 2nd, … allocation of a run fail until a run succeeds. Each failure is reported without a leak. */
-static void running_out_of_scratch_memory_is_reported(void **state) {
+static void failed_allocations_during_a_run_are_reported(void **state) {
     (void)state;
     const double data[9] = {2, 1, 0, -1, 3, 1, 0, 1, 4}; /* inputs, so that the compiler cannot fold them */
     tu_value a = tu_input(new_graph(), "a", TU_F64, TU_SHAPE(3, 3));
@@ -155,7 +158,8 @@ static void running_out_of_scratch_memory_is_reported(void **state) {
         assert_true(status == TU_OK || status == TU_NO_MEMORY);
         assert_int_equal(tu__alloc_live(), live);
     }
-    assert_true(nth > 4); /* two transposed matrices, two being factored */
+    /* At least 4 allocations failed before: 2 transposed operands and 2 copies for Gaussian elimination. */
+    assert_true(nth > 4);
     tu_program_free(program);
     tu_state_free(variables);
 }
@@ -165,14 +169,14 @@ int main(void) {
         cmocka_unit_test(matmul_of_small_matrices),
         cmocka_unit_test(batch_axes_of_matmul_broadcast),
         cmocka_unit_test(integer_matmul_saturates),
-        cmocka_unit_test(sums_do_not_depend_on_the_block_size),
-        cmocka_unit_test(flops_of_matmul_are_counted),
+        cmocka_unit_test(blocked_matmul_equals_a_naive_loop),
+        cmocka_unit_test(flops_are_counted),
         cmocka_unit_test(inverse_of_small_matrices),
         cmocka_unit_test(solve_of_small_systems),
         cmocka_unit_test(cholesky_factors_of_the_lower_triangle),
         cmocka_unit_test(triangular_solve_reads_only_its_triangle),
         cmocka_unit_test(band_keeps_diagonals),
-        cmocka_unit_test(running_out_of_scratch_memory_is_reported),
+        cmocka_unit_test(failed_allocations_during_a_run_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, free_last_graph);
 }

@@ -14,7 +14,7 @@ static double loss_of(int row, int label) {
 }
 
 static tu_value logits_in(tu_graph *graph) {
-    return numbers(graph, TU_F64, TU_SHAPE(ROWS, CLASSES), logits_list);
+    return constant_of(graph, TU_F64, TU_SHAPE(ROWS, CLASSES), logits_list);
 }
 
 static double run_scalar(tu_value value) {
@@ -26,7 +26,7 @@ static double run_scalar(tu_value value) {
 static void without_ignore_all_rows_count(void **state) {
     (void)state;
     tu_graph *graph = new_graph();
-    tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, 1, 2, 1});
+    tu_value labels = constant_of(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, 1, 2, 1});
     double expected = (loss_of(0, 0) + loss_of(1, 1) + loss_of(2, 2) + loss_of(3, 1)) / 4;
     assert_float_equal(run_scalar(tu_mean_cross_entropy(logits_in(graph), labels)), expected, 1e-12);
 }
@@ -36,17 +36,17 @@ static void ignored_rows_do_not_count_in_the_mean(void **state) {
     const double outside[] = {0, -1, 2, -1}, inside[] = {0, 1, 2, 1};
     double expected = (loss_of(0, 0) + loss_of(2, 2)) / 2;
     tu_graph *graph = new_graph();
-    tu_value labels = numbers(graph, TU_I64, TU_SHAPE(ROWS), outside);
+    tu_value labels = constant_of(graph, TU_I64, TU_SHAPE(ROWS), outside);
     assert_float_equal(
         run_scalar(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1)),
         expected, 1e-12);
     graph = new_graph(); /* the ignored label may also be a valid class */
-    labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), inside);
+    labels = constant_of(graph, TU_I32, TU_SHAPE(ROWS), inside);
     assert_float_equal(
         run_scalar(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 1)),
         expected, 1e-12);
     graph = new_graph();
-    labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){7, 7, 7, 7});
+    labels = constant_of(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){7, 7, 7, 7});
     assert_true(
         run_scalar(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 7)) == 0);
 }
@@ -55,10 +55,10 @@ static void labels_out_of_range_that_are_not_ignored_give_nan(void **state) {
     (void)state;
     const double labels_list[] = {0, -1, 3, 1};
     tu_graph *graph = new_graph();
-    tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), labels_list);
+    tu_value labels = constant_of(graph, TU_I32, TU_SHAPE(ROWS), labels_list);
     assert_true(isnan(run_scalar(tu_mean_cross_entropy(logits_in(graph), labels))));
     graph = new_graph();
-    labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), labels_list);
+    labels = constant_of(graph, TU_I32, TU_SHAPE(ROWS), labels_list);
     assert_true(isnan(
         run_scalar(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1))));
 }
@@ -67,7 +67,7 @@ static void gradients_of_ignored_rows_are_zero_and_the_mean_counts_only_other_ro
     (void)state;
     tu_graph *graph = new_graph();
     tu_value logits = logits_in(graph), gradient;
-    tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, -1, 2, -1});
+    tu_value labels = constant_of(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, -1, 2, -1});
     tu_value loss = tu_mean_cross_entropy(logits, labels, .ignore = true, .ignore_label = -1);
     assert_int_equal(tu_gradients(loss, 1, &logits, &gradient), TU_OK);
     double *got = computed(gradient);
@@ -92,8 +92,8 @@ static void the_mean_of_many_f16_losses_does_not_overflow(void **state) {
     labels[7] = -1;
     tu_graph *graph = new_graph();
     tu_value x = tu_input(graph, "logits", TU_F16, TU_SHAPE(MANY, CLASSES));
-    tu_value mean = tu_mean_cross_entropy(x, numbers(graph, TU_I32, TU_SHAPE(MANY), labels), .ignore = true,
-                                          .ignore_label = -1);
+    tu_value mean = tu_mean_cross_entropy(x, constant_of(graph, TU_I32, TU_SHAPE(MANY), labels),
+                                          .ignore = true, .ignore_label = -1);
     assert_int_equal(tu_value_dtype(mean), TU_F16);
     assert_int_equal(tu_compile(graph, &program, .devices = "ref", .fetch = &mean, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(graph, &none), TU_OK);
@@ -108,7 +108,7 @@ static void the_mean_of_many_f16_losses_does_not_overflow(void **state) {
 static void ignore_label_without_ignore_is_rejected(void **state) {
     (void)state;
     tu_graph *graph = new_graph();
-    tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, 1, 2, 1});
+    tu_value labels = constant_of(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, 1, 2, 1});
     assert_false(tu_ok(tu_mean_cross_entropy(logits_in(graph), labels, .ignore_label = 3)));
     assert_non_null(
         strstr(tu_message(), ".ignore_label is 3, but .ignore is not set: expected .ignore = true"));

@@ -4,16 +4,18 @@
 #include "graph/graph.h"
 
 static tu_value two_by_three(void) {
-    return counting(new_graph(), TU_F32, TU_SHAPE(2, 3)); /* 0 1 2 / 3 4 5 */
+    return counting_constant(new_graph(), TU_F32, TU_SHAPE(2, 3)); /* 0 1 2 / 3 4 5 */
 }
 
 static void reshape_keeps_the_order(void **state) {
     (void)state;
     assert_computes(tu_reshape(two_by_three(), TU_SHAPE(3, 2)), TU_SHAPE(3, 2), 0, 1, 2, 3, 4, 5);
     assert_computes(tu_reshape(two_by_three(), TU_SHAPE(1, -1, 2)), TU_SHAPE(1, 3, 2), 0, 1, 2, 3, 4, 5);
-    assert_computes(tu_flatten(counting(new_graph(), TU_I64, TU_SHAPE(1, 2, 2))), TU_SHAPE(1, 4), 0, 1, 2, 3);
-    assert_computes(tu_flatten(counting(new_graph(), TU_U8, TU_SHAPE(2))), TU_SHAPE(2, 1), 0, 1);
-    assert_computes(tu_reshape(counting(new_graph(), TU_F16, TU_SHAPE(1, 1)), TU_SCALAR), TU_SCALAR, 0);
+    assert_computes(tu_flatten(counting_constant(new_graph(), TU_I64, TU_SHAPE(1, 2, 2))), TU_SHAPE(1, 4), 0,
+                    1, 2, 3);
+    assert_computes(tu_flatten(counting_constant(new_graph(), TU_U8, TU_SHAPE(2))), TU_SHAPE(2, 1), 0, 1);
+    assert_computes(tu_reshape(counting_constant(new_graph(), TU_F16, TU_SHAPE(1, 1)), TU_SCALAR), TU_SCALAR,
+                    0);
     assert_computes(tu_expand_axis(two_by_three(), 1), TU_SHAPE(2, 1, 3), 0, 1, 2, 3, 4, 5);
     assert_computes(tu_expand_axis(two_by_three(), -1), TU_SHAPE(2, 3, 1), 0, 1, 2, 3, 4, 5);
     assert_computes(tu_squeeze_axis(tu_expand_axis(two_by_three(), 0), -3), TU_SHAPE(2, 3), 0, 1, 2, 3, 4, 5);
@@ -21,7 +23,7 @@ static void reshape_keeps_the_order(void **state) {
 
 static void broadcast_repeats_elements(void **state) {
     (void)state;
-    tu_value column = counting(new_graph(), TU_F32, TU_SHAPE(2, 1));
+    tu_value column = counting_constant(new_graph(), TU_F32, TU_SHAPE(2, 1));
     assert_computes(tu_broadcast(column, TU_SHAPE(2, 2, 3)), TU_SHAPE(2, 2, 3), 0, 0, 0, 1, 1, 1, 0, 0, 0, 1,
                     1, 1);
     tu_value one = tu_fill(new_graph(), TU_I32, TU_SCALAR, 7);
@@ -33,7 +35,7 @@ static void transpose_permutes_axes(void **state) {
     assert_computes(tu_transpose(two_by_three(), 1, 0), TU_SHAPE(3, 2), 0, 3, 1, 4, 2, 5);
     assert_computes(tu_transpose_with(two_by_three(), (tu_axes){0}), TU_SHAPE(3, 2), 0, 3, 1, 4, 2, 5);
     /* Axis i of the result is axis permutation[i] of x: [2,3,2] by (2,0,1) is [2,2,3]. */
-    tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2, 3, 2));
+    tu_value x = counting_constant(new_graph(), TU_F32, TU_SHAPE(2, 3, 2));
     assert_computes(tu_transpose(x, 2, 0, 1), TU_SHAPE(2, 2, 3), 0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11);
     assert_computes(tu_transpose(x, -1, -3, -2), TU_SHAPE(2, 2, 3), 0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11);
 }
@@ -43,8 +45,9 @@ static void slice_selects_elements(void **state) {
     assert_computes(tu_slice(two_by_three(), 1, 0, TU_END, 2), TU_SHAPE(2, 2), 0, 2, 3, 5);
     assert_computes(tu_slice(two_by_three(), -1, -2, -1, 1), TU_SHAPE(2, 1), 1, 4);
     assert_computes(tu_slice(two_by_three(), 0, 1, 2, 5), TU_SHAPE(1, 3), 3, 4, 5);
-    assert_computes(tu_slice(counting(new_graph(), TU_F32, TU_SHAPE(10)), 0, 1, 9, 3), TU_SHAPE(3), 1, 4, 7);
-    assert_computes(tu_slice(counting(new_graph(), TU_F32, TU_SHAPE(10)), 0, 1, TU_END, INT64_MAX),
+    assert_computes(tu_slice(counting_constant(new_graph(), TU_F32, TU_SHAPE(10)), 0, 1, 9, 3), TU_SHAPE(3),
+                    1, 4, 7);
+    assert_computes(tu_slice(counting_constant(new_graph(), TU_F32, TU_SHAPE(10)), 0, 1, TU_END, INT64_MAX),
                     TU_SHAPE(1), 1);
 }
 
@@ -77,7 +80,7 @@ static void flip_reverses_axes(void **state) {
 }
 
 static tu_value indices(tu_graph *g, tu_shape shape, const double *list) {
-    return numbers(g, TU_I64, shape, list);
+    return constant_of(g, TU_I64, shape, list);
 }
 
 static void gather_reads_slices_along_an_axis(void **state) {

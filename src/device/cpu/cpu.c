@@ -242,7 +242,8 @@ static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t index
     (void)device;
     const tu__kernel_plan *p = (const tu__kernel_plan *)plan;
     if (index_in_order >= p->kernel_count)
-        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", index_in_order, p->kernel_count);
+        return tu_fail(TU_INVALID, "kernel index %u is out of range: the plan has %u kernels, counted from 0",
+                       index_in_order, p->kernel_count);
     *start = p->times[index_in_order].start;
     *seconds = p->times[index_in_order].seconds;
     return TU_OK;

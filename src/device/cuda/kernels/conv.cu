@@ -15,7 +15,7 @@
 #include "prelude.cuh"
 #include "conv_args.h"
 
-enum { RESULT_Y, RESULT_X, RESULT_FILTER };
+enum { FORWARD, DGRAD, WGRAD }; /* y, gradient of x, gradient of the filter */
 enum { TILE = 64, DEPTH = 16, THREADS = 256, THREAD_TILE = 4 /* rows and columns per thread */ };
 
 /* Converts a pixel index to image, row and column. */
@@ -68,17 +68,17 @@ __device__ inline compute_type<T> load_y(const conv_args &a, int group, u32 pixe
 /* The left matrix, [rows, depth]. */
 template <typename T, int RESULT>
 __device__ inline compute_type<T> load_left(const conv_args &a, int group, u32 row, u32 k) {
-    if (RESULT == RESULT_Y) return load_x<T>(a, group, row, k);
-    if (RESULT == RESULT_X) return load_y<T>(a, group, row, k);
+    if (RESULT == FORWARD) return load_x<T>(a, group, row, k);
+    if (RESULT == DGRAD) return load_y<T>(a, group, row, k);
     return widen(((const T *)a.y)[((i64)k * a.groups + group) * a.y_channels + row]);
 }
 
 /* The right matrix, [depth, columns]. */
 template <typename T, int RESULT>
 __device__ inline compute_type<T> load_right(const conv_args &a, int group, u32 k, u32 column) {
-    if (RESULT == RESULT_FILTER) return load_x<T>(a, group, k, column);
+    if (RESULT == WGRAD) return load_x<T>(a, group, k, column);
     const T *filter = (const T *)a.filter;
-    if (RESULT == RESULT_Y) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
+    if (RESULT == FORWARD) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
     u32 taps = k, channel = divmod_in_place(taps, a.channels), filter_taps = (u32)a.depth / a.channels.value;
     return widen(filter[(((i64)group * a.y_channels + channel) * filter_taps + taps) * a.x_channels + column]);
 }
@@ -96,7 +96,7 @@ __device__ inline void fill_tile(C (*tile)[TILE + 1], u32 first, u32 end, u32 k_
 
 template <typename T, int RESULT, typename C>
 __device__ inline void store(const conv_args &a, int group, u32 row, u32 column, C value) {
-    if (RESULT == RESULT_FILTER) {
+    if (RESULT == WGRAD) {
         i64 index = ((i64)group * a.rows + row) * a.columns + column;
         if (a.partial)
             ((C *)a.partial)[(i64)blockIdx.z * a.groups * a.rows * a.columns + index] = value;
@@ -107,7 +107,7 @@ __device__ inline void store(const conv_args &a, int group, u32 row, u32 column,
     int channel = group * a.columns + (int)column;
     if (a.bias) value += widen(((const T *)a.bias)[channel]);
     if (a.relu) value = value < C(0) ? C(0) : value;
-    ((T *)(RESULT == RESULT_Y ? a.y : a.x))[(i64)row * a.groups * a.columns + channel] = narrow<T>(value);
+    ((T *)(RESULT == FORWARD ? a.y : a.x))[(i64)row * a.groups * a.columns + channel] = narrow<T>(value);
 }
 
 /* Blocks: x: tiles, y: groups, z: splits of the depth. */
@@ -122,10 +122,10 @@ template <typename T, int RESULT> __global__ void __launch_bounds__(THREADS, 2) 
     for (int group = blockIdx.y; group < a.groups; group += gridDim.y) {
         C sum[THREAD_TILE][THREAD_TILE] = {};
         for (u32 k = k_first; k < k_end; k += DEPTH) {
-            fill_tile<C, RESULT != RESULT_FILTER>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
+            fill_tile<C, RESULT != WGRAD>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
                 return load_left<T, RESULT>(a, group, row, depth);
             });
-            fill_tile<C, RESULT == RESULT_Y>(
+            fill_tile<C, RESULT == FORWARD>(
                 right, first_column, (u32)a.columns, k, k_end,
                 [&](u32 column, u32 depth) { return load_right<T, RESULT>(a, group, depth, column); });
             __syncthreads();

@@ -14,12 +14,12 @@
  * the next 16 are loaded into registers. If there are few results, the tile has 48 or 32 rows, whichever leaves the
  * fewest multiprocessors idle in the last wave (conv_f32.c). The depth of a filter's gradient is split, and conv_sum
  * adds the splits. A filter's gradient with other channel counts, such as the 3 of an image, loads and stores single
- * elements (RESULT_ANY_FILTER): its operands are read once for many multiplications, so little is lost.
+ * elements (ANY_WGRAD): its operands are read once for many multiplications, so little is lost.
  */
 #include "prelude.cuh"
 #include "conv_f32_args.h"
 
-enum { RESULT_Y, RESULT_X, RESULT_FILTER, RESULT_ANY_FILTER };
+enum { FORWARD, DGRAD, WGRAD, ANY_WGRAD }; /* y, gradient of x, gradient of the filter */
 enum {
     COLUMNS = 64, /* per tile; rows are 8 * THREAD_ROWS */
     DEPTH = 16,   /* per stage in shared memory */
@@ -110,8 +110,8 @@ template <bool ALONG> struct quad_position {
 /* The elements of the left matrix, [rows, depth], that a thread loads. */
 template <int RESULT, int ROWS> struct left_loader {
     enum {
-        ALONG = RESULT == RESULT_Y || RESULT == RESULT_X,
-        SINGLE = RESULT == RESULT_ANY_FILTER,
+        ALONG = RESULT == FORWARD || RESULT == DGRAD,
+        SINGLE = RESULT == ANY_WGRAD,
         PASSES = (ROWS * DEPTH / 4 + THREADS - 1) / THREADS
     };
     origin origins[PASSES];          /* of its pixels, if rows are pixels */
@@ -157,7 +157,7 @@ template <int RESULT, int ROWS> struct left_loader {
 
 /* The same for the right matrix, [depth, columns]. */
 template <int RESULT> struct right_loader {
-    enum { ALONG = RESULT == RESULT_Y, PASSES = COLUMNS * DEPTH / 4 / THREADS };
+    enum { ALONG = RESULT == FORWARD, PASSES = COLUMNS * DEPTH / 4 / THREADS };
     quad quads[PASSES];
 
     __device__ inline void fetch(const conv_f32_args &a, int first_column, int k, int k_end) {
@@ -165,12 +165,12 @@ template <int RESULT> struct right_loader {
         for (int p = 0; p < PASSES; p++) {
             quad_position<ALONG> position(p);
             int column = first_column + position.line, depth = k + position.depth;
-            int index = RESULT == RESULT_Y ? column * a.depth + depth : depth * a.columns + column;
-            if (RESULT == RESULT_X) { /* o, tap, c */
+            int index = RESULT == FORWARD ? column * a.depth + depth : depth * a.columns + column;
+            if (RESULT == DGRAD) { /* o, tap, c */
                 u32 tap = (u32)depth, channel = divmod_in_place(tap, a.channels);
                 index = ((int)channel * a.taps + (int)tap) * a.columns + column;
             }
-            if (RESULT == RESULT_ANY_FILTER)
+            if (RESULT == ANY_WGRAD)
                 quads[p] = load_first(a.other, index, depth < k_end ? a.columns - column : 0);
             else
                 quads[p] = load_if(a.other, index, column < a.columns && depth < k_end);
@@ -323,8 +323,8 @@ template <int RESULT, int THREAD_ROWS> __global__ void __launch_bounds__(THREADS
     }
     float totals[THREAD_ROWS / 2][8];
     exchange_halves<THREAD_ROWS>(stages, sums, totals);
-    if constexpr (RESULT == RESULT_FILTER || RESULT == RESULT_ANY_FILTER)
-        store_filter<RESULT == RESULT_ANY_FILTER>(a, first_row, first_column, totals);
+    if constexpr (RESULT == WGRAD || RESULT == ANY_WGRAD)
+        store_filter<RESULT == ANY_WGRAD>(a, first_row, first_column, totals);
     else
         store_pixels<THREAD_ROWS>(a, first_row, first_column, totals);
 }

@@ -123,7 +123,7 @@ static tu_status choose_unfused(tu__selection *s, const cuda_convolution *c, cud
 /* False if an unfused convolution is expected to be faster. In tf32, fused engines that reorder x took twice as long
  * as an unfused convolution and a pass over y. They are recognised by a workspace that is large enough for x. */
 static bool is_fast_fused(const cuda_convolution *c, const cuda_dnn_plan *p) {
-    if (!cuda_conv_has_tensor_cores(c)) return true;
+    if (!cuda_conv_prefers_tensor_cores(c)) return true;
     return p->tensor_cores && (c->dtype != TU_F32 || p->workspace_bytes < (int64_t)p->operand_bytes[0]);
 }
 
@@ -254,7 +254,7 @@ static size_t workspace_of(const conv_data *d) {
 static tu_status lower_convolution(tu__selection *s, const tu__node *node, cuda_convolution *c,
                                    const char *const names[4]) {
     tu__epilogue epilogue = {.result = {node->id, 0}};
-    if (c->result == CUDA_CONV_Y) epilogue = tu__epilogue_of(s, node);
+    if (c->result == CUDA_CONV_FORWARD) epilogue = tu__epilogue_of(s, node);
     c->bias = epilogue.add, c->relu = epilogue.relu;
     conv_data plan = {.bias = c->bias, .relu = c->relu};
     tu_status status = choose_implementation(s, c, &plan);
@@ -279,7 +279,7 @@ static tu_status lower_convolution(tu__selection *s, const tu__node *node, cuda_
 
 tu_status cuda_lower_conv2d(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = TU__EPILOGUE_NAMES("conv2d");
-    cuda_convolution c = describe_convolution(s, node, CUDA_CONV_Y, *tu__type_of(s, node->inputs[0]),
+    cuda_convolution c = describe_convolution(s, node, CUDA_CONV_FORWARD, *tu__type_of(s, node->inputs[0]),
                                               *tu__type_of(s, node->inputs[1]), node->outputs[0]);
     return lower_convolution(s, node, &c, names);
 }
@@ -287,14 +287,14 @@ tu_status cuda_lower_conv2d(tu__selection *s, const tu__node *node) {
 tu_status cuda_lower_conv2d_dx(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dx"};
     cuda_convolution c =
-        describe_convolution(s, node, CUDA_CONV_X, node->outputs[0], *tu__type_of(s, node->inputs[1]),
+        describe_convolution(s, node, CUDA_CONV_DGRAD, node->outputs[0], *tu__type_of(s, node->inputs[1]),
                              *tu__type_of(s, node->inputs[0]));
     return lower_convolution(s, node, &c, names);
 }
 
 tu_status cuda_lower_conv2d_dw(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dw"};
-    cuda_convolution c = describe_convolution(s, node, CUDA_CONV_FILTER, *tu__type_of(s, node->inputs[0]),
+    cuda_convolution c = describe_convolution(s, node, CUDA_CONV_WGRAD, *tu__type_of(s, node->inputs[0]),
                                               node->outputs[0], *tu__type_of(s, node->inputs[1]));
     return lower_convolution(s, node, &c, names);
 }

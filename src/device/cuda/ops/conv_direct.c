@@ -26,9 +26,9 @@ static void product_shape(const cuda_convolution *c, int64_t *rows, int64_t *col
     int64_t taps = c->windows.size[0] * c->windows.size[1];
     int64_t x_pixels = c->images * c->x_size[0] * c->x_size[1];
     int64_t y_pixels = c->images * c->y_size[0] * c->y_size[1];
-    const int64_t products[][3] = {[CUDA_CONV_Y] = {y_pixels, c->y_channels, taps * c->x_channels},
-                                   [CUDA_CONV_X] = {x_pixels, c->x_channels, taps * c->y_channels},
-                                   [CUDA_CONV_FILTER] = {c->y_channels, taps * c->x_channels, y_pixels}};
+    const int64_t products[][3] = {[CUDA_CONV_FORWARD] = {y_pixels, c->y_channels, taps * c->x_channels},
+                                   [CUDA_CONV_DGRAD] = {x_pixels, c->x_channels, taps * c->y_channels},
+                                   [CUDA_CONV_WGRAD] = {c->y_channels, taps * c->x_channels, y_pixels}};
     *rows = products[c->result][0], *columns = products[c->result][1], *depth = products[c->result][2];
 }
 
@@ -49,7 +49,7 @@ static bool fits_int(const cuda_convolution *c) {
 
 static conv_args args_of(const cuda_convolution *c, int64_t rows, int64_t columns, int64_t depth) {
     const tu__windows *w = &c->windows;
-    const bool computes_x = c->result == CUDA_CONV_X;
+    const bool computes_x = c->result == CUDA_CONV_DGRAD;
     const int64_t *size = computes_x ? c->x_size : c->y_size;
     return (conv_args){
         .relu = c->relu,
@@ -90,7 +90,7 @@ static void plan_splits(cuda_conv_direct *d, int64_t blocks, int multiprocessors
 }
 
 tu_status cuda_conv_direct_new(tu__selection *s, const cuda_convolution *c, cuda_conv_direct **direct) {
-    static const char *const result_names[] = {"RESULT_Y", "RESULT_X", "RESULT_FILTER"};
+    static const char *const result_names[] = {"FORWARD", "DGRAD", "WGRAD"};
     int64_t rows, columns, depth;
     if (!fits_int(c)) return TU_UNSUPPORTED;
     product_shape(c, &rows, &columns, &depth);
@@ -102,7 +102,7 @@ tu_status cuda_conv_direct_new(tu__selection *s, const cuda_convolution *c, cuda
                             .filter_elements = c->groups * rows * columns};
     int64_t tiles = divide_up(rows, TILE) * divide_up(columns, TILE);
     if (tiles > INT32_MAX) return TU_UNSUPPORTED;
-    if (c->result == CUDA_CONV_FILTER)
+    if (c->result == CUDA_CONV_WGRAD)
         plan_splits(d, tiles * c->groups, cuda_of(s)->multiprocessors, c->dtype == TU_F64 ? 8 : 4);
     int64_t groups = c->groups < MAX_GROUP_BLOCKS ? c->groups : MAX_GROUP_BLOCKS;
     d->grid =
@@ -121,8 +121,8 @@ tu_status cuda_conv_direct_run(const tu__kernel *k, const cuda_conv_direct *d) {
     conv_args a = d->args;
     void *const first = k->in[0], *const second = k->in[1], *const out = k->out[0];
     switch (d->result) {
-    case CUDA_CONV_Y: a.x = first, a.filter = second, a.y = out; break;
-    case CUDA_CONV_X: a.y = first, a.filter = second, a.x = out; break;
+    case CUDA_CONV_FORWARD: a.x = first, a.filter = second, a.y = out; break;
+    case CUDA_CONV_DGRAD: a.y = first, a.filter = second, a.x = out; break;
     default: a.x = first, a.y = second, a.filter = out; break;
     }
     a.bias = k->read_count > 2 ? k->in[2] : NULL;

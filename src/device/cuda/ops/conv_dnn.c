@@ -101,33 +101,33 @@ static const struct conv_operation {
     cudnnBackendAttributeName_t windows, alpha, beta, first, second, result;
     operand reads[2], writes;
 } conv_operations[] = {
-    [CUDA_CONV_Y] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                     {X, FILTER},
-                     Y},
-    [CUDA_CONV_X] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                     {Y, FILTER},
-                     X},
-    [CUDA_CONV_FILTER] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                          {X, Y},
-                          FILTER},
+    [CUDA_CONV_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                           {X, FILTER},
+                           Y},
+    [CUDA_CONV_DGRAD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                         {Y, FILTER},
+                         X},
+    [CUDA_CONV_WGRAD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                         {X, Y},
+                         FILTER},
 };
 
 static tu_status add_operation(graph_builder *d, cudnnBackendDescriptorType_t type, size_t count,
@@ -185,7 +185,7 @@ static tu_status add_operations(graph_builder *d) {
     cudnnBackendDescriptor_t reads[2], bias = NULL, value, next;
     for (int i = 0; i < 2; i++) TU_TRY(create_operand(d, operation->reads[i], &reads[i]));
     if (c->bias) TU_TRY(create_operand(d, BIAS, &bias));
-    if (c->result == CUDA_CONV_Y)
+    if (c->result == CUDA_CONV_FORWARD)
         TU_TRY(create_result(d, !c->bias && !c->relu, &value));
     else
         TU_TRY(create_operand(d, operation->writes, &value));
@@ -228,15 +228,16 @@ static void write_key(tu__text *text, const cuda_convolution *c) {
                     w->pad[3]);
 }
 
-bool cuda_conv_has_tensor_cores(const cuda_convolution *c) {
+bool cuda_conv_prefers_tensor_cores(const cuda_convolution *c) {
     return c->groups == 1 && c->dtype != TU_F64 && !c->full_f32;
 }
 
 static tu_status choose_engine(cuda_dnn_plan *p, const cuda_convolution *c) {
     tu__text key = {0};
     write_key(&key, c);
-    cuda_dnn_needs needs = {
-        .key = tu__text_string(&key), .full_f32 = c->full_f32, .tensor_cores = cuda_conv_has_tensor_cores(c)};
+    cuda_dnn_needs needs = {.key = tu__text_string(&key),
+                            .full_f32 = c->full_f32,
+                            .tensor_cores = cuda_conv_prefers_tensor_cores(c)};
     tu_status status = key.failed ? TU_NO_MEMORY : cuda_dnn_choose(p, &needs);
     tu__text_free(&key);
     return status;

@@ -41,8 +41,8 @@ static bool is_supported(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     bool is_strided = w->stride[0] > 1 || w->stride[1] > 1;
     return c->dtype == TU_F32 && c->full_f32 && c->groups == 1 &&
-           (has_channels_in_fours(c) || c->result == CUDA_CONV_FILTER) &&
-           !(c->result == CUDA_CONV_X && is_strided);
+           (has_channels_in_fours(c) || c->result == CUDA_CONV_WGRAD) &&
+           !(c->result == CUDA_CONV_DGRAD && is_strided);
 }
 
 /* True if all element counts and padded coordinates fit into an int. */
@@ -65,12 +65,12 @@ static bool fits_int(const cuda_convolution *c) {
 
 static conv_f32_args args_of(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
-    const bool computes_x = c->result == CUDA_CONV_X;
+    const bool computes_x = c->result == CUDA_CONV_DGRAD;
     const int64_t *numbered = computes_x ? c->x_size : c->y_size, *image = computes_x ? c->y_size : c->x_size;
     int64_t taps = w->size[0] * w->size[1], pixels = c->images * numbered[0] * numbered[1];
-    const int64_t products[][3] = {[CUDA_CONV_Y] = {pixels, c->y_channels, taps * c->x_channels},
-                                   [CUDA_CONV_X] = {pixels, c->x_channels, taps * c->y_channels},
-                                   [CUDA_CONV_FILTER] = {taps * c->x_channels, c->y_channels, pixels}};
+    const int64_t products[][3] = {[CUDA_CONV_FORWARD] = {pixels, c->y_channels, taps * c->x_channels},
+                                   [CUDA_CONV_DGRAD] = {pixels, c->x_channels, taps * c->y_channels},
+                                   [CUDA_CONV_WGRAD] = {taps * c->x_channels, c->y_channels, pixels}};
     conv_f32_args a = {.relu = c->relu,
                        .rows = (int)products[c->result][0],
                        .columns = (int)products[c->result][1],
@@ -129,8 +129,8 @@ static void split_depth(cuda_conv_f32 *f, int multiprocessors) {
 }
 
 static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 *f, int thread_rows) {
-    static const char *const result_names[] = {"RESULT_Y", "RESULT_X", "RESULT_FILTER"};
-    const char *result = has_channels_in_fours(c) ? result_names[f->result] : "RESULT_ANY_FILTER";
+    static const char *const result_names[] = {"FORWARD", "DGRAD", "WGRAD"};
+    const char *result = has_channels_in_fours(c) ? result_names[f->result] : "ANY_WGRAD";
     f->multiply = cuda_request(s, "conv_f32", "conv_f32<%s, %d>", result, thread_rows);
     if (f->splits > 1) f->sum = cuda_request(s, "conv", "conv_sum<f32>");
     return f->multiply && (f->sum || f->splits == 1) ? TU_OK : TU_NO_MEMORY;
@@ -142,8 +142,8 @@ tu_status cuda_conv_f32_new(tu__selection *s, const cuda_convolution *c, cuda_co
     if (!is_supported(c) || !fits_int(c) || cuda_conv_preference() == CUDA_CONV_CUDNN) return TU_OK;
     cuda_conv_f32 f = {.args = args_of(c), .result = c->result, .splits = 1};
     int thread_rows =
-        c->result == CUDA_CONV_FILTER ? MAX_THREAD_ROWS : choose_thread_rows(&f.args, multiprocessors);
-    if (c->result == CUDA_CONV_FILTER) split_depth(&f, multiprocessors);
+        c->result == CUDA_CONV_WGRAD ? MAX_THREAD_ROWS : choose_thread_rows(&f.args, multiprocessors);
+    if (c->result == CUDA_CONV_WGRAD) split_depth(&f, multiprocessors);
     f.grid = (cuda_grid){.blocks = {(unsigned)tiles_of(&f.args, thread_rows), 1, (unsigned)f.splits},
                          .threads = THREADS};
     TU_TRY(request(s, c, &f, thread_rows));

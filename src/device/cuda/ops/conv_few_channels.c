@@ -49,8 +49,8 @@ static int64_t divide_up(int64_t n, int64_t d) {
 /* True if the kernel supports the kind of convolution; fits() checks its sizes. */
 static bool is_first_layer(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
-    return c->result != CUDA_CONV_X && c->groups == 1 && c->x_channels <= MAX_CHANNELS &&
-           c->y_channels % OUT_TILE == 0 && cuda_conv_has_tensor_cores(c) && w->dilation[0] == 1 &&
+    return c->result != CUDA_CONV_DGRAD && c->groups == 1 && c->x_channels <= MAX_CHANNELS &&
+           c->y_channels % OUT_TILE == 0 && cuda_conv_prefers_tensor_cores(c) && w->dilation[0] == 1 &&
            w->dilation[1] == 1;
 }
 
@@ -67,7 +67,7 @@ static bool fits_limits(const cuda_convolution *c) {
 /* Sets the arguments that do not depend on the band's height. */
 static conv_few_channels_args args_of(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
-    const bool computes_y = c->result == CUDA_CONV_Y;
+    const bool computes_y = c->result == CUDA_CONV_FORWARD;
     int64_t channels = c->x_channels, word = word_of(c->dtype);
     int64_t pad = w->pad[2] * channels, lead = divide_up(pad, word) * word, shift = lead - pad;
     int64_t patch_elements = ((c->y_size[1] - 1) * w->stride[1] + w->size[1]) * channels + shift;
@@ -111,7 +111,7 @@ static void set_band(const cuda_convolution *c, int64_t rows, conv_few_channels_
     a->band_count = (int)(c->images * bands);
     a->patch_rows = (int)((rows - 1) * a->row_stride + a->window_rows);
     a->raw_words = (int)(divide_up((int64_t)a->patch_rows * a->patch_words.value, 4) * 4);
-    if (c->result == CUDA_CONV_FILTER)
+    if (c->result == CUDA_CONV_WGRAD)
         a->y_words = (int)(divide_up(rows * a->row_pixels.value * word, depth) * depth * Y_PITCH / word);
 }
 
@@ -121,7 +121,7 @@ static void set_band(const cuda_convolution *c, int64_t rows, conv_few_channels_
 static int64_t shared_bytes(const cuda_convolution *c, const conv_few_channels_args *a) {
     int64_t unpacked = c->dtype == TU_F32 ? 0 : (int64_t)a->patch_rows * a->pitch;
     int64_t words = 2 * ((int64_t)a->y_words + a->raw_words) + unpacked + SLACK_WORDS;
-    if (c->result == CUDA_CONV_Y)
+    if (c->result == CUDA_CONV_FORWARD)
         return 4 * (words + OUT_TILE + (int64_t)a->window_rows * a->row_steps * FILTER_WORDS);
     int64_t sums = (int64_t)a->splits * a->split_tiles * WINDOW_TILE * SUM_PITCH;
     return 4 * (words > sums ? words : sums);
@@ -130,7 +130,7 @@ static int64_t shared_bytes(const cuda_convolution *c, const conv_few_channels_a
 /* Estimates the instructions per warp for a band: its products and a fixed overhead. */
 static int64_t band_cost(const cuda_convolution *c, const conv_few_channels_args *a) {
     int64_t overhead = 400 + (int64_t)a->patch_rows * a->pitch * 7 / THREADS;
-    if (c->result == CUDA_CONV_Y) {
+    if (c->result == CUDA_CONV_FORWARD) {
         int64_t passes = divide_up((int64_t)a->band_rows * a->y_width, PASS_PIXELS);
         return overhead + passes * (150 + (int64_t)a->window_rows * a->row_steps * 40);
     }
@@ -161,7 +161,7 @@ static cuda_grid grid_of(const cuda_convolution *c, int multiprocessors, unsigne
     unsigned channels = (unsigned)(c->y_channels / OUT_TILE), resident = (unsigned)(BLOCKS * multiprocessors);
     unsigned bands = resident / (windows * channels);
     cuda_grid grid = {.blocks = {bands ? bands : 1, windows, channels}, .threads = THREADS};
-    if (c->result == CUDA_CONV_Y) grid.blocks[1] = channels, grid.blocks[2] = 1;
+    if (c->result == CUDA_CONV_FORWARD) grid.blocks[1] = channels, grid.blocks[2] = 1;
     return grid;
 }
 
@@ -169,9 +169,9 @@ static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_
     const char *type = cuda_type(c->dtype);
     f->function = cuda_request(
         s, "conv_few_channels",
-        c->result == CUDA_CONV_Y ? "conv_few_channels<%s>" : "conv_few_channels_filter<%s>", type);
+        c->result == CUDA_CONV_FORWARD ? "conv_few_channels<%s>" : "conv_few_channels_filter<%s>", type);
     if (!f->function) return TU_NO_MEMORY;
-    if (c->result == CUDA_CONV_Y) return TU_OK;
+    if (c->result == CUDA_CONV_FORWARD) return TU_OK;
     f->sum = cuda_request(s, "conv_few_channels", "conv_few_channels_sum<%s>", type);
     return f->sum ? TU_OK : TU_NO_MEMORY;
 }
@@ -184,7 +184,7 @@ tu_status cuda_conv_few_channels_new(tu__selection *s, const cuda_convolution *c
         cuda_conv_preference() == CUDA_CONV_CUDNN)
         return TU_OK;
     cuda_conv_few_channels f = {.result = c->result, .args = args_of(c)};
-    f.grid = grid_of(c, device->multiprocessors, c->result == CUDA_CONV_Y ? 1 : split_window(&f.args));
+    f.grid = grid_of(c, device->multiprocessors, c->result == CUDA_CONV_FORWARD ? 1 : split_window(&f.args));
     int64_t max_shared = device->shared_bytes < MAX_SHARED ? device->shared_bytes : MAX_SHARED;
     f.grid.shared = (unsigned)choose_band(c, f.grid.blocks[0], max_shared, &f.args);
     if (!f.grid.shared) return TU_OK;
@@ -219,7 +219,7 @@ static tu_status run_filter(const tu__kernel *k, const cuda_conv_few_channels *f
 }
 
 tu_status cuda_conv_few_channels_run(const tu__kernel *k, const cuda_conv_few_channels *f) {
-    if (f->result == CUDA_CONV_FILTER) return run_filter(k, f);
+    if (f->result == CUDA_CONV_WGRAD) return run_filter(k, f);
     conv_few_channels_args a = f->args;
     a.x = k->in[0], a.filter = k->in[1], a.y = k->out[0];
     a.bias = k->read_count > 2 ? k->in[2] : NULL;

@@ -1,10 +1,11 @@
-/* Asserts that building an operation fails. Each test uses a new graph, because a graph keeps only its first error.
+/* Asserts that adding an operation to a graph fails. Each assertion uses a new graph, because a graph keeps only its
+ * first error.
  *
  *     tu_value x = first_input(TU_F32, TU_SHAPE(2, 3)), y = next_input(TU_F32, TU_SHAPE(4));
- *     assert_build_error(tu_matmul(x, y), "matmul", "f32[2,3]", "f32[4]", "at least 2 axes");
+ *     assert_graph_error(tu_matmul(x, y), "matmul", "f32[2,3]", "f32[4]", "at least 2 axes");
  */
-#ifndef TESTS_UNIT_BUILD_ERROR_H
-#define TESTS_UNIT_BUILD_ERROR_H
+#ifndef TESTS_UNIT_GRAPH_ERROR_H
+#define TESTS_UNIT_GRAPH_ERROR_H
 
 #include "test.h"
 
@@ -13,7 +14,7 @@
 
 #include <tutti/tutti.h>
 
-static tu_graph *error_graph;
+static tu_graph *error_graph; /* the graph of the next assertion, which frees it */
 static int error_inputs;
 
 /* Adds the input "in1", "in2", … to the graph of first_input(). */
@@ -32,8 +33,8 @@ static inline tu_value first_input(tu_dtype dtype, tu_shape shape) {
 }
 
 /* Asserts that the value is invalid, that the graph's status is TU_INVALID, that the message contains every part, and
- * that the value can be used as an operand without a crash. */
-static inline void check_build_error(tu_value value, const char *const *parts) {
+ * that the value can be used as an operand without a crash. Then frees the graph. */
+static inline void assert_graph_error_parts(tu_value value, const char *const *parts) {
     assert_false(tu_ok(value));
     assert_int_equal(tu_graph_status(error_graph), TU_INVALID);
     for (; *parts; parts++)
@@ -42,6 +43,7 @@ static inline void check_build_error(tu_value value, const char *const *parts) {
     tu_graph_free(error_graph);
     error_graph = NULL;
 }
-#define assert_build_error(value, ...) check_build_error(value, (const char *const[]){__VA_ARGS__, NULL})
+#define assert_graph_error(value, ...)                                                                       \
+    assert_graph_error_parts(value, (const char *const[]){__VA_ARGS__, NULL})
 
 #endif
