@@ -27,13 +27,18 @@ struct tu_device_instance {
 typedef struct tally_plan { /* one kernel per node, one buffer per value */
     tu_plan plan;
     const tu_graph *graph;
-    tu_binding binding;
     tu_buffer *buffers;
     tu_kernel *kernels;
     uint32_t *indices; /* the kernels' lists of nodes, reads and writes, concatenated */
 } tally_plan;
 
-static tu_status describe(int index, tu_device_info *info) {
+struct tu_executable {
+    const tally_plan *plan;
+    tu_binding binding;
+};
+
+static tu_status describe(tu_device_instance *device, int index, tu_device_info *info) {
+    (void)device;
     if (index > 0) return TU_NOT_FOUND;
     *info = (tu_device_info){.name = TALLY_KIND ":0",
                              .kind = TALLY_KIND,
@@ -54,8 +59,8 @@ static void close_device(tu_device_instance *device) {
     free(device);
 }
 
-static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
-    (void)device;
+static tu_status allocate(tu_device_instance *device, bool on_host, size_t bytes, void **address) {
+    (void)device, (void)on_host;
     *address = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     return *address ? TU_OK : tu_fail(TU_NO_MEMORY, "tally: cannot allocate %zu bytes", bytes);
 }
@@ -65,9 +70,10 @@ static void release(tu_device_instance *device, void *address) {
     free(address);
 }
 
-static tu_status copy_bytes(tu_device_instance *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    memcpy(to, from, bytes);
+static tu_status copy(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from,
+                      size_t bytes) {
+    (void)device, (void)queue;
+    memcpy(to.address, from.address, bytes);
     return TU_OK;
 }
 
@@ -89,7 +95,7 @@ static uint32_t buffer_of(tally_plan *p, tu_edge value) {
     return p->plan.buffer_count++;
 }
 
-static tu_status select_kernels(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
+static tu_status lower(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     tally_plan *p = calloc(1, sizeof *p);
     if (!p) return tu_fail(TU_NO_MEMORY, "tally: out of memory");
     size_t values = partition->export_count;
@@ -132,25 +138,32 @@ static tu_status select_kernels(tu_device_instance *device, const tu_partition *
     return TU_OK;
 }
 
-static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    (void)device;
-    ((tally_plan *)plan)->binding = *binding;
+static tu_status build(tu_device_instance *device, tu_queue *queue, tu_plan *plan, const tu_binding *binding,
+                       tu_executable **executable) {
+    (void)device, (void)queue;
+    *executable = malloc(sizeof **executable);
+    if (!*executable) return tu_fail(TU_NO_MEMORY, "tally: out of memory");
+    **executable = (tu_executable){(const tally_plan *)plan, *binding};
     return TU_OK;
+}
+
+static void executable_free(tu_device_instance *device, tu_executable *executable) {
+    (void)device;
+    free(executable);
 }
 
 enum { MAX_OPERANDS = 64 };
 
-static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    const tally_plan *p = (const tally_plan *)plan;
+static tu_status launch(tu_device_instance *device, tu_executable *e, uint32_t first, uint32_t count) {
     for (uint32_t i = first; i < first + count; i++) {
-        const tu_kernel *k = &plan->kernels[p->binding.order[i]];
+        const tu_kernel *k = &e->plan->plan.kernels[e->binding.order[i]];
         const void *in[MAX_OPERANDS];
         void *out[MAX_OPERANDS];
         if (k->read_count > MAX_OPERANDS || k->write_count > MAX_OPERANDS)
             return tu_fail(TU_UNSUPPORTED, "tally: %s has more than %d operands", k->name, MAX_OPERANDS);
-        for (uint32_t r = 0; r < k->read_count; r++) in[r] = p->binding.buffers[k->reads[r]];
-        for (uint32_t w = 0; w < k->write_count; w++) out[w] = p->binding.buffers[k->writes[w]];
-        TU_TRY(tu_node_evaluate(p->graph, k->nodes[0], *p->binding.seed, in, out));
+        for (uint32_t r = 0; r < k->read_count; r++) in[r] = e->binding.buffers[k->reads[r]];
+        for (uint32_t w = 0; w < k->write_count; w++) out[w] = e->binding.buffers[k->writes[w]];
+        TU_TRY(tu_node_evaluate(e->plan->graph, k->nodes[0], *e->binding.seed, in, out));
         device->launched++;
     }
     return TU_OK;
@@ -167,11 +180,11 @@ const tu_device_api *tu_device_plugin(void) {
         .close = close_device,
         .allocate = allocate,
         .release = release,
-        .upload = copy_bytes,
-        .download = copy_bytes,
-        .select = select_kernels,
-        .build = build,
+        .copy = copy,
+        .lower = lower,
         .plan_free = plan_free,
+        .build = build,
+        .executable_free = executable_free,
         .launch = launch,
     };
     return &api;

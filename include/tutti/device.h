@@ -1,20 +1,23 @@
 /* Devices execute programs. This header lists them and defines the interface of plug-ins for other hardware.
  *
  * A device kind is a table of functions, tu_device_api. The engine handles graphs, placement, order and memory. A
- * device gets its partition of a program, returns the kernels to run and the buffers they need (select), gets the
+ * device gets its partition of a program, returns the kernels to run and the buffers they need (lower), gets the
  * addresses of these buffers (build), and runs kernels in the engine's order (launch).
  *
- *     partition of a graph --select--> tu_plan: buffers and kernels
- *                                         |   the engine orders kernels and gives every buffer an address
- *     tu_binding  ------------build-----> the device binds its kernels to addresses, once
- *                            launch, launch, launch …
+ *     partition of a graph --lower--> tu_plan: buffers and kernels
+ *                                        |   the engine orders kernels and gives every buffer an address
+ *     tu_binding  -----------build-----> tu_executable: the kernels bound to addresses and to a queue
+ *                           launch, launch, launch …
+ *
+ * A plan may be built several times: threads that run one program at once have an executable each.
  *
  * A plug-in is a shared library that exports   const tu_device_api *tu_device_plugin(void); Put its path into
  * TUTTI_DEVICES (several, separated by ':'), or load it with tu_device_load(). The engine loads libtutti_cuda.so if
  * it is in the folder of libtutti.so, or in the folder tutti/ there, unless TUTTI_CUDA is "off".
  *
- * Functions marked optional may be NULL. The interface grows by new functions at the end; by `struct_size` the engine
- * determines which functions a device has. TU_DEVICE_ABI changes only if older devices cannot work any more.
+ * The first eleven functions are mandatory. Each other group is complete or NULL. The interface grows by new groups at
+ * the end; by `struct_size` the engine determines which functions a device has. TU_DEVICE_ABI changes only if older
+ * devices cannot work any more.
  */
 #ifndef TUTTI_DEVICE_H
 #define TUTTI_DEVICE_H
@@ -37,6 +40,11 @@ typedef struct tu_device_info {
     uint64_t memory_bytes;   /* 0: unknown */
     int cores;               /* 0: it has none */
     const char *unusable;    /* NULL, or why it cannot be used and what to do */
+    /* Only of an open device; tu_device leaves them 0. */
+    int threads;             /* of its loops; 0: it has none */
+    int first_core;          /* of a logical device: index of the first of its `cores` among those of the process */
+    uint64_t overhead_bytes; /* of its context and libraries, which no plan contains */
+    const char *notice;      /* a line for the user, the same for all logical devices of a device; NULL: none */
 } tu_device_info;
 /* Returns the number of devices of all kinds. */
 TU_API size_t tu_device_count(void);
@@ -69,7 +77,7 @@ typedef struct tu_partition {
     bool tf32;
 } tu_partition;
 
-/* ---- The result of select ---- */
+/* ---- The result of lower ---- */
 
 typedef struct tu_buffer {
     size_t bytes;
@@ -100,7 +108,7 @@ typedef struct tu_plan {
     const tu_kernel *kernels;
 } tu_plan;
 
-/* Addresses for build, valid until the plan is freed. */
+/* Addresses for build, valid until the executable is freed. */
 typedef struct tu_binding {
     size_t struct_size;
     const uint32_t *order;   /* kernel_count kernel indices; launch runs a range of this list */
@@ -109,7 +117,18 @@ typedef struct tu_binding {
     const uint64_t *seed;    /* host memory, read at launch */
 } tu_binding;
 
-typedef struct tu_device_instance tu_device_instance; /* defined by the device */
+/* Defined by the device. */
+typedef struct tu_device_instance tu_device_instance;
+typedef struct tu_queue tu_queue;           /* work that runs in order, like a CUDA stream */
+typedef struct tu_executable tu_executable; /* kernels, a collective or a list, bound to addresses and a queue */
+
+/* An address, in the memory of a device or of the host (`device` is NULL). */
+typedef struct tu_memory {
+    tu_device_instance *device;
+    void *address;
+} tu_memory;
+
+enum { TU_ALL_EVENTS = UINT32_MAX }; /* for synchronize: everything enqueued so far */
 
 /* ---- Command lists ---- */
 
@@ -129,7 +148,7 @@ typedef enum tu_command_kind {
 } tu_command_kind;
 
 /* A buffer of a partition: one of its plan, or, with an index of the plan's buffer_count and up, one of the engine
- * (tu_submit_part.buffers has all). */
+ * (tu_list_part.buffers has all). */
 typedef struct tu_place {
     uint32_t partition, buffer;
 } tu_place;
@@ -199,28 +218,35 @@ typedef struct tu_submit_feed {
     size_t stride; /* distance between steps: in bytes of `host`, or in entries of `rows` */
 } tu_submit_feed;
 
-/* A partition. Idle partitions, which have no queue, have no device. */
-typedef struct tu_submit_part {
+/* A partition. Those without a queue in the list have no device. */
+typedef struct tu_list_part {
     tu_device_instance *device;
-    tu_plan *plan;
-    void *const *buffers; /* addresses, by buffer */
-} tu_submit_part;
+    tu_executable *executable; /* its kernels */
+    void *const *buffers;      /* addresses, by buffer */
+} tu_list_part;
 
 /* A collective whose ranks are partitions of the list. */
-typedef struct tu_submit_collective {
+typedef struct tu_list_collective {
     const uint32_t *partitions; /* of each rank */
     uint32_t combination_count;
     const tu_combination *combinations; /* `rank` is not set */
-} tu_submit_collective;
+} tu_list_collective;
+
+/* A list with the addresses for its buffers, valid until its executable is freed. */
+typedef struct tu_list_binding {
+    size_t struct_size;
+    const tu_command_list *list;
+    const tu_list_part *parts;             /* per partition */
+    const tu_list_collective *collectives; /* per collective */
+} tu_list_binding;
 
 typedef struct tu_submission {
     size_t struct_size;
-    const tu_command_list *list;
-    const tu_submit_part *parts;             /* per partition */
-    const tu_submit_collective *collectives; /* per collective */
-    const tu_submit_feed *feeds;             /* per input */
-    void *const *fetches;                    /* per result: steps x bytes in host memory; NULL: not needed */
+    const tu_submit_feed *feeds; /* per input of the list */
+    void *const *fetches;        /* per result: steps x bytes in host memory; NULL: not needed */
     uint32_t steps;
+    double timeout;       /* maximum seconds between the ends of two steps; 0: none */
+    uint32_t *steps_done; /* progress: the device stores the number of steps known to have ended */
 } tu_submission;
 
 /* ---- The interface ------------------------------------------------------------------------------------------- */
@@ -233,8 +259,8 @@ typedef struct tu_open_options {
     uint64_t memory_limit;            /* bytes; 0: none */
     bool tune;             /* time candidate kernels and keep the fastest, instead of using heuristics */
     bool nondeterministic; /* also use kernels whose results differ in the last bits from run to run */
-    int streams;
-    /* kernels that may run in parallel; 0: chosen automatically; 1: one */ /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
+    int streams;           /* kernels that may run in parallel; 0: chosen automatically; 1: one */
+    /* Use the whole device's kernels, so that the bits do not depend on the number of logical devices. */
     bool whole_device_kernels;
 } tu_open_options;
 
@@ -243,110 +269,91 @@ typedef struct tu_device_api {
     size_t struct_size; /* sizeof(tu_device_api) */
     const char *kind;   /* "cpu": names are kind:index */
     bool host_memory;   /* its addresses are host addresses: such devices share variables without copies */
+    bool accelerator;   /* "all" prefers it to the CPU, and limits of accelerator memory apply to it */
+    bool parallel;      /* it may run kernels in parallel, if their memory does not overlap */
 
-    /* device */
-    /* Fills all fields of info that it has, struct_size excepted. Returns TU_NOT_FOUND if there is no such device. */
-    tu_status (*describe)(int index, tu_device_info *info);
+    /* ---- mandatory: devices ---- */
+    /* Fills all fields of `info` that it has, struct_size excepted: those of an open device, or, if `device` is NULL,
+     * of device `index`. Returns TU_NOT_FOUND if there is no such device. */
+    tu_status (*describe)(tu_device_instance *device, int index, tu_device_info *info);
     tu_status (*open)(const tu_open_options *options, tu_device_instance **device);
     void (*close)(tu_device_instance *device);
-    /* optional: called on the thread that will launch, before it does. If a program has several devices, or the
-     * device is a logical one (logical_count > 1), that is a thread of the engine, and this is called once: pin cores
-     * here. Else it is the thread that called tu_run, and this is called in every run: neither it nor launch may
-     * change that thread. */
-    tu_status (*attach)(tu_device_instance *device);
 
-    /* memory: addresses that the device computes on, 64-byte aligned. Copies are complete when these return. Any
-     * thread may call them, also while another launches. */
-    tu_status (*allocate)(tu_device_instance *device, size_t bytes, void **address);
+    /* ---- mandatory: memory. Any thread may call these, also while another launches. ---- */
+    /* Allocates memory that the device computes on; or, with `on_host`, host memory that it copies fastest (pinned),
+     * which the engine uses for what it copies in every step. TU_UNSUPPORTED: other host memory is as good. Addresses
+     * are 64-byte aligned. */
+    tu_status (*allocate)(tu_device_instance *device, bool on_host, size_t bytes, void **address);
     void (*release)(tu_device_instance *device, void *address);
-    tu_status (*upload)(tu_device_instance *device, void *to, const void *host, size_t bytes);
-    tu_status (*download)(tu_device_instance *device, void *host, const void *from, size_t bytes);
-    /* optional: copies from another device of any kind. TU_UNSUPPORTED: the engine copies through the host */
-    tu_status (*copy)(tu_device_instance *device, void *to, tu_device_instance *other,
-                      const struct tu_device_api *other_api, const void *from, size_t bytes);
+    /* Copies between this device and the host, within this device, or, with the group of peers, from another device of
+     * this kind. Without a queue, the copy is complete when this returns; the engine never copies memory that a
+     * running kernel uses. With a queue, it comes after everything enqueued there, and the host memory does not change
+     * until it is done; if that memory is not pinned, the function may wait for the copy. */
+    tu_status (*copy)(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from, size_t bytes);
 
-    /* compiling */
-    tu_status (*select)(tu_device_instance *device, const tu_partition *partition, tu_plan **plan);
-    tu_status (*build)(tu_device_instance *device, tu_plan *plan, const tu_binding *binding);
-    void (*plan_free)(tu_device_instance *device, tu_plan *plan);
+    /* ---- mandatory: programs ---- */
+    tu_status (*lower)(tu_device_instance *device, const tu_partition *partition, tu_plan **plan);
+    void (*plan_free)(tu_device_instance *device, tu_plan *plan); /* after its executables */
+    /* Binds the kernels of a plan. `queue` is NULL for a device without queues. */
+    tu_status (*build)(tu_device_instance *device, tu_queue *queue, tu_plan *plan, const tu_binding *binding,
+                       tu_executable **executable);
+    void (*executable_free)(tu_device_instance *device, tu_executable *executable);
+    /* Runs kernels order[first … first+count-1], one after another; an executable of build_collective has one kernel.
+     * A device without queues returns when they are done, one with queues may return before. */
+    tu_status (*launch)(tu_device_instance *device, tu_executable *executable, uint32_t first,
+                        uint32_t count);
 
-    /* running: runs kernels order[first … first+count-1], one after another. If launch returns before they are done,
-     * the device must have synchronize, which returns when they are, with the first failure. The engine synchronizes
-     * on the launching thread (or waits for an event) before another device reads a value, before variables change,
-     * and at the end of every run. It never copies memory that a running kernel uses, so a device need not order
-     * copies after launches. */
-    tu_status (*launch)(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count);
-    tu_status (*synchronize)(
-        tu_device_instance *device); /* optional if launch returns when all kernels are done */
-
-    /* events, all optional together with event_synchronize, for devices whose launch returns early. event_record
-     * comes after everything launched so far; event_wait delays later launches. With events another device can read a
-     * value as soon as its kernel is done; without, the engine synchronizes first. */
-    tu_status (*event_new)(tu_device_instance *device, void **event);
-    void (*event_free)(tu_device_instance *device, void *event);
-    tu_status (*event_record)(tu_device_instance *device, void *event);
-    tu_status (*event_wait)(tu_device_instance *device, void *event);
-
-    /* optional: returns the start time and the duration, in seconds, of kernel order[position] in the latest launch */
-    tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t position, double *start,
-                       double *seconds);
-
-    /* optional: reports the threads of an opened device's loops (0: it has none), and a line for the user (NULL:
-     * none). The line lives as long as the device and is the same for all its logical devices. */
-    tu_status (*inspect)(tu_device_instance *device, int *threads, const char **notice);
-
-    /* optional: returns the bytes of the device's context and libraries, which no plan contains */
-    uint64_t (*overhead)(tu_device_instance *device);
-    /* optional: returns TU_OK if the device supports a node, or TU_UNSUPPORTED with the reason as message ("it has no
-     * kernel for …"). Without this function a device supports every operation, but custom operations, which use host
-     * memory, only if its memory is the host's. select never gets nodes that the device does not support. */
+    /* ---- optional, each alone ---- */
+    /* Returns TU_OK if the device supports a node, or TU_UNSUPPORTED with the reason as message ("it has no kernel for
+     * …"). Without this function a device supports every operation, but custom operations, which use host memory, only
+     * if its memory is the host's. lower never gets nodes that the device does not support. */
     tu_status (*supports)(tu_device_instance *device, const tu_graph *graph, uint32_t node);
-    /* optional, with the other events: returns when everything launched before the event was recorded is done, with
-     * the first failure. Called from threads other than the launching one. */
-    tu_status (*event_synchronize)(tu_device_instance *device, void *event);
-    /* optional, for devices whose memory is not the host's: computes this rank's slice of an all-reduce, after
-     * everything launched so far. All addresses belong to logical devices of one GPU, or to devices with peer access.
-     * Their values are complete, and no rank continues before all have synchronized. */
-    tu_status (*combine)(tu_device_instance *device, const tu_combination *what);
-    /* optional: executes a list for many steps, all of whose partitions are on devices of this kind. A step may start
-     * before the previous one has ended, as far as WAITs allow. Returns when all is done, with the first failure.
-     * What it keeps between calls belongs to the plan of the first partition with a queue, until that is built again;
-     * then buffers and collectives have other addresses. Called on the launching thread of that partition. Returns
-     * TU_UNSUPPORTED with the reason if it cannot execute the list; with `steps` 0 it only checks that (nothing has
-     * an address then). */
-    tu_status (*submit)(const tu_submission *submission);
-    /* optional, both together: pin memory of a CPU device that is in the same program, so that devices of this kind
-     * can copy from it and to it directly. The memory stays valid between the two calls. */
-    tu_status (*pin)(tu_device_instance *device, void *host, size_t bytes);
-    void (*unpin)(tu_device_instance *device, void *host);
-    /* optional, with the events: starts an upload and records `event` after it, without waiting. event_wait delays
-     * what reads the bytes. The host memory does not change until the event has happened. If the memory is not
-     * pinned, the device may copy it before it returns. Called from the launching thread and others, also for copies
-     * of one run. */
-    tu_status (*upload_begin)(tu_device_instance *device, void *to, const void *host, size_t bytes,
-                              void *event);
-    /* optional, with the events: starts a download after event `after`, and records `event` after the download */
-    tu_status (*download_begin)(tu_device_instance *device, void *host, const void *from, size_t bytes,
-                                void *after, void *event);
-    /* optional, with combine: lets kernels of this device read and write all memory of another device of its kind
-     * while both are open. Returns TU_UNSUPPORTED with the reason if that is impossible. Called for each pair in both
-     * directions before every program over both is built. */
-    tu_status (*enable_peer_access)(tu_device_instance *device, tu_device_instance *other);
-    /* optional, for devices whose memory other processes use too: allocates `bytes` at once, for later allocations,
-     * and keeps them while the device is open. Logical devices of one device share a reserve, the largest that any
-     * requested. */
+    /* Returns the start time (CLOCK_MONOTONIC) and the duration, in seconds, of kernel order[position] in the latest
+     * launch. The first call makes later launches measure. */
+    tu_status (*times)(tu_device_instance *device, tu_executable *executable, uint32_t position, double *start,
+                       double *seconds);
+    /* For devices whose memory other processes use too: allocates `bytes` at once, for later allocations, and keeps
+     * them while the device is open. Logical devices of one device share a reserve, the largest that any requested. */
     tu_status (*reserve)(tu_device_instance *device, uint64_t bytes);
-    /* optional: sets the timeout of a step; 0: none. submit returns TU_DEVICE if no step ends for
-     * that many seconds, with a message that says how many were done; synchronize returns it if launched kernels do
-     * not end. The devices are then considered lost. In a run of several devices the engine checks the timeout. */
-    void (*set_timeout)(tu_device_instance *device, double seconds);
-    /* optional: a call of the device timed out, and the engine waits no longer. From now on no function may wait for
-     * the device: functions that free return at once and free nothing, others fail. */
+    /* A call of the device timed out, and the engine waits no longer. From now on no function may wait for the device:
+     * functions that free return at once and free nothing, others fail. */
     void (*abandon)(tu_device_instance *device);
-    /* optional, with the events: reports whether an event has happened, without waiting, or the failure of what came
-     * before it. With this and download_begin, the reader of a value polls for the end of a download. Called from
-     * threads of other devices while this one launches and copies. */
-    tu_status (*event_query)(tu_device_instance *device, void *event, bool *happened);
+
+    /* ---- optional group: queues, for devices whose launch returns early ---- */
+    /* Makes a queue with events 0 … event_count-1. Queues of a device run in parallel. */
+    tu_status (*queue_new)(tu_device_instance *device, uint32_t event_count, tu_queue **queue);
+    void (*queue_free)(tu_device_instance *device, tu_queue *queue); /* after its executables */
+    /* Records an event after everything enqueued so far, instead of where it was recorded before. */
+    tu_status (*record)(tu_queue *queue, uint32_t event);
+    /* Delays what is enqueued later until an event of another queue, recorded before this call, has happened. Both
+     * queues belong to devices of this kind. */
+    tu_status (*wait)(tu_queue *queue, tu_queue *other, uint32_t event);
+    /* Waits until an event, or everything enqueued so far (TU_ALL_EVENTS), has happened, for at most `timeout` seconds:
+     * 0 does not wait, a negative number means no limit. Sets `*done`. Returns the first failure of what came before.
+     * Any thread may call it. */
+    tu_status (*synchronize)(tu_queue *queue, uint32_t event, double timeout, bool *done);
+
+    /* ---- optional group, with queues: peers, for devices whose memory is not the host's ---- */
+    /* Lets kernels of this device read and write all memory of another device of its kind while both are open. Returns
+     * TU_UNSUPPORTED with the reason if that is impossible. Called for each pair in both directions before every
+     * program over both is built. Logical devices of one device always can. */
+    tu_status (*peer_access)(tu_device_instance *device, tu_device_instance *other);
+    /* Builds the part of one rank in a collective: reducing its slice of every combination. All addresses belong to
+     * devices with peer access. When it is launched, all ranks have computed their values, and no rank continues
+     * before all are done. */
+    tu_status (*build_collective)(tu_device_instance *device, tu_queue *queue, uint32_t count,
+                                  const tu_combination *combinations, tu_executable **executable);
+
+    /* ---- optional group, with queues: command lists as a whole ---- */
+    /* Prepares a list for many steps. All its partitions are on devices of this kind. Returns TU_UNSUPPORTED with the
+     * reason if it cannot execute the list; without `executable` it only checks that, before anything has an address
+     * or an executable. `device` is that of the first queue, on whose thread lists are submitted. */
+    tu_status (*build_list)(tu_device_instance *device, const tu_list_binding *binding,
+                            tu_executable **executable);
+    /* Executes a list for many steps. A step may start before the previous one has ended, as far as WAITs allow.
+     * Returns when all is done, with the first failure; TU_DEVICE after a timeout, with a message that says how many
+     * steps were done. The devices are then considered lost. */
+    tu_status (*submit)(tu_device_instance *device, tu_executable *executable, const tu_submission *submission);
 } tu_device_api;
 
 #ifdef __cplusplus

@@ -6,8 +6,8 @@
 
 #include "base/alloc.h"
 
-tu_status tu__host_allocate(tu_device_instance *device, size_t bytes, void **address) {
-    (void)device;
+tu_status tu__host_allocate(tu_device_instance *device, bool on_host, size_t bytes, void **address) {
+    (void)device, (void)on_host;
     *address = tu__alloc_aligned(bytes, "a device's tensors");
     return *address ? TU_OK : TU_NO_MEMORY;
 }
@@ -17,15 +17,9 @@ void tu__host_release(tu_device_instance *device, void *address) {
     tu__free_aligned(address);
 }
 
-tu_status tu__host_transfer(tu_device_instance *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    memcpy(to, from, bytes);
+tu_status tu__host_copy(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from,
+                        size_t bytes) {
+    (void)device, (void)queue;
+    memcpy(to.address, from.address, bytes);
     return TU_OK;
-}
-
-tu_status tu__host_copy(tu_device_instance *device, void *to, tu_device_instance *other,
-                        const tu_device_api *other_api, const void *from, size_t bytes) {
-    (void)other;
-    if (!other_api->host_memory) return TU_UNSUPPORTED;
-    return tu__host_transfer(device, to, from, bytes);
 }

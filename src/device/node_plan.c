@@ -67,7 +67,7 @@ static tu_status fill_plan(builder *b) {
     return TU_OK;
 }
 
-tu_status tu__node_plan_select(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
+tu_status tu__node_plan_lower(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     tu__node_plan *p = tu__alloc(sizeof *p, "a plan");
     if (!p) return TU_NO_MEMORY;
     p->plan.struct_size = sizeof p->plan;
@@ -85,13 +85,18 @@ tu_status tu__node_plan_select(tu_device_instance *device, const tu_partition *p
     return TU_OK;
 }
 
-tu_status tu__node_plan_build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    (void)device;
-    tu__node_plan *p = (tu__node_plan *)plan;
-    p->seed = binding->seed;
-    p->order = binding->order;
-    p->buffers = binding->buffers;
+tu_status tu__node_plan_build(tu_device_instance *device, tu_queue *queue, tu_plan *plan,
+                              const tu_binding *binding, tu_executable **executable) {
+    (void)device, (void)queue;
+    *executable = tu__alloc(sizeof **executable, "an executable");
+    if (!*executable) return TU_NO_MEMORY;
+    **executable = (tu_executable){.plan = (const tu__node_plan *)plan, .binding = *binding};
     return TU_OK;
+}
+
+void tu__node_executable_free(tu_device_instance *device, tu_executable *executable) {
+    (void)device;
+    tu__free(executable);
 }
 
 void tu__node_plan_free(tu_device_instance *device, tu_plan *plan) {

@@ -9,15 +9,19 @@
 typedef struct tu__node_plan {
     tu_plan plan; /* must be first: the engine has a pointer to it */
     const tu_graph *graph;
-    const uint64_t *seed;
-    const uint32_t *order;
-    void *const *buffers;
     tu__arena arena;
 } tu__node_plan;
 
-/* The functions select, build and plan_free of such a device. */
-tu_status tu__node_plan_select(tu_device_instance *device, const tu_partition *partition, tu_plan **plan);
-tu_status tu__node_plan_build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding);
+struct tu_executable { /* of such a device */
+    const tu__node_plan *plan;
+    tu_binding binding;
+};
+
+/* The functions lower, plan_free, build and executable_free of such a device. */
+tu_status tu__node_plan_lower(tu_device_instance *device, const tu_partition *partition, tu_plan **plan);
 void tu__node_plan_free(tu_device_instance *device, tu_plan *plan);
+tu_status tu__node_plan_build(tu_device_instance *device, tu_queue *queue, tu_plan *plan,
+                              const tu_binding *binding, tu_executable **executable);
+void tu__node_executable_free(tu_device_instance *device, tu_executable *executable);
 
 #endif

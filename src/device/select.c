@@ -356,10 +356,7 @@ static void disable_unsafe_in_place(tu__kernel *k) {
             if ((int32_t)r != k->in_place[w] && k->reads[r] == k->reads[k->in_place[w]]) k->in_place[w] = -1;
 }
 
-static tu_status fill_engine_kernel(tu__kernel_plan *p, tu__kernel *k, tu_kernel *result) {
-    k->in = tu__arena_alloc(&p->selection.arena, (k->read_count + 1) * sizeof *k->in);
-    k->out = tu__arena_alloc(&p->selection.arena, (k->write_count + 1) * sizeof *k->out);
-    if (!k->in || !k->out) return TU_NO_MEMORY;
+static void fill_engine_kernel(tu__kernel *k, tu_kernel *result) {
     disable_unsafe_in_place(k);
     *result = (tu_kernel){.name = k->name,
                           .node_count = k->node_count,
@@ -372,14 +369,12 @@ static tu_status fill_engine_kernel(tu__kernel_plan *p, tu__kernel *k, tu_kernel
                           .workspace = k->workspace_bytes,
                           .flops = k->flops,
                           .bytes_moved = k->bytes_moved};
-    return TU_OK;
 }
 
 static tu_status fill_engine_plan(tu__kernel_plan *p) {
     tu_kernel *kernels = tu__arena_alloc(&p->selection.arena, (p->kernel_count + 1) * sizeof *kernels);
-    p->times = tu__arena_alloc(&p->selection.arena, (p->kernel_count + 1) * sizeof *p->times);
-    if (!kernels || !p->times) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < p->kernel_count; i++) TU_TRY(fill_engine_kernel(p, p->kernels[i], &kernels[i]));
+    if (!kernels) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < p->kernel_count; i++) fill_engine_kernel(p->kernels[i], &kernels[i]);
     p->plan = (tu_plan){.struct_size = sizeof(tu_plan),
                         .buffer_count = p->buffer_count,
                         .kernel_count = p->kernel_count,
@@ -505,15 +500,44 @@ tu_status tu__select(const void *device, const tu__selector *selector, const tu_
     return TU_OK;
 }
 
-void tu__kernel_plan_bind(tu__kernel_plan *p, const tu_binding *binding) {
-    p->order = binding->order;
+static size_t count_addresses(const tu__kernel_plan *p) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < p->kernel_count; i++)
+        count += p->kernels[i]->read_count + p->kernels[i]->write_count;
+    return count;
+}
+
+tu_status tu__kernels_bind(const tu__kernel_plan *p, const tu_binding *binding, void *queue,
+                           tu__bound_kernels *bound) {
+    *bound = (tu__bound_kernels){.plan = p, .count = p->kernel_count, .seed = binding->seed};
+    bound->kernels = tu__alloc_array(p->kernel_count, sizeof *bound->kernels, "an executable");
+    bound->times = tu__alloc_array(p->kernel_count, sizeof *bound->times, "an executable");
+    bound->addresses = tu__alloc_array(count_addresses(p), sizeof *bound->addresses, "an executable");
+    if (!bound->kernels || !bound->times || !bound->addresses) {
+        tu__kernels_unbind(bound);
+        return TU_NO_MEMORY;
+    }
+    void **next = bound->addresses;
     for (uint32_t i = 0; i < p->kernel_count; i++) {
-        tu__kernel *k = p->kernels[i];
+        tu__kernel *k = &bound->kernels[i];
+        *k = *p->kernels[binding->order[i]];
+        k->in = next;
+        k->out = next + k->read_count;
+        next += k->read_count + k->write_count;
         for (uint32_t r = 0; r < k->read_count; r++) k->in[r] = binding->buffers[k->reads[r]];
         for (uint32_t w = 0; w < k->write_count; w++) k->out[w] = binding->buffers[k->writes[w]];
-        k->workspace = binding->workspaces[i];
+        k->workspace = binding->workspaces[binding->order[i]];
         k->seed = binding->seed;
+        k->queue = queue;
     }
+    return TU_OK;
+}
+
+void tu__kernels_unbind(tu__bound_kernels *bound) {
+    tu__free(bound->kernels);
+    tu__free(bound->times);
+    tu__free(bound->addresses);
+    *bound = (tu__bound_kernels){0};
 }
 
 void tu__kernel_plan_free(tu__kernel_plan *p) {

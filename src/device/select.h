@@ -44,11 +44,12 @@ struct tu__kernel {
     int32_t *in_place;                /* per write: index of the read whose memory it may reuse; -1: none */
     size_t workspace_bytes;           /* set by the lowering rule; 64-byte aligned */
     int64_t flops, bytes_moved;
-    /* set by build */
+    const void *device; /* the `device` argument of tu__select */
+    /* Set in the copy of an executable: */
     void **in, **out; /* addresses, one per read and one per write */
     void *workspace;
     const uint64_t *seed;
-    const void *device; /* the `device` argument of tu__select */
+    void *queue; /* for the device */
     tu__selection *owner;
 };
 
@@ -171,15 +172,25 @@ typedef struct tu__kernel_plan {
     tu__plan_value *values;
     uint32_t *readers;
 
-    /* once bound */
-    const uint32_t *order;
-    tu__kernel_time *times; /* indexed like `order` */
-    void *runtime;          /* for the device */
+    void *runtime; /* for the device */
 } tu__kernel_plan;
+
+/* The kernels of a plan, bound to addresses: what `build` of the device makes. The plan is shared, so `run` functions
+ * must not change the kernels' data. */
+typedef struct tu__bound_kernels {
+    const tu__kernel_plan *plan;
+    uint32_t count;
+    tu__kernel *kernels;    /* copies, in the order of launches */
+    tu__kernel_time *times; /* of the latest launch */
+    const uint64_t *seed;
+    void **addresses; /* of all kernels */
+} tu__bound_kernels;
 
 TU__SHARED tu_status tu__select(const void *device, const tu__selector *selector,
                                 const tu_partition *partition, tu_plan **plan);
-TU__SHARED void tu__kernel_plan_bind(tu__kernel_plan *plan, const tu_binding *binding);
+TU__SHARED tu_status tu__kernels_bind(const tu__kernel_plan *plan, const tu_binding *binding, void *queue,
+                                      tu__bound_kernels *bound);
+TU__SHARED void tu__kernels_unbind(tu__bound_kernels *bound);
 TU__SHARED void tu__kernel_plan_free(tu__kernel_plan *plan);
 
 TU__SHARED tu__plan_value *tu__plan_value_of(tu__selection *s, tu__edge value);

@@ -1,9 +1,9 @@
 /* The CPU device: cores, memory and launching kernels. select.c decides what becomes a kernel.
  *
  * "cpu:0" has the process's cores, those of its affinity mask. Logical device p of "cpu:0/n" has the p-th of n
- * contiguous groups of them. Its host thread is pinned to the group before it starts any parallel loop, so that the
- * loop's threads, which inherit the mask, stay there too. With more logical devices than cores, devices share cores:
- * that works but is slow, and inspect() returns a notice about it. */
+ * contiguous groups of them. The engine pins its host thread to the group before that starts any parallel loop, so that
+ * the loop's threads, which inherit the mask, stay there too. With more logical devices than cores, devices share cores:
+ * that works but is slow, and describe() returns a notice about it. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +25,12 @@ enum { MAX_THREADS = 1024 };
 
 struct tu_device_instance {
     cpu_device device;
-    cpu_set_t cores;  /* of the logical device */
-    char notice[160]; /* for inspect(); "": none */
+    int cores;        /* of the logical device */
+    char notice[160]; /* "": none */
+};
+
+struct tu_executable {
+    tu__bound_kernels bound;
 };
 
 /* ---- Description ---- */
@@ -59,7 +63,7 @@ static uint64_t memory_of_machine(void) {
     return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 }
 
-static tu_status describe(int index, tu_device_info *info) {
+static tu_status describe_machine(int index, tu_device_info *info) {
     if (index > 0)
         return tu_fail(TU_NOT_FOUND, "there is one CPU device, cpu:0; cpu:0/2 splits its cores in two");
     static _Thread_local char description[512];
@@ -84,25 +88,17 @@ static tu_status describe(int index, tu_device_info *info) {
 
 /* ---- Opening ---- */
 
-/* Finds the cores of logical device `logical_index` of `logical_count`; returns their number. `*first` is the first
- * one's index in the mask. */
-static int split_cores(int logical_index, int logical_count, cpu_set_t *group, int *first) {
+/* Returns the number of cores of logical device `logical_index` of `logical_count`. `*first` is the first one's index
+ * among the cores of the process. */
+static int split_cores(int logical_index, int logical_count, int *first) {
     cpu_set_t mask;
-    int count = cores_of_process(&mask), index = 0, group_count = 0;
-    int from = logical_count <= count ? (int)((int64_t)count * logical_index / logical_count)
-                                      : logical_index % count;
-    int to = logical_count <= count ? (int)((int64_t)count * (logical_index + 1) / logical_count) : from + 1;
-    CPU_ZERO(group);
-    for (int core = 0; core < CPU_SETSIZE; core++) {
-        if (!CPU_ISSET(core, &mask)) continue;
-        if (index >= from && index < to) {
-            CPU_SET(core, group);
-            group_count++;
-        }
-        index++;
+    int count = cores_of_process(&mask);
+    if (logical_count > count) {
+        *first = logical_index % count;
+        return 1;
     }
-    *first = from;
-    return group_count;
+    *first = (int)((int64_t)count * logical_index / logical_count);
+    return (int)((int64_t)count * (logical_index + 1) / logical_count) - *first;
 }
 
 static const char *plural(int count) {
@@ -150,35 +146,30 @@ static tu_status open_device(const tu_open_options *options, tu_device_instance 
     TU_TRY(cpu_isa_check_limit());
     tu_device_instance *d = tu__alloc(sizeof *d, "a device");
     if (!d) return TU_NO_MEMORY;
-    int cores = split_cores(options->logical_index, logical_count, &d->cores, &d->device.first_core);
+    d->cores = split_cores(options->logical_index, logical_count, &d->device.first_core);
     d->device.index = options->index;
     d->device.logical_index = options->logical_index;
     d->device.logical_count = logical_count;
-    d->device.threads = options->threads ? options->threads : cores;
+    d->device.threads = options->threads ? options->threads : d->cores;
     d->device.memory_limit = options->memory_limit;
     d->device.loops = cpu_loops_for_this_machine();
-    write_notice(d, cores);
+    write_notice(d, d->cores);
     *device = d;
     return TU_OK;
 }
 
-static tu_status inspect(tu_device_instance *device, int *threads, const char **notice) {
-    *threads = device->device.threads;
-    *notice = *device->notice ? device->notice : NULL;
+static tu_status describe(tu_device_instance *device, int index, tu_device_info *info) {
+    TU_TRY(describe_machine(index, info));
+    if (!device) return TU_OK;
+    info->cores = device->cores;
+    info->first_core = device->device.first_core;
+    info->threads = device->device.threads;
+    info->notice = *device->notice ? device->notice : NULL;
     return TU_OK;
 }
 
 static void close_device(tu_device_instance *device) {
     tu__free(device);
-}
-
-/* Pins the calling thread, for a logical device: it has a host thread of its own. */
-static tu_status attach(tu_device_instance *device) {
-    const cpu_device *d = &device->device;
-    if (d->logical_count > 1 && sched_setaffinity(0, sizeof device->cores, &device->cores) != 0)
-        return tu_fail(TU_INTERNAL, "cpu:%d.%d: the host thread could not be pinned to its %d cores",
-                       d->index, d->logical_index, CPU_COUNT(&device->cores));
-    return TU_OK;
 }
 
 /* ---- Programs ---- */
@@ -200,14 +191,8 @@ static const tu__selector selector = {
     .sum_kind_of = cpu_sum_kind_of,
 };
 
-static tu_status select_kernels(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
+static tu_status lower(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     return tu__select(&device->device, &selector, partition, plan);
-}
-
-static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    (void)device;
-    tu__kernel_plan_bind((tu__kernel_plan *)plan, binding);
-    return TU_OK;
 }
 
 static void plan_free(tu_device_instance *device, tu_plan *plan) {
@@ -215,14 +200,33 @@ static void plan_free(tu_device_instance *device, tu_plan *plan) {
     tu__kernel_plan_free((tu__kernel_plan *)plan);
 }
 
+static tu_status build(tu_device_instance *device, tu_queue *queue, tu_plan *plan, const tu_binding *binding,
+                       tu_executable **executable) {
+    (void)device;
+    tu_executable *e = tu__alloc(sizeof *e, "an executable");
+    if (!e) return TU_NO_MEMORY;
+    tu_status status = tu__kernels_bind((const tu__kernel_plan *)plan, binding, queue, &e->bound);
+    if (status != TU_OK) {
+        tu__free(e);
+        return status;
+    }
+    *executable = e;
+    return TU_OK;
+}
+
+static void executable_free(tu_device_instance *device, tu_executable *executable) {
+    (void)device;
+    tu__kernels_unbind(&executable->bound);
+    tu__free(executable);
+}
+
 /* Reads the clock once per kernel: the end of a kernel is the start of the next. */
-static tu_status run_kernels(tu__kernel_plan *p, uint32_t first, uint32_t count) {
+static tu_status run_kernels(const tu__bound_kernels *bound, uint32_t first, uint32_t count) {
     double start = tu__now();
     for (uint32_t i = first; i < first + count; i++) {
-        const tu__kernel *k = p->kernels[p->order[i]];
-        TU_TRY(k->run(k));
+        TU_TRY(bound->kernels[i].run(&bound->kernels[i]));
         double end = tu__now();
-        p->times[i] = (tu__kernel_time){start, end - start};
+        bound->times[i] = (tu__kernel_time){start, end - start};
         tu__contention_check(end);
         start = end;
     }
@@ -230,22 +234,22 @@ static tu_status run_kernels(tu__kernel_plan *p, uint32_t first, uint32_t count)
 }
 
 /* The calling thread may be the user's, so its OpenMP settings are restored. */
-static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+static tu_status launch(tu_device_instance *device, tu_executable *executable, uint32_t first,
+                        uint32_t count) {
     tu__parallel_setting before = tu__parallel_begin(device->device.threads);
-    tu_status status = run_kernels((tu__kernel_plan *)plan, first, count);
+    tu_status status = run_kernels(&executable->bound, first, count);
     tu__parallel_end(before);
     return status;
 }
 
-static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t index_in_order, double *start,
-                       double *seconds) {
+static tu_status times(tu_device_instance *device, tu_executable *executable, uint32_t position,
+                       double *start, double *seconds) {
     (void)device;
-    const tu__kernel_plan *p = (const tu__kernel_plan *)plan;
-    if (index_in_order >= p->kernel_count)
-        return tu_fail(TU_INVALID, "kernel index %u is out of range: the plan has %u kernels, counted from 0",
-                       index_in_order, p->kernel_count);
-    *start = p->times[index_in_order].start;
-    *seconds = p->times[index_in_order].seconds;
+    if (position >= executable->bound.count)
+        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", position,
+                       executable->bound.count);
+    *start = executable->bound.times[position].start;
+    *seconds = executable->bound.times[position].seconds;
     return TU_OK;
 }
 
@@ -258,16 +262,13 @@ const tu_device_api tu__cpu_api = {
     .describe = describe,
     .open = open_device,
     .close = close_device,
-    .attach = attach,
     .allocate = tu__host_allocate,
     .release = tu__host_release,
-    .upload = tu__host_transfer,
-    .download = tu__host_transfer,
     .copy = tu__host_copy,
-    .select = select_kernels,
-    .build = build,
+    .lower = lower,
     .plan_free = plan_free,
+    .build = build,
+    .executable_free = executable_free,
     .launch = launch,
-    .trace = trace,
-    .inspect = inspect,
+    .times = times,
 };

@@ -13,7 +13,8 @@ struct tu_device_instance {
     uintptr_t next; /* the next address to return; no memory is behind it */
 };
 
-static tu_status describe(int index, tu_device_info *info) {
+static tu_status describe(tu_device_instance *device, int index, tu_device_info *info) {
+    (void)device;
     static const char *const names[] = {"null:0", "null:1", "null:2", "null:3",
                                         "null:4", "null:5", "null:6", "null:7"};
     if (index >= 8) return tu_fail(TU_NOT_FOUND, "there are eight null devices, null:0 to null:7");
@@ -35,7 +36,8 @@ static void close_device(tu_device_instance *device) {
     tu__free(device);
 }
 
-static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
+static tu_status allocate(tu_device_instance *device, bool on_host, size_t bytes, void **address) {
+    if (on_host) return TU_UNSUPPORTED;
     *address = (void *)device->next; // NOLINT(performance-no-int-to-ptr): never dereferenced
     device->next += (bytes + 63) & ~(uintptr_t)63;
     return TU_OK;
@@ -45,19 +47,16 @@ static void release(tu_device_instance *device, void *address) {
     (void)device, (void)address;
 }
 
-static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
-    (void)device, (void)to, (void)host, (void)bytes;
+static tu_status copy(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from,
+                      size_t bytes) {
+    (void)device, (void)queue, (void)from;
+    if (!to.device) memset(to.address, 0, bytes);
     return TU_OK;
 }
 
-static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
-    (void)device, (void)from;
-    memset(host, 0, bytes);
-    return TU_OK;
-}
-
-static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    (void)device, (void)plan, (void)first, (void)count;
+static tu_status launch(tu_device_instance *device, tu_executable *executable, uint32_t first,
+                        uint32_t count) {
+    (void)device, (void)executable, (void)first, (void)count;
     return TU_OK;
 }
 
@@ -71,10 +70,10 @@ const tu_device_api tu__null_api = {
     .close = close_device,
     .allocate = allocate,
     .release = release,
-    .upload = upload,
-    .download = download,
-    .select = tu__node_plan_select,
-    .build = tu__node_plan_build,
+    .copy = copy,
+    .lower = tu__node_plan_lower,
     .plan_free = tu__node_plan_free,
+    .build = tu__node_plan_build,
+    .executable_free = tu__node_executable_free,
     .launch = launch,
 };
