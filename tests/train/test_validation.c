@@ -30,21 +30,23 @@ static tu_dataset *counting_set(void) {
     return created;
 }
 
-/* Iterates once over the images inside or outside the validation split and marks each. */
+/* Iterates once over the images inside or outside the validation split and marks each. The marks are set at the end:
+ * meanwhile the loader's threads may read them. */
 static void mark_images(const tu_dataset *of, uint64_t seed, int64_t validation, bool validation_only,
                         bool *marks) {
     tu_loader *loader;
     tu_batch batch = TU_SIZED(tu_batch);
-    memset(marks, 0, SMALL_TRAIN * sizeof *marks);
+    bool seen[SMALL_TRAIN] = {0};
     assert_int_equal(tu_loader_new(of, &loader, .batch = 9, .seed = seed, .shuffle = true,
                                    .validation = validation, .validation_only = validation_only),
                      TU_OK);
     while (tu_loader_next(loader, &batch) == TU_OK && batch.epoch == 0)
         for (int64_t i = 0; i < batch.count; i++) {
-            assert_false(marks[batch.indices[i]]);
-            marks[batch.indices[i]] = true;
+            assert_false(seen[batch.indices[i]]);
+            seen[batch.indices[i]] = true;
         }
     tu_loader_free(loader);
+    memcpy(marks, seen, sizeof seen);
 }
 
 static int count_marks(const bool *marks) {
