@@ -40,6 +40,7 @@ typedef struct tu_device_info {
     uint64_t memory_bytes;   /* 0: unknown */
     int cores;               /* 0: it has none */
     const char *unusable;    /* NULL, or why it cannot be used and what to do */
+    bool accelerator;        /* "all" prefers its kind to the CPU (set by the engine) */
     /* Only of an open device; tu_device leaves them 0. */
     int threads;             /* of its loops; 0: it has none */
     int first_core;          /* of a logical device: index of the first of its `cores` among those of the process */

@@ -108,28 +108,7 @@ static tu_status allocate_collective(tu__collectives *collectives, tu__collectiv
         c->members[r] = (tu__member){
             .nodes = storage, .in = storage + c->value_count, .out = storage + 2 * (size_t)c->value_count};
     }
-    c->combinations = tu__arena_alloc(&collectives->arena, TU_DTYPE_COUNT * sizeof *c->combinations);
-    c->segments = tu__arena_alloc(&collectives->arena, c->value_count * sizeof *c->segments);
-    c->order = tu__arena_alloc(&collectives->arena, c->value_count * sizeof *c->order);
-    c->addresses =
-        tu__arena_alloc(&collectives->arena, 2 * (size_t)c->value_count * c->ranks * sizeof(void *));
-    return c->combinations && c->segments && c->order && c->addresses ? TU_OK : TU_NO_MEMORY;
-}
-
-/* Sorts the values by element type, then by node, and creates a combination for each type. */
-static void sort_values(const tu_graph *g, tu__collective *c) {
-    uint32_t sorted = 0;
-    for (int type = 0; type < TU_DTYPE_COUNT; type++) {
-        uint32_t first = sorted;
-        for (uint32_t v = 0; v < c->value_count; v++)
-            if ((int)g->nodes[c->members[0].nodes[v]]->outputs[0].dtype == type) c->order[sorted++] = v;
-        if (sorted == first) continue;
-        c->combinations[c->combination_count++] = (tu_combination){.struct_size = sizeof(tu_combination),
-                                                                   .dtype = (tu_dtype)type,
-                                                                   .ranks = c->ranks,
-                                                                   .segment_count = sorted - first,
-                                                                   .segments = c->segments + first};
-    }
+    return TU_OK;
 }
 
 /* Creates the collective of `count` all_reduce nodes with the same attribute `collective`. */
@@ -160,7 +139,6 @@ static tu_status create_collective(const tu__unit *unit, const reduce_node *list
     TU_TRY(check_same_values(unit, c));
     for (uint32_t v = 0; v < c->value_count; v++)
         c->bytes += tu_type_bytes(g->nodes[c->members[0].nodes[v]]->outputs[0]);
-    sort_values(g, c);
     return TU_OK;
 }
 
@@ -311,7 +289,7 @@ static bool all_on_one_gpu(const tu__collective *c, const tu__partition *partiti
     const tu__partition *first = &partitions[c->members[0].partition];
     for (uint32_t r = 0; r < c->ranks; r++)
         if (!tu__on_same_physical_device(first, &partitions[c->members[r].partition])) return false;
-    return first->device->api->combine != NULL;
+    return first->device->api->build_collective != NULL;
 }
 
 /* True if every rank can write its result to every other. */
@@ -320,7 +298,7 @@ static bool all_have_peer_access(const tu__collective *c, const tu__partition *p
         for (uint32_t q = 0; q < c->ranks; q++) {
             const tu__partition *from = &partitions[c->members[r].partition],
                                 *to = &partitions[c->members[q].partition];
-            if (!from->device->api->combine) return false;
+            if (!from->device->api->build_collective) return false;
             if (!tu__on_same_physical_device(from, to) && !(from->peer_access >> c->members[q].partition & 1))
                 return false;
         }
@@ -373,60 +351,4 @@ uint32_t tu__collectives_number_events(tu__collectives *collectives, uint32_t fi
             collectives->list[i].members[r].done = first++;
         }
     return first;
-}
-
-static tu_status allocate_member(const tu__collective *c, tu__member *member, tu__partition *partition) {
-    const tu_device_api *api = partition->device->api;
-    if (api->event_new && api->event_synchronize && !member->posted_event)
-        TU_TRY(api->event_new(partition->device->instance, &member->posted_event));
-    if (c->path != TU__COLLECTIVE_THROUGH_HOST || partition->staged_ranks >= c->ranks) return TU_OK;
-    tu__free_aligned(partition->staging);
-    partition->staged_ranks = 0;
-    partition->staging =
-        tu__alloc_aligned((size_t)c->ranks * TU__STAGED_BYTES, "collectives through the host");
-    if (!partition->staging) return TU_NO_MEMORY;
-    partition->staged_ranks = c->ranks;
-    return TU_OK;
-}
-
-tu_status tu__collectives_allocate(tu__collectives *collectives, tu__partition *partitions) {
-    for (uint32_t i = 0; i < collectives->count; i++)
-        for (uint32_t r = 0; r < collectives->list[i].ranks; r++) {
-            tu__member *member = &collectives->list[i].members[r];
-            TU_TRY(allocate_member(&collectives->list[i], member, &partitions[member->partition]));
-        }
-    return TU_OK;
-}
-
-void tu__collectives_release(tu__collectives *collectives, tu__partition *partitions) {
-    for (uint32_t i = 0; i < collectives->count; i++)
-        for (uint32_t r = 0; r < collectives->list[i].ranks; r++) {
-            tu__member *member = &collectives->list[i].members[r];
-            tu__partition *partition = &partitions[member->partition];
-            if (member->posted_event)
-                partition->device->api->event_free(partition->device->instance, member->posted_event);
-            tu__free_aligned(partition->staging);
-            member->posted_event = partition->staging = NULL;
-        }
-}
-
-void tu__collectives_bind(tu__collectives *collectives, const tu_graph *graph,
-                          const tu__partition *partitions) {
-    for (uint32_t i = 0; i < collectives->count; i++) {
-        tu__collective *c = &collectives->list[i];
-        void **next = c->addresses;
-        for (uint32_t k = 0; k < c->value_count; k++) {
-            uint32_t v = c->order[k];
-            void **in = next, **out = next + c->ranks;
-            next += 2 * (size_t)c->ranks;
-            for (uint32_t r = 0; r < c->ranks; r++) {
-                const tu__member *member = &c->members[r];
-                in[r] = partitions[member->partition].addresses[member->in[v]];
-                out[r] = partitions[member->partition].addresses[member->out[v]];
-            }
-            tu_shape shape = graph->nodes[c->members[0].nodes[v]]->outputs[0].shape;
-            c->segments[k] = (tu_combine_segment){
-                .in = (const void *const *)in, .out = out, .count = (size_t)tu_shape_elements(shape)};
-        }
-    }
 }

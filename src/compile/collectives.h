@@ -24,9 +24,6 @@ typedef enum tu__collective_path {
     TU__COLLECTIVE_THROUGH_HOST, /* values are copied to the host, reduced there and copied back */
 } tu__collective_path;
 
-/* Bytes of the staging buffer per rank, for TU__COLLECTIVE_THROUGH_HOST. */
-enum { TU__STAGED_BYTES = 1 << 18 };
-
 typedef struct tu__member { /* one rank of a collective */
     uint32_t partition;
     uint32_t membership; /* index in the partition's list of collectives */
@@ -36,8 +33,6 @@ typedef struct tu__member { /* one rank of a collective */
      * Before the kernel at wait_position it runs the collective, i.e. it waits for the other ranks' values. */
     uint32_t post_position, wait_position;
     uint32_t posted, done; /* events of a run, numbered after those of the command list (run/run_sync.h) */
-    /* Device event recorded when the values are posted; NULL if the device has no events. */
-    void *posted_event;
 } tu__member;
 
 struct tu__collective {
@@ -48,13 +43,6 @@ struct tu__collective {
     tu__member *members; /* per rank */
     uint64_t bytes;      /* bytes that each rank posts */
     tu__collective_path path;
-    /* Set by tu__collectives_bind. A combination contains the values of one element type. Every rank sets `rank` in a
-     * private copy. */
-    uint32_t combination_count;
-    tu_combination *combinations;
-    tu_combine_segment *segments; /* per value, in the order of the combinations */
-    void **addresses;             /* per value: input and output of every rank; the segments point here */
-    uint32_t *order;              /* value indices, sorted by element type */
 };
 
 typedef struct tu__collectives {
@@ -77,13 +65,5 @@ tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_
                                          tu__partition *partitions, size_t count);
 /* Numbers the events of all members from `first` on, and returns the next number. */
 uint32_t tu__collectives_number_events(tu__collectives *collectives, uint32_t first);
-
-/* Allocates device events and staging buffers, if not done yet; the second function frees them. */
-tu_status tu__collectives_allocate(tu__collectives *collectives, tu__partition *partitions);
-void tu__collectives_release(tu__collectives *collectives, tu__partition *partitions);
-
-/* Sets the addresses in the combinations. Call after the partitions' buffers have addresses. */
-void tu__collectives_bind(tu__collectives *collectives, const tu_graph *graph,
-                          const tu__partition *partitions);
 
 #endif

@@ -13,7 +13,7 @@ static int count_gpus(void) {
     tu_device_info info = TU_SIZED(tu_device_info);
     int gpus = 0;
     for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
-        gpus += !info.unusable && strcmp(info.kind, "gpu") == 0;
+        gpus += !info.unusable && info.accelerator;
     return gpus;
 }
 

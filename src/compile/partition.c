@@ -119,7 +119,7 @@ static tu_status select_kernels(const tu__unit *unit, const uint32_t *levels, tu
                          .exports = partition->exports,
                          .levels = levels,
                          .tf32 = unit->precision == TU__PRECISION_TF32};
-    TU_TRY(partition->device->api->select(partition->device->instance, &view, &partition->plan));
+    TU_TRY(partition->device->api->lower(partition->device->instance, &view, &partition->plan));
     TU_TRY(tu__plan_check(partition->device->name, &view, partition->plan));
     index_buffers(partition);
     return TU_OK;
@@ -411,7 +411,7 @@ static tu_status plan_collectives(const tu__unit *unit, tu__partition *partition
 /* True if the device may run kernels in parallel. With a memory limit, the memory is needed elsewhere. */
 static bool may_run_kernels_in_parallel(const tu__partition *partition) {
     const tu__device *device = partition->device;
-    return device->api->event_synchronize && device->options.streams != 1 && !partition->memory_limit;
+    return device->api->parallel && device->options.streams != 1 && !partition->memory_limit;
 }
 
 static tu_status order_and_plan_memory(const tu__unit *unit, tu__partition *partitions, size_t count,
@@ -455,10 +455,6 @@ static tu_status order_partition(const tu__unit *unit, const uint32_t *levels, t
     tu__partition *partition = &partitions[index];
     size_t buffers = partition->plan->buffer_count, kernels = partition->plan->kernel_count;
     partition->order = tu__alloc_array(kernels, sizeof *partition->order, "a partition");
-    /* at most two buffers per update are not in the plan: command_list.c */
-    partition->addresses = tu__alloc_array(buffers + 2 * (size_t)partition->update_count,
-                                           sizeof *partition->addresses, "a partition");
-    partition->workspaces = tu__alloc_array(kernels, sizeof *partition->workspaces, "a partition");
     tu__arena arena = {.purpose = "a partition"};
     marks m = {.node_level = levels,
                .level = tu__arena_alloc(&arena, kernels * sizeof *m.level),
@@ -474,8 +470,7 @@ static tu_status order_partition(const tu__unit *unit, const uint32_t *levels, t
                .is_written_before_run = tu__arena_alloc(&arena, buffers),
                .is_read_after_run = tu__arena_alloc(&arena, buffers),
                .assigned_to = tu__arena_alloc(&arena, buffers * sizeof *m.assigned_to)};
-    bool allocated = partition->order && partition->addresses && partition->workspaces && m.level &&
-                     m.runs_last && m.sends && m.read && m.assigned && m.sent && m.fetched &&
+    bool allocated = partition->order && m.level && m.runs_last && m.sends && m.read && m.assigned && m.sent && m.fetched &&
                      m.collective_uses && m.producer_order && m.is_external && m.is_written_before_run &&
                      m.is_read_after_run && m.assigned_to;
     tu_status status =
@@ -515,16 +510,6 @@ void tu__partitions_free(size_t count, tu__partition *partitions) {
     for (size_t i = 0; i < count; i++) {
         tu__partition *p = &partitions[i];
         if (p->plan) p->device->api->plan_free(p->device->instance, p->plan);
-        for (uint32_t k = 0; k < p->receive_count; k++) {
-            const tu__receive *receive = &p->receives[k];
-            const tu__device *from = partitions[receive->source_partition].device,
-                             *copying = partitions[receive->copied_by].device;
-            if (receive->source_event) from->api->event_free(from->instance, receive->source_event);
-            if (receive->copy_event) copying->api->event_free(copying->instance, receive->copy_event);
-        }
-        if (p->constants) p->device->api->release(p->device->instance, p->constants);
-        for (uint32_t k = 0; k < p->update_count; k++)
-            if (p->updates[k].staging) p->device->api->release(p->device->instance, p->updates[k].staging);
         tu__memory_plan_free(&p->memory);
         tu__free(p->nodes);
         tu__free(p->exports);
@@ -537,7 +522,5 @@ void tu__partitions_free(size_t count, tu__partition *partitions) {
         tu__free(p->updates);
         tu__free(p->waits);
         tu__free(p->collectives);
-        tu__free(p->addresses);
-        tu__free(p->workspaces);
     }
 }

@@ -1,9 +1,7 @@
 /* A partition: the nodes of a program that run on one device, with their kernels, memory, and copies from other
- * devices. */
+ * devices. It does not change once the program is compiled: what runs change is in run/execution.h. */
 #ifndef TU__COMPILE_PARTITION_H
 #define TU__COMPILE_PARTITION_H
-
-#include <stdatomic.h>
 
 #include "compile/plan_memory.h"
 #include "device/device.h"
@@ -13,8 +11,6 @@
 typedef struct tu__leaf {
     uint32_t node; /* an INPUT, CONSTANT, VARIABLE, COPY or ALL_REDUCE */
     uint32_t buffer;
-    struct tu__variable *variable; /* VARIABLE: its storage in the bound state: bind.c */
-    struct tu__mirror *mirror;     /* the variable's mirror on this device; NULL: uses the variable itself */
 } tu__leaf;
 
 /* A copy from another partition to this one. It begins when the other partition has produced the value. */
@@ -27,14 +23,6 @@ typedef struct tu__receive {
     uint32_t produced, received; /* events of the command list */
     bool is_persistent;          /* a variable or a constant, which exists before the run begins */
     bool is_early;               /* persistent, or produced before the source partition waits for anything */
-    /* Event of the source device, recorded before `produced` is signalled; NULL if the device has no events. */
-    void *source_event;
-    /* Event of the copying device, recorded after an asynchronous copy; NULL if the copy is synchronous. */
-    void *copy_event;
-    bool is_pinned; /* once bound: the copying device can access the host end of the copy directly */
-    /* In this run: the compute thread of the copying partition begins the copy, not its copy thread. */
-    bool by_compute_thread;
-    uint64_t begun_in_run; /* epoch of the latest run in which the copy was begun */
 } tu__receive;
 
 /* An assignment: after the run, the contents of `buffer` become the variable's value. */
@@ -45,11 +33,6 @@ typedef struct tu__update {
     /* The variable's buffer, and that of the staging copy of a value that is itself a variable, so that two variables
      * can be swapped (TU_NO_NODE: none needed). Indices from the plan's buffer_count on are not in the plan. */
     uint32_t target_buffer, staging_buffer;
-    void *staging;
-    /* Set when bound to a state: bind.c. */
-    struct tu__variable *target;
-    struct tu__mirror *mirror; /* the target's mirror on this device; NULL: updates the target itself */
-    uint64_t version_before;   /* the target's version when the run began */
 } tu__update;
 
 /* A control dependency on a receive: the wait comes before the kernel at `position`, which does not read the
@@ -88,7 +71,6 @@ typedef struct tu__partition {
     /* Copies that its threads perform, to this device or from it to the host: command_list.c. */
     tu__receive **copies;
     uint32_t copy_count;
-    uint32_t copy_thread_copies; /* number of copies that the copy thread performs in this run */
     tu__update *updates;
     uint32_t update_count;
     tu__wait *waits; /* control dependencies: tu_after */
@@ -102,19 +84,6 @@ typedef struct tu__partition {
     /* Bit p: kernels of this partition can access the memory of partition p on another device: peer_access.c. */
     uint64_t peer_access;
     bool is_idle; /* it has no kernels, copies and collectives, so it needs no thread */
-    /* For messages about timeouts: the command that the compute thread executes, and for each thread the partition
-     * whose device event it waits for, plus 1; 0: none. */
-    atomic_uint current_command, compute_thread_awaits, copy_thread_awaits;
-    atomic_bool is_committing; /* it has computed, and waits for the others */
-    /* Set when buffers get addresses: bind.c. */
-    char *staging;         /* staging buffer for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
-    uint32_t staged_ranks; /* number of ranks that `staging` has room for */
-    void **addresses;      /* per buffer */
-    void **workspaces;     /* per kernel; NULL: it has none */
-    void *constants;       /* device memory with the data of all constants */
-    bool constants_filled; /* the data was copied to `constants` */
-    size_t constant_bytes, variable_bytes;
-    uint64_t scratch_generation; /* the device's scratch_generation for which the addresses were set */
 } tu__partition;
 
 /* Builds the partitions of a unit whose nodes are placed and whose copies are inserted: selects kernels, schedules
@@ -128,7 +97,7 @@ tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, 
                                             size_t count);
 /* peer_access.c: how a value is copied from one partition to another. */
 typedef enum tu__copy_path {
-    /* Source or destination is host memory, both are on one physical device, or the device needs no peer access. */
+    /* Source or destination is host memory, or both are on one physical device. */
     TU__COPY_DIRECT,
     TU__COPY_PEER_TO_PEER, /* from device to device */
     TU__COPY_THROUGH_HOST  /* without peer access */

@@ -30,10 +30,10 @@ static void add_collective_pairs(const tu__collective *collective, uint64_t *pai
 
 static tu_status enable_access(tu__partition *partition, const tu__partition *other, size_t other_index) {
     const tu_device_api *api = partition->device->api;
-    if (!api->enable_peer_access || other->device->api != api ||
+    if (!api->peer_access || other->device->api != api ||
         tu__on_same_physical_device(partition, other))
         return TU_OK;
-    tu_status status = api->enable_peer_access(partition->device->instance, other->device->instance);
+    tu_status status = api->peer_access(partition->device->instance, other->device->instance);
     if (status == TU_OK) partition->peer_access |= UINT64_C(1) << other_index;
     return status == TU_UNSUPPORTED ? TU_OK : status;
 }
@@ -52,8 +52,6 @@ tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, 
 tu__copy_path tu__partitions_copy_path(const tu__partition *partitions, uint32_t from, uint32_t to) {
     const tu__partition *a = &partitions[from], *b = &partitions[to];
     if (a->device->api->host_memory || b->device->api->host_memory) return TU__COPY_DIRECT;
-    bool needs_no_peer_access = !b->device->api->enable_peer_access; /* its `copy` handles every pair */
-    if (b->device->api->copy && (needs_no_peer_access || tu__on_same_physical_device(a, b)))
-        return TU__COPY_DIRECT;
+    if (b->device->api->peer_access && tu__on_same_physical_device(a, b)) return TU__COPY_DIRECT;
     return a->peer_access >> to & b->peer_access >> from & 1 ? TU__COPY_PEER_TO_PEER : TU__COPY_THROUGH_HOST;
 }

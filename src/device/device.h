@@ -1,18 +1,34 @@
 /* Open devices.
  *
  * A device is opened once and shared by all programs of the process: programs with the same state must use the same
- * memory, and a device has one scratch block, as large as its largest program needs. Each device has one host thread
- * that launches its kernels (compute thread), and one that receives values from other devices (copy thread). */
+ * memory. The programs of one session run one at a time on a device. They share a block of scratch memory, as large as
+ * the largest of them needs, one host thread that launches kernels (compute thread), and one that receives values from
+ * other devices (copy thread). */
 #ifndef TU__DEVICE_DEVICE_H
 #define TU__DEVICE_DEVICE_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include <tutti/device.h>
 
 #include "base/shared.h"
 #include "graph/graph.h"
+
+/* What a session has on one device. */
+typedef struct tu__session_device {
+    struct tu__device *device;
+    pthread_mutex_t lock; /* held by the program that is running */
+    void *scratch;
+    size_t scratch_bytes;
+    uint64_t scratch_generation; /* incremented when the block moves: programs must be bound again */
+    /* The accelerator that allocated the block of a host device, in host memory that it copies fastest; NULL: the
+     * device itself. */
+    struct tu__device *pinned_by;
+    /* The two host threads, started on first use: base/worker.h. */
+    struct tu__worker *compute_thread, *copy_thread;
+} tu__session_device;
 
 typedef struct tu__device {
     char name[48]; /* "cpu:0.1" */
@@ -22,22 +38,19 @@ typedef struct tu__device {
     tu_open_options options;
     int users; /* number of programs and pinned blocks that use the device; it is closed when none is left */
     struct tu__device *next;
-
-    pthread_mutex_t lock; /* held by the program that is running */
-    void *scratch;
-    size_t scratch_bytes;
-    uint64_t scratch_generation;       /* incremented when the block moves: programs must be bound again */
-    struct tu__device *pinned_by;      /* the device for which the block is pinned; NULL: not pinned */
+    int threads;       /* of its loops; at least 1 */
+    cpu_set_t cores;   /* of a logical device with cores: its host threads are pinned to them */
+    bool pins_threads; /* `cores` is set */
     atomic_uint_least64_t table_bytes; /* bytes of the tables in its memory: run/table.h */
-    /* The two host threads, started on first use: base/worker.h. */
-    struct tu__worker *compute_thread, *copy_thread;
+    tu__session_device shared;         /* of the default session */
 } tu__device;
 
 enum { TU__MAX_DEVICES = 64 }; /* per program */
 
-/* Describes device `index` of a kind. All fields are set, also if the plug-in was compiled with a shorter or a longer
- * tu_device_info. */
-tu_status tu__device_describe(const tu_device_api *api, int index, tu_device_info *info);
+/* Describes device `index` of a kind, or the open one `instance`. All fields are set, also if the plug-in was compiled
+ * with a shorter or a longer tu_device_info. */
+tu_status tu__device_describe(const tu_device_api *api, tu_device_instance *instance, int index,
+                              tu_device_info *info);
 
 /* Opens the devices of a list ("cpu:0/2,ref"; NULL: "all"), at most `capacity`, and stores their number in `*count`.
  * On failure none stays open; for an unknown name the message lists the existing devices. `options` may be NULL; the
@@ -50,18 +63,25 @@ TU__SHARED void tu__devices_close(size_t count, tu__device **devices);
 /* Adds a user of an open device; tu__devices_close removes it. */
 void tu__device_retain(tu__device *device);
 
-/* Returns the number of threads that the device computes with; 1 if it does not report one. */
-int tu__device_threads(const tu__device *device);
+/* Pins the calling thread to the cores of a logical device, if it has cores. */
+tu_status tu__device_pin_thread(const tu__device *device);
 
-/* Makes sure that the scratch has at least `bytes`; the block may move. The caller must hold the device's `lock`. */
-tu_status tu__device_scratch(tu__device *device, size_t bytes);
+/* session_device.c: initialise and free. The device must stay open in between. */
+void tu__session_device_init(tu__session_device *s, tu__device *device);
+void tu__session_device_free(tu__session_device *s);
+/* session_device.c: makes sure that the scratch has at least `bytes`; the block may move. Call with the lock held. */
+tu_status tu__session_device_scratch(tu__session_device *s, size_t bytes);
+/* session_device.c: moves the scratch of a host device to memory that an accelerator copies fastest, if it has any. */
+void tu__session_device_pin(tu__session_device *s, tu__device *accelerator);
 
-/* Pins host memory for a device that has its own memory, and returns true if that worked. The pinned memory counts
- * as a user of the device until it is unpinned. Memory that cannot be pinned (too little of it, or a system limit)
- * works too, but copies are slower. */
-bool tu__device_pin(tu__device *device, void *host, size_t bytes);
-/* Pins the scratch of a host device, if it is not pinned yet. The caller must hold both devices' `lock`. */
-void tu__device_pin_scratch(tu__device *host, tu__device *device);
+/* session_device.c: allocates host memory that a device copies fastest; NULL if it has none, or fewer than
+ * TU__PINNABLE_BYTES are needed. The memory counts as a user of the device until it is released. */
+void *tu__device_allocate_pinned(tu__device *device, size_t bytes);
+void tu__device_release_pinned(tu__device *device, void *address);
+
+/* Copy between the host and a device; return when the bytes have arrived. */
+tu_status tu__upload(const tu__device *device, void *to, const void *host, size_t bytes);
+tu_status tu__download(const tu__device *device, void *host, const void *from, size_t bytes);
 
 /* Copies bytes between two devices: directly if they can, else through host memory. */
 tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,

@@ -44,11 +44,17 @@ void tu__set_missing_cuda_reason(const char *why) {
     snprintf(reason, sizeof reason, "%s", why);
 }
 
-static tu_status describe(int index, tu_device_info *info) {
+static tu_status describe(tu_device_instance *device, int index, tu_device_info *info) {
+    (void)device;
     if (index > 0) return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d", index);
     *info = (tu_device_info){.name = "gpu:0", .kind = "gpu", .description = "NVIDIA GPU", .unusable = reason};
     return TU_OK;
 }
 
 const tu_device_api tu__missing_cuda_api = {
-    .abi = TU_DEVICE_ABI, .struct_size = sizeof(tu_device_api), .kind = "gpu", .describe = describe};
+    .abi = TU_DEVICE_ABI,
+    .struct_size = sizeof(tu_device_api),
+    .kind = "gpu",
+    .accelerator = true,
+    .describe = describe,
+};

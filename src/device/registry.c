@@ -31,7 +31,7 @@ static tu__device *opened;
 
 static tu_status add_kind(const tu_device_api *api) {
     for (int i = 0; i < kind_count; i++)
-        if (kinds[i] == &tu__missing_cuda_api && strcmp(api->kind, "gpu") == 0) {
+        if (kinds[i] == &tu__missing_cuda_api && strcmp(api->kind, kinds[i]->kind) == 0) {
             kinds[i] = api;
             return TU_OK;
         } else if (strcmp(kinds[i]->kind, api->kind) == 0)
@@ -55,22 +55,35 @@ static tu_status check_plugin(const char *path, const tu_device_api *api) {
         return tu_fail(TU_INVALID,
                        "device plug-in '%s' has the kind '%s': expected 1 to 16 characters of a-z, 0-9, _",
                        path, api->kind ? api->kind : "");
-    if (api->struct_size < offsetof(tu_device_api, inspect) || !api->describe || !api->open || !api->close ||
-        !api->allocate || !api->release || !api->upload || !api->download || !api->select || !api->build ||
-        !api->plan_free || !api->launch)
-        return tu_fail(TU_INVALID, "device plug-in '%s' (%s) does not define all required functions", path,
+    if (api->struct_size < offsetof(tu_device_api, supports) || !api->describe || !api->open || !api->close ||
+        !api->allocate || !api->release || !api->copy || !api->lower || !api->plan_free || !api->build ||
+        !api->executable_free || !api->launch)
+        return tu_fail(TU_INVALID, "device plug-in '%s' (%s) does not define all mandatory functions", path,
                        api->kind);
     return TU_OK;
 }
 
+/* Checks that each optional group of functions is complete or missing. */
+static tu_status check_groups(const char *path, const tu_device_api *api) {
+    int queues = !!api->queue_new + !!api->queue_free + !!api->record + !!api->wait + !!api->synchronize,
+        peers = !!api->peer_access + !!api->build_collective, lists = !!api->build_list + !!api->submit;
+    const char *incomplete = queues % 5 ? "queues" : peers % 2 ? "peers" : lists % 2 ? "lists" : NULL;
+    if (!queues && (peers || lists)) incomplete = "queues";
+    if (!incomplete) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "device plug-in '%s' (%s) defines some functions of the group '%s', but not all of them", path,
+                   api->kind, incomplete);
+}
+
 /* Copies the table of a plug-in, which is shorter if the plug-in is older; the missing functions stay NULL. */
-static tu_status add_plugin(const tu_device_api *api) {
+static tu_status add_plugin(const char *path, const tu_device_api *api) {
     for (int i = 0; i < plugin_count; i++)
         if (plugin_tables[i] == api) return TU_OK;
     if (plugin_count == MAX_KINDS) return add_kind(api); /* which fails */
     tu_device_api *copy = &plugins[plugin_count];
     *copy = (tu_device_api){0};
     memcpy(copy, api, api->struct_size < sizeof *copy ? api->struct_size : sizeof *copy);
+    TU_TRY(check_groups(path, copy));
     TU_TRY(add_kind(copy));
     plugin_tables[plugin_count++] = api;
     return TU_OK;
@@ -83,7 +96,7 @@ static tu_status register_plugin(const char *path, void *library) {
         return tu_fail(TU_INVALID, "'%s' is not a device plug-in: it does not export tu_device_plugin", path);
     const tu_device_api *api = entry();
     TU_TRY(check_plugin(path, api));
-    return add_plugin(api);
+    return add_plugin(path, api);
 }
 
 static tu_status load_plugin(const char *path) {
@@ -157,16 +170,18 @@ tu_status tu_device_load(const char *path) {
     return status;
 }
 
-tu_status tu__device_describe(const tu_device_api *api, int index, tu_device_info *info) {
+tu_status tu__device_describe(const tu_device_api *api, tu_device_instance *instance, int index,
+                              tu_device_info *info) {
     /* A plug-in of a later version may fill a longer structure. */
     union {
         tu_device_info info;
         char bytes[1024];
     } buffer = {.bytes = {0}};
     buffer.info.struct_size = sizeof *info;
-    tu_status status = api->describe(index, &buffer.info);
+    tu_status status = api->describe(instance, index, &buffer.info);
     *info = buffer.info;
     info->struct_size = sizeof *info;
+    info->accelerator = api->accelerator;
     return status;
 }
 
@@ -180,7 +195,7 @@ static bool find_described(size_t index, tu_device_info *info, size_t *count) {
     pthread_mutex_lock(&registry_lock);
     load_kinds();
     for (int k = 0; k < kind_count && !found; k++)
-        for (int i = 0; !found && tu__device_describe(kinds[k], i, info) == TU_OK; i++)
+        for (int i = 0; !found && tu__device_describe(kinds[k], NULL, i, info) == TU_OK; i++)
             found = (*count)++ == index;
     pthread_mutex_unlock(&registry_lock);
     tu_fail(TU_OK, "%s", message);
@@ -218,7 +233,7 @@ typedef struct device_spec {
 static void list_devices(tu__text *text, bool usable) {
     tu_device_info info = TU_SIZED(tu_device_info);
     for (int k = 0; k < kind_count; k++)
-        for (int i = 0; tu__device_describe(kinds[k], i, &info) == TU_OK; i++)
+        for (int i = 0; tu__device_describe(kinds[k], NULL, i, &info) == TU_OK; i++)
             if (strcmp(kinds[k]->kind, "null") != 0 && !info.unusable == usable)
                 tu__text_printf(text, "%s%s", text->length ? ", " : "", info.name);
 }
@@ -246,7 +261,7 @@ static int parse_number(const char **text) {
 /* Distinguishes a device that does not exist from one that cannot be used. */
 static tu_status check_usable(const tu_device_api *api, int index, const char *name) {
     tu_device_info info = TU_SIZED(tu_device_info);
-    tu_status status = tu__device_describe(api, index, &info);
+    tu_status status = tu__device_describe(api, NULL, index, &info);
     if (status == TU_NOT_FOUND) return fail_unknown_device(name);
     if (status != TU_OK) return tu_fail(status, "device '%s' cannot be used: %s", name, tu_message());
     if (info.unusable) return tu_fail(TU_UNSUPPORTED, "device '%s' cannot be used: %s", name, info.unusable);
@@ -310,6 +325,34 @@ static void name_device(tu__device *d) {
         snprintf(d->spec + used, sizeof d->spec - (size_t)used, "/%d", o->logical_count);
 }
 
+/* Returns the cores of a logical device: `count` of those of this thread, from index `first` on. */
+static bool select_cores(int first, int count, cpu_set_t *cores) {
+    cpu_set_t mask;
+    int index = 0;
+    CPU_ZERO(&mask);
+    CPU_ZERO(cores);
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return false;
+    for (int core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &mask) && index++ >= first && index <= first + count) CPU_SET(core, cores);
+    return CPU_COUNT(cores) == count;
+}
+
+static void read_properties(tu__device *d) {
+    tu_device_info info;
+    d->threads = 1;
+    if (tu__device_describe(d->api, d->instance, d->options.index, &info) != TU_OK) return;
+    if (info.threads > 0) d->threads = info.threads;
+    d->pins_threads = d->options.logical_count > 1 && info.cores > 0 &&
+                      select_cores(info.first_core, info.cores, &d->cores);
+}
+
+tu_status tu__device_pin_thread(const tu__device *device) {
+    if (device->pins_threads && sched_setaffinity(0, sizeof device->cores, &device->cores) != 0)
+        return tu_fail(TU_INTERNAL, "%s: the host thread could not be pinned to its %d cores", device->name,
+                       CPU_COUNT(&device->cores));
+    return TU_OK;
+}
+
 static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu__device **device) {
     tu__device *d = find_opened(api, o);
     if (!d) {
@@ -323,7 +366,8 @@ static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu
             tu__free(d);
             return status;
         }
-        pthread_mutex_init(&d->lock, NULL);
+        read_properties(d);
+        tu__session_device_init(&d->shared, d);
         d->next = opened;
         opened = d;
     }
@@ -333,26 +377,15 @@ static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu
 }
 
 /* The caller must hold the registry's lock. */
-static void close_one(tu__device *device);
-
-static void release_scratch(tu__device *device) {
-    if (device->pinned_by) device->pinned_by->api->unpin(device->pinned_by->instance, device->scratch);
-    if (device->scratch) device->api->release(device->instance, device->scratch);
-    device->scratch = NULL;
-    device->scratch_bytes = 0;
-}
-
 static void close_one(tu__device *device) {
     if (--device->users) return;
     tu__device **at = &opened;
     while (*at != device) at = &(*at)->next;
     *at = device->next;
-    tu__worker_stop(device->compute_thread);
-    tu__worker_stop(device->copy_thread);
-    release_scratch(device);
-    if (device->pinned_by) close_one(device->pinned_by);
+    tu__device *pinned_by = device->shared.pinned_by;
+    tu__session_device_free(&device->shared);
+    if (pinned_by) close_one(pinned_by);
     device->api->close(device->instance);
-    pthread_mutex_destroy(&device->lock);
     tu__free(device);
 }
 
@@ -383,7 +416,7 @@ static tu_status open_all(tu_open_options *o, size_t capacity, tu__device **devi
     tu_device_info info = TU_SIZED(tu_device_info);
     for (int k = 0; k < kind_count; k++)
         for (int i = 0;
-             strcmp(kinds[k]->kind, "gpu") == 0 && tu__device_describe(kinds[k], i, &info) == TU_OK; i++) {
+             kinds[k]->accelerator && tu__device_describe(kinds[k], NULL, i, &info) == TU_OK; i++) {
             device_spec gpu = {.api = kinds[k], .first = i, .last = i, .logical_count = 1};
             if (!info.unusable) TU_TRY(open_spec(&gpu, o, capacity, devices, count));
         }
@@ -407,7 +440,7 @@ const char *tu__unused_gpu_reason(void) {
     pthread_mutex_lock(&registry_lock);
     load_kinds();
     for (int k = 0; k < kind_count && !notice; k++)
-        if (strcmp(kinds[k]->kind, "gpu") == 0 && tu__device_describe(kinds[k], 0, &info) == TU_OK &&
+        if (kinds[k]->accelerator && tu__device_describe(kinds[k], NULL, 0, &info) == TU_OK &&
             is_unused_gpu(kinds[k], &info)) {
             snprintf(text, sizeof text, "%s cannot be used, so the CPU is used: %s", info.name,
                      info.unusable);
@@ -462,51 +495,48 @@ void tu__device_retain(tu__device *device) {
     pthread_mutex_unlock(&registry_lock);
 }
 
-int tu__device_threads(const tu__device *device) {
-    int threads = 1;
-    const char *notice;
-    if (!device->api->inspect || device->api->inspect(device->instance, &threads, &notice) != TU_OK) return 1;
-    return threads > 0 ? threads : 1;
+/* ---- Copies ---- */
+
+/* The engine's view of an address for the interface: memory of host devices is host memory. */
+static tu_memory memory_of(const tu__device *device, const void *address) {
+    union { /* `copy` does not write to its source, but has one type for both ends */
+        const void *constant;
+        void *address;
+    } cast = {address};
+    return (tu_memory){device->api->host_memory ? NULL : device->instance, cast.address};
 }
 
-/* ---- Memory ---- */
-
-tu_status tu__device_scratch(tu__device *device, size_t bytes) {
-    if (bytes <= device->scratch_bytes) return TU_OK;
-    release_scratch(device);
-    if (device->pinned_by) tu__devices_close(1, &device->pinned_by);
-    device->pinned_by = NULL;
-    device->scratch_generation++;
-    TU_TRY(device->api->allocate(device->instance, bytes, &device->scratch));
-    device->scratch_bytes = bytes;
-    return TU_OK;
+static tu_memory host_memory(const void *address) {
+    union {
+        const void *constant;
+        void *address;
+    } cast = {address};
+    return (tu_memory){NULL, cast.address};
 }
 
-bool tu__device_pin(tu__device *device, void *host, size_t bytes) {
-    if (bytes < TU__PINNABLE_BYTES || !device->api->pin) return false;
-    if (device->api->pin(device->instance, host, bytes) != TU_OK) return false;
-    tu__device_retain(device);
-    return true;
+tu_status tu__upload(const tu__device *device, void *to, const void *host, size_t bytes) {
+    return device->api->copy(device->instance, NULL, memory_of(device, to), host_memory(host), bytes);
 }
 
-void tu__device_pin_scratch(tu__device *host, tu__device *device) {
-    if (host->pinned_by || !tu__device_pin(device, host->scratch, host->scratch_bytes)) return;
-    host->pinned_by = device;
+tu_status tu__download(const tu__device *device, void *host, const void *from, size_t bytes) {
+    return device->api->copy(device->instance, NULL, host_memory(host), memory_of(device, from), bytes);
+}
+
+/* True if devices of this kind copy from each other. */
+static bool copies_directly(const tu__device *to, const tu__device *from) {
+    return to == from || (to->api == from->api && (to->api->peer_access || to->api->host_memory));
 }
 
 tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,
                           size_t bytes) {
-    if (to->api->copy) {
-        tu_status status =
-            to->api->copy(to->instance, to_address, from->instance, from->api, from_address, bytes);
-        if (status != TU_UNSUPPORTED) return status;
-    }
-    if (from->api->host_memory) return to->api->upload(to->instance, to_address, from_address, bytes);
-    if (to->api->host_memory) return from->api->download(from->instance, to_address, from_address, bytes);
+    tu_memory target = memory_of(to, to_address), source = memory_of(from, from_address);
+    if (copies_directly(to, from)) return to->api->copy(to->instance, NULL, target, source, bytes);
+    if (from->api->host_memory) return to->api->copy(to->instance, NULL, target, source, bytes);
+    if (to->api->host_memory) return from->api->copy(from->instance, NULL, target, source, bytes);
     void *host = tu__alloc_aligned(bytes, "a copy between devices");
     if (!host) return TU_NO_MEMORY;
-    tu_status status = from->api->download(from->instance, host, from_address, bytes);
-    if (status == TU_OK) status = to->api->upload(to->instance, to_address, host, bytes);
+    tu_status status = tu__download(from, host, from_address, bytes);
+    if (status == TU_OK) status = tu__upload(to, to_address, host, bytes);
     tu__free_aligned(host);
     return status;
 }

@@ -5,17 +5,11 @@
 #include "base/sized.h"
 #include "run/program.h"
 
-/* Returns the number of cores, for devices without `inspect`. */
-static int cores_of(const tu__device *device) {
-    tu_device_info info = TU_SIZED(tu_device_info);
-    return tu__device_describe(device->api, device->options.index, &info) == TU_OK ? info.cores : 0;
-}
-
 /* True if the CPU is used because "all" was requested and there is no usable GPU. */
 static bool is_instead_of_gpus(const tu_program *program, size_t index) {
     if (!program->uses_all || strcmp(program->devices[index]->api->kind, "cpu") != 0) return false;
     for (size_t i = 0; i < program->device_count; i++)
-        if (strcmp(program->devices[i]->api->kind, "gpu") == 0) return false;
+        if (program->devices[i]->api->accelerator) return false;
     return true;
 }
 
@@ -30,11 +24,12 @@ static const char *join_notices(size_t count, const char *const *notices) {
     return used ? joined : NULL;
 }
 
-/* Returns the number of threads and the device's own notice. */
+/* Returns the number of threads (of cores, for devices that report no threads) and the device's own notice. */
 static tu_status inspect(const tu__device *device, int *threads, const char **notice) {
-    *notice = NULL;
-    if (device->api->inspect) return device->api->inspect(device->instance, threads, notice);
-    *threads = cores_of(device);
+    tu_device_info info = TU_SIZED(tu_device_info);
+    TU_TRY(tu__device_describe(device->api, device->instance, device->options.index, &info));
+    *threads = info.threads ? info.threads : info.cores;
+    *notice = info.notice;
     return TU_OK;
 }
 

@@ -1,9 +1,11 @@
 /* The data of a program's inputs in the steps of one call: given by the caller, gathered from tables, or generated. It
- * is kept in the program between calls, so that calls after the first allocate nothing. */
+ * is kept in the execution between calls, so that calls after the first allocate nothing. */
 #ifndef TU__RUN_INPUTS_H
 #define TU__RUN_INPUTS_H
 
 #include <tutti/run.h>
+
+typedef struct tu__execution tu__execution;
 
 /* Feeds of tu_run (`one`) or of tu_run_many (`many`). */
 typedef struct tu__feed_list {
@@ -34,9 +36,9 @@ typedef struct tu__inputs {
 /* Checks the feeds of a call. */
 tu_status tu__inputs_check(const tu_program *program, const tu__feed_list *feeds, size_t steps);
 /* Begins a call of `steps` steps. Sets `*chunk` to the number of steps that tu__inputs_fill can prepare at once. */
-tu_status tu__inputs_begin(tu_program *program, const tu__feed_list *feeds, size_t steps, size_t *chunk);
+tu_status tu__inputs_begin(tu__execution *e, const tu__feed_list *feeds, size_t steps, size_t *chunk);
 /* Sets `feeds` for steps done … done + steps - 1 of the call. */
-void tu__inputs_fill(tu_program *program, const tu_state *state, size_t done, size_t steps);
+void tu__inputs_fill(tu__execution *e, const tu_state *state, size_t done, size_t steps);
 /* True if interpreted steps copy rows from tables directly to all inputs, which are in host memory. */
 bool tu__inputs_are_in_host_memory(const tu_program *program);
 void tu__inputs_free(tu__inputs *inputs);

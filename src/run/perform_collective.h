@@ -2,13 +2,12 @@
 #ifndef TU__RUN_PERFORM_COLLECTIVE_H
 #define TU__RUN_PERFORM_COLLECTIVE_H
 
-#include "compile/collectives.h"
-#include "run/program.h"
+#include "run/execution.h"
 
 /* Signals that the values of the partition are computed, or will be when its device event completes. */
-tu_status tu__collective_post(tu_program *program, tu__partition *partition, const tu__collective *c);
+tu_status tu__collective_post(tu__execution *e, tu__part *part, const tu__collective *c);
 /* Waits until all ranks have posted, reduces this rank's slice for all of them, and waits until all ranks have done
  * so. */
-tu_status tu__collective_run(tu_program *program, tu__partition *partition, const tu__collective *c);
+tu_status tu__collective_run(tu__execution *e, tu__part *part, const tu__collective *c);
 
 #endif

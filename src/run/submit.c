@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "run/program.h"
+#include "run/execution.h"
 
 /* ---- Can the devices do it? ---- */
 
@@ -33,21 +33,39 @@ static bool devices_run_collectives(const tu_program *p) {
     return true;
 }
 
-static void write_notice(const tu_program *p, const tu_device_api *api) {
-    tu__submit *s = (tu__submit *)&p->submit;
+static void write_notice(tu_program *p, const tu_device_api *api) {
     if (p->active_count > 1 || !api)
-        snprintf(s->notice, sizeof s->notice,
+        snprintf(p->submit_notice, sizeof p->submit_notice,
                  "the program has %zu devices, which exchange values in every step", p->device_count);
     else
-        snprintf(s->notice, sizeof s->notice, "device '%s' runs one step per call",
+        snprintf(p->submit_notice, sizeof p->submit_notice, "device '%s' runs one step per call",
                  p->only_active->device->name);
 }
 
 bool tu__can_submit(const tu_program *p) {
-    return !p->submit.notice[0];
+    return !p->submit_notice[0];
 }
 
-/* ---- Creating and freeing ---- */
+tu_status tu__submit_check(tu_program *p) {
+    const tu_device_api *api = common_api(p);
+    if (!api || !api->submit || !devices_run_collectives(p)) {
+        write_notice(p, api);
+        return TU_OK;
+    }
+    const tu__device *first = p->partitions[p->list.list.queues[0].partition].device;
+    const tu_list_binding binding = {.struct_size = sizeof binding, .list = &p->list.list};
+    tu_status status = api->build_list(first->instance, &binding, NULL);
+    if (status == TU_UNSUPPORTED)
+        snprintf(p->submit_notice, sizeof p->submit_notice,
+                 "the program's devices run one step per call: %.200s", tu_message());
+    return status == TU_UNSUPPORTED ? TU_OK : status;
+}
+
+/* ---- Building ---- */
+
+static const tu__device *first_device(const tu__execution *e) {
+    return e->parts[e->program->list.list.queues[0].partition].device;
+}
 
 static size_t count_ranks(const tu_program *p) {
     size_t count = 0;
@@ -55,54 +73,59 @@ static size_t count_ranks(const tu_program *p) {
     return count;
 }
 
-static void list_ranks(tu_program *p) {
-    uint32_t *next = p->submit.ranks;
-    for (uint32_t i = 0; i < p->collectives.count; i++) {
-        const tu__collective *c = &p->collectives.list[i];
-        p->submit.collectives[i].partitions = next;
+static tu_status allocate(tu__execution *e) {
+    tu__submit *s = &e->submit;
+    const tu_program *p = e->program;
+    if (s->parts) return TU_OK;
+    s->collectives = tu__alloc_array(p->collectives.count, sizeof *s->collectives, "many steps");
+    s->ranks = tu__alloc_array(count_ranks(p), sizeof *s->ranks, "many steps");
+    s->fetches = tu__alloc_array(p->unit.fetch_count, sizeof *s->fetches, "many steps");
+    if (s->collectives && s->ranks && s->fetches)
+        s->parts = tu__alloc_array(p->device_count, sizeof *s->parts, "many steps");
+    if (s->parts) return TU_OK;
+    tu__submit_free(s);
+    return TU_NO_MEMORY;
+}
+
+static void fill_parts(tu__execution *e) {
+    const tu_command_list *list = &e->program->list.list;
+    for (uint32_t q = 0; q < list->queue_count; q++) {
+        const tu__part *part = &e->parts[list->queues[q].partition];
+        e->submit.parts[part->index] = (tu_list_part){.device = part->device->instance,
+                                                      .executable = part->executable,
+                                                      .buffers = part->addresses};
+    }
+}
+
+static void fill_collectives(tu__execution *e) {
+    uint32_t *next = e->submit.ranks;
+    for (uint32_t i = 0; i < e->program->collectives.count; i++) {
+        const tu__collective *c = &e->program->collectives.list[i];
+        e->submit.collectives[i] =
+            (tu_list_collective){.partitions = next,
+                                 .combination_count = e->communicators[i].combination_count,
+                                 .combinations = e->communicators[i].combinations};
         for (uint32_t r = 0; r < c->ranks; r++) *next++ = c->members[r].partition;
     }
 }
 
-static tu_status allocate(tu_program *p) {
-    tu__submit *s = &p->submit;
-    const char *purpose = "many steps";
-    s->parts = tu__alloc_array(p->device_count, sizeof *s->parts, purpose);
-    s->collectives = tu__alloc_array(p->collectives.count, sizeof *s->collectives, purpose);
-    s->ranks = tu__alloc_array(count_ranks(p), sizeof *s->ranks, purpose);
-    s->fetches = tu__alloc_array(p->unit.fetch_count, sizeof *s->fetches, purpose);
-    if (!s->parts || !s->collectives || !s->ranks || !s->fetches) return TU_NO_MEMORY;
-    list_ranks(p);
-    s->submission = (tu_submission){.struct_size = sizeof s->submission,
-                                    .list = &p->list.list,
-                                    .parts = s->parts,
-                                    .collectives = s->collectives,
-                                    .fetches = s->fetches};
-    return TU_OK;
+tu_status tu__submit_bind(tu__execution *e) {
+    tu__submit *s = &e->submit;
+    if (s->executable) return TU_OK;
+    TU_TRY(allocate(e));
+    fill_parts(e);
+    fill_collectives(e);
+    const tu_list_binding binding = {.struct_size = sizeof binding,
+                                     .list = &e->program->list.list,
+                                     .parts = s->parts,
+                                     .collectives = s->collectives};
+    return first_device(e)->api->build_list(first_device(e)->instance, &binding, &s->executable);
 }
 
-static void fill_parts(tu_program *p) {
-    for (uint32_t q = 0; q < p->list.list.queue_count; q++) {
-        uint32_t index = p->list.list.queues[q].partition;
-        const tu__partition *partition = &p->partitions[index];
-        p->submit.parts[index] = (tu_submit_part){
-            .device = partition->device->instance, .plan = partition->plan, .buffers = partition->addresses};
-    }
-}
-
-tu_status tu__submit_init(tu_program *p) {
-    const tu_device_api *api = common_api(p);
-    if (!api || !api->submit || !devices_run_collectives(p)) {
-        write_notice(p, api);
-        return TU_OK;
-    }
-    TU_TRY(allocate(p));
-    fill_parts(p);
-    tu_status status = api->submit(&p->submit.submission);
-    if (status == TU_UNSUPPORTED)
-        snprintf(p->submit.notice, sizeof p->submit.notice,
-                 "the program's devices run one step per call: %.200s", tu_message());
-    return status == TU_UNSUPPORTED ? TU_OK : status;
+void tu__submit_unbind(tu__execution *e) {
+    if (e->submit.executable)
+        first_device(e)->api->executable_free(first_device(e)->instance, e->submit.executable);
+    e->submit.executable = NULL;
 }
 
 void tu__submit_free(tu__submit *s) {
@@ -110,27 +133,35 @@ void tu__submit_free(tu__submit *s) {
     tu__free(s->collectives);
     tu__free(s->ranks);
     tu__free(s->fetches);
+    *s = (tu__submit){0};
 }
 
 /* ---- A call ---- */
 
-static void fill_collectives(tu_program *p) {
-    for (uint32_t i = 0; i < p->collectives.count; i++) {
-        p->submit.collectives[i].combination_count = p->collectives.list[i].combination_count;
-        p->submit.collectives[i].combinations = p->collectives.list[i].combinations;
-    }
+static void call_device(void *argument) {
+    const tu__job *j = argument;
+    const tu__device *d = j->part->device;
+    tu_status status = d->api->submit(d->instance, j->execution->submit.executable, j->submission);
+    if (status != TU_OK) tu__run_sync_abort(&j->execution->sync, status);
 }
 
-tu_status tu__submit_steps(tu_program *p, tu_state *state, void *const *fetches, size_t done,
+tu_status tu__submit_steps(tu__execution *e, tu_state *state, void *const *fetches, size_t done,
                            uint32_t steps) {
-    fill_parts(p);
-    fill_collectives(p);
-    for (uint32_t i = 0; i < p->list.list.fetch_count; i++)
-        p->submit.fetches[i] =
-            fetches && fetches[i] ? (char *)fetches[i] + done * p->list.list.fetches[i].bytes : NULL;
-    p->submit.submission.feeds = p->inputs.feeds;
-    p->submit.submission.steps = steps;
-    TU_TRY(tu__submit_to_device(p, &p->submit.submission));
-    tu__program_end_updates(p, state, steps);
+    const tu_command_list *list = &e->program->list.list;
+    uint32_t steps_done = 0;
+    TU_TRY(tu__submit_bind(e));
+    for (uint32_t i = 0; i < list->fetch_count; i++)
+        e->submit.fetches[i] =
+            fetches && fetches[i] ? (char *)fetches[i] + done * list->fetches[i].bytes : NULL;
+    const tu_submission submission = {.struct_size = sizeof submission,
+                                      .feeds = e->inputs.feeds,
+                                      .fetches = e->submit.fetches,
+                                      .steps = steps,
+                                      .timeout = e->sync.timeout,
+                                      .steps_done = &steps_done};
+    tu__begin_updates(e);
+    TU_TRY(tu__run_on_one_thread(
+        e, call_device, (tu__job){.part = &e->parts[list->queues[0].partition], .submission = &submission}));
+    tu__end_updates(e, state, steps);
     return TU_OK;
 }
