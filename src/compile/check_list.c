@@ -38,7 +38,9 @@ typedef struct checker {
     uint32_t command_count;
     uint32_t *clocks;       /* [step][command][actor] */
     uint32_t *reduce_clock; /* [step][collective][actor] */
-    bool *is_posted;        /* [step][collective][rank]; ranks padded to TU__MAX_DEVICES */
+    uint32_t *posts;        /* [step][collective]: number of ranks that have posted */
+    uint8_t *stages; /* [collective][rank], padded to TU__MAX_DEVICES: 1: has a POST; 2: an AWAIT as well */
+    bool *is_signalled;     /* per event: a command signals it */
     uint32_t **event_clock; /* [step][event]: clock of its SIGNAL; NULL: not signalled yet */
     uint32_t *done;         /* per queue: number of commands executed, of all steps */
     access_list *accesses;  /* per partition */
@@ -56,6 +58,117 @@ static tu_status fail_rule(const checker *c, int rule, uint32_t queue, uint32_t 
     return tu_fail(TU_INTERNAL, "the command list breaks rule %d: %s of device '%s', command %u (%s): %s",
                    rule, q->source == q->partition ? "the compute queue" : "a copy queue",
                    device_of(c, queue), position, tu__command_describe(&q->commands[position]).text, what);
+}
+
+/* ---- Commands by themselves ---- */
+
+static bool is_known_place(const checker *c, tu_place place) {
+    return place.partition < c->list->partition_count &&
+           place.buffer < c->partitions[place.partition].buffer_count;
+}
+
+static bool is_known_index(const checker *c, const tu_command *command) {
+    switch (command->kind) {
+    case TU_COMMAND_FEED: return command->index < c->list->feed_count;
+    case TU_COMMAND_FETCH: return command->index < c->list->fetch_count;
+    case TU_COMMAND_POST:
+    case TU_COMMAND_AWAIT: return command->index < c->list->collective_count;
+    case TU_COMMAND_SIGNAL:
+    case TU_COMMAND_WAIT:
+    case TU_COMMAND_WAIT_PREVIOUS: return command->index < c->list->event_count;
+    case TU_COMMAND_COPY: return is_known_place(c, command->from) && is_known_place(c, command->to);
+    case TU_COMMAND_LAUNCH:
+    case TU_COMMAND_COMMIT: return true;
+    }
+    return false;
+}
+
+/* True if the command is one that its queue may have, and touches only memory that its queue may touch. */
+static bool belongs_to_queue(const checker *c, const tu_command_queue *q, const tu_command *command) {
+    switch (command->kind) {
+    case TU_COMMAND_FEED:
+        return q->source == q->partition && c->list->feeds[command->index].place.partition == q->partition;
+    case TU_COMMAND_FETCH:
+        return q->source == q->partition && c->list->fetches[command->index].place.partition == q->partition;
+    case TU_COMMAND_COPY:
+        return command->from.partition == q->source && command->to.partition == q->partition;
+    case TU_COMMAND_LAUNCH:
+    case TU_COMMAND_POST:
+    case TU_COMMAND_AWAIT:
+    case TU_COMMAND_COMMIT: return q->source == q->partition;
+    case TU_COMMAND_SIGNAL:
+    case TU_COMMAND_WAIT:
+    case TU_COMMAND_WAIT_PREVIOUS: return true;
+    }
+    return false;
+}
+
+static uint32_t rank_of(const tu__collective *collective, uint32_t partition) {
+    uint32_t rank = 0;
+    while (rank < collective->ranks && collective->members[rank].partition != partition) rank++;
+    return rank;
+}
+
+/* Checks that each rank posts first, then awaits. */
+static tu_status check_collective_command(const checker *c, uint32_t queue, uint32_t position) {
+    const tu_command_queue *q = &c->list->queues[queue];
+    uint32_t index = q->commands[position].index, rank = rank_of(&c->collectives->list[index], q->partition);
+    bool is_post = q->commands[position].kind == TU_COMMAND_POST;
+    if (rank == c->collectives->list[index].ranks)
+        return fail_rule(c, 4, queue, position, "the partition is no rank of the collective");
+    uint8_t *stage = &c->stages[(size_t)index * TU__MAX_DEVICES + rank];
+    if (is_post && *stage) return fail_rule(c, 4, queue, position, "the rank has posted before");
+    if (!is_post && !*stage) return fail_rule(c, 4, queue, position, "the rank has not posted yet");
+    if (*stage == 2) return fail_rule(c, 4, queue, position, "the rank has awaited the collective before");
+    ++*stage;
+    return TU_OK;
+}
+
+static tu_status check_all_ranks(const checker *c) {
+    for (uint32_t i = 0; i < c->list->collective_count; i++)
+        for (uint32_t r = 0; r < c->collectives->list[i].ranks; r++) {
+            uint8_t stage = c->stages[(size_t)i * TU__MAX_DEVICES + r];
+            if (stage < 2)
+                return tu_fail(TU_INTERNAL,
+                               "the command list breaks rule 4: device '%s' does not %s collective %u",
+                               c->partitions[c->collectives->list[i].members[r].partition].device->name,
+                               stage ? "await" : "post its values of", i);
+        }
+    return TU_OK;
+}
+
+/* Checks that an event is signalled once, if a command waits for it. */
+static tu_status check_events(const checker *c) {
+    for (uint32_t q = 0; q < c->list->queue_count; q++)
+        for (uint32_t i = 0; i < c->list->queues[q].count; i++) {
+            const tu_command *command = &c->list->queues[q].commands[i];
+            if (command->kind != TU_COMMAND_SIGNAL) continue;
+            if (c->is_signalled[command->index])
+                return fail_rule(c, 1, q, i, "the event is signalled twice in a step");
+            c->is_signalled[command->index] = true;
+        }
+    for (uint32_t q = 0; q < c->list->queue_count; q++)
+        for (uint32_t i = 0; i < c->list->queues[q].count; i++) {
+            const tu_command *command = &c->list->queues[q].commands[i];
+            if (command->kind != TU_COMMAND_WAIT && command->kind != TU_COMMAND_WAIT_PREVIOUS) continue;
+            if (!c->is_signalled[command->index])
+                return fail_rule(c, 1, q, i, "no command signals the event");
+        }
+    return TU_OK;
+}
+
+static tu_status check_commands(const checker *c) {
+    for (uint32_t q = 0; q < c->list->queue_count; q++)
+        for (uint32_t i = 0; i < c->list->queues[q].count; i++) {
+            const tu_command *command = &c->list->queues[q].commands[i];
+            if (!is_known_index(c, command)) return fail_rule(c, 1, q, i, "its index is out of range");
+            if (!belongs_to_queue(c, &c->list->queues[q], command))
+                return fail_rule(c, 1, q, i, "it belongs to another queue");
+            if (command->kind == TU_COMMAND_POST || command->kind == TU_COMMAND_AWAIT)
+                TU_TRY(check_collective_command(c, q, i));
+        }
+    TU_TRY(check_events(c));
+    return check_all_ranks(c);
 }
 
 /* ---- Clocks ---- */
@@ -77,36 +190,8 @@ static void join(const checker *c, uint32_t *clock, const uint32_t *other) {
         if (other[i] > clock[i]) clock[i] = other[i];
 }
 
-static uint32_t rank_of(const tu__collective *collective, uint32_t partition) {
-    uint32_t rank = 0;
-    while (rank < collective->ranks && collective->members[rank].partition != partition) rank++;
-    return rank;
-}
-
-static bool *posted_flag(const checker *c, uint32_t step, uint32_t collective, uint32_t rank) {
-    return &c->is_posted[((size_t)step * c->list->collective_count + collective) * TU__MAX_DEVICES + rank];
-}
-
-static bool all_posted(const checker *c, uint32_t step, uint32_t collective) {
-    for (uint32_t r = 0; r < c->collectives->list[collective].ranks; r++)
-        if (!*posted_flag(c, step, collective, r)) return false;
-    return true;
-}
-
-static bool is_known_index(const checker *c, const tu_command *command) {
-    switch (command->kind) {
-    case TU_COMMAND_FEED: return command->index < c->list->feed_count;
-    case TU_COMMAND_FETCH: return command->index < c->list->fetch_count;
-    case TU_COMMAND_POST:
-    case TU_COMMAND_AWAIT: return command->index < c->list->collective_count;
-    case TU_COMMAND_SIGNAL:
-    case TU_COMMAND_WAIT:
-    case TU_COMMAND_WAIT_PREVIOUS: return command->index < c->list->event_count;
-    case TU_COMMAND_LAUNCH:
-    case TU_COMMAND_COPY:
-    case TU_COMMAND_COMMIT: return true;
-    }
-    return false;
+static uint32_t *posts_of(const checker *c, uint32_t step, uint32_t collective) {
+    return &c->posts[(size_t)step * c->list->collective_count + collective];
 }
 
 /* Returns the clock that a command waits for; sets `*ready` to false if it cannot run yet. */
@@ -120,7 +205,8 @@ static const uint32_t *awaited_clock(const checker *c, uint32_t step, const tu_c
         clock = *event_clock_of(c, step - 1, command->index);
         break;
     case TU_COMMAND_AWAIT:
-        if (all_posted(c, step, command->index)) clock = reduce_clock_of(c, step, command->index);
+        if (*posts_of(c, step, command->index) == c->collectives->list[command->index].ranks)
+            clock = reduce_clock_of(c, step, command->index);
         break;
     default: return NULL;
     }
@@ -128,30 +214,20 @@ static const uint32_t *awaited_clock(const checker *c, uint32_t step, const tu_c
     return clock;
 }
 
-static tu_status post(const checker *c, uint32_t step, uint32_t queue, uint32_t position,
-                      const uint32_t *clock) {
-    const tu_command_queue *q = &c->list->queues[queue];
-    uint32_t index = q->commands[position].index, rank = rank_of(&c->collectives->list[index], q->partition);
-    if (rank == c->collectives->list[index].ranks)
-        return fail_rule(c, 4, queue, position, "the partition is no rank of the collective");
-    bool *posted = posted_flag(c, step, index, rank);
-    if (*posted) return fail_rule(c, 4, queue, position, "the rank has posted before");
-    *posted = true;
-    join(c, reduce_clock_of(c, step, index), clock);
-    reduce_clock_of(c, step, index)[c->list->queue_count + index] = step + 1;
-    return TU_OK;
+static void post(const checker *c, uint32_t step, uint32_t collective, const uint32_t *clock) {
+    ++*posts_of(c, step, collective);
+    join(c, reduce_clock_of(c, step, collective), clock);
+    reduce_clock_of(c, step, collective)[c->list->queue_count + collective] = step + 1;
 }
 
-/* Executes the next command of a queue; sets `*progressed` to false if it must wait. */
-static tu_status execute_next(checker *c, uint32_t queue, bool *progressed) {
+/* Executes the next command of a queue; returns false if it must wait. */
+static bool execute_next(checker *c, uint32_t queue) {
     const tu_command_queue *q = &c->list->queues[queue];
     uint32_t step = c->done[queue] / q->count, position = c->done[queue] % q->count;
     const tu_command *command = &q->commands[position];
     bool ready = true;
-    *progressed = false;
-    if (!is_known_index(c, command)) return fail_rule(c, 1, queue, position, "its index is out of range");
     const uint32_t *awaited = awaited_clock(c, step, command, &ready);
-    if (!ready) return TU_OK;
+    if (!ready) return false;
     uint32_t *clock = clock_of(c, step, queue, position);
     if (position)
         join(c, clock, clock_of(c, step, queue, position - 1));
@@ -159,12 +235,33 @@ static tu_status execute_next(checker *c, uint32_t queue, bool *progressed) {
         join(c, clock, clock_of(c, step - 1, queue, q->count - 1));
     if (awaited) join(c, clock, awaited);
     clock[queue] = ++c->done[queue];
-    *progressed = true;
-    if (command->kind == TU_COMMAND_POST) return post(c, step, queue, position, clock);
-    if (command->kind != TU_COMMAND_SIGNAL) return TU_OK;
-    if (*event_clock_of(c, step, command->index))
-        return fail_rule(c, 1, queue, position, "the event is signalled twice in a step");
-    *event_clock_of(c, step, command->index) = clock;
+    if (command->kind == TU_COMMAND_POST) post(c, step, command->index, clock);
+    if (command->kind == TU_COMMAND_SIGNAL) *event_clock_of(c, step, command->index) = clock;
+    return true;
+}
+
+/* Returns the position of a queue's first COMMIT; if there is none, the number of its commands. */
+static uint32_t find_commit(const tu_command_queue *q) {
+    uint32_t position = 0;
+    while (position < q->count && q->commands[position].kind != TU_COMMAND_COMMIT) position++;
+    return position;
+}
+
+/* Checks that each compute queue has a COMMIT, which waits for no command after that of another queue: the engine
+ * interprets COMMIT as a barrier. */
+static tu_status check_commits(const checker *c) {
+    for (uint32_t q = 0; q < c->list->queue_count; q++) {
+        const tu_command_queue *queue = &c->list->queues[q];
+        uint32_t commit = find_commit(queue);
+        if (queue->source != queue->partition) continue;
+        if (commit == queue->count)
+            return tu_fail(TU_INTERNAL,
+                           "the command list breaks rule 3: the compute queue of device '%s' has no COMMIT",
+                           device_of(c, q));
+        for (uint32_t other = 0; other < c->list->queue_count; other++)
+            if (other != q && clock_of(c, 0, q, commit)[other] > find_commit(&c->list->queues[other]) + 1)
+                return fail_rule(c, 3, q, commit, "it waits for a command after the COMMIT of another queue");
+    }
     return TU_OK;
 }
 
@@ -181,10 +278,7 @@ static tu_status execute_steps(checker *c) {
     while (any) {
         any = false;
         for (uint32_t q = 0; q < c->list->queue_count; q++)
-            for (bool progressed = true; progressed && c->done[q] < STEPS * c->list->queues[q].count;) {
-                TU_TRY(execute_next(c, q, &progressed));
-                any = any || progressed;
-            }
+            while (c->done[q] < STEPS * c->list->queues[q].count && execute_next(c, q)) any = true;
     }
     return check_all_executed(c);
 }
@@ -242,10 +336,11 @@ static tu_status fail_unordered(const checker *c, const access *a, const access 
         snprintf(what, sizeof what, "collective %u touches the same memory at the same time",
                  other->actor - c->list->queue_count);
     else
-        snprintf(what, sizeof what, "command %u of another queue (%.80s) touches the same memory at once",
+        snprintf(what, sizeof what, "command %u of another queue (%.80s) touches the same %s at once",
                  other->position,
-                 tu__command_describe(&c->list->queues[other->actor].commands[other->position]).text);
-    return fail_rule(c, 2, in_queue->actor, in_queue->position, what);
+                 tu__command_describe(&c->list->queues[other->actor].commands[other->position]).text,
+                 a->external == TU_NO_NODE ? "memory" : "variable");
+    return fail_rule(c, a->external == TU_NO_NODE ? 2 : 3, in_queue->actor, in_queue->position, what);
 }
 
 /* Compares an access with all those of copy queues and collectives to the same memory. */
@@ -431,7 +526,9 @@ static tu_status check_other_accesses(const checker *c, uint32_t partition) {
 }
 
 static tu_status check_rules(checker *c) {
+    TU_TRY(check_commands(c));
     TU_TRY(execute_steps(c));
+    TU_TRY(check_commits(c));
     TU_TRY(sort_accesses(c));
     for (uint32_t q = 0; q < c->list->queue_count; q++)
         if (c->list->queues[q].source == c->list->queues[q].partition) TU_TRY(check_compute_queue(c, q));
@@ -452,11 +549,14 @@ static tu_status allocate(checker *c) {
     size_t clock = c->actor_count * sizeof *c->clocks;
     c->clocks = tu__arena_alloc(&c->arena, STEPS * c->command_count * clock);
     c->reduce_clock = tu__arena_alloc(&c->arena, STEPS * collectives * clock);
-    c->is_posted = tu__arena_alloc(&c->arena, STEPS * collectives * TU__MAX_DEVICES);
+    c->posts = tu__arena_alloc(&c->arena, STEPS * collectives * sizeof *c->posts);
+    c->stages = tu__arena_alloc(&c->arena, collectives * TU__MAX_DEVICES);
+    c->is_signalled = tu__arena_alloc(&c->arena, list->event_count * sizeof *c->is_signalled);
     c->event_clock = tu__arena_alloc(&c->arena, STEPS * list->event_count * sizeof(uint32_t *));
     c->done = tu__arena_alloc(&c->arena, list->queue_count * sizeof *c->done);
     c->accesses = tu__arena_alloc(&c->arena, list->partition_count * sizeof *c->accesses);
-    return c->clocks && c->reduce_clock && c->is_posted && c->event_clock && c->done && c->accesses
+    return c->clocks && c->reduce_clock && c->posts && c->stages && c->is_signalled && c->event_clock &&
+                   c->done && c->accesses
                ? TU_OK
                : TU_NO_MEMORY;
 }

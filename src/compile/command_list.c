@@ -515,6 +515,8 @@ tu__command_text tu__command_describe(const tu_command *c) {
                  c->from.buffer, c->from.partition, c->to.buffer, c->to.partition);
     else if (c->kind == TU_COMMAND_COMMIT)
         snprintf(t.text, sizeof t.text, "COMMIT");
+    else if (c->kind >= sizeof names / sizeof *names) /* in a list that is wrong */
+        snprintf(t.text, sizeof t.text, "unknown command %u", (unsigned)c->kind);
     else
         snprintf(t.text, sizeof t.text, "%s %u", names[c->kind], c->index);
     return t;

@@ -19,7 +19,7 @@
 enum { RANDOM_STEPS = 3 };
 
 /* Returns a random integer in [0, below). SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t random_below(uint64_t *state, uint64_t below) {
+static inline uint64_t random_below(uint64_t *state, uint64_t below) {
     uint64_t x = *state += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -41,7 +41,7 @@ typedef struct outcome {
     size_t count;
 } outcome;
 
-static void add_numbers(outcome *o, tu_type type, const void *from) {
+static inline void add_numbers(outcome *o, tu_type type, const void *from) {
     size_t count = (size_t)tu_shape_elements(type.shape);
     o->numbers = realloc(o->numbers, (o->count + count) * sizeof *o->numbers);
     for (size_t i = 0; i < count; i++)
@@ -49,7 +49,7 @@ static void add_numbers(outcome *o, tu_type type, const void *from) {
             type.dtype == TU_F64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
 }
 
-static void add_variables(outcome *o, const tu_state *state) {
+static inline void add_variables(outcome *o, const tu_state *state) {
     for (size_t i = 0; i < tu_state_variable_count(state); i++) {
         const char *name;
         tu_type type;
@@ -63,8 +63,8 @@ static void add_variables(outcome *o, const tu_state *state) {
 }
 
 /* Runs RANDOM_STEPS steps and appends the results of the last to `o`. */
-static bool run_steps(tu_program *program, tu_state *state, const tu_compile_options *options,
-                      size_t feed_count, const tu_feed *feeds, outcome *o) {
+static inline bool run_steps(tu_program *program, tu_state *state, const tu_compile_options *options,
+                             size_t feed_count, const tu_feed *feeds, outcome *o) {
     void **results = calloc(options->fetch_count + 1, sizeof *results);
     for (size_t i = 0; i < options->fetch_count; i++)
         results[i] = calloc(1, tu_type_bytes(tu_value_type(options->fetch[i])));
@@ -81,8 +81,8 @@ static bool run_steps(tu_program *program, tu_state *state, const tu_compile_opt
 }
 
 /* Compiles the graph and runs some steps. All fetched values must be f32 or f64. */
-static bool run_graph(tu_graph *graph, const tu_compile_options *given_options, size_t feed_count,
-                      const tu_feed *feeds, outcome *o) {
+static inline bool run_graph(tu_graph *graph, const tu_compile_options *given_options, size_t feed_count,
+                             const tu_feed *feeds, outcome *o) {
     tu_program *program = NULL;
     tu_state *state = NULL;
     tu_compile_options options = *given_options;
@@ -104,7 +104,7 @@ static bool run_graph(tu_graph *graph, const tu_compile_options *given_options, 
 /* ---- Comparing ---- */
 
 /* Returns the name of the fetched value that contains number `index` of an outcome. */
-static const char *name_of_number(const tu_value *fetches, size_t fetch_count, size_t index) {
+static inline const char *name_of_number(const tu_value *fetches, size_t fetch_count, size_t index) {
     for (size_t i = 0; i < fetch_count; i++) {
         size_t count = (size_t)tu_shape_elements(tu_value_shape(fetches[i]));
         if (index < count) return tu_value_name(fetches[i]);
@@ -115,8 +115,8 @@ static const char *name_of_number(const tu_value *fetches, size_t fetch_count, s
 
 /* True if the outcomes agree. `tolerance` is absolute for numbers up to 1, relative for larger ones; with 0 the
  * numbers must be equal. */
-static bool outcomes_agree(const tu_value *fetches, size_t fetch_count, const outcome *single,
-                           const outcome *several, double tolerance) {
+static inline bool outcomes_agree(const tu_value *fetches, size_t fetch_count, const outcome *single,
+                                  const outcome *several, double tolerance) {
     if (single->count != several->count) {
         printf("     %zu elements on one device, %zu on several\n", single->count, several->count);
         return false;
@@ -139,7 +139,7 @@ static inline bool is_for_this_run(const char *devices) {
     return (strstr(devices, "gpu") != NULL) == on_gpu;
 }
 
-static int check_graphs(int argc, char **argv, bool (*check)(uint64_t seed)) {
+static inline int check_graphs(int argc, char **argv, bool (*check)(uint64_t seed)) {
     int count = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
     on_gpu = argc > 3 && strcmp(argv[3], "gpu") == 0;
     int64_t live = tu__alloc_live();
