@@ -14,11 +14,10 @@
  * Threads. Any thread may call these functions. tu_message() returns the calling thread's latest failure, also if it
  * happened in a thread of the engine.
  * - Several threads may compile at once, even from one graph, if no thread adds to that graph.
- * - Several threads may call tu_run and tu_run_many at once, with one program or several. A device serves one call at
- *   a time: calls with a device in common (same name, threads, tuning and order) wait for each other, others run in
- *   parallel.
- * - A state has no lock. Several threads may run programs over one state only if the programs have a device in
- *   common. Call no other function with the state, not even one that reads, during a run over it.
+ * - Several threads may call tu_run and tu_run_many at once, with one program or several. Calls with a device in
+ *   common (same name, threads, tuning and order) wait for each other, others run in parallel. Threads that want to
+ *   run on one device at once use a session each (tu_session).
+ * - A state locks itself: runs that do not update it share it, runs that do and functions that change it are exclusive.
  * - Inspect or free a program only while it does not run.
  */
 #ifndef TUTTI_RUN_H
@@ -261,6 +260,33 @@ typedef struct tu_multi_step_report {
 } tu_multi_step_report;
 /* Reports how tu_run_many runs this program. */
 TU_API tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_report *report);
+
+/* ---- Sessions ---------------------------------------------------------------------------------------------- */
+
+/* A session has its own scratch memory and host threads on every device that its programs use, so its runs need not
+ * wait for those of other sessions. Programs in one session share its memory and run one at a time. The programs'
+ * kernels and constants, and the state's variables, exist once for all sessions. tu_run uses a default session.
+ *
+ *     // in each of several threads, with one program (compiled with .threads = 1) and one state
+ *     tu_session *session;
+ *     tu_session_new(state, &session);
+ *     tu_session_run(session, program, 1, &feed, (void *[]){result});
+ */
+typedef struct tu_session tu_session;
+/* Makes a session for runs with `state`, which must outlive it. NULL: for programs without variables. */
+TU_API tu_status tu_session_new(tu_state *state, tu_session **session);
+TU_API void tu_session_free(tu_session *session);
+
+/* Same as tu_run and tu_run_many, in a session. One thread at a time may use a session. */
+TU_API tu_status tu_session_run(tu_session *session, tu_program *program, size_t feed_count,
+                                const tu_feed *feeds, void *const *fetches);
+TU_API tu_status tu_session_run_many(tu_session *session, tu_program *program, size_t steps,
+                                     size_t feed_count, const tu_feed_many *feeds, void *const *fetches);
+
+/* Does everything that the first run of a program would do before its first kernel: allocates memory, moves variables
+ * to the devices, and compiles kernels. */
+TU_API tu_status tu_warm_up(tu_program *program, tu_state *state);
+TU_API tu_status tu_session_warm_up(tu_session *session, tu_program *program);
 
 /* ---- Memory, devices, placement and kernels of a program --------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/sized.h"
 #include "graph/summary.h"
-#include "run/program.h"
+#include "run/execution.h"
 
 static uint32_t max_inputs(const tu_graph *graph, const tu_kernel *kernel) {
     uint32_t max = 1;
@@ -41,6 +41,7 @@ static tu_status report_kernel(const tu_program *program, const tu__partition *p
     const tu_graph *graph = program->unit.graph;
     const tu_kernel *kernel = &partition->plan->kernels[partition->order[position]];
     const tu_device_api *api = partition->device->api;
+    const tu__execution *e = tu__default_execution(program);
     *report = (tu_kernel_report){.device = partition->device->name,
                                  .kernel = kernel->name,
                                  .node = kernel->node_count ? graph->nodes[kernel->nodes[0]]->name : "",
@@ -49,8 +50,9 @@ static tu_status report_kernel(const tu_program *program, const tu__partition *p
                                  .workspace_bytes = kernel->workspace};
     TU_TRY(count_flops(graph, kernel, &report->flops));
     double start;
-    if (program->bound_state && api->trace)
-        TU_TRY(api->trace(partition->device->instance, partition->plan, position, &start, &report->seconds));
+    if (e && e->bound_state && api->times)
+        TU_TRY(api->times(partition->device->instance, e->parts[partition - program->partitions].executable,
+                          position, &start, &report->seconds));
     return TU_OK;
 }
 

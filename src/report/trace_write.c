@@ -56,7 +56,7 @@ static void put_names(writer *w) {
     put_name(w, "thread_name", 0, "runs");
     for (size_t i = 0; i < w->program->device_count; i++)
         for (int row = 0; row < TU__ROWS; row++) {
-            if (row == TU__ROW_HOST && !w->program->devices[i]->api->synchronize) continue;
+            if (row == TU__ROW_HOST && !w->program->devices[i]->api->queue_new) continue;
             snprintf(text, sizeof text, "%s %s", w->program->devices[i]->name, kinds[row]);
             put_name(w, "thread_name", 1 + i * TU__ROWS + (size_t)row, text);
         }

@@ -67,6 +67,13 @@ static tu__execution *find(const tu_program *program, const tu_session *session)
     return e;
 }
 
+tu__execution *tu__default_execution(const tu_program *program) {
+    pthread_mutex_lock(&list_lock);
+    tu__execution *e = find(program, NULL);
+    pthread_mutex_unlock(&list_lock);
+    return e;
+}
+
 tu_status tu__execution_of(tu_program *program, tu_session *session, tu__execution **execution) {
     pthread_mutex_lock(&list_lock);
     tu__execution *e = find(program, session);

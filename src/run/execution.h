@@ -86,6 +86,8 @@ typedef struct tu__execution {
 /* execution.c: returns the execution of a program in a session (NULL: the default session); creates it if there is
  * none. */
 tu_status tu__execution_of(tu_program *program, tu_session *session, tu__execution **execution);
+/* execution.c: returns the execution in the default session; NULL if the program has not run there yet. */
+tu__execution *tu__default_execution(const tu_program *program);
 /* execution.c: frees all executions of a program, or of a session. */
 void tu__program_free_executions(tu_program *program);
 void tu__session_free_executions(tu_session *session);

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "compile/placement.h"
+#include "run/execution.h"
 #include "run/trace.h"
 
 /* ---- Compiling ---- */
@@ -142,7 +143,7 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
 /* ---- Memory limits and reserves ---- */
 
 static bool is_gpu(const tu__device *device) {
-    return strcmp(device->api->kind, "gpu") == 0;
+    return device->api->accelerator;
 }
 
 /* Returns the smaller of the limits for the device; 0: none. */
@@ -211,8 +212,8 @@ static tu_status compile_program(tu_program *p, const tu_compile_options *o) {
     p->partitions = tu__alloc_array(p->device_count, sizeof *p->partitions, "a program");
     if (!p->partitions) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->device_count; i++) p->partitions[i].memory_limit = limit_on(p->devices[i], o);
-    p->jobs = tu__alloc_array(p->device_count, sizeof *p->jobs, "a program");
-    if (!p->jobs) return TU_NO_MEMORY;
+    p->constants = tu__alloc_array(p->device_count, sizeof *p->constants, "a program");
+    if (!p->constants) return TU_NO_MEMORY;
     TU_TRY(tu__partitions_build(&p->unit, p->device_count, p->devices, p->partitions, &p->collectives));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
@@ -220,9 +221,9 @@ static tu_status compile_program(tu_program *p, const tu_compile_options *o) {
                                   (uint32_t)p->feed_count, p->feed_slots, (uint32_t)p->unit.fetch_count,
                                   p->fetch_slots));
     find_active(p);
-    uint32_t events = tu__collectives_number_events(&p->collectives, p->list.list.event_count);
-    TU_TRY(tu__run_sync_init(&p->sync, events, o->timeout, p->device_count, p->devices));
-    TU_TRY(tu__submit_init(p));
+    p->event_count = tu__collectives_number_events(&p->collectives, p->list.list.event_count);
+    p->timeout = o->timeout;
+    TU_TRY(tu__submit_check(p));
     return o->plan_only ? TU_OK : tu__check_memory(p, o);
 }
 
@@ -234,6 +235,7 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
     if (!p) return TU_NO_MEMORY;
     p->source = graph;
     p->plan_only = o.plan_only;
+    pthread_mutex_init(&p->lock, NULL);
     tu_status status = compile_program(p, &o);
     if (status != TU_OK) {
         tu_program_free(p);
@@ -243,25 +245,34 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
     return TU_OK;
 }
 
+/* True if a device's thread still uses the program. */
+static bool is_stuck(const tu_program *program) {
+    for (const tu__execution *e = program->executions; e; e = e->next_in_program)
+        if (tu__execution_is_stuck(e)) return true;
+    return false;
+}
+
+static void free_constants(const tu_program *p) {
+    for (size_t i = 0; p->constants && i < p->device_count; i++)
+        if (p->constants[i]) p->devices[i]->api->release(p->devices[i]->instance, p->constants[i]);
+}
+
 void tu_program_free(tu_program *program) {
-    /* A device's thread still uses it: it is not freed. */
-    if (!program || tu__program_is_stuck(program)) return;
-    if (program->partitions) tu__collectives_release(&program->collectives, program->partitions);
+    if (!program || is_stuck(program)) return;
+    tu__program_free_executions(program);
+    free_constants(program);
     if (program->partitions) tu__partitions_free(program->device_count, program->partitions);
     tu__collectives_free(&program->collectives);
-    tu__run_sync_free(&program->sync);
     tu__unit_end(&program->unit);
     tu__devices_close(program->device_count, program->devices);
-    tu__free(program->partitions);
-    tu__free(program->jobs);
     tu__command_list_free(&program->list);
+    tu__free(program->partitions);
+    tu__free(program->constants);
     tu__free(program->feeds);
     tu__free(program->feed_slots);
     tu__free(program->fetch_slots);
     tu__free(program->sent_bytes);
-    tu__inputs_free(&program->inputs);
-    tu__submit_free(&program->submit);
-    tu_state_free(program->empty_state);
     tu__trace_free(program->trace);
+    pthread_mutex_destroy(&program->lock);
     tu__free(program);
 }

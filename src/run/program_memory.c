@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
-#include "run/program.h"
+#include "run/execution.h"
 
 static bool is_read_as_leaf(const tu__partition *partition, uint32_t node) {
     for (uint32_t i = 0; i < partition->leaf_count; i++)
@@ -17,7 +17,8 @@ static bool is_read_as_leaf(const tu__partition *partition, uint32_t node) {
 
 static tu_status check_device(const tu_program *program, size_t index) {
     if (index < program->device_count) return TU_OK;
-    return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index, program->device_count);
+    return tu_fail(TU_NOT_FOUND, "device index %zu is out of range: the program has %zu devices, counted from 0",
+                   index, program->device_count);
 }
 
 /* ---- The items of the peak ---- */
@@ -82,7 +83,9 @@ static void add_leaves(peak_items *list, const tu_graph *g, const tu__partition 
 }
 
 static uint64_t overhead_of(const tu__device *device) {
-    return device->api->overhead ? device->api->overhead(device->instance) : 0;
+    tu_device_info info = TU_SIZED(tu_device_info);
+    bool described = tu__device_describe(device->api, device->instance, device->options.index, &info) == TU_OK;
+    return described ? info.overhead_bytes : 0;
 }
 
 static void add_all_items(peak_items *list, const tu_program *program, size_t index) {
@@ -154,7 +157,7 @@ static uint64_t limit_of(const tu__partition *partition) {
     if (partition->memory_limit) return partition->memory_limit;
     const tu__device *device = partition->device;
     tu_device_info info = TU_SIZED(tu_device_info);
-    if (tu__device_describe(device->api, device->options.index, &info) != TU_OK) return 0;
+    if (tu__device_describe(device->api, NULL, device->options.index, &info) != TU_OK) return 0;
     int divisor =
         device->api->host_memory || device->options.logical_count < 1 ? 1 : device->options.logical_count;
     return info.memory_bytes / (uint64_t)divisor;
@@ -164,7 +167,8 @@ tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_r
     TU_TRY(TU__CHECK_SIZED(tu_memory_report, report));
     TU_TRY(check_device(program, index));
     const tu__partition *partition = &program->partitions[index];
-    bool ran = program->bound_state != 0;
+    const tu__execution *e = tu__default_execution(program);
+    bool ran = e && e->bound_state;
     uint64_t scratch = partition->memory.scratch_bytes, constants = constant_bytes(program, partition),
              variables = variable_bytes(program, partition), overhead = overhead_of(partition->device);
     tu_memory_report full = {.device = partition->device->name,
@@ -175,7 +179,7 @@ tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_r
                              .need_bytes = scratch + constants + variables + overhead,
                              .table_bytes = atomic_load(&partition->device->table_bytes),
                              .allocated_bytes =
-                                 ran ? partition->device->scratch_bytes + partition->constant_bytes : 0,
+                                 ran ? e->parts[index].on->scratch_bytes + constants : 0,
                              .limit_bytes = limit_of(partition)};
     TU__COPY_SIZED(report, full);
     return TU_OK;

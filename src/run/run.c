@@ -5,7 +5,7 @@
  * first run with a state binds the program to it (bind.c). */
 #include "base/alloc.h"
 #include "base/sized.h"
-#include "run/program.h"
+#include "run/execution.h"
 #include "run/trace.h"
 
 /* ---- Checking and locking ---- */
@@ -40,37 +40,61 @@ static tu_status check_run(const tu_program *program, const tu_state *state, con
     return tu__inputs_check(program, feeds, steps);
 }
 
-/* Returns the device with the lowest address above `done`. */
-static tu__device *next_device(const tu_program *p, const tu__device *done) {
-    tu__device *next = NULL;
-    for (size_t i = 0; i < p->device_count; i++)
-        if (p->devices[i] > done && (!next || p->devices[i] < next)) next = p->devices[i];
+/* ---- Locking ---- */
+
+/* Returns what the session has on the device with the lowest address above `done`. */
+static tu__session_device *next_device(const tu__execution *e, const tu__session_device *done) {
+    tu__session_device *next = NULL;
+    for (size_t i = 0; i < e->program->device_count; i++) {
+        tu__session_device *on = e->parts[i].on;
+        if (on > done && (!next || on < next)) next = on;
+    }
     return next;
 }
 
-/* Devices are locked in the order of their addresses, so that two programs with the same devices cannot deadlock. */
-static void lock_devices(const tu_program *p) {
-    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_lock(&d->lock);
+/* In the order of addresses, so that two programs with the same devices cannot deadlock. */
+static void lock_devices(const tu__execution *e) {
+    for (tu__session_device *d = next_device(e, NULL); d; d = next_device(e, d)) pthread_mutex_lock(&d->lock);
 }
 
-static void unlock_devices(const tu_program *p) {
-    for (tu__device *d = next_device(p, NULL); d; d = next_device(p, d)) pthread_mutex_unlock(&d->lock);
+static void unlock_devices(const tu__execution *e) {
+    for (tu__session_device *d = next_device(e, NULL); d; d = next_device(e, d))
+        pthread_mutex_unlock(&d->lock);
+}
+
+/* Binds the program to the state and leaves the state locked: for writing if the program updates it. */
+static tu_status lock_and_bind(tu__execution *e, tu_state *state) {
+    if (e->program->unit.updates) {
+        tu__state_lock(state);
+        tu_status status = tu__bind(e, state);
+        if (status != TU_OK) tu__state_unlock(state);
+        return status;
+    }
+    for (;;) {
+        tu__state_lock_shared(state);
+        if (tu__is_bound(e, state)) return TU_OK;
+        tu__state_unlock(state);
+        tu__state_lock(state);
+        tu_status status = tu__bind(e, state);
+        tu__state_unlock(state);
+        TU_TRY(status);
+    }
 }
 
 /* ---- Steps ---- */
 
 /* Replaces a NULL state by an empty one of seed 0. */
-static tu_status use_state(tu_program *p, tu_state **state) {
+static tu_status use_state(tu__execution *e, tu_state **state) {
     if (*state) return TU_OK;
-    if (!p->empty_state) { /* kept, so that the program stays bound to it */
+    if (!e->empty_state) { /* kept, so that the program stays bound to it */
         tu_graph *empty;
         TU_TRY(tu_graph_new(&empty));
-        tu_status status = tu_state_new(empty, &p->empty_state);
+        tu_status status = tu_state_new(empty, &e->empty_state);
         tu_graph_free(empty);
         TU_TRY(status);
     }
-    tu_state_set_sample(p->empty_state, 0);
-    *state = p->empty_state;
+    tu_state_set_sample(e->empty_state, 0);
+    *state = e->empty_state;
     return TU_OK;
 }
 
@@ -89,57 +113,119 @@ static tu_status add_failed_steps(const tu_program *p, tu_status status, size_t 
         p->only_active ? p->only_active->device->name : "", p->only_active ? "'" : "", done, tu_message());
 }
 
-static tu_status run_steps(tu_program *p, tu_state *state, size_t steps, const tu__feed_list *feeds,
+static tu_status run_bound(tu__execution *e, tu_state *state, size_t steps, const tu__feed_list *feeds,
                            void *const *fetches) {
     size_t max_chunk;
-    TU_TRY(use_state(p, &state));
-    p->seed = state->seed;
-    TU_TRY(tu__program_bind(p, state));
-    TU_TRY(tu__inputs_begin(p, feeds, steps, &max_chunk));
+    TU_TRY(tu__inputs_begin(e, feeds, steps, &max_chunk));
     for (size_t done = 0, chunk; done < steps; done += chunk) {
         chunk = steps - done < max_chunk ? steps - done : max_chunk;
-        tu__inputs_fill(p, state, done, chunk);
-        tu_status status = p->inputs.are_submitted
-                               ? tu__submit_steps(p, state, fetches, done, (uint32_t)chunk)
-                               : tu__interpret_step(p, state, fetches, done);
-        if (status != TU_OK) return add_failed_steps(p, status, done, chunk, steps);
+        tu__inputs_fill(e, state, done, chunk);
+        tu_status status = e->inputs.are_submitted
+                               ? tu__submit_steps(e, state, fetches, done, (uint32_t)chunk)
+                               : tu__interpret_step(e, state, fetches, done);
+        if (status != TU_OK) return add_failed_steps(e->program, status, done, chunk, steps);
     }
     return TU_OK;
 }
 
-tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
-                 void *const *fetches) {
-    const tu__feed_list list = {.count = feed_count, .one = feeds};
-    TU_TRY(check_run(program, state, &list, 1));
-    lock_devices(program);
-    program->inputs.are_submitted = false;
-    tu_status status = run_steps(program, state, 1, &list, fetches);
-    unlock_devices(program);
+/* Runs steps with the devices locked. */
+static tu_status run_locked(tu__execution *e, tu_state *state, size_t steps, const tu__feed_list *feeds,
+                            void *const *fetches) {
+    TU_TRY(use_state(e, &state));
+    TU_TRY(lock_and_bind(e, state));
+    e->seed = state->seed;
+    e->trace = e->session ? NULL : e->program->trace;
+    e->inputs.are_submitted = feeds->many && tu__can_submit(e->program) && !tu__is_traced(e);
+    tu_status status = run_bound(e, state, steps, feeds, fetches);
+    tu__state_unlock(state);
     return status;
 }
+
+/* Runs a program in a session (NULL: the default session, with `state`). */
+static tu_status run(tu_program *program, tu_session *session, tu_state *state, size_t steps,
+                     const tu__feed_list *feeds, void *const *fetches) {
+    tu__execution *e;
+    TU_TRY(check_run(program, state, feeds, steps));
+    TU_TRY(tu__execution_of(program, session, &e));
+    lock_devices(e);
+    tu_status status = run_locked(e, state, steps, feeds, fetches);
+    unlock_devices(e);
+    return status;
+}
+
+tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
+                 void *const *fetches) {
+    return run(program, NULL, state, 1, &(tu__feed_list){.count = feed_count, .one = feeds}, fetches);
+}
+
+static const tu_feed_many no_feeds; /* so that a list of tu_run_many without feeds is not taken for one of tu_run */
 
 tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps, size_t feed_count,
                       const tu_feed_many *feeds, void *const *fetches) {
-    const tu__feed_list list = {.count = feed_count, .many = feeds};
-    TU_TRY(check_run(program, state, &list, steps));
-    lock_devices(program);
-    program->inputs.are_submitted = tu__can_submit(program) && !tu__is_traced(program);
-    tu_status status = run_steps(program, state, steps, &list, fetches);
-    unlock_devices(program);
+    const tu__feed_list list = {.count = feed_count, .many = feeds || feed_count ? feeds : &no_feeds};
+    return run(program, NULL, state, steps, &list, fetches);
+}
+
+/* ---- Sessions ---- */
+
+static tu_status check_session(const tu_session *session) {
+    return session ? TU_OK : tu_fail(TU_INVALID, "a run needs a session, but got NULL");
+}
+
+tu_status tu_session_run(tu_session *session, tu_program *program, size_t feed_count, const tu_feed *feeds,
+                         void *const *fetches) {
+    TU_TRY(check_session(session));
+    return run(program, session, tu__session_state(session), 1,
+               &(tu__feed_list){.count = feed_count, .one = feeds}, fetches);
+}
+
+tu_status tu_session_run_many(tu_session *session, tu_program *program, size_t steps, size_t feed_count,
+                              const tu_feed_many *feeds, void *const *fetches) {
+    const tu__feed_list list = {.count = feed_count, .many = feeds || feed_count ? feeds : &no_feeds};
+    TU_TRY(check_session(session));
+    return run(program, session, tu__session_state(session), steps, &list, fetches);
+}
+
+/* Binds, which compiles kernels and allocates memory, and prepares calls with many steps. */
+static tu_status warm_up(tu_program *program, tu_session *session, tu_state *state) {
+    tu__execution *e;
+    TU_TRY(check_run(program, state, &(tu__feed_list){0}, 1));
+    TU_TRY(tu__execution_of(program, session, &e));
+    lock_devices(e);
+    tu_status status = use_state(e, &state);
+    if (status == TU_OK) status = lock_and_bind(e, state);
+    if (status == TU_OK) {
+        if (tu__can_submit(program)) status = tu__submit_bind(e);
+        tu__state_unlock(state);
+    }
+    unlock_devices(e);
     return status;
 }
 
+tu_status tu_warm_up(tu_program *program, tu_state *state) {
+    return warm_up(program, NULL, state);
+}
+
+tu_status tu_session_warm_up(tu_session *session, tu_program *program) {
+    TU_TRY(check_session(session));
+    return warm_up(program, session, tu__session_state(session));
+}
+
+/* ---- Reports ---- */
+
 tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_report *report) {
-    const tu__inputs *in = &program->inputs;
     TU_TRY(TU__CHECK_SIZED(tu_multi_step_report, report));
+    tu__execution *e = tu__default_execution(program);
+    const tu__inputs none = {0}, *in = e ? &e->inputs : &none;
     bool in_one_call = tu__can_submit(program);
-    tu_multi_step_report full = {.in_one_call = in_one_call,
-                                 .table_bytes = in->table_bytes,
-                                 .gathered_bytes = in->gathered_bytes,
-                                 .notice = !in_one_call          ? program->submit.notice
-                                           : in->table_notice[0] ? in->table_notice
-                                                                 : NULL,
-                                 .direct_copies = !in_one_call && tu__inputs_are_in_host_memory(program)};
+    tu_multi_step_report full = {
+        .in_one_call = in_one_call,
+        .table_bytes = in->table_bytes,
+        .gathered_bytes = in->gathered_bytes,
+        .notice = !in_one_call            ? program->submit_notice
+                  : in->table_notice[0] ? in->table_notice
+                                        : NULL,
+        .direct_copies = !in_one_call && tu__inputs_are_in_host_memory(program)};
     TU__COPY_SIZED(report, full);
     return TU_OK;
 }

@@ -59,35 +59,29 @@ static tu_value initial_value(tu_graph *g, const tu__node *variable) {
 
 /* ---- Memory on the host or on a device ---- */
 
-static void unpin_data(tu__variable *v) {
-    if (!v->reader) return;
-    v->reader->api->unpin(v->reader->instance, v->data);
-    tu__devices_close(1, &v->reader);
-    v->reader = NULL;
-}
-
 static void free_data(tu__variable *v) {
-    unpin_data(v);
     if (v->home) {
         v->home->api->release(v->home->instance, v->data);
         tu__devices_close(1, &v->home);
+    } else if (v->reader) {
+        tu__device_release_pinned(v->reader, v->data);
     } else {
         tu__free_aligned(v->data);
     }
     v->data = NULL;
-    v->home = NULL;
+    v->home = v->reader = NULL;
 }
 
 static tu_status read_data(const tu__variable *v, void *host) {
     size_t bytes = tu_type_bytes(v->type);
-    if (v->home) return v->home->api->download(v->home->instance, host, v->data, bytes);
+    if (v->home) return tu__download(v->home, host, v->data, bytes);
     memcpy(host, v->data, bytes);
     return TU_OK;
 }
 
 static tu_status write_data(tu__variable *v, const void *host) {
     size_t bytes = tu_type_bytes(v->type);
-    if (v->home) return v->home->api->upload(v->home->instance, v->data, host, bytes);
+    if (v->home) return tu__upload(v->home, v->data, host, bytes);
     memcpy(v->data, host, bytes);
     return TU_OK;
 }
@@ -96,7 +90,7 @@ static tu_status write_data(tu__variable *v, const void *host) {
 static tu_status allocate_data(tu__variable *v, tu__device *home) {
     size_t bytes = tu_type_bytes(v->type);
     if (home) {
-        TU_TRY(home->api->allocate(home->instance, bytes, &v->data));
+        TU_TRY(home->api->allocate(home->instance, false, bytes, &v->data));
         tu__device_retain(home);
     } else {
         v->data = tu__alloc_aligned(bytes, v->name);
@@ -106,9 +100,16 @@ static tu_status allocate_data(tu__variable *v, tu__device *home) {
     return v->data ? TU_OK : TU_NO_MEMORY;
 }
 
-void tu__state_pin(tu__variable *variable, tu__device *reader) {
+void tu__state_pin(tu_state *state, tu__variable *variable, tu__device *reader) {
+    size_t bytes = tu_type_bytes(variable->type);
     if (variable->home || variable->reader) return;
-    if (tu__device_pin(reader, variable->data, tu_type_bytes(variable->type))) variable->reader = reader;
+    void *pinned = tu__device_allocate_pinned(reader, bytes);
+    if (!pinned) return;
+    memcpy(pinned, variable->data, bytes);
+    tu__free_aligned(variable->data);
+    variable->data = pinned;
+    variable->reader = reader;
+    state->generation++;
 }
 
 tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *device) {
@@ -146,7 +147,7 @@ tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *
         if ((*mirror)->device == device) return TU_OK;
     tu__mirror *created = tu__alloc(sizeof *created, variable->name);
     if (!created) return TU_NO_MEMORY;
-    tu_status status = device->api->allocate(device->instance, tu_type_bytes(variable->type), &created->data);
+    tu_status status = device->api->allocate(device->instance, false, tu_type_bytes(variable->type), &created->data);
     if (status != TU_OK) {
         tu__free(created);
         return status;
@@ -161,11 +162,10 @@ tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *
 
 tu_status tu__mirror_refresh(const tu__variable *variable, tu__mirror *mirror) {
     if (mirror->version == variable->version) return TU_OK;
-    const tu__device *d = mirror->device;
     size_t bytes = tu_type_bytes(variable->type);
     tu_status status =
         variable->home ? tu__device_copy(mirror->device, mirror->data, variable->home, variable->data, bytes)
-                       : d->api->upload(d->instance, mirror->data, variable->data, bytes);
+                       : tu__upload(mirror->device, mirror->data, variable->data, bytes);
     if (status == TU_OK) mirror->version = variable->version;
     return status;
 }
@@ -201,10 +201,13 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
  * `ref`, so that a seed gives the same bits on every machine. */
 static tu_status run_initializers(tu_state *state, tu_graph *init) {
     tu_program *program = NULL;
+    tu_session *session = NULL; /* of its own: runs lock devices before states, and the state is locked here */
     TU_TRY(tu_compile(init, &program, .devices = "ref", .updates = true));
     int64_t sample = state->next_sample;
-    tu_status status = tu_run(program, state, 0, NULL, NULL);
+    tu_status status = tu_session_new(state, &session);
+    if (status == TU_OK) status = tu_session_run(session, program, 0, NULL, NULL);
     state->next_sample = sample;
+    tu_session_free(session);
     tu_program_free(program);
     return status;
 }
@@ -235,6 +238,7 @@ tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
     TU_TRY(tu_graph_status(graph));
     tu_graph *init;
     TU_TRY(tu_graph_new(&init));
+    tu__state_lock(state);
     size_t before = state->count;
     tu_status status = add_new_variables(state, graph, init);
     if (status == TU_OK && state->count > before) status = run_initializers(state, init);
@@ -246,6 +250,7 @@ tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
         free_mirrors(last);
         free_data(last);
     }
+    tu__state_unlock(state);
     return status;
 }
 
@@ -258,6 +263,7 @@ tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_st
     static atomic_uint_least64_t next_id;
     s->id = atomic_fetch_add(&next_id, 1) + 1;
     s->seed = o.seed;
+    pthread_rwlock_init(&s->lock, NULL);
     s->names = tu__names_new();
     tu_status status = s->names ? tu_state_extend(s, graph) : TU_NO_MEMORY;
     if (status != TU_OK) {
@@ -291,7 +297,52 @@ void tu_state_free(tu_state *state) {
     }
     tu__free(state->variables);
     tu__names_free(state->names);
+    pthread_rwlock_destroy(&state->lock);
     tu__free(state);
+}
+
+/* ---- Locking ---- */
+
+static uintptr_t this_thread(void) {
+    static _Thread_local char id; /* its address differs from thread to thread */
+    return (uintptr_t)&id;
+}
+
+static tu_state *mutable_state(const tu_state *state) {
+    union { /* locking does not change what the state contains */
+        const tu_state *constant;
+        tu_state *state;
+    } cast = {state};
+    return cast.state;
+}
+
+static bool is_writer(const tu_state *state) {
+    return atomic_load(&mutable_state(state)->writer) == this_thread();
+}
+
+void tu__state_lock(tu_state *state) {
+    if (!is_writer(state)) {
+        pthread_rwlock_wrlock(&state->lock);
+        atomic_store(&state->writer, this_thread());
+    }
+    state->writer_depth++;
+}
+
+void tu__state_lock_shared(const tu_state *state) {
+    tu_state *s = mutable_state(state);
+    if (is_writer(state))
+        s->writer_depth++;
+    else
+        pthread_rwlock_rdlock(&s->lock);
+}
+
+void tu__state_unlock(const tu_state *state) {
+    tu_state *s = mutable_state(state);
+    if (is_writer(state)) {
+        if (--s->writer_depth) return;
+        atomic_store(&s->writer, 0);
+    }
+    pthread_rwlock_unlock(&s->lock);
 }
 
 /* ---- Access ---- */
@@ -319,7 +370,8 @@ size_t tu_state_variable_count(const tu_state *state) {
 
 tu_status tu_state_variable(const tu_state *state, size_t index, const char **name, tu_type *type) {
     if (index >= state->count)
-        return tu_fail(TU_NOT_FOUND, "there is no variable %zu: the state has %zu", index, state->count);
+        return tu_fail(TU_NOT_FOUND, "variable index %zu is out of range: the state has %zu variables, counted from 0", index,
+                       state->count);
     if (name) *name = state->variables[index].name;
     if (type) *type = state->variables[index].type;
     return TU_OK;
@@ -338,15 +390,21 @@ static tu_status find_variable_of_size(const tu_state *state, const char *name, 
 
 tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes) {
     tu__variable *v;
-    TU_TRY(find_variable_of_size(state, name, bytes, &v));
-    return read_data(v, data);
+    tu__state_lock_shared(state);
+    tu_status status = find_variable_of_size(state, name, bytes, &v);
+    if (status == TU_OK) status = read_data(v, data);
+    tu__state_unlock(state);
+    return status;
 }
 
 tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes) {
     tu__variable *v;
-    TU_TRY(find_variable_of_size(state, name, bytes, &v));
-    v->version++;
-    return write_data(v, data);
+    tu__state_lock(state);
+    tu_status status = find_variable_of_size(state, name, bytes, &v);
+    if (status == TU_OK) v->version++;
+    if (status == TU_OK) status = write_data(v, data);
+    tu__state_unlock(state);
+    return status;
 }
 
 int64_t tu_state_sample(const tu_state *state) {

@@ -22,9 +22,12 @@ static tu_status add_variable(tu__sha256 *hash, const tu_state *state, size_t in
 tu_status tu_state_digest(const tu_state *state, char digest[TU_DIGEST_TEXT]) {
     tu__sha256 hash;
     unsigned char bytes[TU__SHA256_BYTES];
+    tu_status status = TU_OK;
     tu__sha256_init(&hash);
-    for (size_t i = 0; i < state->count; i++) TU_TRY(add_variable(&hash, state, i));
+    tu__state_lock_shared(state);
+    for (size_t i = 0; i < state->count && status == TU_OK; i++) status = add_variable(&hash, state, i);
+    tu__state_unlock(state);
     tu__sha256_final(&hash, bytes);
     tu__sha256_hex(bytes, digest);
-    return TU_OK;
+    return status;
 }

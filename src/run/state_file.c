@@ -51,7 +51,7 @@ static tu_status write_state_file(const char *path, const tu_state *state, size_
     return tu__safetensors_save(path, count, tensors, ENTRIES, metadata);
 }
 
-tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_state_save_options *options) {
+static tu_status save_state(const tu_state *state, const char *path, const tu_state_save_options *options) {
     TU__OPTIONS(tu_state_save_options, o, options);
     if (!path || !*path) return tu_fail(TU_INVALID, "cannot save the state: the path is NULL or empty");
     tu__snapshot snapshot = {0};
@@ -66,6 +66,13 @@ tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_s
     if (status == TU_OK) status = write_state_file(path, state, count, tensors);
     tu__free(tensors);
     tu__snapshot_free(&snapshot);
+    return status;
+}
+
+tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_state_save_options *options) {
+    tu__state_lock_shared(state);
+    tu_status status = save_state(state, path, options);
+    tu__state_unlock(state);
     return status;
 }
 
@@ -230,7 +237,7 @@ static tu_status load_tensors(const tu__safetensors *file, const char *path, tu_
     return TU_OK;
 }
 
-tu_status tu_state_load_with(tu_state *state, const char *path, const tu_state_load_options *options) {
+static tu_status load_state(tu_state *state, const char *path, const tu_state_load_options *options) {
     TU__OPTIONS(tu_state_load_options, o, options);
     if (o.report) *o.report = NULL;
     if (!path || !*path) return tu_fail(TU_INVALID, "cannot load the state: the path is NULL or empty");
@@ -247,5 +254,12 @@ tu_status tu_state_load_with(tu_state *state, const char *path, const tu_state_l
         *o.report = report;
     else
         tu_load_report_free(report);
+    return status;
+}
+
+tu_status tu_state_load_with(tu_state *state, const char *path, const tu_state_load_options *options) {
+    tu__state_lock(state);
+    tu_status status = load_state(state, path, options);
+    tu__state_unlock(state);
     return status;
 }

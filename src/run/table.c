@@ -62,7 +62,7 @@ static tu_status upload_all(const tu_table *table, const tu__table_copy *copy) {
     size_t remaining = table_bytes(table), done = 0;
     while (remaining) {
         size_t chunk = remaining < CHUNK_BYTES ? remaining : CHUNK_BYTES;
-        TU_TRY(d->api->upload(d->instance, (char *)copy->address + done, table->data + done, chunk));
+        TU_TRY(tu__upload(d, (char *)copy->address + done, table->data + done, chunk));
         done += chunk;
         remaining -= chunk;
     }
@@ -73,7 +73,7 @@ static tu_status upload_all(const tu_table *table, const tu__table_copy *copy) {
 static tu_status fill_copy(const tu_table *table, tu__table_copy *copy, uint64_t room) {
     tu__device *d = copy->device;
     if (table_bytes(table) > room) return TU_OK;
-    tu_status status = d->api->allocate(d->instance, table_bytes(table), &copy->address);
+    tu_status status = d->api->allocate(d->instance, false, table_bytes(table), &copy->address);
     if (status == TU_NO_MEMORY) copy->address = NULL;
     if (status != TU_OK) return status == TU_NO_MEMORY ? TU_OK : status;
     atomic_fetch_add(&d->table_bytes, table_bytes(table));
@@ -95,9 +95,9 @@ static tu_status add_copy(tu_table *table, tu__device *device, uint64_t room, tu
     return TU_OK;
 }
 
-/* True for logical devices of one GPU, which share its memory; they have `combine`. */
+/* True for logical devices of one GPU, which share its memory; they have peer access. */
 static bool shares_memory(const tu__device *device, const tu__device *other) {
-    return device == other || (device->api == other->api && device->api->combine &&
+    return device == other || (device->api == other->api && device->api->peer_access &&
                                device->options.index == other->options.index);
 }
 

@@ -8,12 +8,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-bool tu__is_traced(const tu_program *p) {
-    return p->trace && p->trace->is_recording;
+bool tu__is_traced(const tu__execution *e) {
+    return e->trace && e->trace->is_recording;
 }
 
-double tu__trace_now(const tu_program *p) {
-    return tu__is_traced(p) ? tu__now() : 0;
+double tu__trace_now(const tu__execution *e) {
+    return tu__is_traced(e) ? tu__now() : 0;
 }
 
 /* ---- Lists ---- */
@@ -60,7 +60,7 @@ static const int row_of_kind[] = {
 
 static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t partition, size_t index) {
     int row = row_of_kind[kind];
-    bool launch_computes = !p->partitions[partition].device->api->synchronize;
+    bool launch_computes = !p->partitions[partition].device->api->queue_new;
     if (row == TU__ROW_HOST && launch_computes) row = TU__ROW_COMPUTE;
     if (kind == TU__SPAN_COPY) partition = p->partitions[partition].receives[index].copied_by;
     return &p->trace->rows[partition * TU__ROWS + (size_t)row];
@@ -76,54 +76,52 @@ static void add_span(const tu_program *p, tu__span_kind kind, size_t partition, 
                                                               .end = end});
 }
 
-void tu__trace_add(tu_program *p, tu__span_kind kind, size_t partition, size_t index, double began) {
-    if (tu__is_traced(p)) add_span(p, kind, partition, index, began, tu__now());
+void tu__trace_add(const tu__execution *e, tu__span_kind kind, size_t partition, size_t index, double began) {
+    if (tu__is_traced(e)) add_span(e->program, kind, partition, index, began, tu__now());
 }
 
-bool tu__trace_times_launches(const tu_program *p, const tu__partition *partition) {
-    return tu__is_traced(p) && !partition->device->api->trace;
+bool tu__trace_times_launches(const tu__execution *e, const tu__part *part) {
+    return tu__is_traced(e) && !part->device->api->times;
 }
 
 /* Makes devices measure kernel times: they start with the launch after the first query. */
-static tu_status start_timing(const tu_program *p) {
-    for (size_t i = 0; i < p->device_count; i++) {
-        const tu__partition *partition = &p->partitions[i];
+static tu_status start_timing(const tu__execution *e) {
+    for (size_t i = 0; i < e->program->device_count; i++) {
+        const tu__part *part = &e->parts[i];
         double start, seconds;
-        if (partition->plan->kernel_count && partition->device->api->trace)
-            TU_TRY(partition->device->api->trace(partition->device->instance, partition->plan, 0, &start,
-                                                 &seconds));
+        if (part->partition->plan->kernel_count && part->device->api->times)
+            TU_TRY(part->device->api->times(part->device->instance, part->executable, 0, &start, &seconds));
     }
-    p->trace->is_timing = true;
+    e->trace->is_timing = true;
     return TU_OK;
 }
 
-tu_status tu__trace_begin_run(tu_program *p, double *began) {
+tu_status tu__trace_begin_run(const tu__execution *e, double *began) {
     *began = 0;
-    if (!tu__is_traced(p)) return TU_OK;
-    if (!p->trace->is_timing) TU_TRY(start_timing(p));
+    if (!tu__is_traced(e)) return TU_OK;
+    if (!e->trace->is_timing) TU_TRY(start_timing(e));
     *began = tu__now();
     return TU_OK;
 }
 
-static tu_status collect_kernel_times(const tu_program *p, size_t index) {
-    const tu__partition *partition = &p->partitions[index];
-    if (!partition->device->api->trace) return TU_OK; /* added when they were launched */
-    for (uint32_t i = 0; i < partition->plan->kernel_count; i++) {
+static tu_status collect_kernel_times(const tu__execution *e, const tu__part *part) {
+    const tu__device *d = part->device;
+    if (!d->api->times) return TU_OK; /* added when they were launched */
+    for (uint32_t i = 0; i < part->partition->plan->kernel_count; i++) {
         double start, seconds;
-        TU_TRY(
-            partition->device->api->trace(partition->device->instance, partition->plan, i, &start, &seconds));
-        add_span(p, TU__SPAN_KERNEL, index, i, start, start + seconds);
+        TU_TRY(d->api->times(d->instance, part->executable, i, &start, &seconds));
+        add_span(e->program, TU__SPAN_KERNEL, part->index, i, start, start + seconds);
     }
     return TU_OK;
 }
 
-tu_status tu__trace_end_run(tu_program *p, double began) {
-    if (!tu__is_traced(p)) return TU_OK;
+tu_status tu__trace_end_run(const tu__execution *e, double began) {
+    if (!tu__is_traced(e)) return TU_OK;
     double end = tu__now();
-    for (size_t i = 0; i < p->device_count; i++) TU_TRY(collect_kernel_times(p, i));
-    append_span(&p->trace->run_spans,
-                (tu__span){.kind = TU__SPAN_RUN, .run = p->trace->runs, .start = began, .end = end});
-    p->trace->runs++;
+    for (size_t i = 0; i < e->program->device_count; i++) TU_TRY(collect_kernel_times(e, &e->parts[i]));
+    append_span(&e->trace->run_spans,
+                (tu__span){.kind = TU__SPAN_RUN, .run = e->trace->runs, .start = began, .end = end});
+    e->trace->runs++;
     return TU_OK;
 }
 
@@ -154,7 +152,7 @@ tu_status tu_program_trace_begin(tu_program *p) {
 }
 
 void tu_program_trace_end(tu_program *p) {
-    if (!tu__is_traced(p)) return;
+    if (!p->trace || !p->trace->is_recording) return;
     p->trace->is_recording = false;
     for (size_t i = 0; i < p->trace->row_count; i++) sort_spans(&p->trace->rows[i]);
 }

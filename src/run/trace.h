@@ -7,7 +7,7 @@
 #ifndef TU__RUN_TRACE_H
 #define TU__RUN_TRACE_H
 
-#include "run/program.h"
+#include "run/execution.h"
 
 typedef enum tu__span_kind {
     TU__SPAN_RUN,
@@ -47,17 +47,17 @@ struct tu__trace {
     tu__span_list *rows;
 };
 
-bool tu__is_traced(const tu_program *program);
-/* Returns the seconds of CLOCK_MONOTONIC; 0 if the program is not traced. */
-double tu__trace_now(const tu_program *program);
-/* Adds a span from `began` to now, if the program is traced. */
-void tu__trace_add(tu_program *program, tu__span_kind kind, size_t partition, size_t index, double began);
+bool tu__is_traced(const tu__execution *e);
+/* Returns the seconds of CLOCK_MONOTONIC; 0 if the run is not traced. */
+double tu__trace_now(const tu__execution *e);
+/* Adds a span from `began` to now, if the run is traced. */
+void tu__trace_add(const tu__execution *e, tu__span_kind kind, size_t partition, size_t index, double began);
 /* Called before and after a run. The first makes devices measure kernel times; the second collects them and adds a
  * span for the run. */
-tu_status tu__trace_begin_run(tu_program *program, double *began);
-tu_status tu__trace_end_run(tu_program *program, double began);
+tu_status tu__trace_begin_run(const tu__execution *e, double *began);
+tu_status tu__trace_end_run(const tu__execution *e, double began);
 /* True if kernels must be launched one by one, because the device cannot measure them. */
-bool tu__trace_times_launches(const tu_program *program, const tu__partition *partition);
+bool tu__trace_times_launches(const tu__execution *e, const tu__part *part);
 void tu__trace_free(tu__trace *trace);
 
 /* Returns a row, sorted by time. */
