@@ -42,10 +42,10 @@ typedef struct tu_device_info {
     const char *unusable;    /* NULL, or why it cannot be used and what to do */
     bool accelerator;        /* "all" prefers its kind to the CPU (set by the engine) */
     /* Only of an open device; tu_device leaves them 0. */
-    int threads;             /* of its loops; 0: it has none */
-    int first_core;          /* of a logical device: index of the first of its `cores` among those of the process */
+    int threads;    /* of its loops; 0: it has none */
+    int first_core; /* of a logical device: index of the first of its `cores` among those of the process */
     uint64_t overhead_bytes; /* of its context and libraries, which no plan contains */
-    const char *notice;      /* a line for the user, the same for all logical devices of a device; NULL: none */
+    const char *notice; /* a line for the user, the same for all logical devices of a device; NULL: none */
 } tu_device_info;
 /* Returns the number of devices of all kinds. */
 TU_API size_t tu_device_count(void);
@@ -120,8 +120,9 @@ typedef struct tu_binding {
 
 /* Defined by the device. */
 typedef struct tu_device_instance tu_device_instance;
-typedef struct tu_queue tu_queue;           /* work that runs in order, like a CUDA stream */
-typedef struct tu_executable tu_executable; /* kernels, a collective or a list, bound to addresses and a queue */
+typedef struct tu_queue tu_queue; /* work that runs in order, like a CUDA stream */
+typedef struct tu_executable
+    tu_executable; /* kernels, a collective or a list, bound to addresses and a queue */
 
 /* An address, in the memory of a device or of the host (`device` is NULL). */
 typedef struct tu_memory {
@@ -290,7 +291,8 @@ typedef struct tu_device_api {
      * this kind. Without a queue, the copy is complete when this returns; the engine never copies memory that a
      * running kernel uses. With a queue, it comes after everything enqueued there, and the host memory does not change
      * until it is done; if that memory is not pinned, the function may wait for the copy. */
-    tu_status (*copy)(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from, size_t bytes);
+    tu_status (*copy)(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from,
+                      size_t bytes);
 
     /* ---- mandatory: programs ---- */
     tu_status (*lower)(tu_device_instance *device, const tu_partition *partition, tu_plan **plan);
@@ -311,8 +313,8 @@ typedef struct tu_device_api {
     tu_status (*supports)(tu_device_instance *device, const tu_graph *graph, uint32_t node);
     /* Returns the start time (CLOCK_MONOTONIC) and the duration, in seconds, of kernel order[position] in the latest
      * launch. The first call makes later launches measure. */
-    tu_status (*times)(tu_device_instance *device, tu_executable *executable, uint32_t position, double *start,
-                       double *seconds);
+    tu_status (*times)(tu_device_instance *device, tu_executable *executable, uint32_t position,
+                       double *start, double *seconds);
     /* For devices whose memory other processes use too: allocates `bytes` at once, for later allocations, and keeps
      * them while the device is open. Logical devices of one device share a reserve, the largest that any requested. */
     tu_status (*reserve)(tu_device_instance *device, uint64_t bytes);
@@ -354,7 +356,8 @@ typedef struct tu_device_api {
     /* Executes a list for many steps. A step may start before the previous one has ended, as far as WAITs allow.
      * Returns when all is done, with the first failure; TU_DEVICE after a timeout, with a message that says how many
      * steps were done. The devices are then considered lost. */
-    tu_status (*submit)(tu_device_instance *device, tu_executable *executable, const tu_submission *submission);
+    tu_status (*submit)(tu_device_instance *device, tu_executable *executable,
+                        const tu_submission *submission);
 } tu_device_api;
 
 #ifdef __cplusplus

@@ -470,9 +470,9 @@ static tu_status order_partition(const tu__unit *unit, const uint32_t *levels, t
                .is_written_before_run = tu__arena_alloc(&arena, buffers),
                .is_read_after_run = tu__arena_alloc(&arena, buffers),
                .assigned_to = tu__arena_alloc(&arena, buffers * sizeof *m.assigned_to)};
-    bool allocated = partition->order && m.level && m.runs_last && m.sends && m.read && m.assigned && m.sent && m.fetched &&
-                     m.collective_uses && m.producer_order && m.is_external && m.is_written_before_run &&
-                     m.is_read_after_run && m.assigned_to;
+    bool allocated = partition->order && m.level && m.runs_last && m.sends && m.read && m.assigned &&
+                     m.sent && m.fetched && m.collective_uses && m.producer_order && m.is_external &&
+                     m.is_written_before_run && m.is_read_after_run && m.assigned_to;
     tu_status status =
         allocated ? order_and_plan_memory(unit, partitions, count, index, &arena, &m) : TU_NO_MEMORY;
     tu__arena_free(&arena);

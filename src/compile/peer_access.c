@@ -30,8 +30,7 @@ static void add_collective_pairs(const tu__collective *collective, uint64_t *pai
 
 static tu_status enable_access(tu__partition *partition, const tu__partition *other, size_t other_index) {
     const tu_device_api *api = partition->device->api;
-    if (!api->peer_access || other->device->api != api ||
-        tu__on_same_physical_device(partition, other))
+    if (!api->peer_access || other->device->api != api || tu__on_same_physical_device(partition, other))
         return TU_OK;
     tu_status status = api->peer_access(partition->device->instance, other->device->instance);
     if (status == TU_OK) partition->peer_access |= UINT64_C(1) << other_index;

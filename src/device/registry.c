@@ -71,8 +71,8 @@ static tu_status check_groups(const char *path, const tu_device_api *api) {
     if (!queues && (peers || lists)) incomplete = "queues";
     if (!incomplete) return TU_OK;
     return tu_fail(TU_INVALID,
-                   "device plug-in '%s' (%s) defines some functions of the group '%s', but not all of them", path,
-                   api->kind, incomplete);
+                   "device plug-in '%s' (%s) defines some functions of the group '%s', but not all of them",
+                   path, api->kind, incomplete);
 }
 
 /* Copies the table of a plug-in, which is shorter if the plug-in is older; the missing functions stay NULL. */
@@ -415,8 +415,8 @@ static tu_status open_all(tu_open_options *o, size_t capacity, tu__device **devi
     size_t before = *count;
     tu_device_info info = TU_SIZED(tu_device_info);
     for (int k = 0; k < kind_count; k++)
-        for (int i = 0;
-             kinds[k]->accelerator && tu__device_describe(kinds[k], NULL, i, &info) == TU_OK; i++) {
+        for (int i = 0; kinds[k]->accelerator && tu__device_describe(kinds[k], NULL, i, &info) == TU_OK;
+             i++) {
             device_spec gpu = {.api = kinds[k], .first = i, .last = i, .logical_count = 1};
             if (!info.unusable) TU_TRY(open_spec(&gpu, o, capacity, devices, count));
         }

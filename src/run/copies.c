@@ -120,8 +120,8 @@ static void signal_received(const copy_worker *w, const tu__receive *receive) {
 static tu_status fail_copy(const tu__execution *e, const tu__receive *receive, tu_status status) {
     return tu_fail(status, "copying '%s' from device '%s' to '%s' failed: %.768s",
                    e->program->unit.graph->nodes[receive->source.node]->name,
-                   e->parts[receive->source_partition].device->name, e->parts[receive->partition].device->name,
-                   tu_message());
+                   e->parts[receive->source_partition].device->name,
+                   e->parts[receive->partition].device->name, tu_message());
 }
 
 static tu_status wait_until_produced(const tu__execution *e, const tu__receive *receive) {

@@ -47,11 +47,11 @@ typedef struct tu__part {
     void **workspaces; /* per kernel; NULL: it has none */
     tu__bound_leaf *leaves;
     tu__bound_update *updates;
-    tu__bound_copy *copies;       /* per receive */
-    tu_executable **collectives;  /* per collective that it takes part in; NULL: the host reduces */
-    uint32_t copy_thread_copies;  /* number of copies that the copy thread performs in this run */
-    char *staging;                /* for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
-    uint64_t scratch_generation;  /* of the scratch memory for which the addresses were set */
+    tu__bound_copy *copies;      /* per receive */
+    tu_executable **collectives; /* per collective that it takes part in; NULL: the host reduces */
+    uint32_t copy_thread_copies; /* number of copies that the copy thread performs in this run */
+    char *staging;               /* for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
+    uint64_t scratch_generation; /* of the scratch memory for which the addresses were set */
     /* For messages about timeouts: the command that the compute thread executes, and for each thread the partition
      * whose device event it waits for, plus 1; 0: none. */
     atomic_uint current_command, compute_thread_awaits, copy_thread_awaits;
@@ -67,16 +67,16 @@ typedef struct tu__job {
 
 typedef struct tu__execution {
     tu_program *program;
-    tu_session *session; /* NULL: the default session */
-    tu__part *parts;     /* per partition */
+    tu_session *session;             /* NULL: the default session */
+    tu__part *parts;                 /* per partition */
     tu__communicator *communicators; /* per collective */
     tu__run_sync sync;
     tu__job *jobs;  /* per partition; they are not freed while a thread of an abandoned run uses them */
     bool abandoned; /* the latest run was abandoned: a device call had not returned at the deadline */
     uint64_t seed;
-    tu__inputs inputs; /* of the current call */
-    tu__submit submit; /* for calls with many steps */
-    tu__trace *trace;  /* NULL: the current call is not traced */
+    tu__inputs inputs;    /* of the current call */
+    tu__submit submit;    /* for calls with many steps */
+    tu__trace *trace;     /* NULL: the current call is not traced */
     uint64_t bound_state; /* id of the state that the addresses are for; 0: none */
     uint64_t bound_generation;
     tu_state *empty_state; /* for runs without a state; created by the first such run */

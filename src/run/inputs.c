@@ -165,7 +165,8 @@ static tu_status find_table(tu__execution *e, size_t index, tu__input *s) {
 /* Checks that a shard of a batch from a table consists of whole rows. */
 static tu_status check_whole_rows(tu__execution *e, size_t index, size_t row_bytes) {
     const tu__feed *feed = &e->program->feeds[index];
-    if (feed->offset % row_bytes == 0 && e->program->list.list.feeds[index].bytes % row_bytes == 0) return TU_OK;
+    if (feed->offset % row_bytes == 0 && e->program->list.list.feeds[index].bytes % row_bytes == 0)
+        return TU_OK;
     return tu_fail(
         TU_INVALID,
         "the rows of the table for input '%s' have %zu bytes: the batch is split between devices at byte %zu, "
@@ -254,7 +255,8 @@ static const int64_t *rows_of(const tu__input *s, const tu__feed *feed, size_t s
 }
 
 /* Generates or gathers the data of one input for steps [done, done + steps) of the call. */
-static const void *generate(tu__execution *e, size_t index, const tu_state *state, size_t done, size_t steps) {
+static const void *generate(tu__execution *e, size_t index, const tu_state *state, size_t done,
+                            size_t steps) {
     const tu__input *s = &e->inputs.list[index];
     const tu__feed *feed = &e->program->feeds[index];
     size_t bytes = bytes_of(e, index);

@@ -154,8 +154,8 @@ static tu_status launch(tu__execution *e, const tu__part *part, uint32_t *index)
                            ? launch_timed(e, part, first, count)
                            : d->api->launch(d->instance, part->executable, first, count);
     if (status != TU_OK)
-        return tu_fail(status == TU_INTERNAL ? TU_DEVICE : status, "device '%s' failed at %s: %.768s", d->name,
-                       tu__part_kernels(e, part, first, count).text, tu_message());
+        return tu_fail(status == TU_INTERNAL ? TU_DEVICE : status, "device '%s' failed at %s: %.768s",
+                       d->name, tu__part_kernels(e, part, first, count).text, tu_message());
     while (commands[*index].kind != TU_COMMAND_LAUNCH ||
            commands[*index].first + commands[*index].count < first + count)
         ++*index;
@@ -364,8 +364,9 @@ static tu_status execute_tails(tu__execution *e, tu_command_kind kind, void *con
             if (c->kind != kind) continue;
             if (kind == TU_COMMAND_COPY) TU_TRY(copy_update(e, part, c));
             if (kind == TU_COMMAND_FETCH && fetches && fetches[c->index])
-                TU_TRY(fetch(e, part, c->index,
-                             (char *)fetches[c->index] + step * e->program->list.list.fetches[c->index].bytes));
+                TU_TRY(
+                    fetch(e, part, c->index,
+                          (char *)fetches[c->index] + step * e->program->list.list.fetches[c->index].bytes));
         }
     }
     return TU_OK;

@@ -19,13 +19,13 @@ static tu_status fail_rank_timeout(tu__execution *e, const tu__part *part, const
                                    uint32_t missing, bool is_reduced) {
     const tu__member *member = &c->members[missing];
     tu__part *other = &e->parts[member->partition];
-    return tu_fail(TU_DEVICE,
-                   "device '%s' waited %g s for device '%s' (rank %u of %u of collective %" PRId64
-                   ") to %s '%s'%s; '%s' is late: %s",
-                   part->device->name, e->sync.timeout, other->device->name, missing, c->ranks, c->id,
-                   is_reduced ? "reduce its slice of" : "post",
-                   e->program->unit.graph->nodes[member->nodes[0]]->name, c->value_count > 1 ? " and more" : "",
-                   other->device->name, tu__part_activity(e, other).text);
+    return tu_fail(
+        TU_DEVICE,
+        "device '%s' waited %g s for device '%s' (rank %u of %u of collective %" PRId64
+        ") to %s '%s'%s; '%s' is late: %s",
+        part->device->name, e->sync.timeout, other->device->name, missing, c->ranks, c->id,
+        is_reduced ? "reduce its slice of" : "post", e->program->unit.graph->nodes[member->nodes[0]]->name,
+        c->value_count > 1 ? " and more" : "", other->device->name, tu__part_activity(e, other).text);
 }
 
 /* Waits until every rank has posted its values (`is_reduced`: has reduced its slice). */

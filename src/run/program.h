@@ -31,11 +31,11 @@ struct tu_program {
     tu__collectives collectives;
     size_t active_count;              /* number of partitions that are not idle */
     const tu__partition *only_active; /* the only partition that is not idle; NULL if there are several */
-    tu__feed *feeds; /* per input of the command list */
+    tu__feed *feeds;                  /* per input of the command list */
     size_t feed_count;
     tu_slot *feed_slots, *fetch_slots; /* of the command list */
     tu__command_list list;             /* what one step does */
-    uint32_t event_count;  /* of a run: those of the list, and two per rank of each collective */
+    uint32_t event_count;              /* of a run: those of the list, and two per rank of each collective */
     char submit_notice[256]; /* why the devices cannot execute the list as a whole; "" if they can */
     double timeout;          /* maximum seconds of a step */
     uint64_t *sent_bytes;    /* per node: bytes of its outputs that are copied to other devices */
@@ -45,7 +45,7 @@ struct tu_program {
 
     /* What binding creates once for all sessions. */
     pthread_mutex_t lock; /* guards the two below */
-    void **constants;     /* per partition: device memory with the data of all its constants; NULL: none yet */
+    void **constants; /* per partition: device memory with the data of all its constants; NULL: none yet */
     struct tu__execution *executions; /* the first one created is that of the default session */
 };
 

@@ -17,8 +17,9 @@ static bool is_read_as_leaf(const tu__partition *partition, uint32_t node) {
 
 static tu_status check_device(const tu_program *program, size_t index) {
     if (index < program->device_count) return TU_OK;
-    return tu_fail(TU_NOT_FOUND, "device index %zu is out of range: the program has %zu devices, counted from 0",
-                   index, program->device_count);
+    return tu_fail(TU_NOT_FOUND,
+                   "device index %zu is out of range: the program has %zu devices, counted from 0", index,
+                   program->device_count);
 }
 
 /* ---- The items of the peak ---- */
@@ -84,7 +85,8 @@ static void add_leaves(peak_items *list, const tu_graph *g, const tu__partition 
 
 static uint64_t overhead_of(const tu__device *device) {
     tu_device_info info = TU_SIZED(tu_device_info);
-    bool described = tu__device_describe(device->api, device->instance, device->options.index, &info) == TU_OK;
+    bool described =
+        tu__device_describe(device->api, device->instance, device->options.index, &info) == TU_OK;
     return described ? info.overhead_bytes : 0;
 }
 
@@ -178,8 +180,7 @@ tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_r
                              .overhead_bytes = overhead,
                              .need_bytes = scratch + constants + variables + overhead,
                              .table_bytes = atomic_load(&partition->device->table_bytes),
-                             .allocated_bytes =
-                                 ran ? e->parts[index].on->scratch_bytes + constants : 0,
+                             .allocated_bytes = ran ? e->parts[index].on->scratch_bytes + constants : 0,
                              .limit_bytes = limit_of(partition)};
     TU__COPY_SIZED(report, full);
     return TU_OK;

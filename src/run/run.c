@@ -158,7 +158,8 @@ tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const 
     return run(program, NULL, state, 1, &(tu__feed_list){.count = feed_count, .one = feeds}, fetches);
 }
 
-static const tu_feed_many no_feeds; /* so that a list of tu_run_many without feeds is not taken for one of tu_run */
+static const tu_feed_many
+    no_feeds; /* so that a list of tu_run_many without feeds is not taken for one of tu_run */
 
 tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps, size_t feed_count,
                       const tu_feed_many *feeds, void *const *fetches) {
@@ -218,14 +219,13 @@ tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_report 
     tu__execution *e = tu__default_execution(program);
     const tu__inputs none = {0}, *in = e ? &e->inputs : &none;
     bool in_one_call = tu__can_submit(program);
-    tu_multi_step_report full = {
-        .in_one_call = in_one_call,
-        .table_bytes = in->table_bytes,
-        .gathered_bytes = in->gathered_bytes,
-        .notice = !in_one_call            ? program->submit_notice
-                  : in->table_notice[0] ? in->table_notice
-                                        : NULL,
-        .direct_copies = !in_one_call && tu__inputs_are_in_host_memory(program)};
+    tu_multi_step_report full = {.in_one_call = in_one_call,
+                                 .table_bytes = in->table_bytes,
+                                 .gathered_bytes = in->gathered_bytes,
+                                 .notice = !in_one_call          ? program->submit_notice
+                                           : in->table_notice[0] ? in->table_notice
+                                                                 : NULL,
+                                 .direct_copies = !in_one_call && tu__inputs_are_in_host_memory(program)};
     TU__COPY_SIZED(report, full);
     return TU_OK;
 }

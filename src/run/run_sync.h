@@ -21,11 +21,11 @@ typedef struct tu__run_sync {
     uint32_t event_count;
     uint32_t at_barrier; /* number of partitions that have reached the barrier */
     atomic_bool aborted;
-    double deadline;     /* absolute time in seconds of CLOCK_MONOTONIC */
-    double timeout;      /* maximum seconds of a run */
+    double deadline;       /* absolute time in seconds of CLOCK_MONOTONIC */
+    double timeout;        /* maximum seconds of a run */
     double device_timeout; /* for devices that enforce the timeout themselves, in this run; negative: none */
-    double spin_seconds; /* seconds that a thread polls before it sleeps */
-    tu_status status;    /* the first failure */
+    double spin_seconds;   /* seconds that a thread polls before it sleeps */
+    tu_status status;      /* the first failure */
     char message[1024];
 } tu__run_sync;
 

@@ -147,7 +147,8 @@ tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *
         if ((*mirror)->device == device) return TU_OK;
     tu__mirror *created = tu__alloc(sizeof *created, variable->name);
     if (!created) return TU_NO_MEMORY;
-    tu_status status = device->api->allocate(device->instance, false, tu_type_bytes(variable->type), &created->data);
+    tu_status status =
+        device->api->allocate(device->instance, false, tu_type_bytes(variable->type), &created->data);
     if (status != TU_OK) {
         tu__free(created);
         return status;
@@ -201,7 +202,8 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
  * `ref`, so that a seed gives the same bits on every machine. */
 static tu_status run_initializers(tu_state *state, tu_graph *init) {
     tu_program *program = NULL;
-    tu_session *session = NULL; /* of its own: runs lock devices before states, and the state is locked here */
+    tu_session *session =
+        NULL; /* of its own: runs lock devices before states, and the state is locked here */
     TU_TRY(tu_compile(init, &program, .devices = "ref", .updates = true));
     int64_t sample = state->next_sample;
     tu_status status = tu_session_new(state, &session);
@@ -370,8 +372,9 @@ size_t tu_state_variable_count(const tu_state *state) {
 
 tu_status tu_state_variable(const tu_state *state, size_t index, const char **name, tu_type *type) {
     if (index >= state->count)
-        return tu_fail(TU_NOT_FOUND, "variable index %zu is out of range: the state has %zu variables, counted from 0", index,
-                       state->count);
+        return tu_fail(TU_NOT_FOUND,
+                       "variable index %zu is out of range: the state has %zu variables, counted from 0",
+                       index, state->count);
     if (name) *name = state->variables[index].name;
     if (type) *type = state->variables[index].type;
     return TU_OK;

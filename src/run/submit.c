@@ -91,9 +91,8 @@ static void fill_parts(tu__execution *e) {
     const tu_command_list *list = &e->program->list.list;
     for (uint32_t q = 0; q < list->queue_count; q++) {
         const tu__part *part = &e->parts[list->queues[q].partition];
-        e->submit.parts[part->index] = (tu_list_part){.device = part->device->instance,
-                                                      .executable = part->executable,
-                                                      .buffers = part->addresses};
+        e->submit.parts[part->index] = (tu_list_part){
+            .device = part->device->instance, .executable = part->executable, .buffers = part->addresses};
     }
 }
 

@@ -6,7 +6,7 @@
 
 typedef struct tu__execution tu__execution;
 
-typedef struct tu__submit { /* of one execution; its arrays are allocated when they are first needed */
+typedef struct tu__submit {    /* of one execution; its arrays are allocated when they are first needed */
     tu_executable *executable; /* NULL: not built for the current addresses */
     tu_list_part *parts;
     tu_list_collective *collectives;

@@ -41,7 +41,7 @@ size_t cpu_dnnl_workspace(const cpu_dnnl *op) {
     return 0;
 }
 
-tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *operands) {
+tu_status cpu_dnnl_run(cpu_dnnl *op, const cpu_direct_operands *operands) {
     (void)op, (void)operands;
     return tu_fail(TU_INTERNAL, "oneDNN operation in a build without oneDNN");
 }
@@ -53,6 +53,7 @@ void cpu_dnnl_free(cpu_dnnl *op) {
 #else
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -155,33 +156,79 @@ const char *cpu_dnnl_version(void) {
 /* ---- Operations ---- */
 
 enum { FIRST, SECOND, OUT, OPERANDS }; /* the caller's operands */
+enum { MAX_STEPS = 4, MAX_WORKSPACE_MEMORIES = 4, MAX_MEMORIES = OPERANDS + MAX_WORKSPACE_MEMORIES };
 
 typedef struct step { /* a primitive and its arguments */
     dnnl_primitive_t primitive;
     int count;
-    dnnl_exec_arg_t arguments[OPERANDS + 1];
+    int argument[OPERANDS + 1]; /* DNNL_ARG_… */
+    int memory[OPERANDS + 1];   /* index in memory_set */
 } step;
 
-enum { MAX_STEPS = 4, MAX_WORKSPACE_MEMORIES = 4 };
+/* Memory objects of oneDNN, which contain addresses: a thread that runs the operation needs its own. The first ones are
+ * the caller's operands; the others are in the workspace: reordered operands and the scratchpad. */
+typedef struct memory_set {
+    dnnl_stream_t stream;
+    dnnl_memory_t memory[MAX_MEMORIES];
+} memory_set;
 
 struct cpu_dnnl {
-    dnnl_stream_t stream;
-    dnnl_memory_t user_memory[OPERANDS]; /* the caller's operands */
-    dnnl_memory_t workspace_memory
-        [MAX_WORKSPACE_MEMORIES]; /* in the workspace: reordered operands and the scratchpad */
-    size_t workspace_offset[MAX_WORKSPACE_MEMORIES];
-    int workspace_count, step_count;
+    memory_set prototype; /* without addresses: others are created like it */
+    int memory_count, step_count;
+    size_t workspace_offset[MAX_MEMORIES]; /* of memories in the workspace */
     step steps[MAX_STEPS];
     size_t workspace;
+    _Atomic(memory_set *) idle; /* a set that no thread uses; NULL: none */
 };
+
+/* ---- Sets of memory objects ---- */
+
+static void clear_set(memory_set *set) {
+    for (int i = 0; i < MAX_MEMORIES; i++)
+        if (set->memory[i]) dnnl_memory_destroy(set->memory[i]);
+    if (set->stream) dnnl_stream_destroy(set->stream);
+}
+
+static void free_set(memory_set *set) {
+    if (!set) return;
+    clear_set(set);
+    tu__free(set);
+}
+
+static memory_set *new_set(const cpu_dnnl *op) {
+    memory_set *set = tu__alloc(sizeof *set, "an operation of oneDNN");
+    if (!set) return NULL;
+    bool created = dnnl_stream_create(&set->stream, engine, dnnl_stream_default_flags) == dnnl_success;
+    for (int i = 0; created && i < op->memory_count; i++) {
+        description_view d;
+        created = dnnl_memory_get_memory_desc(op->prototype.memory[i], &d) == dnnl_success &&
+                  dnnl_memory_create(&set->memory[i], d, engine, DNNL_MEMORY_NONE) == dnnl_success;
+    }
+    if (created) return set;
+    free_set(set);
+    tu_fail(TU_NO_MEMORY, "oneDNN %s: creating memory objects failed", cpu_dnnl_version());
+    return NULL;
+}
+
+/* Returns a set that no other thread uses; NULL if memory runs out. */
+static memory_set *take_set(cpu_dnnl *op) {
+    memory_set *set = atomic_exchange(&op->idle, NULL);
+    return set ? set : new_set(op);
+}
+
+/* Keeps one set for the next run. */
+static void return_set(cpu_dnnl *op, memory_set *set) {
+    memory_set *none = NULL;
+    if (!atomic_compare_exchange_strong(&op->idle, &none, set)) free_set(set);
+}
+
+/* ---- Running ---- */
 
 void cpu_dnnl_free(cpu_dnnl *op) {
     if (!op) return;
     for (int i = 0; i < op->step_count; i++) dnnl_primitive_destroy(op->steps[i].primitive);
-    for (int i = 0; i < OPERANDS; i++)
-        if (op->user_memory[i]) dnnl_memory_destroy(op->user_memory[i]);
-    for (int i = 0; i < op->workspace_count; i++) dnnl_memory_destroy(op->workspace_memory[i]);
-    if (op->stream) dnnl_stream_destroy(op->stream);
+    clear_set(&op->prototype);
+    free_set(atomic_load(&op->idle));
     tu__free(op);
 }
 
@@ -194,18 +241,29 @@ static tu_status fail_dnnl(const char *what, dnnl_status_t status) {
                    "oneDNN %s: %s failed with status %d", cpu_dnnl_version(), what, (int)status);
 }
 
-tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *o) {
-    void *const addresses[OPERANDS] = {(void *)o->first, (void *)o->second, o->out};
-    for (int i = 0; i < OPERANDS; i++) dnnl_memory_set_data_handle(op->user_memory[i], addresses[i]);
-    for (int i = 0; i < op->workspace_count; i++)
-        dnnl_memory_set_data_handle(op->workspace_memory[i], (char *)o->workspace + op->workspace_offset[i]);
+static tu_status run_steps(const cpu_dnnl *op, const memory_set *set) {
     for (int i = 0; i < op->step_count; i++) {
         const step *s = &op->steps[i];
-        dnnl_status_t status = dnnl_primitive_execute(s->primitive, op->stream, s->count, s->arguments);
+        dnnl_exec_arg_t arguments[OPERANDS + 1];
+        for (int k = 0; k < s->count; k++)
+            arguments[k] = (dnnl_exec_arg_t){s->argument[k], set->memory[s->memory[k]]};
+        dnnl_status_t status = dnnl_primitive_execute(s->primitive, set->stream, s->count, arguments);
         if (status != dnnl_success) return fail_dnnl("running a primitive", status);
     }
-    dnnl_status_t status = dnnl_stream_wait(op->stream);
+    dnnl_status_t status = dnnl_stream_wait(set->stream);
     return status == dnnl_success ? TU_OK : fail_dnnl("waiting for a stream", status);
+}
+
+tu_status cpu_dnnl_run(cpu_dnnl *op, const cpu_direct_operands *o) {
+    void *const addresses[OPERANDS] = {(void *)o->first, (void *)o->second, o->out};
+    memory_set *set = take_set(op);
+    if (!set) return TU_NO_MEMORY;
+    for (int i = 0; i < op->memory_count; i++)
+        dnnl_memory_set_data_handle(
+            set->memory[i], i < OPERANDS ? addresses[i] : (char *)o->workspace + op->workspace_offset[i]);
+    tu_status status = run_steps(op, set);
+    return_set(op, set);
+    return status;
 }
 
 /* ---- Creating operations ---- */
@@ -216,31 +274,34 @@ typedef struct op_spec { /* description of an operation */
     int argument[OPERANDS];      /* DNNL_ARG_… */
 } op_spec;
 
-static dnnl_memory_t add_workspace_memory(cpu_dnnl *op, description_view d) {
-    dnnl_memory_t memory;
-    if (dnnl_memory_create(&memory, d, engine, DNNL_MEMORY_NONE) != dnnl_success) return NULL;
-    op->workspace_offset[op->workspace_count] = op->workspace;
-    op->workspace_memory[op->workspace_count++] = memory;
+/* Adds a memory in the workspace; returns its index, or -1. */
+static int add_workspace_memory(cpu_dnnl *op, description_view d) {
+    int index = op->memory_count;
+    if (dnnl_memory_create(&op->prototype.memory[index], d, engine, DNNL_MEMORY_NONE) != dnnl_success)
+        return -1;
+    op->memory_count++;
+    op->workspace_offset[index] = op->workspace;
     op->workspace += (dnnl_memory_desc_get_size(d) + 63) / 64 * 64;
-    return memory;
+    return index;
 }
 
-static bool add_step(cpu_dnnl *op, dnnl_primitive_desc_t d, int count, const dnnl_exec_arg_t *arguments) {
+static bool add_step(cpu_dnnl *op, dnnl_primitive_desc_t d, int count, const int *arguments,
+                     const int *memories) {
     step *s = &op->steps[op->step_count];
     if (dnnl_primitive_create(&s->primitive, d) != dnnl_success) return false;
     s->count = count;
-    memcpy(s->arguments, arguments, (size_t)count * sizeof *arguments);
+    memcpy(s->argument, arguments, (size_t)count * sizeof *arguments);
+    memcpy(s->memory, memories, (size_t)count * sizeof *memories);
     op->step_count++;
     return true;
 }
 
-static bool add_reorder(cpu_dnnl *op, description_view from_view, dnnl_memory_t from,
-                        description_view to_view, dnnl_memory_t to) {
+static bool add_reorder(cpu_dnnl *op, description_view from_view, int from, description_view to_view,
+                        int to) {
     dnnl_primitive_desc_t d;
     if (dnnl_reorder_primitive_desc_create(&d, from_view, engine, to_view, engine, NULL) != dnnl_success)
         return false;
-    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-    bool added = add_step(op, d, 2, arguments);
+    bool added = add_step(op, d, 2, (const int[]){DNNL_ARG_FROM, DNNL_ARG_TO}, (const int[]){from, to});
     dnnl_primitive_desc_destroy(d);
     return added;
 }
@@ -250,34 +311,40 @@ static description_view primitive_layout(const op_spec *r, int operand) {
 }
 
 /* Sets `*bound` to the memory of an operand for the primitive: the caller's, or a reordered copy. */
-static bool bind_operand(cpu_dnnl *op, const op_spec *r, int operand, dnnl_memory_t *bound) {
+static bool bind_operand(cpu_dnnl *op, const op_spec *r, int operand, int *bound) {
     description_view dense = view(&r->dense[operand]), needed = primitive_layout(r, operand);
-    if (dnnl_memory_create(&op->user_memory[operand], dense, engine, DNNL_MEMORY_NONE) != dnnl_success)
-        return false;
-    *bound = op->user_memory[operand];
+    *bound = operand;
     if (dnnl_memory_desc_equal(dense, needed)) return true;
     *bound = add_workspace_memory(op, needed);
-    return *bound && (operand == OUT || add_reorder(op, dense, op->user_memory[operand], needed, *bound));
+    return *bound >= 0 && (operand == OUT || add_reorder(op, dense, operand, needed, *bound));
+}
+
+static bool create_user_memories(cpu_dnnl *op, const op_spec *r) {
+    for (int i = 0; i < OPERANDS; i++) {
+        if (dnnl_memory_create(&op->prototype.memory[i], view(&r->dense[i]), engine, DNNL_MEMORY_NONE) !=
+            dnnl_success)
+            return false;
+        op->memory_count++;
+    }
+    return true;
 }
 
 static bool assemble(cpu_dnnl *op, const op_spec *r) {
-    dnnl_exec_arg_t arguments[OPERANDS + 1];
-    int count = 0;
-    dnnl_memory_t bound[OPERANDS] = {0};
-    if (dnnl_stream_create(&op->stream, engine, dnnl_stream_default_flags) != dnnl_success) return false;
-    for (int i = 0; i < OPERANDS; i++) {
-        if (!bind_operand(op, r, i, &bound[i])) return false;
-        arguments[count++] = (dnnl_exec_arg_t){r->argument[i], bound[i]};
+    int arguments[OPERANDS + 1], memories[OPERANDS + 1], count = 0;
+    if (!create_user_memories(op, r)) return false;
+    for (int i = 0; i < OPERANDS; i++, count++) {
+        if (!bind_operand(op, r, i, &memories[i])) return false;
+        arguments[i] = r->argument[i];
     }
+    int out = memories[OUT];
     description_view scratch = dnnl_primitive_desc_query_md(r->primitive, dnnl_query_scratchpad_md, 0);
     if (scratch && dnnl_memory_desc_get_size(scratch) > 0) {
-        dnnl_memory_t memory = add_workspace_memory(op, scratch);
-        if (!memory) return false;
-        arguments[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, memory};
+        arguments[count] = DNNL_ARG_SCRATCHPAD;
+        memories[count] = add_workspace_memory(op, scratch);
+        if (memories[count++] < 0) return false;
     }
-    if (!add_step(op, r->primitive, count, arguments)) return false;
-    return bound[OUT] == op->user_memory[OUT] ||
-           add_reorder(op, primitive_layout(r, OUT), bound[OUT], view(&r->dense[OUT]), op->user_memory[OUT]);
+    if (!add_step(op, r->primitive, count, arguments, memories)) return false;
+    return out == OUT || add_reorder(op, primitive_layout(r, OUT), out, view(&r->dense[OUT]), OUT);
 }
 
 static bool is_reference(const op_spec *r) {

@@ -32,7 +32,8 @@ tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl
 
 size_t cpu_dnnl_workspace(const cpu_dnnl *op);
 /* Operands as in conv_direct.h: (x, filter), (y, filter), (x, y), (a, b); no bias, no relu. */
-tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *operands);
+/* Several threads may run one operation at once, with different workspaces. */
+tu_status cpu_dnnl_run(cpu_dnnl *op, const cpu_direct_operands *operands);
 void cpu_dnnl_free(cpu_dnnl *op);
 
 #endif
