@@ -61,8 +61,7 @@ static tu_status build(tu_device_instance *device, tu_queue *queue, tu_plan *pla
 }
 
 static void executable_free(tu_device_instance *device, tu_executable *executable) {
-    if (!cuda_is_abandoned(cuda_device_of(device)))
-        cuda_executable_free(cuda_device_of(device), executable);
+    if (!cuda_is_abandoned(cuda_device_of(device))) cuda_executable_free(cuda_device_of(device), executable);
 }
 
 static tu_status launch(tu_device_instance *device, tu_executable *executable, uint32_t first,

@@ -32,7 +32,8 @@ typedef struct cuda_dnn_plan {
     size_t operand_bytes[CUDA_DNN_OPERANDS];
     /* the chosen engine */
     cudnnBackendDescriptor_t plan; /* NULL: no engine */
-    cudnnBackendDescriptor_t pack; /* variant pack for the addresses in `packed`; guarded by the library_lock */
+    cudnnBackendDescriptor_t
+        pack; /* variant pack for the addresses in `packed`; guarded by the library_lock */
     void *packed[CUDA_DNN_OPERANDS + 1];
     int64_t engine, workspace_bytes;
     bool tensor_cores;

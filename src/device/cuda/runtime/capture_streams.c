@@ -66,8 +66,7 @@ static tu_status create_side_streams(cuda_queue *queue) {
     for (int s = 1; s < CUDA_STREAMS; s++) {
         if (!queue->side_streams[s])
             CUDA_TRY(cuStreamCreate, &queue->side_streams[s], CU_STREAM_NON_BLOCKING);
-        if (!queue->join_events[s])
-            CUDA_TRY(cuEventCreate, &queue->join_events[s], CU_EVENT_DISABLE_TIMING);
+        if (!queue->join_events[s]) CUDA_TRY(cuEventCreate, &queue->join_events[s], CU_EVENT_DISABLE_TIMING);
     }
     if (!queue->join_events[0]) CUDA_TRY(cuEventCreate, &queue->join_events[0], CU_EVENT_DISABLE_TIMING);
     return TU_OK;

@@ -164,7 +164,8 @@ static tu_status download(cuda_device *d, const cuda_queue *queue, const transfe
 
 /* Copies directly between GPUs with peer access (peer_access.c); without it, the driver copies through its own pinned
  * host memory. */
-static tu_status copy_on_gpus(const cuda_device *to, const cuda_device *from, const transfer *t, CUstream stream) {
+static tu_status copy_on_gpus(const cuda_device *to, const cuda_device *from, const transfer *t,
+                              CUstream stream) {
     if (to->handle == from->handle)
         CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(t->to), cuda_address(t->from), t->bytes, stream);
     else

@@ -77,8 +77,8 @@ tu_status cuda_enqueue_one(const cuda_kernels *e, uint32_t position) {
     const tu__kernel *k = &e->bound.kernels[position];
     tu_status status = k->run(k);
     if (status == TU_OK) return TU_OK;
-    return tu_fail(status, "%s '%s': %s", k->name,
-                   e->bound.plan->selection.graph->nodes[k->nodes[0]]->name, tu_message());
+    return tu_fail(status, "%s '%s': %s", k->name, e->bound.plan->selection.graph->nodes[k->nodes[0]]->name,
+                   tu_message());
 }
 
 tu_status cuda_enqueue(cuda_kernels *k, uint32_t first, uint32_t count) {

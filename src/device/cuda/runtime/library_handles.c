@@ -51,7 +51,8 @@ static tu_status set_solver_stream(cuda_device *d, CUstream stream) {
     return TU_OK;
 }
 
-static tu_status lock_with_stream(cuda_device *d, CUstream stream, tu_status (*set)(cuda_device *d, CUstream stream)) {
+static tu_status lock_with_stream(cuda_device *d, CUstream stream,
+                                  tu_status (*set)(cuda_device *d, CUstream stream)) {
     pthread_mutex_lock(&d->library_lock);
     tu_status status = set(d, stream);
     if (status != TU_OK) pthread_mutex_unlock(&d->library_lock);

@@ -15,7 +15,8 @@ typedef struct cuda_member { /* a partition; `device` is NULL if it has no queue
 } cuda_member;
 
 typedef struct cuda_list_queue {
-    CUstream stream; /* of a copy queue, on the receiver's GPU; NULL for a compute queue: that of its kernels */
+    CUstream
+        stream; /* of a copy queue, on the receiver's GPU; NULL for a compute queue: that of its kernels */
     bool is_compute;
     bool has_inputs, has_results; /* in the current step, the kernel that copies them is enqueued */
     uint32_t next;                /* the next command of the current step */

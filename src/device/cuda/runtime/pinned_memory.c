@@ -49,7 +49,8 @@ bool cuda_is_pinned(const void *host, size_t bytes) {
 static tu_status pin(const cuda_device *d, void *address, size_t bytes) {
     tu_status status = CUDA_CALL(cuMemHostRegister, address, bytes, CU_MEMHOSTREGISTER_PORTABLE);
     if (status == TU_OK) return TU_OK;
-    return tu_fail(TU_UNSUPPORTED, "%s: cannot pin %zu bytes of host memory: %s", d->name, bytes, tu_message());
+    return tu_fail(TU_UNSUPPORTED, "%s: cannot pin %zu bytes of host memory: %s", d->name, bytes,
+                   tu_message());
 }
 
 tu_status cuda_pinned_allocate(const cuda_device *d, size_t bytes, void **address) {

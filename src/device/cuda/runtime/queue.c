@@ -55,7 +55,8 @@ tu_status cuda_queue_new(cuda_device *device, uint32_t event_count, cuda_queue *
 }
 
 void cuda_queue_free(cuda_queue *queue) {
-    cuda.cuCtxSetCurrent(queue->device->context); /* also for a lost GPU: then these calls fail without effect */
+    cuda.cuCtxSetCurrent(
+        queue->device->context); /* also for a lost GPU: then these calls fail without effect */
     cuda_queue_close(queue);
     tu__free(queue);
 }

@@ -40,13 +40,13 @@ tu_status cuda_ring_enqueue_results(const cuda_ring *ring, const cuda_kernels *k
 /* Starts a call: resets the step counter and uploads the inputs that all steps share. */
 tu_status cuda_ring_begin(cuda_ring *ring, const cuda_call *call);
 /* Uploads the inputs of steps first … first + count - 1 into a half and makes the stream `steps` wait for them. */
-tu_status cuda_ring_stage(const cuda_ring *ring, const cuda_call *call, uint32_t half,
-                          uint32_t first, uint32_t count, CUstream steps);
+tu_status cuda_ring_stage(const cuda_ring *ring, const cuda_call *call, uint32_t half, uint32_t first,
+                          uint32_t count, CUstream steps);
 /* cuda_ring_fetch enqueues the download of a half's results into the stream of its steps. When that is done,
  * cuda_ring_read_results copies them to the caller's memory. */
 tu_status cuda_ring_fetch(const cuda_ring *ring, uint32_t half, uint32_t count, CUstream steps);
-void cuda_ring_read_results(const cuda_ring *ring, const cuda_call *call, uint32_t half,
-                            uint32_t first, uint32_t count);
+void cuda_ring_read_results(const cuda_ring *ring, const cuda_call *call, uint32_t half, uint32_t first,
+                            uint32_t count);
 
 /* Returns the number of finished steps of the call as of the previous query, and starts a new query. Never waits. */
 uint32_t cuda_ring_finished_steps(cuda_ring *ring);

@@ -51,8 +51,8 @@ static bool has_happened(const awaited *a) {
 
 /* Blocks in the driver. Also after the work has ended: the call returns its errors. */
 static tu_status wait_in_driver(const awaited *a) {
-    tu_status status = a->event ? CUDA_CALL(cuEventSynchronize, a->event)
-                                : CUDA_CALL(cuStreamSynchronize, a->queue->stream);
+    tu_status status =
+        a->event ? CUDA_CALL(cuEventSynchronize, a->event) : CUDA_CALL(cuStreamSynchronize, a->queue->stream);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", a->queue->device->name, tu_message());
 }
 
