@@ -88,18 +88,6 @@ static void queue_free(tu_device_instance *device, tu_queue *queue) {
     if (!cuda_is_abandoned(cuda_device_of(device))) cuda_queue_free(queue);
 }
 
-static tu_status record(tu_queue *queue, uint32_t event) {
-    return cuda_record(queue, event);
-}
-
-static tu_status wait_for_event(tu_queue *queue, tu_queue *other, uint32_t event) {
-    return cuda_wait(queue, other, event);
-}
-
-static tu_status synchronize(tu_queue *queue, uint32_t event, double timeout, bool *done) {
-    return cuda_synchronize(queue, event, timeout, done);
-}
-
 /* ---- Several devices: runtime/peer_access.c, runtime/collective.c, runtime/submit.c ---- */
 
 static tu_status peer_access(tu_device_instance *device, tu_device_instance *other) {
@@ -146,9 +134,9 @@ static const tu_device_api api = {
     .abandon = abandon,
     .queue_new = queue_new,
     .queue_free = queue_free,
-    .record = record,
-    .wait = wait_for_event,
-    .synchronize = synchronize,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .synchronize = cuda_synchronize,
     .peer_access = peer_access,
     .build_collective = build_collective,
     .build_list = build_list,

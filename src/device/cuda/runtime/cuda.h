@@ -43,8 +43,8 @@
 
 typedef struct cuda_device cuda_device;
 
-/* A stream with numbered events: queue.c. Only `stream`, `device` and `events` are used by other threads than the one
- * that enqueues. */
+/* A stream with numbered events: queue.c. Several threads may copy, record and wait; one launches executables, and only
+ * it uses `active`, `capturing` and the side streams. */
 typedef struct tu_queue {
     cuda_device *device;
     CUstream stream;
@@ -91,10 +91,9 @@ struct cuda_device {
     CUstream dnn_stream, solver_stream; /* that `dnn` and `solver` enqueue into */
     uint64_t peer_access_mask;          /* bit i: kernels may access the memory of GPU i: peer_access.c */
     pthread_mutex_t lock;               /* guards dnn, solver, peer_access_mask and modules */
-    pthread_mutex_t
-        library_lock;           /* held while a library enqueues: queues share its handles and descriptors */
-    pthread_mutex_t build_lock; /* held while a plan is compiled */
-    CUfunction combine[4][9];   /* kernels by element type and number of ranks: combine.c */
+    pthread_mutex_t library_lock;       /* held while a library enqueues with what queues share */
+    pthread_mutex_t build_lock;         /* held while a plan is compiled */
+    CUfunction combine[4][9];           /* kernels by element type and number of ranks: combine.c */
 };
 
 /* The functions of the device interface with the same names: cuda.c. */
@@ -157,12 +156,12 @@ void cuda_libraries_forget(cuda_device *device, CUstream stream);
 tu_status cuda_queue_open(cuda_queue *queue, cuda_device *device, uint32_t event_count);
 /* Waits for the queue's work and frees its streams and events. The device's context must be current. */
 void cuda_queue_close(cuda_queue *queue);
-/* The functions of the device interface with the same names. */
+/* Functions of the device interface. */
 tu_status cuda_queue_new(cuda_device *device, uint32_t event_count, cuda_queue **queue);
 void cuda_queue_free(cuda_queue *queue);
 tu_status cuda_record(cuda_queue *queue, uint32_t event);
-tu_status cuda_wait(cuda_queue *queue, const cuda_queue *other, uint32_t event);
-tu_status cuda_synchronize(const cuda_queue *queue, uint32_t event, double timeout, bool *done);
+tu_status cuda_wait(cuda_queue *queue, cuda_queue *other, uint32_t event);
+tu_status cuda_synchronize(cuda_queue *queue, uint32_t event, double timeout, bool *done);
 
 /* Finds an event of a queue; NULL if it was never recorded. */
 tu_status cuda_find_event(const cuda_queue *queue, uint32_t event, CUevent *found);
@@ -245,7 +244,7 @@ fast_divmod cuda_fast_divmod(uint32_t divisor);
 /* ---- Plans and executables: plan.c, executable.c, kernel_times.c, submit.c ---- */
 
 void cuda_plan_free(const cuda_device *device, tu_plan *plan);
-/* The functions of the device interface with the same names. `queue` may be NULL: the device's own. */
+/* Functions of the device interface. `queue` may be NULL: the device's own. */
 tu_status cuda_build(cuda_device *device, cuda_queue *queue, tu_plan *plan, const tu_binding *binding,
                      tu_executable **executable);
 tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, uint32_t count,

@@ -1,8 +1,7 @@
 /* Queues: streams with numbered events.
  *
- * One thread enqueues into a queue. Others may wait for its events, and make their queues wait for them. A CUDA event
- * is created when its number is first recorded, since a program needs only some of them. An event that was never
- * recorded has happened. */
+ * A CUDA event is created when its number is first recorded, since a program needs only some of them. An event that was
+ * never recorded has happened. */
 #include "base/alloc.h"
 #include "device/cuda/runtime/cuda.h"
 #include "device/cuda/runtime/streams.h"
@@ -10,8 +9,10 @@
 tu_status cuda_queue_open(cuda_queue *queue, cuda_device *device, uint32_t event_count) {
     queue->device = device;
     queue->event_count = event_count;
-    queue->events = tu__alloc_array(event_count, sizeof *queue->events, "the events of a queue");
-    if (!queue->events) return TU_NO_MEMORY;
+    if (event_count) {
+        queue->events = tu__alloc_array(event_count, sizeof *queue->events, "the events of a queue");
+        if (!queue->events) return TU_NO_MEMORY;
+    }
     CUDA_TRY(cuStreamCreate, &queue->stream, CU_STREAM_NON_BLOCKING);
     queue->active = queue->stream;
     return TU_OK;
@@ -81,7 +82,7 @@ tu_status cuda_record(cuda_queue *queue, uint32_t event) {
     return TU_OK;
 }
 
-tu_status cuda_wait(cuda_queue *queue, const cuda_queue *other, uint32_t event) {
+tu_status cuda_wait(cuda_queue *queue, cuda_queue *other, uint32_t event) {
     CUevent awaited = NULL;
     TU_TRY(cuda_find_event(other, event, &awaited));
     TU_TRY(cuda_make_current(queue->device));

@@ -20,44 +20,15 @@
  * Streams, rings and graphs are made at the first call and kept for the next ones. After a failure they are freed, and
  * the next call makes them again.
  */
-#include <stdio.h>
+#include "device/cuda/runtime/submit.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "device/cuda/runtime/list.h"
 
 enum {
     MAX_GRAPH_NODES = 512, /* per partition, if a graph contains several steps */
     MAX_GRAPH_STEPS = 16,
     LAUNCHES_PER_GROUP = 32, /* at most two groups are in flight */
 };
-
-typedef struct cuda_submit {
-    tu_list_binding binding;
-    bool is_open; /* the fields below are in use */
-    cuda_list list;
-    uint32_t steps_per_half; /* of a ring; the same for all rings */
-    CUevent done[CUDA_HALVES];
-    bool warm; /* a step was enqueued kernel by kernel */
-    uint64_t seed;
-    uint32_t steps_per_graph;
-    CUgraphExec one_step_graph, multi_step_graph;
-    cuda_call call;     /* the current one */
-    CUevent group_done; /* recorded after the latest complete group of launches */
-    uint32_t group_launches;
-} cuda_submit;
-
-static cuda_device *first_device(const cuda_submit *r) {
-    return r->list.members[r->list.first].device;
-}
-
-static CUstream first_stream(const cuda_submit *r) {
-    return cuda_list_first_queue(&r->list)->stream;
-}
-
-static uint32_t partition_count(const cuda_submit *r) {
-    return r->binding.list->partition_count;
-}
 
 /* ---- Creating and freeing ---- */
 
@@ -68,7 +39,7 @@ static void destroy_graphs(cuda_submit *r) {
 }
 
 static bool is_abandoned(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++)
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         if (r->binding.parts[i].device && cuda_is_abandoned(cuda_device_of(r->binding.parts[i].device)))
             return true;
     return false;
@@ -110,7 +81,7 @@ static tu_status open_submit(cuda_submit *r) {
     r->is_open = true;
     TU_TRY(cuda_list_new(&r->list, &r->binding));
     r->steps_per_graph = choose_steps_per_graph(&r->list);
-    TU_TRY(cuda_make_current(first_device(r)));
+    TU_TRY(cuda_make_current(cuda_submit_device(r)));
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->done[i], CU_EVENT_DISABLE_TIMING);
     CUDA_TRY(cuEventCreate, &r->group_done, CU_EVENT_DISABLE_TIMING);
     return TU_OK;
@@ -136,7 +107,7 @@ tu_status cuda_build_list(const tu_list_binding *binding, tu_executable **execut
 /* All partitions advance together, so the smallest value is used. */
 static uint32_t choose_steps_per_half(const cuda_submit *r, const cuda_call *s) {
     uint32_t min_steps = UINT32_MAX;
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         if (!r->list.members[i].device) continue;
         uint32_t half = cuda_ring_steps_per_half(s, i);
         if (half < min_steps) min_steps = half;
@@ -148,7 +119,7 @@ static bool can_reuse_rings(const cuda_submit *r, const cuda_call *s, uint32_t s
     bool too_small = r->steps_per_half < steps_per_half &&
                      r->steps_per_half < s->steps / CUDA_HALVES; /* a larger half would be faster */
     if (!r->steps_per_half || too_small) return false;
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_ring *ring = r->list.members[i].ring;
         if (!r->list.members[i].device) continue;
         if (cuda_needs_ring(s, i) != (ring != NULL)) return false;
@@ -173,96 +144,8 @@ static tu_status create_rings(cuda_submit *r, const cuda_call *s) {
     if (can_reuse_rings(r, s, steps_per_half)) return TU_OK;
     destroy_graphs(r);
     r->steps_per_half = steps_per_half;
-    for (uint32_t i = 0; i < partition_count(r); i++)
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         TU_TRY(create_ring(&r->list.members[i], steps_per_half, s, i));
-    return TU_OK;
-}
-
-/* ---- Waiting ---- */
-
-/* Finished steps, as counted by the rings of the partitions. */
-typedef struct progress {
-    const cuda_member *slowest;    /* NULL: no partition has a ring, so steps are not counted */
-    uint32_t min_steps, max_steps; /* steps done by the slowest and by the fastest partition */
-    uint64_t total_steps;          /* sum over all partitions: independent partitions may advance in turns */
-} progress;
-
-static progress read_progress(const cuda_submit *r) {
-    progress p = {0};
-    for (uint32_t i = 0; i < partition_count(r); i++) {
-        const cuda_member *m = &r->list.members[i];
-        if (!m->ring) continue;
-        cuda.cuCtxSetCurrent(m->device->context);
-        uint32_t done = cuda_ring_finished_steps(m->ring);
-        if (!p.slowest || done < p.min_steps) p.slowest = m, p.min_steps = done;
-        if (done > p.max_steps) p.max_steps = done;
-        p.total_steps += done;
-    }
-    cuda.cuCtxSetCurrent(first_device(r)->context);
-    return p;
-}
-
-/* Another thread may read the number at any time. */
-static void report_steps(const cuda_submit *r, uint32_t done) {
-    uint32_t *reported = r->call.steps_done;
-    if (reported && done > *reported) __atomic_store_n(reported, done, __ATOMIC_RELAXED);
-}
-
-typedef struct progress_timeout {
-    double limit;         /* maximum seconds between the ends of two steps; 0: no limit */
-    double next_check;    /* time of the next check */
-    double last_progress; /* time when progress was last seen */
-    progress last_seen;
-} progress_timeout;
-
-static double check_interval(const progress_timeout *p) {
-    enum { CHECKS = 16 }; /* within the limit */
-    return p->limit < CHECKS ? p->limit / CHECKS : 1;
-}
-
-/* If steps are not counted, the limit applies to all steps of the call together. */
-static progress_timeout start_timeout(const cuda_submit *r, double now) {
-    progress_timeout p = {.limit = r->call.timeout, .last_progress = now};
-    bool counted = false;
-    for (uint32_t i = 0; i < partition_count(r); i++) counted |= r->list.members[i].ring != NULL;
-    if (!counted) p.limit *= r->call.steps;
-    p.next_check = now + check_interval(&p);
-    return p;
-}
-
-static bool has_timed_out(const cuda_submit *r, progress_timeout *p, double now) {
-    if (p->limit <= 0 || now < p->next_check) return false;
-    uint64_t before = p->last_seen.total_steps;
-    p->last_seen = read_progress(r);
-    report_steps(r, p->last_seen.min_steps);
-    if (p->last_seen.total_steps != before) p->last_progress = now;
-    p->next_check = now + check_interval(p);
-    return now - p->last_progress > p->limit;
-}
-
-static tu_status fail_timeout(const cuda_submit *r, const progress_timeout *p) {
-    const progress *last_seen = &p->last_seen;
-    for (uint32_t i = 0; i < partition_count(r); i++)
-        if (r->list.members[i].device) cuda_abandon(r->list.members[i].device);
-    if (r->call.steps == 1) return tu_fail(TU_DEVICE, "its step has not ended after %g s", p->limit);
-    if (!last_seen->slowest)
-        return tu_fail(TU_DEVICE, "%u steps have not ended after %g s", r->call.steps, p->limit);
-    bool is_behind = last_seen->min_steps < last_seen->max_steps;
-    return tu_fail(TU_DEVICE, "no step%s%s has ended for %g s: %u of these %u are done",
-                   is_behind ? " of " : "", is_behind ? last_seen->slowest->device->name : "", p->limit,
-                   last_seen->min_steps, r->call.steps);
-}
-
-/* Waits for an event that follows steps. cuEventSynchronize at the end reports their errors. */
-static tu_status wait_for_event(const cuda_submit *r, CUevent event) {
-    double start = tu__now();
-    progress_timeout p = start_timeout(r, start);
-    while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
-        double now = tu__now();
-        if (has_timed_out(r, &p, now)) return fail_timeout(r, &p);
-        cuda_pause(now - start);
-    }
-    CUDA_TRY(cuEventSynchronize, event);
     return TU_OK;
 }
 
@@ -281,12 +164,12 @@ static tu_status enqueue_steps(void *context) {
 static tu_status launch_graph(cuda_submit *r, uint32_t count, CUgraphExec *exec) {
     captured_steps s = {&r->list, count};
     if (!*exec) TU_TRY(cuda_capture(cuda_list_first_queue(&r->list), enqueue_steps, &s, exec));
-    CUDA_TRY(cuGraphLaunch, *exec, first_stream(r));
+    CUDA_TRY(cuGraphLaunch, *exec, cuda_submit_stream(r));
     return TU_OK;
 }
 
 static bool may_be_captured(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_kernels *kernels = r->list.members[i].kernels;
         if (kernels && kernels->runtime->capture_forbidden) return false;
     }
@@ -298,8 +181,8 @@ static tu_status limit_launches(cuda_submit *r, uint32_t launches) {
     r->group_launches += launches;
     if (r->group_launches < LAUNCHES_PER_GROUP) return TU_OK;
     r->group_launches = 0;
-    TU_TRY(wait_for_event(r, r->group_done));
-    CUDA_TRY(cuEventRecord, r->group_done, first_stream(r));
+    TU_TRY(cuda_submit_wait(r, r->group_done));
+    CUDA_TRY(cuEventRecord, r->group_done, cuda_submit_stream(r));
     return TU_OK;
 }
 
@@ -326,7 +209,7 @@ static tu_status launch_steps(cuda_submit *r, uint32_t count) {
 /* ---- Ring halves ---- */
 
 static tu_status begin_rings(const cuda_submit *r, const cuda_call *s) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_member *m = &r->list.members[i];
         if (!m->ring) continue;
         TU_TRY(cuda_make_current(m->device));
@@ -337,18 +220,18 @@ static tu_status begin_rings(const cuda_submit *r, const cuda_call *s) {
 
 static tu_status stage_inputs(const cuda_submit *r, const cuda_call *s, uint32_t half, uint32_t first,
                               uint32_t count) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_member *m = &r->list.members[i];
         if (!m->ring) continue;
         TU_TRY(cuda_make_current(m->device));
-        TU_TRY(cuda_ring_stage(m->ring, s, half, first, count, first_stream(r)));
+        TU_TRY(cuda_ring_stage(m->ring, s, half, first, count, cuda_submit_stream(r)));
     }
-    return cuda_make_current(first_device(r));
+    return cuda_make_current(cuda_submit_device(r));
 }
 
 static tu_status enqueue_fetches(const cuda_submit *r, uint32_t half, uint32_t count) {
-    CUstream steps = first_stream(r);
-    for (uint32_t i = 0; i < partition_count(r); i++)
+    CUstream steps = cuda_submit_stream(r);
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         if (r->list.members[i].ring) TU_TRY(cuda_ring_fetch(r->list.members[i].ring, half, count, steps));
     CUDA_TRY(cuEventRecord, r->done[half], steps);
     return TU_OK;
@@ -357,10 +240,10 @@ static tu_status enqueue_fetches(const cuda_submit *r, uint32_t half, uint32_t c
 /* Waits for the steps of a half and copies their results to the caller. */
 static tu_status read_results(const cuda_submit *r, const cuda_call *s, uint32_t half, uint32_t first,
                               uint32_t count) {
-    TU_TRY(wait_for_event(r, r->done[half]));
-    for (uint32_t i = 0; i < partition_count(r); i++)
+    TU_TRY(cuda_submit_wait(r, r->done[half]));
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         if (r->list.members[i].ring) cuda_ring_read_results(r->list.members[i].ring, s, half, first, count);
-    report_steps(r, first + count);
+    cuda_submit_report(r, first + count);
     return TU_OK;
 }
 
@@ -388,7 +271,7 @@ static tu_status run_rounds(cuda_submit *r, const cuda_call *s) {
 /* ---- The entry point ---- */
 
 static uint64_t seed_of(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_kernels *kernels = r->list.members[i].kernels;
         if (kernels && kernels->bound.count) return *kernels->bound.seed;
     }
@@ -397,7 +280,7 @@ static uint64_t seed_of(const cuda_submit *r) {
 
 /* Turns off kernel timing: its events are valid only for single launches. */
 static void suspend_timing(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         cuda_member *m = &r->list.members[i];
         if (!m->kernels) continue;
         m->was_timed = m->kernels->timed;
@@ -406,7 +289,7 @@ static void suspend_timing(const cuda_submit *r) {
 }
 
 static void resume_timing(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++)
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         if (r->list.members[i].kernels) r->list.members[i].kernels->timed = r->list.members[i].was_timed;
 }
 

@@ -84,7 +84,7 @@ static tu_status fail_timeout(const awaited *a, double timeout) {
     return tu_fail(TU_DEVICE, "%s: its kernels have not ended after %g s", a->queue->device->name, timeout);
 }
 
-tu_status cuda_synchronize(const cuda_queue *queue, uint32_t event, double timeout, bool *done) {
+tu_status cuda_synchronize(cuda_queue *queue, uint32_t event, double timeout, bool *done) {
     awaited a = {.queue = queue};
     *done = false;
     TU_TRY(cuda_make_current(queue->device));
