@@ -30,14 +30,27 @@ static bool compile_case(const op_case *entry, tu_dtype dtype, int instances) {
 
 static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 
+static bool run_combination(const tu__device *device, tu_queue *queue, const tu_combination *combination) {
+    tu_executable *executable;
+    bool done;
+    if (device->api->build_collective(device->instance, queue, 1, combination, &executable) != TU_OK)
+        return false;
+    bool ok = device->api->launch(device->instance, executable, 0, 1) == TU_OK &&
+              device->api->synchronize(queue, TU_ALL_EVENTS, -1, &done) == TU_OK;
+    device->api->executable_free(device->instance, executable);
+    return ok;
+}
+
 /* Collective sums are not operations of a graph: compiles their kernel for every type and number of ranks. */
 static bool compile_combinations(void) {
     enum { RANKS = 9, ELEMENTS = 5 };
     tu__device *device;
     size_t count;
     void *address = NULL;
+    tu_queue *queue = NULL;
     if (tu__devices_open("gpu:0", NULL, 1, &device, &count) != TU_OK) return false;
-    bool ok = device->api->allocate(device->instance, ELEMENTS * sizeof(double), &address) == TU_OK;
+    bool ok = device->api->allocate(device->instance, false, ELEMENTS * sizeof(double), &address) == TU_OK &&
+              device->api->queue_new(device->instance, 0, &queue) == TU_OK;
     for (uint32_t i = 0; i < 4 * RANKS && ok; i++) {
         const void *in[RANKS];
         void *out[RANKS];
@@ -48,9 +61,10 @@ static bool compile_combinations(void) {
                                             .ranks = 1 + i / 4,
                                             .segment_count = 1,
                                             .segments = &segment};
-        ok = device->api->combine(device->instance, &combination) == TU_OK;
+        ok = run_combination(device, queue, &combination);
     }
     if (!ok) printf("combinations: %s\n", tu_message());
+    if (queue) device->api->queue_free(device->instance, queue);
     if (address) device->api->release(device->instance, address);
     tu__devices_close(1, &device);
     return ok;

@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "device/cuda/ops/ops.h"
-#include "device/cuda/runtime/combine.h"
 #include "device/cuda/runtime/cuda.h"
 
 /* ---- Memory ---- */
 
-static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
+static tu_status allocate(tu_device_instance *device, bool on_host, size_t bytes, void **address) {
     cuda_device *d = cuda_device_of(device);
+    if (on_host) return cuda_pinned_allocate(d, bytes, address);
     TU_TRY(cuda_make_current(d));
     CUdeviceptr block = 0;
     tu_status status = cuda_memory_allocate(d->memory, bytes, &block);
@@ -23,8 +23,14 @@ static tu_status allocate(tu_device_instance *device, size_t bytes, void **addre
 static void release(tu_device_instance *device, void *address) {
     const cuda_device *d = cuda_device_of(device);
     if (!address || cuda_is_abandoned(d)) return;
+    if (cuda_pinned_free(d, address)) return;
     cuda.cuCtxSetCurrent(d->context);
     cuda_memory_free(d->memory, cuda_address(address));
+}
+
+static tu_status copy(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from,
+                      size_t bytes) {
+    return cuda_copy_memory(cuda_device_of(device), queue, to, from, bytes);
 }
 
 static tu_status reserve(tu_device_instance *device, uint64_t bytes) {
@@ -34,67 +40,10 @@ static tu_status reserve(tu_device_instance *device, uint64_t bytes) {
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
 
-static tu_status pin(tu_device_instance *device, void *host, size_t bytes) {
-    return cuda_pin(cuda_device_of(device), host, bytes);
-}
+/* ---- Programs: ops/select.c, runtime/plan.c, runtime/executable.c ---- */
 
-static void unpin(tu_device_instance *device, void *host) {
-    cuda_unpin(cuda_device_of(device), host);
-}
-
-static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
-    return cuda_upload(cuda_device_of(device), to, host, bytes);
-}
-
-static tu_status upload_begin(tu_device_instance *device, void *to, const void *host, size_t bytes,
-                              void *event) {
-    return cuda_upload_begin(cuda_device_of(device), to, host, bytes, event);
-}
-
-static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
-    return cuda_download(cuda_device_of(device), host, from, bytes);
-}
-
-static tu_status download_begin(tu_device_instance *device, void *host, const void *from, size_t bytes,
-                                void *after, void *event) {
-    return cuda_download_begin(cuda_device_of(device), host, from, bytes, after, event);
-}
-
-static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
-                      const tu_device_api *other_api, const void *from, size_t bytes) {
-    if (other_api->host_memory) return upload(device, to, from, bytes);
-    if (strcmp(other_api->kind, "gpu") != 0) return TU_UNSUPPORTED;
-    return cuda_copy_from(cuda_device_of(device), to, cuda_device_of(other), from, bytes);
-}
-
-static tu_status event_new(tu_device_instance *device, void **event) {
-    return cuda_event_new(cuda_device_of(device), event);
-}
-
-static void event_free(tu_device_instance *device, void *event) {
-    if (!cuda_is_abandoned(cuda_device_of(device))) cuda_event_free(cuda_device_of(device), event);
-}
-
-static tu_status event_record(tu_device_instance *device, void *event) {
-    return cuda_event_record(cuda_device_of(device), event);
-}
-
-static tu_status event_wait(tu_device_instance *device, void *event) {
-    return cuda_event_wait(cuda_device_of(device), event);
-}
-
-static tu_status event_synchronize(tu_device_instance *device, void *event) {
-    return cuda_event_synchronize(cuda_device_of(device), event);
-}
-
-static tu_status event_query(tu_device_instance *device, void *event, bool *happened) {
-    return cuda_event_query(cuda_device_of(device), event, happened);
-}
-
-/* ---- Plans: ops/select.c, runtime/plan.c ---- */
-
-static tu_status select_kernels(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
-    return cuda_select(cuda_device_of(device), partition, plan);
+static tu_status lower(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
+    return cuda_lower(cuda_device_of(device), partition, plan);
 }
 
 static tu_status supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
@@ -102,87 +51,96 @@ static tu_status supports(tu_device_instance *device, const tu_graph *graph, uin
     return cuda_supports(graph->nodes[node]);
 }
 
-static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    return cuda_build(cuda_device_of(device), plan, binding);
-}
-
 static void plan_free(tu_device_instance *device, tu_plan *plan) {
     if (!cuda_is_abandoned(cuda_device_of(device))) cuda_plan_free(cuda_device_of(device), plan);
 }
 
-static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    return cuda_launch_plan(cuda_device_of(device), plan, first, count);
+static tu_status build(tu_device_instance *device, tu_queue *queue, tu_plan *plan, const tu_binding *binding,
+                       tu_executable **executable) {
+    return cuda_build(cuda_device_of(device), queue, plan, binding, executable);
 }
 
-static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t position, double *start,
-                       double *seconds) {
-    return cuda_trace(cuda_device_of(device), plan, position, start, seconds);
+static void executable_free(tu_device_instance *device, tu_executable *executable) {
+    if (!cuda_is_abandoned(cuda_device_of(device))) cuda_executable_free(cuda_device_of(device), executable);
 }
 
-static tu_status synchronize(tu_device_instance *device) {
-    const cuda_device *d = cuda_device_of(device);
-    TU_TRY(cuda_make_current(d));
-    return cuda_synchronize(d);
+static tu_status launch(tu_device_instance *device, tu_executable *executable, uint32_t first,
+                        uint32_t count) {
+    return cuda_launch_executable(cuda_device_of(device), executable, first, count);
 }
 
-static tu_status combine(tu_device_instance *device, const tu_combination *combination) {
-    cuda_device *d = cuda_device_of(device);
-    TU_TRY(cuda_make_current(d));
-    return cuda_combine(d, combination, d->stream);
-}
-
-static tu_status enable_peer_access(tu_device_instance *device, tu_device_instance *other) {
-    return cuda_enable_peer_access(cuda_device_of(device), cuda_device_of(other));
-}
-
-static void set_timeout(tu_device_instance *device, double seconds) {
-    cuda_device_of(device)->timeout_seconds = seconds;
+static tu_status times(tu_device_instance *device, tu_executable *executable, uint32_t position,
+                       double *start, double *seconds) {
+    return cuda_times_of(cuda_device_of(device), executable, position, start, seconds);
 }
 
 static void abandon(tu_device_instance *device) {
     cuda_abandon(cuda_device_of(device));
 }
 
-static uint64_t overhead(tu_device_instance *device) {
-    return cuda_device_of(device)->overhead_bytes;
+/* ---- Queues: runtime/queue.c, runtime/timeout.c ---- */
+
+static tu_status queue_new(tu_device_instance *device, uint32_t event_count, tu_queue **queue) {
+    return cuda_queue_new(cuda_device_of(device), event_count, queue);
+}
+
+static void queue_free(tu_device_instance *device, tu_queue *queue) {
+    if (!cuda_is_abandoned(cuda_device_of(device))) cuda_queue_free(queue);
+}
+
+/* ---- Several devices: runtime/peer_access.c, runtime/collective.c, runtime/submit.c ---- */
+
+static tu_status peer_access(tu_device_instance *device, tu_device_instance *other) {
+    return cuda_enable_peer_access(cuda_device_of(device), cuda_device_of(other));
+}
+
+static tu_status build_collective(tu_device_instance *device, tu_queue *queue, uint32_t count,
+                                  const tu_combination *combinations, tu_executable **executable) {
+    return cuda_build_collective(cuda_device_of(device), queue, count, combinations, executable);
+}
+
+static tu_status build_list(tu_device_instance *device, const tu_list_binding *binding,
+                            tu_executable **executable) {
+    (void)device; /* that of the first queue */
+    return cuda_build_list(binding, executable);
+}
+
+static tu_status submit(tu_device_instance *device, tu_executable *executable,
+                        const tu_submission *submission) {
+    (void)device; /* that of the first queue */
+    return cuda_submit_list(executable, submission);
 }
 
 static const tu_device_api api = {
     .abi = TU_DEVICE_ABI,
     .struct_size = sizeof(tu_device_api),
     .kind = "gpu",
+    .accelerator = true,
+    .parallel = true,
     .describe = cuda_describe,
     .open = cuda_open,
     .close = cuda_close,
     .allocate = allocate,
     .release = release,
-    .upload = upload,
-    .download = download,
     .copy = copy,
-    .select = select_kernels,
-    .build = build,
+    .lower = lower,
     .plan_free = plan_free,
+    .build = build,
+    .executable_free = executable_free,
     .launch = launch,
-    .synchronize = synchronize,
-    .event_new = event_new,
-    .event_free = event_free,
-    .event_record = event_record,
-    .event_wait = event_wait,
-    .trace = trace,
-    .overhead = overhead,
     .supports = supports,
-    .event_synchronize = event_synchronize,
-    .combine = combine,
-    .submit = cuda_submit_list,
-    .pin = pin,
-    .unpin = unpin,
-    .upload_begin = upload_begin,
-    .download_begin = download_begin,
-    .enable_peer_access = enable_peer_access,
+    .times = times,
     .reserve = reserve,
-    .set_timeout = set_timeout,
     .abandon = abandon,
-    .event_query = event_query,
+    .queue_new = queue_new,
+    .queue_free = queue_free,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .synchronize = cuda_synchronize,
+    .peer_access = peer_access,
+    .build_collective = build_collective,
+    .build_list = build_list,
+    .submit = submit,
 };
 
 /* The plugin uses the engine's internal structures, so it works only with the version it was built with. */

@@ -47,7 +47,7 @@ static tu_status run_conv(const tu__kernel *k) {
     int count = 0;
     for (int i = 0; i < d->dnn.operand_count - 1; i++) addresses[count++] = k->in[i];
     addresses[count] = k->out[0];
-    TU_TRY(cuda_dnn_execute(&d->dnn, addresses, k->workspace));
+    TU_TRY(cuda_dnn_execute(&d->dnn, cuda_stream(k), addresses, k->workspace));
     return d->epilogue ? run_epilogue(k, d) : TU_OK;
 }
 
@@ -146,7 +146,7 @@ typedef struct copy_trial {
 
 static tu_status enqueue_copy(void *context) {
     const copy_trial *c = context;
-    CUDA_TRY(cuMemcpyDtoDAsync, c->buffers + c->bytes, c->buffers, c->bytes, c->device->stream);
+    CUDA_TRY(cuMemcpyDtoDAsync, c->buffers + c->bytes, c->buffers, c->bytes, c->device->own_queue.stream);
     return TU_OK;
 }
 

@@ -187,20 +187,20 @@ static void *result(const tu__kernel *k, output which) {
 }
 
 static tu_status run_rows(const tu__kernel *k) {
-    loss_data *d = k->data;
-    cross_entropy_args *a = &d->rows;
-    a->x = k->in[0], a->labels = k->in[1];
-    a->losses = result(k, LOSSES), a->gradient = result(k, GRADIENT);
-    return cuda_launch(k, d->function, d->grid, a);
+    const loss_data *d = k->data;
+    cross_entropy_args a = d->rows;
+    a.x = k->in[0], a.labels = k->in[1];
+    a.losses = result(k, LOSSES), a.gradient = result(k, GRADIENT);
+    return cuda_launch(k, d->function, d->grid, &a);
 }
 
 static tu_status run_one_block(const tu__kernel *k) {
-    loss_data *d = k->data;
-    block_loss_args *a = &d->block;
-    a->x = k->in[0], a->labels = k->in[1];
-    a->losses = result(k, LOSSES), a->mean = result(k, MEAN), a->sums = result(k, SUMS);
-    a->gradient = result(k, GRADIENT), a->cast = result(k, CAST);
-    return cuda_launch(k, d->function, d->grid, a);
+    const loss_data *d = k->data;
+    block_loss_args a = d->block;
+    a.x = k->in[0], a.labels = k->in[1];
+    a.losses = result(k, LOSSES), a.mean = result(k, MEAN), a.sums = result(k, SUMS);
+    a.gradient = result(k, GRADIENT), a.cast = result(k, CAST);
+    return cuda_launch(k, d->function, d->grid, &a);
 }
 
 static tu_status write_output(tu__kernel *k, output which, const tu__node *node) {

@@ -313,7 +313,7 @@ static tu_status create_pack(cuda_dnn_plan *p, void *const *addresses, void *wor
     return *pack ? TU_OK : tu_fail(TU_DEVICE, "cuDNN rejected the addresses of its plan");
 }
 
-/* Creates the variant pack. Addresses change rarely: when a program is bound to another state. */
+/* Creates the variant pack. Addresses change rarely: when another executable of the program is captured. */
 static tu_status update_pack(cuda_dnn_plan *p, void *const *addresses, void *workspace) {
     if (p->pack) { /* it is the last descriptor: no other is created after a plan is chosen */
         destroy_down_to(p, p->owned_count - 1);
@@ -324,12 +324,19 @@ static tu_status update_pack(cuda_dnn_plan *p, void *const *addresses, void *wor
     return create_pack(p, addresses, workspace, &p->pack);
 }
 
-tu_status cuda_dnn_execute(cuda_dnn_plan *p, void *const *addresses, void *workspace) {
+static tu_status execute_locked(cuda_dnn_plan *p, void *const *addresses, void *workspace) {
     bool same = p->pack && p->packed[CUDA_DNN_OPERANDS] == workspace &&
                 memcmp(p->packed, addresses, (size_t)p->operand_count * sizeof *addresses) == 0;
     if (!same) TU_TRY(update_pack(p, addresses, workspace));
     DNN_TRY(cudnnBackendExecute, p->handle, p->plan, p->pack);
     return TU_OK;
+}
+
+tu_status cuda_dnn_execute(cuda_dnn_plan *p, CUstream stream, void *const *addresses, void *workspace) {
+    TU_TRY(cuda_dnn_lock(p->device, stream));
+    tu_status status = execute_locked(p, addresses, workspace);
+    cuda_library_unlock(p->device);
+    return status;
 }
 
 /* ---- Trial runs on scratch memory ---- */
@@ -355,15 +362,22 @@ static tu_status allocate_trial(trial *t, int64_t workspace_bytes, unsigned char
         if (!bytes) continue;
         TU_TRY(cuda_memory_allocate(t->p->device->memory, bytes, &block));
         t->blocks[i] = cuda_pointer(block);
-        CUDA_TRY(cuMemsetD8Async, block, fill_byte, bytes, t->p->device->stream);
+        CUDA_TRY(cuMemsetD8Async, block, fill_byte, bytes, t->p->device->own_queue.stream);
     }
+    return TU_OK;
+}
+
+static tu_status execute_trial(const trial *t) {
+    DNN_TRY(cudnnBackendExecute, t->p->handle, t->plan, t->pack);
     return TU_OK;
 }
 
 static tu_status enqueue_trial(void *context) {
     const trial *t = context;
-    DNN_TRY(cudnnBackendExecute, t->p->handle, t->plan, t->pack);
-    return TU_OK;
+    TU_TRY(cuda_dnn_lock(t->p->device, t->p->device->own_queue.stream));
+    tu_status status = execute_trial(t);
+    cuda_library_unlock(t->p->device);
+    return status;
 }
 
 static tu_status time_candidates(trial *t, int count, candidate *candidates, int *best) {
@@ -394,10 +408,10 @@ static tu_status result_of_nan(trial *t, size_t bytes, uint64_t *result) {
     cuda_dnn_plan *p = t->p;
     CUdeviceptr last = (CUdeviceptr)(uintptr_t)t->blocks[p->operand_count - 1];
     TU_TRY(create_pack(p, t->blocks, t->blocks[CUDA_DNN_OPERANDS], &t->pack));
-    CUDA_TRY(cuMemsetD8Async, last, 0, p->operand_bytes[p->operand_count - 1], p->device->stream);
+    CUDA_TRY(cuMemsetD8Async, last, 0, p->operand_bytes[p->operand_count - 1], p->device->own_queue.stream);
     TU_TRY(enqueue_trial(t));
-    CUDA_TRY(cuMemcpyDtoHAsync, result, last, bytes, p->device->stream);
-    CUDA_TRY(cuStreamSynchronize, p->device->stream);
+    CUDA_TRY(cuMemcpyDtoHAsync, result, last, bytes, p->device->own_queue.stream);
+    CUDA_TRY(cuStreamSynchronize, p->device->own_queue.stream);
     return TU_OK;
 }
 

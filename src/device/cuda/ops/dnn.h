@@ -10,7 +10,7 @@
  *     …                                                     // operations, then p.graph
  *     TU_TRY(cuda_dnn_choose(&p, &needs));                  // p.plan stays NULL if cuDNN has no engine
  *     …
- *     TU_TRY(cuda_dnn_execute(&p, addresses, workspace));   // into the device's stream
+ *     TU_TRY(cuda_dnn_execute(&p, cuda_stream(k), addresses, workspace));
  *     cuda_dnn_free(&p);
  */
 #ifndef TU__DEVICE_CUDA_OPS_DNN_H
@@ -32,7 +32,8 @@ typedef struct cuda_dnn_plan {
     size_t operand_bytes[CUDA_DNN_OPERANDS];
     /* the chosen engine */
     cudnnBackendDescriptor_t plan; /* NULL: no engine */
-    cudnnBackendDescriptor_t pack; /* variant pack for the addresses in `packed` */
+    cudnnBackendDescriptor_t
+        pack; /* variant pack for the addresses in `packed`; guarded by the library_lock */
     void *packed[CUDA_DNN_OPERANDS + 1];
     int64_t engine, workspace_bytes;
     bool tensor_cores;
@@ -64,8 +65,8 @@ tu_status cuda_dnn_describe(cuda_dnn_plan *p, cudnnBackendDescriptorType_t type,
 /* Chooses the first acceptable engine in the order of cuDNN's heuristics; with device->tune, the fastest of the first
  * few. */
 tu_status cuda_dnn_choose(cuda_dnn_plan *p, const cuda_dnn_needs *needs);
-/* Enqueues the plan. `addresses`: one per operand. */
-tu_status cuda_dnn_execute(cuda_dnn_plan *p, void *const *addresses, void *workspace);
+/* Enqueues the plan into a stream. `addresses`: one per operand. */
+tu_status cuda_dnn_execute(cuda_dnn_plan *p, CUstream stream, void *const *addresses, void *workspace);
 /* Tests whether NaN inputs give NaN results: no engine note says so. */
 tu_status cuda_dnn_keeps_nan(cuda_dnn_plan *p, tu_dtype dtype, bool *keeps);
 void cuda_dnn_free(cuda_dnn_plan *p);

@@ -192,17 +192,24 @@ static void *aligned_workspace(void *workspace) {
     return (char *)workspace + (-(uintptr_t)workspace & (WORKSPACE_ALIGNMENT - 1));
 }
 
-static tu_status enqueue(cuda_device *device, const cuda_gemm_plan *p, const cuda_gemm_operands *o) {
+static tu_status enqueue(cuda_device *device, CUstream stream, const cuda_gemm_plan *p,
+                         const cuda_gemm_operands *o) {
     if (p->with_bias) TU_TRY(set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o->bias));
     void *workspace = p->workspace_bytes ? aligned_workspace(o->workspace) : NULL;
     BLAS_TRY(cublasLtMatmul, device->blas, p->description, scale_factor(p->wide, p->subtract ? -1 : 1), o->b,
              p->a, o->a, p->b, scale_factor(p->wide, p->subtract ? 1 : 0), o->out, p->out, o->out, p->out,
-             &p->algorithm, workspace, p->workspace_bytes, device->stream);
+             &p->algorithm, workspace, p->workspace_bytes, stream);
     return TU_OK;
 }
 
+/* The address of the bias is part of the description, which queues share. */
 tu_status cuda_gemm_run(const tu__kernel *k, const cuda_gemm_plan *plan, const cuda_gemm_operands *o) {
-    return enqueue(cuda_of(k), plan, o);
+    cuda_device *device = cuda_of(k);
+    if (!plan->with_bias) return enqueue(device, cuda_stream(k), plan, o);
+    pthread_mutex_lock(&device->library_lock);
+    tu_status status = enqueue(device, cuda_stream(k), plan, o);
+    pthread_mutex_unlock(&device->library_lock);
+    return status;
 }
 
 size_t cuda_gemm_workspace(const cuda_gemm_plan *plan) {
@@ -221,7 +228,7 @@ typedef struct trial {
 
 static tu_status run_trial(void *context) {
     trial *t = context;
-    return enqueue(t->device, t->plan, &t->operands);
+    return enqueue(t->device, t->device->own_queue.stream, t->plan, &t->operands);
 }
 
 static size_t round_up(size_t bytes) {
@@ -242,7 +249,7 @@ static tu_status allocate_trial(const cuda_gemm *g, trial *t) {
            bias = operand_bytes(g, 1, g->n, 0);
     size_t total = a + b + out + bias + max_workspace;
     TU_TRY(cuda_memory_allocate(t->device->memory, total, &t->memory));
-    CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->stream);
+    CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->own_queue.stream);
     char *start;
     memcpy(&start, &t->memory, sizeof start);
     t->operands = (cuda_gemm_operands){.a = start,
@@ -278,7 +285,7 @@ static tu_status time_on_scratch(cuda_device *device, const cuda_gemm *g, cuda_g
     trial t = {.device = device, .plan = p};
     tu_status status = allocate_trial(g, &t);
     if (status == TU_OK) status = time_suggestions(&t, found, best);
-    cuda.cuStreamSynchronize(device->stream);
+    cuda.cuStreamSynchronize(device->own_queue.stream);
     cuda_memory_free(device->memory, t.memory);
     return status;
 }

@@ -188,15 +188,18 @@ typedef struct global_norm_data {
     int64_t partial_count;
 } global_norm_data;
 
+static tu_status run_launch(const tu__kernel *k, const launch *l, double *partial) {
+    global_norm_args a = l->args;
+    for (int t = 0; t < a.tensors; t++) a.x[t] = k->in[l->in[t]];
+    a.partial = partial + l->first_part;
+    cuda_grid grid = {.blocks = {a.first_block[a.tensors]}, .threads = GLOBAL_NORM_THREADS};
+    return cuda_launch(k, l->function, grid, &a);
+}
+
 static tu_status run_global_norm(const tu__kernel *k) {
     const global_norm_data *d = k->data;
     double *partial = k->workspace;
-    for (launch *l = d->launches; l; l = l->next) {
-        for (int t = 0; t < l->args.tensors; t++) l->args.x[t] = k->in[l->in[t]];
-        l->args.partial = partial + l->first_part;
-        cuda_grid grid = {.blocks = {l->args.first_block[l->args.tensors]}, .threads = GLOBAL_NORM_THREADS};
-        TU_TRY(cuda_launch(k, l->function, grid, &l->args));
-    }
+    for (const launch *l = d->launches; l; l = l->next) TU_TRY(run_launch(k, l, partial));
     add_partial_args a = {.partial = partial, .out = k->out[0], .partial_count = d->partial_count};
     if (k->write_count > 1) a.finite = k->out[1];
     return cuda_launch(k, d->add, (cuda_grid){.blocks = {1}, .threads = GLOBAL_NORM_THREADS}, &a);

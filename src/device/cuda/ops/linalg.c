@@ -180,34 +180,50 @@ static void *workspace_at(const tu__kernel *k, size_t offset) {
     return (char *)k->workspace + offset;
 }
 
-static tu_status factor_lu(const large_data *d, void *a, void *work, int *pivots, int *info) {
+typedef struct solver_call { /* the arguments of a call of cuSOLVER */
+    void *a, *work;
+    int *pivots, *info;
+    cublasOperation_t transposed;
+    void *x;
+} solver_call;
+
+static tu_status factor_lu(const large_data *d, const solver_call *c) {
     int n = (int)d->systems.n;
     if (d->systems.dtype == TU_F64)
-        SOLVER_TRY(cusolverDnDgetrf, d->solver, n, n, a, n, work, pivots, info);
+        SOLVER_TRY(cusolverDnDgetrf, d->solver, n, n, c->a, n, c->work, c->pivots, c->info);
     else
-        SOLVER_TRY(cusolverDnSgetrf, d->solver, n, n, a, n, work, pivots, info);
+        SOLVER_TRY(cusolverDnSgetrf, d->solver, n, n, c->a, n, c->work, c->pivots, c->info);
     return TU_OK;
 }
 
-static tu_status solve_lu(const large_data *d, cublasOperation_t transposed, const void *factors,
-                          const int *pivots, void *x, int *info) {
+static tu_status solve_lu(const large_data *d, const solver_call *c) {
     int n = (int)d->systems.n, k = (int)d->systems.k;
     if (d->systems.dtype == TU_F64)
-        SOLVER_TRY(cusolverDnDgetrs, d->solver, transposed, n, k, factors, n, pivots, x, n, info);
+        SOLVER_TRY(cusolverDnDgetrs, d->solver, c->transposed, n, k, c->a, n, c->pivots, c->x, n, c->info);
     else
-        SOLVER_TRY(cusolverDnSgetrs, d->solver, transposed, n, k, factors, n, pivots, x, n, info);
+        SOLVER_TRY(cusolverDnSgetrs, d->solver, c->transposed, n, k, c->a, n, c->pivots, c->x, n, c->info);
     return TU_OK;
 }
 
-static tu_status factor_cholesky(const large_data *d, void *a, void *work, int *info) {
+static tu_status factor_cholesky(const large_data *d, const solver_call *c) {
     int n = (int)d->systems.n;
     if (d->systems.dtype == TU_F64)
-        SOLVER_TRY(cusolverDnDpotrf, d->solver, CUBLAS_FILL_MODE_UPPER, n, a, n, work, d->work_elements,
-                   info);
+        SOLVER_TRY(cusolverDnDpotrf, d->solver, CUBLAS_FILL_MODE_UPPER, n, c->a, n, c->work, d->work_elements,
+                   c->info);
     else
-        SOLVER_TRY(cusolverDnSpotrf, d->solver, CUBLAS_FILL_MODE_UPPER, n, a, n, work, d->work_elements,
-                   info);
+        SOLVER_TRY(cusolverDnSpotrf, d->solver, CUBLAS_FILL_MODE_UPPER, n, c->a, n, c->work, d->work_elements,
+                   c->info);
     return TU_OK;
+}
+
+/* Makes a call of cuSOLVER into the kernel's stream. */
+static tu_status call_solver(const tu__kernel *k,
+                             tu_status (*call)(const large_data *d, const solver_call *c),
+                             const solver_call *c) {
+    TU_TRY(cuda_solver_lock(cuda_of(k), cuda_stream(k)));
+    tu_status status = call(k->data, c);
+    cuda_library_unlock(cuda_of(k));
+    return status;
 }
 
 static tu_status launch_matrix_fill(const tu__kernel *k, const cuda_function *function, void *x,
@@ -232,8 +248,11 @@ static tu_status launch_transpose(const tu__kernel *k, const void *from, void *t
 static tu_status factor(const tu__kernel *k, const void *a) {
     const large_data *d = k->data;
     TU_TRY(cuda_copy(k, workspace_at(k, d->factors), a, matrix_bytes(&d->systems)));
-    return factor_lu(d, workspace_at(k, d->factors), workspace_at(k, d->work), workspace_at(k, d->pivots),
-                     workspace_at(k, d->infos));
+    return call_solver(k, factor_lu,
+                       &(solver_call){.a = workspace_at(k, d->factors),
+                                      .work = workspace_at(k, d->work),
+                                      .pivots = workspace_at(k, d->pivots),
+                                      .info = workspace_at(k, d->infos)});
 }
 
 static tu_status solve_with_factors(const tu__kernel *k, cublasOperation_t transposed, void *x) {
@@ -241,7 +260,12 @@ static tu_status solve_with_factors(const tu__kernel *k, cublasOperation_t trans
     int *infos = workspace_at(
         k,
         d->infos); /* getrs reports about its parameters: must not overwrite the info of the factorisation */
-    return solve_lu(d, transposed, workspace_at(k, d->factors), workspace_at(k, d->pivots), x, infos + 1);
+    return call_solver(k, solve_lu,
+                       &(solver_call){.a = workspace_at(k, d->factors),
+                                      .pivots = workspace_at(k, d->pivots),
+                                      .info = infos + 1,
+                                      .transposed = transposed,
+                                      .x = x});
 }
 
 static tu_status invert_one(const tu__kernel *k, const void *a, void *x) {
@@ -271,7 +295,9 @@ static tu_status solve_one(const tu__kernel *k, const void *a, const void *b, vo
 static tu_status cholesky_one(const tu__kernel *k, const void *a, void *l) {
     const large_data *d = k->data;
     if (l != a) TU_TRY(cuda_copy(k, l, a, matrix_bytes(&d->systems)));
-    TU_TRY(factor_cholesky(d, l, workspace_at(k, d->work), workspace_at(k, d->infos)));
+    TU_TRY(call_solver(
+        k, factor_cholesky,
+        &(solver_call){.a = l, .work = workspace_at(k, d->work), .info = workspace_at(k, d->infos)}));
     return launch_matrix_fill(k, d->finish, l, d->systems.n * d->systems.n);
 }
 

@@ -96,7 +96,7 @@ static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm
 /* ---- Batch normalisation. Inputs: x, gamma, beta, residual; outputs: y, mean, variance, data for the gradient ---- */
 
 static tu_status run_batch_norm(const tu__kernel *k) {
-    norm_data *d = k->data;
+    const norm_data *d = k->data;
     void *factors = d->saves_for_gradient && !d->adds_residual ? k->out[3] : factors_in_workspace(k);
     norm_sums_args sums = {.tiling = d->summing, .x = k->in[0], .partial = k->workspace};
     norm_factors_args factor_args = {.partial_sums = partial_sums_of(&d->summing, k->workspace),
@@ -122,7 +122,7 @@ static tu_status run_batch_norm(const tu__kernel *k) {
  * outputs: dx, dgamma, dbeta, masked dy ---- */
 
 static tu_status run_batch_norm_gradient(const tu__kernel *k) {
-    norm_data *d = k->data;
+    const norm_data *d = k->data;
     const void *relu_factors = d->recomputes_relu ? k->in[5] : NULL,
                *dy = d->uses_mask ? k->out[3] : k->in[4];
     norm_sums_args sums = {.tiling = d->summing,
@@ -283,11 +283,11 @@ typedef struct layer_data {
 } layer_data;
 
 static tu_status run_layer_norm(const tu__kernel *k) {
-    layer_data *d = k->data;
-    layer_norm_args *a = &d->forward;
-    a->x = k->in[0], a->gamma = k->in[1], a->beta = k->in[2];
-    a->y = k->out[0], a->mean = k->out[1], a->rstd = k->out[2];
-    return cuda_launch(k, d->rows, d->grid, a);
+    const layer_data *d = k->data;
+    layer_norm_args a = d->forward;
+    a.x = k->in[0], a.gamma = k->in[1], a.beta = k->in[2];
+    a.y = k->out[0], a.mean = k->out[1], a.rstd = k->out[2];
+    return cuda_launch(k, d->rows, d->grid, &a);
 }
 
 tu_status cuda_lower_layer_norm(tu__selection *s, const tu__node *node) {
@@ -311,17 +311,19 @@ tu_status cuda_lower_layer_norm(tu__selection *s, const tu__node *node) {
 
 /* The sums read dy before dx may overwrite it. */
 static tu_status run_layer_norm_gradient(const tu__kernel *k) {
-    layer_data *d = k->data;
-    d->columns.x = k->in[0], d->columns.mean = k->in[2], d->columns.rstd = k->in[3], d->columns.dy = k->in[4];
-    d->columns.partial = k->workspace;
-    d->finish_args.partial_sums = partial_sums_of(&d->columns.tiling, k->workspace);
-    d->finish_args.dgamma = k->out[1], d->finish_args.dbeta = k->out[2];
-    layer_norm_gradient_args *a = &d->gradient;
-    a->x = k->in[0], a->gamma = k->in[1], a->mean = k->in[2], a->rstd = k->in[3], a->dy = k->in[4];
-    a->dx = k->out[0];
-    TU_TRY(cuda_launch(k, d->sums, grid_of(&d->columns.tiling), &d->columns));
-    TU_TRY(cuda_launch(k, d->finish, grid_to_add(&d->finish_args.partial_sums), &d->finish_args));
-    return cuda_launch(k, d->rows, d->grid, a);
+    const layer_data *d = k->data;
+    norm_sums_args columns = d->columns;
+    columns.x = k->in[0], columns.mean = k->in[2], columns.rstd = k->in[3], columns.dy = k->in[4];
+    columns.partial = k->workspace;
+    layer_norm_finish_args finish = d->finish_args;
+    finish.partial_sums = partial_sums_of(&d->columns.tiling, k->workspace);
+    finish.dgamma = k->out[1], finish.dbeta = k->out[2];
+    layer_norm_gradient_args a = d->gradient;
+    a.x = k->in[0], a.gamma = k->in[1], a.mean = k->in[2], a.rstd = k->in[3], a.dy = k->in[4];
+    a.dx = k->out[0];
+    TU_TRY(cuda_launch(k, d->sums, grid_of(&columns.tiling), &columns));
+    TU_TRY(cuda_launch(k, d->finish, grid_to_add(&finish.partial_sums), &finish));
+    return cuda_launch(k, d->rows, d->grid, &a);
 }
 
 static tu_status request_layer_gradient(tu__selection *s, const tu__node *node, layer_data *d,

@@ -19,8 +19,8 @@ tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__s
                               bool *splits_rows);
 
 /* select.c */
-tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_plan **plan);
-/* Returns TU_OK if cuda_select() has a kernel for the node, else TU_UNSUPPORTED with the reason. */
+tu_status cuda_lower(cuda_device *device, const tu_partition *partition, tu_plan **plan);
+/* Returns TU_OK if cuda_lower() has a kernel for the node, else TU_UNSUPPORTED with the reason. */
 tu_status cuda_supports(const tu__node *node);
 
 #endif

@@ -42,7 +42,8 @@ typedef struct scan_data {
 } scan_data;
 
 static tu_status run_scan(const tu__kernel *k) {
-    scan_data *d = k->data;
+    const scan_data *d = k->data;
+    scan_args scan = d->scan;
     if (d->sum_segments) {
         void *before = (char *)k->workspace + d->before;
         scan_args sums = {.x = k->workspace,
@@ -54,14 +55,15 @@ static tu_status run_scan(const tu__kernel *k) {
                           .splits = 1,
                           .exclusive = true,
                           .reverse = d->scan.reverse};
-        d->sums.x = k->in[0], d->sums.y = k->workspace;
-        TU_TRY(cuda_launch(k, d->sum_segments, cuda_row_grid(d->sums.rows, d->sums.lanes), &d->sums));
+        reduce_rows_args rows = d->sums;
+        rows.x = k->in[0], rows.y = k->workspace;
+        TU_TRY(cuda_launch(k, d->sum_segments, cuda_row_grid(rows.rows, rows.lanes), &rows));
         TU_TRY(cuda_launch(k, d->scan_sums, (cuda_grid){.blocks = {(unsigned)sums.lanes}, .threads = 256},
                            &sums));
-        d->scan.before = before;
+        scan.before = before;
     }
-    d->scan.x = k->in[0], d->scan.y = k->out[0];
-    return cuda_launch(k, d->function, d->grid, &d->scan);
+    scan.x = k->in[0], scan.y = k->out[0];
+    return cuda_launch(k, d->function, d->grid, &scan);
 }
 
 /* Splits few long contiguous lanes into segments, so that they fill the GPU. */

@@ -22,7 +22,8 @@
 enum {
     THREADS = 256,
     WARP = 32,
-    MAX_ARGUMENTS = 28 * 1024, /* bytes: kernel parameters are limited to 32,764 */
+    MAX_PARAMETERS = 32764,    /* bytes: CUDA's limit */
+    MAX_ARGUMENTS = 28 * 1024, /* bytes, of several subkernels in one launch */
     MAX_SUBKERNEL_BLOCKS = 1024,
     SINGLE_BLOCK_ROWS = 256,    /* up to here one block sums faster than several blocks and a second launch */
     SINGLE_BLOCK_LANES = 8,     /* per row in such a block: 16 bytes each make one cache line */
@@ -36,7 +37,7 @@ typedef struct launch_plan {
     const cuda_subkernel *subkernels;
     uint32_t count;
     cuda_grid grid;
-    unsigned char *arguments; /* addresses are written at each run */
+    unsigned char *arguments; /* all but the addresses, which each run adds to a copy */
     size_t bytes;
     size_t *offsets; /* of the subkernels in `arguments` */
     /* for sums */
@@ -370,13 +371,15 @@ static tu_status finish_sum(const tu__kernel *k, const launch_plan *l, uint32_t 
 
 static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
     const cuda_subkernel *p = l->subkernels;
+    _Alignas(16) unsigned char arguments[MAX_PARAMETERS];
     sum_tail t;
-    write_arguments(k, p, l->arguments);
-    memcpy(&t, l->arguments + l->tail, sizeof t);
+    memcpy(arguments, l->arguments, l->bytes);
+    write_arguments(k, p, arguments);
+    memcpy(&t, arguments + l->tail, sizeof t);
     t.partial = k->workspace;
     for (uint32_t i = 0; i < p->sum_count; i++) t.out[i] = k->out[p->sum[i].out];
-    memcpy(l->arguments + l->tail, &t, sizeof t);
-    TU_TRY(cuda_launch(k, l->function, l->grid, l->arguments));
+    memcpy(arguments + l->tail, &t, sizeof t);
+    TU_TRY(cuda_launch(k, l->function, l->grid, arguments));
     for (uint32_t i = 0; i < p->sum_count && l->parts > 1; i++) TU_TRY(finish_sum(k, l, i));
     return TU_OK;
 }
@@ -432,8 +435,10 @@ static tu_status plan_many(tu__kernel *k, launch_plan *l) {
 }
 
 static tu_status plan_launch(tu__kernel *k, launch_plan *l) {
-    if (l->count > 1) return plan_many(k, l);
-    return l->subkernels->sum_count ? plan_sums(k, l) : plan_single(k, l);
+    TU_TRY(l->count > 1 ? plan_many(k, l) : l->subkernels->sum_count ? plan_sums(k, l) : plan_single(k, l));
+    if (l->bytes <= MAX_PARAMETERS) return TU_OK;
+    return tu_fail(TU_UNSUPPORTED, "%s: the arguments of a fused kernel have %zu bytes: expected at most %d",
+                   cuda_of(k)->name, l->bytes, MAX_PARAMETERS);
 }
 
 /* Returns how many of the following subkernels fit into one launch. */
@@ -467,17 +472,19 @@ tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *data) {
     return TU_OK;
 }
 
+static tu_status run_without_sums(const tu__kernel *k, const launch_plan *l) {
+    _Alignas(16) unsigned char arguments[MAX_PARAMETERS];
+    memcpy(arguments, l->arguments, l->bytes);
+    for (uint32_t p = 0; p < l->count; p++)
+        write_arguments(k, &l->subkernels[p], arguments + (l->count > 1 ? l->offsets[p] : 0));
+    return cuda_launch(k, l->function, l->grid, arguments);
+}
+
 tu_status cuda_run_pointwise(const tu__kernel *k) {
     const fused *d = k->data;
     for (uint32_t i = 0; i < d->count; i++) {
         const launch_plan *l = &d->launches[i];
-        if (l->subkernels->sum_count) {
-            TU_TRY(run_sums(k, l));
-            continue;
-        }
-        for (uint32_t p = 0; p < l->count; p++)
-            write_arguments(k, &l->subkernels[p], l->arguments + (l->count > 1 ? l->offsets[p] : 0));
-        TU_TRY(cuda_launch(k, l->function, l->grid, l->arguments));
+        TU_TRY(l->subkernels->sum_count ? run_sums(k, l) : run_without_sums(k, l));
     }
     return TU_OK;
 }

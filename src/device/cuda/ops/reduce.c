@@ -213,16 +213,21 @@ static tu_status add_runs(reduction *r, axis_runs t) {
     return add_runs(r, t);
 }
 
+static tu_status run_stage(const tu__kernel *k, const stage *st, const void *x, void *y) {
+    reduce_rows_args rows = st->rows;
+    reduce_columns_args columns = st->columns;
+    rows.x = columns.x = x;
+    rows.y = columns.y = y;
+    const void *arguments = st->inner == 1 ? (const void *)&rows : &columns;
+    return cuda_launch(k, st->function, st->grid, arguments);
+}
+
 static tu_status run_reduce(const tu__kernel *k) {
-    reduce_data *d = k->data;
+    const reduce_data *d = k->data;
     const void *x = k->in[0];
     for (int i = 0; i < d->count; i++) {
-        stage *st = &d->stages[i];
-        void *y = i == d->count - 1 ? k->out[0] : (char *)k->workspace + st->to;
-        st->rows.x = st->columns.x = x;
-        st->rows.y = st->columns.y = y;
-        const void *arguments = st->inner == 1 ? (const void *)&st->rows : &st->columns;
-        TU_TRY(cuda_launch(k, st->function, st->grid, arguments));
+        void *y = i == d->count - 1 ? k->out[0] : (char *)k->workspace + d->stages[i].to;
+        TU_TRY(run_stage(k, &d->stages[i], x, y));
         x = y;
     }
     return TU_OK;

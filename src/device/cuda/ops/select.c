@@ -32,7 +32,7 @@ static tu__edge input_after_fusion(tu__selection *s, const tu__node *node, uint3
                                         : tu__norm_input_after_fusion(s, node, index);
 }
 
-tu_status cuda_select(cuda_device *device, const tu_partition *partition, tu_plan **plan) {
+tu_status cuda_lower(cuda_device *device, const tu_partition *partition, tu_plan **plan) {
     static const tu__selector selector = {
         .rules = rules,
         .fallback = fail_without_kernel,

@@ -15,15 +15,17 @@ typedef struct softmax_data {
 /* ---- Softmax ---- */
 
 static tu_status run_rows(const tu__kernel *k) {
-    softmax_data *d = k->data;
-    d->rows.x = k->in[0], d->rows.y = k->out[0];
-    return cuda_launch(k, d->function, d->grid, &d->rows);
+    const softmax_data *d = k->data;
+    softmax_rows_args a = d->rows;
+    a.x = k->in[0], a.y = k->out[0];
+    return cuda_launch(k, d->function, d->grid, &a);
 }
 
 static tu_status run_columns(const tu__kernel *k) {
-    softmax_data *d = k->data;
-    d->columns.x = k->in[0], d->columns.y = k->out[0];
-    return cuda_launch(k, d->function, d->grid, &d->columns);
+    const softmax_data *d = k->data;
+    softmax_columns_args a = d->columns;
+    a.x = k->in[0], a.y = k->out[0];
+    return cuda_launch(k, d->function, d->grid, &a);
 }
 
 static void plan_rows(softmax_data *d, tu_type x, int64_t n, bool logarithm) {

@@ -1,12 +1,12 @@
-/* Captures a plan's kernels on several streams.
+/* Captures the kernels of an executable on several streams.
  *
  * streams.c assigns each kernel to a stream. While a CUDA graph is captured, the side streams join the capture by
- * waiting for an event of the device's main stream, wait for each other's kernels with events, and are joined to the
- * main stream at the end. The captured graph contains only kernels and their dependencies, no streams or events.
+ * waiting for an event of the queue's stream, wait for each other's kernels with events, and are joined to that stream
+ * at the end. The captured graph contains only kernels and their dependencies, no streams or events.
  * Results are bitwise the same as with one stream, and a replay is still one call.
  */
 #include "base/alloc.h"
-#include "device/cuda/runtime/plan.h"
+#include "device/cuda/runtime/executable.h"
 
 /* ---- Assigning kernels to streams ---- */
 
@@ -39,14 +39,14 @@ static tu_status describe_work(const tu__kernel_plan *p, const tu__kernel *k, tu
     return TU_OK;
 }
 
-static tu_status assign_streams(tu__kernel_plan *p, bool *is_faster) {
-    const cuda_runtime *runtime = p->runtime;
+static tu_status assign_streams(const cuda_kernels *k, bool *is_faster) {
+    uint32_t count = k->bound.count;
     tu__arena arena = {.purpose = "kernels on streams"};
-    cuda_work *work = tu__arena_alloc(&arena, p->kernel_count * sizeof *work);
+    cuda_work *work = tu__arena_alloc(&arena, count * sizeof *work);
     tu_status status = work ? TU_OK : TU_NO_MEMORY;
-    for (uint32_t i = 0; i < p->kernel_count && status == TU_OK; i++)
-        status = describe_work(p, p->kernels[p->order[i]], &arena, &work[i]);
-    *is_faster = status == TU_OK && cuda_assign_streams(p->kernel_count, work, runtime->assignments);
+    for (uint32_t i = 0; i < count && status == TU_OK; i++)
+        status = describe_work(k->bound.plan, &k->bound.kernels[i], &arena, &work[i]);
+    *is_faster = status == TU_OK && cuda_assign_streams(count, work, k->assignments);
     tu__arena_free(&arena);
     return status;
 }
@@ -62,106 +62,88 @@ static bool has_control_deps(const tu__kernel_plan *p) {
     return false;
 }
 
-static tu_status create_side_streams(cuda_device *device) {
+static tu_status create_side_streams(cuda_queue *queue) {
     for (int s = 1; s < CUDA_STREAMS; s++) {
-        if (!device->side_streams[s])
-            CUDA_TRY(cuStreamCreate, &device->side_streams[s], CU_STREAM_NON_BLOCKING);
-        if (!device->join_events[s])
-            CUDA_TRY(cuEventCreate, &device->join_events[s], CU_EVENT_DISABLE_TIMING);
+        if (!queue->side_streams[s])
+            CUDA_TRY(cuStreamCreate, &queue->side_streams[s], CU_STREAM_NON_BLOCKING);
+        if (!queue->join_events[s]) CUDA_TRY(cuEventCreate, &queue->join_events[s], CU_EVENT_DISABLE_TIMING);
     }
-    if (!device->join_events[0]) CUDA_TRY(cuEventCreate, &device->join_events[0], CU_EVENT_DISABLE_TIMING);
+    if (!queue->join_events[0]) CUDA_TRY(cuEventCreate, &queue->join_events[0], CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
-static tu_status create_kernel_events(const tu__kernel_plan *p) {
-    const cuda_runtime *runtime = p->runtime;
-    for (uint32_t i = 0; i < p->kernel_count; i++)
-        if (runtime->assignments[i].waited_for && !runtime->kernel_done[i])
-            CUDA_TRY(cuEventCreate, &runtime->kernel_done[i], CU_EVENT_DISABLE_TIMING);
+static tu_status create_kernel_events(const cuda_kernels *k) {
+    for (uint32_t i = 0; i < k->bound.count; i++)
+        if (k->assignments[i].waited_for)
+            CUDA_TRY(cuEventCreate, &k->kernel_done[i], CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
-static tu_status allocate_assignments(tu__kernel_plan *p) {
-    cuda_runtime *runtime = p->runtime;
-    size_t count = p->kernel_count;
-    if (!runtime->assignments)
-        runtime->assignments = tu__arena_alloc(&p->selection.arena, count * sizeof *runtime->assignments);
-    if (!runtime->kernel_done)
-        runtime->kernel_done = tu__arena_alloc(&p->selection.arena, count * sizeof *runtime->kernel_done);
-    return runtime->assignments && runtime->kernel_done ? TU_OK : TU_NO_MEMORY;
+static tu_status allocate_assignments(cuda_kernels *k) {
+    size_t count = k->bound.count;
+    k->assignments = tu__arena_alloc(&k->arena, count * sizeof *k->assignments);
+    k->kernel_done = tu__arena_alloc(&k->arena, count * sizeof *k->kernel_done);
+    return k->assignments && k->kernel_done ? TU_OK : TU_NO_MEMORY;
 }
 
-tu_status cuda_assign_plan_streams(cuda_device *device, tu__kernel_plan *p) {
-    cuda_runtime *runtime = p->runtime;
-    runtime->uses_streams = false;
-    if (device->streams == 1 || p->kernel_count < 2 || has_control_deps(p)) return TU_OK;
-    TU_TRY(allocate_assignments(p));
+tu_status cuda_assign_kernel_streams(cuda_kernels *k) {
+    if (k->device->streams == 1 || k->bound.count < 2 || has_control_deps(k->bound.plan)) return TU_OK;
+    TU_TRY(allocate_assignments(k));
     bool is_faster;
-    TU_TRY(assign_streams(p, &is_faster));
+    TU_TRY(assign_streams(k, &is_faster));
     if (!is_faster) return TU_OK;
-    TU_TRY(create_side_streams(device));
-    TU_TRY(create_kernel_events(p));
-    runtime->uses_streams = true;
+    TU_TRY(create_side_streams(k->queue));
+    TU_TRY(create_kernel_events(k));
+    k->uses_streams = true;
     return TU_OK;
 }
 
-void cuda_free_stream_events(tu__kernel_plan *p) {
-    const cuda_runtime *runtime = p->runtime;
-    for (uint32_t i = 0; runtime->kernel_done && i < p->kernel_count; i++)
-        if (runtime->kernel_done[i]) cuda.cuEventDestroy(runtime->kernel_done[i]);
+void cuda_free_stream_events(cuda_kernels *k) {
+    for (uint32_t i = 0; k->kernel_done && i < k->bound.count; i++)
+        if (k->kernel_done[i]) cuda.cuEventDestroy(k->kernel_done[i]);
 }
 
 /* ---- Enqueueing ---- */
 
-/* Makes a stream the one that kernels and libraries enqueue into. Used for the duration of one kernel. */
-static tu_status switch_stream(cuda_device *device, CUstream stream) {
-    if (device->stream == stream) return TU_OK;
-    device->stream = stream;
-    if (device->dnn) DNN_TRY(cudnnSetStream, device->dnn, stream);
-    if (device->solver) SOLVER_TRY(cusolverDnSetStream, device->solver, stream);
-    return TU_OK;
-}
-
 typedef struct fork {
-    CUstream streams[CUDA_STREAMS]; /* [0]: the device's main stream */
+    CUstream streams[CUDA_STREAMS]; /* [0]: the queue's stream */
     bool used[CUDA_STREAMS];
     uint32_t first;
 } fork;
 
-static tu_status enqueue_assigned(cuda_device *device, const tu__kernel_plan *p, fork *fork_state,
-                                  uint32_t i) {
-    const cuda_runtime *runtime = p->runtime;
-    const cuda_stream_assignment *assignment = &runtime->assignments[i];
+static tu_status enqueue_assigned(cuda_kernels *k, fork *fork_state, uint32_t i) {
+    const cuda_stream_assignment *assignment = &k->assignments[i];
     CUstream stream = fork_state->streams[assignment->stream];
-    if (!fork_state->used[assignment->stream]) CUDA_TRY(cuStreamWaitEvent, stream, device->join_events[0], 0);
+    if (!fork_state->used[assignment->stream])
+        CUDA_TRY(cuStreamWaitEvent, stream, k->queue->join_events[0], 0);
     fork_state->used[assignment->stream] = true;
     for (int s = 0; s < CUDA_STREAMS;
          s++) /* kernels launched before this range have finished when it starts */
         if (assignment->waits[s] >= (int)fork_state->first)
-            CUDA_TRY(cuStreamWaitEvent, stream, runtime->kernel_done[assignment->waits[s]], 0);
-    TU_TRY(switch_stream(device, stream));
-    TU_TRY(cuda_enqueue_one(p, i));
-    if (assignment->waited_for) CUDA_TRY(cuEventRecord, runtime->kernel_done[i], stream);
+            CUDA_TRY(cuStreamWaitEvent, stream, k->kernel_done[assignment->waits[s]], 0);
+    k->queue->active = stream;
+    TU_TRY(cuda_enqueue_one(k, i));
+    if (assignment->waited_for) CUDA_TRY(cuEventRecord, k->kernel_done[i], stream);
     return TU_OK;
 }
 
-static tu_status join_streams(const cuda_device *device, const fork *fork_state) {
+static tu_status join_streams(const cuda_queue *queue, const fork *fork_state) {
     for (int s = 1; s < CUDA_STREAMS; s++) {
         if (!fork_state->used[s]) continue;
-        CUDA_TRY(cuEventRecord, device->join_events[s], fork_state->streams[s]);
-        CUDA_TRY(cuStreamWaitEvent, fork_state->streams[0], device->join_events[s], 0);
+        CUDA_TRY(cuEventRecord, queue->join_events[s], fork_state->streams[s]);
+        CUDA_TRY(cuStreamWaitEvent, fork_state->streams[0], queue->join_events[s], 0);
     }
     return TU_OK;
 }
 
-tu_status cuda_enqueue_on_streams(cuda_device *device, tu__kernel_plan *p, uint32_t first, uint32_t count) {
-    fork fork_state = {.streams = {device->stream}, .used = {true}, .first = first};
-    for (int s = 1; s < CUDA_STREAMS; s++) fork_state.streams[s] = device->side_streams[s];
-    CUDA_TRY(cuEventRecord, device->join_events[0], device->stream);
+tu_status cuda_enqueue_on_streams(cuda_kernels *k, uint32_t first, uint32_t count) {
+    cuda_queue *queue = k->queue;
+    fork fork_state = {.streams = {queue->stream}, .used = {true}, .first = first};
+    for (int s = 1; s < CUDA_STREAMS; s++) fork_state.streams[s] = queue->side_streams[s];
+    CUDA_TRY(cuEventRecord, queue->join_events[0], queue->stream);
     tu_status status = TU_OK;
     for (uint32_t i = first; i < first + count && status == TU_OK; i++)
-        status = enqueue_assigned(device, p, &fork_state, i);
-    tu_status restored = switch_stream(device, fork_state.streams[0]);
-    if (status == TU_OK) status = restored;
-    return status == TU_OK ? join_streams(device, &fork_state) : status;
+        status = enqueue_assigned(k, &fork_state, i);
+    queue->active = queue->stream;
+    return status == TU_OK ? join_streams(queue, &fork_state) : status;
 }

@@ -29,7 +29,7 @@ tu_status cuda_combine_prepare(cuda_device *device, const tu_combination *combin
             TU_UNSUPPORTED,
             "%s: cannot all-reduce %s over %u ranks: expected f32, f64, bf16 or f16, and at most %d ranks",
             device->name, tu_dtype_name(combination->dtype), combination->ranks, COMBINE_MAX_RANKS);
-    if (*slot) return TU_OK;
+    if (__atomic_load_n(slot, __ATOMIC_ACQUIRE)) return TU_OK; /* another queue may store it */
     char expression[32];
     const char *type = cuda_type(combination->dtype);
     if (combination->ranks <= COMBINE_RANKS)
@@ -38,7 +38,7 @@ tu_status cuda_combine_prepare(cuda_device *device, const tu_combination *combin
         snprintf(expression, sizeof expression, "combine_generic<%s>", type);
     cuda_function function = {.unit = "combine", .expression = expression};
     TU_TRY(cuda_compile(device, &function));
-    *slot = function.handle;
+    __atomic_store_n(slot, function.handle, __ATOMIC_RELEASE);
     return TU_OK;
 }
 
@@ -76,6 +76,7 @@ static tu_status combine_lines(cuda_device *device, const tu_combination *combin
                                CUstream stream) {
     enum { MAX_ELEMENTS = 1 << 30 }; /* elements per range: blocks are counted in 32 bits */
     TU_TRY(cuda_combine_prepare(device, combination));
+    CUfunction function = __atomic_load_n(kernel_slot(device, combination), __ATOMIC_ACQUIRE);
     int max_ranges = COMBINE_POINTERS / (2 * (int)combination->ranks);
     if (max_ranges > COMBINE_RANGES) max_ranges = COMBINE_RANGES;
     combine_args a = {.ranks = (int)combination->ranks};
@@ -83,9 +84,9 @@ static tu_status combine_lines(cuda_device *device, const tu_combination *combin
     tu__rank_slice_iterator iterator = tu__rank_slice_begin(combination, 0, lines);
     while (tu__rank_slice_next(&iterator, MAX_ELEMENTS, &range)) {
         append_range(&a, combination, &range);
-        if (a.ranges == max_ranges) TU_TRY(launch(stream, *kernel_slot(device, combination), &a));
+        if (a.ranges == max_ranges) TU_TRY(launch(stream, function, &a));
     }
-    return launch(stream, *kernel_slot(device, combination), &a);
+    return launch(stream, function, &a);
 }
 
 tu_status cuda_combine(cuda_device *device, const tu_combination *combination, CUstream stream) {

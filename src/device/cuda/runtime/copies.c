@@ -1,20 +1,19 @@
-/* Copies between host and device that overlap with kernels, and events.
+/* Copies between host and device, within a device, and between GPUs.
  *
- * Uploads and downloads have one stream each, so that the GPU's two copy engines work in parallel and neither waits
- * for kernels. Copy engines cannot read pageable host memory. Larger copies of pageable memory therefore go through
+ * Copies without a queue overlap with kernels. Uploads and downloads have one stream each, so that the GPU's two copy
+ * engines work in parallel and neither waits for kernels. Copy engines cannot read pageable host memory. Larger copies of pageable memory therefore go through
  * two pinned staging buffers per direction: the CPU fills or empties one while the copy engine uses the other:
  *
  *     CPU           fill 0 | fill 1 | wait, fill 0 | wait, fill 1 | …
  *     copy engine            copy 0 |  copy 1      |  copy 0      | …
  *
- * Small copies are passed to the driver, which stages them itself. Memory that the engine has pinned (scratch and
- * variables of a CPU in programs that also use GPUs) is copied directly and asynchronously: such a copy waits for the
- * kernels that produce its source, and its readers wait for the copy.
+ * Small copies are passed to the driver, which stages them itself. Pinned memory (pinned_memory.c) is copied directly.
+ *
+ * A copy with a queue is enqueued into the queue's stream if the driver can copy directly. Otherwise it waits for the
+ * queue and is then staged like a copy without one.
  */
 #include <string.h>
 
-#include "base/alloc.h"
-#include "base/clock.h"
 #include "device/cuda/runtime/cuda.h"
 
 enum {
@@ -59,53 +58,6 @@ typedef struct transfer {
     size_t bytes;
 } transfer;
 
-/* ---- Pinned memory ---- */
-
-typedef struct pinned_range {
-    const char *begin, *end;
-    struct pinned_range *next;
-} pinned_range;
-
-static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
-static pinned_range *ranges; /* of all GPUs; only a few entries */
-
-tu_status cuda_pin(cuda_device *d, void *host, size_t bytes) {
-    TU_TRY(cuda_make_current(d));
-    pinned_range *range = tu__alloc(sizeof *range, "pinned memory");
-    if (!range) return TU_NO_MEMORY;
-    tu_status status = CUDA_CALL(cuMemHostRegister, host, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-    if (status != TU_OK) {
-        tu__free(range);
-        return status;
-    }
-    pthread_mutex_lock(&ranges_lock);
-    *range = (pinned_range){.begin = host, .end = (const char *)host + bytes, .next = ranges};
-    ranges = range;
-    pthread_mutex_unlock(&ranges_lock);
-    return TU_OK;
-}
-
-void cuda_unpin(cuda_device *d, void *host) {
-    pthread_mutex_lock(&ranges_lock);
-    pinned_range **link = &ranges;
-    while (*link && (*link)->begin != host) link = &(*link)->next;
-    pinned_range *removed = *link;
-    if (removed) *link = removed->next;
-    pthread_mutex_unlock(&ranges_lock);
-    tu__free(removed);
-    if (cuda_is_abandoned(d)) return;
-    if (cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) cuda.cuMemHostUnregister(host);
-}
-
-static bool is_pinned(const void *host, size_t bytes) {
-    const char *begin = host;
-    pthread_mutex_lock(&ranges_lock);
-    const pinned_range *r = ranges;
-    while (r && !(begin >= r->begin && begin + bytes <= r->end)) r = r->next;
-    pthread_mutex_unlock(&ranges_lock);
-    return r != NULL;
-}
-
 /* ---- Uploads ---- */
 
 static tu_status upload_chunk(const cuda_lane *lane, const transfer *t, size_t chunk) {
@@ -123,8 +75,8 @@ static tu_status upload_staged(const cuda_lane *lane, const transfer *t) {
     return TU_OK;
 }
 
-static tu_status upload_direct(const cuda_lane *lane, const transfer *t) {
-    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(t->to), t->from, t->bytes, lane->stream);
+static tu_status upload_direct(CUstream stream, const transfer *t) {
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(t->to), t->from, t->bytes, stream);
     return TU_OK;
 }
 
@@ -153,8 +105,8 @@ static tu_status download_staged(const cuda_lane *lane, const transfer *t) {
     return finish_download_chunk(lane, t, count - 1);
 }
 
-static tu_status download_direct(const cuda_lane *lane, const transfer *t) {
-    CUDA_TRY(cuMemcpyDtoHAsync, t->to, cuda_address(t->from), t->bytes, lane->stream);
+static tu_status download_direct(CUstream stream, const transfer *t) {
+    CUDA_TRY(cuMemcpyDtoHAsync, t->to, cuda_address(t->from), t->bytes, stream);
     return TU_OK;
 }
 
@@ -176,15 +128,13 @@ static tu_status allocate_staging(cuda_lane *lane) {
     return TU_OK;
 }
 
-/* Copies with `direct`, in one call, if the copy is small or the host memory is pinned; else with `staged`. Returns
- * when the copy is done. */
-static tu_status transfer_and_wait(cuda_device *d, cuda_lane *lane, const transfer *t, const void *host,
-                                   tu_status (*direct)(const cuda_lane *lane, const transfer *t),
-                                   tu_status (*staged)(const cuda_lane *lane, const transfer *t)) {
-    TU_TRY(cuda_make_current(d));
-    if (!t->bytes) return TU_OK;
-    if (t->bytes <= MAX_DIRECT_BYTES || is_pinned(host, t->bytes))
-        return wait_for_lane(lane, direct(lane, t));
+/* Up to MAX_DIRECT_BYTES the driver stages the copy. */
+static bool can_copy_directly(const void *host, size_t bytes) {
+    return bytes <= MAX_DIRECT_BYTES || cuda_is_pinned(host, bytes);
+}
+
+static tu_status copy_staged(cuda_lane *lane, const transfer *t,
+                             tu_status (*staged)(const cuda_lane *lane, const transfer *t)) {
     pthread_mutex_lock(&lane->lock); /* the staging buffers serve one copy at a time */
     tu_status status = allocate_staging(lane);
     if (status == TU_OK) status = staged(lane, t);
@@ -193,102 +143,46 @@ static tu_status transfer_and_wait(cuda_device *d, cuda_lane *lane, const transf
     return status;
 }
 
-tu_status cuda_upload(cuda_device *d, void *to, const void *host, size_t bytes) {
-    return transfer_and_wait(d, &d->in, &(transfer){to, host, bytes}, host, upload_direct, upload_staged);
-}
-
-tu_status cuda_upload_begin(cuda_device *d, void *to, const void *host, size_t bytes, CUevent event) {
-    TU_TRY(cuda_make_current(d));
-    bool staged = bytes > MAX_DIRECT_BYTES && !is_pinned(host, bytes);
-    if (staged) TU_TRY(cuda_upload(d, to, host, bytes));
-    if (!staged && bytes) TU_TRY(upload_direct(&d->in, &(transfer){to, host, bytes}));
-    CUDA_TRY(cuEventRecord, event, d->in.stream);
-    return TU_OK;
-}
-
-tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t bytes) {
-    return transfer_and_wait(d, &d->out, &(transfer){host, from, bytes}, host, download_direct,
-                             download_staged);
+static tu_status upload(cuda_device *d, const cuda_queue *queue, const transfer *t) {
+    bool direct = can_copy_directly(t->from, t->bytes);
+    if (direct && queue) return upload_direct(queue->stream, t);
+    if (direct) return wait_for_lane(&d->in, upload_direct(d->in.stream, t));
+    if (queue) CUDA_TRY(cuStreamSynchronize, queue->stream);
+    return copy_staged(&d->in, t, upload_staged);
 }
 
 /* If the host memory is not pinned, this blocks until the copy is done. */
-tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size_t bytes, CUevent after,
-                              CUevent event) {
-    TU_TRY(cuda_make_current(d));
-    if (is_pinned(host, bytes)) {
-        CUDA_TRY(cuStreamWaitEvent, d->out.stream, after, 0);
-        if (bytes) TU_TRY(download_direct(&d->out, &(transfer){host, from, bytes}));
-    } else {
-        TU_TRY(cuda_event_synchronize(d, after));
-        TU_TRY(cuda_download(d, host, from, bytes));
-    }
-    CUDA_TRY(cuEventRecord, event, d->out.stream);
-    return TU_OK;
+static tu_status download(cuda_device *d, const cuda_queue *queue, const transfer *t) {
+    bool direct = can_copy_directly(t->to, t->bytes);
+    if (direct && queue) return download_direct(queue->stream, t);
+    if (direct) return wait_for_lane(&d->out, download_direct(d->out.stream, t));
+    if (queue) CUDA_TRY(cuStreamSynchronize, queue->stream);
+    return copy_staged(&d->out, t, download_staged);
 }
+
+/* ---- Between and within devices ---- */
 
 /* Copies directly between GPUs with peer access (peer_access.c); without it, the driver copies through its own pinned
  * host memory. */
-tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, const void *from, size_t bytes) {
+static tu_status copy_on_gpus(const cuda_device *to, const cuda_device *from, const transfer *t,
+                              CUstream stream) {
+    if (to->handle == from->handle)
+        CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(t->to), cuda_address(t->from), t->bytes, stream);
+    else
+        CUDA_TRY(cuMemcpyPeerAsync, cuda_address(t->to), to->context, cuda_address(t->from), from->context,
+                 t->bytes, stream);
+    return TU_OK;
+}
+
+tu_status cuda_copy_memory(cuda_device *d, const cuda_queue *queue, tu_memory to, tu_memory from,
+                           size_t bytes) {
+    const transfer t = {to.address, from.address, bytes};
     TU_TRY(cuda_make_current(d));
     if (!bytes) return TU_OK;
-    if (other->handle == d->handle)
-        CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(to), cuda_address(from), bytes, d->in.stream);
-    else
-        CUDA_TRY(cuMemcpyPeerAsync, cuda_address(to), d->context, cuda_address(from), other->context, bytes,
-                 d->in.stream);
-    CUDA_TRY(cuStreamSynchronize, d->in.stream);
+    if (!from.device) return upload(d, queue, &t);
+    if (!to.device) return download(d, queue, &t);
+    CUstream stream = queue ? queue->stream : d->in.stream;
+    TU_TRY(copy_on_gpus(cuda_device_of(to.device), cuda_device_of(from.device), &t, stream));
+    if (!queue) CUDA_TRY(cuStreamSynchronize, stream);
     return TU_OK;
-}
-
-/* ---- Events ---- */
-
-tu_status cuda_event_new(cuda_device *d, void **event) {
-    TU_TRY(cuda_make_current(d));
-    CUevent created = NULL;
-    CUDA_TRY(cuEventCreate, &created, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-    *event = created;
-    return TU_OK;
-}
-
-void cuda_event_free(cuda_device *d, void *event) {
-    cuda.cuCtxSetCurrent(d->context);
-    cuda.cuEventDestroy(event);
-}
-
-tu_status cuda_event_record(cuda_device *d, void *event) {
-    TU_TRY(cuda_make_current(d));
-    CUDA_TRY(cuEventRecord, event, d->stream);
-    return TU_OK;
-}
-
-tu_status cuda_event_wait(cuda_device *d, void *event) {
-    TU_TRY(cuda_make_current(d));
-    CUDA_TRY(cuStreamWaitEvent, d->stream, event, 0);
-    return TU_OK;
-}
-
-/* Polls an event for up to 300 us before the thread blocks: the values of a step become ready shortly after each
- * other, and waking a thread takes longer than most of these waits. Pauses between polls, because each poll takes a
- * driver lock that launching threads need. */
-static void poll_briefly(CUevent event) {
-    const double duration = 300e-6, pause = 1e-6;
-    double time = tu__now(), until = time + duration;
-    while (time < until && cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY)
-        for (double next = time + pause; time < next;) time = tu__now();
-}
-
-/* cuEventSynchronize also reports errors of earlier asynchronous work. */
-tu_status cuda_event_synchronize(cuda_device *d, void *event) {
-    TU_TRY(cuda_make_current(d));
-    poll_briefly(event);
-    tu_status status = CUDA_CALL(cuEventSynchronize, event);
-    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
-}
-
-/* cuEventSynchronize returns the error status of the finished work. */
-tu_status cuda_event_query(cuda_device *d, void *event, bool *happened) {
-    TU_TRY(cuda_make_current(d));
-    *happened = cuda.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
-    tu_status status = *happened ? CUDA_CALL(cuEventSynchronize, event) : TU_OK;
-    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }

@@ -1,6 +1,6 @@
-/* Describes, opens and closes GPUs, and loads the libraries that only some programs need.
+/* Describes, opens and closes GPUs.
  *
- * "gpu:0" is a GPU. "gpu:0/n" divides it into n logical devices, each with its own stream, kernels and fraction of
+ * "gpu:0" is a GPU. "gpu:0/n" divides it into n logical devices, each with its own queues, kernels and fraction of
  * the memory. All of them use the GPU's primary context, which CUDA shares within a process, so tensors can be copied
  * between them.
  */
@@ -12,7 +12,6 @@
 
 #include "base/alloc.h"
 #include "device/cuda/runtime/combine.h"
-#include "device/cuda/runtime/streams.h"
 
 enum {
     MIN_DRIVER = 13000,  /* required by machine code of NVRTC 13 */
@@ -115,14 +114,25 @@ static tu_status describe_gpu(int index, description *d, tu_device_info *info) {
     return TU_OK;
 }
 
+/* Makes no driver call, since the GPU may be abandoned, and loads no library. */
+static void describe_open(const cuda_device *d, tu_device_info *info) {
+    *info = (tu_device_info){.struct_size = info->struct_size,
+                             .name = d->name,
+                             .kind = "gpu",
+                             .description = d->model,
+                             .memory_bytes = d->memory_bytes,
+                             .overhead_bytes = d->overhead_bytes};
+}
+
 /* Describes a GPU. A GPU that cannot be used is described with the reason in `unusable`. Without a driver gpu:0 is
  * described in that way, too. */
-tu_status cuda_describe(int index, tu_device_info *info) {
+static tu_status describe_index(int index, tu_device_info *info) {
     static _Thread_local description d;
     int count = 0;
     snprintf(d.name, sizeof d.name, "gpu:%d", index);
     snprintf(d.text, sizeof d.text, "NVIDIA GPU");
-    *info = (tu_device_info){.name = d.name, .kind = "gpu", .description = d.text};
+    *info = (tu_device_info){
+        .struct_size = info->struct_size, .name = d.name, .kind = "gpu", .description = d.text};
     tu_status status = start_driver();
     if (status == TU_OK) status = CUDA_CALL(cuDeviceGetCount, &count);
     bool available = status == TU_OK && index < count;
@@ -132,6 +142,12 @@ tu_status cuda_describe(int index, tu_device_info *info) {
     if (!available && index > 0) return status;
     snprintf(d.unusable, sizeof d.unusable, "%s", tu_message());
     info->unusable = d.unusable;
+    return TU_OK;
+}
+
+tu_status cuda_describe(tu_device_instance *device, int index, tu_device_info *info) {
+    if (!device) return describe_index(index, info);
+    describe_open(&device->device, info);
     return TU_OK;
 }
 
@@ -154,8 +170,7 @@ static tu_status check_options(const tu_open_options *o) {
     return TU_OK;
 }
 
-/* Measures the memory that is not available to plans: the context, libraries and other processes on the GPU. */
-static tu_status measure_overhead(cuda_device *d) {
+tu_status cuda_measure_overhead(cuda_device *d) {
     uint64_t elsewhere = 0;
     TU_TRY(cuda_memory_used_elsewhere(d->memory, &elsewhere));
     d->overhead_bytes = elsewhere / (uint64_t)d->logical_count;
@@ -166,11 +181,11 @@ static tu_status open_handles(cuda_device *d) {
     TU_TRY(cuda_make_current(d));
     d->memory = cuda_memory_open(d->index);
     if (!d->memory) return TU_NO_MEMORY;
-    CUDA_TRY(cuStreamCreate, &d->stream, CU_STREAM_NON_BLOCKING);
+    TU_TRY(cuda_queue_open(&d->own_queue, d, 0));
     TU_TRY(cuda_lane_open(&d->in));
     TU_TRY(cuda_lane_open(&d->out));
     BLAS_TRY(cublasLtCreate, &d->blas);
-    return measure_overhead(d);
+    return cuda_measure_overhead(d);
 }
 
 static tu_status open_gpu(const tu_open_options *o, cuda_device *d) {
@@ -180,7 +195,8 @@ static tu_status open_gpu(const tu_open_options *o, cuda_device *d) {
     TU_TRY(read_properties(d->handle, &c));
     d->capability = c.capability;
     d->multiprocessors = c.multiprocessors;
-    d->memory_bytes = c.memory / (size_t)d->logical_count;
+    d->memory_bytes = c.memory;
+    snprintf(d->model, sizeof d->model, "%s", c.name);
     CUDA_TRY(cuDeviceGetAttribute, &d->shared_bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
              d->handle);
     CUDA_TRY(cuDevicePrimaryCtxRetain, &d->context, d->handle);
@@ -190,22 +206,21 @@ static tu_status open_gpu(const tu_open_options *o, cuda_device *d) {
 /* Closes the handles that were opened; the others are NULL. */
 static void close_handles(cuda_device *d) {
     if (d->context && cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) {
-        if (d->stream) cuda.cuStreamSynchronize(d->stream);
+        if (d->own_queue.stream) cuda.cuStreamSynchronize(d->own_queue.stream);
         cuda_modules_free(d);
         if (d->solver) cuda.cusolverDnDestroy(d->solver);
         if (d->dnn) cuda.cudnnDestroy(d->dnn);
         if (d->blas) cuda.cublasLtDestroy(d->blas);
-        for (int i = 0; i < CUDA_STREAMS; i++) {
-            if (d->side_streams[i]) cuda.cuStreamDestroy(d->side_streams[i]);
-            if (d->join_events[i]) cuda.cuEventDestroy(d->join_events[i]);
-        }
+        d->dnn = NULL, d->solver = NULL;
         cuda_lane_close(&d->in);
         cuda_lane_close(&d->out);
-        if (d->stream) cuda.cuStreamDestroy(d->stream);
+        cuda_queue_close(&d->own_queue);
     }
     cuda_memory_close(d->memory);
     if (d->context) cuda.cuDevicePrimaryCtxRelease(d->handle);
     pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->library_lock);
+    pthread_mutex_destroy(&d->build_lock);
     pthread_mutex_destroy(&d->in.lock);
     pthread_mutex_destroy(&d->out.lock);
 }
@@ -230,6 +245,8 @@ tu_status cuda_open(const tu_open_options *o, tu_device_instance **device) {
     d->tune = o->tune;
     d->nondeterministic = o->nondeterministic;
     pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->library_lock, NULL);
+    pthread_mutex_init(&d->build_lock, NULL);
     pthread_mutex_init(&d->in.lock, NULL);
     pthread_mutex_init(&d->out.lock, NULL);
     name_device(d);
@@ -249,34 +266,4 @@ void cuda_close(tu_device_instance *device) {
     if (cuda_is_abandoned(&device->device)) return;
     close_handles(&device->device);
     tu__free(device);
-}
-
-/* ---- Libraries loaded on demand ---- */
-
-static tu_status open_dnn(cuda_device *d) {
-    TU_TRY(cuda_load_library(CUDA_dnn));
-    DNN_TRY(cudnnCreate, &d->dnn);
-    DNN_TRY(cudnnSetStream, d->dnn, d->stream);
-    return measure_overhead(d);
-}
-
-static tu_status open_solver(cuda_device *d) {
-    TU_TRY(cuda_load_library(CUDA_solver));
-    SOLVER_TRY(cusolverDnCreate, &d->solver);
-    SOLVER_TRY(cusolverDnSetStream, d->solver, d->stream);
-    return measure_overhead(d);
-}
-
-cudnnHandle_t cuda_dnn(cuda_device *device) {
-    pthread_mutex_lock(&device->lock);
-    bool available = device->dnn || open_dnn(device) == TU_OK;
-    pthread_mutex_unlock(&device->lock);
-    return available ? device->dnn : NULL;
-}
-
-cusolverDnHandle_t cuda_solver(cuda_device *device) {
-    pthread_mutex_lock(&device->lock);
-    bool available = device->solver || open_solver(device) == TU_OK;
-    pthread_mutex_unlock(&device->lock);
-    return available ? device->solver : NULL;
 }

@@ -2,9 +2,11 @@
  *
  * As on the CPU, a partition of a graph becomes kernels by device/select.h: ops/lowering.def names a lowering rule
  * for each operation that is not pointwise, and pointwise operations become fused clusters (ops/pointwise.c). A
- * kernel's `run` does not compute: it enqueues work into the device's stream. The plan calls every `run` once while
- * the stream is captured and then replays the captured CUDA graph (plan.c). So `run` must do the same at every call.
- * It must not wait, allocate or read results, and its lowering rule must prepare everything it needs.
+ * kernel's `run` does not compute: it enqueues work into the stream of its queue, cuda_stream(k). An executable calls
+ * every `run` once while the stream is captured and then replays the captured CUDA graph (executable.c). So `run` must
+ * do the same at every call. It must not wait, allocate or read results, and its lowering rule must prepare everything
+ * it needs. Executables on other queues share the kernel's data and may call `run` at the same time, so `run` must not
+ * change the data.
  *
  * Handwritten kernels are CUDA C++ templates in kernels/, one file per family of operations. A lowering rule requests
  * the template instances it will launch. compile.c compiles each requested instance once with NVRTC and caches it on
@@ -39,6 +41,21 @@
 #include "device/cuda/runtime/memory.h"
 #include "device/select.h"
 
+typedef struct cuda_device cuda_device;
+
+/* A stream with numbered events: queue.c. Several threads may copy, record and wait; one launches executables, and only
+ * it uses `active`, `capturing` and the side streams. */
+typedef struct tu_queue {
+    cuda_device *device;
+    CUstream stream;
+    CUstream active;          /* that kernels enqueue into: `stream`, or a side stream for one kernel */
+    bool capturing;           /* true while the stream is being captured */
+    CUstream side_streams[4]; /* [1] and up: more streams of a captured step: capture_streams.c */
+    CUevent join_events[4];   /* fork the side streams from `stream` and join them to it */
+    uint32_t event_count;
+    CUevent *events; /* NULL until first recorded */
+} cuda_queue;
+
 /* One copy direction, host to device or device to host: copies.c. */
 typedef struct cuda_lane {
     CUstream stream;
@@ -49,38 +66,38 @@ typedef struct cuda_lane {
 
 enum { CUDA_MAX_GPUS = 64 }; /* per machine: bits of `peer_access_mask` */
 
-typedef struct cuda_device {
+struct cuda_device {
     int index, logical_index, logical_count;
     int assumed_logical_count; /* kernels are chosen for a GPU split into so many logical devices; 1: not split */
     char name[24];             /* "gpu:0", "gpu:0.1": for messages */
+    char model[128];           /* "NVIDIA H200" */
     CUdevice handle;
     CUcontext context;
-    CUstream stream;          /* for kernels */
-    cuda_lane in, out;        /* copies that overlap with kernels */
-    int streams;              /* streams a captured step may use: 1, or 0 to choose automatically */
-    CUstream side_streams[4]; /* [1] and up: more streams of a captured step: capture_streams.c */
-    CUevent join_events[4];   /* fork the side streams from `stream` and join them to it */
-    bool capturing;           /* true while the stream is being captured */
-    int capability;           /* 90: compute capability 9.0 */
+    cuda_queue own_queue; /* for trial runs while a plan is made */
+    cuda_lane in, out;    /* copies without a queue, which overlap with kernels */
+    int streams;          /* streams a captured step may use: 1, or 0 to choose automatically */
+    int capability;       /* 90: compute capability 9.0 */
     int multiprocessors;
     int shared_bytes;    /* maximum shared memory per block */
     cuda_memory *memory; /* one per GPU, shared by its logical devices */
     uint64_t memory_bytes;
-    double timeout_seconds;       /* timeout of a step; 0: none */
-    uint64_t overhead_bytes;      /* memory of the context and libraries when last measured */
-    bool tune;                    /* time candidates instead of trusting heuristics */
-    bool nondeterministic;        /* also use kernels whose results vary bitwise */
-    struct cuda_modules *modules; /* compiled kernels, shared by all plans: compile.c */
-    cublasLtHandle_t blas;        /* created with the device */
-    cudnnHandle_t dnn;            /* NULL until cuda_dnn() */
-    cusolverDnHandle_t solver;    /* NULL until cuda_solver() */
-    uint64_t peer_access_mask;    /* bit i: kernels may access the memory of GPU i: peer_access.c */
-    pthread_mutex_t lock;         /* guards dnn, solver, peer_access_mask and modules */
-    CUfunction combine[4][9];     /* kernels by element type and number of ranks: combine.c */
-} cuda_device;
+    uint64_t overhead_bytes;            /* memory of the context and libraries when last measured */
+    bool tune;                          /* time candidates instead of trusting heuristics */
+    bool nondeterministic;              /* also use kernels whose results vary bitwise */
+    struct cuda_modules *modules;       /* compiled kernels, shared by all plans: compile.c */
+    cublasLtHandle_t blas;              /* created with the device */
+    cudnnHandle_t dnn;                  /* NULL until cuda_dnn() */
+    cusolverDnHandle_t solver;          /* NULL until cuda_solver() */
+    CUstream dnn_stream, solver_stream; /* that `dnn` and `solver` enqueue into */
+    uint64_t peer_access_mask;          /* bit i: kernels may access the memory of GPU i: peer_access.c */
+    pthread_mutex_t lock;               /* guards dnn, solver, peer_access_mask and modules */
+    pthread_mutex_t library_lock;       /* held while a library enqueues with what queues share */
+    pthread_mutex_t build_lock;         /* held while a plan is compiled */
+    CUfunction combine[4][9];           /* kernels by element type and number of ranks: combine.c */
+};
 
 /* The functions of the device interface with the same names: cuda.c. */
-tu_status cuda_describe(int index, tu_device_info *info);
+tu_status cuda_describe(tu_device_instance *device, int index, tu_device_info *info);
 tu_status cuda_open(const tu_open_options *options, tu_device_instance **device);
 void cuda_close(tu_device_instance *device);
 /* Returns the CUDA device inside the engine's device object. */
@@ -111,12 +128,43 @@ static inline void *cuda_pointer(CUdeviceptr address) {
 /* Makes the device's context current on the calling thread. Every function of the device interface calls it first. Fails if the
  * device was abandoned. */
 tu_status cuda_make_current(const cuda_device *device);
-/* Return handles, created on first use, that enqueue into the device's stream. NULL (message set) if the library is
- * missing. */
+/* Measures the memory that is not available to plans: the context, libraries and other processes on the GPU. */
+tu_status cuda_measure_overhead(cuda_device *device);
+
+/* Returns the stream that a kernel enqueues into. At lowering time a kernel has no queue: then it is the device's. */
+static inline CUstream cuda_stream(const tu__kernel *k) {
+    const cuda_queue *queue = k->queue;
+    return queue ? queue->active : cuda_of(k)->own_queue.stream;
+}
+
+/* ---- Libraries loaded on demand: library_handles.c ---- */
+
+/* Return handles, created on first use. NULL (message set) if the library is missing. */
 cudnnHandle_t cuda_dnn(cuda_device *device);
 cusolverDnHandle_t cuda_solver(cuda_device *device);
+/* Lock the device's handle and let it enqueue into `stream`, until cuda_library_unlock(). After a failure the handle
+ * is not locked. */
+tu_status cuda_dnn_lock(cuda_device *device, CUstream stream);
+tu_status cuda_solver_lock(cuda_device *device, CUstream stream);
+void cuda_library_unlock(cuda_device *device);
+/* Lets no handle keep a stream that is about to be destroyed. */
+void cuda_libraries_forget(cuda_device *device, CUstream stream);
 
-/* ---- Timeouts: timeout.c ---- */
+/* ---- Queues: queue.c, timeout.c ---- */
+
+/* Opens a queue in memory of the caller. After a failure, close it too. */
+tu_status cuda_queue_open(cuda_queue *queue, cuda_device *device, uint32_t event_count);
+/* Waits for the queue's work and frees its streams and events. The device's context must be current. */
+void cuda_queue_close(cuda_queue *queue);
+/* Functions of the device interface. */
+tu_status cuda_queue_new(cuda_device *device, uint32_t event_count, cuda_queue **queue);
+void cuda_queue_free(cuda_queue *queue);
+tu_status cuda_record(cuda_queue *queue, uint32_t event);
+tu_status cuda_wait(cuda_queue *queue, cuda_queue *other, uint32_t event);
+tu_status cuda_synchronize(cuda_queue *queue, uint32_t event, double timeout, bool *done);
+
+/* Finds an event of a queue; NULL if it was never recorded. */
+tu_status cuda_find_event(const cuda_queue *queue, uint32_t event, CUevent *found);
 
 /* Marks the device's GPU as abandoned: no driver call is made for it from then on. Functions that free resources must
  * check cuda_is_abandoned() themselves. */
@@ -125,30 +173,19 @@ bool cuda_is_abandoned(const cuda_device *device);
 tu_status cuda_check_not_abandoned(const cuda_device *device);
 /* Sleeps between two polls: at most a thousandth of the `waited` seconds so far, at least a microsecond. */
 void cuda_pause(double waited);
-/* Waits for the work in the device's stream, for at most `timeout_seconds`. */
-tu_status cuda_synchronize(const cuda_device *device);
 
-/* ---- Copies and events: copies.c ---- */
+/* ---- Copies and pinned memory: copies.c, pinned_memory.c ---- */
 
 tu_status cuda_lane_open(cuda_lane *lane);
 void cuda_lane_close(cuda_lane *lane);
-/* Blocks until the copy is done. */
-tu_status cuda_upload(cuda_device *device, void *to, const void *host, size_t bytes);
-/* Enqueue a copy and record `event` after it. A download first waits for the event `after`. */
-tu_status cuda_upload_begin(cuda_device *device, void *to, const void *host, size_t bytes, CUevent event);
-tu_status cuda_download_begin(cuda_device *device, void *host, const void *from, size_t bytes, CUevent after,
-                              CUevent event);
-tu_status cuda_pin(cuda_device *device, void *host, size_t bytes);
-void cuda_unpin(cuda_device *device, void *host);
-tu_status cuda_download(cuda_device *device, void *host, const void *from, size_t bytes);
-tu_status cuda_copy_from(cuda_device *device, void *to, const cuda_device *other, const void *from,
-                         size_t bytes);
-tu_status cuda_event_new(cuda_device *device, void **event);
-void cuda_event_free(cuda_device *device, void *event);
-tu_status cuda_event_record(cuda_device *device, void *event);
-tu_status cuda_event_wait(cuda_device *device, void *event);
-tu_status cuda_event_synchronize(cuda_device *device, void *event);
-tu_status cuda_event_query(cuda_device *device, void *event, bool *happened);
+/* `copy` of the device interface. */
+tu_status cuda_copy_memory(cuda_device *device, const cuda_queue *queue, tu_memory to, tu_memory from,
+                           size_t bytes);
+/* Allocates pinned host memory. Returns TU_UNSUPPORTED, with the reason, if the driver cannot pin it. */
+tu_status cuda_pinned_allocate(const cuda_device *device, size_t bytes, void **address);
+/* Frees pinned memory. Returns false if the address is none of cuda_pinned_allocate(). */
+bool cuda_pinned_free(const cuda_device *device, void *address);
+bool cuda_is_pinned(const void *host, size_t bytes);
 
 /* ---- Peer access: peer_access.c ---- */
 
@@ -204,13 +241,21 @@ typedef struct fast_divmod {
 } fast_divmod;
 fast_divmod cuda_fast_divmod(uint32_t divisor);
 
-/* ---- Plans: plan.c, submit.c, kernel_times.c ---- */
+/* ---- Plans and executables: plan.c, executable.c, kernel_times.c, submit.c ---- */
 
-tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding);
-void cuda_plan_free(cuda_device *device, tu_plan *plan);
-tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count);
-tu_status cuda_submit_list(const tu_submission *submission);
-tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, double *start, double *seconds);
+void cuda_plan_free(const cuda_device *device, tu_plan *plan);
+/* Functions of the device interface. `queue` may be NULL: the device's own. */
+tu_status cuda_build(cuda_device *device, cuda_queue *queue, tu_plan *plan, const tu_binding *binding,
+                     tu_executable **executable);
+tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, uint32_t count,
+                                const tu_combination *combinations, tu_executable **executable);
+tu_status cuda_build_list(const tu_list_binding *binding, tu_executable **executable);
+void cuda_executable_free(const cuda_device *device, tu_executable *executable);
+tu_status cuda_launch_executable(cuda_device *device, tu_executable *executable, uint32_t first,
+                                 uint32_t count);
+tu_status cuda_submit_list(tu_executable *executable, const tu_submission *submission);
+tu_status cuda_times_of(const cuda_device *device, tu_executable *executable, uint32_t position,
+                        double *start, double *seconds);
 
 /* ---- Compiling: compile.c ---- */
 

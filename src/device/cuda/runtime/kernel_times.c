@@ -6,7 +6,7 @@
  */
 
 #include "base/clock.h"
-#include "device/cuda/runtime/plan.h"
+#include "device/cuda/runtime/executable.h"
 
 typedef struct cuda_times {
     uint32_t count;  /* kernels */
@@ -20,14 +20,14 @@ typedef struct cuda_times {
 
 /* Records the origin event. Its host time is taken as the middle between the call and its completion, some
  * microseconds. Tries again if the thread was interrupted in between. */
-static tu_status record_origin(cuda_device *device, cuda_times *t) {
+static tu_status record_origin(const cuda_queue *queue, cuda_times *t) {
     enum { TRIES = 10 };
     const double short_enough = 30e-6;
-    CUDA_TRY(cuStreamSynchronize, device->stream);
+    CUDA_TRY(cuStreamSynchronize, queue->stream);
     double waited = 1;
     for (int i = 0; i < TRIES && waited > short_enough; i++) {
         double start = tu__now();
-        CUDA_TRY(cuEventRecord, t->origin, device->stream);
+        CUDA_TRY(cuEventRecord, t->origin, queue->stream);
         CUDA_TRY(cuEventSynchronize, t->origin);
         waited = tu__now() - start;
         t->origin_time = start + waited / 2;
@@ -35,10 +35,10 @@ static tu_status record_origin(cuda_device *device, cuda_times *t) {
     return TU_OK;
 }
 
-tu_status cuda_times_align(cuda_device *device, cuda_runtime *runtime) {
+tu_status cuda_times_align(cuda_kernels *k) {
     const double interval = 1; /* second */
-    if (!runtime->timed || tu__now() - runtime->times->origin_time < interval) return TU_OK;
-    return record_origin(device, runtime->times);
+    if (!k->timed || tu__now() - k->times->origin_time < interval) return TU_OK;
+    return record_origin(k->queue, k->times);
 }
 
 static tu_status create_events(cuda_times *t) {
@@ -50,28 +50,29 @@ static tu_status create_events(cuda_times *t) {
     return TU_OK;
 }
 
-tu_status cuda_times_begin(cuda_device *device, tu__kernel_plan *p) {
-    cuda_runtime *runtime = p->runtime;
-    tu__arena *arena = &p->selection.arena;
-    if (!runtime->times) {
-        cuda_times *t = tu__arena_alloc(arena, sizeof *t);
-        if (!t) return TU_NO_MEMORY;
-        t->count = p->kernel_count;
-        t->begins = tu__arena_alloc(arena, t->count * sizeof *t->begins);
-        t->ends = tu__arena_alloc(arena, t->count * sizeof *t->ends);
-        t->is_last = tu__arena_alloc(arena, t->count);
-        t->launched = tu__arena_alloc(arena, t->count);
-        if (!t->begins || !t->ends || !t->is_last || !t->launched) return TU_NO_MEMORY;
-        runtime->times = t;
-    }
-    TU_TRY(create_events(runtime->times));
-    TU_TRY(record_origin(device, runtime->times));
-    runtime->timed = true;
+static cuda_times *allocate_times(cuda_kernels *k) {
+    uint32_t count = k->bound.count;
+    cuda_times *t = tu__arena_alloc(&k->arena, sizeof *t);
+    if (!t) return NULL;
+    t->count = count;
+    t->begins = tu__arena_alloc(&k->arena, count * sizeof *t->begins);
+    t->ends = tu__arena_alloc(&k->arena, count * sizeof *t->ends);
+    t->is_last = tu__arena_alloc(&k->arena, count);
+    t->launched = tu__arena_alloc(&k->arena, count);
+    return t->begins && t->ends && t->is_last && t->launched ? t : NULL;
+}
+
+static tu_status begin_timing(cuda_kernels *k) {
+    if (!k->times) k->times = allocate_times(k);
+    if (!k->times) return TU_NO_MEMORY;
+    TU_TRY(create_events(k->times));
+    TU_TRY(record_origin(k->queue, k->times));
+    k->timed = true;
     return TU_OK;
 }
 
-void cuda_times_free(cuda_runtime *runtime) {
-    cuda_times *t = runtime->times;
+void cuda_times_free(cuda_kernels *k) {
+    const cuda_times *t = k->times;
     for (uint32_t i = 0; t && i < t->count; i++) {
         if (t->begins[i]) cuda.cuEventDestroy(t->begins[i]);
         if (t->ends[i]) cuda.cuEventDestroy(t->ends[i]);
@@ -80,38 +81,28 @@ void cuda_times_free(cuda_runtime *runtime) {
 }
 
 /* During a capture the event becomes a node of the graph, recorded at each replay. */
-static tu_status record(const cuda_device *device, CUevent event) {
-    if (device->capturing)
-        CUDA_TRY(cuEventRecordWithFlags, event, device->stream, CU_EVENT_RECORD_EXTERNAL);
+static tu_status record(const cuda_queue *queue, CUevent event) {
+    if (queue->capturing)
+        CUDA_TRY(cuEventRecordWithFlags, event, queue->stream, CU_EVENT_RECORD_EXTERNAL);
     else
-        CUDA_TRY(cuEventRecord, event, device->stream);
+        CUDA_TRY(cuEventRecord, event, queue->stream);
     return TU_OK;
 }
 
-tu_status cuda_mark_begin(const cuda_device *device, const cuda_runtime *runtime, uint32_t position) {
-    if (!runtime->timed) return TU_OK;
-    runtime->times->launched[position] = true;
-    runtime->times->is_last[position] = false;
-    return record(device, runtime->times->begins[position]);
+tu_status cuda_mark_begin(const cuda_kernels *k, uint32_t position) {
+    if (!k->timed) return TU_OK;
+    k->times->launched[position] = true;
+    k->times->is_last[position] = false;
+    return record(k->queue, k->times->begins[position]);
 }
 
-tu_status cuda_mark_end(const cuda_device *device, const cuda_runtime *runtime, uint32_t position) {
-    if (!runtime->timed) return TU_OK;
-    runtime->times->is_last[position] = true;
-    return record(device, runtime->times->ends[position]);
+tu_status cuda_mark_end(const cuda_kernels *k, uint32_t position) {
+    if (!k->timed) return TU_OK;
+    k->times->is_last[position] = true;
+    return record(k->queue, k->times->ends[position]);
 }
 
-/* The first call starts the timing; times are available from the next launch on. */
-tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, double *start, double *seconds) {
-    tu__kernel_plan *p = (tu__kernel_plan *)plan;
-    cuda_runtime *runtime = p->runtime;
-    *start = *seconds = 0;
-    if (position >= p->kernel_count)
-        return tu_fail(TU_INVALID, "kernel %u does not exist: the plan has %u kernels", position,
-                       p->kernel_count);
-    TU_TRY(cuda_make_current(device));
-    if (!runtime->timed) return cuda_times_begin(device, p);
-    const cuda_times *t = runtime->times;
+static tu_status read_times(const cuda_times *t, uint32_t position, double *start, double *seconds) {
     if (!t->launched[position]) return TU_OK;
     float from_origin = 0, milliseconds = 0;
     CUevent end = t->is_last[position] ? t->ends[position] : t->begins[position + 1];
@@ -120,4 +111,17 @@ tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, doub
     *start = t->origin_time + 1e-3 * (double)from_origin;
     *seconds = 1e-3 * (double)milliseconds;
     return TU_OK;
+}
+
+/* The first call starts the timing; times are available from the next launch on. Collectives are not timed. */
+tu_status cuda_times_of(const cuda_device *device, tu_executable *executable, uint32_t position,
+                        double *start, double *seconds) {
+    *start = *seconds = 0;
+    if (executable->kind != CUDA_KERNELS) return TU_OK;
+    cuda_kernels *k = &executable->kernels;
+    if (position >= k->bound.count)
+        return tu_fail(TU_INVALID, "kernel %u does not exist: the plan has %u kernels", position,
+                       k->bound.count);
+    TU_TRY(cuda_make_current(device));
+    return k->timed ? read_times(k->times, position, start, seconds) : begin_timing(k);
 }

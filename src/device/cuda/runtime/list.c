@@ -1,6 +1,6 @@
 /* Enqueues steps of a command list (<tutti/device.h>) so that they can be captured as one CUDA graph.
  *
- * A compute queue is its device's stream; a copy queue has a stream of its own. The stream of the first compute queue
+ * A compute queue is the stream of its partition's kernels; a copy queue has a stream of its own. The stream of the first compute queue
  * is the one that is captured. The others are forked from it with an event and joined to it at the end:
  *
  *     partition 0     in | kernels ─┬─ kernels ────────────────┬─  out |   in | …          next step
@@ -46,8 +46,16 @@ static cuda_member *member_of(const cuda_list *l, uint32_t queue) {
     return &l->members[commands_of(l, queue)->partition];
 }
 
+static CUstream compute_stream(const cuda_member *m) {
+    return m->kernels->queue->stream;
+}
+
 static CUstream stream_of(const cuda_list *l, uint32_t queue) {
-    return l->queues[queue].is_compute ? member_of(l, queue)->device->stream : l->queues[queue].stream;
+    return l->queues[queue].is_compute ? compute_stream(member_of(l, queue)) : l->queues[queue].stream;
+}
+
+cuda_queue *cuda_list_first_queue(const cuda_list *l) {
+    return l->members[l->first].kernels->queue;
 }
 
 /* ---- Creating ---- */
@@ -95,24 +103,24 @@ static tu_status create_collective(cuda_list *l, uint32_t collective) {
     return create_event(&l->sums[collective].done);
 }
 
-tu_status cuda_list_new(cuda_list *l, const tu_submission *s) {
+tu_status cuda_list_new(cuda_list *l, const tu_list_binding *b) {
     const char *purpose = "a submitted command list";
-    l->list = s->list;
-    l->parts = s->parts;
-    l->collectives = s->collectives;
-    l->first = s->list->queues[0].partition;
-    l->members = tu__alloc_array(s->list->partition_count, sizeof *l->members, purpose);
-    l->queues = tu__alloc_array(s->list->queue_count, sizeof *l->queues, purpose);
-    l->sums = tu__alloc_array(s->list->collective_count, sizeof *l->sums, purpose);
-    l->events = tu__alloc_array(s->list->event_count, sizeof *l->events, purpose);
+    l->list = b->list;
+    l->parts = b->parts;
+    l->collectives = b->collectives;
+    l->first = b->list->queues[0].partition;
+    l->members = tu__alloc_array(b->list->partition_count, sizeof *l->members, purpose);
+    l->queues = tu__alloc_array(b->list->queue_count, sizeof *l->queues, purpose);
+    l->sums = tu__alloc_array(b->list->collective_count, sizeof *l->sums, purpose);
+    l->events = tu__alloc_array(b->list->event_count, sizeof *l->events, purpose);
     if (!l->members || !l->queues || !l->sums || !l->events) return TU_NO_MEMORY;
-    for (uint32_t p = 0; p < s->list->partition_count; p++) {
-        if (!s->parts[p].device) continue;
-        l->members[p].device = cuda_device_of(s->parts[p].device);
-        l->members[p].plan = (tu__kernel_plan *)s->parts[p].plan;
+    for (uint32_t p = 0; p < b->list->partition_count; p++) {
+        if (!b->parts[p].device) continue;
+        l->members[p].device = cuda_device_of(b->parts[p].device);
+        l->members[p].kernels = &b->parts[p].executable->kernels;
     }
-    for (uint32_t q = 0; q < s->list->queue_count; q++) TU_TRY(create_queue(l, q));
-    for (uint32_t c = 0; c < s->list->collective_count; c++) TU_TRY(create_collective(l, c));
+    for (uint32_t q = 0; q < b->list->queue_count; q++) TU_TRY(create_queue(l, q));
+    for (uint32_t c = 0; c < b->list->collective_count; c++) TU_TRY(create_collective(l, c));
     return TU_OK;
 }
 
@@ -180,7 +188,7 @@ static tu_status wait_for_all_ranks(const cuda_list *l, uint32_t collective, CUs
 
 static tu_status sum_all_slices(const cuda_list *l, uint32_t collective) {
     const cuda_member *first = member_of_rank(l, collective, 0);
-    const tu_submit_collective *c = &l->collectives[collective];
+    const tu_list_collective *c = &l->collectives[collective];
     TU_TRY(cuda_make_current(first->device));
     TU_TRY(wait_for_all_ranks(l, collective, first->sum_stream));
     for (uint32_t i = 0; i < c->combination_count; i++)
@@ -190,7 +198,7 @@ static tu_status sum_all_slices(const cuda_list *l, uint32_t collective) {
 
 static tu_status sum_slice(const cuda_list *l, uint32_t collective, uint32_t rank) {
     const cuda_member *member = member_of_rank(l, collective, rank);
-    const tu_submit_collective *c = &l->collectives[collective];
+    const tu_list_collective *c = &l->collectives[collective];
     TU_TRY(cuda_make_current(member->device));
     TU_TRY(wait_for_all_ranks(l, collective, member->sum_stream));
     for (uint32_t i = 0; i < c->combination_count; i++) {
@@ -218,7 +226,7 @@ static tu_status enqueue_post(cuda_list *l, uint32_t collective) {
     if (++l->sums[collective].posted < ranks_of(l, collective)) return TU_OK;
     for (uint32_t r = 0; r < ranks_of(l, collective); r++) {
         const cuda_member *rank = member_of_rank(l, collective, r);
-        CUDA_TRY(cuEventRecord, rank->posted, rank->device->stream);
+        CUDA_TRY(cuEventRecord, rank->posted, compute_stream(rank));
     }
     TU_TRY(is_on_one_gpu(l, collective) ? sum_all_slices(l, collective) : sum_each_slice(l, collective));
     CUDA_TRY(cuEventRecord, l->sums[collective].done, member_of_rank(l, collective, 0)->sum_stream);
@@ -232,7 +240,7 @@ static tu_status enqueue_inputs(cuda_list *l, uint32_t queue) {
     const cuda_member *m = member_of(l, queue);
     if (!m->ring || l->queues[queue].has_inputs) return TU_OK;
     l->queues[queue].has_inputs = true;
-    return cuda_ring_enqueue_inputs(m->ring, m->device, m->plan->runtime);
+    return cuda_ring_enqueue_inputs(m->ring, m->kernels);
 }
 
 /* One kernel copies all results of a partition, and advances the ring's counter; also if it has no results. */
@@ -240,7 +248,7 @@ static tu_status enqueue_results(cuda_list *l, uint32_t queue) {
     const cuda_member *m = member_of(l, queue);
     if (!m->ring || l->queues[queue].has_results) return TU_OK;
     l->queues[queue].has_results = true;
-    return cuda_ring_enqueue_results(m->ring, m->device, m->plan->runtime);
+    return cuda_ring_enqueue_results(m->ring, m->kernels);
 }
 
 /* COMMIT has no effect, so the kernels on both sides of it are launched together. */
@@ -254,7 +262,7 @@ static tu_status enqueue_launch(const cuda_list *l, uint32_t queue, uint32_t pos
     if (position + 2 < q->count && q->commands[position + 1].kind == TU_COMMAND_COMMIT &&
         q->commands[position + 2].kind == TU_COMMAND_LAUNCH)
         count += q->commands[position + 2].count;
-    return cuda_enqueue(m->device, m->plan, q->commands[position].first, count);
+    return cuda_enqueue(m->kernels, q->commands[position].first, count);
 }
 
 static tu_status enqueue_signal(const cuda_list *l, uint32_t queue, uint32_t event) {
@@ -310,7 +318,7 @@ static tu_status fork_streams(const cuda_list *l) {
     bool recorded = false;
     for (uint32_t q = 1; q < l->list->queue_count; q++) {
         if (!l->queues[q].is_compute) continue;
-        if (!recorded) CUDA_TRY(cuEventRecord, first->posted, first->device->stream);
+        if (!recorded) CUDA_TRY(cuEventRecord, first->posted, compute_stream(first));
         recorded = true;
         CUDA_TRY(cuStreamWaitEvent, stream_of(l, q), first->posted, 0);
     }
@@ -324,8 +332,8 @@ static tu_status join_streams(const cuda_list *l) {
         const cuda_member *m = member_of(l, q);
         if (!l->queues[q].is_compute) continue;
         TU_TRY(cuda_make_current(m->device));
-        CUDA_TRY(cuEventRecord, m->posted, m->device->stream);
-        CUDA_TRY(cuStreamWaitEvent, first->device->stream, m->posted, 0);
+        CUDA_TRY(cuEventRecord, m->posted, compute_stream(m));
+        CUDA_TRY(cuStreamWaitEvent, compute_stream(first), m->posted, 0);
     }
     return cuda_make_current(first->device);
 }
@@ -338,11 +346,11 @@ static tu_status enqueue_all(cuda_list *l, uint32_t steps) {
 
 static void set_capturing(const cuda_list *l, bool capturing) {
     for (uint32_t p = 0; p < l->list->partition_count; p++)
-        if (l->members[p].device && p != l->first) l->members[p].device->capturing = capturing;
+        if (l->members[p].device && p != l->first) l->members[p].kernels->queue->capturing = capturing;
 }
 
 tu_status cuda_list_enqueue(cuda_list *l, uint32_t steps) {
-    set_capturing(l, l->members[l->first].device->capturing);
+    set_capturing(l, cuda_list_first_queue(l)->capturing);
     tu_status status = enqueue_all(l, steps);
     set_capturing(l, false);
     return status;

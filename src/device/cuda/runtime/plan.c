@@ -1,12 +1,4 @@
-/* Plans: builds kernels, and replays them as CUDA graphs.
- *
- * The first launch of a range of kernels enqueues them one by one, because libraries load modules at first use. The
- * second launch captures the same calls into a graph, and later launches replay it: one driver call for a whole step.
- * A graph contains addresses and the seed. If either changes, it is captured again.
- *
- * Once a trace has been requested, the graph is captured with events between the kernels, which cost a microsecond
- * each (kernel_times.c). Kernels that do not fill the GPU are captured on several streams if the estimate says it is
- * faster (capture_streams.c).
+/* Plans: the functions that kernels request and how kernels launch them.
  */
 #include "device/cuda/runtime/plan.h"
 
@@ -95,40 +87,21 @@ tu_status cuda_request_rings(tu__kernel_plan *p) {
     return runtime->ring_in && runtime->ring_out ? TU_OK : TU_NO_MEMORY;
 }
 
-/* ---- Building ---- */
+/* ---- Compiling and freeing ---- */
 
-static void destroy_segment_graphs(cuda_runtime *runtime) {
-    for (cuda_segment *s = runtime->segments; s; s = s->next) {
-        if (s->exec) cuda.cuGraphExecDestroy(s->exec);
-        s->exec = NULL;
-    }
-}
-
-tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding) {
-    tu__kernel_plan *p = (tu__kernel_plan *)plan;
-    TU_TRY(cuda_make_current(device));
-    cuda_runtime *runtime = cuda_runtime_of(p);
-    if (!runtime) return TU_NO_MEMORY;
-    destroy_segment_graphs(runtime);
-    cuda_submit_free(runtime);
-    tu__kernel_plan_bind(p, binding);
-    if (!runtime->compiled) TU_TRY(cuda_compile(device, runtime->functions));
-    runtime->compiled = true;
-    return cuda_assign_plan_streams(device, p);
-}
-
-void cuda_plan_free(cuda_device *device, tu_plan *plan) {
-    tu__kernel_plan *p = (tu__kernel_plan *)plan;
+/* Threads that run one program at once may build its plan at the same time. */
+tu_status cuda_compile_plan(cuda_device *device, tu__kernel_plan *p) {
     cuda_runtime *runtime = p->runtime;
-    if (runtime) { /* also for a lost GPU: then these calls fail without effect */
-        cuda.cuCtxSetCurrent(device->context);
-        cuda.cuStreamSynchronize(device->stream);
-        destroy_segment_graphs(runtime);
-        cuda_submit_free(runtime);
-        cuda_times_free(runtime);
-        cuda_free_stream_events(p);
-    }
-    tu__kernel_plan_free(p);
+    pthread_mutex_lock(&device->build_lock);
+    tu_status status = runtime->compiled ? TU_OK : cuda_compile(device, runtime->functions);
+    runtime->compiled = status == TU_OK;
+    pthread_mutex_unlock(&device->build_lock);
+    return status;
+}
+
+void cuda_plan_free(const cuda_device *device, tu_plan *plan) {
+    cuda.cuCtxSetCurrent(device->context); /* kernels may own descriptors of libraries */
+    tu__kernel_plan_free((tu__kernel_plan *)plan);
 }
 
 /* ---- Functions for `run` ---- */
@@ -159,7 +132,7 @@ tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_g
     } argument = {arguments};
     void *parameters[] = {argument.parameter};
     tu_status status = CUDA_CALL(cuLaunchKernel, function->handle, grid.blocks[0], y, z, grid.threads, 1, 1,
-                                 grid.shared, cuda_of(k)->stream, parameters, NULL);
+                                 grid.shared, cuda_stream(k), parameters, NULL);
     return status == TU_OK
                ? TU_OK
                : tu_fail(status, "%s: kernel %s with %u x %u x %u blocks of %u threads: %s", cuda_of(k)->name,
@@ -167,119 +140,11 @@ tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_g
 }
 
 tu_status cuda_copy(const tu__kernel *k, void *to, const void *from, size_t bytes) {
-    if (bytes) CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(to), cuda_address(from), bytes, cuda_of(k)->stream);
+    if (bytes) CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(to), cuda_address(from), bytes, cuda_stream(k));
     return TU_OK;
 }
 
 tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes) {
-    if (bytes) CUDA_TRY(cuMemsetD8Async, cuda_address(to), 0, bytes, cuda_of(k)->stream);
+    if (bytes) CUDA_TRY(cuMemsetD8Async, cuda_address(to), 0, bytes, cuda_stream(k));
     return TU_OK;
-}
-
-/* ---- Launching ---- */
-
-tu_status cuda_enqueue_one(const tu__kernel_plan *p, uint32_t position) {
-    const tu__kernel *k = p->kernels[p->order[position]];
-    tu_status status = k->run(k);
-    if (status == TU_OK) return TU_OK;
-    return tu_fail(status, "%s '%s': %s", k->name, p->selection.graph->nodes[k->nodes[0]]->name,
-                   tu_message());
-}
-
-tu_status cuda_enqueue(cuda_device *device, tu__kernel_plan *p, uint32_t first, uint32_t count) {
-    const cuda_runtime *runtime = p->runtime;
-    if (device->capturing && runtime->uses_streams && !runtime->timed)
-        return cuda_enqueue_on_streams(device, p, first, count);
-    for (uint32_t i = first; i < first + count; i++) {
-        TU_TRY(cuda_mark_begin(device, runtime, i));
-        TU_TRY(cuda_enqueue_one(p, i));
-    }
-    return count ? cuda_mark_end(device, runtime, first + count - 1) : TU_OK;
-}
-
-/* Captures a graph. After a failure the capture is still ended, or the stream would stay unusable. */
-static tu_status capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
-                         void *context, CUgraphExec *exec) {
-    CUgraph graph = NULL;
-    char message[1024] = "";
-    CUDA_TRY(cuStreamBeginCapture, device->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    device->capturing = true;
-    tu_status status = enqueue(device, context);
-    device->capturing = false;
-    if (status != TU_OK) snprintf(message, sizeof message, "%s", tu_message());
-    tu_status ended = CUDA_CALL(cuStreamEndCapture, device->stream, &graph);
-    if (status == TU_OK && ended != TU_OK) cuda.cuStreamEndCapture(device->stream, &graph);
-    if (status == TU_OK) status = ended;
-    if (status == TU_OK) status = CUDA_CALL(cuGraphInstantiate, exec, graph, 0);
-    if (graph) cuda.cuGraphDestroy(graph);
-    return status == TU_OK || !*message ? status : tu_fail(status, "%s", message);
-}
-
-tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
-                       void *context, CUgraphExec *exec) {
-    cuda_capture_lock();
-    tu_status status = capture(device, enqueue, context, exec);
-    cuda_capture_unlock();
-    return status;
-}
-
-typedef struct range {
-    tu__kernel_plan *plan;
-    uint32_t first, count;
-} range;
-
-static tu_status enqueue_range(cuda_device *device, void *context) {
-    const range *r = context;
-    return cuda_enqueue(device, r->plan, r->first, r->count);
-}
-
-static cuda_segment *segment_of(tu__kernel_plan *p, uint32_t first, uint32_t count) {
-    cuda_runtime *runtime = p->runtime;
-    for (cuda_segment *s = runtime->segments; s; s = s->next)
-        if (s->first == first && s->count == count) return s;
-    cuda_segment *s = tu__arena_alloc(&p->selection.arena, sizeof *s);
-    if (!s) return NULL;
-    s->first = first;
-    s->count = count;
-    s->next = runtime->segments;
-    runtime->segments = s;
-    return s;
-}
-
-static uint64_t seed_of(const tu__kernel_plan *p) {
-    return p->kernel_count ? *p->kernels[0]->seed : 0;
-}
-
-static tu_status replay(cuda_device *device, tu__kernel_plan *p, cuda_segment *s) {
-    const cuda_runtime *runtime = p->runtime;
-    if (s->exec && (s->seed != seed_of(p) || s->timed != runtime->timed)) {
-        CUDA_TRY(cuStreamSynchronize, device->stream); /* the graph may still be running */
-        cuda.cuGraphExecDestroy(s->exec);
-        s->exec = NULL;
-    }
-    if (!s->exec) {
-        range r = {p, s->first, s->count};
-        s->seed = seed_of(p);
-        s->timed = runtime->timed;
-        TU_TRY(cuda_capture(device, enqueue_range, &r, &s->exec));
-    }
-    CUDA_TRY(cuGraphLaunch, s->exec, device->stream);
-    return TU_OK;
-}
-
-static tu_status launch_segment(cuda_device *device, tu__kernel_plan *p, uint32_t first, uint32_t count) {
-    cuda_runtime *runtime = p->runtime;
-    cuda_segment *s = segment_of(p, first, count);
-    if (!s) return TU_NO_MEMORY;
-    if (first == 0) TU_TRY(cuda_times_align(device, runtime));
-    if (s->warm && !runtime->capture_forbidden) return replay(device, p, s);
-    TU_TRY(cuda_enqueue(device, p, first, count));
-    s->warm = true;
-    return TU_OK;
-}
-
-tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    if (count == 0) return TU_OK;
-    TU_TRY(cuda_make_current(device));
-    return launch_segment(device, (tu__kernel_plan *)plan, first, count);
 }

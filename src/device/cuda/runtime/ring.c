@@ -74,21 +74,21 @@ static size_t aligned(size_t bytes) {
     return (bytes + 255) & ~(size_t)255;
 }
 
-static bool is_same_feed(const ring_slot *slot, const tu_submission *s) {
+static bool is_same_feed(const ring_slot *slot, const cuda_call *s) {
     const tu_submit_feed *a = &slot->feed, *b = &s->feeds[slot->index];
     return a->same == b->same && a->table == b->table && a->row_bytes == b->row_bytes;
 }
 
 /* True if the caller wants result `index` and it belongs to the partition. */
-static bool is_fetched(const tu_submission *s, uint32_t partition, uint32_t index) {
+static bool is_fetched(const cuda_call *s, uint32_t partition, uint32_t index) {
     return s->fetches[index] && s->list->fetches[index].place.partition == partition;
 }
 
-static bool is_fed(const tu_submission *s, uint32_t partition, uint32_t index) {
+static bool is_fed(const cuda_call *s, uint32_t partition, uint32_t index) {
     return s->list->feeds[index].place.partition == partition;
 }
 
-bool cuda_needs_ring(const tu_submission *s, uint32_t partition) {
+bool cuda_needs_ring(const cuda_call *s, uint32_t partition) {
     for (uint32_t i = 0; i < s->list->feed_count; i++)
         if (is_fed(s, partition, i)) return true;
     for (uint32_t i = 0; i < s->list->fetch_count; i++)
@@ -97,7 +97,7 @@ bool cuda_needs_ring(const tu_submission *s, uint32_t partition) {
 }
 
 /* The command list and the buffers' addresses are the same as when the ring was created. */
-bool cuda_ring_matches(const cuda_ring *r, const tu_submission *s) {
+bool cuda_ring_matches(const cuda_ring *r, const cuda_call *s) {
     for (uint32_t i = 0; i < r->feed_count; i++)
         if (!is_same_feed(&r->feeds[i], s)) return false;
     uint32_t known = 0;
@@ -112,7 +112,7 @@ static size_t bytes_of_feed(const tu_submit_feed *f, size_t bytes) {
     return f->table ? bytes / f->row_bytes * sizeof *f->rows : bytes;
 }
 
-uint32_t cuda_ring_steps_per_half(const tu_submission *s, uint32_t partition) {
+uint32_t cuda_ring_steps_per_half(const cuda_call *s, uint32_t partition) {
     size_t bytes = 1;
     for (uint32_t i = 0; i < s->list->feed_count; i++)
         if (is_fed(s, partition, i) && !s->feeds[i].same)
@@ -125,14 +125,14 @@ uint32_t cuda_ring_steps_per_half(const tu_submission *s, uint32_t partition) {
     return needed < half ? needed : half;
 }
 
-static ring_slot slot_of(const tu_submission *s, uint32_t index, const tu_slot *slot) {
+static ring_slot slot_of(const cuda_call *s, uint32_t index, const tu_slot *slot) {
     return (ring_slot){.index = index,
                        .buffer = s->parts[slot->place.partition].buffers[slot->place.buffer],
                        .bytes = slot->bytes};
 }
 
 /* Lists the feeds and fetches of the partition, and assigns an offset to every slot. */
-static tu_status assign_offsets(cuda_ring *r, const tu_submission *s) {
+static tu_status assign_offsets(cuda_ring *r, const cuda_call *s) {
     r->feeds = tu__alloc_array(s->list->feed_count + 1, sizeof *r->feeds, "a ring");
     r->fetches = tu__alloc_array(s->list->fetch_count + 1, sizeof *r->fetches, "a ring");
     r->in = tu__alloc_array(s->list->feed_count + 1, sizeof *r->in, "a ring");
@@ -168,7 +168,7 @@ static tu_status allocate_resources(cuda_ring *r) {
     return TU_OK;
 }
 
-tu_status cuda_ring_new(const cuda_device *device, uint32_t steps_per_half, const tu_submission *s,
+tu_status cuda_ring_new(const cuda_device *device, uint32_t steps_per_half, const cuda_call *s,
                         uint32_t partition, cuda_ring **ring) {
     cuda_ring *r = *ring = tu__alloc(sizeof *r, "a ring");
     if (!r) return TU_NO_MEMORY;
@@ -218,9 +218,8 @@ static void set_feed_args(const cuda_ring *r, uint32_t i, ring_feed *f, long lon
 }
 
 /* Copies up to RING_MAX feeds per launch. Without feeds one launch is still needed to advance the counter. */
-tu_status cuda_ring_enqueue_inputs(const cuda_ring *r, const cuda_device *device,
-                                   const cuda_runtime *runtime) {
-    const tu__kernel k = {.device = device};
+tu_status cuda_ring_enqueue_inputs(const cuda_ring *r, const cuda_kernels *kernels) {
+    const tu__kernel k = {.device = kernels->device, .queue = kernels->queue};
     uint32_t done = 0;
     do {
         ring_in_args a = {.count = cuda_pointer(r->block)};
@@ -228,14 +227,13 @@ tu_status cuda_ring_enqueue_inputs(const cuda_ring *r, const cuda_device *device
             set_feed_args(r, done, &a.feed[a.feeds], a.words);
             a.words = a.feed[a.feeds++].end;
         }
-        TU_TRY(cuda_launch(&k, runtime->ring_in, cuda_grid_for(&k, a.words ? a.words : 1), &a));
+        TU_TRY(cuda_launch(&k, kernels->runtime->ring_in, cuda_grid_for(&k, a.words ? a.words : 1), &a));
     } while (done < r->feed_count);
     return TU_OK;
 }
 
-tu_status cuda_ring_enqueue_results(const cuda_ring *r, const cuda_device *device,
-                                    const cuda_runtime *runtime) {
-    const tu__kernel k = {.device = device};
+tu_status cuda_ring_enqueue_results(const cuda_ring *r, const cuda_kernels *kernels) {
+    const tu__kernel k = {.device = kernels->device, .queue = kernels->queue};
     uint32_t done = 0;
     do {
         ring_out_args a = {.count = cuda_pointer(r->block)};
@@ -249,7 +247,7 @@ tu_status cuda_ring_enqueue_results(const cuda_ring *r, const cuda_device *devic
             f->to = fetch_slots(r, done);
             f->slots = CUDA_HALVES * r->steps_per_half;
         }
-        TU_TRY(cuda_launch(&k, runtime->ring_out, cuda_grid_for(&k, a.words ? a.words : 1), &a));
+        TU_TRY(cuda_launch(&k, kernels->runtime->ring_out, cuda_grid_for(&k, a.words ? a.words : 1), &a));
     } while (done < r->fetch_count);
     return TU_OK;
 }
@@ -276,7 +274,7 @@ static tu_status upload(const cuda_ring *r, uint32_t i, size_t from, size_t byte
     return TU_OK;
 }
 
-tu_status cuda_ring_begin(cuda_ring *r, const tu_submission *s) {
+tu_status cuda_ring_begin(cuda_ring *r, const cuda_call *s) {
     r->count_requested = false;
     r->finished_steps = 0;
     CUDA_TRY(cuMemsetD8Async, r->block, 0, COUNT_BYTES, r->copies);
@@ -288,7 +286,7 @@ tu_status cuda_ring_begin(cuda_ring *r, const tu_submission *s) {
     return TU_OK;
 }
 
-tu_status cuda_ring_stage(const cuda_ring *r, const tu_submission *s, uint32_t half, uint32_t first,
+tu_status cuda_ring_stage(const cuda_ring *r, const cuda_call *s, uint32_t half, uint32_t first,
                           uint32_t count, CUstream steps) {
     for (uint32_t i = 0; i < r->feed_count; i++) {
         size_t bytes = r->in[i].bytes, slot = (size_t)half * r->steps_per_half * bytes;
@@ -315,7 +313,7 @@ tu_status cuda_ring_fetch(const cuda_ring *r, uint32_t half, uint32_t count, CUs
     return TU_OK;
 }
 
-void cuda_ring_read_results(const cuda_ring *r, const tu_submission *s, uint32_t half, uint32_t first,
+void cuda_ring_read_results(const cuda_ring *r, const cuda_call *s, uint32_t half, uint32_t first,
                             uint32_t count) {
     for (uint32_t i = 0; i < r->fetch_count; i++) {
         size_t bytes = r->out[i].bytes;

@@ -13,44 +13,22 @@
  *     compute                      steps of 0  | steps of 1  | steps of 2
  *
  * Once steps are captured, this file never blocks in the driver, because the steps of a broken GPU might never end.
- * It polls events until the timeout (cuda_device.timeout_seconds), after which the GPU is abandoned. The driver also
+ * It polls events until the timeout of the submission, after which the GPU is abandoned. The driver also
  * blocks when too many launches are pending, so the number of launches in flight is limited. A step that is enqueued
  * kernel by kernel may exceed that limit.
  *
- * The data kept between calls belongs to the plan of the first queue and is freed when that plan's addresses change.
+ * Streams, rings and graphs are made at the first call and kept for the next ones. After a failure they are freed, and
+ * the next call makes them again.
  */
-#include <stdio.h>
+#include "device/cuda/runtime/submit.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "device/cuda/runtime/list.h"
 
 enum {
     MAX_GRAPH_NODES = 512, /* per partition, if a graph contains several steps */
     MAX_GRAPH_STEPS = 16,
     LAUNCHES_PER_GROUP = 32, /* at most two groups are in flight */
 };
-
-typedef struct cuda_submit {
-    cuda_list list;
-    uint32_t steps_per_half; /* of a ring; the same for all rings */
-    CUevent done[CUDA_HALVES];
-    bool warm; /* a step was enqueued kernel by kernel */
-    uint64_t seed;
-    uint32_t steps_per_graph;
-    CUgraphExec one_step_graph, multi_step_graph;
-    uint32_t steps;     /* of the current call */
-    CUevent group_done; /* recorded after the latest complete group of launches */
-    uint32_t group_launches;
-} cuda_submit;
-
-static cuda_device *first_device(const cuda_submit *r) {
-    return r->list.members[r->list.first].device;
-}
-
-static uint32_t partition_count(const cuda_submit *r) {
-    return r->list.list->partition_count;
-}
 
 /* ---- Creating and freeing ---- */
 
@@ -60,19 +38,26 @@ static void destroy_graphs(cuda_submit *r) {
     r->one_step_graph = r->multi_step_graph = NULL;
 }
 
-void cuda_submit_free(cuda_runtime *runtime) {
-    cuda_submit *r = runtime->submit;
-    if (!r) return;
-    runtime->submit = NULL;
-    for (uint32_t i = 0; r->list.members && i < partition_count(r); i++) {
-        const cuda_device *device = r->list.members[i].device;
-        if (device && cuda_is_abandoned(device)) return;
-    }
+static bool is_abandoned(const cuda_submit *r) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
+        if (r->binding.parts[i].device && cuda_is_abandoned(cuda_device_of(r->binding.parts[i].device)))
+            return true;
+    return false;
+}
+
+/* Frees all but the binding. */
+static void close_submit(cuda_submit *r) {
     destroy_graphs(r);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->done[i]) cuda.cuEventDestroy(r->done[i]);
     if (r->group_done) cuda.cuEventDestroy(r->group_done);
     cuda_list_free(&r->list);
+    *r = (cuda_submit){.binding = r->binding};
+}
+
+void cuda_submit_free(cuda_submit *r) {
+    if (!r || is_abandoned(r)) return;
+    close_submit(r);
     tu__free(r);
 }
 
@@ -86,29 +71,43 @@ static uint32_t choose_steps_per_graph(const cuda_list *l) {
     for (uint32_t i = 0; i < l->list->partition_count; i++) {
         if (!l->members[i].device) continue;
         members++;
-        nodes += l->members[i].plan->kernel_count + 2; /* inputs and results */
+        nodes += l->members[i].kernels->bound.count + 2; /* inputs and results */
     }
     uint32_t steps = MAX_GRAPH_NODES * members / (nodes + l->list->collective_count);
     return steps > MAX_GRAPH_STEPS ? MAX_GRAPH_STEPS : steps;
 }
 
-static tu_status create_submit(cuda_runtime *runtime, const tu_submission *s) {
-    cuda_submit *r = runtime->submit = tu__alloc(sizeof *r, "a submitted command list");
-    if (!r) return TU_NO_MEMORY;
-    TU_TRY(cuda_list_new(&r->list, s));
+static tu_status open_submit(cuda_submit *r) {
+    r->is_open = true;
+    TU_TRY(cuda_list_new(&r->list, &r->binding));
     r->steps_per_graph = choose_steps_per_graph(&r->list);
-    TU_TRY(cuda_make_current(first_device(r)));
+    TU_TRY(cuda_make_current(cuda_submit_device(r)));
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->done[i], CU_EVENT_DISABLE_TIMING);
     CUDA_TRY(cuEventCreate, &r->group_done, CU_EVENT_DISABLE_TIMING);
+    return TU_OK;
+}
+
+/* Every list of GPUs can be executed. */
+tu_status cuda_build_list(const tu_list_binding *binding, tu_executable **executable) {
+    if (!executable) return TU_OK;
+    tu_executable *created = cuda_executable_new(CUDA_LIST);
+    cuda_submit *r = created ? tu__alloc(sizeof *r, "a submitted command list") : NULL;
+    if (!r) {
+        tu__free(created);
+        return TU_NO_MEMORY;
+    }
+    r->binding = *binding;
+    created->list = r;
+    *executable = created;
     return TU_OK;
 }
 
 /* ---- Rings ---- */
 
 /* All partitions advance together, so the smallest value is used. */
-static uint32_t choose_steps_per_half(const cuda_submit *r, const tu_submission *s) {
+static uint32_t choose_steps_per_half(const cuda_submit *r, const cuda_call *s) {
     uint32_t min_steps = UINT32_MAX;
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         if (!r->list.members[i].device) continue;
         uint32_t half = cuda_ring_steps_per_half(s, i);
         if (half < min_steps) min_steps = half;
@@ -116,11 +115,11 @@ static uint32_t choose_steps_per_half(const cuda_submit *r, const tu_submission 
     return min_steps;
 }
 
-static bool can_reuse_rings(const cuda_submit *r, const tu_submission *s, uint32_t steps_per_half) {
+static bool can_reuse_rings(const cuda_submit *r, const cuda_call *s, uint32_t steps_per_half) {
     bool too_small = r->steps_per_half < steps_per_half &&
                      r->steps_per_half < s->steps / CUDA_HALVES; /* a larger half would be faster */
     if (!r->steps_per_half || too_small) return false;
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_ring *ring = r->list.members[i].ring;
         if (!r->list.members[i].device) continue;
         if (cuda_needs_ring(s, i) != (ring != NULL)) return false;
@@ -129,7 +128,7 @@ static bool can_reuse_rings(const cuda_submit *r, const tu_submission *s, uint32
     return true;
 }
 
-static tu_status create_ring(cuda_member *m, uint32_t steps_per_half, const tu_submission *s,
+static tu_status create_ring(cuda_member *m, uint32_t steps_per_half, const cuda_call *s,
                              uint32_t partition) {
     cuda_ring_free(m->ring);
     m->ring = NULL;
@@ -140,94 +139,13 @@ static tu_status create_ring(cuda_member *m, uint32_t steps_per_half, const tu_s
                    m->ring ? cuda_ring_mebibytes(m->ring) : 0, tu_message());
 }
 
-static tu_status create_rings(cuda_submit *r, const tu_submission *s) {
+static tu_status create_rings(cuda_submit *r, const cuda_call *s) {
     uint32_t steps_per_half = choose_steps_per_half(r, s);
     if (can_reuse_rings(r, s, steps_per_half)) return TU_OK;
     destroy_graphs(r);
     r->steps_per_half = steps_per_half;
-    for (uint32_t i = 0; i < partition_count(r); i++)
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         TU_TRY(create_ring(&r->list.members[i], steps_per_half, s, i));
-    return TU_OK;
-}
-
-/* ---- Waiting ---- */
-
-/* Finished steps, as counted by the rings of the partitions. */
-typedef struct progress {
-    const cuda_member *slowest;    /* NULL: no partition has a ring, so steps are not counted */
-    uint32_t min_steps, max_steps; /* steps done by the slowest and by the fastest partition */
-    uint64_t total_steps;          /* sum over all partitions: independent partitions may advance in turns */
-} progress;
-
-static progress read_progress(const cuda_submit *r) {
-    progress p = {0};
-    for (uint32_t i = 0; i < partition_count(r); i++) {
-        const cuda_member *m = &r->list.members[i];
-        if (!m->ring) continue;
-        cuda.cuCtxSetCurrent(m->device->context);
-        uint32_t done = cuda_ring_finished_steps(m->ring);
-        if (!p.slowest || done < p.min_steps) p.slowest = m, p.min_steps = done;
-        if (done > p.max_steps) p.max_steps = done;
-        p.total_steps += done;
-    }
-    cuda.cuCtxSetCurrent(first_device(r)->context);
-    return p;
-}
-
-typedef struct progress_timeout {
-    double limit;         /* maximum seconds between the ends of two steps; 0: no limit */
-    double next_check;    /* time of the next check */
-    double last_progress; /* time when progress was last seen */
-    progress last_seen;
-} progress_timeout;
-
-static double check_interval(const progress_timeout *p) {
-    enum { CHECKS = 16 }; /* within the limit */
-    return p->limit < CHECKS ? p->limit / CHECKS : 1;
-}
-
-/* If steps are not counted, the limit applies to all steps of the call together. */
-static progress_timeout start_timeout(const cuda_submit *r, double now) {
-    progress_timeout p = {.limit = first_device(r)->timeout_seconds, .last_progress = now};
-    bool counted = false;
-    for (uint32_t i = 0; i < partition_count(r); i++) counted |= r->list.members[i].ring != NULL;
-    if (!counted) p.limit *= r->steps;
-    p.next_check = now + check_interval(&p);
-    return p;
-}
-
-static bool has_timed_out(const cuda_submit *r, progress_timeout *p, double now) {
-    if (p->limit <= 0 || now < p->next_check) return false;
-    uint64_t before = p->last_seen.total_steps;
-    p->last_seen = read_progress(r);
-    if (p->last_seen.total_steps != before) p->last_progress = now;
-    p->next_check = now + check_interval(p);
-    return now - p->last_progress > p->limit;
-}
-
-static tu_status fail_timeout(const cuda_submit *r, const progress_timeout *p) {
-    const progress *last_seen = &p->last_seen;
-    for (uint32_t i = 0; i < partition_count(r); i++)
-        if (r->list.members[i].device) cuda_abandon(r->list.members[i].device);
-    if (r->steps == 1) return tu_fail(TU_DEVICE, "its step has not ended after %g s", p->limit);
-    if (!last_seen->slowest)
-        return tu_fail(TU_DEVICE, "%u steps have not ended after %g s", r->steps, p->limit);
-    bool is_behind = last_seen->min_steps < last_seen->max_steps;
-    return tu_fail(TU_DEVICE, "no step%s%s has ended for %g s: %u of these %u are done",
-                   is_behind ? " of " : "", is_behind ? last_seen->slowest->device->name : "", p->limit,
-                   last_seen->min_steps, r->steps);
-}
-
-/* Waits for an event that follows steps. cuEventSynchronize at the end reports their errors. */
-static tu_status wait_for_event(const cuda_submit *r, CUevent event) {
-    double start = tu__now();
-    progress_timeout p = start_timeout(r, start);
-    while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
-        double now = tu__now();
-        if (has_timed_out(r, &p, now)) return fail_timeout(r, &p);
-        cuda_pause(now - start);
-    }
-    CUDA_TRY(cuEventSynchronize, event);
     return TU_OK;
 }
 
@@ -238,23 +156,22 @@ typedef struct captured_steps {
     uint32_t count;
 } captured_steps;
 
-static tu_status enqueue_steps(cuda_device *device, void *context) {
+static tu_status enqueue_steps(void *context) {
     const captured_steps *s = context;
-    (void)device; /* the first partition's */
     return cuda_list_enqueue(s->list, s->count);
 }
 
 static tu_status launch_graph(cuda_submit *r, uint32_t count, CUgraphExec *exec) {
     captured_steps s = {&r->list, count};
-    if (!*exec) TU_TRY(cuda_capture(first_device(r), enqueue_steps, &s, exec));
-    CUDA_TRY(cuGraphLaunch, *exec, first_device(r)->stream);
+    if (!*exec) TU_TRY(cuda_capture(cuda_list_first_queue(&r->list), enqueue_steps, &s, exec));
+    CUDA_TRY(cuGraphLaunch, *exec, cuda_submit_stream(r));
     return TU_OK;
 }
 
 static bool may_be_captured(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
-        const cuda_runtime *runtime = r->list.members[i].device ? r->list.members[i].plan->runtime : NULL;
-        if (runtime && runtime->capture_forbidden) return false;
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
+        const cuda_kernels *kernels = r->list.members[i].kernels;
+        if (kernels && kernels->runtime->capture_forbidden) return false;
     }
     return r->warm && !r->list.copies_via_host;
 }
@@ -264,8 +181,8 @@ static tu_status limit_launches(cuda_submit *r, uint32_t launches) {
     r->group_launches += launches;
     if (r->group_launches < LAUNCHES_PER_GROUP) return TU_OK;
     r->group_launches = 0;
-    TU_TRY(wait_for_event(r, r->group_done));
-    CUDA_TRY(cuEventRecord, r->group_done, first_device(r)->stream);
+    TU_TRY(cuda_submit_wait(r, r->group_done));
+    CUDA_TRY(cuEventRecord, r->group_done, cuda_submit_stream(r));
     return TU_OK;
 }
 
@@ -291,8 +208,8 @@ static tu_status launch_steps(cuda_submit *r, uint32_t count) {
 
 /* ---- Ring halves ---- */
 
-static tu_status begin_rings(const cuda_submit *r, const tu_submission *s) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+static tu_status begin_rings(const cuda_submit *r, const cuda_call *s) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_member *m = &r->list.members[i];
         if (!m->ring) continue;
         TU_TRY(cuda_make_current(m->device));
@@ -301,31 +218,32 @@ static tu_status begin_rings(const cuda_submit *r, const tu_submission *s) {
     return TU_OK;
 }
 
-static tu_status stage_inputs(const cuda_submit *r, const tu_submission *s, uint32_t half, uint32_t first,
+static tu_status stage_inputs(const cuda_submit *r, const cuda_call *s, uint32_t half, uint32_t first,
                               uint32_t count) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_member *m = &r->list.members[i];
         if (!m->ring) continue;
         TU_TRY(cuda_make_current(m->device));
-        TU_TRY(cuda_ring_stage(m->ring, s, half, first, count, first_device(r)->stream));
+        TU_TRY(cuda_ring_stage(m->ring, s, half, first, count, cuda_submit_stream(r)));
     }
-    return cuda_make_current(first_device(r));
+    return cuda_make_current(cuda_submit_device(r));
 }
 
 static tu_status enqueue_fetches(const cuda_submit *r, uint32_t half, uint32_t count) {
-    CUstream steps = first_device(r)->stream;
-    for (uint32_t i = 0; i < partition_count(r); i++)
+    CUstream steps = cuda_submit_stream(r);
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         if (r->list.members[i].ring) TU_TRY(cuda_ring_fetch(r->list.members[i].ring, half, count, steps));
     CUDA_TRY(cuEventRecord, r->done[half], steps);
     return TU_OK;
 }
 
 /* Waits for the steps of a half and copies their results to the caller. */
-static tu_status read_results(const cuda_submit *r, const tu_submission *s, uint32_t half, uint32_t first,
+static tu_status read_results(const cuda_submit *r, const cuda_call *s, uint32_t half, uint32_t first,
                               uint32_t count) {
-    TU_TRY(wait_for_event(r, r->done[half]));
-    for (uint32_t i = 0; i < partition_count(r); i++)
+    TU_TRY(cuda_submit_wait(r, r->done[half]));
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         if (r->list.members[i].ring) cuda_ring_read_results(r->list.members[i].ring, s, half, first, count);
+    cuda_submit_report(r, first + count);
     return TU_OK;
 }
 
@@ -334,7 +252,7 @@ static uint32_t steps_of_round(const cuda_submit *r, uint32_t steps, uint32_t ro
     return steps - first < r->steps_per_half ? steps - first : r->steps_per_half;
 }
 
-static tu_status run_rounds(cuda_submit *r, const tu_submission *s) {
+static tu_status run_rounds(cuda_submit *r, const cuda_call *s) {
     uint32_t steps = s->steps, rounds = steps / r->steps_per_half + (steps % r->steps_per_half > 0);
     TU_TRY(begin_rings(r, s));
     for (uint32_t round = 0; round < rounds + CUDA_HALVES; round++) {
@@ -353,79 +271,77 @@ static tu_status run_rounds(cuda_submit *r, const tu_submission *s) {
 /* ---- The entry point ---- */
 
 static uint64_t seed_of(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++)
-        if (r->list.members[i].device && r->list.members[i].plan->kernel_count)
-            return *r->list.members[i].plan->kernels[0]->seed;
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
+        const cuda_kernels *kernels = r->list.members[i].kernels;
+        if (kernels && kernels->bound.count) return *kernels->bound.seed;
+    }
     return 0;
 }
 
 /* Turns off kernel timing: its events are valid only for single launches. */
 static void suspend_timing(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
-        cuda_runtime *runtime = r->list.members[i].device ? r->list.members[i].plan->runtime : NULL;
-        if (!runtime) continue;
-        r->list.members[i].was_timed = runtime->timed;
-        runtime->timed = false;
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
+        cuda_member *m = &r->list.members[i];
+        if (!m->kernels) continue;
+        m->was_timed = m->kernels->timed;
+        m->kernels->timed = false;
     }
 }
 
 static void resume_timing(const cuda_submit *r) {
-    for (uint32_t i = 0; i < partition_count(r); i++) {
-        cuda_runtime *runtime = r->list.members[i].device ? r->list.members[i].plan->runtime : NULL;
-        if (runtime) runtime->timed = r->list.members[i].was_timed;
-    }
+    for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
+        if (r->list.members[i].kernels) r->list.members[i].kernels->timed = r->list.members[i].was_timed;
 }
 
-static tu_status run(cuda_submit *r, const tu_submission *s) {
-    TU_TRY(create_rings(r, s));
+static tu_status run(cuda_submit *r) {
+    TU_TRY(cuda_make_current(cuda_device_of(r->binding.parts[r->binding.list->queues[0].partition].device)));
+    if (!r->is_open) TU_TRY(open_submit(r));
+    TU_TRY(create_rings(r, &r->call));
     if (r->seed != seed_of(r)) destroy_graphs(r);
     r->seed = seed_of(r);
-    r->steps = s->steps;
     suspend_timing(r);
-    tu_status status = run_rounds(r, s);
+    tu_status status = run_rounds(r, &r->call);
     resume_timing(r);
     return status;
 }
 
 /* Adds the names of the devices to the message: "gpu:0.0", or "gpu:0.0 to gpu:0.3". */
-static tu_status add_device_names(tu_status status, const tu_submission *s) {
+static tu_status add_device_names(tu_status status, const tu_list_binding *b) {
     const char *first = NULL, *last = NULL;
-    for (uint32_t i = 0; i < s->list->partition_count; i++) {
-        if (!s->parts[i].device) continue;
-        last = cuda_device_of(s->parts[i].device)->name;
+    for (uint32_t i = 0; i < b->list->partition_count; i++) {
+        if (!b->parts[i].device) continue;
+        last = cuda_device_of(b->parts[i].device)->name;
         if (!first) first = last;
     }
     if (first == last) return tu_fail(status, "%s: %s", first, tu_message());
     return tu_fail(status, "%s to %s: %s", first, last, tu_message());
 }
 
-static bool is_abandoned(const tu_submission *s) {
-    for (uint32_t i = 0; i < s->list->partition_count; i++)
-        if (s->parts[i].device && cuda_is_abandoned(cuda_device_of(s->parts[i].device))) return true;
-    return false;
-}
-
 /* Waits for all streams before the memory they use is freed. */
-static void synchronize_all(const tu_submission *s) {
-    for (uint32_t i = 0; i < s->list->partition_count; i++) {
-        if (!s->parts[i].device) continue;
-        const cuda_device *device = cuda_device_of(s->parts[i].device);
-        cuda.cuCtxSetCurrent(device->context);
-        cuda.cuStreamSynchronize(device->stream);
+static void synchronize_all(const tu_list_binding *b) {
+    for (uint32_t i = 0; i < b->list->partition_count; i++) {
+        if (!b->parts[i].device) continue;
+        cuda.cuCtxSetCurrent(cuda_device_of(b->parts[i].device)->context);
+        cuda.cuStreamSynchronize(b->parts[i].executable->kernels.queue->stream);
     }
 }
 
-tu_status cuda_submit_list(const tu_submission *s) {
-    if (s->steps == 0) return TU_OK; /* every list of GPUs can be executed */
-    const tu_submit_part *first = &s->parts[s->list->queues[0].partition];
-    cuda_runtime *runtime = ((tu__kernel_plan *)first->plan)->runtime;
-    tu_status status = cuda_make_current(cuda_device_of(first->device));
-    if (status == TU_OK && !runtime->submit) status = create_submit(runtime, s);
-    if (status == TU_OK) status = run(runtime->submit, s);
+tu_status cuda_submit_list(tu_executable *executable, const tu_submission *s) {
+    cuda_submit *r = executable->list;
+    r->call = (cuda_call){.list = r->binding.list,
+                          .parts = r->binding.parts,
+                          .feeds = s->feeds,
+                          .fetches = s->fetches,
+                          .steps = s->steps,
+                          .timeout = s->timeout,
+                          .steps_done = s->steps_done};
+    if (s->steps_done) *s->steps_done = 0;
+    if (s->steps == 0) return TU_OK;
+    tu_status status = run(r);
     if (status == TU_OK) return TU_OK;
-    add_device_names(status, s);
-    if (is_abandoned(s)) return status;
-    synchronize_all(s);
-    cuda_submit_free(runtime);
+    add_device_names(status, &r->binding);
+    if (is_abandoned(r)) return status;
+    synchronize_all(&r->binding);
+    close_submit(r);
     return status;
 }

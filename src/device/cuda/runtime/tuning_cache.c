@@ -99,9 +99,9 @@ enum { ROUNDS = 5, CALLS = 8 /* per round */ };
 
 static tu_status time_round(cuda_device *device, CUevent events[2], tu_status (*enqueue)(void *context),
                             void *context, float *milliseconds) {
-    CUDA_TRY(cuEventRecord, events[0], device->stream);
+    CUDA_TRY(cuEventRecord, events[0], device->own_queue.stream);
     for (int i = 0; i < CALLS; i++) TU_TRY(enqueue(context));
-    CUDA_TRY(cuEventRecord, events[1], device->stream);
+    CUDA_TRY(cuEventRecord, events[1], device->own_queue.stream);
     CUDA_TRY(cuEventSynchronize, events[1]);
     CUDA_TRY(cuEventElapsedTime, milliseconds, events[0], events[1]);
     return TU_OK;

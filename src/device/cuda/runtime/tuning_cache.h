@@ -27,7 +27,7 @@ tu_status cuda_tuning_key(const cuda_device *device, cuda_library library, tu__t
 bool cuda_tuning_find(const char *key, char *value, size_t capacity);
 void cuda_tuning_store(const char *key, const char *value);
 
-/* Measures the seconds of GPU time per call of `enqueue`, which enqueues work into the device's stream: the best of
+/* Measures the seconds of GPU time per call of `enqueue`, which enqueues work into the device's own queue: the best of
  * several rounds. The caller owns the buffers that the work uses. */
 tu_status cuda_tuning_measure(cuda_device *device, tu_status (*enqueue)(void *context), void *context,
                               double *seconds);

@@ -1,0 +1,63 @@
+/* Executables of collectives: the part of one rank, which reduces its slice of every combination.
+ *
+ * The engine's description is copied, and kernels are compiled when the executable is built, so that a launch only
+ * enqueues. Nothing is captured: a collective has few kernels. */
+#include "base/alloc.h"
+#include "device/cuda/runtime/combine.h"
+#include "device/cuda/runtime/executable.h"
+
+static tu_status copy_segment(tu__arena *arena, uint32_t ranks, const tu_combine_segment *from,
+                              tu_combine_segment *to) {
+    *to = *from;
+    to->in = tu__arena_copy(arena, from->in, ranks * sizeof *from->in);
+    to->out = tu__arena_copy(arena, from->out, ranks * sizeof *from->out);
+    return to->in && to->out ? TU_OK : TU_NO_MEMORY;
+}
+
+static tu_status copy_combination(tu__arena *arena, const tu_combination *from, tu_combination *to) {
+    tu_combine_segment *segments = tu__arena_alloc(arena, from->segment_count * sizeof *segments);
+    if (!segments) return TU_NO_MEMORY;
+    *to = *from;
+    to->segments = segments;
+    for (uint32_t i = 0; i < from->segment_count; i++)
+        TU_TRY(copy_segment(arena, from->ranks, &from->segments[i], &segments[i]));
+    return TU_OK;
+}
+
+static tu_status prepare(cuda_collective *c, uint32_t count, const tu_combination *combinations) {
+    c->arena.purpose = "a collective";
+    c->combinations = tu__arena_alloc(&c->arena, count * sizeof *c->combinations);
+    if (!c->combinations) return TU_NO_MEMORY;
+    c->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        TU_TRY(copy_combination(&c->arena, &combinations[i], &c->combinations[i]));
+        TU_TRY(cuda_combine_prepare(c->device, &c->combinations[i]));
+    }
+    return TU_OK;
+}
+
+tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, uint32_t count,
+                                const tu_combination *combinations, tu_executable **executable) {
+    TU_TRY(cuda_make_current(device));
+    tu_executable *created = cuda_executable_new(CUDA_COLLECTIVE);
+    if (!created) return TU_NO_MEMORY;
+    created->collective.device = device;
+    created->collective.queue = queue ? queue : &device->own_queue;
+    tu_status status = prepare(&created->collective, count, combinations);
+    if (status == TU_OK)
+        *executable = created;
+    else
+        cuda_executable_free(device, created);
+    return status;
+}
+
+tu_status cuda_collective_launch(const cuda_collective *c) {
+    for (uint32_t i = 0; i < c->count; i++)
+        TU_TRY(cuda_combine(c->device, &c->combinations[i], c->queue->stream));
+    return TU_OK;
+}
+
+/* Its kernels contain all addresses as arguments, so they may still run. */
+void cuda_collective_free(cuda_collective *c) {
+    tu__arena_free(&c->arena);
+}
