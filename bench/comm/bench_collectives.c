@@ -75,11 +75,8 @@ static void *rank_thread(void *argument) {
     uint32_t rank = *(const uint32_t *)argument;
     const tu__device *d = bench.devices[rank];
     unsigned generation = 0;
-    if (d->api->attach) must(d->api->attach(d->instance));
-    int threads = 1;
-    const char *notice;
-    if (d->api->inspect) must(d->api->inspect(d->instance, &threads, &notice));
-    tu__parallel_set_threads(threads);
+    must(tu__device_pin_thread(d));
+    tu__parallel_set_threads(d->threads);
     for (int round = -2; round < bench.rounds; round++) /* the first two warm up */
         for (int kind = 0; kind < KINDS; kind++) {
             wait_for_all_ranks(&generation);
@@ -103,33 +100,53 @@ static void run_on_host(void) {
 
 /* ---- GPU: one thread launches all ranks ---- */
 
-static void all_reduce_on_gpu(bool in_place) {
-    const tu_combine_segment segment = {in_place ? (const void *const *)bench.out : bench.in, bench.out,
-                                        bench.bytes / sizeof(float)};
+/* The ranks' parts of an all-reduce, or of one in place. */
+typedef struct gpu_collective {
+    tu_combine_segment segment;
+    tu_combination combinations[MAX_RANKS];
+    tu_executable *executables[MAX_RANKS];
+} gpu_collective;
+
+static void build_on_gpu(gpu_collective *c, bool in_place, tu_queue *const *queues) {
+    c->segment = (tu_combine_segment){in_place ? (const void *const *)bench.out : bench.in, bench.out,
+                                      bench.bytes / sizeof(float)};
     for (uint32_t r = 0; r < bench.ranks; r++) {
-        const tu_combination what = {.struct_size = sizeof what,
-                                     .dtype = TU_F32,
-                                     .ranks = (uint32_t)bench.ranks,
-                                     .rank = r,
-                                     .segment_count = 1,
-                                     .segments = &segment};
-        must(bench.devices[r]->api->combine(bench.devices[r]->instance, &what));
+        const tu__device *d = bench.devices[r];
+        c->combinations[r] = (tu_combination){.struct_size = sizeof c->combinations[r],
+                                              .dtype = TU_F32,
+                                              .ranks = (uint32_t)bench.ranks,
+                                              .rank = r,
+                                              .segment_count = 1,
+                                              .segments = &c->segment};
+        must(d->api->build_collective(d->instance, queues[r], 1, &c->combinations[r], &c->executables[r]));
     }
-    for (uint32_t r = 0; r < bench.ranks; r++)
-        must(bench.devices[r]->api->synchronize(bench.devices[r]->instance));
 }
 
+static void all_reduce_on_gpu(const gpu_collective *c, tu_queue *const *queues) {
+    bool done;
+    for (uint32_t r = 0; r < bench.ranks; r++)
+        must(bench.devices[r]->api->launch(bench.devices[r]->instance, c->executables[r], 0, 1));
+    for (uint32_t r = 0; r < bench.ranks; r++)
+        must(bench.devices[r]->api->synchronize(queues[r], TU_ALL_EVENTS, -1, &done));
+}
+
+/* The queues and executables live until the process ends. */
 static void run_on_gpu(void) {
+    static gpu_collective all_reduce, in_place;
+    tu_queue *queues[MAX_RANKS];
     tu__device *first = bench.devices[0];
+    for (uint32_t r = 0; r < bench.ranks; r++)
+        must(bench.devices[r]->api->queue_new(bench.devices[r]->instance, 0, &queues[r]));
+    build_on_gpu(&all_reduce, false, queues);
+    build_on_gpu(&in_place, true, queues);
     for (int round = -2; round < bench.rounds; round++) {
         double times[4];
         times[0] = seconds_now();
-        all_reduce_on_gpu(false);
+        all_reduce_on_gpu(&all_reduce, queues);
         times[1] = seconds_now();
-        all_reduce_on_gpu(true);
+        all_reduce_on_gpu(&in_place, queues);
         times[2] = seconds_now();
-        must(first->api->copy(first->instance, bench.out[0], first->instance, first->api, bench.in[0],
-                              bench.bytes));
+        must(tu__device_copy(first, bench.out[0], first, bench.in[0], bench.bytes));
         times[3] = seconds_now();
         if (round < 0) continue;
         bench.seconds[TU__ALL_REDUCE][round] = times[1] - times[0];
@@ -179,10 +196,10 @@ static void allocate_vectors(void) {
     for (size_t r = 0; zeros && r < bench.ranks; r++) {
         const tu__device *d = bench.devices[r];
         void *in;
-        must(d->api->allocate(d->instance, bench.bytes, &in));
-        must(d->api->allocate(d->instance, bench.bytes, &bench.out[r]));
-        must(d->api->upload(d->instance, in, zeros, bench.bytes));
-        must(d->api->upload(d->instance, bench.out[r], zeros, bench.bytes));
+        must(d->api->allocate(d->instance, false, bench.bytes, &in));
+        must(d->api->allocate(d->instance, false, bench.bytes, &bench.out[r]));
+        must(tu__upload(d, in, zeros, bench.bytes));
+        must(tu__upload(d, bench.out[r], zeros, bench.bytes));
         bench.in[r] = in;
     }
     free(zeros);
@@ -200,7 +217,7 @@ int main(int argc, char **argv) {
     bench.bytes = (size_t)(megabytes * 1e6) & ~(size_t)1023;
     must(tu__devices_open(list, NULL, MAX_RANKS, bench.devices, &bench.ranks));
     bool host = bench.devices[0]->api->host_memory;
-    if (!host && !bench.devices[0]->api->combine) {
+    if (!host && !bench.devices[0]->api->build_collective) {
         fprintf(stderr, "bench_collectives: device %s has no all-reduce\n", list);
         return 2;
     }
