@@ -6,7 +6,8 @@
 
 static inline size_t count_copy_threads(const tu_program *program) {
     size_t count = 0;
-    for (size_t i = 0; i < program->device_count; i++) count += program->devices[i]->copy_thread != NULL;
+    for (size_t i = 0; i < program->device_count; i++)
+        count += program->devices[i]->shared.copy_thread != NULL;
     return count;
 }
 

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "test.h"
@@ -29,9 +30,11 @@ static struct {
 
 static tu_device_api faulty_api;
 
-static tu_status describe_faulty(int index, tu_device_info *info) {
+static tu_status describe_faulty(tu_device_instance *device, int index, tu_device_info *info) {
     if (index > 0) return tu_fail(TU_NOT_FOUND, "there is one faulty device");
-    *info = (tu_device_info){.name = "faulty:0", .kind = "faulty"};
+    if (device) TU_TRY(tu__cpu_api.describe(device, index, info));
+    info->name = "faulty:0";
+    info->kind = "faulty";
     return TU_OK;
 }
 
@@ -45,64 +48,69 @@ static void block_until_unblocked(void) {
     pthread_mutex_unlock(&faulty.lock);
 }
 
-static tu_status launch_faulty(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+static tu_status launch_faulty(tu_device_instance *device, tu_executable *executable, uint32_t first,
+                               uint32_t count) {
     int number = ++faulty.launches;
     if (number == faulty.failing_launch) return tu_fail(TU_INTERNAL, "its fan has stopped");
     if (number == faulty.blocking_launch) block_until_unblocked();
-    return tu__cpu_api.launch(device, plan, first, count);
+    return tu__cpu_api.launch(device, executable, first, count);
 }
 
-static tu_status synchronize_faulty(tu_device_instance *device) {
+/* Uploads and downloads are copies from and to the host, of a device with its own memory (faulty_api.host_memory is
+ * false). */
+static tu_status copy_faulty(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from,
+                             size_t bytes) {
+    bool is_upload = to.device && !from.device, is_download = from.device && !to.device;
+    if (faulty.copies_fail) return tu_fail(TU_IO, "the cable is loose");
+    if ((is_upload && faulty.uploads_fail) || (is_download && faulty.downloads_fail))
+        return tu_fail(TU_IO, "the line is dead");
+    if (is_upload && faulty.uploads_block) block_until_unblocked();
+    return tu__cpu_api.copy(device, queue, to, from, bytes);
+}
+
+/* Queues, as of a device with asynchronous launches; everything is done when it is enqueued. register_faulty_device()
+ * does not install them; add_faulty_queues() does. */
+struct tu_queue {
+    tu_device_instance *device;
+};
+
+static inline tu_status new_faulty_queue(tu_device_instance *device, uint32_t event_count, tu_queue **queue) {
+    (void)event_count;
+    *queue = malloc(sizeof **queue);
+    if (!*queue) return tu_fail(TU_NO_MEMORY, "out of memory");
+    (*queue)->device = device;
+    return TU_OK;
+}
+
+static inline void free_faulty_queue(tu_device_instance *device, tu_queue *queue) {
     (void)device;
+    free(queue);
+}
+
+static inline tu_status record_in_faulty_queue(tu_queue *queue, uint32_t event) {
+    (void)queue, (void)event;
+    return TU_OK;
+}
+
+static inline tu_status wait_in_faulty_queue(tu_queue *queue, tu_queue *other, uint32_t event) {
+    (void)queue, (void)other, (void)event;
+    return TU_OK;
+}
+
+static inline tu_status synchronize_faulty_queue(tu_queue *queue, uint32_t event, double timeout,
+                                                 bool *done) {
+    (void)queue, (void)timeout;
+    *done = true;
+    if (event != TU_ALL_EVENTS && faulty.events_block) block_until_unblocked();
     return faulty.synchronize_fails ? tu_fail(TU_IO, "its clock has stopped") : TU_OK;
 }
 
-static tu_status copy_faulty(tu_device_instance *device, void *to, tu_device_instance *other,
-                             const tu_device_api *other_api, const void *from, size_t bytes) {
-    (void)device, (void)other, (void)other_api;
-    if (faulty.copies_fail) return tu_fail(TU_IO, "the cable is loose");
-    memcpy(to, from, bytes);
-    return TU_OK;
-}
-
-static tu_status upload_faulty(tu_device_instance *device, void *to, const void *host, size_t bytes) {
-    if (faulty.uploads_fail) return tu_fail(TU_IO, "the line is dead");
-    if (faulty.uploads_block) block_until_unblocked();
-    return tu__cpu_api.upload(device, to, host, bytes);
-}
-
-static tu_status download_faulty(tu_device_instance *device, void *host, const void *from, size_t bytes) {
-    if (faulty.downloads_fail) return tu_fail(TU_IO, "the line is dead");
-    return tu__cpu_api.download(device, host, from, bytes);
-}
-
-/* Events, as of a device with asynchronous launches. register_faulty_device() does not install them;
- * add_faulty_events() does. */
-static inline tu_status new_faulty_event(tu_device_instance *device, void **event) {
-    *event = device;
-    return TU_OK;
-}
-
-static inline void free_faulty_event(tu_device_instance *device, void *event) {
-    (void)device, (void)event;
-}
-
-static inline tu_status record_faulty_event(tu_device_instance *device, void *event) {
-    (void)device, (void)event;
-    return TU_OK;
-}
-
-static inline tu_status synchronize_faulty_event(tu_device_instance *device, void *event) {
-    (void)device, (void)event;
-    if (faulty.events_block) block_until_unblocked();
-    return TU_OK;
-}
-
-static inline void add_faulty_events(void) {
-    faulty_api.event_new = new_faulty_event;
-    faulty_api.event_free = free_faulty_event;
-    faulty_api.event_record = record_faulty_event;
-    faulty_api.event_synchronize = synchronize_faulty_event;
+static inline void add_faulty_queues(void) {
+    faulty_api.queue_new = new_faulty_queue;
+    faulty_api.queue_free = free_faulty_queue;
+    faulty_api.record = record_in_faulty_queue;
+    faulty_api.wait = wait_in_faulty_queue;
+    faulty_api.synchronize = synchronize_faulty_queue;
 }
 
 static inline void clear_faults(void) {
@@ -129,10 +137,7 @@ static inline void register_faulty_device(void) {
     faulty_api.kind = "faulty";
     faulty_api.describe = describe_faulty;
     faulty_api.launch = launch_faulty;
-    faulty_api.synchronize = synchronize_faulty;
     faulty_api.copy = copy_faulty;
-    faulty_api.upload = upload_faulty;
-    faulty_api.download = download_faulty;
     assert_int_equal(tu__device_kind_add(&faulty_api), TU_OK);
 }
 

@@ -1,5 +1,5 @@
 /* Tests device plug-ins: one is loaded, trains a network like the device ref, works together with other devices, and
- * one for another ABI is rejected. */
+ * one for another ABI, or with an incomplete table, is rejected. */
 #include "test.h"
 
 #include <stdio.h>
@@ -7,9 +7,12 @@
 
 #include <tutti/tutti.h>
 
-/* CMakeLists.txt defines where examples/device was built. */
+/* CMakeLists.txt defines where examples/device and the plug-ins of incomplete_plugin.c were built. */
 #ifndef PLUGIN_FOLDER
 #error "PLUGIN_FOLDER must name the folder of tally.so"
+#endif
+#ifndef INCOMPLETE_FOLDER
+#error "INCOMPLETE_FOLDER must name the folder of without_launch.so"
 #endif
 
 static void load(void) {
@@ -99,6 +102,32 @@ static void older_plugins_with_a_shorter_table_are_accepted(void **unused) {
     assert_int_equal(count_listed, 1);
 }
 
+static void expect_rejected(const char *path, const char *reason) {
+    char expected[512];
+    snprintf(expected, sizeof expected, "device plug-in '%s' (incomplete) %s", path, reason);
+    assert_int_equal(tu_device_load(path), TU_INVALID);
+    assert_string_equal(tu_message(), expected);
+}
+
+/* Lists need queues. */
+static void plugins_with_an_incomplete_table_are_rejected(void **unused) {
+    (void)unused;
+    static const char *const groups[][2] = {{INCOMPLETE_FOLDER "/without_wait.so", "queues"},
+                                            {INCOMPLETE_FOLDER "/without_build_collective.so", "peers"},
+                                            {INCOMPLETE_FOLDER "/without_submit.so", "lists"},
+                                            {INCOMPLETE_FOLDER "/without_queue_new.so", "queues"}};
+    expect_rejected(INCOMPLETE_FOLDER "/without_launch.so", "does not define all mandatory functions");
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        char reason[128];
+        snprintf(reason, sizeof reason, "defines some functions of the group '%s', but not all of them",
+                 groups[i][1]);
+        expect_rejected(groups[i][0], reason);
+    }
+    tu_device_info info = TU_SIZED(tu_device_info);
+    for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
+        assert_string_not_equal(info.kind, "incomplete");
+}
+
 /* Invalid device lists, each with text that the message must contain. */
 static void invalid_device_lists_are_rejected(void **unused) {
     (void)unused;
@@ -123,6 +152,7 @@ int main(void) {
         cmocka_unit_test(plugins_are_listed_as_devices),
         cmocka_unit_test(plugins_for_another_abi_are_rejected_with_their_name),
         cmocka_unit_test(older_plugins_with_a_shorter_table_are_accepted),
+        cmocka_unit_test(plugins_with_an_incomplete_table_are_rejected),
         cmocka_unit_test(invalid_device_lists_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #include "ops/random_network.h"
 
 #include "comm/comm.h"
-#include "run/program.h"
+#include "run/execution.h"
 
 enum { STEPS = RANDOM_STEPS, MOST_DEVICES = 4, MAX_ROTATED = 3 };
 
@@ -180,62 +180,60 @@ static tu_status run_with_engine(const model *m, const steps_data *d, tu_program
 
 /* Does what a call with several steps does before the first: sets the addresses of all buffers, and the data of all
  * inputs. */
-static tu_status begin_steps(const model *m, const steps_data *d, tu_program *program, tu_state *state) {
+static tu_status begin_steps(const model *m, const steps_data *d, tu__execution *e, tu_state *state) {
     const tu_feed_many feeds[] = {{.input = m->samples[0], .data = d->values[0]},
                                   {.input = m->samples[1], .data = d->values[1]},
                                   {.input = m->classes, .data = d->classes}};
     const tu__feed_list list = {.count = 3, .many = feeds};
     size_t chunk;
-    program->seed = state->seed;
-    program->inputs.are_submitted = true; /* so that the data of all steps is prepared at once */
-    TU_TRY(tu__inputs_check(program, &list, STEPS));
-    TU_TRY(tu__program_bind(program, state));
-    TU_TRY(tu__inputs_begin(program, &list, STEPS, &chunk));
-    tu__inputs_fill(program, state, 0, STEPS);
-    tu__program_begin_updates(program);
+    e->seed = state->seed;
+    e->inputs.are_submitted = true; /* so that the data of all steps is prepared at once */
+    TU_TRY(tu__inputs_check(e->program, &list, STEPS));
+    TU_TRY(tu__bind(e, state));
+    TU_TRY(tu__inputs_begin(e, &list, STEPS, &chunk));
+    tu__inputs_fill(e, state, 0, STEPS);
+    tu__begin_updates(e);
     return chunk == STEPS ? TU_OK : tu_fail(TU_INTERNAL, "the inputs of %d steps are too large", STEPS);
 }
 
-static void end_steps(tu_program *program, tu_state *state) {
-    tu__program_end_updates(program, state, STEPS);
+static void end_steps(tu__execution *e, tu_state *state) {
+    tu__end_updates(e, state, STEPS);
 }
 
-static tu_status launch(const tu_program *program, uint32_t partition, uint32_t first, uint32_t count) {
-    const tu__partition *p = &program->partitions[partition];
-    return p->device->api->launch(p->device->instance, p->plan, first, count);
+static tu_status launch(const tu__execution *e, uint32_t partition, uint32_t first, uint32_t count) {
+    const tu__part *part = &e->parts[partition];
+    return part->device->api->launch(part->device->instance, part->executable, first, count);
 }
 
 /* All devices of this test use host memory. */
-static void *address_of(const tu_program *program, tu_place place) {
-    return program->partitions[place.partition].addresses[place.buffer];
+static void *address_of(const tu__execution *e, tu_place place) {
+    return e->parts[place.partition].addresses[place.buffer];
 }
 
-static void feed(const tu_program *program, uint32_t index, uint32_t step) {
-    const tu_slot *slot = &program->list.list.feeds[index];
-    const tu_submit_feed *f = &program->inputs.feeds[index];
-    memcpy(address_of(program, slot->place), (const char *)f->host + (f->same ? 0 : step * f->stride),
-           slot->bytes);
+static void feed(const tu__execution *e, uint32_t index, uint32_t step) {
+    const tu_slot *slot = &e->program->list.list.feeds[index];
+    const tu_submit_feed *f = &e->inputs.feeds[index];
+    memcpy(address_of(e, slot->place), (const char *)f->host + (f->same ? 0 : step * f->stride), slot->bytes);
 }
 
-static uint32_t rank_count(const tu_program *program, uint32_t collective) {
-    return program->collectives.list[collective].ranks;
+static uint32_t rank_count(const tu__execution *e, uint32_t collective) {
+    return e->program->collectives.list[collective].ranks;
 }
 
-static void reduce(const tu_program *program, uint32_t collective) {
-    const tu__collective *c = &program->collectives.list[collective];
-    for (uint32_t i = 0; i < c->combination_count; i++)
-        for (uint32_t r = 0; r < c->ranks; r++) {
-            tu_combination combination = c->combinations[i];
-            combination.rank = r;
-            tu__local_collective(TU__ALL_REDUCE, 0, &combination);
-        }
+static void reduce(const tu__execution *e, uint32_t collective) {
+    const tu__communicator *c = &e->communicators[collective];
+    for (uint32_t r = 0; r < rank_count(e, collective); r++) {
+        const tu_combination *combinations = tu__communicator_of_rank(c, r);
+        for (uint32_t i = 0; i < c->combination_count; i++)
+            tu__local_collective(TU__ALL_REDUCE, 0, &combinations[i]);
+    }
 }
 
 /* ---- Executing a list in a random order ---- */
 
 /* Actors are the queues, and after them the collectives, which a POST of every rank makes ready. */
 typedef struct execution {
-    const tu_program *program;
+    const tu__execution *bound;
     const tu_command_list *list;
     const steps_data *data;
     uint64_t random;
@@ -252,10 +250,10 @@ static uint32_t *new_counters(uint32_t count) {
     return calloc((size_t)count + 1, sizeof(uint32_t));
 }
 
-static execution begin_execution(const tu_program *program, const steps_data *data, uint64_t seed) {
-    const tu_command_list *list = &program->list.list;
+static execution begin_execution(const tu__execution *bound, const steps_data *data, uint64_t seed) {
+    const tu_command_list *list = &bound->program->list.list;
     uint32_t actors = list->queue_count + list->collective_count;
-    execution e = {.program = program,
+    execution e = {.bound = bound,
                    .list = list,
                    .data = data,
                    .random = seed,
@@ -295,7 +293,7 @@ static bool can_run(const execution *e, uint32_t actor) {
     uint32_t queues = e->list->queue_count;
     if (is_done(e, actor)) return false;
     if (actor >= queues) /* no rank posts again before this reduction */
-        return e->posts[actor - queues] == rank_count(e->program, actor - queues) * (e->done[actor] + 1);
+        return e->posts[actor - queues] == rank_count(e->bound, actor - queues) * (e->done[actor] + 1);
     const tu_command *c = next_command(e, actor);
     switch (c->kind) {
     case TU_COMMAND_WAIT: return e->signals[c->index] > step_of(e, actor);
@@ -309,7 +307,7 @@ static bool can_run(const execution *e, uint32_t actor) {
 static tu_status run_part(execution *e, uint32_t queue, const tu_command *c, bool *ended) {
     uint32_t first = c->first + e->launched[queue], left = c->count - e->launched[queue];
     uint32_t count = random_below(&e->random, 4) ? 1 + (uint32_t)random_below(&e->random, left) : left;
-    TU_TRY(launch(e->program, e->list->queues[queue].partition, first, count));
+    TU_TRY(launch(e->bound, e->list->queues[queue].partition, first, count));
     *ended = count == left;
     e->launched[queue] = *ended ? 0 : e->launched[queue] + count;
     return TU_OK;
@@ -320,14 +318,12 @@ static tu_status run_command(execution *e, uint32_t queue) {
     uint32_t step = step_of(e, queue);
     bool ended = true;
     switch (c->kind) {
-    case TU_COMMAND_FEED: feed(e->program, c->index, step); break;
+    case TU_COMMAND_FEED: feed(e->bound, c->index, step); break;
     case TU_COMMAND_LAUNCH: TU_TRY(run_part(e, queue, c, &ended)); break;
-    case TU_COMMAND_COPY:
-        memcpy(address_of(e->program, c->to), address_of(e->program, c->from), c->bytes);
-        break;
+    case TU_COMMAND_COPY: memcpy(address_of(e->bound, c->to), address_of(e->bound, c->from), c->bytes); break;
     case TU_COMMAND_FETCH:
         memcpy(e->data->results[1][c->index] + step * e->data->bytes[c->index],
-               address_of(e->program, e->list->fetches[c->index].place), e->data->bytes[c->index]);
+               address_of(e->bound, e->list->fetches[c->index].place), e->data->bytes[c->index]);
         break;
     case TU_COMMAND_SIGNAL: e->signals[c->index]++; break;
     case TU_COMMAND_POST: e->posts[c->index]++; break;
@@ -354,7 +350,7 @@ static tu_status run_actor(execution *e, uint32_t actor) {
         count_command(e, actor);
         return run_command(e, actor);
     }
-    reduce(e->program, actor - e->list->queue_count);
+    reduce(e->bound, actor - e->list->queue_count);
     e->done[actor]++;
     summary.collectives++;
     return TU_OK;
@@ -386,11 +382,13 @@ static tu_status execute_in_random_order(execution *e) {
 
 static tu_status run_in_random_order(const model *m, const steps_data *d, tu_program *program,
                                      tu_state *state, uint64_t seed) {
-    TU_TRY(begin_steps(m, d, program, state));
-    execution e = begin_execution(program, d, seed);
+    tu__execution *bound;
+    TU_TRY(tu__execution_of(program, NULL, &bound));
+    TU_TRY(begin_steps(m, d, bound, state));
+    execution e = begin_execution(bound, d, seed);
     tu_status status = execute_in_random_order(&e);
     free_execution(&e);
-    if (status == TU_OK) end_steps(program, state);
+    if (status == TU_OK) end_steps(bound, state);
     return status;
 }
 

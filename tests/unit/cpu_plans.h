@@ -23,6 +23,7 @@ typedef struct test_plan {
     const tu_graph *graph;
     tu_partition partition;
     tu_plan *plan;
+    tu_executable *executable;
     void **buffers, **workspaces;
     bool *reuses_memory; /* per buffer: it reuses another's memory */
     uint32_t *order, *nodes;
@@ -63,7 +64,7 @@ static inline void test_plan_select(test_plan *b, const tu_graph *graph, int thr
                                   .exports = kept};
     for (uint32_t i = 0; i < graph->node_count; i++)
         if (!is_leaf(graph->nodes[i])) nodes[b->partition.node_count++] = i;
-    if (tu__cpu_api.select(b->device, &b->partition, &b->plan) != TU_OK) fail_msg("%s", tu_message());
+    if (tu__cpu_api.lower(b->device, &b->partition, &b->plan) != TU_OK) fail_msg("%s", tu_message());
 }
 
 static inline bool is_exported(const test_plan *b, tu_edge value) {
@@ -109,7 +110,7 @@ static inline void test_plan_bind(test_plan *b, bool in_place) {
         if (in_place) reuse_memory(b, &b->plan->kernels[i]);
     }
     tu_binding binding = {sizeof binding, b->order, b->buffers, b->workspaces, &b->seed};
-    assert_int_equal(tu__cpu_api.build(b->device, b->plan, &binding), TU_OK);
+    assert_int_equal(tu__cpu_api.build(b->device, NULL, b->plan, &binding, &b->executable), TU_OK);
 }
 
 static inline void *buffer_of(const test_plan *b, tu_edge value) {
@@ -119,13 +120,14 @@ static inline void *buffer_of(const test_plan *b, tu_edge value) {
 }
 
 static inline void test_plan_run(test_plan *b) {
-    assert_int_equal(tu__cpu_api.launch(b->device, b->plan, 0, b->plan->kernel_count), TU_OK);
+    assert_int_equal(tu__cpu_api.launch(b->device, b->executable, 0, b->plan->kernel_count), TU_OK);
 }
 
 static inline void test_plan_close(test_plan *b) {
     for (uint32_t i = 0; i < b->plan->buffer_count; i++)
         if (!b->reuses_memory[i]) free(b->buffers[i]);
     for (uint32_t i = 0; i < b->plan->kernel_count; i++) free(b->workspaces[i]);
+    if (b->executable) tu__cpu_api.executable_free(b->device, b->executable);
     tu__cpu_api.plan_free(b->device, b->plan);
     tu__cpu_api.close(b->device);
     free(b->buffers);

@@ -12,6 +12,7 @@
 #include <tutti/tutti.h>
 
 #include "count_copy_threads.h"
+#include "run/state.h"
 
 /* ---- A device that pins host memory ---- */
 
@@ -24,23 +25,27 @@ static struct {
     bool fails;
 } pinned;
 
-static tu_status pin_discrete(tu_device_instance *device, void *host, size_t bytes) {
-    (void)device;
+static tu_status allocate_pinned(tu_device_instance *device, bool on_host, size_t bytes, void **address) {
+    if (!on_host) return allocate_discrete(device, false, bytes, address);
     if (pinned.fails) return tu_fail(TU_NO_MEMORY, "no more can be pinned");
     assert_true(pinned.count < MAX_PINNED);
-    pinned.host[pinned.count] = host;
+    TU_TRY(tu__cpu_api.allocate(device, true, bytes, address));
+    pinned.host[pinned.count] = *address;
     pinned.bytes[pinned.count++] = bytes;
     return TU_OK;
 }
 
-static void unpin_discrete(tu_device_instance *device, void *host) {
-    (void)device;
+static void release_pinned(tu_device_instance *device, void *address) {
     int index = 0;
-    while (index < pinned.count && pinned.host[index] != host) index++;
-    assert_true(index < pinned.count);
+    while (index < pinned.count && pinned.host[index] != address) index++;
+    if (index == pinned.count) {
+        release_discrete(device, address);
+        return;
+    }
     pinned.count--;
     pinned.host[index] = pinned.host[pinned.count];
     pinned.bytes[index] = pinned.bytes[pinned.count];
+    tu__cpu_api.release(device, address);
 }
 
 static bool is_pinned(const tu_state *state, const char *name) {
@@ -56,8 +61,8 @@ static bool is_pinned(const tu_state *state, const char *name) {
 static void register_pinning_discrete_device(void) {
     register_discrete_device();
     memset(&pinned, 0, sizeof pinned);
-    discrete_api.pin = pin_discrete;
-    discrete_api.unpin = unpin_discrete;
+    discrete_api.allocate = allocate_pinned;
+    discrete_api.release = release_pinned;
 }
 
 /* ---- A network whose weights are large enough to pin, and whose biases are not ---- */
@@ -244,101 +249,18 @@ static void variables_that_cannot_be_pinned_are_still_copied(void **unused) {
 
 /* ---- Asynchronous copies ---- */
 
-/* An asynchronous copy is performed as late as possible: when a thread waits for its event. */
-typedef struct discrete_event {
-    void *to;
-    const void *from;
-    size_t bytes; /* 0: no copy in progress */
-    int queries;  /* number of queries */
-} discrete_event;
-
-static struct { atomic_int uploads, downloads, completed; } copies;
-
 static int count_begun_copies(void) {
-    return copies.uploads + copies.downloads;
+    return discrete.uploads + discrete.downloads;
 }
 
-static tu_status event_new_discrete(tu_device_instance *device, void **event) {
-    (void)device;
-    *event = test_calloc(1, sizeof(discrete_event));
-    return TU_OK;
-}
-
-static void event_free_discrete(tu_device_instance *device, void *event) {
-    (void)device;
-    test_free(event);
-}
-
-static tu_status event_record_discrete(tu_device_instance *device, void *event) {
-    (void)device;
-    (void)event; /* all launched kernels are done */
-    return TU_OK;
-}
-
-static tu_status complete_copy(tu_device_instance *device, void *event) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* any thread may wait for an event */
-    (void)device;
-    discrete_event *e = event;
-    pthread_mutex_lock(&lock);
-    if (e->bytes) {
-        memcpy(e->to, e->from, e->bytes);
-        e->bytes = 0;
-        copies.completed++;
-    }
-    pthread_mutex_unlock(&lock);
-    return TU_OK;
-}
-
-static tu_status upload_begin_discrete(tu_device_instance *device, void *to, const void *host, size_t bytes,
-                                       void *event) {
-    (void)device;
-    *(discrete_event *)event = (discrete_event){.to = to, .from = host, .bytes = bytes};
-    copies.uploads++;
-    return TU_OK;
-}
-
-static tu_status download_begin_discrete(tu_device_instance *device, void *host, const void *from,
-                                         size_t bytes, void *after, void *event) {
-    (void)device;
-    assert_non_null(after);
-    *(discrete_event *)event = (discrete_event){.to = host, .from = from, .bytes = bytes};
-    copies.downloads++;
-    return TU_OK;
-}
-
-/* The copy is complete at the second query. */
-static tu_status event_query_discrete(tu_device_instance *device, void *event, bool *happened) {
-    discrete_event *e = event;
-    *happened = e->queries++ > 0;
-    return *happened ? complete_copy(device, event) : TU_OK;
-}
-
-/* Adds the discrete device with asynchronous copies. `by_compute_threads`: with pinned memory, so that compute
- * threads begin the copies, not copy threads. */
+/* Adds the discrete device with copies that are performed as late as possible. `by_compute_threads`: with pinned
+ * memory, so that compute threads begin the copies, not copy threads. */
 static void register_discrete_device_with_async_copies(bool by_compute_threads) {
     if (by_compute_threads)
         register_pinning_discrete_device();
     else
         register_discrete_device();
-    if (by_compute_threads) discrete_api.event_query = event_query_discrete;
-    copies.uploads = copies.downloads = copies.completed = 0;
-    discrete_api.event_new = event_new_discrete;
-    discrete_api.event_free = event_free_discrete;
-    discrete_api.event_record = event_record_discrete;
-    discrete_api.event_wait = discrete_api.event_synchronize = complete_copy;
-    discrete_api.upload_begin = upload_begin_discrete;
-    discrete_api.download_begin = download_begin_discrete;
-}
-
-static void remove_async_copies(void) {
-    discrete_api.event_new = NULL;
-    discrete_api.event_free = NULL;
-    discrete_api.event_record = discrete_api.event_wait = discrete_api.event_synchronize = NULL;
-    discrete_api.upload_begin = NULL;
-    discrete_api.download_begin = NULL;
-    discrete_api.event_query = NULL;
-    discrete_api.pin = NULL;
-    discrete_api.unpin = NULL;
+    discrete.copies_are_late = true;
 }
 
 static void asynchronous_copies_complete_before_their_value_is_used(void **unused) {
@@ -348,8 +270,8 @@ static void asynchronous_copies_complete_before_their_value_is_used(void **unuse
     static float w[MODES][IN * OUT];
     for (int mode = 0; mode < MODES; mode++) {
         trainer t;
-        register_discrete_device();
-        if (mode != SYNCHRONOUS) register_discrete_device_with_async_copies(mode >= UNPINNED);
+        register_discrete_device_with_async_copies(mode >= UNPINNED);
+        if (mode == SYNCHRONOUS) remove_discrete_queues();
         pinned.fails = mode == UNPINNED; /* then copy threads begin the copies, except small ones */
         create_trainer(&t, "discrete:0/2", "central");
         for (int i = 0; i < STEPS; i++) losses[mode][i] = run_step(&t, t.step, i);
@@ -358,11 +280,10 @@ static void asynchronous_copies_complete_before_their_value_is_used(void **unuse
         free_trainer(&t);
         assert_memory_equal(losses[0], losses[mode], sizeof losses[0]);
         assert_memory_equal(w[0], w[mode], sizeof w[0]);
-        if (mode == SYNCHRONOUS) continue;
-        assert_int_equal(copies.uploads, 2 * 2 * STEPS);   /* two variables to two devices */
-        assert_int_equal(copies.downloads, 2 * 3 * STEPS); /* two gradients and the loss */
-        assert_int_equal(copies.completed, count_begun_copies());
-        remove_async_copies();
+        bool is_async = mode != SYNCHRONOUS;
+        assert_int_equal(discrete.uploads, is_async ? 2 * 2 * STEPS : 0);   /* two variables to two devices */
+        assert_int_equal(discrete.downloads, is_async ? 2 * 3 * STEPS : 0); /* two gradients and the loss */
+        assert_int_equal(discrete.completed, count_begun_copies());
     }
 }
 
@@ -376,9 +297,8 @@ static void no_copy_is_in_progress_after_a_failed_run(void **unused) {
         discrete.fails_in_launch = 1 + trial / 2;
         assert_int_equal(tu_run(t.step, t.state, 1, (tu_feed[]){{t.x, x}}, NULL), TU_DEVICE);
         assert_true(strstr(tu_message(), "the discrete device has gone away"));
-        assert_int_equal(copies.completed, count_begun_copies());
+        assert_int_equal(discrete.completed, count_begun_copies());
         free_trainer(&t);
-        remove_async_copies();
     }
 }
 
@@ -400,8 +320,7 @@ static void note_download(tu_device_instance *device) {
     pthread_cond_broadcast(&downloads.changed);
 }
 
-static tu_status download_in_parallel(tu_device_instance *device, void *host, const void *from,
-                                      size_t bytes) {
+static tu_status wait_for_both_downloads(tu_device_instance *device) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20;
@@ -411,21 +330,30 @@ static tu_status download_in_parallel(tu_device_instance *device, void *host, co
     while (downloads.count < 2 && in_time)
         in_time = pthread_cond_timedwait(&downloads.changed, &downloads.lock, &until) == 0;
     pthread_mutex_unlock(&downloads.lock);
-    if (!in_time) return tu_fail(TU_DEVICE, "nothing leaves the other device");
-    return tu__cpu_api.download(device, host, from, bytes);
+    return in_time ? TU_OK : tu_fail(TU_DEVICE, "nothing leaves the other device");
 }
 
+static tu_status copy_in_parallel(tu_device_instance *device, tu_queue *queue, tu_memory to, tu_memory from,
+                                  size_t bytes) {
+    if (!to.device) TU_TRY(wait_for_both_downloads(device));
+    return copy_discrete(device, queue, to, from, bytes);
+}
+
+/* With and without queues. */
 static void devices_send_to_the_host_in_parallel(void **unused) {
     (void)unused;
-    trainer t;
-    register_discrete_device();
-    create_trainer(&t, "discrete:0/2", "central");
-    discrete_api.download = download_in_parallel;
-    downloads.count = 0;
-    run_step(&t, t.step, 0);
-    assert_int_equal(downloads.count, 2);
-    discrete_api.download = tu__cpu_api.download;
-    free_trainer(&t);
+    for (int has_queues = 0; has_queues < 2; has_queues++) {
+        trainer t;
+        register_discrete_device();
+        if (!has_queues) remove_discrete_queues();
+        create_trainer(&t, "discrete:0/2", "central");
+        discrete_api.copy = copy_in_parallel;
+        downloads.count = 0;
+        run_step(&t, t.step, 0);
+        assert_int_equal(downloads.count, 2);
+        assert_int_equal(discrete.downloads > 0, has_queues);
+        free_trainer(&t);
+    }
 }
 
 int main(void) {

@@ -8,7 +8,7 @@
 #include "ops/random_network.h"
 #include "test.h"
 
-#include "run/program.h"
+#include "run/execution.h"
 
 enum { MAX_QUEUES = 32, MAX_COMMANDS = 1024 };
 
@@ -17,6 +17,7 @@ typedef struct edited {
     tu_graph *graph;
     tu_program *program;
     tu_state *state;
+    tu__execution *execution; /* with the addresses, once the program is bound */
     tu__command_list list;
     tu_command_queue queues[MAX_QUEUES];
     tu_command commands[MAX_QUEUES][MAX_COMMANDS];
@@ -560,12 +561,12 @@ static void add_touch(uint32_t node, bool writes, const void *address, size_t by
 /* ---- The parts that depend on src/run: addresses ---- */
 
 static void bind_program(void) {
-    e.program->seed = 0;
-    assert_ok(tu__program_bind(e.program, e.state));
+    assert_ok(tu__execution_of(e.program, NULL, &e.execution));
+    assert_ok(tu__bind(e.execution, e.state));
 }
 
 static void touch_place(uint32_t node, bool writes, tu_place place, size_t bytes) {
-    add_touch(node, writes, e.program->partitions[place.partition].addresses[place.buffer], bytes);
+    add_touch(node, writes, e.execution->parts[place.partition].addresses[place.buffer], bytes);
 }
 
 static void touch_buffer(uint32_t node, bool writes, uint32_t partition, uint32_t buffer) {
@@ -578,7 +579,7 @@ static void touch_kernel(uint32_t node, uint32_t partition, uint32_t kernel) {
     const tu_kernel *k = &p->plan->kernels[kernel];
     for (uint32_t i = 0; i < k->read_count; i++) touch_buffer(node, false, partition, k->reads[i]);
     for (uint32_t i = 0; i < k->write_count; i++) touch_buffer(node, true, partition, k->writes[i]);
-    if (k->workspace) add_touch(node, true, p->workspaces[kernel], k->workspace);
+    if (k->workspace) add_touch(node, true, e.execution->parts[partition].workspaces[kernel], k->workspace);
 }
 
 static void touch_collective(uint32_t node, const tu__collective *c) {

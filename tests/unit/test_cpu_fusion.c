@@ -214,7 +214,7 @@ static void values_from_another_device_are_not_fused_with_values_sent_to_it(void
                               .levels = levels};
     tu_open_options options = {.struct_size = sizeof options, .logical_count = 1};
     assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
-    assert_int_equal(tu__cpu_api.select(device, &partition, &plan), TU_OK);
+    assert_int_equal(tu__cpu_api.lower(device, &partition, &plan), TU_OK);
     assert_int_equal(plan->kernel_count, 2);
     assert_int_equal(plan->kernels[0].node_count, 2);
     assert_int_equal(plan->kernels[1].nodes[0], both.node);
@@ -250,7 +250,7 @@ static void selecting_without_memory_fails_and_leaks_nothing(void **state) {
     for (uint64_t nth = 1; status != TU_OK; nth++) {
         tu_plan *plan = NULL;
         tu__alloc_fail_at(nth);
-        status = tu__cpu_api.select(device, &partition, &plan);
+        status = tu__cpu_api.lower(device, &partition, &plan);
         tu__alloc_fail_at(0);
         assert_true(status == TU_OK || status == TU_NO_MEMORY);
         if (status == TU_OK) tu__cpu_api.plan_free(device, plan);

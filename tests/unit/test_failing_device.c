@@ -77,6 +77,7 @@ static void the_first_failure_is_reported(void **unused) {
     (void)unused;
     pair p;
     create_pair(&p, 0);
+    add_faulty_queues();
     if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
     faulty.failing_launch = faulty.launches + 1;
     faulty.synchronize_fails = true;
@@ -103,6 +104,7 @@ static void failing_uploads_and_downloads_name_the_value(void **unused) {
     pair p;
     float y[3];
     register_faulty_device();
+    faulty_api.host_memory = false;
     assert_int_equal(tu_graph_new(&p.graph), TU_OK);
     p.x = tu_input(p.graph, "x", TU_F32, TU_SHAPE(3));
     p.y = tu_name(tu_tanh(p.x), "y");
@@ -253,6 +255,7 @@ static void a_device_whose_upload_does_not_return_is_named(void **unused) {
     (void)unused;
     pair p;
     register_faulty_device();
+    faulty_api.host_memory = false;
     assert_int_equal(tu_graph_new(&p.graph), TU_OK);
     tu_value u = {0}, results[2];
     tu_with_device(p.graph, "cpu:0") {
@@ -284,7 +287,7 @@ static void a_device_whose_event_does_not_complete_is_named(void **unused) {
     (void)unused;
     pair p;
     begin_collective(&p, 0.2, false);
-    add_faulty_events();
+    add_faulty_queues();
     if (run_pair(&p) != TU_OK) fail_msg("%s", tu_message());
     faulty.events_block = true;
     assert_int_equal(run_pair(&p), TU_DEVICE);

@@ -36,10 +36,10 @@ static void copy_kernel(damaged_plan *d, uint32_t k) {
     kernel->in_place = &d->in_place[k];
 }
 
-static tu_status select_damaged(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
+static tu_status lower_damaged(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     static damaged_plan d;
     tu_plan *valid;
-    TU_TRY(tu__node_plan_select(device, partition, &valid));
+    TU_TRY(tu__node_plan_lower(device, partition, &valid));
     assert_true(valid->buffer_count <= 8 && valid->kernel_count <= 4);
     memset(&d, 0, sizeof d);
     d.plan = *valid;
@@ -59,7 +59,8 @@ static void ignore_plan_free(tu_device_instance *device, tu_plan *plan) {
     (void)device, (void)plan;
 }
 
-static tu_status describe(int index, tu_device_info *info) {
+static tu_status describe(tu_device_instance *device, int index, tu_device_info *info) {
+    (void)device;
     *info = (tu_device_info){.name = "wrong:0", .kind = "wrong"};
     return index == 0 ? TU_OK : TU_NOT_FOUND;
 }
@@ -74,13 +75,9 @@ static void close_device(tu_device_instance *device) {
     (void)device;
 }
 
-static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    (void)device, (void)plan, (void)binding;
-    return TU_OK;
-}
-
-static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    (void)device, (void)plan, (void)first, (void)count;
+static tu_status launch(tu_device_instance *device, tu_executable *executable, uint32_t first,
+                        uint32_t count) {
+    (void)device, (void)executable, (void)first, (void)count;
     return TU_OK;
 }
 
@@ -94,11 +91,11 @@ static const tu_device_api damaged_api = {
     .close = close_device,
     .allocate = tu__host_allocate,
     .release = tu__host_release,
-    .upload = tu__host_transfer,
-    .download = tu__host_transfer,
-    .select = select_damaged,
-    .build = build,
+    .copy = tu__host_copy,
+    .lower = lower_damaged,
     .plan_free = ignore_plan_free,
+    .build = tu__node_plan_build,
+    .executable_free = tu__node_executable_free,
     .launch = launch,
 };
 

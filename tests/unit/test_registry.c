@@ -16,10 +16,11 @@
 /* Three fake GPUs: the device ref with another name. The second cannot be used. */
 static bool gpus_exist = true, gpus_are_usable = true;
 
-static tu_status describe_gpu(int index, tu_device_info *info) {
+static tu_status describe_gpu(tu_device_instance *device, int index, tu_device_info *info) {
     static const char *const names[] = {"gpu:0", "gpu:1", "gpu:2"};
     if (!gpus_exist || index > 2) return tu_fail(TU_NOT_FOUND, "there is no GPU %d", index);
     bool usable = gpus_are_usable && index != 1;
+    (void)device;
     *info = (tu_device_info){
         .name = names[index], .kind = "gpu", .unusable = usable ? NULL : "it is used by another process"};
     return TU_OK;
@@ -30,6 +31,7 @@ static tu_device_api gpu_api;
 static void register_fake_gpus(void) {
     if (!gpu_api.kind) gpu_api = tu__ref_api;
     gpu_api.kind = "gpu";
+    gpu_api.accelerator = true;
     gpu_api.describe = describe_gpu;
     assert_int_equal(tu__device_kind_add(&gpu_api), TU_OK);
 }
@@ -120,10 +122,9 @@ static tu_status open_and_record(const tu_open_options *options, tu_device_insta
 
 static bool partition_had_tf32;
 
-static tu_status select_and_record(tu_device_instance *device, const tu_partition *partition,
-                                   tu_plan **plan) {
+static tu_status lower_and_record(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {
     partition_had_tf32 = partition->tf32;
-    return tu__ref_api.select(device, partition, plan);
+    return tu__ref_api.lower(device, partition, plan);
 }
 
 static void register_recording_device(void) {
@@ -131,7 +132,7 @@ static void register_recording_device(void) {
     recorder = tu__ref_api;
     recorder.kind = "recorder";
     recorder.open = open_and_record;
-    recorder.select = select_and_record;
+    recorder.lower = lower_and_record;
     assert_int_equal(tu__device_kind_add(&recorder), TU_OK);
     open_count = 0;
 }

@@ -118,12 +118,16 @@ static uint32_t collectives_seen; /* by check_turns */
 
 /* Counts the launches of both replicas before the last rank posts its values for a collective: they are the same, since
  * queues take turns. What one replica could compute meanwhile comes later. */
-static tu_status check_turns(const tu_submission *s) {
+static tu_status check_turns(tu_device_instance *device, const tu_list_binding *binding,
+                             tu_executable **executable) {
+    const tu_command_list *list = binding->list;
     uint32_t next[8] = {0}, launches[2] = {0}, posted[16] = {0};
-    assert_true(s->list->queue_count <= 8 && s->list->collective_count <= 16);
-    for (uint32_t i = 0; i < s->list->command_count; i++) {
-        const tu_command_queue *q = &s->list->queues[s->list->order[i]];
-        const tu_command *c = &q->commands[next[s->list->order[i]]++];
+    (void)device;
+    assert_null(executable);
+    assert_true(list->queue_count <= 8 && list->collective_count <= 16);
+    for (uint32_t i = 0; i < list->command_count; i++) {
+        const tu_command_queue *q = &list->queues[list->order[i]];
+        const tu_command *c = &q->commands[next[list->order[i]]++];
         if (c->kind == TU_COMMAND_LAUNCH) launches[q->partition]++;
         if (c->kind != TU_COMMAND_POST || ++posted[c->index] < 2) continue;
         assert_int_equal(launches[0], launches[1]);
@@ -132,9 +136,16 @@ static tu_status check_turns(const tu_submission *s) {
     return TU_OK;
 }
 
-static tu_status combine_nothing(tu_device_instance *device, const tu_combination *combination) {
-    (void)device, (void)combination;
+static tu_status access_peer(tu_device_instance *device, tu_device_instance *other) {
+    (void)device, (void)other;
     return TU_OK;
+}
+
+/* Never called: the program is not run. */
+static tu_status build_no_collective(tu_device_instance *device, tu_queue *queue, uint32_t count,
+                                     const tu_combination *combinations, tu_executable **executable) {
+    (void)device, (void)queue, (void)count, (void)combinations, (void)executable;
+    return tu_fail(TU_UNSUPPORTED, "the discrete devices cannot add up");
 }
 
 static void collectives_come_as_early_as_possible(void **unused) {
@@ -143,8 +154,9 @@ static void collectives_come_as_early_as_possible(void **unused) {
     tu_program *program;
     register_discrete_device();
     collectives_seen = 0;
-    discrete_api.combine = combine_nothing;
-    discrete_api.submit = check_turns;
+    discrete_api.peer_access = access_peer;
+    discrete_api.build_collective = build_no_collective;
+    discrete_api.build_list = check_turns;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 8));
     /* 1100 units: the gradient of the next layer's weights fills a bucket. */
@@ -157,7 +169,6 @@ static void collectives_come_as_early_as_possible(void **unused) {
     assert_true(collectives_seen > 1);
     tu_program_free(program);
     tu_graph_free(g);
-    discrete_api.combine = NULL;
 }
 
 enum { PAIR_STEPS = 7 };
@@ -224,7 +235,7 @@ static void expect_pair(const char *reason, const char *notice) {
     pair_results expected, got;
     tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
     register_discrete_device();
-    discrete.submit_error = reason;
+    discrete.list_error = reason;
     begin_pair(&single_step);
     begin_pair(&multi_step);
     assert_int_equal(tu_program_multi_step(multi_step.program, &report), TU_OK);
