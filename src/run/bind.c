@@ -50,9 +50,8 @@ static tu_status bind_constants(tu_program *p, tu__part *part) {
             bytes += aligned_bytes(partition, partition->leaves[i].buffer);
     if (!bytes) return TU_OK;
     pthread_mutex_lock(&p->lock);
-    tu_status status = p->constants[part->index]
-                           ? TU_OK
-                           : upload_constants(p, partition, bytes, &p->constants[part->index]);
+    tu_status status =
+        p->constants[part->index] ? TU_OK : upload_constants(p, partition, bytes, &p->constants[part->index]);
     pthread_mutex_unlock(&p->lock);
     char *next = p->constants[part->index];
     for (uint32_t i = 0; status == TU_OK && i < partition->leaf_count; i++) {
@@ -117,8 +116,7 @@ static tu_status find_async_copies(const tu__execution *e, const tu__part *part)
         tu__part *copying = &e->parts[receive->copied_by];
         bool is_upload = copying == part;
         const tu__device *from = e->parts[receive->source_partition].device;
-        part->copies[i].is_async =
-            copying->device->api->queue_new && (!is_upload || from->api->host_memory);
+        part->copies[i].is_async = copying->device->api->queue_new && (!is_upload || from->api->host_memory);
         if (part->copies[i].is_async)
             TU_TRY(create_queue(e, copying, is_upload ? &copying->upload_queue : &copying->download_queue));
     }
@@ -177,8 +175,7 @@ static void find_pinned_copies(const tu__execution *e) {
     for (size_t p = 0; p < e->program->device_count; p++)
         for (uint32_t i = 0; i < e->parts[p].partition->receive_count; i++) {
             tu__bound_copy *copy = &e->parts[p].copies[i];
-            copy->is_pinned =
-                copy->is_async && can_access_host_end(e, &e->parts[p].partition->receives[i]);
+            copy->is_pinned = copy->is_async && can_access_host_end(e, &e->parts[p].partition->receives[i]);
         }
 }
 
@@ -250,8 +247,8 @@ static tu_status build_member(const tu__execution *e, const tu__collective *c, u
     const tu__member *member = &c->members[rank];
     tu__part *part = &e->parts[member->partition];
     if (c->path == TU__COLLECTIVE_THROUGH_HOST && !part->staging) {
-        part->staging =
-            tu__alloc_aligned(e->program->device_count * (size_t)TU__STAGED_BYTES, "collectives through the host");
+        part->staging = tu__alloc_aligned(e->program->device_count * (size_t)TU__STAGED_BYTES,
+                                          "collectives through the host");
         if (!part->staging) return TU_NO_MEMORY;
     }
     if (c->path != TU__COLLECTIVE_ON_ONE_GPU && c->path != TU__COLLECTIVE_PEER_TO_PEER) return TU_OK;
@@ -286,7 +283,7 @@ static void free_executables(tu__execution *e) {
     for (size_t i = 0; i < e->program->device_count; i++) {
         tu__part *part = &e->parts[i];
         const tu__device *d = part->device;
-        for (uint32_t k = 0; k < part->partition->collective_count; k++) {
+        for (uint32_t k = 0; part->collectives && k < part->partition->collective_count; k++) {
             if (part->collectives[k]) d->api->executable_free(d->instance, part->collectives[k]);
             part->collectives[k] = NULL;
         }
@@ -307,7 +304,8 @@ void tu__unbind(tu__execution *e) {
             if (part->updates[k].staging) d->api->release(d->instance, part->updates[k].staging);
         tu__free_aligned(part->staging);
     }
-    for (uint32_t i = 0; i < e->program->collectives.count; i++) tu__communicator_free(&e->communicators[i]);
+    for (uint32_t i = 0; e->communicators && i < e->program->collectives.count; i++)
+        tu__communicator_free(&e->communicators[i]);
 }
 
 static tu_status bind_buffers(tu__execution *e, tu_state *state) {
