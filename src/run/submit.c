@@ -91,9 +91,8 @@ static void fill_parts(tu__execution *e) {
     const tu_command_list *list = &e->program->list.list;
     for (uint32_t q = 0; q < list->queue_count; q++) {
         const tu__part *part = &e->parts[list->queues[q].partition];
-        e->submit.parts[part->index] = (tu_list_part){.device = part->device->instance,
-                                                      .executable = part->executable,
-                                                      .buffers = part->addresses};
+        e->submit.parts[part->index] = (tu_list_part){
+            .device = part->device->instance, .executable = part->executable, .buffers = part->addresses};
     }
 }
 
@@ -119,7 +118,10 @@ tu_status tu__submit_bind(tu__execution *e) {
                                      .list = &e->program->list.list,
                                      .parts = s->parts,
                                      .collectives = s->collectives};
-    return first_device(e)->api->build_list(first_device(e)->instance, &binding, &s->executable);
+    tu_executable *built;
+    TU_TRY(first_device(e)->api->build_list(first_device(e)->instance, &binding, &built));
+    s->executable = built;
+    return TU_OK;
 }
 
 void tu__submit_unbind(tu__execution *e) {
