@@ -79,12 +79,16 @@ struct tu_queue {
 
 static tu_status new_discrete_queue(tu_device_instance *device, uint32_t event_count, tu_queue **queue) {
     (void)device;
-    *queue = calloc(1, sizeof **queue);
-    if (!*queue) return tu_fail(TU_NO_MEMORY, "out of memory");
-    (*queue)->event_count = event_count;
-    (*queue)->events = calloc((size_t)event_count + 1, sizeof *(*queue)->events);
-    pthread_mutex_init(&(*queue)->lock, NULL);
-    return (*queue)->events ? TU_OK : tu_fail(TU_NO_MEMORY, "out of memory");
+    tu_queue *q = *queue = calloc(1, sizeof *q);
+    if (!q) return tu_fail(TU_NO_MEMORY, "out of memory");
+    q->event_count = event_count;
+    q->events = calloc((size_t)event_count + 1, sizeof *q->events);
+    if (!q->events) {
+        free(q);
+        return tu_fail(TU_NO_MEMORY, "out of memory");
+    }
+    pthread_mutex_init(&q->lock, NULL);
+    return TU_OK;
 }
 
 static void free_discrete_queue(tu_device_instance *device, tu_queue *queue) {

@@ -269,8 +269,9 @@ TU_API tu_status tu_program_multi_step(const tu_program *program, tu_multi_step_
  *
  *     // in each of several threads, with one program (compiled with .threads = 1) and one state
  *     tu_session *session;
+ *     float value;
  *     tu_session_new(state, &session);
- *     tu_session_run(session, program, 1, &feed, (void *[]){result});
+ *     tu_session_run(session, program, 1, (tu_feed[]){{x, images}}, (void *[]){&value});
  */
 typedef struct tu_session tu_session;
 /* Makes a session for runs with `state`, which must outlive it. NULL: for programs without variables. */

@@ -105,8 +105,11 @@ static tu_status allocate_staging(tu__part *part) {
 /* ---- Queues and asynchronous copies ---- */
 
 static tu_status create_queue(const tu__execution *e, const tu__part *part, tu_queue **queue) {
+    tu_queue *created; /* a device may set it and fail */
     if (*queue || !part->device->api->queue_new) return TU_OK;
-    return part->device->api->queue_new(part->device->instance, e->program->event_count, queue);
+    TU_TRY(part->device->api->queue_new(part->device->instance, e->program->event_count, &created));
+    *queue = created;
+    return TU_OK;
 }
 
 /* Finds the copies that devices perform asynchronously, and creates their queues. */
@@ -214,8 +217,11 @@ static tu_status build_part(const tu__execution *e, tu__part *part) {
                           .buffers = part->addresses,
                           .workspaces = part->workspaces,
                           .seed = &e->seed};
-    return part->device->api->build(part->device->instance, part->queue, part->partition->plan, &binding,
-                                    &part->executable);
+    tu_executable *built;
+    TU_TRY(part->device->api->build(part->device->instance, part->queue, part->partition->plan, &binding,
+                                    &built));
+    part->executable = built;
+    return TU_OK;
 }
 
 /* ---- Collectives ---- */
@@ -252,9 +258,12 @@ static tu_status build_member(const tu__execution *e, const tu__collective *c, u
         if (!part->staging) return TU_NO_MEMORY;
     }
     if (c->path != TU__COLLECTIVE_ON_ONE_GPU && c->path != TU__COLLECTIVE_PEER_TO_PEER) return TU_OK;
-    return part->device->api->build_collective(
-        part->device->instance, part->queue, communicator->combination_count,
-        tu__communicator_of_rank(communicator, rank), &part->collectives[member->membership]);
+    tu_executable *built;
+    TU_TRY(part->device->api->build_collective(part->device->instance, part->queue,
+                                               communicator->combination_count,
+                                               tu__communicator_of_rank(communicator, rank), &built));
+    part->collectives[member->membership] = built;
+    return TU_OK;
 }
 
 static tu_status bind_collectives(const tu__execution *e) {
@@ -304,7 +313,8 @@ void tu__unbind(tu__execution *e) {
             if (part->updates[k].staging) d->api->release(d->instance, part->updates[k].staging);
         tu__free_aligned(part->staging);
     }
-    for (uint32_t i = 0; i < e->program->collectives.count; i++) tu__communicator_free(&e->communicators[i]);
+    for (uint32_t i = 0; e->communicators && i < e->program->collectives.count; i++)
+        tu__communicator_free(&e->communicators[i]);
 }
 
 static tu_status bind_buffers(tu__execution *e, tu_state *state) {

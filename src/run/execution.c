@@ -9,9 +9,8 @@ static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- Creating ---- */
 
-static tu_status allocate_part(tu__execution *e, uint32_t index) {
+static tu_status allocate_part(tu__execution *e, tu__part *part) {
     const char *purpose = "a program in a session";
-    tu__part *part = &e->parts[index];
     const tu__partition *partition = part->partition;
     part->on = tu__session_device_of(e->session, part->device);
     part->addresses = tu__alloc_array(partition->buffer_count, sizeof *part->addresses, purpose);
@@ -28,7 +27,7 @@ static tu_status allocate_part(tu__execution *e, uint32_t index) {
 
 static void free_execution(tu__execution *e) {
     if (!e) return;
-    if (e->parts && e->communicators) tu__unbind(e);
+    if (e->parts) tu__unbind(e);
     for (size_t i = 0; e->parts && i < e->program->device_count; i++) {
         tu__part *part = &e->parts[i];
         tu__free(part->addresses);
@@ -51,16 +50,17 @@ static void free_execution(tu__execution *e) {
 static tu_status fill_execution(tu__execution *e) {
     tu_program *p = e->program;
     e->parts = tu__alloc_array(p->device_count, sizeof *e->parts, "a program in a session");
+    for (uint32_t i = 0; e->parts && i < p->device_count;
+         i++) { /* before anything fails: freeing needs them */
+        e->parts[i].partition = &p->partitions[i];
+        e->parts[i].index = i;
+        e->parts[i].device = p->partitions[i].device;
+    }
     e->jobs = tu__alloc_array(p->device_count, sizeof *e->jobs, "a program in a session");
     e->communicators =
         tu__alloc_array(p->collectives.count, sizeof *e->communicators, "a program in a session");
     if (!e->parts || !e->jobs || !e->communicators) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < p->device_count; i++) {
-        e->parts[i].partition = &p->partitions[i];
-        e->parts[i].index = i;
-        e->parts[i].device = p->devices[i];
-    }
-    for (uint32_t i = 0; i < p->device_count; i++) TU_TRY(allocate_part(e, i));
+    for (uint32_t i = 0; i < p->device_count; i++) TU_TRY(allocate_part(e, &e->parts[i]));
     return tu__run_sync_init(&e->sync, p->event_count, p->timeout, p->device_count, p->devices);
 }
 

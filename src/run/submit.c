@@ -118,7 +118,10 @@ tu_status tu__submit_bind(tu__execution *e) {
                                      .list = &e->program->list.list,
                                      .parts = s->parts,
                                      .collectives = s->collectives};
-    return first_device(e)->api->build_list(first_device(e)->instance, &binding, &s->executable);
+    tu_executable *built;
+    TU_TRY(first_device(e)->api->build_list(first_device(e)->instance, &binding, &built));
+    s->executable = built;
+    return TU_OK;
 }
 
 void tu__submit_unbind(tu__execution *e) {
