@@ -118,8 +118,10 @@ static tu_status find_async_copies(const tu__execution *e, const tu__part *part)
         const tu__receive *receive = &part->partition->receives[i];
         tu__part *copying = &e->parts[receive->copied_by];
         bool is_upload = copying == part;
-        const tu__device *from = e->parts[receive->source_partition].device;
-        part->copies[i].is_async = copying->device->api->queue_new && (!is_upload || from->api->host_memory);
+        const tu_device_api *from = e->parts[receive->source_partition].device->api;
+        /* An upload cannot wait for a queue of another kind of device. */
+        bool is_ready = from->host_memory && !from->queue_new;
+        part->copies[i].is_async = copying->device->api->queue_new && (!is_upload || is_ready);
         if (part->copies[i].is_async)
             TU_TRY(create_queue(e, copying, is_upload ? &copying->upload_queue : &copying->download_queue));
     }

@@ -115,6 +115,9 @@ void tu__end_updates(tu__execution *e, tu_state *state, size_t steps);
  * `fetches`. */
 tu_status tu__interpret_step(tu__execution *e, tu_state *state, void *const *fetches, size_t step);
 
+/* threads.c: fails if a thread of an abandoned run still uses a device of the program. Call before anything of the
+ * execution changes, with the devices locked. */
+tu_status tu__check_threads_free(const tu__execution *e);
 /* threads.c: runs `work` for every partition that is not idle, on the compute thread of its device, and the copies on
  * copy threads; returns the first failure. */
 tu_status tu__run_on_threads(tu__execution *e, void (*work)(void *job));

@@ -131,6 +131,7 @@ static tu_status run_bound(tu__execution *e, tu_state *state, size_t steps, cons
 /* Runs steps with the devices locked. */
 static tu_status run_locked(tu__execution *e, tu_state *state, size_t steps, const tu__feed_list *feeds,
                             void *const *fetches) {
+    TU_TRY(tu__check_threads_free(e));
     TU_TRY(use_state(e, &state));
     TU_TRY(lock_and_bind(e, state));
     e->seed = state->seed;
@@ -193,7 +194,8 @@ static tu_status warm_up(tu_program *program, tu_session *session, tu_state *sta
     TU_TRY(check_run(program, state, &(tu__feed_list){0}, 1));
     TU_TRY(tu__execution_of(program, session, &e));
     lock_devices(e);
-    tu_status status = use_state(e, &state);
+    tu_status status = tu__check_threads_free(e);
+    if (status == TU_OK) status = use_state(e, &state);
     if (status == TU_OK) status = lock_and_bind(e, state);
     if (status == TU_OK) {
         if (tu__can_submit(program)) status = tu__submit_bind(e);

@@ -28,7 +28,7 @@ static tu_status check_threads_free(const tu__part *part) {
                    part->device->name, may_return ? "wait until that run ends, or " : "");
 }
 
-static tu_status check_all_threads_free(const tu__execution *e) {
+tu_status tu__check_threads_free(const tu__execution *e) {
     for (size_t i = 0; i < e->program->device_count; i++) TU_TRY(check_threads_free(&e->parts[i]));
     return TU_OK;
 }
@@ -43,7 +43,6 @@ static bool runs_on_caller(const tu__execution *e) {
 }
 
 tu_status tu__run_on_one_thread(tu__execution *e, void (*work)(void *job), tu__job job) {
-    TU_TRY(check_all_threads_free(e));
     tu__run_sync_begin_run(&e->sync);
     e->sync.device_timeout = e->sync.timeout; /* no other thread can enforce it */
     job.execution = e;
@@ -92,7 +91,6 @@ static void join_part(tu__execution *e, tu__part *part) {
 
 tu_status tu__run_on_threads(tu__execution *e, void (*work)(void *job)) {
     size_t count = e->program->device_count;
-    TU_TRY(check_all_threads_free(e));
     tu__assign_copies(e);
     for (size_t i = 0; i < count; i++)
         if (!e->parts[i].partition->is_idle) TU_TRY(start_workers(&e->parts[i]));
