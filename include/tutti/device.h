@@ -247,8 +247,9 @@ typedef struct tu_submission {
     const tu_submit_feed *feeds; /* per input of the list */
     void *const *fetches;        /* per result: steps x bytes in host memory; NULL: not needed */
     uint32_t steps;
-    double timeout;       /* maximum seconds between the ends of two steps; 0: none */
-    uint32_t *steps_done; /* progress: the device stores the number of steps known to have ended */
+    double timeout; /* maximum seconds between the ends of two steps; 0: none */
+    /* Progress: the device stores the number of steps known to have ended, which other threads may read. May be NULL. */
+    uint32_t *steps_done;
 } tu_submission;
 
 /* ---- The interface ------------------------------------------------------------------------------------------- */
@@ -323,17 +324,19 @@ typedef struct tu_device_api {
     void (*abandon)(tu_device_instance *device);
 
     /* ---- optional group: queues, for devices whose launch returns early ---- */
-    /* Makes a queue with events 0 … event_count-1. Queues of a device run in parallel. */
+    /* Makes a queue with events 0 … event_count-1. Queues of a device run in parallel. One thread launches in a queue;
+     * others may copy, record and wait in it at the same time. */
     tu_status (*queue_new)(tu_device_instance *device, uint32_t event_count, tu_queue **queue);
     void (*queue_free)(tu_device_instance *device, tu_queue *queue); /* after its executables */
     /* Records an event after everything enqueued so far, instead of where it was recorded before. */
     tu_status (*record)(tu_queue *queue, uint32_t event);
-    /* Delays what is enqueued later until an event of another queue, recorded before this call, has happened. Both
-     * queues belong to devices of this kind. */
+    /* Delays what is enqueued later until an event of another queue, recorded before this call, has happened. An event
+     * that was never recorded has happened. Both queues belong to devices of this kind. */
     tu_status (*wait)(tu_queue *queue, tu_queue *other, uint32_t event);
     /* Waits until an event, or everything enqueued so far (TU_ALL_EVENTS), has happened, for at most `timeout` seconds:
      * 0 does not wait, a negative number means no limit. Sets `*done`. Returns the first failure of what came before.
-     * Any thread may call it. */
+     * If everything does not end in time, it may also return TU_DEVICE and abandon the device. Any thread may call
+     * it. */
     tu_status (*synchronize)(tu_queue *queue, uint32_t event, double timeout, bool *done);
 
     /* ---- optional group, with queues: peers, for devices whose memory is not the host's ---- */
@@ -343,7 +346,8 @@ typedef struct tu_device_api {
     tu_status (*peer_access)(tu_device_instance *device, tu_device_instance *other);
     /* Builds the part of one rank in a collective: reducing its slice of every combination. All addresses belong to
      * devices with peer access. When it is launched, all ranks have computed their values, and no rank continues
-     * before all are done. */
+     * before all are done. The combinations are valid only during the call, what they point to until the executable is
+     * freed. */
     tu_status (*build_collective)(tu_device_instance *device, tu_queue *queue, uint32_t count,
                                   const tu_combination *combinations, tu_executable **executable);
 

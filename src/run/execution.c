@@ -136,8 +136,7 @@ void tu__program_free_executions(tu_program *program) {
 }
 
 void tu__session_free_executions(tu_session *session) {
-    for (tu__execution *e; (e = take_first(tu__session_executions(session)));)
-        if (!tu__execution_is_stuck(e)) free_execution(e);
+    for (tu__execution *e; (e = take_first(tu__session_executions(session)));) free_execution(e);
 }
 
 bool tu__execution_is_stuck(const tu__execution *e) {

@@ -30,8 +30,15 @@ tu_status tu_session_new(tu_state *state, tu_session **session) {
     return TU_OK;
 }
 
+/* True if a thread of an abandoned run may still use the session. */
+static bool is_stuck(const tu_session *session) {
+    for (const tu__execution *e = session->executions; e; e = e->next_in_session)
+        if (tu__execution_is_stuck(e)) return true;
+    return false;
+}
+
 void tu_session_free(tu_session *session) {
-    if (!session) return;
+    if (!session || is_stuck(session)) return;
     tu__session_free_executions(session);
     for (session_device *d = session->devices, *next; d; d = next) {
         tu__device *device = d->resources.device, *pinned_by = d->resources.pinned_by;

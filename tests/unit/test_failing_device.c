@@ -155,6 +155,31 @@ static void a_device_that_does_not_return_is_a_timeout(void **unused) {
     free_pair(&p);
 }
 
+/* A session whose device call has not returned is kept, and can be freed when it has. */
+static void an_abandoned_session_is_kept_until_its_call_returns(void **unused) {
+    (void)unused;
+    pair p;
+    tu_session *session;
+    float y[3];
+    create_pair(&p, 0.2);
+    assert_int_equal(tu_session_new(p.state, &session), TU_OK);
+    faulty.blocking_launch = faulty.launches + 1;
+    assert_int_equal(tu_session_run(session, p.program, 1, (tu_feed[]){{p.x, input}}, (void *[]){y}),
+                     TU_DEVICE);
+    expect_message("which is late: it is executing exp 'exp'");
+    tu_session_free(session);              /* returns at once */
+    assert_int_equal(run_pair(&p), TU_OK); /* the default session has threads of its own */
+    unblock_faulty_device();
+    tu_status status = TU_DEVICE;
+    for (int i = 0; i < 10000 && status != TU_OK; i++) {
+        status = tu_session_run(session, p.program, 1, (tu_feed[]){{p.x, input}}, (void *[]){y});
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    assert_int_equal(status, TU_OK);
+    tu_session_free(session);
+    free_pair(&p);
+}
+
 /* ---- Collectives ---- */
 
 /* w += the sum of exp(x) over both devices, on both. The faulty device has a mirror of w. */
@@ -308,6 +333,7 @@ int main(void) {
         cmocka_unit_test(a_failing_copy_names_value_and_devices),
         cmocka_unit_test(failing_uploads_and_downloads_name_the_value),
         cmocka_unit_test(a_device_that_does_not_return_is_a_timeout),
+        cmocka_unit_test(an_abandoned_session_is_kept_until_its_call_returns),
         cmocka_unit_test(a_failing_rank_aborts_the_collective_and_changes_nothing),
         cmocka_unit_test(a_rank_whose_download_fails_is_named),
         cmocka_unit_test(a_late_rank_is_named),
