@@ -249,7 +249,8 @@ static tu_status register_buffers(const tu__execution *e, const tu__collective *
     return TU_OK;
 }
 
-/* Builds a rank's part of a collective, if its device reduces; otherwise allocates the staging buffer that it needs. */
+/* Builds a rank's part of a collective, if its device reduces and it is not built yet; otherwise allocates the staging
+ * buffer that it needs. */
 static tu_status build_member(const tu__execution *e, const tu__collective *c, uint32_t rank) {
     const tu__communicator *communicator = &e->communicators[c->index];
     const tu__member *member = &c->members[rank];
@@ -260,6 +261,7 @@ static tu_status build_member(const tu__execution *e, const tu__collective *c, u
         if (!part->staging) return TU_NO_MEMORY;
     }
     if (c->path != TU__COLLECTIVE_ON_ONE_GPU && c->path != TU__COLLECTIVE_PEER_TO_PEER) return TU_OK;
+    if (part->collectives[member->membership]) return TU_OK;
     tu_executable *built;
     TU_TRY(part->device->api->build_collective(part->device->instance, part->queue,
                                                communicator->combination_count,
@@ -268,13 +270,19 @@ static tu_status build_member(const tu__execution *e, const tu__collective *c, u
     return TU_OK;
 }
 
-static tu_status bind_collectives(const tu__execution *e) {
+tu_status tu__build_collectives(tu__execution *e) {
     for (uint32_t i = 0; i < e->program->collectives.count; i++) {
         const tu__collective *c = &e->program->collectives.list[i];
-        TU_TRY(register_buffers(e, c, &e->communicators[i]));
         for (uint32_t r = 0; r < c->ranks; r++) TU_TRY(build_member(e, c, r));
     }
     return TU_OK;
+}
+
+/* If devices execute the list as a whole, the parts of ranks are only built for steps that are interpreted. */
+static tu_status bind_collectives(tu__execution *e) {
+    for (uint32_t i = 0; i < e->program->collectives.count; i++)
+        TU_TRY(register_buffers(e, &e->program->collectives.list[i], &e->communicators[i]));
+    return tu__can_submit(e->program) ? TU_OK : tu__build_collectives(e);
 }
 
 /* ---- Binding and unbinding ---- */

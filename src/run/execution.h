@@ -104,6 +104,8 @@ tu__execution **tu__session_executions(tu_session *session);
 tu_status tu__bind(tu__execution *e, tu_state *state);
 /* bind.c: true if tu__bind has nothing to do. Call with the state locked. */
 bool tu__is_bound(const tu__execution *e, const tu_state *state);
+/* bind.c: builds the parts of all ranks in collectives, if they are not built yet. */
+tu_status tu__build_collectives(tu__execution *e);
 /* bind.c: frees what binding has created. */
 void tu__unbind(tu__execution *e);
 /* bind.c: called before every step, or many submitted steps, and after they have succeeded. Maintain which mirrors

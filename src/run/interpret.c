@@ -385,6 +385,7 @@ static tu_status execute_queues(tu__execution *e) {
 tu_status tu__interpret_step(tu__execution *e, tu_state *state, void *const *fetches, size_t step) {
     double began;
     bool was_stuck = tu__execution_is_stuck(e);
+    TU_TRY(tu__build_collectives(e));
     TU_TRY(tu__trace_begin_run(e, &began));
     tu_status status = execute_queues(e);
     /* If a thread does not return, the variables that its kernels update are never freed. */
