@@ -29,6 +29,9 @@ extern "C" {
 #endif
 
 #define TU_DEVICE_ABI 3
+/* The abi of a plug-in that refuses this library, because it uses the kit of another version: its `kind` is that
+ * version. Returned by tu_kit_plugin of the kit (device/kit/kit.h), for devices that fuse operations. */
+#define TU_DEVICE_OTHER_KIT 0
 
 /* ---- For programs: list of devices -------------------------------------------------------------------------- */
 
