@@ -1,7 +1,7 @@
 # Debian packages, built by `cmake --workflow --preset package` (or cpack -G DEB in its build folder):
 #
 #   tutti          the command, libtutti, libtutti_train, the CUDA plug-in if it was built, the manual
-#   libtutti-dev   headers, and the files for the linker, pkg-config and CMake's find_package
+#   libtutti-dev   headers, the kit for device plug-ins, and the files for the linker, pkg-config and CMake's find_package
 #
 # The preset sets CMAKE_SKIP_RPATH, because Debian's policy forbids a RUNPATH to system folders. dpkg-shlibdeps finds
 # the packages that the libraries depend on.
@@ -44,8 +44,9 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=") # before 1.0 any version ma
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtutti-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION
-"Development files: headers of libtutti and libtutti_train, and files for
-the linker, pkg-config and CMake's find_package(Tutti).")
+"Development files: headers of libtutti and libtutti_train, the kit for
+device plug-ins, and files for the linker, pkg-config and CMake's
+find_package(Tutti).")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "tutti (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libc6-dev")
 
 file(WRITE ${PROJECT_BINARY_DIR}/packaging/triggers "activate-noawait ldconfig\n")

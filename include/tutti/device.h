@@ -29,6 +29,9 @@ extern "C" {
 #endif
 
 #define TU_DEVICE_ABI 3
+/* The abi of a plug-in that was built with the kit (code for devices that fuse operations, device/kit/kit.h) of another
+ * version than this library; its `kind` is that version. The engine refuses it. */
+#define TU_DEVICE_OTHER_KIT 0
 
 /* ---- For programs: list of devices -------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
  * A collective runs between two synchronization points: before the first, all ranks have written their inputs; after
  * the second, all ranks have written their outputs. The caller synchronizes (run/perform_collective.c); the functions
  * here do the work of one rank. The elements of all segments are divided into equal slices of whole cache lines, one
- * per rank (device/rank_slice.h). A rank reads its slice from all ranks and writes the result to all of them, so
+ * per rank (device/kit/rank_slice.h). A rank reads its slice from all ranks and writes the result to all of them, so
  * every element is read and written once, without staging buffers. Sums are pairwise in the order of ranks, ((0 + 1)
  * + (2 + 3)) + …, so the result is bit-identical whichever rank adds it, with any number of threads.
  *

@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "comm/comm.h"
 #include "device/cpu/isa/loops.h"
-#include "device/rank_slice.h"
+#include "device/kit/rank_slice.h"
 
 enum {
     TILE_BYTES =

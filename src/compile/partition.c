@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "compile/collectives.h"
 #include "compile/schedule.h"
+#include "device/kit/plan_check.h"
 
 uint32_t tu__partition_of(const tu__unit *unit, uint32_t node) {
     const char *device = unit->graph->nodes[node]->device;

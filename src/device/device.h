@@ -87,9 +87,6 @@ tu_status tu__download(const tu__device *device, void *host, const void *from, s
 tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,
                           size_t bytes);
 
-/* plan_check.c: validates a plan that a device returned. The message names the device, the kernel and the error. */
-tu_status tu__plan_check(const char *device, const tu_partition *partition, const tu_plan *plan);
-
 /* bundled.c: finds a plug-in that is installed with the engine. Returns false if there is none. */
 bool tu__bundled_plugin(const char *file, size_t capacity, char *path);
 

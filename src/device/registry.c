@@ -43,8 +43,15 @@ static tu_status add_kind(const tu_device_api *api) {
     return TU_OK;
 }
 
+static tu_status fail_other_kit(const char *path, const char *version) {
+    return tu_fail(TU_UNSUPPORTED,
+                   "device plug-in '%s' was built with the kit of Tutti %s, this library is %s: rebuild it",
+                   path, version ? version : "(unknown)", tu_version());
+}
+
 static tu_status check_plugin(const char *path, const tu_device_api *api) {
     if (!api) return tu_fail(TU_INVALID, "device plug-in '%s': tu_device_plugin returned NULL", path);
+    if (api->abi == TU_DEVICE_OTHER_KIT) return fail_other_kit(path, api->kind);
     if (api->abi != TU_DEVICE_ABI)
         return tu_fail(TU_UNSUPPORTED,
                        "device plug-in '%s' was built for device interface %u, this library has %d: "
@@ -99,9 +106,20 @@ static tu_status register_plugin(const char *path, void *library) {
     return add_plugin(path, api);
 }
 
+/* Reports why dlopen failed. A plug-in that was built with the kit of another version needs a symbol version that this
+ * library does not have (libtutti.map.in). Only its name is searched for: the loader's message may be translated. */
+static tu_status fail_to_load(const char *path, const char *reason) {
+    static const char node[] = "TUTTI_PRIVATE_";
+    const char *found = strstr(reason, node);
+    char version[32] = "";
+    if (found) sscanf(found + strlen(node), "%31[0-9.]", version);
+    if (*version && strcmp(version, tu_version()) != 0) return fail_other_kit(path, version);
+    return tu_fail(TU_NOT_FOUND, "device plug-in '%s' cannot be loaded: %s", path, reason);
+}
+
 static tu_status load_plugin(const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return tu_fail(TU_NOT_FOUND, "device plug-in '%s' cannot be loaded: %s", path, dlerror());
+    if (!library) return fail_to_load(path, dlerror());
     tu_status status = register_plugin(path, library);
     if (status != TU_OK) dlclose(library); /* a registered kind is never unloaded */
     return status;

@@ -10,7 +10,7 @@
 
 #include "base/parallel.h"
 #include "comm/comm.h"
-#include "device/rank_slice.h"
+#include "device/kit/rank_slice.h"
 #include "run/trace.h"
 
 /* ---- Timeouts ---- */

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks that `cmake --install` installs everything: C and C++ programs find both libraries with pkg-config and
 # CMake's find_package, link and run; the installed program runs, also after the tree was moved. No installed file
-# looks for libraries in the current folder.
+# looks for libraries in the current folder. A device plug-in finds the kit; every header of the kit compiles alone, and
+# the archive needs only what libtutti.so exports.
 #   install.sh CMAKE BUILD_DIR C_COMPILER VERSION
 set -euo pipefail
 
@@ -18,6 +19,7 @@ mv "$scratch/first" "$scratch/prefix"
 
 PKG_CONFIG_PATH=$(dirname "$(find "$scratch/prefix" -name tutti.pc)")
 export PKG_CONFIG_PATH
+[[ $(pkg-config --modversion tutti_kit) == "$version" ]]
 for library in tutti tutti_train; do
     [[ $(pkg-config --modversion $library) == "$version" ]]
     [[ -e $(pkg-config --variable=libdir $library)/lib$library.so.0 ]]
@@ -96,12 +98,28 @@ PROGRAM
     build_and_run tutti g++ -std=c++20 -Wno-missing-field-initializers "$scratch/options.cc"
 fi
 
+# ---- The kit ----
+sources=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd) # only for the plug-in itself
+read -ra kit_flags <<<"$(pkg-config --cflags tutti_kit)"
+read -ra kit_libraries <<<"$(pkg-config --libs tutti_kit)"
+headers=$(cd "$scratch/prefix/include/tutti/kit" && find . -name '*.h' | sed 's#^\./##')
+[[ $headers == *device/kit/kit.h* ]]
+while read -r header; do
+    printf '#include "%s"\n' "$header" >"$scratch/alone.c"
+    "$compiler" -std=c17 -Wall -Wextra -Werror "${kit_flags[@]}" -c "$scratch/alone.c" -o "$scratch/alone.o"
+done <<<"$headers"
+"$compiler" -std=c17 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared "${kit_flags[@]}" -I"$sources/examples" \
+    "$sources/tests/device/kit_plugin.c" -o "$scratch/checked.so" \
+    -Wl,-z,defs -Wl,--whole-archive "${kit_libraries[@]}" -Wl,--no-whole-archive -lm
+[[ $(nm -D --defined-only "$scratch/checked.so") != *tu__* ]] # the plug-in's copy of the kit is hidden
+TUTTI_CUDA=off TUTTI_DEVICES=$scratch/checked.so "$scratch/prefix/bin/tutti" devices | grep checked:0
+
 # ---- CMake ----
 mkdir "$scratch/project"
 cat >"$scratch/project/CMakeLists.txt" <<PROJECT
 cmake_minimum_required(VERSION 3.16)
 project(outside LANGUAGES $languages)
-find_package(Tutti ${version%.*} REQUIRED COMPONENTS tutti train)
+find_package(Tutti ${version%.*} REQUIRED COMPONENTS tutti train kit)
 find_package(Tutti 99 QUIET)
 if(Tutti_FOUND)
   message(FATAL_ERROR "version 99 was found, which does not exist")
@@ -119,6 +137,9 @@ foreach(language $languages)
   add_executable(training_\${language} ../training.\${suffix_\${language}})
   target_link_libraries(training_\${language} PRIVATE Tutti::train)
 endforeach()
+add_library(checked MODULE $sources/tests/device/kit_plugin.c)
+target_include_directories(checked PRIVATE $sources/examples)
+target_link_libraries(checked PRIVATE Tutti::kit)
 PROJECT
 unset PKG_CONFIG_PATH
 {
@@ -129,5 +150,6 @@ for language in $languages; do
     "$scratch/outside/program_$language" "$version"
     "$scratch/outside/training_$language" "$version"
 done
+TUTTI_CUDA=off TUTTI_DEVICES=$scratch/outside/libchecked.so "$scratch/prefix/bin/tutti" devices | grep checked:0
 # A program that uses only graphs is not linked with the training library.
 [[ $(ldd "$scratch/outside/program_C") != *libtutti_train* ]]

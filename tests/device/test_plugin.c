@@ -1,18 +1,20 @@
 /* Tests device plug-ins: one is loaded, trains a network like the device ref, works together with other devices, and
- * one for another ABI, or with an incomplete table, is rejected. */
+ * one for another ABI, with the kit of another version, or with an incomplete table, is rejected. */
 #include "test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tutti/tutti.h>
 
-/* CMakeLists.txt defines where examples/device and the plug-ins of incomplete_plugin.c were built. */
+/* CMakeLists.txt defines where examples/device and the plug-ins of this folder were built. */
 #ifndef PLUGIN_FOLDER
 #error "PLUGIN_FOLDER must name the folder of tally.so"
 #endif
-#ifndef INCOMPLETE_FOLDER
-#error "INCOMPLETE_FOLDER must name the folder of without_launch.so"
+#ifndef TEST_PLUGIN_FOLDER
+#error "TEST_PLUGIN_FOLDER must name the folder of without_launch.so"
 #endif
 
 static void load(void) {
@@ -85,7 +87,7 @@ static void plugins_for_another_abi_are_rejected_with_their_name(void **unused) 
     (void)unused;
     assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_other_abi.so"), TU_UNSUPPORTED);
     assert_non_null(strstr(tu_message(), "tally_other_abi.so"));
-    assert_non_null(strstr(tu_message(), "99"));
+    assert_non_null(strstr(tu_message(), "was built for device interface 2, this library has 3: rebuild"));
     assert_int_equal(tu_device_load("/nowhere/at/all.so"), TU_NOT_FOUND);
     assert_non_null(strstr(tu_message(), "/nowhere/at/all.so"));
 }
@@ -102,6 +104,63 @@ static void older_plugins_with_a_shorter_table_are_accepted(void **unused) {
     assert_int_equal(count_listed, 1);
 }
 
+static void a_plugin_with_the_kit_works(void **unused) {
+    (void)unused;
+    assert_int_equal(tu_device_load(TEST_PLUGIN_FOLDER "/kit_plugin.so"), TU_OK);
+    float expected[12], got[12];
+    train("ref", NULL, expected);
+    train("checked", NULL, got);
+    assert_memory_equal(expected, got, sizeof expected);
+}
+
+static void expect_other_kit(const char *path, const char *version) {
+    char expected[512];
+    snprintf(expected, sizeof expected,
+             "device plug-in '%s' was built with the kit of Tutti %s, this library is %s: rebuild it", path,
+             version, tu_version());
+    assert_int_equal(tu_device_load(path), TU_UNSUPPORTED);
+    assert_string_equal(tu_message(), expected);
+}
+
+static void a_plugin_with_the_kit_of_another_version_is_rejected(void **unused) {
+    (void)unused;
+    expect_other_kit(TEST_PLUGIN_FOLDER "/other_kit_plugin.so", "0.0.9");
+}
+
+/* Copies a file to an open one and replaces a text by another of the same length; returns how often it occurred. */
+static int copy_with(const char *from, int to, const char *text, const char *replacement) {
+    static char bytes[1 << 22];
+    FILE *file = fopen(from, "rb");
+    assert_non_null(file);
+    size_t size = fread(bytes, 1, sizeof bytes, file), length = strlen(text);
+    fclose(file);
+    assert_in_range(size, 1, sizeof bytes - 1);
+    int count = 0;
+    for (size_t i = 0; i + length <= size; i++)
+        if (memcmp(bytes + i, text, length) == 0) {
+            memcpy(bytes + i, replacement, length);
+            count++;
+        }
+    assert_int_equal(write(to, bytes, size), (ssize_t)size);
+    return count;
+}
+
+/* The loader rejects it, before any code of the plug-in runs. */
+static void a_plugin_that_needs_functions_of_another_version_is_rejected(void **unused) {
+    (void)unused;
+    char path[] = "/tmp/tutti_other_kit_XXXXXX", node[64], other[64], *version = other;
+    snprintf(node, sizeof node, "TUTTI_PRIVATE_%s", tu_version());
+    snprintf(other, sizeof other, "%s", node);
+    version += strlen("TUTTI_PRIVATE_");
+    version[0] = version[0] == '9' ? '8' : '9';
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_true(copy_with(TEST_PLUGIN_FOLDER "/kit_plugin.so", file, node, other) > 0);
+    close(file);
+    expect_other_kit(path, version);
+    unlink(path);
+}
+
 static void expect_rejected(const char *path, const char *reason) {
     char expected[512];
     snprintf(expected, sizeof expected, "device plug-in '%s' (incomplete) %s", path, reason);
@@ -112,11 +171,11 @@ static void expect_rejected(const char *path, const char *reason) {
 /* Lists need queues. */
 static void plugins_with_an_incomplete_table_are_rejected(void **unused) {
     (void)unused;
-    static const char *const groups[][2] = {{INCOMPLETE_FOLDER "/without_wait.so", "queues"},
-                                            {INCOMPLETE_FOLDER "/without_build_collective.so", "peers"},
-                                            {INCOMPLETE_FOLDER "/without_submit.so", "lists"},
-                                            {INCOMPLETE_FOLDER "/without_queue_new.so", "queues"}};
-    expect_rejected(INCOMPLETE_FOLDER "/without_launch.so", "does not define all mandatory functions");
+    static const char *const groups[][2] = {{TEST_PLUGIN_FOLDER "/without_wait.so", "queues"},
+                                            {TEST_PLUGIN_FOLDER "/without_build_collective.so", "peers"},
+                                            {TEST_PLUGIN_FOLDER "/without_submit.so", "lists"},
+                                            {TEST_PLUGIN_FOLDER "/without_queue_new.so", "queues"}};
+    expect_rejected(TEST_PLUGIN_FOLDER "/without_launch.so", "does not define all mandatory functions");
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         char reason[128];
         snprintf(reason, sizeof reason, "defines some functions of the group '%s', but not all of them",
@@ -152,6 +211,9 @@ int main(void) {
         cmocka_unit_test(plugins_are_listed_as_devices),
         cmocka_unit_test(plugins_for_another_abi_are_rejected_with_their_name),
         cmocka_unit_test(older_plugins_with_a_shorter_table_are_accepted),
+        cmocka_unit_test(a_plugin_with_the_kit_works),
+        cmocka_unit_test(a_plugin_with_the_kit_of_another_version_is_rejected),
+        cmocka_unit_test(a_plugin_that_needs_functions_of_another_version_is_rejected),
         cmocka_unit_test(plugins_with_an_incomplete_table_are_rejected),
         cmocka_unit_test(invalid_device_lists_are_rejected),
     };

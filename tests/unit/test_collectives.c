@@ -9,7 +9,7 @@
 #include "base/number.h"
 #include "base/parallel.h"
 #include "comm/comm.h"
-#include "device/rank_slice.h"
+#include "device/kit/rank_slice.h"
 
 enum { MAX_RANKS = 9, SEGMENTS = 5, GUARD = 64 };
 

@@ -8,6 +8,7 @@
 
 #include "device/device.h"
 #include "device/host_memory.h"
+#include "device/kit/plan_check.h"
 #include "device/node_plan.h"
 
 /* ---- A device that returns invalid plans ---- */

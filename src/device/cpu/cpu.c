@@ -17,7 +17,7 @@
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/pointwise.h"
 #include "device/host_memory.h"
-#include "device/norm_fusion.h"
+#include "device/kit/norm_fusion.h"
 
 /* More than a machine has cores. A higher number is a mistake, and OpenMP aborts the process if it runs out of
  * threads. */

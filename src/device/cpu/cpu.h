@@ -1,11 +1,11 @@
-/* The CPU device. device/select.h turns its partition of a graph into kernels. Operations that no lowering rule
+/* The CPU device. device/kit/select.h turns its partition of a graph into kernels. Operations that no lowering rule
  * supports run by their reference kernels (reference.c), so every operation and type works, and the common ones are
  * fast. Filters that oneDNN needs in another layout are reordered in the kernel's workspace. */
 #ifndef TU__DEVICE_CPU_CPU_H
 #define TU__DEVICE_CPU_CPU_H
 
 #include "base/parallel.h"
-#include "device/select.h"
+#include "device/kit/select.h"
 
 typedef struct cpu_device {
     int index, logical_index, logical_count;

@@ -1,9 +1,9 @@
-/* Epilogues on the CPU; see device/epilogue.h. */
+/* Epilogues on the CPU; see device/kit/epilogue.h. */
 #ifndef TU__DEVICE_CPU_EPILOGUE_H
 #define TU__DEVICE_CPU_EPILOGUE_H
 
 #include "device/cpu/cpu.h"
-#include "device/epilogue.h"
+#include "device/kit/epilogue.h"
 
 /* Adds a bias (or NULL) and applies relu, in place, to a result in memory. For kernels of oneDNN: its own relu turns
  * NaN into zero, so that a non-finite step would look healthy; and it adds a bias before the last rounding, so that

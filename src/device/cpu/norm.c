@@ -3,7 +3,7 @@
  *
  * Batch-norm needs the statistics of all rows before it can write the first: two passes. Forward reads x twice and
  * writes y, 3 bytes moved per byte of x; backward reads x and dy twice and writes dx, 5 bytes. Fused relus and
- * additions (device/norm_fusion.c) are part of the same passes. Each worker computes the statistics of its range of
+ * additions (device/kit/norm_fusion.c) are part of the same passes. Each worker computes the statistics of its range of
  * rows; they are merged in the order of the ranges, in f64, so that the same number of threads gives the same bits.
  * Layer-norm processes one row at a time, which stays in the cache: 2 and 3 bytes.
  *
@@ -13,7 +13,7 @@
 
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
-#include "device/norm_fusion.h"
+#include "device/kit/norm_fusion.h"
 
 typedef struct norm_data {
     int64_t rows, width; /* x [rows, width] */

@@ -9,7 +9,7 @@
 
 #include "device/cpu/cpu.h"
 #include "device/cpu/isa/loops.h"
-#include "device/fusion.h"
+#include "device/kit/fusion.h"
 
 enum {
     CPU_MAX_OPERANDS = 3 * TU__MAX_CLUSTER_NODES + 1,

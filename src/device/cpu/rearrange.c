@@ -17,7 +17,7 @@
 
 #include "base/number.h"
 #include "device/cpu/cpu.h"
-#include "device/reordering.h"
+#include "device/kit/reordering.h"
 #include "graph/walk.h"
 
 typedef struct axis {

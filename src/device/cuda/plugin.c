@@ -2,10 +2,9 @@
  *
  * Functions of the table may be called from any thread, so each first makes the context current (cuda_make_current),
  * which costs about ten nanoseconds. */
-#include <string.h>
-
 #include "device/cuda/ops/ops.h"
 #include "device/cuda/runtime/cuda.h"
+#include "device/kit/kit.h"
 
 /* ---- Memory ---- */
 
@@ -143,11 +142,7 @@ static const tu_device_api api = {
     .submit = submit,
 };
 
-/* The plugin uses the engine's internal structures, so it works only with the version it was built with. */
 TU_API const tu_device_api *tu_device_plugin(void);
 const tu_device_api *tu_device_plugin(void) {
-    static tu_device_api rejected;
-    if (strcmp(tu_version(), TU_VERSION) == 0) return &api;
-    rejected.kind = "gpu"; /* abi 0: the engine rejects the plugin with a message that names its path */
-    return &rejected;
+    return tu_kit_plugin(&api);
 }

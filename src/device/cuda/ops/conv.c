@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "device/cuda/runtime/tuning_cache.h"
-#include "device/epilogue.h"
+#include "device/kit/epilogue.h"
 
 #include "device/cuda/kernels/conv_args.h"
 

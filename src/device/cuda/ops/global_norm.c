@@ -6,7 +6,7 @@
  * for them: its update depends on whether the norm is finite. So the whole tree, down to the gradients, is one kernel
  * of two launches, plus one for each further element type: each block sums the squares of a chunk of one gradient
  * (kernels/global_norm.cu), and one block adds these sums. Whether the norm is finite is a second result if the graph
- * needs it, at the same level as the first (device/select.c); the gradients may have lower levels.
+ * needs it, at the same level as the first (device/kit/select.c); the gradients may have lower levels.
  *
  * The rule matches a tree of f64 scalar additions over two or more leaves whose values no other node reads. Its
  * gradients must be stored in memory: a gradient computed by a fused pointwise kernel is squared there (pointwise.c),

@@ -15,7 +15,7 @@
  */
 #include "device/cuda/ops/gemm.h"
 #include "device/cuda/ops/ops.h"
-#include "device/epilogue.h"
+#include "device/kit/epilogue.h"
 
 #include "device/cuda/kernels/gemm_args.h"
 

@@ -1,12 +1,12 @@
 /* Batch and layer normalisation: how x [rows, width] is distributed over blocks, and which neighbours of a batch
- * normalisation are fused (device/norm_fusion.c). Kernels: kernels/norm.cu.
+ * normalisation are fused (device/kit/norm_fusion.c). Kernels: kernels/norm.cu.
  *
  * A batch normalisation is three launches: partial sums, factors, and the pass that applies them; so is its gradient.
  * Parameters and statistics may have another type than x, usually f32 for x of bf16.
  */
 #include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/reduce.h"
-#include "device/norm_fusion.h"
+#include "device/kit/norm_fusion.h"
 
 #include "device/cuda/kernels/norm_args.h"
 

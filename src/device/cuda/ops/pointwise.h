@@ -1,10 +1,10 @@
-/* Fused pointwise kernels for the clusters of device/fusion.h. pointwise_text.c writes the program of a cluster as
+/* Fused pointwise kernels for the clusters of device/kit/fusion.h. pointwise_text.c writes the program of a cluster as
  * CUDA C; pointwise.c turns programs into kernels and launches them. */
 #ifndef TU__DEVICE_CUDA_OPS_POINTWISE_H
 #define TU__DEVICE_CUDA_OPS_POINTWISE_H
 
 #include "device/cuda/ops/ops.h"
-#include "device/fusion.h"
+#include "device/kit/fusion.h"
 
 enum { CUDA_MAX_LOADS = 3 * TU__MAX_CLUSTER_NODES };
 

@@ -13,7 +13,7 @@
 #include "device/cuda/ops/extent.h"
 #include "device/cuda/ops/ops.h"
 #include "device/cuda/runtime/cuda.h"
-#include "device/reordering.h"
+#include "device/kit/reordering.h"
 #include "graph/walk.h"
 
 #include "device/cuda/kernels/rearrange_args.h"

@@ -7,7 +7,7 @@
  * select and its sums and already knows whether x > 0 (kernels/pool.cu, kernels/lrn.cu).
  *
  * The sums use dx before it is rounded to its type: they are more accurate than separate kernels, and differ in bits.
- * As in any kernel with several results, all must have the same level (device/select.c).
+ * As in any kernel with several results, all must have the same level (device/kit/select.c).
  */
 #include "device/cuda/ops/relu_grad.h"
 

@@ -4,7 +4,7 @@
 #include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/pointwise.h"
 #include "device/cuda/runtime/plan.h"
-#include "device/norm_fusion.h"
+#include "device/kit/norm_fusion.h"
 
 static const tu__lowering_rule rules[TU__OP_COUNT] = {
 #define LOWERING_RULE(op, rule) [TU__OP_##op] = rule,

@@ -1,6 +1,6 @@
 /* Sums values of the ranks of a collective: logical devices of one GPU, or GPUs with peer access. Chooses which
  * address ranges go into which launch, for one rank's slice or for all slices. Slices are computed as on the host
- * (src/device/rank_slice.c); kernels/combine.cu does the additions.
+ * (src/device/kit/rank_slice.c); kernels/combine.cu does the additions.
  *
  * Addresses are passed as the kernel's argument, so nothing is uploaded and a launch can be captured. If the
  * addresses of a bucket with many values do not fit into one argument, several launches are used.
@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "device/rank_slice.h"
+#include "device/kit/rank_slice.h"
 
 #include "device/cuda/kernels/combine_args.h"
 

@@ -1,6 +1,6 @@
 /* Internal header of the CUDA device: what its files share, and how an operation gets its kernel.
  *
- * As on the CPU, a partition of a graph becomes kernels by device/select.h: ops/lowering.def names a lowering rule
+ * As on the CPU, a partition of a graph becomes kernels by device/kit/select.h: ops/lowering.def names a lowering rule
  * for each operation that is not pointwise, and pointwise operations become fused clusters (ops/pointwise.c). A
  * kernel's `run` does not compute: it enqueues work into the stream of its queue, cuda_stream(k). An executable calls
  * every `run` once while the stream is captured and then replays the captured CUDA graph (executable.c). So `run` must
@@ -39,7 +39,7 @@
 
 #include "device/cuda/runtime/driver.h"
 #include "device/cuda/runtime/memory.h"
-#include "device/select.h"
+#include "device/kit/select.h"
 
 typedef struct cuda_device cuda_device;
 

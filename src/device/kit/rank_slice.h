@@ -1,10 +1,8 @@
 /* Divides the elements of a collective among the ranks that add them: whole cache lines, equally many per rank. */
-#ifndef TU__DEVICE_RANK_SLICE_H
-#define TU__DEVICE_RANK_SLICE_H
+#ifndef TU__DEVICE_KIT_RANK_SLICE_H
+#define TU__DEVICE_KIT_RANK_SLICE_H
 
 #include <tutti/device.h>
-
-#include "base/shared.h"
 
 /* An iteration over the slice of rank `what->rank`, or over `lines` of its cache lines from line `first` on. */
 typedef struct tu__rank_slice_iterator {
@@ -20,12 +18,10 @@ typedef struct tu__rank_slice_range {
 } tu__rank_slice_range;
 
 /* Returns the number of cache lines of rank `what->rank`. */
-TU__SHARED size_t tu__rank_slice_lines(const tu_combination *what);
-TU__SHARED tu__rank_slice_iterator tu__rank_slice_begin(const tu_combination *what, size_t first,
-                                                        size_t lines);
+size_t tu__rank_slice_lines(const tu_combination *what);
+tu__rank_slice_iterator tu__rank_slice_begin(const tu_combination *what, size_t first, size_t lines);
 /* Returns the next range, of at most `max_elements` elements (but at least a cache line); false if there are no
  * more. */
-TU__SHARED bool tu__rank_slice_next(tu__rank_slice_iterator *iterator, size_t max_elements,
-                                    tu__rank_slice_range *range);
+bool tu__rank_slice_next(tu__rank_slice_iterator *iterator, size_t max_elements, tu__rank_slice_range *range);
 
 #endif

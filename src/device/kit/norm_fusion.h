@@ -1,20 +1,19 @@
 /* Fusion around batch normalisation, for every device that fuses: norm_fusion.c finds the nodes, the device's norm.c
  * computes them. */
-#ifndef TU__DEVICE_NORM_FUSION_H
-#define TU__DEVICE_NORM_FUSION_H
+#ifndef TU__DEVICE_KIT_NORM_FUSION_H
+#define TU__DEVICE_KIT_NORM_FUSION_H
 
-#include "base/shared.h"
-#include "device/epilogue.h"
+#include "device/kit/epilogue.h"
 
 enum { TU__NORM_DY = 4 /* batch_norm_grad's input dy */ };
 
 /* Finds the nodes after the output y of a batch_norm that can be fused into its kernel: an addition of another value of
  * y's type, a relu, or both. tu__kernel_add_epilogue adds them to the kernel. */
-TU__SHARED tu__epilogue tu__norm_epilogue_of(tu__selection *s, const tu__node *node);
+tu__epilogue tu__norm_epilogue_of(tu__selection *s, const tu__node *node);
 /* Returns the name of the fused kernel, such as "batch_norm+add+relu". */
-TU__SHARED const char *tu__norm_epilogue_name(const tu__epilogue *epilogue);
+const char *tu__norm_epilogue_name(const tu__epilogue *epilogue);
 /* True if a `greater` node reads the relu's output, as the gradient of relu does. */
-TU__SHARED bool tu__norm_relu_has_gradient(tu__selection *s, const tu__epilogue *epilogue);
+bool tu__norm_relu_has_gradient(tu__selection *s, const tu__epilogue *epilogue);
 
 /* The gradient of a relu before a batch_norm_grad, where the relu follows the batch_norm `forward`:
  *
@@ -37,12 +36,12 @@ typedef struct tu__relu_gradient {
 
 /* True if `node` is a batch_norm_grad whose kernel can also compute the gradient of a relu: `*found`. May be called
  * repeatedly until the kernel is made, with the same result. */
-TU__SHARED bool tu__find_relu_gradient(tu__selection *s, const tu__node *node, tu__relu_gradient *found);
+bool tu__find_relu_gradient(tu__selection *s, const tu__node *node, tu__relu_gradient *found);
 /* Returns the value that the kernel of `node` reads as input `index`: the `dy` of tu__relu_gradient in place of
  * inputs[TU__NORM_DY] if the gradient of a relu is fused; otherwise inputs[index]. */
-TU__SHARED tu__edge tu__norm_input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index);
+tu__edge tu__norm_input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index);
 /* Adds to the kernel the nodes `select`, `greater` (if only `select` reads it) and `add`; then, as the next entries of
  * k->in, the data that the kernel of `forward` saved, and `addend` if there is one. */
-TU__SHARED tu_status tu__kernel_add_relu_gradient(tu__kernel *k, const tu__relu_gradient *found);
+tu_status tu__kernel_add_relu_gradient(tu__kernel *k, const tu__relu_gradient *found);
 
 #endif

@@ -1,5 +1,5 @@
 /* Computes start and strides from an operation's attributes: one rule per operation. See reordering.h. */
-#include "device/reordering.h"
+#include "device/kit/reordering.h"
 
 #include "graph/walk.h"
 

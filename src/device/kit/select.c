@@ -14,7 +14,7 @@
  *
  * Exports are dense, and no two exports share a buffer with each other or with a leaf: views are copied if
  * necessary. */
-#include "device/fusion.h"
+#include "device/kit/fusion.h"
 
 #include <string.h>
 

@@ -9,11 +9,10 @@
  *     TU_TRY(tu__kernel_add_epilogue(k, &epilogue));              // the bias is the next entry of k->in
  *     return tu__kernel_write(k, epilogue.result, -1);
  */
-#ifndef TU__DEVICE_EPILOGUE_H
-#define TU__DEVICE_EPILOGUE_H
+#ifndef TU__DEVICE_KIT_EPILOGUE_H
+#define TU__DEVICE_KIT_EPILOGUE_H
 
-#include "base/shared.h"
-#include "device/select.h"
+#include "device/kit/select.h"
 
 typedef struct tu__epilogue {
     const tu__node *add, *relu; /* NULL: none */
@@ -23,7 +22,7 @@ typedef struct tu__epilogue {
 
 /* Finds a bias over the last axis that is the only reader of the node's result, and a relu that is the only reader
  * after that. */
-TU__SHARED tu__epilogue tu__epilogue_of(tu__selection *s, const tu__node *node);
+tu__epilogue tu__epilogue_of(tu__selection *s, const tu__node *node);
 
 /* Finds an epilogue like tu__epilogue_of, with other conditions. */
 typedef struct tu__epilogue_rules {
@@ -35,10 +34,10 @@ typedef struct tu__epilogue_rules {
 tu__epilogue tu__find_epilogue(tu__selection *s, const tu__node *node, const tu__epilogue_rules *rules);
 
 /* Adds the epilogue to the kernel, and a read of the added value, if there is one, as the next entry of k->in. */
-TU__SHARED tu_status tu__kernel_add_epilogue(tu__kernel *k, const tu__epilogue *epilogue);
+tu_status tu__kernel_add_epilogue(tu__kernel *k, const tu__epilogue *epilogue);
 
 /* Returns "conv2d", "conv2d+bias", "conv2d+relu" or "conv2d+bias+relu", depending on the epilogue. */
-TU__SHARED const char *tu__epilogue_name(const tu__epilogue *epilogue, const char *const names[4]);
+const char *tu__epilogue_name(const tu__epilogue *epilogue, const char *const names[4]);
 #define TU__EPILOGUE_NAMES(name)                                                                             \
     { name, name "+bias", name "+relu", name "+bias+relu" }
 

@@ -20,7 +20,7 @@
 #include "base/alloc.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "device/fusion.h"
+#include "device/kit/fusion.h"
 
 /* ---- Operands ---- */
 

@@ -1,5 +1,5 @@
 /* Divides elements among ranks by cache lines. */
-#include "device/rank_slice.h"
+#include "device/kit/rank_slice.h"
 
 enum { LINE = 64 }; /* bytes */
 

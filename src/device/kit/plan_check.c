@@ -17,8 +17,8 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "base/arena.h"
-#include "device/device.h"
+#include "device/kit/plan_check.h"
+#include "graph/graph.h"
 
 enum {
     MAX_BYTES_LOG2 = 52

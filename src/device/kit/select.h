@@ -17,13 +17,12 @@
  *         return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
  *     }
  */
-#ifndef TU__DEVICE_SELECT_H
-#define TU__DEVICE_SELECT_H
+#ifndef TU__DEVICE_KIT_SELECT_H
+#define TU__DEVICE_KIT_SELECT_H
 
 #include <tutti/device.h>
 
 #include "base/arena.h"
-#include "base/shared.h"
 #include "graph/graph.h"
 
 #define TU__NONE UINT32_MAX
@@ -63,35 +62,35 @@ struct tu__selection {
 };
 
 /* Makes a kernel that computes `node`; NULL if out of memory. `name` must outlive the plan (a literal). */
-TU__SHARED tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
-                                      tu_status (*run)(const tu__kernel *k));
+tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
+                           tu_status (*run)(const tu__kernel *k));
 /* Allocates zeroed memory for the lowering rule, valid as long as the plan, and stores it in k->data. */
-TU__SHARED void *tu__kernel_data(tu__kernel *k, size_t bytes);
+void *tu__kernel_data(tu__kernel *k, size_t bytes);
 /* Adds another node that this kernel computes (fused). */
-TU__SHARED tu_status tu__kernel_add_node(tu__kernel *k, const tu__node *node);
+tu_status tu__kernel_add_node(tu__kernel *k, const tu__node *node);
 /* Adds a read of the value's dense buffer, as the next entry of k->in. */
-TU__SHARED tu_status tu__kernel_read(tu__kernel *k, tu__edge value);
+tu_status tu__kernel_read(tu__kernel *k, tu__edge value);
 /* Adds a write of the value's dense buffer, as the next entry of k->out. `in_place`: the read whose memory it may
  * reuse, or -1. */
-TU__SHARED tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place);
+tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place);
 /* Passes data that is no value of the graph from one kernel to another, in a buffer of its own. tu__kernel_save: the
  * kernel of `node` writes it, as the next entry of k->out. tu__kernel_read_saved: another kernel reads it, as the
  * next entry of k->in. */
-TU__SHARED tu_status tu__kernel_save(tu__kernel *k, const tu__node *node, size_t bytes);
-TU__SHARED tu_status tu__kernel_read_saved(tu__kernel *k, const tu__node *node);
+tu_status tu__kernel_save(tu__kernel *k, const tu__node *node, size_t bytes);
+tu_status tu__kernel_read_saved(tu__kernel *k, const tu__node *node);
 
 /* Returns the only node of the partition that reads a value; NULL if there are several or it is exported. */
-TU__SHARED const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
+const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
 /* True if a node is in this partition and no kernel computes it yet. (If two products are added, only one of them
  * can fuse the addition.) */
-TU__SHARED bool tu__can_fuse(const tu__selection *s, const tu__node *node);
+bool tu__can_fuse(const tu__selection *s, const tu__node *node);
 /* Returns tu__only_reader of a value if tu__can_fuse is true for it; otherwise NULL. */
-TU__SHARED const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value);
+const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value);
 /* True if a value is a fill with 0, possibly broadcast or viewed. */
-TU__SHARED bool tu__is_zero(const tu__selection *s, tu__edge value);
+bool tu__is_zero(const tu__selection *s, tu__edge value);
 /* Marks a node as computed by an earlier kernel, so that select skips it. For lowering rules that fuse later
  * nodes. */
-TU__SHARED void tu__mark_done(tu__selection *s, const tu__node *node);
+void tu__mark_done(tu__selection *s, const tu__node *node);
 
 /* ---- The interface of a device that fuses ---- */
 
@@ -186,20 +185,20 @@ typedef struct tu__bound_kernels {
     void **addresses; /* of all kernels */
 } tu__bound_kernels;
 
-TU__SHARED tu_status tu__select(const void *device, const tu__selector *selector,
-                                const tu_partition *partition, tu_plan **plan);
-TU__SHARED tu_status tu__kernels_bind(const tu__kernel_plan *plan, const tu_binding *binding, void *queue,
-                                      tu__bound_kernels *bound);
-TU__SHARED void tu__kernels_unbind(tu__bound_kernels *bound);
-TU__SHARED void tu__kernel_plan_free(tu__kernel_plan *plan);
+tu_status tu__select(const void *device, const tu__selector *selector, const tu_partition *partition,
+                     tu_plan **plan);
+tu_status tu__kernels_bind(const tu__kernel_plan *plan, const tu_binding *binding, void *queue,
+                           tu__bound_kernels *bound);
+void tu__kernels_unbind(tu__bound_kernels *bound);
+void tu__kernel_plan_free(tu__kernel_plan *plan);
 
-TU__SHARED tu__plan_value *tu__plan_value_of(tu__selection *s, tu__edge value);
-TU__SHARED const tu_type *tu__type_of(const tu__selection *s, tu__edge value);
+tu__plan_value *tu__plan_value_of(tu__selection *s, tu__edge value);
+const tu_type *tu__type_of(const tu__selection *s, tu__edge value);
 /* Follows views to the value whose buffer they share; returns `value` itself if it is no view. */
-TU__SHARED tu__edge tu__root_of(const tu__selection *s, tu__edge value);
+tu__edge tu__root_of(const tu__selection *s, tu__edge value);
 /* Makes sure that kernels compute the value. */
-TU__SHARED tu_status tu__require(tu__selection *s, tu__edge value);
+tu_status tu__require(tu__selection *s, tu__edge value);
 /* Returns the value's dense buffer; adds it, and the kernels that compute it, if necessary. */
-TU__SHARED tu_status tu__dense_buffer(tu__selection *s, tu__edge value, uint32_t *buffer);
+tu_status tu__dense_buffer(tu__selection *s, tu__edge value, uint32_t *buffer);
 
 #endif

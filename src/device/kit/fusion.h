@@ -1,10 +1,9 @@
 /* Clusters: pointwise nodes that become one fused kernel. fusion.c builds them; the device's selector generates the
  * code. */
-#ifndef TU__DEVICE_FUSION_H
-#define TU__DEVICE_FUSION_H
+#ifndef TU__DEVICE_KIT_FUSION_H
+#define TU__DEVICE_KIT_FUSION_H
 
-#include "base/shared.h"
-#include "device/select.h"
+#include "device/kit/select.h"
 
 enum { TU__MAX_CLUSTER_NODES = 48, TU__MAX_SUMS = 4 };
 
@@ -42,11 +41,11 @@ typedef struct tu__cluster {
 } tu__cluster;
 
 /* Classifies an input of a member: another member, a constant, a load, or an obstacle. */
-TU__SHARED tu__operand tu__classify_operand(tu__cluster *c, tu__edge value);
+tu__operand tu__classify_operand(tu__cluster *c, tu__edge value);
 
 /* tu__fuse adds a kernel for a pending pointwise node and all nodes that are fused with it. tu__fuse_exports does so
  * for all pending exports, with one kernel per level. */
-TU__SHARED tu_status tu__fuse(tu__selection *s, const tu__node *node);
-TU__SHARED tu_status tu__fuse_exports(tu__selection *s);
+tu_status tu__fuse(tu__selection *s, const tu__node *node);
+tu_status tu__fuse_exports(tu__selection *s);
 
 #endif

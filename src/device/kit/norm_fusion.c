@@ -15,7 +15,7 @@
  * The statistics are separate results that other nodes may read. So the other operand must be in memory already
  * (otherwise it might depend on the statistics), and the fused nodes must have the node's level, as in any kernel
  * with several results (select.c). */
-#include "device/norm_fusion.h"
+#include "device/kit/norm_fusion.h"
 
 /* ---- After y ---- */
 

@@ -1,5 +1,5 @@
 /* Finds the addition and the relu after a node, and adds them to its kernel. */
-#include "device/epilogue.h"
+#include "device/kit/epilogue.h"
 
 /* True if `bias` has one number per index of the last axis of `type`. */
 static bool is_bias(tu_type bias, tu_type type) {
