@@ -111,8 +111,7 @@ TU_API uint32_t tu_node_traits(const tu_graph *graph, uint32_t node);
  * f32 otherwise. An element of type bool is 0 or 1. The result is converted to the type of the output: a float type
  * rounds to nearest, ties to even; an integer type truncates and saturates, and NaN becomes 0; bool is 1 unless the
  * result equals 0.
- *
- * Expressions do not contain other names, so that a device can define them all. */
+ * An expression contains no other names. */
 TU_API const char *tu_node_expression(const tu_graph *graph, uint32_t node);
 
 /* Returns the elements of a constant: dense, row-major, of the type of output 0. Sets `*bytes`, if `bytes` is not NULL,

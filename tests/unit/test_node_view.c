@@ -121,6 +121,31 @@ static bool make_subject(const tu__op *op, tu_dtype dtype, subject *s) {
     return false;
 }
 
+/* The names that node.h allows in expressions. */
+static const char *const allowed[] = {"x",   "y",     "z",    "a",     "b",    "K",   "pow",
+                                      "exp", "expm1", "log",  "log1p", "sqrt", "sin", "cos",
+                                      "tan", "erf",   "tanh", "floor", "ceil", "rint"};
+
+static bool is_allowed(const char *name, size_t length) {
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+        if (strlen(allowed[i]) == length && strncmp(allowed[i], name, length) == 0) return true;
+    return false;
+}
+
+static void expressions_contain_only_the_names_that_node_h_lists(void **state) {
+    (void)state;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_",
+                      characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    for (int i = 0; i < TU__OP_COUNT; i++) {
+        const char *next = tu__op_get((tu__opcode)i)->expression;
+        while (next && *(next += strcspn(next, letters))) {
+            size_t length = strspn(next, characters);
+            if (!is_allowed(next, length)) fail_msg("unknown name at '%s'", next);
+            next += length;
+        }
+    }
+}
+
 /* Writes "double NAME(double x, double y, double z, double a, double b)". */
 static void write_function(FILE *out, const subject *s) {
     const char *name = tu_node_operation(s->graph, s->node);
@@ -262,6 +287,7 @@ int main(void) {
         cmocka_unit_test(a_missing_attribute_is_an_error_that_names_it),
         cmocka_unit_test(copying_an_attribute_writes_no_more_than_it_has),
         cmocka_unit_test(constants_have_data_and_fills_have_a_number),
+        cmocka_unit_test(expressions_contain_only_the_names_that_node_h_lists),
         cmocka_unit_test(compiled_expressions_compute_what_the_reference_kernels_compute),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
