@@ -1,11 +1,14 @@
 /* Read access to a graph for device plug-ins, through functions that do not depend on the engine's structures. */
 #include <string.h>
 
+#include <tutti/custom.h>
 #include <tutti/node.h>
 
 #include "base/alloc.h"
 #include "base/number.h"
+#include "base/sized.h"
 #include "base/status.h"
+#include "graph/attrs.h"
 #include "graph/graph.h"
 
 uint32_t tu_node_count(const tu_graph *graph) {
@@ -34,20 +37,85 @@ tu_type tu_edge_type(const tu_graph *graph, tu_edge edge) {
     return graph->nodes[edge.node]->outputs[edge.output];
 }
 
+/* ---- Attributes ---- */
+
+static tu__field find_field(const tu__node *node, const char *name) {
+    tu__field f = tu__first_field(node->op, node->attrs);
+    while (f.attr && strcmp(f.attr->name, name) != 0) f = tu__next_field(f);
+    return f;
+}
+
+static tu_status fail_to_find(const tu__node *node, const char *name) {
+    return tu_fail(TU_NOT_FOUND, "%s '%s' has no attribute '%s'", node->op->name, node->name, name);
+}
+
+static void fill_attribute(tu__field field, tu_attribute *attribute) {
+    const void *cells = field.cells;
+    bool is_real = field.attr->kind == TU__ATTR_F64, is_shape = field.attr->kind == TU__ATTR_SHAPE;
+    tu_attribute full = {.name = field.attr->name,
+                         .kind = (tu_attribute_kind)field.attr->kind,
+                         .count = field.attr->count,
+                         .integers = is_real || is_shape ? NULL : cells,
+                         .reals = is_real ? cells : NULL,
+                         .shapes = is_shape ? cells : NULL,
+                         .choice = tu__field_choice(field, 0)};
+    TU__COPY_SIZED(attribute, full);
+}
+
+uint32_t tu_node_attribute_count(const tu_graph *graph, uint32_t node) {
+    return graph->nodes[node]->op->attr_count;
+}
+
+tu_status tu_node_attribute_at(const tu_graph *graph, uint32_t node, uint32_t index,
+                               tu_attribute *attribute) {
+    TU_TRY(TU__CHECK_SIZED(tu_attribute, attribute));
+    const tu__node *n = graph->nodes[node];
+    if (index >= n->op->attr_count)
+        return tu_fail(TU_NOT_FOUND, "%s '%s' has no attribute %u: it has %u", n->op->name, n->name, index,
+                       n->op->attr_count);
+    tu__field f = tu__first_field(n->op, n->attrs);
+    for (uint32_t i = 0; i < index; i++) f = tu__next_field(f);
+    fill_attribute(f, attribute);
+    return TU_OK;
+}
+
+tu_status tu_node_find_attribute(const tu_graph *graph, uint32_t node, const char *name,
+                                 tu_attribute *attribute) {
+    TU_TRY(TU__CHECK_SIZED(tu_attribute, attribute));
+    tu__field f = find_field(graph->nodes[node], name);
+    if (!f.attr) return fail_to_find(graph->nodes[node], name);
+    fill_attribute(f, attribute);
+    return TU_OK;
+}
+
 tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count,
                             void *cells) {
+    tu__field f = find_field(graph->nodes[node], name);
+    if (!f.attr) return fail_to_find(graph->nodes[node], name);
+    size_t size = tu__field_bytes(f);
+    memcpy(cells, f.cells, count < size / 8 ? 8 * count : size);
+    return TU_OK;
+}
+
+/* ---- Operations ---- */
+
+uint32_t tu_node_traits(const tu_graph *graph, uint32_t node) {
+    return graph->nodes[node]->op->traits;
+}
+
+const char *tu_node_expression(const tu_graph *graph, uint32_t node) {
+    return graph->nodes[node]->op->expression;
+}
+
+const void *tu_node_constant(const tu_graph *graph, uint32_t node, size_t *bytes) {
     const tu__node *n = graph->nodes[node];
-    const char *value = n->attrs;
-    for (uint32_t i = 0; i < n->op->attr_count; i++) {
-        const tu__attr *attr = &n->op->attrs[i];
-        size_t size = tu__attr_cells(attr);
-        if (strcmp(attr->name, name) == 0) {
-            memcpy(cells, value, 8 * (size < count ? size : count));
-            return TU_OK;
-        }
-        value += 8 * size;
-    }
-    return tu_fail(TU_NOT_FOUND, "%s '%s' has no attribute '%s'", n->op->name, n->name, name);
+    bool is_constant = n->op->code == TU__OP_CONSTANT;
+    if (bytes) *bytes = is_constant ? tu_type_bytes(n->outputs[0]) : 0;
+    return is_constant ? n->data : NULL;
+}
+
+const tu_custom_op *tu_node_custom(const tu_graph *graph, uint32_t node) {
+    return graph->nodes[node]->custom;
 }
 
 /* ---- Evaluating one node with its reference kernel: convert to f64, compute, round back ---- */

@@ -13,6 +13,7 @@
 #define TU__GRAPH_OP_H
 
 #include <tutti/graph.h>
+#include <tutti/node.h>
 
 typedef struct tu__node tu__node;
 typedef struct tu__op tu__op;
@@ -20,13 +21,14 @@ typedef struct tu__op tu__op;
 /* ---- Attributes: each operation has a structure of 8-byte cells, and a description of its fields that is used to
  * print, compare, hash and store graphs. Both are generated from the attributes column of ops.def. ---- */
 
+/* The same numbers are in graph files. */
 typedef enum tu__attr_kind {
-    TU__ATTR_I64,
-    TU__ATTR_F64,
-    TU__ATTR_BOOL,
-    TU__ATTR_DTYPE,
-    TU__ATTR_SHAPE,
-    TU__ATTR_AXES
+    TU__ATTR_I64 = TU_ATTRIBUTE_I64,
+    TU__ATTR_F64 = TU_ATTRIBUTE_F64,
+    TU__ATTR_BOOL = TU_ATTRIBUTE_BOOL,
+    TU__ATTR_DTYPE = TU_ATTRIBUTE_DTYPE,
+    TU__ATTR_SHAPE = TU_ATTRIBUTE_SHAPE,
+    TU__ATTR_AXES = TU_ATTRIBUTE_AXES
 } tu__attr_kind;
 
 /* C type and number of cells of each kind. AXES is a bit mask: bit i set means axis i. */
@@ -101,13 +103,14 @@ typedef enum tu__opcode {
     TU__OP_COUNT
 } tu__opcode;
 
-enum {                    /* traits */
-       TU__POINTWISE = 1, /* one scalar expression; inputs broadcast */
-       TU__RANDOM = 2,    /* never merged with another */
-       TU__LEAF = 4,      /* available before the run: input, constant, variable */
-       TU__EFFECT = 8,    /* changes the state: never eliminated as dead code */
-       TU__VIEW = 16,     /* the output has the input's elements in the same order */
-       TU__COMMUTES = 32, /* the order of its two inputs does not matter */
+/* Traits: node.h describes them. */
+enum {
+    TU__POINTWISE = TU_TRAIT_POINTWISE,
+    TU__RANDOM = TU_TRAIT_RANDOM, /* never merged with another */
+    TU__LEAF = TU_TRAIT_LEAF,
+    TU__EFFECT = TU_TRAIT_EFFECT, /* never eliminated as dead code */
+    TU__VIEW = TU_TRAIT_VIEW,
+    TU__COMMUTES = TU_TRAIT_COMMUTES,
 };
 
 #define TU__ANY_INPUTS UINT32_MAX /* a variable number of inputs, at least one */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that docs/operations.md has one row for each operation of ops.def, and names exactly the functions of the
-# headers.
+# headers and every attribute.
 #   operations.sh SOURCE_DIR
 set -uo pipefail
 cd "$1"
@@ -24,6 +24,12 @@ done < <(grep -oE '`tu_[a-z0-9_]+\(' docs/operations.md | tr -d '`(' | sort -u)
 while read -r function; do
     grep -qE "\`$function\b" docs/operations.md || report_failure "docs/operations.md does not name $function"
 done < <(sed -nE 's/^TU_API tu_value (tu_[a-z0-9_]+)\(.*/\1/p' include/tutti/ops.h | sed 's/_with$//' | sort -u)
+
+# The section "Attributes" names every attribute.
+section=$(sed -n '/^## Attributes/,$p' docs/operations.md)
+while read -r attribute; do
+    grep -qF "\`$attribute\`" <<<"$section" || report_failure "docs/operations.md does not describe the attribute $attribute"
+done < <(grep -oE 'ATTR\([A-Z0-9]+, [a-z_]+' src/graph/ops.def | sed 's/.*, //' | sort -u)
 
 ((failed)) || echo "$(wc -l <<<"$table") operations documented"
 exit $failed
