@@ -5,7 +5,8 @@
  *     TUTTI_DEVICES=./tally.so tutti devices
  *
  * To support your own hardware, start from this file: first implement memory and copies, then replace
- * tu_node_evaluate by your own kernels, one operation after another. */
+ * tu_node_evaluate by your own kernels, one operation after another. ../pointwise_source.c generates those of pointwise
+ * operations. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
