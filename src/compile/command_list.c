@@ -351,7 +351,8 @@ static tu_status write_compute(tu__command_list *l, tu__partition *partitions, u
     tu__arena temporary = {.purpose = "a command list"};
     queue_writer w = {
         .partitions = partitions, .partition = &partitions[index], .count = count, .index = index};
-    bool allocated = allocate_writer(&w, &temporary, &l->arena, l->list.feed_count + l->list.fetch_count);
+    bool allocated =
+        allocate_writer(&w, &temporary, &l->arena, l->list.feed_count + l->list.fetch_count) && w.commands;
     if (allocated) write_compute_queue(&w, &l->list, index);
     tu__arena_free(&temporary);
     *queue = (tu_command_queue){

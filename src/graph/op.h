@@ -111,6 +111,7 @@ enum {
     TU__EFFECT = TU_TRAIT_EFFECT, /* never eliminated as dead code */
     TU__VIEW = TU_TRAIT_VIEW,
     TU__COMMUTES = TU_TRAIT_COMMUTES,
+    TU__CHEAP = TU_TRAIT_CHEAP,
 };
 
 #define TU__ANY_INPUTS UINT32_MAX /* a variable number of inputs, at least one */

@@ -157,7 +157,7 @@ static void updates_are_exclusive(void **unused) {
         assert_ptr_equal(result, &c);
     }
     assert_int_equal(tu_state_get(c.state, "a", a, sizeof a), TU_OK);
-    for (int i = 0; i < 1000; i++) assert_true(a[i] == THREADS / 2 * 50);
+    for (int i = 0; i < 1000; i++) assert_int_equal((int)a[i], THREADS / 2 * 50);
     end_counters(&c);
 }
 

@@ -117,35 +117,6 @@ static tu_status build_cluster(tu__selection *s, const tu__node *root, tu__clust
 
 /* ---- Stored values ---- */
 
-static bool is_expensive_op(tu__opcode op) {
-    switch (op) {
-    case TU__OP_ADD:
-    case TU__OP_SUB:
-    case TU__OP_MUL:
-    case TU__OP_MAXIMUM:
-    case TU__OP_MINIMUM:
-    case TU__OP_EQUAL:
-    case TU__OP_NOT_EQUAL:
-    case TU__OP_LESS:
-    case TU__OP_LESS_EQUAL:
-    case TU__OP_GREATER:
-    case TU__OP_GREATER_EQUAL:
-    case TU__OP_AND:
-    case TU__OP_OR:
-    case TU__OP_NOT:
-    case TU__OP_SELECT:
-    case TU__OP_CAST:
-    case TU__OP_CLIP:
-    case TU__OP_NEG:
-    case TU__OP_ABS:
-    case TU__OP_SIGN:
-    case TU__OP_SQUARE:
-    case TU__OP_RELU:
-    case TU__OP_LEAKY_RELU: return false;
-    default: return true;
-    }
-}
-
 /* True if the node is cheap to recompute: one cheap operation with at most one large operand, none larger than the
  * result. */
 static bool is_cheap(tu__cluster *c, const tu__node *node) {
@@ -158,7 +129,7 @@ static bool is_cheap(tu__cluster *c, const tu__node *node) {
         if (operand_bytes > bytes) return false;
         if (8 * operand_bytes > bytes) large++;
     }
-    return !is_expensive_op(node->op->code) && large <= 1;
+    return (node->op->traits & TU__CHEAP) && large <= 1;
 }
 
 typedef enum reader_kind { NO_READER, FUSABLE_READER, OTHER_READER } reader_kind;
