@@ -2,7 +2,7 @@
 """Draws the recording of a terminal as a self-contained SVG, for the README.
 
     script -qec ./quickstart build/recorded
-    tools/record_terminal.py --title ./quickstart --omit 'images of the class' '$ ' < build/recorded \\
+    tools/record_terminal.py --title ./quickstart --omit 'confusion matrix' '$ ' < build/recorded \\
         > docs/images/quickstart.svg
 
 The input is a terminal's output as `script` records it. Of a line that was overwritten (carriage return, "erase to the end of
