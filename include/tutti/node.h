@@ -93,7 +93,8 @@ typedef enum tu_trait {
     TU_TRAIT_EFFECT = 8,    /* an assignment */
     TU_TRAIT_VIEW = 16,     /* the output has the input's elements in the same order: it needs no kernel */
     TU_TRAIT_COMMUTES = 32, /* the two inputs may be exchanged */
-    TU_TRAIT_CHEAP = 64,    /* pointwise, and faster to compute again than to store and read: an addition, a comparison */
+    TU_TRAIT_CHEAP =
+        64, /* pointwise, and faster to compute again than to store and read: an addition, a comparison */
 } tu_trait;
 
 /* Returns the traits of a node's operation: tu_trait bits. */

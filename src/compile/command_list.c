@@ -99,10 +99,12 @@ static void index_sends(queue_writer *w) {
 
 /* ---- Writing a compute queue ---- */
 
+/* Adjacent kernels become one LAUNCH. */
 static void add(queue_writer *w, tu_command command) {
-    tu_command *last = w->command_count ? &w->commands[w->command_count - 1] : NULL;
-    if (command.kind == TU_COMMAND_LAUNCH && last && last->kind == TU_COMMAND_LAUNCH)
-        last->count += command.count;
+    bool continues_launch = command.kind == TU_COMMAND_LAUNCH && w->command_count &&
+                            w->commands[w->command_count - 1].kind == TU_COMMAND_LAUNCH;
+    if (continues_launch)
+        w->commands[w->command_count - 1].count += command.count;
     else
         w->commands[w->command_count++] = command;
 }
@@ -351,8 +353,7 @@ static tu_status write_compute(tu__command_list *l, tu__partition *partitions, u
     tu__arena temporary = {.purpose = "a command list"};
     queue_writer w = {
         .partitions = partitions, .partition = &partitions[index], .count = count, .index = index};
-    bool allocated =
-        allocate_writer(&w, &temporary, &l->arena, l->list.feed_count + l->list.fetch_count) && w.commands;
+    bool allocated = allocate_writer(&w, &temporary, &l->arena, l->list.feed_count + l->list.fetch_count);
     if (allocated) write_compute_queue(&w, &l->list, index);
     tu__arena_free(&temporary);
     *queue = (tu_command_queue){
