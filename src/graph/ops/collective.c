@@ -3,7 +3,7 @@
  * The pass replicate adds an all_reduce on each device for a value of which every replica has computed a partial sum.
  * Nodes with the same attribute `collective` form one collective: rank r of `ranks` contributes its value, and every
  * rank receives the sum, reduced pairwise in rank order: ((0 + 1) + (2 + 3)) + …. A rank may contribute several
- * values to one collective; all ranks contribute the same ones, in node order. The executor runs collectives
+ * values to one collective; all ranks contribute the same ones, in node order. The engine runs collectives
  * (compile/collectives.c). The reference kernel of a single node returns its input. */
 #include <inttypes.h>
 #include <string.h>
