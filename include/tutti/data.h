@@ -137,6 +137,10 @@ typedef struct tu_loader_options {
      * are read. */
     int64_t validation;
     bool validation_only;
+    /* True if row `row` of a batch of `count` is used. Other rows are not read: their images are undefined, their labels
+     * 0. Several processes that share a batch read their own rows. NULL: all are used. Called by the loader's threads. */
+    bool (*is_used)(void *context, int64_t count, int64_t row);
+    void *context; /* passed to is_used */
 } tu_loader_options;
 
 typedef struct tu_batch {

@@ -25,6 +25,7 @@
 
 #include <tutti/device.h>
 #include <tutti/graph.h>
+#include <tutti/process_group.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -192,6 +193,9 @@ typedef struct tu_compile_options {
      * nothing. Assignments of frozen variables only, such as batch normalisation's running statistics, need
      * neither. */
     bool no_updates;
+    /* The processes that share every batch, each with its own list of devices; NULL: this process alone. Needs the
+     * strategy "mirrored" or "central", also with one device. */
+    tu_process_group *group;
 } tu_compile_options;
 /* Compiles a program. Fails with the graph's first error, if there is one. The graph must outlive the program and
  * must not change. Fails with TU_NO_MEMORY if the program does not fit its devices; then compile it with plan_only

@@ -35,7 +35,8 @@ extern "C" {
     X(UNSUPPORTED, "unsupported")   /* valid, but this operation or device does not support it */            \
     X(NUMERIC, "numerical failure") /* a singular matrix, or a step with values that are not finite */       \
     X(INTERNAL, "internal error")   /* a bug in the library: please report it */                             \
-    X(DEVICE, "device failure")     /* a device, its driver or its libraries failed */
+    X(DEVICE, "device failure")     /* a device, its driver or its libraries failed */                       \
+    X(LOST, "lost process")         /* another process of the group ended, is late or has failed */
 
 typedef enum tu_status {
 #define TU_STATUS_ENUM(name, text) TU_##name,

@@ -11,6 +11,7 @@
 #include <tutti/model.h>
 #include <tutti/node.h>
 #include <tutti/ops.h>
+#include <tutti/process_group.h>
 #include <tutti/run.h>
 #include <tutti/status.h>
 #include <tutti/train.h>

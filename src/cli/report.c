@@ -34,9 +34,7 @@ int cli_fail(const char *format, ...) {
     return CLI_FAILED;
 }
 
-int cli_report(tu_status status) {
-    const char *message = tu_message();
-    if (!*message) message = tu_status_text(status);
+int cli_exit_status(tu_status status) {
     switch (status) {
     case TU_OK: return CLI_DONE;
     case TU_INVALID:
@@ -44,9 +42,16 @@ int cli_report(tu_status status) {
     case TU_CORRUPT:
     case TU_NUMERIC: /* non-finite numbers: fixed by other settings or data */
     case TU_DEVICE:  /* fixed by another device or driver */
-    case TU_UNSUPPORTED: return cli_input_error("%s", message);
-    default: return cli_fail("%s", message);
+    case TU_UNSUPPORTED: return CLI_BAD_INPUT;
+    case TU_LOST: return CLI_LOST;
+    default: return CLI_FAILED;
     }
+}
+
+int cli_report(tu_status status) {
+    const char *message = tu_message();
+    if (status != TU_OK) cli_fail("%s", *message ? message : tu_status_text(status));
+    return cli_exit_status(status);
 }
 
 struct cli_quoted cli_quote(const char *word) {

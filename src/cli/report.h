@@ -10,6 +10,7 @@ enum cli_exit {
     CLI_DONE = 0,
     CLI_FAILED = 1,    /* the input is valid, but memory ran out, a file could not be written, … */
     CLI_BAD_INPUT = 2, /* invalid input, before anything is written; also non-finite numbers in training */
+    CLI_LOST = 4,      /* another process of the group ended, is late or has failed */
 };
 
 /* Print "tutti: <message>" on stderr. cli_input_error returns CLI_BAD_INPUT; its messages have the form
@@ -18,6 +19,8 @@ int cli_input_error(const char *format, ...) TU_PRINTF(1, 2);
 int cli_fail(const char *format, ...) TU_PRINTF(1, 2);
 /* Reports the result of a library call: prints tu_message() if it failed, and returns the exit status. */
 int cli_report(tu_status status);
+/* Returns the exit status of a failure. */
+int cli_exit_status(tu_status status);
 
 /* Quotes a word of the command line for a message. Replaces control characters and truncates long words.
  *

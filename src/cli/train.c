@@ -18,6 +18,7 @@
 #include "cli/common_options.h"
 #include "cli/ensemble_report.h"
 #include "cli/memory_advice.h"
+#include "cli/processes.h"
 #include "cli/progress.h"
 #include "cli/unequal_devices.h"
 
@@ -30,6 +31,8 @@ struct train_values {
     int64_t ensemble;                                                 /* members; 0: not given */
     bool skip_bad;
     bool json, quiet;
+    double collective_timeout;
+    const char *interface;
 };
 
 /* The context of on_report(). */
@@ -54,6 +57,7 @@ static const struct train_values defaults = {
 #include <tutti/settings.def>
 #undef TU_SETTING
         },
+    .collective_timeout = 60,
 };
 
 static const char *const no_yes[] = {"no", "yes", NULL};
@@ -98,6 +102,9 @@ static const struct cli_option options[] = {
     CLI_INT(struct train_values, o.trace_steps, "trace-steps", 0, "N", 1, 100000, CLI_HELP_TRACE_STEPS),
     CLI_FLAG(struct train_values, quiet, "quiet", 'q', "show no progress"),
     CLI_FLAG(struct train_values, json, "json", 0, CLI_HELP_JSON),
+    CLI_DOUBLE(struct train_values, collective_timeout, "collective-timeout", 0, "SECONDS", 0.1, 1e6,
+               CLI_HELP_COLLECTIVE_TIMEOUT, .group = GROUP_DEVICES),
+    CLI_STRING(struct train_values, interface, "interface", 0, "NAME", CLI_HELP_INTERFACE, .group = GROUP_DEVICES),
 #define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
     OPTION_##kind(field, option, letter, argument, minimum, maximum, GROUP_##group, help),
 #include <tutti/settings.def>
@@ -332,17 +339,23 @@ static void warn_unequal_devices(const char *model, const struct train_values *v
     tu_train_plan_free(&plan);
 }
 
+static void print_result(const tu_train_result *result, const struct train_values *v,
+                         const struct run_output *output) {
+    if (v->json)
+        print_json(result);
+    else
+        print_text(result, output->progress.pipe_closed);
+    if (output->trace && !v->json) printf("\n%-10s  %s: %s", "trace", v->o.trace, output->trace);
+}
+
 static int train_one(const char *model, const struct train_values *v, struct run_output *output) {
     tu_train_result result = TU_SIZED(tu_train_result);
-    warn_unequal_devices(model, v);
+    if (!v->o.group) warn_unequal_devices(model, v);
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
     progress_end(&output->progress);
-    if (status == TU_OK && v->json) print_json(&result);
-    if (status == TU_OK && !v->json) print_text(&result, output->progress.pipe_closed);
-    if (status == TU_OK && output->trace && !v->json)
-        printf("\n%-10s  %s: %s", "trace", v->o.trace, output->trace);
-    if (status == TU_NO_MEMORY) return report_memory(model, v);
-    if (status != TU_OK) return cli_report(status);
+    if (status == TU_NO_MEMORY && !v->o.group) return report_memory(model, v);
+    if (status != TU_OK) return cli_prints(v->o.group) ? cli_report(status) : cli_exit_status(status);
+    if (cli_prints(v->o.group)) print_result(&result, v, output);
     return result.stopped ? STOPPED : CLI_DONE;
 }
 
@@ -382,8 +395,14 @@ static int run(const void *given, int operand_count, char **operands) {
     values.o.stop = &stop_requested;
     values.o.on_report = on_report;
     values.o.context = &output;
-    int outcome =
-        (is_ensemble(operands[0], &values) ? train_ensemble : train_one)(operands[0], &values, &output);
+    int outcome = cli_join_processes(values.collective_timeout, values.interface, &values.o.group);
+    bool ensemble = is_ensemble(operands[0], &values);
+    if (outcome == CLI_DONE && values.o.group && ensemble)
+        outcome = cli_input_error("train: --ensemble trains each network on one device, and cannot be divided among "
+                                  "processes: start it without mpirun or srun");
+    else if (outcome == CLI_DONE)
+        outcome = (ensemble ? train_ensemble : train_one)(operands[0], &values, &output);
+    tu_process_group_close(values.o.group);
     free(output.trace);
     return outcome;
 }

@@ -159,7 +159,8 @@ static tu_status create_collectives(const tu__unit *unit, reduce_node *list, uin
 }
 
 tu_status tu__collectives_find(const tu__unit *unit, tu__collectives *collectives) {
-    *collectives = (tu__collectives){.arena = {.purpose = "a program's collectives"}};
+    *collectives = (tu__collectives){.span_processes = unit->replication.all_replicas > 0,
+                                     .arena = {.purpose = "a program's collectives"}};
     uint32_t count = list_reduce_nodes(unit->graph, NULL);
     if (!count) return TU_OK;
     reduce_node *list = tu__alloc_array(count, sizeof *list, "a program's collectives");
@@ -217,6 +218,15 @@ static int compare_collectives(const void *left, const void *right) {
     return (a->id > b->id) - (a->id < b->id);
 }
 
+/* Makes collectives run in the order of their ids, which is the same in all processes. Their levels alone depend on the
+ * nodes of the local replicas. */
+static bool raise_levels_by_id(tu__collectives *collectives) {
+    bool changed = false;
+    for (uint32_t i = 1; collectives->span_processes && i < collectives->count; i++)
+        changed |= raise_level(&collectives->list[i].level, collectives->list[i - 1].level);
+    return changed;
+}
+
 /* Repeats until no level changes. Every round finds the final level of at least one more collective, unless they
  * depend on each other. */
 static tu_status propagate_levels(const tu_graph *g, tu__collectives *collectives, uint32_t *level) {
@@ -225,6 +235,7 @@ static tu_status propagate_levels(const tu_graph *g, tu__collectives *collective
         raise_node_levels(g, level);
         for (uint32_t i = 0; i < collectives->count; i++)
             changed |= raise_collective_level(&collectives->list[i], level);
+        changed |= raise_levels_by_id(collectives);
         if (!changed) return TU_OK;
         if (rounds > collectives->count + 1) break;
     }
@@ -305,8 +316,10 @@ static bool all_have_peer_access(const tu__collective *c, const tu__partition *p
     return true;
 }
 
-static void choose_path(tu__collective *c, const tu__partition *partitions) {
-    c->path = all_on_host(c, partitions)            ? TU__COLLECTIVE_ON_HOST
+static void choose_path(const tu__collectives *collectives, tu__collective *c,
+                        const tu__partition *partitions) {
+    c->path = collectives->span_processes           ? TU__COLLECTIVE_OVER_PROCESSES
+              : all_on_host(c, partitions)            ? TU__COLLECTIVE_ON_HOST
               : all_on_one_gpu(c, partitions)       ? TU__COLLECTIVE_ON_ONE_GPU
               : all_have_peer_access(c, partitions) ? TU__COLLECTIVE_PEER_TO_PEER
                                                     : TU__COLLECTIVE_THROUGH_HOST;
@@ -327,7 +340,7 @@ tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_
     for (size_t i = 0; i < count; i++) TU_TRY(allocate_memberships(collectives, &partitions[i], i));
     for (uint32_t i = 0; i < collectives->count; i++) {
         collectives->list[i].index = i;
-        choose_path(&collectives->list[i], partitions);
+        choose_path(collectives, &collectives->list[i], partitions);
     }
     for (uint32_t i = 0; i < collectives->count; i++)
         for (uint32_t r = 0; r < collectives->list[i].ranks; r++) {

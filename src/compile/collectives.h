@@ -22,6 +22,8 @@ typedef enum tu__collective_path {
     /* The ranks are GPUs with peer access to each other, which reduce with a kernel. */
     TU__COLLECTIVE_PEER_TO_PEER,
     TU__COLLECTIVE_THROUGH_HOST, /* values are copied to the host, reduced there and copied back */
+    /* The group's communication thread reduces them, with those of other processes (run/group_collective.c). */
+    TU__COLLECTIVE_OVER_PROCESSES,
 } tu__collective_path;
 
 typedef struct tu__member { /* one rank of a collective */
@@ -48,6 +50,7 @@ struct tu__collective {
 typedef struct tu__collectives {
     tu__collective *list; /* in the order in which they run */
     uint32_t count;
+    bool span_processes; /* other processes have ranks of each of them, too */
     tu__arena arena;
 } tu__collectives;
 

@@ -82,6 +82,8 @@ static tu_status fill_samples(const tu_loader *loader, slot *s) {
         s->ordinals[i] = batch->first + i;
         s->indices[i] = index_at(loader, &order, position + i);
         if (o->indices_only) continue;
+        s->labels[i] = 0;
+        if (o->is_used && !o->is_used(o->context, batch->count, i)) continue;
         TU_TRY(tu_dataset_read(loader->dataset, o->split, s->indices[i],
                                s->images + (size_t)i * loader->dataset->image_bytes, &s->labels[i]));
     }

@@ -23,8 +23,11 @@ tu_status tu__strategy_parse(const char *name, tu__strategy *strategy);
 /* How the pass `replicate` divides a batch: see tu_compile_options. */
 typedef struct tu__replication {
     tu__strategy strategy;
-    size_t replica_count;
+    size_t replica_count;        /* in this process */
     const char *const *replicas; /* names of the devices that compute shards of the batch */
+    /* With a process group: index of the first replica of this process among those of all processes, and their number.
+     * Without: 0 and 0. */
+    size_t first_replica, all_replicas;
     const char
         *central; /* CENTRAL: the device of the variables; one of the unit's devices, may also be a replica */
     int invariant; /* number of shards of a batch; 0: one per replica */

@@ -32,6 +32,11 @@
 static tu_value concat_shards(tu__replicator *p, tu__edge edge) {
     const tu__distributed_value *value = tu__distributed_value_of(p, edge);
     if (p->shards == 1) return tu__shard_of_value(p, edge, value->layout, 0);
+    if (p->end_shard - p->first_shard < p->shards)
+        return tu__graph_fail(p->r.to, TU_UNSUPPORTED,
+                              "'%s' has a row per sample, and each process computes only its own rows: expected to "
+                              "fetch a sum or mean over the batch",
+                              p->r.from->nodes[edge.node]->name);
     tu_value *shards = tu__arena_alloc(&p->arena, p->shards * sizeof *shards);
     if (!shards) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
     for (size_t shard = 0; shard < p->shards; shard++)
@@ -95,8 +100,12 @@ static tu_status find_kept_values(tu__replicator *p, size_t *count, tu__edge **k
 
 /* ---- Validation ---- */
 
+static size_t all_replicas(const tu__replication *options) {
+    return options->all_replicas ? options->all_replicas : options->replica_count;
+}
+
 static tu_status check_invariant(const tu__replication *options) {
-    size_t shards = (size_t)options->invariant, replicas = options->replica_count;
+    size_t shards = (size_t)options->invariant, replicas = all_replicas(options);
     if (options->invariant < 0)
         return tu_fail(TU_INVALID, "invariant is %d: expected a number of shards of at least 0",
                        options->invariant);
@@ -165,7 +174,7 @@ static tu_status check_shard_count(const tu__replicator *p) {
 
 static bool is_single_device(const tu__replication *options) {
     if (options->strategy == TU__SINGLE) return true;
-    bool is_single = options->replica_count == 1 && options->invariant <= 1;
+    bool is_single = all_replicas(options) == 1 && options->invariant <= 1;
     return is_single &&
            (options->strategy == TU__MIRRORED || strcmp(options->central, options->replicas[0]) == 0);
 }
@@ -174,7 +183,10 @@ static tu_status init_replicator(tu__replicator *p, tu__unit *unit) {
     const tu__replication *options = p->options;
     TU_TRY(find_samples(unit, p->strategy, &p->samples));
     p->replicas = options->replica_count;
-    p->shards = options->invariant ? (size_t)options->invariant : p->replicas;
+    p->shards = options->invariant ? (size_t)options->invariant : all_replicas(options);
+    size_t shards_per_replica = p->shards / all_replicas(options);
+    p->first_shard = options->first_replica * shards_per_replica;
+    p->end_shard = p->first_shard + p->replicas * shards_per_replica;
     p->device_count = p->replicas + (options->strategy == TU__CENTRAL);
     TU_TRY(check_shard_count(p));
     const tu_graph *graph = unit->graph;

@@ -32,7 +32,9 @@ typedef struct tu__replicator {
     tu__rewrite r;
     tu__arena arena;
     int64_t samples;         /* number of samples in the whole batch; 0: the graph has no batched input */
-    size_t replicas, shards; /* shard s is computed by replica s * replicas / shards */
+    size_t replicas, shards; /* replicas of this process; shards of the whole batch */
+    /* The shards that this process computes: equally many per replica. The nodes of others are not built. */
+    size_t first_shard, end_shard;
     size_t device_count;     /* replicas, and one more for the central device, which may also be a replica */
     tu__distributed_value *values; /* per output of the old graph, indexed by tu__rewrite's slots */
     const tu__sharding **sharded;  /* per node; NULL: it is replicated */
@@ -73,8 +75,8 @@ tu__edge *tu__replicator_new_edges(tu__replicator *p, size_t count);
 
 /* Assigns every sum between mirrored replicas to a collective, by number. */
 tu_status tu__number_collectives(tu__replicator *p);
-/* Adds the partial sums of an output and stores the result in its `by_device`. `partials`: one per shard;
- * overwritten. */
+/* Adds the partial sums of an output and stores the result in its `by_device`. `partials`: one per shard of this
+ * process; overwritten. */
 tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *partials);
 
 /* ---- global_norm.c ---- */

@@ -24,7 +24,7 @@ static int64_t first_row(const tu__replicator *p, size_t shard) {
 }
 
 static size_t replica_of(const tu__replicator *p, size_t shard) {
-    return shard * p->replicas / p->shards;
+    return (shard - p->first_shard) * p->replicas / (p->end_shard - p->first_shard);
 }
 
 size_t tu__central_device(const tu__replicator *p) {
@@ -357,12 +357,13 @@ static void scale_sum(tu__replicator *p, const tu__sharding *sharding, uint32_t 
 static tu_status make_sum(tu__replicator *p, const tu__sharding *sharding, uint32_t output) {
     tu__sharded_value *c =
         find_sharded_value(p, (tu__edge){sharding->node->id, output}, sharding->out[output]);
-    tu_value *partials = tu__arena_alloc(&p->arena, p->shards * sizeof *partials);
+    tu_value *partials = tu__arena_alloc(&p->arena, (p->end_shard - p->first_shard) * sizeof *partials);
     if (!c || !partials) return TU_NO_MEMORY;
-    for (size_t shard = 0; shard < p->shards; shard++) {
+    for (size_t shard = p->first_shard; shard < p->end_shard; shard++) {
         double weight = scale_of_shard(p, sharding, output, shard);
-        partials[shard] = to_value(p, c->shards[shard]);
-        if (weight != 1) partials[shard] = scale(p, sharding->node, partials[shard], weight, shard);
+        tu_value partial = to_value(p, c->shards[shard]);
+        if (weight != 1) partial = scale(p, sharding->node, partial, weight, shard);
+        partials[shard - p->first_shard] = partial;
     }
     TU_TRY(tu__sum_partials(p, sharding->node, output, partials));
     scale_sum(p, sharding, output);
@@ -370,7 +371,8 @@ static tu_status make_sum(tu__replicator *p, const tu__sharding *sharding, uint3
 }
 
 static tu_status make_shards(tu__replicator *p, const tu__sharding *sharding, tu_value *inputs) {
-    for (size_t shard = 0; shard < p->shards; shard++) TU_TRY(make_shard(p, sharding, shard, inputs));
+    for (size_t shard = p->first_shard; shard < p->end_shard; shard++)
+        TU_TRY(make_shard(p, sharding, shard, inputs));
     for (uint32_t i = 0; i < sharding->node->output_count; i++)
         if (tu__distributed_value_of(p, (tu__edge){sharding->node->id, i})->is_summed)
             TU_TRY(make_sum(p, sharding, i));
@@ -380,7 +382,8 @@ static tu_status make_shards(tu__replicator *p, const tu__sharding *sharding, tu
 static tu_status make_node(tu__replicator *p, const tu__node *node, tu_value *inputs) {
     if (p->sharded[node->id]) return make_shards(p, p->sharded[node->id], inputs);
     if (!tu__is_batched(node)) return make_replicated(p, node, inputs);
-    for (size_t shard = 0; shard < p->shards; shard++) TU_TRY(make_input_shard(p, node, shard));
+    for (size_t shard = p->first_shard; shard < p->end_shard; shard++)
+        TU_TRY(make_input_shard(p, node, shard));
     return TU_OK;
 }
 

@@ -222,7 +222,7 @@ static void add_on_central(const sum *s, tu_value *sums, tu_dtype dtype, tu__edg
 tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *partials) {
     sum s = {.p = p, .node = node, .output = output};
     tu_dtype dtype = node->outputs[output].dtype;
-    size_t shards_per_replica = p->shards / p->replicas;
+    size_t shards_per_replica = (p->end_shard - p->first_shard) / p->replicas;
     tu__edge *by_device = tu__replicator_new_edges(p, p->device_count);
     if (!by_device) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->replicas; i++)

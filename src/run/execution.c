@@ -38,6 +38,7 @@ static void free_execution(tu__execution *e) {
         tu__free(part->collectives);
     }
     tu__run_sync_free(&e->sync);
+    tu__group_run_free(e);
     tu__free(e->parts);
     tu__free(e->jobs);
     tu__free(e->communicators);
@@ -61,6 +62,7 @@ static tu_status fill_execution(tu__execution *e) {
         tu__alloc_array(p->collectives.count, sizeof *e->communicators, "a program in a session");
     if (!e->parts || !e->jobs || !e->communicators) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < p->device_count; i++) TU_TRY(allocate_part(e, &e->parts[i]));
+    TU_TRY(tu__group_run_new(e));
     return tu__run_sync_init(&e->sync, p->event_count, p->timeout, p->device_count, p->devices);
 }
 

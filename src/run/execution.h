@@ -4,6 +4,7 @@
 #define TU__RUN_EXECUTION_H
 
 #include "comm/communicator.h"
+#include "run/group_collective.h"
 #include "run/inputs.h"
 #include "run/program.h"
 #include "run/run_sync.h"
@@ -70,6 +71,7 @@ typedef struct tu__execution {
     tu_session *session;             /* NULL: the default session */
     tu__part *parts;                 /* per partition */
     tu__communicator *communicators; /* per collective */
+    tu__group_run group;             /* collectives over processes */
     tu__run_sync sync;
     tu__job *jobs;  /* per partition; they are not freed while a thread of an abandoned run uses them */
     bool abandoned; /* the latest run was abandoned: a device call had not returned at the deadline */

@@ -387,7 +387,9 @@ tu_status tu__interpret_step(tu__execution *e, tu_state *state, void *const *fet
     bool was_stuck = tu__execution_is_stuck(e);
     TU_TRY(tu__build_collectives(e));
     TU_TRY(tu__trace_begin_run(e, &began));
+    tu__group_begin_step(e);
     tu_status status = execute_queues(e);
+    tu__group_end_step(e, status);
     /* If a thread does not return, the variables that its kernels update are never freed. */
     if (!was_stuck && tu__execution_is_stuck(e)) state->never_free = true;
     TU_TRY(status);

@@ -29,10 +29,10 @@ static tu__feed describe_feed(const tu_program *p, const tu__node *node) {
                       .total_bytes = source ? tu_type_bytes(source->outputs[0]) : bytes};
 }
 
-/* Updates the number of samples of the batch from one shard's ordinals. */
+/* Sets the number of samples of the whole batch. `ordinals`: the input, or one shard of it. */
 static void count_samples(tu_program *p, const tu__node *ordinals) {
-    int64_t end = ordinals->first_row + ordinals->outputs[0].shape.dim[0];
-    if (end > p->samples) p->samples = end;
+    const tu__node *source = ordinals->stands_for ? tu__find_node(p->source, ordinals->stands_for) : NULL;
+    p->samples = (source ? source : ordinals)->outputs[0].shape.dim[0];
 }
 
 static tu_status find_feeds(tu_program *p) {
@@ -235,6 +235,7 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
     if (!p) return TU_NO_MEMORY;
     p->source = graph;
     p->plan_only = o.plan_only;
+    p->group = o.group;
     pthread_mutex_init(&p->lock, NULL);
     tu_status status = compile_program(p, &o);
     if (status != TU_OK) {
@@ -243,6 +244,16 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
     }
     *program = p;
     return TU_OK;
+}
+
+bool tu__program_reads_row(const tu_program *p, tu_value input, int64_t row) {
+    int64_t rows = tu_value_shape(input).dim[0];
+    for (size_t i = 0; i < p->feed_count; i++) {
+        if (p->feeds[i].source != input.node) continue;
+        size_t row_bytes = p->feeds[i].total_bytes / (size_t)rows, at = (size_t)row * row_bytes;
+        if (at >= p->feeds[i].offset && at < p->feeds[i].offset + p->feed_slots[i].bytes) return true;
+    }
+    return false;
 }
 
 /* True if a device's thread still uses the program. */

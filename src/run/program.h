@@ -8,6 +8,7 @@
 
 #include <tutti/run.h>
 
+#include "base/shared.h"
 #include "compile/command_list.h"
 
 /* Where an input gets its data. Its buffer is in the command list. */
@@ -22,6 +23,7 @@ typedef struct tu__trace tu__trace; /* trace.h */
 
 struct tu_program {
     tu_graph *source; /* the user's graph */
+    tu_process_group *group; /* the processes that run it together; NULL: this one alone */
     tu__unit unit;
     size_t device_count;
     tu__device *devices[TU__MAX_DEVICES];
@@ -53,6 +55,9 @@ struct tu_program {
 static inline bool tu__is_sample_ordinals(const tu__node *input) {
     return strcmp(input->stands_for ? input->stands_for : input->name, "sample_ordinal") == 0;
 }
+
+/* True if the program reads a row of a batched input. A program of a process group reads only its own shards. */
+TU__SHARED bool tu__program_reads_row(const tu_program *program, tu_value input, int64_t row);
 
 /* memory_limit.c: fails with TU_NO_MEMORY if the program does not fit its devices. The message lists the largest
  * buffers and possible savings. */

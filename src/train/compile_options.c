@@ -6,6 +6,8 @@
 
 #include <tutti/command.h>
 
+#include "comm/process_group.h"
+
 /* ---- Device specs ---- */
 
 tu_status tu__device_specs(const char *list, size_t *count, tu__device_spec specs[TU__MAX_DEVICES]) {
@@ -18,39 +20,62 @@ tu_status tu__device_specs(const char *list, size_t *count, tu__device_spec spec
 
 /* ---- The strategy ---- */
 
-const char *tu__strategy_of(const tu__settings *s) {
+const char *tu__strategy_of(const tu__run_config *config) {
+    const tu__settings *s = &config->settings;
     if (*s->strategy) return s->strategy;
+    if (config->group) return "mirrored";
     return tu_default_strategy(s->devices, *s->place || *s->lock, s->invariant);
 }
 
 /* ---- Options ---- */
 
-static bool can_be_sharded(const tu__settings *s, int64_t samples, size_t devices) {
-    int64_t shards = s->invariant ? s->invariant : (int64_t)devices;
+/* Returns the device list of this process. */
+static const char *devices_of(const tu__run_config *config) {
+    return config->rank_devices ? config->rank_devices : config->settings.devices;
+}
+
+static bool can_be_sharded(const tu__run_config *config, int64_t samples, size_t replicas) {
+    int64_t shards = config->settings.invariant ? config->settings.invariant : (int64_t)replicas;
     return samples == TU__ANY_SAMPLES || samples >= shards;
+}
+
+/* Counts the devices of all processes. */
+static tu_status count_replicas(tu_process_group *group, size_t own, size_t *replicas) {
+    uint64_t mine = own, counts[TU__MAX_PROCESSES];
+    *replicas = own;
+    if (!group) return TU_OK;
+    TU_TRY(tu_process_group_gather(group, &mine, sizeof mine, counts));
+    *replicas = 0;
+    for (uint32_t r = 0; r < group->info.size; r++) *replicas += (size_t)counts[r];
+    return TU_OK;
 }
 
 /* Uses only the first device if there are fewer samples than shards. The weight of a sample in the gradient does not
  * depend on this. */
-static tu_status use_first_if_small(const tu__settings *s, int64_t samples, tu__device_spec *first,
+static tu_status use_first_if_small(const tu__run_config *config, int64_t samples, tu__device_spec *first,
                                     tu_compile_options *o) {
-    if (can_be_sharded(s, samples, TU__MAX_DEVICES) && s->invariant <= samples) return TU_OK;
+    const tu__settings *s = &config->settings;
+    if (!config->group && can_be_sharded(config, samples, TU__MAX_DEVICES) && s->invariant <= samples)
+        return TU_OK;
     tu__device_spec specs[TU__MAX_DEVICES];
-    size_t count;
-    TU_TRY(tu__device_specs(s->devices, &count, specs));
-    if (can_be_sharded(s, samples, count)) return TU_OK;
+    size_t count, replicas;
+    TU_TRY(tu__device_specs(devices_of(config), &count, specs));
+    TU_TRY(count_replicas(config->group, count, &replicas));
+    if (can_be_sharded(config, samples, replicas)) return TU_OK;
     *first = specs[0];
     o->devices = first->text;
+    o->group = NULL;
     o->strategy = o->central = NULL;
     o->invariant = s->invariant ? 1 : 0; /* one shard, which must also be bit-identical on every device */
     o->bf16_gradients = false;
     return TU_OK;
 }
 
-tu_status tu__run_compile_options(const tu__settings *s, int64_t samples, tu__device_spec *first,
+tu_status tu__run_compile_options(const tu__run_config *config, int64_t samples, tu__device_spec *first,
                                   tu_compile_options *o) {
+    const tu__settings *s = &config->settings;
     *o = (tu_compile_options){.struct_size = sizeof *o,
-                              .devices = s->devices,
+                              .devices = devices_of(config),
                               .threads = (int)s->threads,
                               .memory_limit = (uint64_t)s->memory_limit,
                               .gpu_memory_limit = (uint64_t)s->gpu_memory_limit,
@@ -60,10 +85,11 @@ tu_status tu__run_compile_options(const tu__settings *s, int64_t samples, tu__de
                               .tune_kernels = s->tune_kernels,
                               .place = *s->place ? s->place : NULL,
                               .strict_placement = s->strict_placement,
-                              .strategy = tu__strategy_of(s),
+                              .strategy = tu__strategy_of(config),
                               .central = *s->central ? s->central : NULL,
                               .invariant = (int)s->invariant,
-                              .bf16_gradients = s->bf16_gradients};
+                              .bf16_gradients = s->bf16_gradients,
+                              .group = config->group};
     if (strcmp(o->strategy, "single") == 0 || samples == TU__ANY_SAMPLES) return TU_OK;
-    return use_first_if_small(s, samples, first, o);
+    return use_first_if_small(config, samples, first, o);
 }

@@ -6,7 +6,7 @@
 #include <tutti/run.h>
 
 #include "device/device.h"
-#include "train/settings.h"
+#include "train/run_folder.h"
 
 /* A device spec: "cpu:0.1/2". */
 typedef struct tu__device_spec {
@@ -16,15 +16,15 @@ typedef struct tu__device_spec {
 /* Splits a device list into device specs. */
 tu_status tu__device_specs(const char *list, size_t *count, tu__device_spec specs[TU__MAX_DEVICES]);
 
-/* Returns the strategy of a run: the requested one, else that of tu_default_strategy. */
-const char *tu__strategy_of(const tu__settings *settings);
+/* Returns the strategy of a run: the requested one, else that of tu_default_strategy; on several processes "mirrored". */
+const char *tu__strategy_of(const tu__run_config *config);
 
 enum { TU__ANY_SAMPLES = 0 };
 
 /* Fills the options of a program that processes `samples` samples, except what it computes. If there are fewer
  * samples than shards, as in the last batch of an epoch, the program runs on the first device only, whose spec is
- * stored in `*first`. TU__ANY_SAMPLES: the program is always sharded, or fails to compile. */
-tu_status tu__run_compile_options(const tu__settings *settings, int64_t samples, tu__device_spec *first,
+ * stored in `*first`; every process then computes all samples. TU__ANY_SAMPLES: the program is always sharded, or fails to compile. */
+tu_status tu__run_compile_options(const tu__run_config *config, int64_t samples, tu__device_spec *first,
                                   tu_compile_options *options);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "data/dataset.h"
 #include "data/validation.h"
+#include "run/program.h"
 #include "train/compile_options.h"
 #include "train/stepper.h"
 
@@ -24,13 +25,14 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
     tu__device_spec first;
     tu_compile_options o;
     tu_value fetch[RESULTS];
-    size_t count = e->probability ? RESULTS : PROBABILITY;
+    /* Processes that evaluate together have the classes of their own samples only. */
+    size_t count = e->probability ? RESULTS : e->group ? CLASS : PROBABILITY;
     for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(e->graph, result_names[i]);
     if (e->probability && !tu_ok(fetch[PROBABILITY]))
         return tu_fail(
             TU_UNSUPPORTED,
             "the evaluation graph of the run has no output 'probability': the run was started by an earlier version of tutti");
-    TU_TRY(tu__run_compile_options(&config->settings, e->batch, &first, &o));
+    TU_TRY(tu__run_compile_options(config, e->batch, &first, &o));
     o.fetch = fetch;
     o.fetch_count = count;
     return tu_compile_with(e->graph, &e->program, &o);
@@ -38,7 +40,7 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
 
 tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool probabilities,
                              tu__evaluator *e) {
-    *e = (tu__evaluator){.graph = graph, .classes = config->dataset.classes};
+    *e = (tu__evaluator){.graph = graph, .classes = config->dataset.classes, .group = config->group};
     e->images = tu__find_input(e->graph, "images");
     e->labels = tu__find_input(e->graph, "labels");
     tu_type type = tu_value_type(e->images);
@@ -84,9 +86,14 @@ void tu__evaluator_close(tu__evaluator *e) {
 /* Pads a short batch to the batch size of the graph. */
 static void pad_batch(const tu__evaluator *e, const tu_batch *batch) {
     for (int64_t i = 0; i < e->batch; i++) {
-        int64_t source = i < batch->count ? i : 0;
-        memcpy(e->padded + (size_t)i * e->image_bytes,
-               (const unsigned char *)batch->images + (size_t)source * e->image_bytes, e->image_bytes);
+        unsigned char *to = e->padded + (size_t)i * e->image_bytes;
+        const unsigned char *images = batch->images;
+        if (i < batch->count)
+            memcpy(to, images + (size_t)i * e->image_bytes, e->image_bytes);
+        else if (e->group) /* another process may have read the first image */
+            memset(to, 0, e->image_bytes);
+        else
+            memcpy(to, images, e->image_bytes);
         e->labels_padded[i] = i < batch->count ? batch->labels[i] : -1;
     }
 }
@@ -113,8 +120,32 @@ static void store_probabilities(const tu__evaluator *e, const tu_batch *batch, c
     memcpy(score->labels + first, batch->labels, count * sizeof *score->labels);
 }
 
-static void count_labels(const tu__evaluator *e, int64_t count, const int32_t *labels) {
-    for (int64_t i = 0; i < count; i++) e->images_of[labels[i]]++;
+static bool reads_row(void *evaluator, int64_t count, int64_t row) {
+    const tu__evaluator *e = evaluator;
+    (void)count; /* a shorter batch is padded */
+    return tu__program_reads_row(e->program, e->images, row);
+}
+
+static void count_labels(tu__evaluator *e, int64_t count, const int32_t *labels) {
+    for (int64_t i = 0; i < count; i++)
+        if (!e->group || reads_row(e, count, i)) e->images_of[labels[i]]++;
+}
+
+/* Adds the numbers of images that the processes have counted, unless each has counted all of them. */
+static tu_status sum_labels(const tu__evaluator *e) {
+    if (!e->group || !e->program->group) return TU_OK;
+    tu_process_info info = TU_SIZED(tu_process_info);
+    TU_TRY(tu_process_group_describe(e->group, &info));
+    size_t classes = (size_t)e->classes;
+    int64_t *all = tu__alloc_array(info.size * classes, sizeof *all, "the images of each class");
+    if (!all) return TU_NO_MEMORY;
+    tu_status status = tu_process_group_gather(e->group, e->images_of, classes * sizeof *all, all);
+    for (size_t i = 0; status == TU_OK && i < classes; i++) {
+        e->images_of[i] = 0;
+        for (uint32_t r = 0; r < info.size; r++) e->images_of[i] += all[r * classes + i];
+    }
+    tu__free(all);
+    return status;
 }
 
 static double largest_fraction(const tu__evaluator *e, int64_t images) {
@@ -124,7 +155,7 @@ static double largest_fraction(const tu__evaluator *e, int64_t images) {
     return images ? (double)largest / (double)images : 0;
 }
 
-static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_batch *batch, double *losses,
+static tu_status run_batch(tu__evaluator *e, tu_state *state, const tu_batch *batch, double *losses,
                            tu__score *score) {
     bool full = batch->count == e->batch;
     if (!full) pad_batch(e, batch);
@@ -237,7 +268,8 @@ tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset 
     tu_loader *loader;
     TU_TRY(tu_loader_new(dataset, &loader, .split = source, .batch = e->batch, .start = score->images,
                          .threads = score->images ? -1 : 1, .validation = validation,
-                         .validation_only = validation > 0));
+                         .validation_only = validation > 0, .is_used = e->group ? reads_row : NULL,
+                         .context = e));
     tu_status status = TU_OK;
     while (status == TU_OK && score->images < split.count) {
         tu_batch batch = TU_SIZED(tu_batch);
@@ -245,6 +277,7 @@ tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset 
         if (status == TU_OK) status = run_batch(e, state, &batch, &losses, score);
     }
     tu_loader_free(loader);
+    if (status == TU_OK) status = sum_labels(e);
     score->loss = losses / (double)score->images;
     score->largest = largest_fraction(e, score->images);
     return status;

@@ -37,7 +37,7 @@ static tu_status open_network(network *n, const char *folder, const tu_trained_o
     tu_compile_options compiling;
     n->images = tu__find_input(graph, "images");
     tu_value probability = tu_find_output(graph, "probability");
-    TU_TRY(tu__run_compile_options(&n->trained.config.settings, 1, &first, &compiling));
+    TU_TRY(tu__run_compile_options(&n->trained.config, 1, &first, &compiling));
     compiling.fetch = &probability;
     compiling.fetch_count = 1;
     return tu_compile_with(graph, &n->program, &compiling);

@@ -14,6 +14,7 @@
 #include "base/save.h"
 #include "graph/graph.h"
 #include "train/initialize.h"
+#include "train/ranks.h"
 #include "train/step_graphs.h"
 #include "train/trainer.h"
 
@@ -29,7 +30,9 @@ void tu__trainer_report(tu__trainer *t, tu_train_event event, const char *messag
     t->report.event = event;
     t->report.message = message;
     t->report.folder = t->folder.path;
-    if (t->options.on_report) t->options.on_report(t->options.context, &t->report);
+    /* On several processes, rank 0 reports; the others only that they have begun, from when on signals are caught. */
+    if (t->options.on_report && (tu__is_writer(t) || event == TU_TRAIN_BEGUN))
+        t->options.on_report(t->options.context, &t->report);
     t->report.message = NULL;
 }
 
@@ -53,7 +56,7 @@ static void report_notices(tu__trainer *t) {
 
 static void report_loading(void *context, const char *what, int64_t done, int64_t total) {
     tu__trainer *t = context;
-    if (!t->options.on_report) return;
+    if (!t->options.on_report || !tu__is_writer(t)) return;
     tu_train_report report = {.struct_size = sizeof report,
                               .event = TU_TRAIN_LOADING,
                               .message = what,
@@ -299,11 +302,16 @@ static tu_status start_new(tu__trainer *t, const char *model, const char *data) 
                        "'%s' already contains a run: continue it with --resume, or choose another --out",
                        t->options.out);
     TU_TRY(resolve_config(t, model, data));
+    TU_TRY(tu__ranks_set_devices(t));
+    TU_TRY(tu__ranks_check(t, false));
     TU_TRY(tu__run_graphs_build(&t->config, &t->graphs));
     TU_TRY(describe_graph(t));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
     TU_TRY(compile_programs(t));
-    TU_TRY(load_initial_weights(t));
+    if (tu__is_writer(t)) TU_TRY(load_initial_weights(t));
+    if (*t->config.init) TU_TRY(tu__ranks_copy_state(t));
+    TU_TRY(tu__ranks_report(t));
+    if (!tu__is_writer(t)) return TU_OK;
     tu_status status = write_folder(t);
     if (status != TU_OK) tu__run_folder_discard(&t->folder);
     return status;
@@ -382,19 +390,27 @@ static tu_status check_not_ensemble(const tu__trainer *t, const char *folder) {
 
 /* Resumes the run in `folder`. `model` and `data` may be NULL: as stored in the run. */
 static tu_status resume(tu__trainer *t, const char *folder, const char *model, const char *data) {
-    TU_TRY(tu__run_folder_open(folder, &t->folder));
+    if (tu__is_writer(t))
+        TU_TRY(tu__run_folder_open(folder, &t->folder));
+    else /* only reads the configuration and the graphs */
+        snprintf(t->folder.path, sizeof t->folder.path, "%s", folder);
     TU_TRY(tu__run_config_load(t->folder.path, &t->arena, &t->config));
     const tu__settings before = t->config.settings;
     TU_TRY(check_not_ensemble(t, folder));
     TU_TRY(check_same_arguments(t, folder, model, data));
     TU_TRY(apply_settings(t));
+    TU_TRY(tu__ranks_set_devices(t));
     TU_TRY(open_dataset(t, t->config.data, t->config.dataset.height, t->config.dataset.width,
                         t->config.dataset.validation > 0));
     TU_TRY(check_same_dataset(t));
+    TU_TRY(tu__ranks_check(t, true));
     TU_TRY(tu__run_graphs_load(t->folder.path, &t->config, &t->graphs));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
     TU_TRY(compile_programs(t));
-    TU_TRY(load_state(t));
+    TU_TRY(tu__ranks_agree(t, tu__is_writer(t) ? load_state(t) : TU_OK));
+    TU_TRY(tu__ranks_copy_state(t));
+    TU_TRY(tu__ranks_report(t));
+    if (!tu__is_writer(t)) return TU_OK;
     TU_TRY(save_changes(t, &before));
     return tu__metrics_open(t->folder.path, t->progress.step, tu__trainer_notice, t, &t->metrics);
 }
@@ -467,7 +483,7 @@ tu_status tu__trainer_plan(tu__trainer *t, const char *model, const char *data,
 }
 
 void tu__trainer_end(tu__trainer *t) {
-    tu__metrics_close(t->metrics);
+    if (t->metrics) tu__metrics_close(t->metrics);
     tu__multi_step_loop_close(&t->multi_step);
     tu__stepper_close(&t->stepper);
     tu__evaluator_close(&t->evaluator);

@@ -63,6 +63,10 @@ typedef struct tu__run_config {
     int64_t members;          /* number of members if this configures an ensemble; 0: a single run */
     const char *graph_digest; /* digest of the graph "step" */
     bool selects_on_test; /* an old run without validation split: selects the best state on the test split */
+    /* Of this process, not stored: the processes that train together (NULL: this one alone), and its share of the
+     * devices (NULL: all). */
+    tu_process_group *group;
+    const char *rank_devices;
 } tu__run_config;
 
 /* Return the number of training images held out for validation, and the number trained on. */

@@ -3,6 +3,7 @@
 
 #include "data/dataset.h"
 #include "graph/graph.h"
+#include "run/program.h"
 #include "train/compile_options.h"
 
 tu_value tu__find_input(tu_graph *graph, const char *name) {
@@ -17,7 +18,7 @@ static tu_status compile(tu_graph *graph, const tu__run_config *config, int64_t 
                          const tu_value *fetch, size_t count, bool plan_only, tu_program **program) {
     tu__device_spec first;
     tu_compile_options o;
-    TU_TRY(tu__run_compile_options(&config->settings, samples, &first, &o));
+    TU_TRY(tu__run_compile_options(config, samples, &first, &o));
     o.fetch = fetch;
     o.fetch_count = count;
     o.updates = true;
@@ -184,6 +185,13 @@ static tu_status run_micro_batch(const tu__stepper *stepper, const tu__micro_bat
 static const tu__micro_batch *next_micro_batch(const tu__stepper *stepper, int64_t left) {
     if (left >= stepper->full.samples) return &stepper->full;
     return stepper->short_batch.samples == left ? &stepper->short_batch : NULL;
+}
+
+bool tu__stepper_reads_row(void *context, int64_t count, int64_t row) {
+    const tu__stepper *stepper = context;
+    int64_t first = row / stepper->full.samples * stepper->full.samples;
+    const tu__micro_batch *micro_batch = next_micro_batch(stepper, count - first);
+    return !micro_batch || tu__program_reads_row(micro_batch->program, micro_batch->images, row - first);
 }
 
 static tu_status run_apply(const tu__stepper *stepper, tu_state *state, tu__step_values *values) {

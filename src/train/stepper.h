@@ -55,6 +55,9 @@ tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state 
 tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
                           tu__step_values *values);
 
+/* For a loader: true if the step reads a row of a batch of `count` samples. */
+bool tu__stepper_reads_row(void *stepper, int64_t count, int64_t row);
+
 /* Fills the feeds of the micro-batch that starts at sample `first` of the batch. Returns their number. `*share` must
  * live until the run. */
 enum { TU__MAX_FEEDS = 4 };

@@ -23,6 +23,7 @@
 #include "graph/graph.h"
 #include "optim/optimizer.h"
 #include "train/diagnose.h"
+#include "train/ranks.h"
 #include "train/trace_steps.h"
 
 enum { MEASUREMENTS = 100 }; /* approximate number of measurements per run */
@@ -117,7 +118,7 @@ static void measure(tu__trainer *t) {
     p->loss = p->losses / (double)p->samples;
     p->accuracy = (double)p->correct / (double)p->samples;
     tu__trainer_report(t, TU_TRAIN_MEASURED, NULL);
-    tu__metrics_training(t->metrics, &t->report);
+    if (t->metrics) tu__metrics_training(t->metrics, &t->report);
     p->samples = p->correct = 0;
     p->losses = 0;
 }
@@ -125,11 +126,13 @@ static void measure(tu__trainer *t) {
 /* ---- Checkpoints ---- */
 
 static tu_status write_state(tu__trainer *t, bool best) {
+    if (!tu__is_writer(t)) return TU_OK;
     TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
     return tu__checkpoint_save(t->folder.path, best, &t->config, &t->snapshot, &t->progress);
 }
 
 static tu_status write_checkpoint(tu__trainer *t) {
+    if (!tu__is_writer(t)) return TU_OK;
     t->progress.seconds = t->seconds_before + tu__now() - t->start_time;
     tu__metrics_flush(t->metrics);
     TU_TRY(write_state(t, false));
@@ -196,7 +199,7 @@ static bool has_stalled(const tu__trainer *t) {
 static void report_evaluation(tu__trainer *t, tu_train_event event) {
     t->report.seconds = t->seconds_before + tu__now() - t->start_time;
     tu__trainer_report(t, event, NULL);
-    tu__metrics_evaluation(t->metrics, &t->report);
+    if (t->metrics) tu__metrics_evaluation(t->metrics, &t->report);
 }
 
 /* Records an accuracy. Returns true if it is the best so far; the caller saves the state after reporting it. Sets
@@ -244,9 +247,9 @@ static tu_status evaluate(tu__trainer *t) {
     if (validation_due(t)) TU_TRY(validate(t));
     if (test_due(t))
         TU_TRY(test(t));
-    else if (tu__validation_images(&t->config) == 0 && !t->config.selects_on_test)
+    else if (t->metrics && tu__validation_images(&t->config) == 0 && !t->config.selects_on_test)
         tu__metrics_draw(t->metrics); /* only the training curves */
-    tu__metrics_histograms(t->metrics, t->progress.step, t->state, &t->snapshot);
+    if (t->metrics) tu__metrics_histograms(t->metrics, t->progress.step, t->state, &t->snapshot);
     return TU_OK;
 }
 
@@ -333,6 +336,7 @@ static tu_status run_step(tu__trainer *t, tu_loader *loader) {
     tu_batch batch = TU_SIZED(tu_batch);
     tu__step_values values;
     tu_status status = tu_loader_next(loader, &batch);
+    if (!t->stepper.images) status = tu__ranks_agree(t, status); /* an image of one process may not be readable */
     if (status != TU_OK) return save_and_fail(t, status, "");
     status = tu__stepper_run(&t->stepper, t->state, &batch, &values);
     if (status != TU_OK) return add_step_to_error(t, status);
@@ -402,7 +406,10 @@ static tu_status finish_step(tu__trainer *t) {
         measure(t);
     }
     bool end = is_last(t) || t->stopping;
-    if (end || is_due(t, period(t, t->config.settings.checkpoint_every))) TU_TRY(save_checkpoint(t, end));
+    if (end || is_due(t, period(t, t->config.settings.checkpoint_every))) {
+        tu_status status = save_checkpoint(t, end);
+        TU_TRY(end ? tu__ranks_agree(t, status) : status);
+    }
     retry_save_best(t);
     if (!end) tu__snapshot_free(&t->snapshot);
     t->idle += tu__now() - start;
@@ -414,22 +421,29 @@ static bool is_evaluation_missing(const tu__trainer *t) {
     return t->progress.step > 0 && (validation_due(t) || test_due(t));
 }
 
+/* Sets `stopping`: whether this process, or another one, is to stop. */
+static tu_status agree_to_stop(tu__trainer *t) {
+    t->stopping = is_stop_requested(t);
+    return tu__ranks_agree_to_stop(t, &t->stopping);
+}
+
 static tu_status train_loop(tu__trainer *t) {
     tu_loader *loader;
     TU_TRY(tu_loader_new(
         t->dataset, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
         .seed = (uint64_t)t->config.settings.seed, .shuffle = true, .start = t->progress.sample,
         .indices_only = t->multi_step.images || t->stepper.images, .bootstrap = t->config.settings.bootstrap,
-        .validation = tu__validation_images(&t->config)));
+        .validation = tu__validation_images(&t->config),
+        .is_used = t->config.group ? tu__stepper_reads_row : NULL, .context = &t->stepper));
     t->start_time = tu__now();
     tu_status status = TU_OK;
     if (is_evaluation_missing(t)) status = finish_step(t);
-    t->stopping = is_stop_requested(t);
+    if (status == TU_OK) status = agree_to_stop(t);
     while (status == TU_OK && !is_last(t) && !t->stopping) {
         status = tu__trace_steps_begin(t);
         if (status != TU_OK) break;
         status = run_steps(t, loader);
-        t->stopping = is_stop_requested(t);
+        if (status == TU_OK) status = agree_to_stop(t);
         if (status == TU_OK) tu__trace_steps_end(t, is_last(t) || t->stopping);
         if (status == TU_OK) status = finish_step(t);
     }
@@ -464,7 +478,7 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
                                 .validation_top5 = p->validation_top5,
                                 .validation_largest_class = p->validation_largest,
                                 .test_largest_class = p->test_largest};
-    memcpy(result->folder, t->folder.path, strlen(t->folder.path) + 1);
+    snprintf(result->folder, sizeof result->folder, "%s", tu__is_writer(t) ? t->folder.path : "");
     TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
     memcpy(result->digest, tu__snapshot_digest(&t->snapshot), TU__SHA256_HEX);
     return TU_OK;
@@ -499,7 +513,11 @@ tu_status tu_train_with(const char *model, const char *data, tu_train_result *re
     tu_train_result full = TU_SIZED(tu_train_result);
     if (result) TU_TRY(TU__CHECK_SIZED(tu_train_result, result));
     tu_status status = tu__trainer_begin(&trainer, model, data, options, NULL);
-    if (status == TU_OK) status = tu__trainer_run(&trainer, result ? &full : NULL);
+    status = tu__ranks_agree(&trainer, status);
+    if (status == TU_OK) {
+        status = tu__trainer_run(&trainer, result ? &full : NULL);
+        tu__ranks_fail(&trainer, status);
+    }
     if (status == TU_OK && result) TU__COPY_SIZED(result, full);
     tu__trainer_end(&trainer);
     return status;

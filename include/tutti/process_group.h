@@ -1,0 +1,76 @@
+/* Process groups: one training on several processes, on one machine or many.
+ *
+ * mpirun, or Slurm's srun, starts the same program once per rank. Every process opens the group and compiles the same
+ * graph for its own devices; the replicas of a program are then the devices of all processes:
+ *
+ *     tu_process_group *group = NULL;
+ *     if (tu_process_group_is_launched()) tu_process_group_open(&group);
+ *     tu_compile(g, &step, .devices = "cpu:0", .strategy = "mirrored", .group = group, …);
+ *     tu_run(step, …);   // every process calls it; feeds are the global batch, of which each process reads its rows
+ *     tu_process_group_close(group);
+ *
+ * All processes must compile and run the same programs in the same order. They wait for each other in collectives. If
+ * a process ends or is late, all others fail with TU_LOST and a message that names it. */
+#ifndef TUTTI_PROCESS_GROUP_H
+#define TUTTI_PROCESS_GROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/graph.h>
+#include <tutti/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tu_process_group tu_process_group;
+
+typedef struct tu_process_group_options {
+    size_t struct_size;
+    double timeout; /* seconds that a collective may take before the group fails; 0: 60 */
+    /* The network interface for heartbeats, such as "eth0"; NULL: the first one that reaches rank 0. */
+    const char *interface;
+    /* Called at most once, in a thread of the group, when the group has failed: other threads may be stuck in a
+     * kernel. NULL: runs fail with TU_LOST as soon as they notice. */
+    void (*on_failure)(void *context, const char *message);
+    void *context; /* passed to on_failure */
+} tu_process_group_options;
+
+/* True if this process was started by mpirun or srun as one of several. */
+TU_API bool tu_process_group_is_launched(void);
+
+/* Joins the group of all processes that were started together; waits for them. A process opens one group at most
+ * once. */
+TU_API tu_status tu_process_group_open_with(tu_process_group **group, const tu_process_group_options *options);
+#define tu_process_group_open(group, ...)                                                                    \
+    tu_process_group_open_with(group, TU_OPTIONS(tu_process_group_options, __VA_ARGS__))
+/* Leaves the group, after all programs that use it are freed. Waits for the other processes, unless it has failed. */
+TU_API void tu_process_group_close(tu_process_group *group);
+
+typedef struct tu_process_info {
+    size_t struct_size;
+    uint32_t rank, size;
+    uint32_t host_rank, host_size; /* among the processes of the same host */
+    uint32_t core_rank, core_size; /* among those of them that may use the same cores, which they divide */
+    const char *host;
+    const char *transport; /* "Open MPI 4.1.4" */
+} tu_process_info;
+/* Describes this process's place in the group. */
+TU_API tu_status tu_process_group_describe(const tu_process_group *group, tu_process_info *info);
+
+/* Gives every process the `bytes` at `mine` of all processes, in the order of ranks. All processes must call it, with
+ * the same number of bytes. */
+TU_API tu_status tu_process_group_gather(tu_process_group *group, const void *mine, size_t bytes, void *all);
+
+/* Gives every process the `bytes` at `data` of process `root`. All processes must call it. */
+TU_API tu_status tu_process_group_broadcast(tu_process_group *group, uint32_t root, void *data, size_t bytes);
+
+/* Makes all other processes fail with the message: this one cannot go on. */
+TU_API void tu_process_group_fail(tu_process_group *group, const char *message);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

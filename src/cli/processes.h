@@ -1,0 +1,18 @@
+/* Commands that mpirun or srun starts as one of several processes. */
+#ifndef TU__CLI_PROCESSES_H
+#define TU__CLI_PROCESSES_H
+
+#include <tutti/process_group.h>
+
+/* Joins the other processes, if there are any: otherwise sets `*group` to NULL. If a process is lost later, every other
+ * one prints a line that names it and ends with CLI_LOST. Returns CLI_DONE, or the exit status of a failure that has
+ * been printed. */
+int cli_join_processes(double timeout, const char *interface, tu_process_group **group);
+/* True for rank 0, and for a process alone: it prints results and errors that all have in common. */
+bool cli_prints(const tu_process_group *group);
+
+#define CLI_HELP_COLLECTIVE_TIMEOUT                                                                          \
+    "with mpirun or srun: maximum time of a collective; then all processes end and name the late one"
+#define CLI_HELP_INTERFACE "with mpirun or srun: network interface for heartbeats (default: any)"
+
+#endif

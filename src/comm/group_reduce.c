@@ -1,0 +1,212 @@
+/* Sums over the processes of a group, in pieces that fit the staging buffers.
+ *
+ * Processes of one node (process_group.h: those of a host, if the order of additions permits) share memory. For every
+ * piece, each process
+ *
+ *     1. adds the values of its local ranks into its staging buffer,
+ *     2. adds its slice of all staging buffers of the node, into its own,
+ *     3. exchanges that slice with the processes of the other nodes that have the same slice: each of them adds a part
+ *        of it, and sends the result to the others,
+ *     4. copies all slices of the piece to its local ranks.
+ *
+ * Steps are separated by counters in shared memory. There are two staging buffers per process, so that a process may
+ * begin the next piece while others still read this one. */
+#include "comm/group_reduce.h"
+
+#include <string.h>
+
+#include "comm/comm.h"
+
+enum { LINE = 64 };
+
+typedef struct piece {
+    tu_process_group *group;
+    const tu__group_sum *sum;
+    size_t first_line, lines; /* of all values */
+    uint64_t number;
+} piece;
+
+/* ---- Shared memory ---- */
+
+static tu__host_counters *counters_of(const tu_process_group *g, uint32_t process) {
+    return g->areas[process];
+}
+
+static char *staging_of(const piece *p, uint32_t process) {
+    return (char *)p->group->areas[process] + sizeof(tu__host_counters) +
+           p->number % TU__STAGING_BUFFERS * TU__PIECE_BYTES;
+}
+
+typedef struct counter_wait {
+    const tu_process_group *group;
+    size_t offset; /* of the counter in tu__host_counters */
+    uint64_t at_least;
+} counter_wait;
+
+static bool have_all_reached(void *context) {
+    const counter_wait *w = context;
+    for (uint32_t i = 0; i < w->group->node_size; i++) {
+        const char *counters = (const char *)counters_of(w->group, i);
+        const atomic_uint_least64_t *counter = (const void *)(counters + w->offset);
+        if (atomic_load_explicit(counter, memory_order_acquire) < w->at_least) return false;
+    }
+    return true;
+}
+
+static tu_status wait_for_node(tu_process_group *g, size_t offset, uint64_t at_least) {
+    counter_wait w = {g, offset, at_least};
+    return tu__group_wait(g, have_all_reached, &w);
+}
+
+static void reach(atomic_uint_least64_t *counter, uint64_t number) {
+    atomic_store_explicit(counter, number, memory_order_release);
+}
+
+/* ---- Slices ---- */
+
+/* Returns the first line of part `index` of `count` equal parts. */
+static size_t first_of_part(size_t lines, uint32_t count, uint32_t index) {
+    size_t rest = lines % count;
+    return lines / count * index + (index < rest ? index : rest);
+}
+
+/* ---- Between nodes ---- */
+
+typedef struct exchange {
+    const piece *p;
+    char *slice; /* in this process's staging buffer */
+    size_t lines;
+    tu__transfer *transfers[2 * TU__MAX_PROCESSES];
+    size_t count;
+} exchange;
+
+static size_t part_offset(const exchange *x, uint32_t node) {
+    return LINE * first_of_part(x->lines, x->p->group->node_count, node);
+}
+
+static size_t part_bytes(const exchange *x, uint32_t node) {
+    return part_offset(x, node + 1) - part_offset(x, node);
+}
+
+/* The process of another node that has the same slice. */
+static uint32_t rank_in_node(const tu_process_group *g, uint32_t node) {
+    return node * g->node_size + g->node_rank;
+}
+
+enum { TAG_PARTS = 1, TAG_SUMS = 2 };
+
+static tu_status begin_send(exchange *x, uint32_t node, int tag, const void *data, size_t bytes) {
+    const tu_process_group *g = x->p->group;
+    if (!bytes) return TU_OK;
+    return g->api->send(g->transport, rank_in_node(g, node), tag, data, bytes, &x->transfers[x->count++]);
+}
+
+static tu_status begin_receive(exchange *x, uint32_t node, int tag, void *data, size_t bytes) {
+    const tu_process_group *g = x->p->group;
+    if (!bytes) return TU_OK;
+    return g->api->receive(g->transport, rank_in_node(g, node), tag, data, bytes, &x->transfers[x->count++]);
+}
+
+static tu_status finish(exchange *x) {
+    size_t count = x->count;
+    x->count = 0;
+    return tu__group_wait_transfers(x->p->group, count, x->transfers);
+}
+
+/* Receives this node's part of the slice from all nodes, and adds them. */
+static tu_status reduce_scatter(exchange *x) {
+    tu_process_group *g = x->p->group;
+    const tu_combination *what = x->p->sum->what;
+    const void *in[TU__MAX_PROCESSES];
+    size_t own = part_bytes(x, g->node);
+    char *received = g->receive_buffer;
+    for (uint32_t node = 0; node < g->node_count; node++) {
+        in[node] = node == g->node ? x->slice + part_offset(x, node) : received;
+        if (node == g->node) continue;
+        TU_TRY(begin_receive(x, node, TAG_PARTS, received, own));
+        received += own;
+        TU_TRY(begin_send(x, node, TAG_PARTS, x->slice + part_offset(x, node), part_bytes(x, node)));
+    }
+    TU_TRY(finish(x));
+    tu__local_add(what->dtype, g->node_count, in, own / tu_dtype_size(what->dtype),
+                  x->slice + part_offset(x, g->node));
+    return TU_OK;
+}
+
+static tu_status all_gather(exchange *x) {
+    const tu_process_group *g = x->p->group;
+    for (uint32_t node = 0; node < g->node_count; node++) {
+        if (node == g->node) continue;
+        TU_TRY(begin_receive(x, node, TAG_SUMS, x->slice + part_offset(x, node), part_bytes(x, node)));
+        TU_TRY(begin_send(x, node, TAG_SUMS, x->slice + part_offset(x, g->node), part_bytes(x, g->node)));
+    }
+    return finish(x);
+}
+
+/* ---- A piece ---- */
+
+/* Adds the values of the local ranks into the staging buffer, or copies the result from the staging buffers to them. */
+static tu_status for_each_range(const piece *p, bool is_load) {
+    const tu_process_group *g = p->group;
+    const tu__group_sum *s = p->sum;
+    size_t size = tu_dtype_size(s->what->dtype), line = 0;
+    tu__rank_slice_range range;
+    tu__rank_slice_iterator iterator = tu__rank_slice_begin(s->what, p->first_line, p->lines);
+    while (line < p->lines) {
+        /* A slice ends at a line, so a range of the result is in one staging buffer. */
+        uint32_t owner = 0;
+        while (!is_load && first_of_part(p->lines, g->node_size, owner + 1) <= line) owner++;
+        size_t end = is_load ? p->lines : first_of_part(p->lines, g->node_size, owner + 1);
+        if (!tu__rank_slice_next(&iterator, (end - line) * (LINE / size), &range)) break;
+        char *staging = staging_of(p, is_load ? g->node_rank : owner) + line * LINE;
+        TU_TRY(is_load ? s->load(s->context, s->what, &range, staging)
+                       : s->store(s->context, s->what, &range, staging));
+        line += (range.count * size + LINE - 1) / LINE;
+    }
+    return TU_OK;
+}
+
+/* The last line of a value may be partly unused; its bytes are added too, so they must not be signalling values. They
+ * never leave the staging buffer. */
+static void add_slice(const piece *p, char *slice, size_t offset, size_t bytes) {
+    const tu_process_group *g = p->group;
+    const tu_combination *what = p->sum->what;
+    const void *in[TU__MAX_PROCESSES];
+    for (uint32_t i = 0; i < g->node_size; i++) in[i] = staging_of(p, i) + offset;
+    tu__local_add(what->dtype, g->node_size, in, bytes / tu_dtype_size(what->dtype), slice);
+}
+
+static tu_status reduce_piece(const piece *p) {
+    tu_process_group *g = p->group;
+    tu__host_counters *own = counters_of(g, g->node_rank);
+    uint64_t done = p->number + 1;
+    /* The previous contents of the staging buffer have been read. */
+    if (p->number >= TU__STAGING_BUFFERS)
+        TU_TRY(wait_for_node(g, offsetof(tu__host_counters, read), done - TU__STAGING_BUFFERS));
+    TU_TRY(for_each_range(p, true));
+    reach(&own->written, done);
+    TU_TRY(wait_for_node(g, offsetof(tu__host_counters, written), done));
+    size_t first = first_of_part(p->lines, g->node_size, g->node_rank),
+           lines = first_of_part(p->lines, g->node_size, g->node_rank + 1) - first;
+    exchange x = {.p = p, .slice = staging_of(p, g->node_rank) + first * LINE, .lines = lines};
+    if (g->node_size > 1) add_slice(p, x.slice, first * LINE, lines * LINE);
+    if (g->node_count > 1) {
+        TU_TRY(reduce_scatter(&x));
+        TU_TRY(all_gather(&x));
+    }
+    reach(&own->reduced, done);
+    TU_TRY(wait_for_node(g, offsetof(tu__host_counters, reduced), done));
+    TU_TRY(for_each_range(p, false));
+    reach(&own->read, done);
+    return TU_OK;
+}
+
+tu_status tu__group_all_reduce(tu_process_group *g, const tu__group_sum *sum) {
+    size_t lines = tu__rank_slice_lines(sum->what);
+    for (size_t first = 0, count; first < lines; first += count) {
+        count = lines - first < TU__PIECE_BYTES / LINE ? lines - first : TU__PIECE_BYTES / LINE;
+        const piece p = {.group = g, .sum = sum, .first_line = first, .lines = count, .number = g->pieces++};
+        TU_TRY(reduce_piece(&p));
+    }
+    return TU_OK;
+}

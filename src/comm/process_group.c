@@ -1,0 +1,564 @@
+/* Process groups: joining, the communication thread and its jobs. See process_group.h. */
+#include "comm/process_group.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/sized.h"
+#include "comm/monitor.h"
+#include "device/device.h"
+
+enum { DEFAULT_TIMEOUT = 60 };
+
+/* ---- Failing ---- */
+
+tu_status tu__group_check(tu_process_group *g) {
+    if (!atomic_load(&g->failed)) return TU_OK;
+    pthread_mutex_lock(&g->lock);
+    tu_status status = tu_fail(TU_LOST, "%s", g->message);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+/* The monitor's thread calls this, once. */
+static void on_failure(void *context, const char *message) {
+    tu_process_group *g = context;
+    pthread_mutex_lock(&g->lock);
+    if (!atomic_load(&g->failed)) snprintf(g->message, sizeof g->message, "%s", message);
+    atomic_store(&g->failed, true);
+    pthread_cond_signal(&g->wakeup);
+    pthread_mutex_unlock(&g->lock);
+    if (g->on_failure) g->on_failure(g->failure_context, message);
+}
+
+void tu__group_fail(tu_process_group *g, const char *message) {
+    pthread_mutex_lock(&g->lock);
+    bool is_first = !atomic_load(&g->failed);
+    if (is_first) snprintf(g->message, sizeof g->message, "%s", message);
+    atomic_store(&g->failed, true);
+    pthread_cond_signal(&g->wakeup);
+    pthread_mutex_unlock(&g->lock);
+    if (is_first) tu__monitor_fail(g->monitor, message);
+}
+
+void tu_process_group_fail(tu_process_group *group, const char *message) {
+    tu__group_fail(group, message);
+}
+
+void tu__group_set_step(tu_process_group *group, int64_t step) {
+    tu__monitor_set_step(group->monitor, step);
+}
+
+/* ---- Waiting, on the communication thread ---- */
+
+static void nap(void) {
+    const struct timespec duration = {.tv_nsec = 50000};
+    nanosleep(&duration, NULL);
+}
+
+/* Asks the monitor who is late, and waits until it says so. */
+static tu_status fail_expired(tu_process_group *g) {
+    enum { VERDICT_SECONDS = 4 };
+    tu__monitor_expired(g->monitor);
+    for (double end = tu__now() + VERDICT_SECONDS; tu__now() < end && !atomic_load(&g->failed);) nap();
+    if (!atomic_load(&g->failed)) {
+        char message[160];
+        snprintf(message, sizeof message, "rank %u has waited %g s in a collective, and found no reason",
+                 g->info.rank, g->timeout);
+        tu__group_fail(g, message);
+    }
+    return tu__group_check(g);
+}
+
+tu_status tu__group_wait(tu_process_group *g, bool (*is_ready)(void *context), void *context) {
+    enum { MAX_YIELDS = 200 };
+    if (is_ready(context)) return TU_OK;
+    double began = tu__now();
+    for (uint32_t tries = 0; !is_ready(context); tries++) {
+        if (tries < MAX_YIELDS && atomic_load(&g->awaiting)) {
+            sched_yield();
+            continue;
+        }
+        TU_TRY(tu__group_check(g));
+        if (tu__now() > g->deadline) return fail_expired(g);
+        nap();
+    }
+    g->waited += tu__now() - began;
+    return TU_OK;
+}
+
+typedef struct transfers {
+    tu_process_group *group;
+    size_t count;
+    tu__transfer **list;
+    tu_status status;
+} transfers;
+
+static bool are_transfers_done(void *context) {
+    transfers *t = context;
+    for (size_t i = 0; i < t->count; i++) {
+        bool done = !t->list[i];
+        if (!done) t->status = t->group->api->test(t->group->transport, t->list[i], &done);
+        if (t->status != TU_OK) return true;
+        if (!done) return false;
+        t->list[i] = NULL;
+    }
+    return true;
+}
+
+tu_status tu__group_wait_transfers(tu_process_group *g, size_t count, tu__transfer **list) {
+    transfers t = {.group = g, .count = count, .list = list};
+    TU_TRY(tu__group_wait(g, are_transfers_done, &t));
+    return t.status;
+}
+
+/* ---- Jobs ---- */
+
+void tu__group_post(tu_process_group *g, tu__group_job *job) {
+    pthread_mutex_lock(&g->lock);
+    job->next = NULL;
+    if (g->last)
+        g->last->next = job;
+    else
+        g->first = job;
+    g->last = job;
+    pthread_cond_signal(&g->wakeup);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Returns the next job; NULL when the group is closed. */
+static tu__group_job *next_job(tu_process_group *g) {
+    pthread_mutex_lock(&g->lock);
+    while (!g->first && !g->stop) pthread_cond_wait(&g->wakeup, &g->lock);
+    tu__group_job *job = g->first;
+    if (job) g->first = job->next;
+    if (!g->first) g->last = NULL;
+    pthread_mutex_unlock(&g->lock);
+    return job;
+}
+
+static void run_job(tu_process_group *g, const tu__group_job *job) {
+    tu_status status = tu__group_check(g);
+    if (status == TU_OK) {
+        g->deadline = tu__now() + g->timeout;
+        tu__monitor_enter(g->monitor, ++g->job_count, job->name);
+        status = job->run(g, job->context);
+        tu__monitor_leave(g->monitor);
+        if (status != TU_OK && status != TU_LOST) tu__group_fail(g, tu_message());
+    }
+    job->finished(job->context, status);
+}
+
+/* A job that the caller waits for. */
+typedef struct awaited_job {
+    tu__group_job job;
+    tu_status (*run)(tu_process_group *group, void *context);
+    void *context;
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool is_done;
+    tu_status status;
+    char message[1024];
+} awaited_job;
+
+static tu_status run_awaited(tu_process_group *g, void *context) {
+    const awaited_job *a = context;
+    return a->run(g, a->context);
+}
+
+static void finish_awaited(void *context, tu_status status) {
+    awaited_job *a = context;
+    pthread_mutex_lock(&a->lock);
+    a->status = status;
+    if (status != TU_OK) snprintf(a->message, sizeof a->message, "%s", tu_message());
+    a->is_done = true;
+    pthread_cond_signal(&a->done);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Runs a function on the communication thread. */
+static tu_status run_and_wait(tu_process_group *g, const char *name,
+                              tu_status (*run)(tu_process_group *group, void *context), void *context) {
+    awaited_job a = {.job = {.run = run_awaited, .finished = finish_awaited}, .run = run, .context = context};
+    snprintf(a.job.name, sizeof a.job.name, "%s", name);
+    a.job.context = &a;
+    pthread_mutex_init(&a.lock, NULL);
+    pthread_cond_init(&a.done, NULL);
+    tu__group_post(g, &a.job);
+    pthread_mutex_lock(&a.lock);
+    while (!a.is_done) pthread_cond_wait(&a.done, &a.lock);
+    pthread_mutex_unlock(&a.lock);
+    pthread_cond_destroy(&a.done);
+    pthread_mutex_destroy(&a.lock);
+    return a.status == TU_OK ? TU_OK : tu_fail(a.status, "%s", a.message);
+}
+
+/* ---- Gathering ---- */
+
+/* What processes exchange in a gather. All gathers have the same size, so a process that fails takes part in the gather
+ * that the others are in, whichever it is, and all fail alike. */
+typedef struct frame {
+    uint32_t status; /* tu_status of the process */
+    uint32_t bytes;  /* number of bytes in `data` */
+    char message[768];
+    char data[1272];
+} frame;
+
+static tu_status gather_now(tu_process_group *g, const void *mine, size_t bytes, void *all) {
+    tu__transfer *transfer;
+    TU_TRY(g->api->gather(g->transport, mine, bytes, all, &transfer));
+    return tu__group_wait_transfers(g, 1, &transfer);
+}
+
+typedef struct gather_call {
+    const frame *mine;
+    frame *all;
+} gather_call;
+
+static tu_status run_gather(tu_process_group *g, void *context) {
+    const gather_call *call = context;
+    return gather_now(g, call->mine, sizeof *call->mine, call->all);
+}
+
+/* Fails, with the same message in all processes, if one of them has failed or gathers something else. */
+static tu_status check_frames(const tu_process_group *g, const frame *all) {
+    uint32_t failed = 0, first = UINT32_MAX;
+    bool same = true;
+    for (uint32_t r = 0; r < g->info.size; r++) {
+        if (all[r].status == TU_OK) continue;
+        if (first == UINT32_MAX) first = r;
+        same = same && strcmp(all[r].message, all[first].message) == 0;
+        failed++;
+    }
+    if (failed == g->info.size && same) return tu_fail((tu_status)all[first].status, "%s", all[first].message);
+    if (failed)
+        return tu_fail((tu_status)all[first].status, "rank %u on host '%s': %s", first, g->processes[first].host,
+                       all[first].message);
+    for (uint32_t r = 1; r < g->info.size; r++)
+        if (all[r].bytes != all[0].bytes)
+            return tu_fail(TU_INVALID,
+                           "rank %u on host '%s' gathers %u bytes, rank 0 %u: all processes must make the same calls", r,
+                           g->processes[r].host, all[r].bytes, all[0].bytes);
+    return TU_OK;
+}
+
+/* Gathers one frame. After a failure that all processes know of, there is nobody to gather with. */
+static tu_status exchange(tu_process_group *g, const frame *mine, frame *all) {
+    if (g->disagreement != TU_OK) return tu_fail(g->disagreement, "%s", g->message);
+    gather_call call = {mine, all};
+    TU_TRY(run_and_wait(g, "gather", run_gather, &call));
+    tu_status status = check_frames(g, all);
+    if (status == TU_OK) return TU_OK;
+    pthread_mutex_lock(&g->lock);
+    g->disagreement = status;
+    snprintf(g->message, sizeof g->message, "%s", tu_message());
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+static tu_status gather_part(tu_process_group *g, const char *mine, size_t bytes, char *all, size_t stride,
+                             frame *frames) {
+    frame own = {.bytes = (uint32_t)bytes};
+    memcpy(own.data, mine, bytes);
+    TU_TRY(exchange(g, &own, frames));
+    for (uint32_t r = 0; r < g->info.size; r++) memcpy(all + r * stride, frames[r].data, bytes);
+    return TU_OK;
+}
+
+tu_status tu_process_group_gather(tu_process_group *g, const void *mine, size_t bytes, void *all) {
+    frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
+    tu_status status = frames ? TU_OK : TU_NO_MEMORY;
+    for (size_t first = 0, part; status == TU_OK && first < bytes; first += part) {
+        part = bytes - first < sizeof frames->data ? bytes - first : sizeof frames->data;
+        status = gather_part(g, (const char *)mine + first, part, (char *)all + first, bytes, frames);
+    }
+    tu__free(frames);
+    return status;
+}
+
+tu_status tu__group_agree(tu_process_group *g, tu_status status) {
+    frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
+    if (!frames) return TU_NO_MEMORY;
+    frame own = {.status = (uint32_t)status};
+    if (status != TU_OK) snprintf(own.message, sizeof own.message, "%s", tu_message());
+    tu_status agreed = exchange(g, &own, frames);
+    tu__free(frames);
+    return agreed;
+}
+
+/* ---- Broadcasting ---- */
+
+enum { BROADCAST_TAG = 3, BROADCAST_BYTES = 64 << 20 };
+
+typedef struct broadcast_call {
+    uint32_t root;
+    char *data;
+    size_t bytes;
+} broadcast_call;
+
+/* The root sends to all others: it happens once, before the first step. */
+static tu_status broadcast_part(tu_process_group *g, uint32_t root, char *data, size_t bytes) {
+    tu__transfer *sent[TU__MAX_PROCESSES];
+    size_t count = 0;
+    if (g->info.rank != root) {
+        TU_TRY(g->api->receive(g->transport, root, BROADCAST_TAG, data, bytes, &sent[count++]));
+        return tu__group_wait_transfers(g, count, sent);
+    }
+    for (uint32_t r = 0; r < g->info.size; r++)
+        if (r != root) TU_TRY(g->api->send(g->transport, r, BROADCAST_TAG, data, bytes, &sent[count++]));
+    return tu__group_wait_transfers(g, count, sent);
+}
+
+static tu_status run_broadcast(tu_process_group *g, void *context) {
+    const broadcast_call *call = context;
+    for (size_t first = 0, part; first < call->bytes; first += part) {
+        part = call->bytes - first < BROADCAST_BYTES ? call->bytes - first : BROADCAST_BYTES;
+        TU_TRY(broadcast_part(g, call->root, call->data + first, part));
+    }
+    return TU_OK;
+}
+
+tu_status tu_process_group_broadcast(tu_process_group *g, uint32_t root, void *data, size_t bytes) {
+    if (root >= g->info.size)
+        return tu_fail(TU_INVALID, "broadcast from rank %u of %u: expected a rank from 0", root, g->info.size);
+    broadcast_call call = {root, data, bytes};
+    return run_and_wait(g, "broadcast", run_broadcast, &call);
+}
+
+/* ---- Joining ---- */
+
+static long number_of(const char *variable) {
+    const char *text = getenv(variable);
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
+bool tu_process_group_is_launched(void) {
+    if (number_of("OMPI_COMM_WORLD_SIZE") > 1 || number_of("PMI_SIZE") > 1) return true;
+    /* In a batch script, Slurm also sets SLURM_STEP_NUM_TASKS; only srun sets PMIX_RANK. */
+    return getenv("PMIX_RANK") && number_of("SLURM_STEP_NUM_TASKS") > 1;
+}
+
+/* Without --bind-to, mpirun binds each of two ranks to one core, and more ranks to a socket. Each process then divides
+ * the cores with the others of its host instead. */
+static void undo_default_binding(void) {
+    if (!getenv("OMPI_COMM_WORLD_SIZE") || getenv("OMPI_MCA_hwloc_base_binding_policy")) return;
+    cpu_set_t all;
+    memset(&all, 0xff, sizeof all);
+    sched_setaffinity(0, sizeof all, &all); /* the system leaves out cores that do not exist */
+}
+
+static tu_status load_transport(tu_process_group *g) {
+    static const char file[] = "libtutti_mpi.so";
+    char path[1024];
+    if (!tu__bundled_plugin(file, sizeof path, path))
+        return tu_fail(TU_NOT_FOUND,
+                       "this process was started by mpirun or srun as one of several, but %s is not installed with "
+                       "Tutti: install the package tutti-mpi, or build Tutti with Open MPI (Debian: libopenmpi-dev)",
+                       file);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: MPI does not support it */
+    if (!library) return tu_fail(TU_NOT_FOUND, "'%s' cannot be loaded: %s", path, dlerror());
+    tu__transport_plugin entry;
+    *(void **)&entry = dlsym(library, "tu_transport_plugin");
+    if (!entry)
+        return tu_fail(TU_INVALID, "'%s' is not Tutti's transport: it does not export tu_transport_plugin", path);
+    g->api = entry();
+    if (strcmp(g->api->version, tu_version()) == 0) return TU_OK;
+    return tu_fail(TU_INVALID, "'%s' is of version %s, libtutti.so of version %s: expected the same", path,
+                   g->api->version, tu_version());
+}
+
+/* True if all hosts have equally many processes with contiguous ranks, and adding host by host is the order of adding
+ * all processes pairwise. */
+static bool can_add_by_host(const tu_process_group *g) {
+    uint32_t size = g->info.host_size;
+    if (size < g->info.size && (size & (size - 1))) return false;
+    for (uint32_t r = 0; r < g->info.size; r++) {
+        const tu__process *p = &g->processes[r];
+        if (p->host_size != size || p->first_on_host % size || p->first_on_host + p->host_rank != r) return false;
+    }
+    return true;
+}
+
+static tu_status choose_nodes(tu_process_group *g) {
+    bool by_host = can_add_by_host(g);
+    g->node_size = by_host ? g->info.host_size : 1;
+    g->node_rank = by_host ? g->info.host_rank : 0;
+    g->node_count = g->info.size / g->node_size;
+    g->node = g->info.rank / g->node_size;
+    void **areas = tu__alloc_array(g->info.host_size, sizeof *areas, "a process group");
+    if (!areas) return TU_NO_MEMORY;
+    g->areas = areas;
+    TU_TRY(g->api->share(g->transport, TU__SHARED_BYTES, areas));
+    if (!by_host) areas[0] = areas[g->info.host_rank];
+    if (g->node_count == 1) return TU_OK;
+    g->receive_buffer = tu__alloc_aligned(TU__PIECE_BYTES, "messages of a process group");
+    return g->receive_buffer ? TU_OK : TU_NO_MEMORY;
+}
+
+/* For the monitor, which calls it on the communication thread. */
+static tu_status gather_for_monitor(void *context, const void *mine, size_t bytes, void *all) {
+    return gather_now(context, mine, bytes, all);
+}
+
+static tu_status join(tu_process_group *g) {
+    TU_TRY(g->api->open(&g->transport, &g->info));
+    if (g->info.size > TU__MAX_PROCESSES)
+        return tu_fail(TU_UNSUPPORTED, "a group of %u processes: expected at most %d", g->info.size,
+                       TU__MAX_PROCESSES);
+    g->deadline = tu__now() + g->timeout;
+    g->processes = tu__alloc_array(g->info.size, sizeof *g->processes, "a process group");
+    if (!g->processes) return TU_NO_MEMORY;
+    tu__process mine = {.host_rank = g->info.host_rank,
+                        .first_on_host = g->info.first_on_host,
+                        .host_size = g->info.host_size};
+    snprintf(mine.host, sizeof mine.host, "%s", g->info.host);
+    sched_getaffinity(0, sizeof mine.cores, &mine.cores);
+    TU_TRY(gather_now(g, &mine, sizeof mine, g->processes));
+    TU_TRY(choose_nodes(g));
+    return tu__monitor_start(&(tu__monitor_options){.rank = g->info.rank,
+                                                    .size = g->info.size,
+                                                    .host = g->info.host,
+                                                    .device = "",
+                                                    .interface = g->interface,
+                                                    .timeout = g->timeout,
+                                                    .gather = gather_for_monitor,
+                                                    .gather_context = g,
+                                                    .on_failure = on_failure,
+                                                    .failure_context = g},
+                             &g->monitor);
+}
+
+static void leave(tu_process_group *g) {
+    if (g->monitor) tu__monitor_stop(g->monitor);
+    /* If a process is lost, MPI would wait for it. */
+    if (g->transport && !atomic_load(&g->failed)) g->api->close(g->transport);
+}
+
+typedef struct opening {
+    tu_process_group *group;
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool is_done;
+    tu_status status;
+    char message[1024];
+} opening;
+
+static void report_opened(opening *o, tu_status status) {
+    pthread_mutex_lock(&o->lock);
+    o->status = status;
+    if (status != TU_OK) snprintf(o->message, sizeof o->message, "%s", tu_message());
+    o->is_done = true;
+    pthread_cond_signal(&o->done);
+    pthread_mutex_unlock(&o->lock);
+}
+
+static void *communicate(void *argument) {
+    opening *o = argument;
+    tu_process_group *g = o->group;
+    tu_status status = join(g);
+    if (status != TU_OK) leave(g);
+    report_opened(o, status); /* `o` is not used any more */
+    if (status != TU_OK) return NULL;
+    for (tu__group_job *job; (job = next_job(g));) run_job(g, job);
+    leave(g);
+    return NULL;
+}
+
+static void free_group(tu_process_group *g) {
+    tu__free(g->processes);
+    tu__free(g->areas);
+    tu__free_aligned(g->receive_buffer);
+    pthread_cond_destroy(&g->wakeup);
+    pthread_mutex_destroy(&g->lock);
+    tu__free(g);
+}
+
+/* Blocks all signals in the communication thread: the caller's handlers run in its own threads. */
+static tu_status start_thread(opening *o) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(&o->group->thread, NULL, communicate, o);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failure == 0) return TU_OK;
+    return tu_fail(TU_NO_MEMORY, "cannot start the communication thread: %s", strerror(failure));
+}
+
+static tu_status open_group(tu_process_group *g) {
+    opening o = {.group = g};
+    TU_TRY(load_transport(g));
+    undo_default_binding();
+    pthread_mutex_init(&o.lock, NULL);
+    pthread_cond_init(&o.done, NULL);
+    tu_status status = start_thread(&o);
+    if (status == TU_OK) {
+        pthread_mutex_lock(&o.lock);
+        while (!o.is_done) pthread_cond_wait(&o.done, &o.lock);
+        pthread_mutex_unlock(&o.lock);
+        status = o.status == TU_OK ? TU_OK : tu_fail(o.status, "%s", o.message);
+        if (status != TU_OK) pthread_join(g->thread, NULL);
+    }
+    pthread_cond_destroy(&o.done);
+    pthread_mutex_destroy(&o.lock);
+    return status;
+}
+
+tu_status tu_process_group_open_with(tu_process_group **group, const tu_process_group_options *options) {
+    TU__OPTIONS(tu_process_group_options, o, options);
+    if (o.timeout < 0)
+        return tu_fail(TU_INVALID, "process group: timeout %g: expected a number of seconds", o.timeout);
+    tu_process_group *g = tu__alloc(sizeof *g, "a process group");
+    if (!g) return TU_NO_MEMORY;
+    g->timeout = o.timeout > 0 ? o.timeout : DEFAULT_TIMEOUT;
+    g->interface = o.interface;
+    g->on_failure = o.on_failure;
+    g->failure_context = o.context;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->wakeup, NULL);
+    tu_status status = open_group(g);
+    if (status == TU_OK)
+        *group = g;
+    else
+        free_group(g);
+    return status;
+}
+
+void tu_process_group_close(tu_process_group *g) {
+    if (!g) return;
+    pthread_mutex_lock(&g->lock);
+    g->stop = true;
+    pthread_cond_signal(&g->wakeup);
+    pthread_mutex_unlock(&g->lock);
+    pthread_join(g->thread, NULL);
+    free_group(g);
+}
+
+/* Returns the number of processes below `end` on this host that may use the same cores as this one. */
+static uint32_t count_sharers(const tu_process_group *g, uint32_t end) {
+    const tu__process *own = &g->processes[g->info.rank];
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < end; r++)
+        count += g->processes[r].first_on_host == own->first_on_host &&
+                 CPU_EQUAL(&g->processes[r].cores, &own->cores);
+    return count;
+}
+
+tu_status tu_process_group_describe(const tu_process_group *g, tu_process_info *info) {
+    TU_TRY(TU__CHECK_SIZED(tu_process_info, info));
+    TU__COPY_SIZED(info, ((tu_process_info){.rank = g->info.rank,
+                                            .size = g->info.size,
+                                            .host_rank = g->info.host_rank,
+                                            .host_size = g->info.host_size,
+                                            .core_rank = count_sharers(g, g->info.rank),
+                                            .core_size = count_sharers(g, g->info.size),
+                                            .host = g->info.host,
+                                            .transport = g->info.library}));
+    return TU_OK;
+}

@@ -1,0 +1,40 @@
+/* Collectives of programs that several processes run together (comm/process_group.h). */
+#ifndef TU__RUN_GROUP_COLLECTIVE_H
+#define TU__RUN_GROUP_COLLECTIVE_H
+
+#include "comm/process_group.h"
+#include "compile/collectives.h"
+
+struct tu__execution;
+struct tu__part;
+
+/* One collective, as a job of the group's communication thread. */
+typedef struct tu__group_collective {
+    struct tu__execution *execution;
+    const tu__collective *collective;
+    uint32_t posted; /* number of local ranks that have posted their values in this step */
+    tu__group_job job;
+} tu__group_collective;
+
+/* The collectives of an execution. */
+typedef struct tu__group_run {
+    pthread_mutex_t lock;
+    pthread_cond_t idle;
+    tu__group_collective *list; /* per collective of the program */
+    uint32_t next;              /* the next one to give to the communication thread in this step */
+    uint32_t running;           /* number of jobs that it has not finished */
+    char *staging;              /* for devices whose memory is not the host's */
+} tu__group_run;
+
+tu_status tu__group_run_new(struct tu__execution *e);
+void tu__group_run_free(struct tu__execution *e);
+
+/* Called before and after a step. If the step has failed, `status` and the message tell the other processes. */
+void tu__group_begin_step(struct tu__execution *e);
+void tu__group_end_step(struct tu__execution *e, tu_status status);
+
+/* POST and AWAIT. */
+void tu__group_collective_post(struct tu__execution *e, const tu__collective *c);
+tu_status tu__group_collective_await(struct tu__execution *e, struct tu__part *part, const tu__collective *c);
+
+#endif

@@ -1,0 +1,145 @@
+/* A run on several processes. See ranks.h. */
+#include "train/ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "comm/process_group.h"
+#include "graph/graph.h"
+#include "train/rank_devices.h"
+
+static tu_process_group *group_of(const tu__trainer *t) {
+    return t->options.group;
+}
+
+bool tu__is_writer(const tu__trainer *t) {
+    return !group_of(t) || group_of(t)->info.rank == 0;
+}
+
+/* ---- Before the first step ---- */
+
+tu_status tu__ranks_set_devices(tu__trainer *t) {
+    t->config.group = group_of(t);
+    if (!t->config.group) return TU_OK;
+    const tu__settings *s = &t->config.settings;
+    if (*s->place || *s->lock || strcmp(s->strategy, "single") == 0)
+        return tu_fail(TU_INVALID,
+                       "%s is for the devices of one process, but this run has %u processes: expected --strategy "
+                       "mirrored or central",
+                       *s->place ? "--place" : *s->lock ? "--lock" : "--strategy single", t->config.group->info.size);
+    return tu__rank_devices(t->config.group, s->devices, &t->arena, &t->config.rank_devices);
+}
+
+/* What must be equal in all processes. */
+typedef struct run_facts {
+    char data[72], settings[72], start[16];
+} run_facts;
+
+static tu_status digest_settings(const tu__settings *settings, char *digest) {
+    tu__text text = {0};
+    tu_json json = tu__json_to_text(&text);
+    tu_json_begin_object(&json, NULL);
+    tu__settings_write(settings, &json);
+    tu_json_end_object(&json);
+    unsigned char bytes[TU__SHA256_BYTES];
+    tu_status status = text.failed ? tu_fail(TU_NO_MEMORY, "out of memory for the settings") : TU_OK;
+    tu__sha256_of(tu__text_string(&text), text.length, bytes);
+    tu__sha256_hex(bytes, digest);
+    tu__text_free(&text);
+    return status;
+}
+
+static tu_status compare(const tu_process_group *g, const run_facts *all) {
+    for (uint32_t r = 1; r < g->info.size; r++) {
+        const char *what = strcmp(all[r].start, all[0].start)         ? all[r].start
+                           : strcmp(all[r].data, all[0].data)         ? "data set differs"
+                           : strcmp(all[r].settings, all[0].settings) ? "options differ"
+                                                                      : NULL;
+        if (what)
+            return tu_fail(TU_INVALID, "rank %u on host '%s' and rank 0 on host '%s' cannot train together: %s%s%s", r,
+                           g->processes[r].host, g->processes[0].host, "its ",
+                           what == all[r].start ? "run is " : "", what);
+    }
+    return TU_OK;
+}
+
+tu_status tu__ranks_check(tu__trainer *t, bool is_resumed) {
+    tu_process_group *g = group_of(t);
+    run_facts mine = {0}, all[TU__MAX_PROCESSES];
+    if (!g) return TU_OK;
+    snprintf(mine.data, sizeof mine.data, "%s", t->config.dataset.digest);
+    snprintf(mine.start, sizeof mine.start, "%s", is_resumed ? "resumed" : "new");
+    TU_TRY(digest_settings(&t->config.settings, mine.settings));
+    TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
+    return compare(g, all);
+}
+
+static tu_status copy_variable(tu__trainer *t, size_t index) {
+    const char *name;
+    tu_type type;
+    TU_TRY(tu_state_variable(t->state, index, &name, &type));
+    size_t bytes = tu_type_bytes(type);
+    void *data = tu__alloc_aligned(bytes, "a variable");
+    if (!data) return TU_NO_MEMORY;
+    tu_status status = tu_state_get(t->state, name, data, bytes);
+    if (status == TU_OK) status = tu_process_group_broadcast(group_of(t), 0, data, bytes);
+    if (status == TU_OK && !tu__is_writer(t)) status = tu_state_set(t->state, name, data, bytes);
+    tu__free_aligned(data);
+    return status;
+}
+
+tu_status tu__ranks_copy_state(tu__trainer *t) {
+    tu_process_group *g = group_of(t);
+    if (!g) return TU_OK;
+    TU_TRY(tu_process_group_broadcast(g, 0, &t->progress, sizeof t->progress));
+    for (size_t i = 0; i < tu_state_variable_count(t->state); i++) TU_TRY(copy_variable(t, i));
+    int64_t sample = tu_state_sample(t->state);
+    TU_TRY(tu_process_group_broadcast(g, 0, &sample, sizeof sample));
+    tu_state_set_sample(t->state, sample);
+    return TU_OK;
+}
+
+tu_status tu__ranks_report(tu__trainer *t) {
+    enum { SHOWN = 8 };
+    tu_process_group *g = group_of(t);
+    struct place {
+        char host[64], devices[96];
+    } mine = {{0}, {0}}, all[TU__MAX_PROCESSES];
+    if (!g) return TU_OK;
+    snprintf(mine.host, sizeof mine.host, "%s", g->info.host);
+    snprintf(mine.devices, sizeof mine.devices, "%.90s", t->config.rank_devices);
+    TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
+    tu__text text = {0};
+    tu__text_printf(&text, "%u processes (%s):", g->info.size, g->info.library);
+    for (uint32_t r = 0; r < g->info.size && r < SHOWN; r++)
+        tu__text_printf(&text, "%s rank %u on %s: %s", r ? ";" : "", r, all[r].host, all[r].devices);
+    if (g->info.size > SHOWN) tu__text_printf(&text, "; and %u more", g->info.size - SHOWN);
+    tu__trainer_notice(t, tu__text_string(&text));
+    tu__text_free(&text);
+    return TU_OK;
+}
+
+/* ---- Agreement ---- */
+
+tu_status tu__ranks_agree(const tu__trainer *t, tu_status status) {
+    return group_of(t) ? tu__group_agree(group_of(t), status) : status;
+}
+
+tu_status tu__ranks_agree_to_stop(const tu__trainer *t, bool *stop) {
+    char mine = *stop, all[TU__MAX_PROCESSES];
+    tu_process_group *g = group_of(t);
+    if (!g) return TU_OK;
+    tu__group_set_step(g, t->progress.step);
+    TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
+    for (uint32_t r = 0; r < g->info.size; r++) *stop = *stop || all[r];
+    return TU_OK;
+}
+
+void tu__ranks_fail(const tu__trainer *t, tu_status status) {
+    tu_process_group *g = group_of(t);
+    if (g && status != TU_OK && status != TU_LOST && g->disagreement == TU_OK)
+        tu_process_group_fail(g, tu_message());
+}

@@ -1,0 +1,29 @@
+/* A run on several processes: who writes, what is compared before the first step, and what all must agree on.
+ *
+ * Everything that a run decides depends on step numbers and on sums over all processes, so all decide alike. What one
+ * process alone knows is exchanged here: that an image cannot be read, or that a signal asks it to stop. */
+#ifndef TU__TRAIN_RANKS_H
+#define TU__TRAIN_RANKS_H
+
+#include "train/trainer.h"
+
+/* True for rank 0, and for a run of one process: it writes the run folder and reports. */
+bool tu__is_writer(const tu__trainer *trainer);
+
+/* Sets the share of this process of the run's devices. */
+tu_status tu__ranks_set_devices(tu__trainer *trainer);
+/* Fails if the processes are about to train different things. Call before programs are compiled. */
+tu_status tu__ranks_check(tu__trainer *trainer, bool is_resumed);
+/* Gives all processes the state and the progress of rank 0. */
+tu_status tu__ranks_copy_state(tu__trainer *trainer);
+/* Reports the hosts and devices of all processes, as a notice. */
+tu_status tu__ranks_report(tu__trainer *trainer);
+
+/* Exchanges the outcome of what each process has done: if one has failed, all fail, with its message. */
+tu_status tu__ranks_agree(const tu__trainer *trainer, tu_status status);
+/* Returns in `*stop` whether any process wants to stop. */
+tu_status tu__ranks_agree_to_stop(const tu__trainer *trainer, bool *stop);
+/* Tells the other processes that this one has failed, unless all know. */
+void tu__ranks_fail(const tu__trainer *trainer, tu_status status);
+
+#endif
