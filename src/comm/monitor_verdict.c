@@ -231,7 +231,7 @@ void tu__verdict_late(const tu__monitor_table *table, uint32_t waiting, tu__verd
     } else {
         add(verdict, " is late: alive, still ");
         add_activity(verdict, culprit);
-        add(verdict, " ");
+        add(verdict, culprit->report.state == TU__MONITOR_IN_COLLECTIVE ? ", " : " ");
         add_after_step(verdict, culprit);
         add(verdict, "; it has not reached ");
     }
