@@ -1,0 +1,232 @@
+/* The monitor's functions for other threads, and the loop of its thread: see monitor.h. */
+#include "comm/monitor.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "comm/monitor_thread.h"
+
+static void wake_thread(tu__monitor *m) {
+    uint64_t one = 1;
+    ssize_t written;
+    do {
+        written = write(m->wake, &one, sizeof one);
+    } while (written < 0 && errno == EINTR);
+}
+
+/* ---- Called by other threads ---- */
+
+void tu__monitor_set_step(tu__monitor *m, int64_t step) {
+    pthread_mutex_lock(&m->lock);
+    m->mine.step = step;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void tu__monitor_enter(tu__monitor *m, uint64_t collective, const char *operation) {
+    double now = tu__now();
+    size_t bytes = strnlen(operation, sizeof m->operation - 1);
+    pthread_mutex_lock(&m->lock);
+    m->mine.collective = collective;
+    m->mine.entered = true;
+    m->mine.state = TU__MONITOR_IN_COLLECTIVE;
+    memcpy(m->operation, operation, bytes);
+    m->operation[bytes] = '\0';
+    m->entered_at = now;
+    m->expired = false;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void tu__monitor_leave(tu__monitor *m) {
+    pthread_mutex_lock(&m->lock);
+    m->mine.state = TU__MONITOR_COMPUTING;
+    m->expired = false;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void tu__monitor_expired(tu__monitor *m) {
+    pthread_mutex_lock(&m->lock);
+    bool first = !m->expired && m->mine.state == TU__MONITOR_IN_COLLECTIVE;
+    m->expired = m->expired || first;
+    pthread_mutex_unlock(&m->lock);
+    if (first) wake_thread(m);
+}
+
+static struct timespec to_timespec(double time) {
+    struct timespec t = {.tv_sec = (time_t)time};
+    t.tv_nsec = (long)((time - (double)t.tv_sec) * 1e9);
+    return t;
+}
+
+void tu__monitor_fail(tu__monitor *m, const char *message) {
+    struct timespec deadline = to_timespec(tu__now() + 1);
+    pthread_mutex_lock(&m->lock);
+    if (!m->failing) snprintf(m->why, sizeof m->why, "%s", message);
+    m->failing = true;
+    wake_thread(m);
+    int status = 0;
+    while (!m->failed && status != ETIMEDOUT)
+        status = pthread_cond_timedwait(&m->changed, &m->lock, &deadline);
+    if (!m->failed) {
+        m->failed = true;
+        snprintf(m->failure, sizeof m->failure, "%s", m->why);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+bool tu__monitor_failure(tu__monitor *m, char *message, size_t bytes) {
+    pthread_mutex_lock(&m->lock);
+    bool failed = m->failed;
+    if (failed && bytes > 0) snprintf(message, bytes, "%s", m->failure);
+    pthread_mutex_unlock(&m->lock);
+    return failed;
+}
+
+static void close_hub(tu__monitor *m) {
+    tu__monitor_hub *h = &m->hub;
+    for (uint32_t i = 0; i < h->listeners; i++) close(h->listener[i]);
+    for (uint32_t i = 0; i < h->pending_count; i++) tu__link_close(&h->pending[i]);
+    for (uint32_t r = 0; h->links && r < m->size; r++) tu__link_close(&h->links[r]);
+    tu__free(h->pending);
+    tu__free(h->links);
+    tu__free(h->lost);
+    tu__free(h->received);
+}
+
+void tu__monitor_stop(tu__monitor *m) {
+    if (!m) return;
+    if (m->thread_started) {
+        pthread_mutex_lock(&m->lock);
+        m->stopping = true;
+        m->stopping_since = tu__now();
+        pthread_mutex_unlock(&m->lock);
+        wake_thread(m);
+        pthread_join(m->thread, NULL);
+    }
+    close_hub(m);
+    tu__link_close(&m->member.link);
+    if (m->wake >= 0) close(m->wake);
+    pthread_mutex_destroy(&m->lock);
+    pthread_cond_destroy(&m->changed);
+    tu__free(m->table.ranks);
+    tu__free(m->polled);
+    tu__free(m->reports);
+    tu__free(m);
+}
+
+/* ---- Called by the monitor's thread ---- */
+
+tu__monitor_requests tu__monitor_take_requests(tu__monitor *m, double now) {
+    tu__monitor_rank *row = &m->table.ranks[m->rank];
+    pthread_mutex_lock(&m->lock);
+    tu__monitor_requests requests = {.expired = m->expired,
+                                     .failing = m->failing,
+                                     .stopping = m->stopping,
+                                     .stopping_since = m->stopping_since};
+    row->report = m->mine;
+    if (m->stopping) row->report.state = TU__MONITOR_LEAVING;
+    if (row->report.state == TU__MONITOR_IN_COLLECTIVE)
+        row->report.waited_ms = (uint32_t)((now - m->entered_at) * 1000);
+    memcpy(row->operation, m->operation, sizeof row->operation);
+    pthread_mutex_unlock(&m->lock);
+    row->heard = now;
+    return requests;
+}
+
+/* True if the others have found this process itself to be the culprit, and it did not say so. */
+static bool is_given_up(const tu__monitor *m, const tu__verdict *verdict) {
+    return verdict->rank == m->rank && verdict->kind != TU__VERDICT_FAILED;
+}
+
+void tu__monitor_conclude(tu__monitor *m, const tu__verdict *verdict) {
+    pthread_mutex_lock(&m->lock);
+    bool first = !m->failed, call = first && m->ready && !m->stopping && !m->failing && m->on_failure;
+    if (first)
+        snprintf(m->failure, sizeof m->failure, "%s%s",
+                 is_given_up(m, verdict) ? "the other processes have given up this one: " : "",
+                 verdict->line);
+    m->failed = true;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+    if (call) m->on_failure(m->failure_context, m->failure); /* no longer changes */
+}
+
+bool tu__monitor_has_failed(tu__monitor *m) {
+    return tu__monitor_failure(m, NULL, 0);
+}
+
+void tu__monitor_set_ready(tu__monitor *m) {
+    pthread_mutex_lock(&m->lock);
+    m->ready = true;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+}
+
+bool tu__monitor_was_paused(const tu__monitor *m, double now) {
+    return m->paused > 0 && now - m->resumed < 1;
+}
+
+static void empty_wake(int wake) {
+    uint64_t count;
+    while (read(wake, &count, sizeof count) < 0 && errno == EINTR) {}
+}
+
+/* Waits for messages, requests or the time `until`. */
+static void wait_for_events(tu__monitor *m, uint32_t count, double until) {
+    double begin = tu__now();
+    int milliseconds = until > begin ? (int)((until - begin) * 1000) + 1 : 0;
+    m->polled[count] = (struct pollfd){.fd = m->wake, .events = POLLIN};
+    poll(m->polled, count + 1,
+         milliseconds); /* after EINTR or ENOMEM nothing is lost: all sockets are tried anyway */
+    empty_wake(m->wake);
+    double late = tu__now() - until;
+    if (late > TU__MONITOR_SILENCE) {
+        m->paused = late;
+        m->resumed = tu__now();
+    }
+}
+
+static void *monitor_thread(void *argument) {
+    tu__monitor *m = argument;
+    bool hub = m->rank == 0, running = true;
+    double next_beat = tu__now();
+    while (running) {
+        double until = m->urgent ? fmin(next_beat, tu__now() + 0.02) : next_beat;
+        wait_for_events(m, hub ? tu__monitor_hub_poll(m) : tu__monitor_member_poll(m), until);
+        /* First read everything: after a pause, what has arrived meanwhile counts. */
+        double now = tu__now();
+        tu__monitor_requests requests = tu__monitor_take_requests(m, now);
+        if (hub)
+            tu__monitor_hub_receive(m, now);
+        else
+            tu__monitor_member_receive(m, now);
+        running = hub ? tu__monitor_hub_check(m, requests, now) : tu__monitor_member_check(m, requests, now);
+        if (now < next_beat) continue;
+        if (hub)
+            tu__monitor_hub_beat(m, now);
+        else
+            tu__monitor_member_beat(m, now);
+        next_beat = now + TU__MONITOR_BEAT;
+    }
+    return NULL;
+}
+
+tu_status tu__monitor_run(tu__monitor *m) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&m->thread, NULL, monitor_thread, m);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return tu_fail(TU_NO_MEMORY,
+                       "cannot start the monitor's thread: the system's limit of threads is reached");
+    pthread_setname_np(m->thread, "tutti-monitor");
+    m->thread_started = true;
+    return TU_OK;
+}
