@@ -224,8 +224,7 @@ static void reduce(const tu__execution *e, uint32_t collective) {
     const tu__communicator *c = &e->communicators[collective];
     for (uint32_t r = 0; r < rank_count(e, collective); r++) {
         const tu_combination *combinations = tu__communicator_of_rank(c, r);
-        for (uint32_t i = 0; i < c->combination_count; i++)
-            tu__local_collective(TU__ALL_REDUCE, 0, &combinations[i]);
+        for (uint32_t i = 0; i < c->combination_count; i++) tu__local_combine(&combinations[i]);
     }
 }
 
