@@ -2,8 +2,9 @@
  *
  *     bench_collectives [LIST [MEGABYTES [ROUNDS]]]      defaults: cpu:0/2, 25, 100
  *
- * The first GB/s column is the size of one rank's vector divided by the time until all ranks have the result. The
- * next column compares it with one copy of such a vector, made by the same cores together (each copies its chunk
+ * The longer one of a rank's input and result is a vector of MEGABYTES: the input of a reduce_scatter, the result of an
+ * all_gather, both of the others. The first GB/s column is its size divided by the time until all ranks have the
+ * result. The next column compares it with one copy of such a vector, made by the same cores together (each copies its chunk
  * with memcpy) or by the GPU. The ranks share one memory, however: an all-reduce of R ranks reads and writes R
  * vectors, the copy only one. The last two columns therefore count all bytes read and written, which shows how
  * well the memory bandwidth is used. "in place" is an all-reduce that overwrites its operands, as nearly all
@@ -22,6 +23,7 @@
 
 #include "base/parallel.h"
 #include "comm/comm.h"
+#include "comm/communicator.h"
 #include "device/device.h"
 
 enum { MAX_RANKS = 16, MAX_ROUNDS = 1000, IN_PLACE = 4, COPY = 5, KINDS = 6 };
@@ -36,11 +38,26 @@ static struct {
     void *out[MAX_RANKS];
     size_t bytes;
     int rounds;
-    tu_queue *queues[MAX_RANKS];              /* of GPUs */
-    tu_executable *all_reduces[2][MAX_RANKS]; /* of GPUs; [1]: in place */
+    tu__communicator communicators[COPY];        /* per kind */
+    tu_queue *queues[MAX_RANKS];                 /* of GPUs */
+    tu_executable *executables[COPY][MAX_RANKS]; /* of GPUs, per kind */
     double seconds[KINDS][MAX_ROUNDS];
     atomic_uint arrived; /* of the spinning barrier */
 } bench;
+
+/* ---- Communicators ---- */
+
+static void connect_kind(int kind) {
+    tu__communicator *c = &bench.communicators[kind];
+    tu__collective_kind collective = kind == IN_PLACE ? TU__ALL_REDUCE : (tu__collective_kind)kind;
+    size_t elements = bench.bytes / sizeof(float);
+    if (collective == TU__ALL_GATHER) elements /= bench.ranks;
+    const tu_type type = {TU_F32, TU_SHAPE((int64_t)elements)};
+    must(tu__communicator_new(c, collective, 0, (uint32_t)bench.ranks, 1, &type));
+    for (uint32_t r = 0; r < bench.ranks; r++)
+        tu__communicator_register(c, r, 0, kind == IN_PLACE ? bench.out[r] : bench.in[r], bench.out[r]);
+    must(tu__communicator_connect(c));
+}
 
 /* ---- CPU: one thread per device ---- */
 
@@ -59,18 +76,10 @@ static void copy_chunk(uint32_t rank) {
 }
 
 static void run_rank(int kind, uint32_t rank) {
-    const tu_combine_segment segment = {kind == IN_PLACE ? (const void *const *)bench.out : bench.in,
-                                        bench.out, bench.bytes / sizeof(float)};
-    const tu_combination what = {.struct_size = sizeof what,
-                                 .dtype = TU_F32,
-                                 .ranks = (uint32_t)bench.ranks,
-                                 .rank = rank,
-                                 .segment_count = 1,
-                                 .segments = &segment};
     if (kind == COPY)
         copy_chunk(rank);
     else
-        tu__local_collective(kind == IN_PLACE ? TU__ALL_REDUCE : (tu__collective_kind)kind, 0, &what);
+        tu__local_combine(tu__communicator_of_rank(&bench.communicators[kind], rank));
 }
 
 static void *rank_thread(void *argument) {
@@ -102,49 +111,37 @@ static void run_on_host(void) {
 
 /* ---- GPU: one thread launches all ranks ---- */
 
-static void build_all_reduces(bool in_place) {
-    const tu_combine_segment segment = {in_place ? (const void *const *)bench.out : bench.in, bench.out,
-                                        bench.bytes / sizeof(float)};
+static void build_kind(int kind) {
     for (uint32_t r = 0; r < bench.ranks; r++) {
         const tu__device *d = bench.devices[r];
-        const tu_combination what = {.struct_size = sizeof what,
-                                     .dtype = TU_F32,
-                                     .ranks = (uint32_t)bench.ranks,
-                                     .rank = r,
-                                     .segment_count = 1,
-                                     .segments = &segment};
         if (!bench.queues[r]) must(d->api->queue_new(d->instance, 0, &bench.queues[r]));
-        must(d->api->build_collective(d->instance, bench.queues[r], 1, &what,
-                                      &bench.all_reduces[in_place][r]));
+        must(d->api->build_collective(d->instance, bench.queues[r], 1,
+                                      tu__communicator_of_rank(&bench.communicators[kind], r),
+                                      &bench.executables[kind][r]));
     }
 }
 
-static void all_reduce_on_gpu(bool in_place) {
+static void run_kind_on_gpu(int kind) {
+    tu__device *first = bench.devices[0];
     bool done;
+    if (kind == COPY) {
+        must(tu__device_copy(first, bench.out[0], first, bench.in[0], bench.bytes));
+        return;
+    }
     for (uint32_t r = 0; r < bench.ranks; r++)
-        must(bench.devices[r]->api->launch(bench.devices[r]->instance, bench.all_reduces[in_place][r], 0, 1));
+        must(bench.devices[r]->api->launch(bench.devices[r]->instance, bench.executables[kind][r], 0, 1));
     for (uint32_t r = 0; r < bench.ranks; r++)
         must(bench.devices[r]->api->synchronize(bench.queues[r], TU_ALL_EVENTS, -1, &done));
 }
 
 static void run_on_gpu(void) {
-    tu__device *first = bench.devices[0];
-    build_all_reduces(false);
-    build_all_reduces(true);
-    for (int round = -2; round < bench.rounds; round++) {
-        double times[4];
-        times[0] = seconds_now();
-        all_reduce_on_gpu(false);
-        times[1] = seconds_now();
-        all_reduce_on_gpu(true);
-        times[2] = seconds_now();
-        must(tu__device_copy(first, bench.out[0], first, bench.in[0], bench.bytes));
-        times[3] = seconds_now();
-        if (round < 0) continue;
-        bench.seconds[TU__ALL_REDUCE][round] = times[1] - times[0];
-        bench.seconds[IN_PLACE][round] = times[2] - times[1];
-        bench.seconds[COPY][round] = times[3] - times[2];
-    }
+    for (int kind = 0; kind < COPY; kind++) build_kind(kind);
+    for (int round = -2; round < bench.rounds; round++)
+        for (int kind = 0; kind < KINDS; kind++) {
+            double start = seconds_now();
+            run_kind_on_gpu(kind);
+            if (round >= 0) bench.seconds[kind][round] = seconds_now() - start;
+        }
 }
 
 /* ---- Results ---- */
@@ -160,7 +157,7 @@ static double vectors_moved(int kind) {
     double ranks = (double)bench.ranks;
     switch (kind) {
     case COPY: return 2;
-    case TU__REDUCE_SCATTER:
+    case TU__REDUCE_SCATTER: /* reads a whole vector per rank, writes one in all; an all_gather the reverse */
     case TU__ALL_GATHER:
     case TU__BROADCAST: return ranks + 1;
     default: return 2 * ranks;
@@ -175,12 +172,11 @@ static void print_kind(int kind) {
            1e-9 * moved * (double)bench.bytes / seconds, 100 * moved / 2 * copy / seconds);
 }
 
-static void print_table(const char *list, bool host) {
+static void print_table(const char *list) {
     printf("%zu ranks of %s, %.1f MB each, f32, minimum of %d rounds\n", bench.ranks, list,
            1e-6 * (double)bench.bytes, bench.rounds);
     printf("%-16s %10s %10s %12s %12s %12s\n", "", "ms", "GB/s", "% of copy", "total GB/s", "% of copy");
-    for (int kind = 0; kind < KINDS; kind++)
-        if (host || kind == TU__ALL_REDUCE || kind >= IN_PLACE) print_kind(kind);
+    for (int kind = 0; kind < KINDS; kind++) print_kind(kind);
 }
 
 static void allocate_vectors(void) {
@@ -206,18 +202,20 @@ int main(int argc, char **argv) {
                 MAX_ROUNDS);
         return 2;
     }
-    bench.bytes = (size_t)(megabytes * 1e6) & ~(size_t)1023;
     must(tu__devices_open(list, NULL, MAX_RANKS, bench.devices, &bench.ranks));
+    bench.bytes = (size_t)(megabytes * 1e6) & ~(size_t)1023;
+    bench.bytes -= bench.bytes % (1024 * bench.ranks); /* the ranks have equally many rows */
     bool host = bench.devices[0]->api->host_memory;
     if (!host && !bench.devices[0]->api->build_collective) {
-        fprintf(stderr, "bench_collectives: device %s has no all-reduce\n", list);
+        fprintf(stderr, "bench_collectives: device %s has no collectives\n", list);
         return 2;
     }
     allocate_vectors();
+    for (int kind = 0; kind < COPY; kind++) connect_kind(kind);
     if (host)
         run_on_host();
     else
         run_on_gpu();
-    print_table(list, host);
+    print_table(list);
     return 0;
 }

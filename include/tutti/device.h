@@ -63,7 +63,7 @@ TU_API tu_status tu_device_load(const char *path);
 
 /* One device's partition of a program: the nodes that it computes, in this order or another that respects the edges.
  * An edge from any other node is a leaf: a dense tensor that the engine provides. The engine handles inputs,
- * constants, variables, assignments, copies and all_reduce; they are never among `nodes`. */
+ * constants, variables, assignments, copies and collectives; they are never among `nodes`. */
 typedef struct tu_partition {
     size_t struct_size;
     const tu_graph *graph;
@@ -193,21 +193,23 @@ typedef struct tu_command_list {
 
 /* ---- Collectives ---- */
 
-/* One value of a collective. `in` and `out` have one address per rank; both may be the same address. */
+/* Consecutive elements of one value: `in_count` and `out_count` addresses of the first element, in the memory of any
+ * rank, each aligned to an element. An address may be both an input and an output. */
 typedef struct tu_combine_segment {
     const void *const *in;
     void *const *out;
     size_t count; /* elements */
 } tu_combine_segment;
 
-/* An all-reduce: every `out` becomes the sum of all `in`, added pairwise in the order of ranks: ((0 + 1) + (2 + 3)) +
- * …. bf16 and f16 are added in f32 and rounded once. The elements of all segments are divided between the ranks;
- * `rank` computes its slice. */
+/* The work of one rank in a collective: every `out` becomes the sum of all `in`, added pairwise in their order: ((0 +
+ * 1) + (2 + 3)) + …. bf16 and f16 are added in f32 and rounded once. One input is copied. The combinations of all ranks
+ * together are an all-reduce, a reduce-scatter, an all-gather or a broadcast; no rank writes what another one reads or
+ * writes. */
 typedef struct tu_combination {
     size_t struct_size;
-    tu_dtype dtype; /* of all segments: f64, f32, bf16 or f16 */
-    uint32_t ranks, rank;
-    uint32_t segment_count;
+    tu_dtype dtype; /* of all segments: f64, f32, bf16 or f16; with one input any type */
+    uint32_t in_count, out_count;
+    uint32_t segment_count; /* may be 0 */
     const tu_combine_segment *segments;
 } tu_combination;
 
@@ -232,9 +234,10 @@ typedef struct tu_list_part {
 
 /* A collective whose ranks are partitions of the list. */
 typedef struct tu_list_collective {
-    const uint32_t *partitions; /* of each rank */
-    uint32_t combination_count;
-    const tu_combination *combinations; /* `rank` is not set */
+    uint32_t ranks;
+    const uint32_t *partitions;         /* of each rank */
+    uint32_t combination_count;         /* of each rank */
+    const tu_combination *combinations; /* of rank 0, then of rank 1, …; in the same order for every rank */
 } tu_list_collective;
 
 /* A list with the addresses for its buffers, valid until its executable is freed. */
@@ -347,8 +350,8 @@ typedef struct tu_device_api {
      * TU_UNSUPPORTED with the reason if that is impossible. Called for each pair in both directions before every
      * program over both is built. Logical devices of one device always can. */
     tu_status (*peer_access)(tu_device_instance *device, tu_device_instance *other);
-    /* Builds the part of one rank in a collective: reducing its slice of every combination. All addresses belong to
-     * devices with peer access. When it is launched, all ranks have computed their values, and no rank continues
+    /* Builds the part of one rank in a collective: its combinations. All addresses belong to devices with peer access.
+     * When it is launched, all ranks have computed their values, and no rank continues
      * before all are done. The combinations are valid only during the call, what they point to until the executable is
      * freed. */
     tu_status (*build_collective)(tu_device_instance *device, tu_queue *queue, uint32_t count,

@@ -95,6 +95,7 @@ typedef enum tu_trait {
     TU_TRAIT_COMMUTES = 32, /* the two inputs may be exchanged */
     TU_TRAIT_CHEAP =
         64, /* pointwise, and faster to compute again than to store and read: an addition, a comparison */
+    TU_TRAIT_COLLECTIVE = 128, /* executed by the engine together with other devices: an all-reduce */
 } tu_trait;
 
 /* Returns the traits of a node's operation: tu_trait bits. */

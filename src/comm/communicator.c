@@ -1,64 +1,181 @@
 /* Communicators within one process: registrations are addresses. */
 #include "comm/communicator.h"
 
-static void sort_values(tu__communicator *c, const tu_type *types) {
-    uint32_t sorted = 0;
-    for (int dtype = 0; dtype < TU_DTYPE_COUNT; dtype++) {
-        uint32_t first = sorted;
-        for (uint32_t v = 0; v < c->value_count; v++) {
-            if ((int)types[v].dtype != dtype) continue;
-            c->segment_of[v] = sorted;
-            void **in = c->addresses + 2 * (size_t)sorted * c->ranks;
-            c->segments[sorted++] = (tu_combine_segment){.in = (const void *const *)in,
-                                                         .out = in + c->ranks,
-                                                         .count = (size_t)tu_shape_elements(types[v].shape)};
-        }
-        if (sorted == first) continue;
-        c->combinations[c->combination_count++] = (tu_combination){.struct_size = sizeof(tu_combination),
-                                                                   .dtype = (tu_dtype)dtype,
-                                                                   .ranks = c->ranks,
-                                                                   .segment_count = sorted - first,
-                                                                   .segments = c->segments + first};
-    }
-}
+#include "comm/lines.h"
 
-tu_status tu__communicator_new(tu__communicator *c, uint32_t ranks, uint32_t value_count,
-                               const tu_type *types) {
-    *c = (tu__communicator){
-        .ranks = ranks, .value_count = value_count, .arena = {.purpose = "a communicator"}};
-    c->combinations = tu__arena_alloc(&c->arena, (size_t)ranks * TU_DTYPE_COUNT * sizeof *c->combinations);
-    c->segments = tu__arena_alloc(&c->arena, value_count * sizeof *c->segments);
-    c->segment_of = tu__arena_alloc(&c->arena, value_count * sizeof *c->segment_of);
-    c->addresses = tu__arena_alloc(&c->arena, 2 * (size_t)value_count * ranks * sizeof(void *));
-    if (!c->combinations || !c->segments || !c->segment_of || !c->addresses) {
+/* ---- Creating and registering ---- */
+
+tu_status tu__communicator_new(tu__communicator *c, tu__collective_kind kind, uint32_t root, uint32_t ranks,
+                               uint32_t value_count, const tu_type *types) {
+    *c = (tu__communicator){.kind = kind,
+                            .root = root,
+                            .ranks = ranks,
+                            .value_count = value_count,
+                            .arena = {.purpose = "a communicator"},
+                            .connections = {.purpose = "a communicator"}};
+    size_t registrations = (size_t)value_count * ranks;
+    c->dtypes = tu__arena_alloc(&c->arena, value_count * sizeof *c->dtypes);
+    c->counts = tu__arena_alloc(&c->arena, value_count * sizeof *c->counts);
+    c->in = tu__arena_alloc(&c->arena, registrations * sizeof *c->in);
+    c->out = tu__arena_alloc(&c->arena, registrations * sizeof *c->out);
+    if (!c->dtypes || !c->counts || !c->in || !c->out) {
         tu__communicator_free(c);
         return TU_NO_MEMORY;
     }
-    sort_values(c, types);
-    for (uint32_t r = 1; r < ranks; r++)
-        for (uint32_t i = 0; i < c->combination_count; i++) {
-            c->combinations[r * c->combination_count + i] = c->combinations[i];
-            c->combinations[r * c->combination_count + i].rank = r;
-        }
+    for (uint32_t v = 0; v < value_count; v++) {
+        c->dtypes[v] = types[v].dtype;
+        c->counts[v] = (size_t)tu_shape_elements(types[v].shape);
+    }
     return TU_OK;
 }
 
-const tu_combination *tu__communicator_of_rank(const tu__communicator *c, uint32_t rank) {
-    return c->combinations + (size_t)rank * c->combination_count;
-}
-
 void tu__communicator_free(tu__communicator *c) {
+    tu__arena_free(&c->connections);
     tu__arena_free(&c->arena);
     *c = (tu__communicator){0};
 }
 
 void tu__communicator_register(tu__communicator *c, uint32_t rank, uint32_t value, const void *in,
                                void *out) {
-    union { /* the array has one type for inputs and results */
-        const void *constant;
-        void *address;
-    } cast = {in};
-    void **addresses = c->addresses + 2 * (size_t)c->segment_of[value] * c->ranks;
-    addresses[rank] = cast.address;
-    addresses[c->ranks + rank] = out;
+    c->in[(size_t)value * c->ranks + rank] = in;
+    c->out[(size_t)value * c->ranks + rank] = out;
+}
+
+const tu_combination *tu__communicator_of_rank(const tu__communicator *c, uint32_t rank) {
+    return c->combinations + (size_t)rank * c->combination_count;
+}
+
+/* ---- Whose inputs and outputs a rank uses ---- */
+
+static uint32_t input_count(const tu__communicator *c) {
+    return c->kind == TU__ALL_REDUCE || c->kind == TU__REDUCE_SCATTER ? c->ranks : 1;
+}
+
+static uint32_t output_count(const tu__communicator *c) {
+    return c->kind == TU__REDUCE_SCATTER ? 1 : c->ranks;
+}
+
+uint32_t tu__communicator_rank_of_input(const tu__communicator *c, uint32_t rank, uint32_t index) {
+    switch (c->kind) {
+    case TU__ALL_GATHER: return rank;
+    case TU__BROADCAST: return c->root;
+    case TU__ALL_REDUCE:
+    case TU__REDUCE_SCATTER: break;
+    }
+    return index;
+}
+
+uint32_t tu__communicator_rank_of_output(const tu__communicator *c, uint32_t rank, uint32_t index) {
+    return c->kind == TU__REDUCE_SCATTER ? rank : index;
+}
+
+/* ---- Connecting ---- */
+
+typedef struct share { /* elements of a value that one rank combines */
+    uint32_t value;
+    size_t first_in, first_out, count;
+} share;
+
+static tu_status add_segment(tu__communicator *c, uint32_t rank, const share *s, tu_combination *combination,
+                             tu_combine_segment *segments) {
+    size_t size = tu_dtype_size(combination->dtype), base = (size_t)s->value * c->ranks;
+    const void **in = tu__arena_alloc(&c->connections, combination->in_count * sizeof *in);
+    void **out = tu__arena_alloc(&c->connections, combination->out_count * sizeof *out);
+    if (!in || !out) return TU_NO_MEMORY;
+    for (uint32_t k = 0; k < combination->in_count; k++)
+        in[k] = (const char *)c->in[base + tu__communicator_rank_of_input(c, rank, k)] + s->first_in * size;
+    for (uint32_t k = 0; k < combination->out_count; k++)
+        out[k] = (char *)c->out[base + tu__communicator_rank_of_output(c, rank, k)] + s->first_out * size;
+    segments[combination->segment_count++] = (tu_combine_segment){.in = in, .out = out, .count = s->count};
+    return TU_OK;
+}
+
+/* The values of one element type: `elements` has a segment per value, of which only `count` is set. */
+typedef struct typed_values {
+    tu_combination elements;
+    const uint32_t *values; /* per segment */
+} typed_values;
+
+/* Adds a rank's slice of all elements, for kinds whose results have the elements of their inputs. */
+static tu_status add_slice(tu__communicator *c, uint32_t rank, const typed_values *t, tu_combination *to,
+                           tu_combine_segment *segments) {
+    if (c->is_undivided && rank) return TU_OK;
+    size_t first, lines = tu__lines_of_rank(&t->elements, rank, c->is_undivided ? 1 : c->ranks, &first);
+    tu__line_iterator iterator = tu__lines_begin(&t->elements, first, lines);
+    tu__segment_range range;
+    while (tu__lines_next(&iterator, SIZE_MAX, &range)) {
+        share s = {t->values[range.segment], range.first, range.first, range.count};
+        TU_TRY(add_segment(c, rank, &s, to, segments));
+    }
+    return TU_OK;
+}
+
+/* Adds a rank's rows of every value. */
+static tu_status add_rows(tu__communicator *c, uint32_t rank, const typed_values *t, tu_combination *to,
+                          tu_combine_segment *segments) {
+    for (uint32_t i = 0; i < t->elements.segment_count; i++) {
+        size_t count = t->elements.segments[i].count;
+        if (c->kind == TU__REDUCE_SCATTER) count /= c->ranks;
+        share s = {.value = t->values[i], .count = count};
+        *(c->kind == TU__REDUCE_SCATTER ? &s.first_in : &s.first_out) = rank * count;
+        TU_TRY(add_segment(c, rank, &s, to, segments));
+    }
+    return TU_OK;
+}
+
+static tu_status connect_rank(tu__communicator *c, uint32_t rank, const typed_values *t, tu_combination *to) {
+    bool is_sliced = c->kind == TU__ALL_REDUCE || c->kind == TU__BROADCAST;
+    tu_combine_segment *segments =
+        tu__arena_alloc(&c->connections, t->elements.segment_count * sizeof *segments);
+    if (!segments) return TU_NO_MEMORY;
+    *to = (tu_combination){.struct_size = sizeof *to,
+                           .dtype = t->elements.dtype,
+                           .in_count = input_count(c),
+                           .out_count = output_count(c),
+                           .segments = segments};
+    return is_sliced ? add_slice(c, rank, t, to, segments) : add_rows(c, rank, t, to, segments);
+}
+
+/* Lists the values of one element type. */
+static tu_status list_values(tu__communicator *c, tu_dtype dtype, typed_values *t) {
+    uint32_t *values = tu__arena_alloc(&c->connections, c->value_count * sizeof *values);
+    tu_combine_segment *segments = tu__arena_alloc(&c->connections, c->value_count * sizeof *segments);
+    if (!values || !segments) return TU_NO_MEMORY;
+    *t = (typed_values){.elements = {.dtype = dtype, .segments = segments}, .values = values};
+    for (uint32_t v = 0; v < c->value_count; v++) {
+        if (c->dtypes[v] != dtype) continue;
+        segments[t->elements.segment_count] = (tu_combine_segment){.count = c->counts[v]};
+        values[t->elements.segment_count++] = v;
+    }
+    return TU_OK;
+}
+
+static bool has_value_of(const tu__communicator *c, tu_dtype dtype) {
+    for (uint32_t v = 0; v < c->value_count; v++)
+        if (c->dtypes[v] == dtype) return true;
+    return false;
+}
+
+static tu_status make_combinations(tu__communicator *c, uint32_t count) {
+    c->combinations = tu__arena_alloc(&c->connections, (size_t)c->ranks * count * sizeof *c->combinations);
+    if (!c->combinations) return TU_NO_MEMORY;
+    for (uint32_t dtype = 0, index = 0; dtype < TU_DTYPE_COUNT; dtype++) {
+        typed_values values;
+        if (!has_value_of(c, (tu_dtype)dtype)) continue;
+        TU_TRY(list_values(c, (tu_dtype)dtype, &values));
+        for (uint32_t r = 0; r < c->ranks; r++)
+            TU_TRY(connect_rank(c, r, &values, &c->combinations[r * count + index]));
+        index++;
+    }
+    return TU_OK;
+}
+
+tu_status tu__communicator_connect(tu__communicator *c) {
+    uint32_t count = 0;
+    for (uint32_t dtype = 0; dtype < TU_DTYPE_COUNT; dtype++) count += has_value_of(c, (tu_dtype)dtype);
+    tu__arena_free(&c->connections);
+    c->combination_count = 0;
+    TU_TRY(make_combinations(c, count));
+    c->combination_count = count;
+    return TU_OK;
 }

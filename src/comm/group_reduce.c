@@ -150,14 +150,14 @@ static tu_status for_each_range(const piece *p, bool is_load) {
     const tu_process_group *g = p->group;
     const tu__group_sum *s = p->sum;
     size_t size = tu_dtype_size(s->what->dtype), line = 0;
-    tu__rank_slice_range range;
-    tu__rank_slice_iterator iterator = tu__rank_slice_begin(s->what, p->first_line, p->lines);
+    tu__segment_range range;
+    tu__line_iterator iterator = tu__lines_begin(s->what, p->first_line, p->lines);
     while (line < p->lines) {
         /* A slice ends at a line, so a range of the result is in one staging buffer. */
         uint32_t owner = 0;
         while (!is_load && first_of_part(p->lines, g->node_size, owner + 1) <= line) owner++;
         size_t end = is_load ? p->lines : first_of_part(p->lines, g->node_size, owner + 1);
-        if (!tu__rank_slice_next(&iterator, (end - line) * (LINE / size), &range)) break;
+        if (!tu__lines_next(&iterator, (end - line) * (LINE / size), &range)) break;
         char *staging = staging_of(p, is_load ? g->node_rank : owner) + line * LINE;
         TU_TRY(is_load ? s->load(s->context, s->what, &range, staging)
                        : s->store(s->context, s->what, &range, staging));
@@ -202,7 +202,7 @@ static tu_status reduce_piece(const piece *p) {
 }
 
 tu_status tu__group_all_reduce(tu_process_group *g, const tu__group_sum *sum) {
-    size_t lines = tu__rank_slice_lines(sum->what);
+    size_t lines = tu__line_count(sum->what);
     for (size_t first = 0, count; first < lines; first += count) {
         count = lines - first < TU__PIECE_BYTES / LINE ? lines - first : TU__PIECE_BYTES / LINE;
         const piece p = {.group = g, .sum = sum, .first_line = first, .lines = count, .number = g->pieces++};

@@ -5,15 +5,15 @@
 #include <tutti/device.h>
 
 #include "comm/process_group.h"
-#include "device/kit/rank_slice.h"
+#include "comm/lines.h"
 
 /* A sum over the local ranks of all processes. */
 typedef struct tu__group_sum {
     const tu_combination *what; /* the values of all local ranks, not divided into slices */
     /* Adds the local ranks' values in a range, into `sum`. */
-    tu_status (*load)(void *context, const tu_combination *what, const tu__rank_slice_range *range, void *sum);
+    tu_status (*load)(void *context, const tu_combination *what, const tu__segment_range *range, void *sum);
     /* Writes a range of the result to all local ranks. */
-    tu_status (*store)(void *context, const tu_combination *what, const tu__rank_slice_range *range,
+    tu_status (*store)(void *context, const tu_combination *what, const tu__segment_range *range,
                        const void *sum);
     void *context;
 } tu__group_sum;

@@ -17,7 +17,7 @@ enum { STEPS = 2 };
 
 typedef struct access { /* of one command to one buffer's memory */
     uint32_t actor;     /* queue; from queue_count on: collective */
-    uint32_t position;  /* of the command in the queue; 0 for a collective */
+    uint32_t position;  /* of the command in the queue; for a collective: the value */
     bool writes;
     uint32_t external; /* a buffer that is not in scratch memory; TU_NO_NODE: it is */
     size_t begin, end; /* of scratch memory */
@@ -319,9 +319,32 @@ static bool are_ordered(const checker *c, const access *a, const access *b) {
            is_before(c, b, 0, a, 1);
 }
 
-static bool conflict(const access *a, const access *b) {
-    if (a->actor == b->actor || (!a->writes && !b->writes) || a->external != b->external) return false;
+static bool overlap(const access *a, const access *b) {
+    if (a->external != b->external) return false;
     return a->external != TU_NO_NODE || (a->begin < b->end && b->begin < a->end);
+}
+
+static bool conflict(const access *a, const access *b) {
+    return a->actor != b->actor && (a->writes || b->writes) && overlap(a, b);
+}
+
+/* True if a collective writes memory of a rank that it also reads, or writes for another value: an input and a result
+ * in the same memory are allowed if they belong to one value and the kind of collective allows it. */
+static bool overwrites_itself(const checker *c, const access *a, const access *b) {
+    if (a == b || a->actor != b->actor || a->actor < c->list->queue_count || (!a->writes && !b->writes))
+        return false;
+    const tu__collective *collective = &c->collectives->list[a->actor - c->list->queue_count];
+    bool is_in_place = a->position == b->position && a->writes != b->writes && a->begin == b->begin &&
+                       tu__collective_may_be_in_place(collective->kind);
+    return overlap(a, b) && !is_in_place;
+}
+
+static tu_status fail_overwriting(const checker *c, const access *a) {
+    const tu__collective *collective = &c->collectives->list[a->actor - c->list->queue_count];
+    return tu_fail(TU_INTERNAL,
+                   "the command list breaks rule 2: collective %u (%s) writes memory that it uses for "
+                   "another value or cannot overwrite",
+                   collective->index, tu__collective_name(collective->kind));
 }
 
 /* The position in a queue to report for an access: of a collective, the POST of a rank. */
@@ -362,6 +385,7 @@ static tu_status check_access(const checker *c, uint32_t partition, const access
         const access *b = &list->items[low];
         if (a->external == TU_NO_NODE ? list->highest_end[low] <= a->begin : b->external != a->external)
             break;
+        if (overwrites_itself(c, a, b)) return fail_overwriting(c, a);
         if (conflict(a, b) && !are_ordered(c, a, b)) return fail_unordered(c, a, b);
     }
     return TU_OK;
@@ -401,9 +425,9 @@ static void list_accesses(const checker *c) {
             for (uint32_t v = 0; v < collective->value_count; v++) {
                 const tu__member *member = &collective->members[r];
                 add_access(c, (tu_place){member->partition, member->in[v]}, false, c->list->queue_count + k,
-                           0);
+                           v);
                 add_access(c, (tu_place){member->partition, member->out[v]}, true, c->list->queue_count + k,
-                           0);
+                           v);
             }
     }
 }

@@ -7,24 +7,23 @@
 #include "base/alloc.h"
 #include "base/text.h"
 
-typedef struct reduce_node {         /* an all_reduce node of the graph */
-    int64_t collective, rank, ranks; /* attributes of the node */
+typedef struct collective_node { /* a collective node of the graph */
+    tu__collective_info info;
     uint32_t node;
-} reduce_node;
+} collective_node;
 
-static int compare_reduce_nodes(const void *left, const void *right) {
-    const reduce_node *a = left, *b = right;
-    if (a->collective != b->collective) return a->collective < b->collective ? -1 : 1;
-    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+static int compare_collective_nodes(const void *left, const void *right) {
+    const collective_node *a = left, *b = right;
+    if (a->info.collective != b->info.collective) return a->info.collective < b->info.collective ? -1 : 1;
+    if (a->info.rank != b->info.rank) return a->info.rank < b->info.rank ? -1 : 1;
     return (a->node > b->node) - (a->node < b->node);
 }
 
-static uint32_t list_reduce_nodes(const tu_graph *g, reduce_node *list) {
+static uint32_t list_collective_nodes(const tu_graph *g, collective_node *list) {
     uint32_t count = 0;
     for (uint32_t id = 0; id < g->node_count; id++) {
-        if (g->nodes[id]->op->code != TU__OP_ALL_REDUCE) continue;
-        const struct tu__all_reduce_attrs *a = g->nodes[id]->attrs;
-        if (list) list[count] = (reduce_node){a->collective, a->rank, a->ranks, id};
+        if (!(g->nodes[id]->op->traits & TU__COLLECTIVE)) continue;
+        if (list) list[count] = (collective_node){tu__collective_of(g->nodes[id]), id};
         count++;
     }
     return count;
@@ -32,30 +31,47 @@ static uint32_t list_reduce_nodes(const tu_graph *g, reduce_node *list) {
 
 /* ---- Checking ---- */
 
-/* Checks the all_reduce nodes of one rank of a collective, and sets `*partition` to the rank's partition. `list`: the
- * rank's `count` nodes. */
-static tu_status check_rank(const tu__unit *unit, const reduce_node *list, uint32_t count, int64_t rank,
-                            int64_t ranks, uint32_t *partition) {
-    const tu_graph *g = unit->graph;
-    const char *name = count ? g->nodes[list[0].node]->name : "";
-    if (!count || list[0].rank != rank)
+/* Fails if a node differs from the collective, which has the attributes of its first node. */
+static tu_status check_same_collective(const tu_graph *g, const collective_node *n, const tu__collective *c) {
+    const char *operation = g->nodes[n->node]->op->name, *name = g->nodes[n->node]->name;
+    if (n->info.kind != c->kind)
         return tu_fail(TU_INVALID,
-                       "rank %" PRId64 " of %" PRId64 " passes no value to collective %" PRId64
-                       ": all ranks must pass the same number of values",
-                       rank, ranks, list[0].collective);
+                       "%s '%s' is in collective %" PRId64
+                       ", which also has a node of operation %s: a collective has one operation",
+                       operation, name, c->id, tu__collective_name(c->kind));
+    if (n->info.ranks != c->ranks)
+        return tu_fail(TU_INVALID,
+                       "%s '%s' declares %" PRId64 " ranks for collective %" PRId64
+                       ", but another %s declares %u",
+                       operation, name, n->info.ranks, c->id, operation, c->ranks);
+    if (n->info.root != c->root)
+        return tu_fail(TU_INVALID,
+                       "%s '%s' declares root %" PRId64 " for collective %" PRId64
+                       ", but another %s declares root %u",
+                       operation, name, n->info.root, c->id, operation, c->root);
+    return TU_OK;
+}
+
+/* Checks the nodes of one rank of a collective, and sets `*partition` to the rank's partition. `list`: the rank's
+ * `count` nodes. */
+static tu_status check_rank(const tu__unit *unit, const collective_node *list, uint32_t count, int64_t rank,
+                            const tu__collective *c, uint32_t *partition) {
+    const tu_graph *g = unit->graph;
+    if (!count || list[0].info.rank != rank)
+        return tu_fail(TU_INVALID,
+                       "rank %" PRId64 " of %u passes no value to collective %" PRId64
+                       " (%s): all ranks must pass the same number of values",
+                       rank, c->ranks, c->id, tu__collective_name(c->kind));
     *partition = tu__partition_of(unit, list[0].node);
     for (uint32_t i = 0; i < count; i++) {
-        if (list[i].ranks != ranks)
-            return tu_fail(TU_INVALID,
-                           "all_reduce '%s' declares %" PRId64 " ranks for collective %" PRId64
-                           ", but another all_reduce declares %" PRId64,
-                           name, list[i].ranks, list[i].collective, ranks);
+        TU_TRY(check_same_collective(g, &list[i], c));
         if (tu__partition_of(unit, list[i].node) != *partition)
             return tu_fail(
                 TU_INVALID,
                 "rank %" PRId64 " of collective %" PRId64
                 " is on device '%s' ('%s') and on another one ('%s'): a rank must be on one device",
-                rank, list[i].collective, unit->devices[*partition], name, g->nodes[list[i].node]->name);
+                rank, c->id, unit->devices[*partition], g->nodes[list[0].node]->name,
+                g->nodes[list[i].node]->name);
     }
     return TU_OK;
 }
@@ -66,13 +82,14 @@ static tu_status check_same_values(const tu__unit *unit, const tu__collective *c
         for (uint32_t v = 0; v < c->value_count; v++) {
             const tu__node *first = g->nodes[c->members[0].nodes[v]],
                            *other = g->nodes[c->members[r].nodes[v]];
-            tu_type a = first->outputs[0], b = other->outputs[0];
+            tu_type a = tu_edge_type(g, first->inputs[0]), b = tu_edge_type(g, other->inputs[0]);
             if (a.dtype == b.dtype && tu_shape_equal(a.shape, b.shape)) continue;
             return tu_fail(
                 TU_INVALID,
                 "value %u of collective %" PRId64
-                " is %s ('%s') on rank 0, but %s ('%s') on rank %u: all ranks must pass the same types",
-                v, c->id, tu__type_string(a), first->name, tu__type_string(b), other->name, r);
+                " is %s (%s '%s') on rank 0, but %s ('%s') on rank %u: all ranks must pass the same types",
+                v, c->id, tu__type_string(a), first->op->name, first->name, tu__type_string(b), other->name,
+                r);
         }
     for (uint32_t r = 1; r < c->ranks; r++)
         for (uint32_t q = 0; q < r; q++)
@@ -86,14 +103,10 @@ static tu_status check_same_values(const tu__unit *unit, const tu__collective *c
 
 /* Fails if a node has a rank that the collective does not have. The list is sorted, so the last node has the
  * highest. */
-static tu_status check_last_rank(const tu__unit *unit, const reduce_node *list, uint32_t count,
+static tu_status check_last_rank(const tu__unit *unit, const collective_node *list, uint32_t count,
                                  const tu__collective *c) {
-    const reduce_node *last = &list[count - 1];
-    if (last->rank < c->ranks) return TU_OK;
-    return tu_fail(TU_INVALID,
-                   "all_reduce '%s' declares %" PRId64 " ranks for collective %" PRId64
-                   ", but another all_reduce declares %u",
-                   unit->graph->nodes[last->node]->name, last->ranks, c->id, c->ranks);
+    const collective_node *last = &list[count - 1];
+    return last->info.rank < c->ranks ? TU_OK : check_same_collective(unit->graph, last, c);
 }
 
 /* ---- Finding ---- */
@@ -111,21 +124,25 @@ static tu_status allocate_collective(tu__collectives *collectives, tu__collectiv
     return TU_OK;
 }
 
-/* Creates the collective of `count` all_reduce nodes with the same attribute `collective`. */
-static tu_status create_collective(const tu__unit *unit, const reduce_node *list, uint32_t count,
+/* Creates the collective of `count` nodes with the same attribute `collective`. */
+static tu_status create_collective(const tu__unit *unit, const collective_node *list, uint32_t count,
                                    tu__collectives *collectives, tu__collective *c) {
     const tu_graph *g = unit->graph;
-    *c = (tu__collective){.id = list[0].collective, .ranks = (uint32_t)list[0].ranks};
-    while (c->value_count < count && list[c->value_count].rank == 0) c->value_count++;
-    if (list[0].ranks > TU__MAX_DEVICES)
+    const tu__collective_info *info = &list[0].info;
+    if (info->ranks > TU__MAX_DEVICES)
         return tu_fail(TU_INVALID,
                        "collective %" PRId64 " has %" PRId64 " ranks: a program has at most %d devices",
-                       c->id, list[0].ranks, TU__MAX_DEVICES);
+                       info->collective, info->ranks, TU__MAX_DEVICES);
+    *c = (tu__collective){.id = info->collective,
+                          .kind = info->kind,
+                          .root = (uint32_t)info->root,
+                          .ranks = (uint32_t)info->ranks};
+    while (c->value_count < count && list[c->value_count].info.rank == 0) c->value_count++;
     TU_TRY(allocate_collective(collectives, c));
     for (uint32_t r = 0, first = 0; r < c->ranks; r++) {
         uint32_t rank_values = 0;
-        while (first + rank_values < count && list[first + rank_values].rank == r) rank_values++;
-        TU_TRY(check_rank(unit, first < count ? list + first : list + count - 1, rank_values, r, c->ranks,
+        while (first + rank_values < count && list[first + rank_values].info.rank == r) rank_values++;
+        TU_TRY(check_rank(unit, first < count ? list + first : list + count - 1, rank_values, r, c,
                           &c->members[r].partition));
         if (rank_values != c->value_count)
             return tu_fail(TU_INVALID,
@@ -138,18 +155,18 @@ static tu_status create_collective(const tu__unit *unit, const reduce_node *list
     TU_TRY(check_last_rank(unit, list, count, c));
     TU_TRY(check_same_values(unit, c));
     for (uint32_t v = 0; v < c->value_count; v++)
-        c->bytes += tu_type_bytes(g->nodes[c->members[0].nodes[v]]->outputs[0]);
+        c->bytes += tu_type_bytes(tu_edge_type(g, g->nodes[c->members[0].nodes[v]]->inputs[0]));
     return TU_OK;
 }
 
-static tu_status create_collectives(const tu__unit *unit, reduce_node *list, uint32_t count,
+static tu_status create_collectives(const tu__unit *unit, collective_node *list, uint32_t count,
                                     tu__collectives *collectives) {
-    qsort(list, count, sizeof *list, compare_reduce_nodes);
+    qsort(list, count, sizeof *list, compare_collective_nodes);
     collectives->list = tu__arena_alloc(&collectives->arena, count * sizeof *collectives->list);
     if (!collectives->list) return TU_NO_MEMORY;
     for (uint32_t first = 0, node_count; first < count; first += node_count) {
-        for (node_count = 1;
-             first + node_count < count && list[first + node_count].collective == list[first].collective;)
+        for (node_count = 1; first + node_count < count &&
+                             list[first + node_count].info.collective == list[first].info.collective;)
             node_count++;
         TU_TRY(create_collective(unit, list + first, node_count, collectives,
                                  &collectives->list[collectives->count]));
@@ -161,11 +178,11 @@ static tu_status create_collectives(const tu__unit *unit, reduce_node *list, uin
 tu_status tu__collectives_find(const tu__unit *unit, tu__collectives *collectives) {
     *collectives = (tu__collectives){.span_processes = unit->replication.all_replicas > 0,
                                      .arena = {.purpose = "a program's collectives"}};
-    uint32_t count = list_reduce_nodes(unit->graph, NULL);
+    uint32_t count = list_collective_nodes(unit->graph, NULL);
     if (!count) return TU_OK;
-    reduce_node *list = tu__alloc_array(count, sizeof *list, "a program's collectives");
+    collective_node *list = tu__alloc_array(count, sizeof *list, "a program's collectives");
     if (!list) return TU_NO_MEMORY;
-    list_reduce_nodes(unit->graph, list);
+    list_collective_nodes(unit->graph, list);
     tu_status status = create_collectives(unit, list, count, collectives);
     tu__free(list);
     return status;
@@ -184,9 +201,9 @@ static bool raise_level(uint32_t *level, uint32_t to) {
     return true;
 }
 
-/* The level of a copy or an all-reduce is one above its input's. */
+/* The level of a copy or a collective is one above its input's. */
 static bool is_copy_or_collective(const tu__node *node) {
-    return node->op->code == TU__OP_COPY || node->op->code == TU__OP_ALL_REDUCE;
+    return node->op->code == TU__OP_COPY || (node->op->traits & TU__COLLECTIVE);
 }
 
 /* Raises the levels of all nodes, in one pass in the order of nodes. */

@@ -1,12 +1,12 @@
-/* Collectives: all-reduces of values over several devices (graph/ops/collective.c), as the engine executes them.
+/* Collectives over several devices (graph/ops/collective.c), as the engine executes them.
  *
  * Each rank of a collective is one partition of the program. A rank *posts* its values after the kernel that writes
- * the last of them, and continues computing. It *runs* the collective before the first kernel that may read the sums:
- * it waits until all ranks have posted, reduces its slice of all values, writes the result to every rank, and waits
- * until the other ranks have done the same.
+ * the last of them, and continues computing. It *runs* the collective before the first kernel that may read the
+ * results: it waits until all ranks have posted, does its share of the work (comm/communicator.h), and waits until the
+ * other ranks have done the same.
  *
  * Collectives cannot deadlock. A collective's level (tu__find_levels) is above the level of every node that it
- * reduces, on every rank. Kernels run in the order of their levels. Collectives run in the order of level, then
+ * reads, on every rank. Kernels run in the order of their levels. Collectives run in the order of level, then
  * id, before the first kernel of their level. So a rank that runs a collective waits only for kernels of lower
  * levels, and those wait only for earlier collectives. */
 #ifndef TU__COMPILE_COLLECTIVES_H
@@ -14,14 +14,15 @@
 
 #include "base/arena.h"
 #include "compile/partition.h"
+#include "graph/collective.h"
 
 /* How the ranks of a collective access each other's values: run/perform_collective.c. */
 typedef enum tu__collective_path {
-    TU__COLLECTIVE_ON_HOST,    /* the memory of all ranks is host memory */
-    TU__COLLECTIVE_ON_ONE_GPU, /* all ranks are logical devices of one GPU, which reduces with a kernel */
-    /* The ranks are GPUs with peer access to each other, which reduce with a kernel. */
+    TU__COLLECTIVE_ON_HOST, /* the memory of all ranks is host memory */
+    TU__COLLECTIVE_ON_ONE_GPU, /* all ranks are logical devices of one GPU, which adds and copies with a kernel */
+    /* The ranks are GPUs with peer access to each other, which add and copy with a kernel. */
     TU__COLLECTIVE_PEER_TO_PEER,
-    TU__COLLECTIVE_THROUGH_HOST, /* values are copied to the host, reduced there and copied back */
+    TU__COLLECTIVE_THROUGH_HOST, /* values are copied to the host, added there and copied back */
     /* The group's communication thread reduces them, with those of other processes (run/group_collective.c). */
     TU__COLLECTIVE_OVER_PROCESSES,
 } tu__collective_path;
@@ -29,8 +30,8 @@ typedef enum tu__collective_path {
 typedef struct tu__member { /* one rank of a collective */
     uint32_t partition;
     uint32_t membership; /* index in the partition's list of collectives */
-    uint32_t *nodes;     /* per value: its all_reduce node */
-    uint32_t *in, *out;  /* per value: buffers of the partition; same address if reduced in place */
+    uint32_t *nodes;     /* per value: its collective node */
+    uint32_t *in, *out;  /* per value: buffers of the partition; same address if computed in place */
     /* Positions in the partition's kernel order. The rank posts its values before the kernel at post_position.
      * Before the kernel at wait_position it runs the collective, i.e. it waits for the other ranks' values. */
     uint32_t post_position, wait_position;
@@ -38,7 +39,9 @@ typedef struct tu__member { /* one rank of a collective */
 } tu__member;
 
 struct tu__collective {
-    int64_t id;     /* the attribute `collective` of its all_reduce nodes */
+    int64_t id; /* the attribute `collective` of its nodes */
+    tu__collective_kind kind;
+    uint32_t root;  /* of a broadcast */
     uint32_t index; /* in the program's collectives, and in its command list */
     uint32_t level; /* see tu__find_levels */
     uint32_t ranks, value_count;
@@ -54,8 +57,8 @@ typedef struct tu__collectives {
     tu__arena arena;
 } tu__collectives;
 
-/* Finds a graph's collectives. Fails with TU_INVALID if the ranks of a collective do not all pass the same list of
- * values, or if two ranks are on one device. */
+/* Finds a graph's collectives. Fails with TU_INVALID if the nodes of a collective have different operations or roots,
+ * if its ranks do not all pass the same list of values, or if two ranks are on one device. */
 tu_status tu__collectives_find(const tu__unit *unit, tu__collectives *collectives);
 void tu__collectives_free(tu__collectives *collectives);
 

@@ -33,7 +33,7 @@ static bool is_op(const tu__node *node, tu__opcode op) {
 
 /* True if the engine provides the value, not a kernel. */
 static bool is_leaf(const tu__node *node) {
-    return (node->op->traits & TU__LEAF) || is_op(node, TU__OP_COPY) || is_op(node, TU__OP_ALL_REDUCE);
+    return (node->op->traits & (TU__LEAF | TU__COLLECTIVE)) || is_op(node, TU__OP_COPY);
 }
 
 /* ---- Nodes and exports ---- */
@@ -81,7 +81,7 @@ static tu_status assign_nodes(const tu__unit *unit, size_t count, tu__partition 
             add_export(partition, node->inputs[1]);
         } else if (is_op(node, TU__OP_COPY)) {
             add_export(&partitions[tu__partition_of(unit, node->inputs[0].node)], node->inputs[0]);
-        } else if (is_op(node, TU__OP_ALL_REDUCE)) { /* both need a buffer, even if no kernel reads them */
+        } else if (node->op->traits & TU__COLLECTIVE) { /* both need a buffer, even if no kernel reads them */
             add_export(partition, node->inputs[0]);
             add_export(partition, (tu__edge){id, 0});
         } else if (!is_leaf(node)) {
@@ -296,7 +296,7 @@ static void mark_buffers(const tu__unit *unit, const tu__partition *partition, m
         const tu__node *node = unit->graph->nodes[partition->leaves[i].node];
         uint32_t b = partition->leaves[i].buffer;
         m->is_external[b] = is_persistent(node);
-        m->is_written_before_run[b] = !m->is_external[b] && !is_op(node, TU__OP_ALL_REDUCE);
+        m->is_written_before_run[b] = !m->is_external[b] && !(node->op->traits & TU__COLLECTIVE);
     }
     for (uint32_t b = 0; b < partition->plan->buffer_count; b++) m->assigned_to[b] = TU_NO_NODE;
     for (uint32_t i = 0; i < partition->export_count; i++) {
@@ -372,10 +372,12 @@ static void set_collective_positions(const tu__unit *unit, tu__partition *partit
     }
 }
 
-/* True if a sum may overwrite its input: a kernel writes the input in every run, and nothing else reads it. */
-static bool can_reduce_in_place(const marks *m, const uint32_t *written, uint32_t in) {
-    return written[in] && m->collective_uses[in] == 1 && !m->read[in] && !m->sent[in] && !m->fetched[in] &&
-           !m->assigned[in];
+/* True if a result may overwrite its input: a kernel writes the input in every run, and nothing else reads it. The
+ * input and the result of other collectives have different sizes, and ranks read rows that another rank has written. */
+static bool can_compute_in_place(tu__collective_kind kind, const marks *m, const uint32_t *written,
+                                 uint32_t in) {
+    return tu__collective_may_be_in_place(kind) && written[in] && m->collective_uses[in] == 1 &&
+           !m->read[in] && !m->sent[in] && !m->fetched[in] && !m->assigned[in];
 }
 
 static tu_status plan_collectives(const tu__unit *unit, tu__partition *partition, const marks *m,
@@ -385,10 +387,10 @@ static tu_status plan_collectives(const tu__unit *unit, tu__partition *partition
     for (uint32_t i = 0; i < partition->collective_count; i++)
         values += partition->collectives[i].collective->value_count;
     if (!values) return TU_OK;
-    tu__reduced_value *reduced = tu__arena_alloc(arena, values * sizeof *reduced);
+    tu__collective_value *exchanged = tu__arena_alloc(arena, values * sizeof *exchanged);
     uint32_t *written =
         tu__arena_alloc(arena, plan->buffer_count * sizeof *written); /* position + 1; 0: never */
-    if (!reduced || !written) return TU_NO_MEMORY;
+    if (!exchanged || !written) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < plan->kernel_count; i++) {
         const tu_kernel *k = &plan->kernels[partition->order[i]];
         for (uint32_t w = 0; w < k->write_count; w++) written[k->writes[w]] = i + 1;
@@ -398,14 +400,14 @@ static tu_status plan_collectives(const tu__unit *unit, tu__partition *partition
         const tu__collective *collective = partition->collectives[i].collective;
         const tu__member *member = &collective->members[partition->collectives[i].rank];
         for (uint32_t v = 0; v < collective->value_count; v++)
-            reduced[request->reduced_count++] =
-                (tu__reduced_value){.in = member->in[v],
-                                    .out = member->out[v],
-                                    .post_position = member->post_position,
-                                    .wait_position = member->wait_position,
-                                    .in_place = can_reduce_in_place(m, written, member->in[v])};
+            exchanged[request->collective_value_count++] = (tu__collective_value){
+                .in = member->in[v],
+                .out = member->out[v],
+                .post_position = member->post_position,
+                .wait_position = member->wait_position,
+                .in_place = can_compute_in_place(collective->kind, m, written, member->in[v])};
     }
-    request->reduced = reduced;
+    request->collective_values = exchanged;
     return TU_OK;
 }
 

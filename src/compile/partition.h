@@ -9,7 +9,7 @@
 
 /* A value that the engine writes into a buffer of the partition; no kernel computes it. */
 typedef struct tu__leaf {
-    uint32_t node; /* an INPUT, CONSTANT, VARIABLE, COPY or ALL_REDUCE */
+    uint32_t node; /* an INPUT, CONSTANT, VARIABLE, COPY or collective */
     uint32_t buffer;
 } tu__leaf;
 
@@ -55,7 +55,8 @@ typedef struct tu__partition {
     tu__device *device;
     uint64_t memory_limit; /* maximum number of bytes that the program may use on the device; 0: no limit */
     uint32_t *nodes, node_count;
-    tu__edge *exports; /* values that need a buffer: sent, fetched, assigned, reduced or depended on */
+    tu__edge
+        *exports; /* values that need a buffer: sent, fetched, assigned, in a collective or depended on */
     uint32_t export_count;
     uint32_t *first_output; /* node of the graph -> index of its first output in buffer_of */
     uint32_t *buffer_of;    /* output of a node -> its dense buffer in the plan, or TU_NO_NODE */

@@ -47,7 +47,7 @@ static uint32_t group_root(const planner *p, uint32_t buffer) {
 
 /* Other ranks may write the output as soon as the kernel before post_position has finished, and read the input until
  * the kernel at wait_position begins. So that kernel is the first that may reuse the input's memory. */
-static void find_reduced_lifetime(planner *p, const tu__reduced_value *value) {
+static void find_collective_lifetime(planner *p, const tu__collective_value *value) {
     p->written[value->out] = (int64_t)value->post_position - 1;
     if (p->read_last[value->in] < value->wait_position) p->read_last[value->in] = value->wait_position;
     if (p->read_last[value->out] < value->wait_position) p->read_last[value->out] = value->wait_position;
@@ -69,8 +69,8 @@ static void find_lifetimes(planner *p) {
                 p->read_last[k->writes[w]] = i; /* it is alive while it is written */
         }
     }
-    for (uint32_t i = 0; i < p->request->reduced_count; i++)
-        find_reduced_lifetime(p, &p->request->reduced[i]);
+    for (uint32_t i = 0; i < p->request->collective_value_count; i++)
+        find_collective_lifetime(p, &p->request->collective_values[i]);
     for (uint32_t b = 0; b < plan->buffer_count; b++)
         if (p->request->is_read_after_run[b]) p->read_last[b] = plan->kernel_count;
 }
@@ -104,9 +104,9 @@ static void alias_variables(planner *p) {
     }
 }
 
-static void share_reduced_buffers(planner *p) {
-    for (uint32_t i = 0; i < p->request->reduced_count; i++) {
-        const tu__reduced_value *value = &p->request->reduced[i];
+static void share_collective_buffers(planner *p) {
+    for (uint32_t i = 0; i < p->request->collective_value_count; i++) {
+        const tu__collective_value *value = &p->request->collective_values[i];
         bool in_variable =
             p->out->alias_of[value->in] != TU_NO_NODE || p->out->alias_of[value->out] != TU_NO_NODE;
         if (value->in_place && !in_variable) p->group[value->out] = value->in;
@@ -307,7 +307,7 @@ static tu_status plan_partition_memory(planner *p) {
         return TU_NO_MEMORY;
     find_lifetimes(p);
     alias_variables(p);
-    share_reduced_buffers(p);
+    share_collective_buffers(p);
     share_in_place_buffers(p);
     collect_intervals(p);
     separate_small_buffers(p);

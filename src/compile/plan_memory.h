@@ -12,13 +12,13 @@ typedef enum tu__storage {
     TU__STORAGE_UNUSED,   /* no kernel reads or writes it */
 } tu__storage;
 
-/* A value that is all-reduced during the run. The partition posts `in` before the kernel at post_position and waits
+/* A value of a collective that runs during the run. The partition posts `in` before the kernel at post_position and waits
  * for `out` before the kernel at wait_position. Other ranks may read `in` and write `out` at any time in between. */
-typedef struct tu__reduced_value {
+typedef struct tu__collective_value {
     uint32_t in, out;                      /* buffers */
     uint32_t post_position, wait_position; /* positions in the kernel order */
     bool in_place;                         /* nothing else reads `in`: `out` may share its memory */
-} tu__reduced_value;
+} tu__collective_value;
 
 typedef struct tu__memory_request {
     const tu_plan *plan;
@@ -30,8 +30,8 @@ typedef struct tu__memory_request {
      * the variable's memory; otherwise TU_NO_NODE (no buffer). */
     const uint32_t *assigned_to;
     uint32_t update_kernel_count; /* number of kernels at the end of the order that may write variables */
-    uint32_t reduced_count;
-    const tu__reduced_value *reduced;
+    uint32_t collective_value_count;
+    const tu__collective_value *collective_values;
     /* Do not let small buffers share memory, so that their kernels can run in parallel. */
     bool separate_small;
 } tu__memory_request;

@@ -112,6 +112,7 @@ enum {
     TU__VIEW = TU_TRAIT_VIEW,
     TU__COMMUTES = TU_TRAIT_COMMUTES,
     TU__CHEAP = TU_TRAIT_CHEAP,
+    TU__COLLECTIVE = TU_TRAIT_COLLECTIVE,
 };
 
 #define TU__ANY_INPUTS UINT32_MAX /* a variable number of inputs, at least one */

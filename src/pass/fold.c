@@ -87,7 +87,7 @@ static bool is_constant_or_fill(tu_value value) {
 static bool can_fold(const tu__candidate *c) {
     const tu__op *op = tu__op_get(c->op);
     if (c->input_count == 0 || c->origin->output_count != 1 || op->code == TU__OP_CUSTOM) return false;
-    if (op->code == TU__OP_ALL_REDUCE) return false; /* the other ranks' values are not known */
+    if (op->traits & TU__COLLECTIVE) return false; /* the other ranks' values are not known */
     if ((op->traits & (TU__RANDOM | TU__EFFECT)) || tu_type_bytes(c->origin->outputs[0]) > MAX_BYTES)
         return false;
     int64_t elements = 0;

@@ -62,7 +62,7 @@ static bool is_host(const tu__placer *p, uint32_t device) {
 /* Inputs, constants, variables, assignments, copies and collectives are executed by the engine, for every device. */
 static bool runs_on_any_device(const tu__node *node) {
     return !tu__node_is_computed(node) || node->op->code == TU__OP_COPY ||
-           node->op->code == TU__OP_ALL_REDUCE;
+           (node->op->traits & TU__COLLECTIVE);
 }
 
 static tu_status supports_node(const tu__placer *p, uint32_t device, const tu__node *node) {

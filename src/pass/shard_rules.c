@@ -220,7 +220,6 @@ static const axis_rule rules[] = {
     {TU__OP_RANDOM, keep_axis, NULL, 0},
     {TU__OP_ASSIGN, mix_axis, "stores samples in a variable", 0},
     {TU__OP_CUSTOM, mix_axis, "is a custom operation over all samples", 0},
-    {TU__OP_ALL_REDUCE, mix_axis, "is already a collective", 0},
 
     {TU__OP_SUM, sum_or_renumber, NULL, 0},
     {TU__OP_MEAN, sum_or_renumber, NULL, 0},
@@ -278,11 +277,13 @@ static const axis_rule rules[] = {
     {TU__OP_ROLL, keep_except_axis_attr, "rolls the sample axis", 0},
 };
 
-/* All pointwise operations have the same rule. */
+/* All pointwise operations have the same rule, and so have all collectives. */
 static const axis_rule *find_rule(const tu__op *op) {
     static const axis_rule pointwise = {.map_axis = align_last_axes};
+    static const axis_rule collective = {.map_axis = mix_axis, .reason = "is already a collective"};
     static const axis_rule none = {.map_axis = mix_axis, .reason = "has no shard rule"};
     if (op->traits & TU__POINTWISE) return &pointwise;
+    if (op->traits & TU__COLLECTIVE) return &collective;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].op == op->code) return &rules[i];
     return &none;

@@ -85,8 +85,7 @@ static bool equal_nodes(const tu__node *a, const tu__node *b) {
 
 static bool may_merge(const tu__node *node) {
     if (node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE) return false;
-    if (node->op->code == TU__OP_ALL_REDUCE)
-        return false; /* all ranks must contribute the same number of values */
+    if (node->op->traits & TU__COLLECTIVE) return false; /* all ranks must pass the same number of values */
     return !(node->op->traits & (TU__RANDOM | TU__EFFECT)) && !(node->flags & TU__NODE_RECOMPUTED) &&
            !node->after_count;
 }

@@ -64,7 +64,7 @@ bool *tu__unit_needed(const tu__unit *unit) {
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
         if (unit->updates && (node->op->traits & TU__EFFECT)) needed[id] = true;
-        if (node->op->code == TU__OP_ALL_REDUCE) needed[id] = true; /* the other ranks wait for it */
+        if (node->op->traits & TU__COLLECTIVE) needed[id] = true; /* the other ranks wait for it */
         for (uint32_t i = 0; needed[id] && i < node->input_count; i++) needed[node->inputs[i].node] = true;
         for (uint32_t i = 0; needed[id] && i < node->after_count; i++) needed[node->after[i]] = true;
     }

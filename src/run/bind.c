@@ -228,28 +228,32 @@ static tu_status build_part(const tu__execution *e, tu__part *part) {
 
 /* ---- Collectives ---- */
 
+static tu_status create_communicator(const tu_graph *g, const tu__collective *c,
+                                     tu__communicator *communicator) {
+    tu_type *types = tu__alloc_array(c->value_count, sizeof *types, "a communicator");
+    if (!types) return TU_NO_MEMORY;
+    for (uint32_t v = 0; v < c->value_count; v++)
+        types[v] = tu_edge_type(g, g->nodes[c->members[0].nodes[v]]->inputs[0]);
+    tu_status status = tu__communicator_new(communicator, c->kind, c->root, c->ranks, c->value_count, types);
+    tu__free(types);
+    communicator->is_undivided = c->path == TU__COLLECTIVE_OVER_PROCESSES;
+    return status;
+}
+
 /* Registers the buffers of all ranks of a collective. */
 static tu_status register_buffers(const tu__execution *e, const tu__collective *c,
                                   tu__communicator *communicator) {
-    const tu_graph *g = e->program->unit.graph;
-    if (!communicator->ranks) {
-        tu_type *types = tu__alloc_array(c->value_count, sizeof *types, "a communicator");
-        if (!types) return TU_NO_MEMORY;
-        for (uint32_t v = 0; v < c->value_count; v++) types[v] = g->nodes[c->members[0].nodes[v]]->outputs[0];
-        tu_status status = tu__communicator_new(communicator, c->ranks, c->value_count, types);
-        tu__free(types);
-        TU_TRY(status);
-    }
+    if (!communicator->ranks) TU_TRY(create_communicator(e->program->unit.graph, c, communicator));
     for (uint32_t r = 0; r < c->ranks; r++)
         for (uint32_t v = 0; v < c->value_count; v++) {
             const tu__member *m = &c->members[r];
             void *const *addresses = e->parts[m->partition].addresses;
             tu__communicator_register(communicator, r, v, addresses[m->in[v]], addresses[m->out[v]]);
         }
-    return TU_OK;
+    return tu__communicator_connect(communicator);
 }
 
-/* Builds a rank's part of a collective, if its device reduces and it is not built yet; otherwise allocates the staging
+/* Builds a rank's part of a collective, if its device runs it and it is not built yet; otherwise allocates the staging
  * buffer that it needs. */
 static tu_status build_member(const tu__execution *e, const tu__collective *c, uint32_t rank) {
     const tu__communicator *communicator = &e->communicators[c->index];

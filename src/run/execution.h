@@ -31,7 +31,7 @@ typedef struct tu__bound_copy { /* a copy from another partition */
     uint64_t begun_in_run; /* epoch of the latest run in which the copy was begun */
 } tu__bound_copy;
 
-/* Bytes of the staging buffer per rank, for TU__COLLECTIVE_THROUGH_HOST. */
+/* Bytes of the staging buffer per input, for TU__COLLECTIVE_THROUGH_HOST. */
 enum { TU__STAGED_BYTES = 1 << 18 };
 
 /* A partition in a session. */
@@ -49,7 +49,7 @@ typedef struct tu__part {
     tu__bound_leaf *leaves;
     tu__bound_update *updates;
     tu__bound_copy *copies;      /* per receive */
-    tu_executable **collectives; /* per collective that it takes part in; NULL: the host reduces */
+    tu_executable **collectives; /* per collective that it takes part in; NULL: the host runs it */
     uint32_t copy_thread_copies; /* number of copies that the copy thread performs in this run */
     char *staging;               /* for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
     uint64_t scratch_generation; /* of the scratch memory for which the addresses were set */

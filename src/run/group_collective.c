@@ -26,7 +26,7 @@ static const tu__part *part_of_rank(const tu__group_collective *g, uint32_t rank
 
 /* Returns the values of a rank in a range: in place, or downloaded into its area of the staging buffer. */
 static tu_status read_values(const tu__group_collective *g, const tu_combination *what,
-                             const tu__rank_slice_range *range, uint32_t rank, const void **values) {
+                             const tu__segment_range *range, uint32_t rank, const void **values) {
     const tu__part *part = part_of_rank(g, rank);
     size_t size = tu_dtype_size(what->dtype);
     const char *from = (const char *)what->segments[range->segment].in[rank] + range->first * size;
@@ -38,7 +38,7 @@ static tu_status read_values(const tu__group_collective *g, const tu_combination
     return status == TU_OK ? TU_OK : tu__part_fail(part, status);
 }
 
-static tu_status load(void *context, const tu_combination *what, const tu__rank_slice_range *range,
+static tu_status load(void *context, const tu_combination *what, const tu__segment_range *range,
                       void *sum) {
     const tu__group_collective *g = context;
     const void *in[TU__MAX_DEVICES];
@@ -47,7 +47,7 @@ static tu_status load(void *context, const tu_combination *what, const tu__rank_
     return TU_OK;
 }
 
-static tu_status store(void *context, const tu_combination *what, const tu__rank_slice_range *range,
+static tu_status store(void *context, const tu_combination *what, const tu__segment_range *range,
                        const void *sum) {
     const tu__group_collective *g = context;
     size_t size = tu_dtype_size(what->dtype);

@@ -1,22 +1,22 @@
 /* Runs collectives.
  *
- * Between host devices, each rank reduces its slice of the values with its own threads (comm/local.c). Logical
- * devices of one GPU, and GPUs with peer access, do the same with a kernel (`build_collective` of the device
- * interface). Otherwise values go through the host: each rank downloads its slice from all ranks, adds, and uploads the
- * sum to all ranks. The trace shows which of these was used. */
+ * Each rank does its share of the work (comm/communicator.h): it combines elements of several ranks and writes them to
+ * several ranks. Between host devices it does so with its own threads (comm/local.c). Logical devices of one GPU, and
+ * GPUs with peer access, do the same with a kernel (`build_collective` of the device interface). Otherwise values go
+ * through the host: each rank downloads the elements, adds them, and uploads the result. The trace shows which of these
+ * was used. */
 #include "run/perform_collective.h"
 
 #include <inttypes.h>
 
 #include "base/parallel.h"
 #include "comm/comm.h"
-#include "device/kit/rank_slice.h"
 #include "run/trace.h"
 
 /* ---- Timeouts ---- */
 
 static tu_status fail_rank_timeout(tu__execution *e, const tu__part *part, const tu__collective *c,
-                                   uint32_t missing, bool is_reduced) {
+                                   uint32_t missing, bool is_done) {
     const tu__member *member = &c->members[missing];
     tu__part *other = &e->parts[member->partition];
     return tu_fail(
@@ -24,84 +24,96 @@ static tu_status fail_rank_timeout(tu__execution *e, const tu__part *part, const
         "device '%s' waited %g s for device '%s' (rank %u of %u of collective %" PRId64
         ") to %s '%s'%s; '%s' is late: %s",
         part->device->name, e->sync.timeout, other->device->name, missing, c->ranks, c->id,
-        is_reduced ? "reduce its slice of" : "post", e->program->unit.graph->nodes[member->nodes[0]]->name,
+        is_done ? "finish its part of" : "post", e->program->unit.graph->nodes[member->nodes[0]]->name,
         c->value_count > 1 ? " and more" : "", other->device->name, tu__part_activity(e, other).text);
 }
 
-/* Waits until every rank has posted its values (`is_reduced`: has reduced its slice). */
-static tu_status wait_for_all_ranks(tu__execution *e, tu__part *part, const tu__collective *c,
-                                    bool is_reduced) {
+/* Waits until every rank has posted its values (`is_done`: has finished its part). */
+static tu_status wait_for_all_ranks(tu__execution *e, tu__part *part, const tu__collective *c, bool is_done) {
     for (uint32_t r = 0; r < c->ranks; r++) {
         const tu__member *member = &c->members[r];
         const tu__part *other = &e->parts[member->partition];
-        if (!tu__run_sync_wait(&e->sync, part->index, is_reduced ? member->done : member->posted))
-            return fail_rank_timeout(e, part, c, r, is_reduced);
-        if (is_reduced || !other->queue || tu__run_sync_is_aborted(&e->sync)) continue;
+        if (!tu__run_sync_wait(&e->sync, part->index, is_done ? member->done : member->posted))
+            return fail_rank_timeout(e, part, c, r, is_done);
+        if (is_done || !other->queue || tu__run_sync_is_aborted(&e->sync)) continue;
         TU_TRY(tu__part_wait_event(other, other->queue, member->posted, &part->compute_thread_awaits));
     }
     return TU_OK;
 }
 
-/* ---- Reducing a rank's slice ---- */
+/* ---- The work of one rank ---- */
 
-static void reduce_on_host(const tu__part *part, const tu_combination *combination) {
+static void combine_on_host(const tu__part *part, const tu_combination *combination) {
     tu__parallel_setting saved = tu__parallel_begin(part->device->threads);
-    tu__local_collective(TU__ALL_REDUCE, 0, combination);
+    tu__local_combine(combination);
     tu__parallel_end(saved);
 }
 
-static tu_status reduce_on_device(const tu__execution *e, const tu__part *part, uint32_t membership) {
+static tu_status combine_on_device(const tu__execution *e, const tu__part *part, uint32_t membership) {
     const tu__device *d = part->device;
     tu_status status = d->api->launch(d->instance, part->collectives[membership], 0, 1);
     return status == TU_OK ? tu__part_synchronize(e, part) : tu__part_fail(part, status);
 }
 
-/* Reduces one chunk of a slice, which fits the staging buffer: one area per rank. */
-static tu_status reduce_chunk(const tu__execution *e, const tu__collective *c,
-                              const tu_combination *combination, const tu__rank_slice_range *chunk,
-                              char *staging) {
-    const tu_combine_segment *s = &combination->segments[chunk->segment];
-    size_t size = tu_dtype_size(combination->dtype), bytes = chunk->count * size,
-           offset = chunk->first * size;
+/* The work of one rank whose values go through the host. */
+typedef struct staged_work {
+    const tu__execution *e;
+    const tu__collective *c;
+    const tu__communicator *communicator;
+    uint32_t rank;
+    char *staging; /* one area of TU__STAGED_BYTES per input */
+} staged_work;
+
+static const tu__part *part_of_rank(const staged_work *w, uint32_t rank) {
+    return &w->e->parts[w->c->members[rank].partition];
+}
+
+/* Combines elements `first` … of a segment, which fit the staging buffer. */
+static tu_status combine_staged(const staged_work *w, const tu_combination *combination,
+                                const tu_combine_segment *s, size_t first, size_t count) {
+    size_t size = tu_dtype_size(combination->dtype), bytes = count * size, offset = first * size;
     const void *in[TU__MAX_DEVICES];
-    for (uint32_t r = 0; r < c->ranks; r++) {
-        const tu__part *other = &e->parts[c->members[r].partition];
-        char *area = staging + r * (size_t)TU__STAGED_BYTES;
-        in[r] = area;
-        tu_status status = tu__download(other->device, area, (const char *)s->in[r] + offset, bytes);
-        if (status != TU_OK) return tu__part_fail(other, status);
+    for (uint32_t k = 0; k < combination->in_count; k++) {
+        const tu__part *from = part_of_rank(w, tu__communicator_rank_of_input(w->communicator, w->rank, k));
+        char *area = w->staging + k * (size_t)TU__STAGED_BYTES;
+        in[k] = area;
+        tu_status status = tu__download(from->device, area, (const char *)s->in[k] + offset, bytes);
+        if (status != TU_OK) return tu__part_fail(from, status);
     }
-    tu__local_add(combination->dtype, c->ranks, in, chunk->count, staging);
-    for (uint32_t r = 0; r < c->ranks; r++) {
-        const tu__part *other = &e->parts[c->members[r].partition];
-        tu_status status = tu__upload(other->device, (char *)s->out[r] + offset, staging, bytes);
-        if (status != TU_OK) return tu__part_fail(other, status);
+    tu__local_add(combination->dtype, combination->in_count, in, count, w->staging);
+    for (uint32_t k = 0; k < combination->out_count; k++) {
+        const tu__part *to = part_of_rank(w, tu__communicator_rank_of_output(w->communicator, w->rank, k));
+        tu_status status = tu__upload(to->device, (char *)s->out[k] + offset, w->staging, bytes);
+        if (status != TU_OK) return tu__part_fail(to, status);
     }
     return TU_OK;
 }
 
-static tu_status reduce_through_host(const tu__execution *e, const tu__collective *c,
-                                     const tu_combination *combination, char *staging) {
-    tu__rank_slice_range chunk;
-    tu__rank_slice_iterator iterator =
-        tu__rank_slice_begin(combination, 0, tu__rank_slice_lines(combination));
-    while (tu__rank_slice_next(&iterator, TU__STAGED_BYTES / tu_dtype_size(combination->dtype), &chunk))
-        TU_TRY(reduce_chunk(e, c, combination, &chunk, staging));
+static tu_status combine_through_host(const staged_work *w, const tu_combination *combination) {
+    size_t max = TU__STAGED_BYTES / tu_dtype_size(combination->dtype);
+    for (uint32_t i = 0; i < combination->segment_count; i++) {
+        const tu_combine_segment *s = &combination->segments[i];
+        for (size_t first = 0; first < s->count; first += max)
+            TU_TRY(combine_staged(w, combination, s, first, s->count - first < max ? s->count - first : max));
+    }
     return TU_OK;
 }
 
-static tu_status reduce_slice(const tu__execution *e, const tu__part *part, const tu__collective *c,
-                              const tu__member *member) {
-    const tu__communicator *communicator = &e->communicators[c->index];
-    const tu_combination *combinations =
-        tu__communicator_of_rank(communicator, (uint32_t)(member - c->members));
+static tu_status do_work(const tu__execution *e, const tu__part *part, const tu__collective *c,
+                         const tu__member *member) {
+    const staged_work w = {.e = e,
+                           .c = c,
+                           .communicator = &e->communicators[c->index],
+                           .rank = (uint32_t)(member - c->members),
+                           .staging = part->staging};
+    const tu_combination *combinations = tu__communicator_of_rank(w.communicator, w.rank);
     if (c->path == TU__COLLECTIVE_ON_ONE_GPU || c->path == TU__COLLECTIVE_PEER_TO_PEER)
-        return reduce_on_device(e, part, member->membership);
-    for (uint32_t i = 0; i < communicator->combination_count; i++) {
+        return combine_on_device(e, part, member->membership);
+    for (uint32_t i = 0; i < w.communicator->combination_count; i++) {
         if (c->path == TU__COLLECTIVE_ON_HOST)
-            reduce_on_host(part, &combinations[i]);
+            combine_on_host(part, &combinations[i]);
         else
-            TU_TRY(reduce_through_host(e, c, &combinations[i], part->staging));
+            TU_TRY(combine_through_host(&w, &combinations[i]));
     }
     return TU_OK;
 }
@@ -124,16 +136,16 @@ tu_status tu__collective_post(tu__execution *e, tu__part *part, const tu__collec
 }
 
 /* Adds the collective and its first value to a message that already names the device. */
-static tu_status fail_reduction(const tu__execution *e, const tu__collective *c, tu_status status) {
+static tu_status fail_collective(const tu__execution *e, const tu__collective *c, tu_status status) {
     return tu_fail(status, "collective %" PRId64 ", '%s'%s: %s", c->id,
                    e->program->unit.graph->nodes[c->members[0].nodes[0]]->name,
                    c->value_count > 1 ? " and more" : "", tu_message());
 }
 
 static tu_status wait_traced(tu__execution *e, tu__part *part, const tu__collective *c, uint32_t membership,
-                             bool is_reduced) {
+                             bool is_done) {
     double began = tu__trace_now(e);
-    TU_TRY(wait_for_all_ranks(e, part, c, is_reduced));
+    TU_TRY(wait_for_all_ranks(e, part, c, is_done));
     tu__trace_add(e, TU__SPAN_COLLECTIVE_WAIT, part->index, membership, began);
     return TU_OK;
 }
@@ -144,8 +156,8 @@ tu_status tu__collective_run(tu__execution *e, tu__part *part, const tu__collect
     TU_TRY(wait_traced(e, part, c, member->membership, false));
     if (tu__run_sync_is_aborted(&e->sync)) return TU_OK;
     double began = tu__trace_now(e);
-    tu_status status = reduce_slice(e, part, c, member);
-    if (status != TU_OK) return fail_reduction(e, c, status);
+    tu_status status = do_work(e, part, c, member);
+    if (status != TU_OK) return fail_collective(e, c, status);
     tu__trace_add(e, TU__SPAN_COLLECTIVE, part->index, member->membership, began);
     tu__run_sync_signal(&e->sync, member->done);
     return wait_traced(e, part, c, member->membership, true);

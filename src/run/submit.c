@@ -24,7 +24,7 @@ static const tu_device_api *common_api(const tu_program *p) {
     return api;
 }
 
-/* True if the devices reduce all collectives themselves. */
+/* True if the devices run all collectives themselves. */
 static bool devices_run_collectives(const tu_program *p) {
     for (uint32_t i = 0; i < p->collectives.count; i++)
         if (p->collectives.list[i].path != TU__COLLECTIVE_ON_ONE_GPU &&
@@ -101,7 +101,8 @@ static void fill_collectives(tu__execution *e) {
     for (uint32_t i = 0; i < e->program->collectives.count; i++) {
         const tu__collective *c = &e->program->collectives.list[i];
         e->submit.collectives[i] =
-            (tu_list_collective){.partitions = next,
+            (tu_list_collective){.ranks = c->ranks,
+                                 .partitions = next,
                                  .combination_count = e->communicators[i].combination_count,
                                  .combinations = e->communicators[i].combinations};
         for (uint32_t r = 0; r < c->ranks; r++) *next++ = c->members[r].partition;

@@ -15,7 +15,7 @@ typedef enum tu__span_kind {
     TU__SPAN_COPY,            /* index: the receive */
     TU__SPAN_WAIT,            /* index: the receive waited for */
     TU__SPAN_COMMIT,          /* waits until all partitions have computed */
-    TU__SPAN_COLLECTIVE,      /* index: in the partition's collectives; reducing its slice */
+    TU__SPAN_COLLECTIVE,      /* index: in the partition's collectives; its part of the work */
     TU__SPAN_COLLECTIVE_WAIT, /* index: in the partition's collectives; waiting for the other ranks */
     TU__SPAN_FEED,            /* index: tu_program.feeds */
     TU__SPAN_FETCH,           /* index: tu_program.fetches */

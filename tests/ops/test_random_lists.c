@@ -110,6 +110,41 @@ static void write_patterns(model *m, configuration *c, const char *const *names)
                                    (int)random_below(&m->random, 10), names[i]);
 }
 
+static tu_value collective_node(tu__opcode op, tu_value value, int64_t collective, int rank, int ranks,
+                                int root, const char *device) {
+    /* The attributes of the other operations are the first of these. */
+    const struct tu__collective_broadcast_attrs attrs = {
+        .collective = collective, .rank = rank, .ranks = ranks, .root = root};
+    return tu__make(
+        value.graph,
+        &(tu__node_request){.op = op, .attrs = &attrs, .inputs = &value, .input_count = 1, .device = device});
+}
+
+/* Adds chains of collectives over all devices, with a kernel between two of them on most devices. A chain begins with
+ * any values, whose devices are chosen. */
+static void add_collectives(model *m, const configuration *c, const char *const *names) {
+    int64_t collective = 0;
+    for (uint64_t chain = random_below(&m->random, 3); chain > 0; chain--) {
+        tu_value values[MOST_DEVICES], first = any_replicated(m);
+        for (int r = 0; r < c->devices; r++)
+            tu_with_device(m->graph, names[r]) values[r] =
+                tu_scale(random_below(&m->random, 2) ? first : any_replicated(m), r + 1);
+        for (uint64_t length = 1 + random_below(&m->random, 4); length > 0; length--, collective++) {
+            static const tu__opcode ops[] = {TU__OP_ALL_REDUCE, TU__OP_COLLECTIVE_BROADCAST,
+                                             TU__OP_ALL_GATHER, TU__OP_REDUCE_SCATTER};
+            bool can_scatter = tu_value_shape(values[0]).dim[0] % c->devices == 0;
+            tu__opcode op = ops[random_below(&m->random, can_scatter ? 4 : 3)];
+            int root = (int)random_below(&m->random, (uint64_t)c->devices);
+            for (int r = 0; r < c->devices; r++) {
+                values[r] = collective_node(op, values[r], collective, r, c->devices, root, names[r]);
+                if (random_below(&m->random, 3))
+                    tu_with_device(m->graph, names[r]) values[r] = tu_tanh(values[r]);
+            }
+        }
+        fetch(m, values[random_below(&m->random, (uint64_t)c->devices)]);
+    }
+}
+
 static configuration pick_configuration(model *m) {
     static const char *const strategies[] = {NULL, NULL, NULL, "mirrored", "mirrored", "central"};
     static const int device_counts[] = {1, 2, 2, 3, 3, 3, MOST_DEVICES, MOST_DEVICES};
@@ -122,8 +157,10 @@ static configuration pick_configuration(model *m) {
     if (c.strategy || c.devices == 1) return c;
     if (!has_groups(m->graph) && random_below(&m->random, 4) == 0)
         write_patterns(m, &c, device_names[kind]);
-    else
+    else {
         assign_devices(m, &c, device_names[kind]);
+        add_collectives(m, &c, device_names[kind]);
+    }
     return c;
 }
 
@@ -224,8 +261,7 @@ static void reduce(const tu__execution *e, uint32_t collective) {
     const tu__communicator *c = &e->communicators[collective];
     for (uint32_t r = 0; r < rank_count(e, collective); r++) {
         const tu_combination *combinations = tu__communicator_of_rank(c, r);
-        for (uint32_t i = 0; i < c->combination_count; i++)
-            tu__local_collective(TU__ALL_REDUCE, 0, &combinations[i]);
+        for (uint32_t i = 0; i < c->combination_count; i++) tu__local_combine(&combinations[i]);
     }
 }
 

@@ -91,25 +91,30 @@ static inline void compile_exchange(void) {
     compile("ref:0/2", NULL, 1, &z);
 }
 
-static inline tu_value all_reduce(tu_value value, int rank, const char *device) {
-    struct tu__all_reduce_attrs attrs = {.collective = 1, .rank = rank, .ranks = 2};
+static inline tu_value collective(tu__opcode op, tu_value value, int rank, const char *device) {
+    /* The attributes of the other operations are the first of these. */
+    struct tu__collective_broadcast_attrs attrs = {.collective = 1, .rank = rank, .ranks = 2};
     return tu__make(
         e.graph,
-        &(tu__node_request){
-            .op = TU__OP_ALL_REDUCE, .attrs = &attrs, .inputs = &value, .input_count = 1, .device = device});
+        &(tu__node_request){.op = op, .attrs = &attrs, .inputs = &value, .input_count = 1, .device = device});
 }
 
-/* Devices 0.0 and 0.1 add their values of x; 0.2 uses one of the sums. */
-static inline void compile_collective(void) {
+/* Devices 0.0 and 0.1 exchange their values of x; 0.2 uses one of the results. */
+static inline void compile_collective_of(tu__opcode op) {
     static const char *const devices[] = {"ref:0.0", "ref:0.1"};
     tu_value fetches[3];
     new_graph();
     tu_value x = tu_input(e.graph, "x", TU_F32, TU_SHAPE(8));
     for (int i = 0; i < 2; i++)
         tu_with_device(e.graph, devices[i]) fetches[i] =
-            tu_relu(all_reduce(tu_scale(tu_tanh(x), i + 1), i, devices[i]));
+            tu_relu(collective(op, tu_scale(tu_tanh(x), i + 1), i, devices[i]));
     tu_with_device(e.graph, "ref:0.2") fetches[2] = tu_tanh(fetches[0]);
     compile("ref:0/3", NULL, 3, fetches);
+}
+
+/* Devices 0.0 and 0.1 add their values of x. */
+static inline void compile_collective(void) {
+    compile_collective_of(TU__OP_ALL_REDUCE);
 }
 
 /* Variables that exchange their values within a device and between devices, a copy of another variable, and a

@@ -3,7 +3,7 @@
  *
  * Inputs and variables get random elements that depend only on their names, so that a graph has the same inputs
  * before and after a pass. A shard of an input gets its rows of that input, a mirror gets all elements of its
- * variable. Collectives add the operands pairwise in rank order, as the engine does.
+ * variable. Collectives add the operands pairwise in rank order, or copy them, as the engine does.
  *
  *     interpretation before = interpret(graph);
  *     … same_numbers(value_in(&before, edge), value_in(&after, mapped)) …
@@ -21,6 +21,7 @@
 #include <tutti/tutti.h>
 
 #include "base/number.h"
+#include "graph/collective.h"
 #include "graph/graph.h"
 #include "pass/pass.h"
 
@@ -53,30 +54,27 @@ static inline void fill_leaf_by_name(const tu__node *node, tu__tensor *t) {
 
 static inline void interpret_node(interpretation *it, const tu__node *node);
 
+static inline bool is_of_rank(const tu__node *node, int64_t collective, int64_t rank) {
+    if (!(node->op->traits & TU__COLLECTIVE)) return false;
+    tu__collective_info info = tu__collective_of(node);
+    return info.collective == collective && info.rank == rank;
+}
+
 /* Returns the number of operands of the node's collective and rank that precede `node`. */
 static inline uint32_t index_in_collective(const tu_graph *graph, const tu__node *node) {
+    tu__collective_info info = tu__collective_of(node);
     uint32_t index = 0;
-    for (uint32_t i = 0; i < node->id; i++) {
-        const tu__node *other = graph->nodes[i];
-        index += other->op->code == TU__OP_ALL_REDUCE &&
-                 tu__attrs(other, all_reduce)->collective == tu__attrs(node, all_reduce)->collective &&
-                 tu__attrs(other, all_reduce)->rank == tu__attrs(node, all_reduce)->rank;
-    }
+    for (uint32_t i = 0; i < node->id; i++) index += is_of_rank(graph->nodes[i], info.collective, info.rank);
     return index;
 }
 
-/* Returns the node of `rank` that takes part in the same sum as `node`. */
-static inline const tu__node *all_reduce_of_rank(const tu_graph *graph, const tu__node *node, int64_t rank) {
+/* Returns the node of `rank` that passes the same value to the collective as `node`. */
+static inline const tu__node *collective_of_rank(const tu_graph *graph, const tu__node *node, int64_t rank) {
     uint32_t index = index_in_collective(graph, node);
-    for (uint32_t i = 0; i < graph->node_count; i++) {
-        const tu__node *other = graph->nodes[i];
-        if (other->op->code == TU__OP_ALL_REDUCE && tu__attrs(other, all_reduce)->rank == rank &&
-            tu__attrs(other, all_reduce)->collective == tu__attrs(node, all_reduce)->collective &&
-            index-- == 0)
-            return other;
-    }
-    fail_msg("rank %d has no operand in collective %d", (int)rank,
-             (int)tu__attrs(node, all_reduce)->collective);
+    int64_t collective = tu__collective_of(node).collective;
+    for (uint32_t i = 0; i < graph->node_count; i++)
+        if (is_of_rank(graph->nodes[i], collective, rank) && index-- == 0) return graph->nodes[i];
+    fail_msg("rank %d has no operand in collective %d", (int)rank, (int)collective);
     return NULL;
 }
 
@@ -92,20 +90,28 @@ static inline double pairwise_sum(const tu__tensor *const *operands, int64_t fir
     return sum;
 }
 
-static inline void interpret_all_reduce(interpretation *it, const tu__node *node, tu__tensor *out) {
-    int64_t ranks = tu__attrs(node, all_reduce)->ranks, width = 1;
+static inline void interpret_collective(interpretation *it, const tu__node *node, tu__tensor *out) {
+    tu__collective_info info = tu__collective_of(node);
+    int64_t width = 1, count = tu_shape_elements(out->type.shape), in_count;
     const tu__tensor *operands[64];
-    assert_true(ranks <= 64);
-    while (width < ranks) width *= 2;
-    for (int64_t rank = 0; rank < ranks; rank++) {
-        const tu__node *other = all_reduce_of_rank(it->graph, node, rank);
+    assert_true(info.ranks <= 64);
+    while (width < info.ranks) width *= 2;
+    for (int64_t rank = 0; rank < info.ranks; rank++) {
+        const tu__node *other = collective_of_rank(it->graph, node, rank);
+        assert_ptr_equal(other->op, node->op);
         interpret_node(it, it->graph->nodes[other->inputs[0].node]);
         operands[rank] = value_in(it, other->inputs[0]);
-        assert_true(tu_shape_equal(operands[rank]->type.shape, out->type.shape));
+        assert_true(tu_shape_equal(operands[rank]->type.shape, operands[0]->type.shape));
         assert_int_equal(operands[rank]->type.dtype, out->type.dtype);
     }
-    for (int64_t i = 0; i < tu_shape_elements(out->type.shape); i++)
-        out->data[i] = pairwise_sum(operands, 0, ranks, width, i, out->type.dtype);
+    in_count = tu_shape_elements(operands[0]->type.shape);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t first = info.kind == TU__REDUCE_SCATTER ? info.rank * count : 0;
+        out->data[i] = info.kind == TU__ALL_GATHER ? operands[i / in_count]->data[i % in_count]
+                       : info.kind == TU__BROADCAST
+                           ? operands[info.root]->data[i]
+                           : pairwise_sum(operands, 0, info.ranks, width, first + i, out->type.dtype);
+    }
 }
 
 /* Computes a node, and first the nodes it reads. Does nothing if it was computed before. */
@@ -125,8 +131,8 @@ static inline void interpret_node(interpretation *it, const tu__node *node) {
     }
     if (node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE) {
         fill_leaf_by_name(node, &out[0]);
-    } else if (node->op->code == TU__OP_ALL_REDUCE) {
-        interpret_all_reduce(it, node, &out[0]);
+    } else if (node->op->traits & TU__COLLECTIVE) {
+        interpret_collective(it, node, &out[0]);
     } else {
         tu__reference_call m = {.node = node, .attrs = node->attrs, .in = in, .out = out, .seed = 7};
         if (node->op->reference(&m) != TU_OK) fail_msg("%s", tu_message());

@@ -10,6 +10,7 @@
 
 #include <tutti/tutti.h>
 
+#include "graph/collective.h"
 #include "graph/graph.h"
 #include "test.h"
 
@@ -40,14 +41,25 @@ static const char *device_list(int ranks) {
     return list;
 }
 
-/* Returns one rank's all_reduce of a collective. */
-static tu_value all_reduce_of(tu_value value, int64_t collective, int rank, int ranks) {
-    struct tu__all_reduce_attrs attrs = {.collective = collective, .rank = rank, .ranks = ranks};
-    return tu__make(value.graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
+/* Returns one rank's node of a collective. `root` is used by a broadcast. */
+static inline tu_value collective_of(tu__collective_kind collective_kind, tu_value value, int64_t collective,
+                                     int rank, int ranks, int root) {
+    static const tu__opcode ops[] = {[TU__ALL_REDUCE] = TU__OP_ALL_REDUCE,
+                                     [TU__REDUCE_SCATTER] = TU__OP_REDUCE_SCATTER,
+                                     [TU__ALL_GATHER] = TU__OP_ALL_GATHER,
+                                     [TU__BROADCAST] = TU__OP_COLLECTIVE_BROADCAST};
+    /* The attributes of the others are the first of these. */
+    struct tu__collective_broadcast_attrs attrs = {
+        .collective = collective, .rank = rank, .ranks = ranks, .root = root};
+    return tu__make(value.graph, &(tu__node_request){.op = ops[collective_kind],
                                                      .attrs = &attrs,
                                                      .inputs = &value,
                                                      .input_count = 1,
                                                      .device = device_name(rank)});
+}
+
+static inline tu_value all_reduce_of(tu_value value, int64_t collective, int rank, int ranks) {
+    return collective_of(TU__ALL_REDUCE, value, collective, rank, ranks, 0);
 }
 
 /* Returns an input that contains rows of the input `name`, from `first` on. */

@@ -377,7 +377,7 @@ static void ranks_must_pass_values_of_the_same_types(void **unused) {
     tu_value one = all_reduce_of(new_input_on(g, 0, 3), 4, 0, 2);
     expect_compile_error(
         g, 1, &one,
-        "rank 1 of 2 passes no value to collective 4: all ranks must pass the same number of values");
+        "rank 1 of 2 passes no value to collective 4 (all_reduce): all ranks must pass the same number of values");
 
     g = new_graph();
     one = all_reduce_of(new_input_on(g, 1, 3), 4, 1, 2);

@@ -157,6 +157,34 @@ static void a_sum_that_is_read_before_the_await_is_rejected(void **unused) {
     end();
 }
 
+/* Asserts that a collective is rejected if the result of the first rank has the memory of its input, except for kinds
+ * that can compute in place. */
+static void check_aliased_result(tu__opcode op, bool is_accepted) {
+    compile_collective_of(op);
+    assert_ok(check());
+    const tu__member *member = &e.program->collectives.list[0].members[0];
+    tu__memory_plan *memory = &e.program->partitions[member->partition].memory;
+    size_t before = memory->offset[member->out[0]];
+    memory->offset[member->out[0]] = memory->offset[member->in[0]];
+    if (is_accepted)
+        assert_ok(check());
+    else
+        expect_message("breaks rule 2: collective 0 (");
+    memory->offset[member->out[0]] = memory->offset[member->in[0]] + 4; /* never */
+    expect_message("breaks rule 2: collective 0 (");
+    memory->offset[member->out[0]] = before;
+    assert_ok(check());
+    end();
+}
+
+static void a_collective_that_overwrites_its_inputs_is_rejected(void **unused) {
+    (void)unused;
+    check_aliased_result(TU__OP_ALL_REDUCE, true);
+    check_aliased_result(TU__OP_COLLECTIVE_BROADCAST, true);
+    check_aliased_result(TU__OP_REDUCE_SCATTER, false);
+    check_aliased_result(TU__OP_ALL_GATHER, false);
+}
+
 /* ---- Rule 3: variables ---- */
 
 static void a_variable_that_changes_while_another_queue_reads_it_is_rejected(void **unused) {
@@ -261,6 +289,7 @@ static void a_rank_that_does_not_take_part_is_rejected(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_of_the_engine_are_accepted),
+        cmocka_unit_test(a_collective_that_overwrites_its_inputs_is_rejected),
         cmocka_unit_test(an_event_that_is_signalled_twice_is_rejected),
         cmocka_unit_test(waiting_for_an_event_that_is_never_signalled_is_rejected),
         cmocka_unit_test(queues_that_wait_for_each_other_are_rejected),

@@ -22,7 +22,7 @@ typedef struct random_plan {
         level[MAX_KERNELS], update_kernel_count;
     /* Number of buffers that no kernel writes; those that a kernel writes come next, then outputs of collectives. */
     uint32_t leaves;
-    tu__reduced_value reduced[MAX_REDUCED];
+    tu__collective_value reduced[MAX_REDUCED];
     uint32_t reduced_count;
 } random_plan;
 
@@ -157,7 +157,7 @@ static void assert_has_stamp(const random_plan *p, unsigned char *const *address
 /* Other ranks write outputs as early, and read inputs as late as possible. */
 static void check_reduced(const random_plan *p, unsigned char *const *addresses, uint32_t position) {
     for (uint32_t i = 0; i < p->reduced_count; i++) {
-        const tu__reduced_value *s = &p->reduced[i];
+        const tu__collective_value *s = &p->reduced[i];
         bool is_same_memory = addresses[s->in] == addresses[s->out];
         assert_true(!is_same_memory || s->in_place);
         if (s->post_position == position) {
@@ -221,8 +221,8 @@ static tu_status plan(random_plan *p, tu__memory_plan *m) {
                                   .is_read_after_run = p->is_read_after_run,
                                   .assigned_to = p->assigned_to,
                                   .update_kernel_count = p->update_kernel_count,
-                                  .reduced_count = p->reduced_count,
-                                  .reduced = p->reduced};
+                                  .collective_value_count = p->reduced_count,
+                                  .collective_values = p->reduced};
     return tu__plan_memory(&request, m);
 }
 
@@ -258,7 +258,7 @@ static void add_reduced(random_plan *p, uint64_t *seed) {
     p->assigned_to[out] = TU_NO_NODE;
     p->is_read_after_run[out] = random_below(seed, 4) == 0;
     p->reduced[p->reduced_count] =
-        (tu__reduced_value){in, out, post_position, wait_position, in >= p->leaves && !is_read(p, in)};
+        (tu__collective_value){in, out, post_position, wait_position, in >= p->leaves && !is_read(p, in)};
     for (uint32_t i = 0; i < p->reduced_count; i++) /* a value that is reduced twice cannot be in place */
         if (p->reduced[i].in == in) p->reduced[i].in_place = false;
     p->reduced_count++;

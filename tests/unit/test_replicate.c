@@ -335,7 +335,7 @@ static void check_collective_order(const char *name) {
     for (uint32_t i = 0; i < unit.graph->node_count; i++) /* all ranks contribute the same shapes */
         if (unit.graph->nodes[i]->op->code == TU__OP_ALL_REDUCE)
             for (int64_t rank = 0; rank < 3; rank++) {
-                const tu__node *other = all_reduce_of_rank(unit.graph, unit.graph->nodes[i], rank);
+                const tu__node *other = collective_of_rank(unit.graph, unit.graph->nodes[i], rank);
                 assert_true(tu_shape_equal(other->outputs[0].shape, unit.graph->nodes[i]->outputs[0].shape));
             }
     tu__unit_end(&unit);

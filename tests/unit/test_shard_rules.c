@@ -349,8 +349,8 @@ static void pointwise_operations_are_supported(void **state) {
 
 /* True for operations that do not work on samples, or that are always rejected (cases below). */
 static bool needs_no_case(const tu__op *op) {
-    return (op->traits & (TU__POINTWISE | TU__LEAF | TU__EFFECT)) || op->code == TU__OP_FILL ||
-           op->code == TU__OP_CUSTOM || op->code == TU__OP_ALL_REDUCE;
+    return (op->traits & (TU__POINTWISE | TU__LEAF | TU__EFFECT | TU__COLLECTIVE)) ||
+           op->code == TU__OP_FILL || op->code == TU__OP_CUSTOM;
 }
 
 static void every_operation_is_supported(void **state) {

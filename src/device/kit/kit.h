@@ -6,7 +6,6 @@
  *   epilogue.h      a bias and a relu that belong to the kernel of a matmul or convolution
  *   norm_fusion.h   operations that belong to the kernel of a batch normalisation
  *   reordering.h    transposes, slices and similar operations as an offset and strides
- *   rank_slice.h    the elements of a collective that each rank adds
  *   plan_check.h    the checks that the engine does with every plan
  *
  * It is a static archive: every plug-in contains a copy. The kit reads the engine's internal structures and calls its
@@ -23,7 +22,6 @@
 #include "device/kit/fusion.h"
 #include "device/kit/norm_fusion.h"
 #include "device/kit/plan_check.h"
-#include "device/kit/rank_slice.h"
 #include "device/kit/reordering.h"
 #include "device/kit/select.h"
 #include "device/kit/version.h"

@@ -55,7 +55,7 @@ static bool is_valid_size(size_t bytes) {
 
 static bool is_leaf(const checker *c, uint32_t node) {
     const tu__op *op = c->partition->graph->nodes[node]->op;
-    return (op->traits & TU__LEAF) || op->code == TU__OP_COPY || op->code == TU__OP_ALL_REDUCE;
+    return (op->traits & (TU__LEAF | TU__COLLECTIVE)) || op->code == TU__OP_COPY;
 }
 
 static tu_status check_value(const checker *c, uint32_t buffer) {

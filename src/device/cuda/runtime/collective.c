@@ -1,4 +1,4 @@
-/* Executables of collectives: the part of one rank, which reduces its slice of every combination.
+/* Executables of collectives: the combinations of one rank.
  *
  * The engine's description is copied, and kernels are compiled when the executable is built, so that a launch only
  * enqueues. Nothing is captured: a collective has few kernels. */
@@ -6,11 +6,11 @@
 #include "device/cuda/runtime/combine.h"
 #include "device/cuda/runtime/executable.h"
 
-static tu_status copy_segment(tu__arena *arena, uint32_t ranks, const tu_combine_segment *from,
+static tu_status copy_segment(tu__arena *arena, const tu_combination *of, const tu_combine_segment *from,
                               tu_combine_segment *to) {
     *to = *from;
-    to->in = tu__arena_copy(arena, from->in, ranks * sizeof *from->in);
-    to->out = tu__arena_copy(arena, from->out, ranks * sizeof *from->out);
+    to->in = tu__arena_copy(arena, from->in, of->in_count * sizeof *from->in);
+    to->out = tu__arena_copy(arena, from->out, of->out_count * sizeof *from->out);
     return to->in && to->out ? TU_OK : TU_NO_MEMORY;
 }
 
@@ -20,7 +20,7 @@ static tu_status copy_combination(tu__arena *arena, const tu_combination *from, 
     *to = *from;
     to->segments = segments;
     for (uint32_t i = 0; i < from->segment_count; i++)
-        TU_TRY(copy_segment(arena, from->ranks, &from->segments[i], &segments[i]));
+        TU_TRY(copy_segment(arena, from, &from->segments[i], &segments[i]));
     return TU_OK;
 }
 
@@ -53,7 +53,7 @@ tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, uint32_t
 
 tu_status cuda_collective_launch(const cuda_collective *c) {
     for (uint32_t i = 0; i < c->count; i++)
-        TU_TRY(cuda_combine(c->device, &c->combinations[i], c->queue->stream));
+        TU_TRY(cuda_combine(c->device, &c->combinations[i], 1, 1, c->queue->stream));
     return TU_OK;
 }
 

@@ -16,9 +16,9 @@
  * variables unchanged, which many steps in one call do not promise. The first step of a graph follows all work before
  * it, so WAITs for its previous step are left out.
  *
- * Collectives are summed in separate streams, so that kernels that do not need the sums continue. If all ranks are on
- * one GPU, one launch computes the whole sum. GPUs with peer access each sum their rank's slice, so that all links
- * between them are used in parallel. The bits of the result are the same.
+ * Collectives run in separate streams, so that kernels that do not need the results continue. If all ranks are on one
+ * GPU, one launch does the work of all ranks. GPUs with peer access each do their rank's part, so that all links between
+ * them are used in parallel. The bits of the result are the same.
  *
  * Streams of several GPUs are captured into one graph like those of one GPU: a kernel runs in the context of its
  * function, and edges may connect GPUs. Copies between GPUs with peer access are captured too. If a copy goes through
@@ -78,7 +78,7 @@ static cuda_member *member_of_rank(const cuda_list *l, uint32_t collective, uint
 }
 
 static uint32_t ranks_of(const cuda_list *l, uint32_t collective) {
-    return l->collectives[collective].combinations[0].ranks;
+    return l->collectives[collective].ranks;
 }
 
 static bool is_on_one_gpu(const cuda_list *l, uint32_t collective) {
@@ -89,18 +89,19 @@ static bool is_on_one_gpu(const cuda_list *l, uint32_t collective) {
     return true;
 }
 
-static tu_status create_sum_stream(cuda_member *m) {
-    if (m->sum_stream) return TU_OK;
+static tu_status create_collective_stream(cuda_member *m) {
+    if (m->collective_stream) return TU_OK;
     TU_TRY(cuda_make_current(m->device));
-    CUDA_TRY(cuStreamCreate, &m->sum_stream, CU_STREAM_NON_BLOCKING);
-    return create_event(&m->sum_done);
+    CUDA_TRY(cuStreamCreate, &m->collective_stream, CU_STREAM_NON_BLOCKING);
+    return create_event(&m->collective_done);
 }
 
 static tu_status create_collective(cuda_list *l, uint32_t collective) {
-    uint32_t summing_ranks = is_on_one_gpu(l, collective) ? 1 : ranks_of(l, collective);
-    for (uint32_t r = summing_ranks; r-- > 0;) TU_TRY(create_sum_stream(member_of_rank(l, collective, r)));
+    uint32_t running_ranks = is_on_one_gpu(l, collective) ? 1 : ranks_of(l, collective);
+    for (uint32_t r = running_ranks; r-- > 0;)
+        TU_TRY(create_collective_stream(member_of_rank(l, collective, r)));
     TU_TRY(cuda_make_current(member_of_rank(l, collective, 0)->device));
-    return create_event(&l->sums[collective].done);
+    return create_event(&l->runs[collective].done);
 }
 
 tu_status cuda_list_new(cuda_list *l, const tu_list_binding *b) {
@@ -111,9 +112,9 @@ tu_status cuda_list_new(cuda_list *l, const tu_list_binding *b) {
     l->first = b->list->queues[0].partition;
     l->members = tu__alloc_array(b->list->partition_count, sizeof *l->members, purpose);
     l->queues = tu__alloc_array(b->list->queue_count, sizeof *l->queues, purpose);
-    l->sums = tu__alloc_array(b->list->collective_count, sizeof *l->sums, purpose);
+    l->runs = tu__alloc_array(b->list->collective_count, sizeof *l->runs, purpose);
     l->events = tu__alloc_array(b->list->event_count, sizeof *l->events, purpose);
-    if (!l->members || !l->queues || !l->sums || !l->events) return TU_NO_MEMORY;
+    if (!l->members || !l->queues || !l->runs || !l->events) return TU_NO_MEMORY;
     for (uint32_t p = 0; p < b->list->partition_count; p++) {
         if (!b->parts[p].device) continue;
         l->members[p].device = cuda_device_of(b->parts[p].device);
@@ -141,11 +142,11 @@ void cuda_list_free(cuda_list *l) {
     if (!l->list) return;
     for (uint32_t q = 0; l->queues && q < l->list->queue_count; q++) destroy_stream(l->queues[q].stream);
     destroy_events(l->events, l->list->event_count);
-    for (uint32_t c = 0; l->sums && c < l->list->collective_count; c++) destroy_events(&l->sums[c].done, 1);
+    for (uint32_t c = 0; l->runs && c < l->list->collective_count; c++) destroy_events(&l->runs[c].done, 1);
     for (uint32_t p = 0; l->members && p < l->list->partition_count; p++) {
         cuda_member *m = &l->members[p];
-        destroy_stream(m->sum_stream);
-        destroy_events(&m->sum_done, 1);
+        destroy_stream(m->collective_stream);
+        destroy_events(&m->collective_done, 1);
         destroy_events(&m->posted, 1);
         cuda_ring_free(m->ring);
     }
@@ -153,7 +154,7 @@ void cuda_list_free(cuda_list *l) {
         cuda.cuCtxSetCurrent(l->members[l->first].device->context);
     tu__free(l->members);
     tu__free(l->queues);
-    tu__free(l->sums);
+    tu__free(l->runs);
     tu__free(l->events);
     *l = (cuda_list){0};
 }
@@ -186,50 +187,50 @@ static tu_status wait_for_all_ranks(const cuda_list *l, uint32_t collective, CUs
     return TU_OK;
 }
 
-static tu_status sum_all_slices(const cuda_list *l, uint32_t collective) {
+static tu_status run_all_ranks(const cuda_list *l, uint32_t collective) {
     const cuda_member *first = member_of_rank(l, collective, 0);
     const tu_list_collective *c = &l->collectives[collective];
     TU_TRY(cuda_make_current(first->device));
-    TU_TRY(wait_for_all_ranks(l, collective, first->sum_stream));
+    TU_TRY(wait_for_all_ranks(l, collective, first->collective_stream));
     for (uint32_t i = 0; i < c->combination_count; i++)
-        TU_TRY(cuda_combine_all(first->device, &c->combinations[i], first->sum_stream));
+        TU_TRY(cuda_combine(first->device, &c->combinations[i], c->ranks, c->combination_count,
+                            first->collective_stream));
     return TU_OK;
 }
 
-static tu_status sum_slice(const cuda_list *l, uint32_t collective, uint32_t rank) {
+static tu_status run_rank(const cuda_list *l, uint32_t collective, uint32_t rank) {
     const cuda_member *member = member_of_rank(l, collective, rank);
     const tu_list_collective *c = &l->collectives[collective];
     TU_TRY(cuda_make_current(member->device));
-    TU_TRY(wait_for_all_ranks(l, collective, member->sum_stream));
-    for (uint32_t i = 0; i < c->combination_count; i++) {
-        tu_combination combination = c->combinations[i];
-        combination.rank = rank;
-        TU_TRY(cuda_combine(member->device, &combination, member->sum_stream));
-    }
-    CUDA_TRY(cuEventRecord, member->sum_done, member->sum_stream);
+    TU_TRY(wait_for_all_ranks(l, collective, member->collective_stream));
+    for (uint32_t i = 0; i < c->combination_count; i++)
+        TU_TRY(cuda_combine(member->device, &c->combinations[rank * c->combination_count + i], 1, 1,
+                            member->collective_stream));
+    CUDA_TRY(cuEventRecord, member->collective_done, member->collective_stream);
     return TU_OK;
 }
 
-/* Sums one slice per rank. At the end the first rank's sum stream waits for all slices. */
-static tu_status sum_each_slice(const cuda_list *l, uint32_t collective) {
+/* Runs the part of each rank on its GPU. At the end the first rank's stream waits for all of them. */
+static tu_status run_each_rank(const cuda_list *l, uint32_t collective) {
     const cuda_member *first = member_of_rank(l, collective, 0);
-    for (uint32_t r = 0; r < ranks_of(l, collective); r++) TU_TRY(sum_slice(l, collective, r));
+    for (uint32_t r = 0; r < ranks_of(l, collective); r++) TU_TRY(run_rank(l, collective, r));
     TU_TRY(cuda_make_current(first->device));
     for (uint32_t r = 1; r < ranks_of(l, collective); r++)
-        CUDA_TRY(cuStreamWaitEvent, first->sum_stream, member_of_rank(l, collective, r)->sum_done, 0);
+        CUDA_TRY(cuStreamWaitEvent, first->collective_stream,
+                 member_of_rank(l, collective, r)->collective_done, 0);
     return TU_OK;
 }
 
-/* Enqueues the sums when the last rank has posted. They follow everything that was enqueued for the ranks so far, but
+/* Enqueues the collective when the last rank has posted. It follows everything that was enqueued for the ranks so far, but
  * since queues take turns, this delays nothing that an early rank could compute meanwhile. */
 static tu_status enqueue_post(cuda_list *l, uint32_t collective) {
-    if (++l->sums[collective].posted < ranks_of(l, collective)) return TU_OK;
+    if (++l->runs[collective].posted < ranks_of(l, collective)) return TU_OK;
     for (uint32_t r = 0; r < ranks_of(l, collective); r++) {
         const cuda_member *rank = member_of_rank(l, collective, r);
         CUDA_TRY(cuEventRecord, rank->posted, compute_stream(rank));
     }
-    TU_TRY(is_on_one_gpu(l, collective) ? sum_all_slices(l, collective) : sum_each_slice(l, collective));
-    CUDA_TRY(cuEventRecord, l->sums[collective].done, member_of_rank(l, collective, 0)->sum_stream);
+    TU_TRY(is_on_one_gpu(l, collective) ? run_all_ranks(l, collective) : run_each_rank(l, collective));
+    CUDA_TRY(cuEventRecord, l->runs[collective].done, member_of_rank(l, collective, 0)->collective_stream);
     return TU_OK;
 }
 
@@ -284,7 +285,7 @@ static tu_status enqueue_command(cuda_list *l, uint32_t queue, uint32_t position
     case TU_COMMAND_LAUNCH: return enqueue_launch(l, queue, position);
     case TU_COMMAND_COPY: return enqueue_copy(l, queue, c);
     case TU_COMMAND_POST: return enqueue_post(l, c->index);
-    case TU_COMMAND_AWAIT: return enqueue_wait(l, queue, l->sums[c->index].done);
+    case TU_COMMAND_AWAIT: return enqueue_wait(l, queue, l->runs[c->index].done);
     case TU_COMMAND_SIGNAL: return enqueue_signal(l, queue, c->index);
     case TU_COMMAND_WAIT: return enqueue_wait(l, queue, l->events[c->index]);
     case TU_COMMAND_WAIT_PREVIOUS: return is_first_step ? TU_OK : enqueue_wait(l, queue, l->events[c->index]);
@@ -299,7 +300,7 @@ static tu_status enqueue_command(cuda_list *l, uint32_t queue, uint32_t position
 static tu_status enqueue_step(cuda_list *l, bool is_first) {
     for (uint32_t q = 0; q < l->list->queue_count; q++)
         l->queues[q].next = l->queues[q].has_inputs = l->queues[q].has_results = 0;
-    for (uint32_t c = 0; c < l->list->collective_count; c++) l->sums[c].posted = 0;
+    for (uint32_t c = 0; c < l->list->collective_count; c++) l->runs[c].posted = 0;
     for (uint32_t i = 0; i < l->list->command_count; i++) {
         uint32_t queue = l->list->order[i];
         TU_TRY(enqueue_command(l, queue, l->queues[queue].next++, is_first));

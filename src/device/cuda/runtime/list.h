@@ -7,11 +7,11 @@
 typedef struct cuda_member { /* a partition; `device` is NULL if it has no queue */
     cuda_device *device;
     cuda_kernels *kernels;
-    cuda_ring *ring;     /* NULL: it has no inputs and no results to fetch */
-    CUevent posted;      /* recorded after the work enqueued so far; waited for immediately, then reused */
-    CUstream sum_stream; /* stream for its sums of collectives; NULL: none */
-    CUevent sum_done;    /* recorded after the sums; waited for immediately */
-    bool was_timed;      /* `timed` of the kernels before the call, to be restored */
+    cuda_ring *ring; /* NULL: it has no inputs and no results to fetch */
+    CUevent posted;  /* recorded after the work enqueued so far; waited for immediately, then reused */
+    CUstream collective_stream; /* for its part of collectives; NULL: none */
+    CUevent collective_done;    /* recorded after its part of a collective; waited for immediately */
+    bool was_timed;             /* `timed` of the kernels before the call, to be restored */
 } cuda_member;
 
 typedef struct cuda_list_queue {
@@ -22,21 +22,21 @@ typedef struct cuda_list_queue {
     uint32_t next;                /* the next command of the current step */
 } cuda_list_queue;
 
-typedef struct cuda_list_sum {
+typedef struct cuda_collective_run {
     uint32_t posted; /* number of ranks that have posted in the current step */
     CUevent done;
-} cuda_list_sum;
+} cuda_collective_run;
 
 typedef struct cuda_list {
     const tu_command_list *list;
     const tu_list_part *parts; /* the engine's arrays, valid as long as the list */
     const tu_list_collective *collectives;
-    uint32_t first;          /* the partition of the first queue: its stream is captured */
-    cuda_member *members;    /* per partition */
-    cuda_list_queue *queues; /* per queue */
-    cuda_list_sum *sums;     /* per collective */
-    CUevent *events;         /* per event */
-    bool copies_via_host;    /* a copy goes between GPUs without peer access, through the host */
+    uint32_t first;            /* the partition of the first queue: its stream is captured */
+    cuda_member *members;      /* per partition */
+    cuda_list_queue *queues;   /* per queue */
+    cuda_collective_run *runs; /* per collective */
+    CUevent *events;           /* per event */
+    bool copies_via_host;      /* a copy goes between GPUs without peer access, through the host */
 } cuda_list;
 
 /* Prepares streams and events. After a failure, free the list with cuda_list_free() too. */
