@@ -43,7 +43,8 @@ TU_API bool tu_process_group_is_launched(void);
 
 /* Joins the group of all processes that were started together; waits for them. A process opens one group at most
  * once. */
-TU_API tu_status tu_process_group_open_with(tu_process_group **group, const tu_process_group_options *options);
+TU_API tu_status tu_process_group_open_with(tu_process_group **group,
+                                            const tu_process_group_options *options);
 #define tu_process_group_open(group, ...)                                                                    \
     tu_process_group_open_with(group, TU_OPTIONS(tu_process_group_options, __VA_ARGS__))
 /* Leaves the group, after all programs that use it are freed. Waits for the other processes, unless it has failed. */

@@ -23,8 +23,8 @@ static void end_process(void *context, const char *message) {
 int cli_join_processes(double timeout, const char *interface, tu_process_group **group) {
     *group = NULL;
     if (!tu_process_group_is_launched()) return CLI_DONE;
-    tu_status status = tu_process_group_open(group, .timeout = timeout, .interface = interface,
-                                             .on_failure = end_process);
+    tu_status status =
+        tu_process_group_open(group, .timeout = timeout, .interface = interface, .on_failure = end_process);
     if (status == TU_OK) status = tu_process_group_describe(*group, &own);
     return cli_report(status);
 }

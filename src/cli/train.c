@@ -104,7 +104,8 @@ static const struct cli_option options[] = {
     CLI_FLAG(struct train_values, json, "json", 0, CLI_HELP_JSON),
     CLI_DOUBLE(struct train_values, collective_timeout, "collective-timeout", 0, "SECONDS", 0.1, 1e6,
                CLI_HELP_COLLECTIVE_TIMEOUT, .group = GROUP_DEVICES),
-    CLI_STRING(struct train_values, interface, "interface", 0, "NAME", CLI_HELP_INTERFACE, .group = GROUP_DEVICES),
+    CLI_STRING(struct train_values, interface, "interface", 0, "NAME", CLI_HELP_INTERFACE,
+               .group = GROUP_DEVICES),
 #define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
     OPTION_##kind(field, option, letter, argument, minimum, maximum, GROUP_##group, help),
 #include <tutti/settings.def>
@@ -398,8 +399,9 @@ static int run(const void *given, int operand_count, char **operands) {
     int outcome = cli_join_processes(values.collective_timeout, values.interface, &values.o.group);
     bool ensemble = is_ensemble(operands[0], &values);
     if (outcome == CLI_DONE && values.o.group && ensemble)
-        outcome = cli_input_error("train: --ensemble trains each network on one device, and cannot be divided among "
-                                  "processes: start it without mpirun or srun");
+        outcome = cli_input_error(
+            "train: --ensemble trains each network on one device, and cannot be divided among "
+            "processes: start it without mpirun or srun");
     else if (outcome == CLI_DONE)
         outcome = (ensemble ? train_ensemble : train_one)(operands[0], &values, &output);
     tu_process_group_close(values.o.group);

@@ -32,7 +32,8 @@ typedef struct tu__communicator {
     tu__collective_kind kind;
     uint32_t root; /* of a broadcast */
     uint32_t ranks, value_count;
-    bool is_undivided; /* rank 0's combinations contain all elements: the collective continues over processes */
+    bool
+        is_undivided; /* rank 0's combinations contain all elements: the collective continues over processes */
     tu_dtype *dtypes; /* per value */
     size_t *counts;   /* per value: elements of a rank's input */
     const void **in;  /* per value: the inputs of all ranks */

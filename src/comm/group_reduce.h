@@ -4,8 +4,8 @@
 
 #include <tutti/device.h>
 
-#include "comm/process_group.h"
 #include "comm/lines.h"
+#include "comm/process_group.h"
 
 /* A sum over the local ranks of all processes. */
 typedef struct tu__group_sum {

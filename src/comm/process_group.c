@@ -237,15 +237,17 @@ static tu_status check_frames(const tu_process_group *g, const frame *all) {
         same = same && strcmp(all[r].message, all[first].message) == 0;
         failed++;
     }
-    if (failed == g->info.size && same) return tu_fail((tu_status)all[first].status, "%s", all[first].message);
+    if (failed == g->info.size && same)
+        return tu_fail((tu_status)all[first].status, "%s", all[first].message);
     if (failed)
-        return tu_fail((tu_status)all[first].status, "rank %u on host '%s': %s", first, g->processes[first].host,
-                       all[first].message);
+        return tu_fail((tu_status)all[first].status, "rank %u on host '%s': %s", first,
+                       g->processes[first].host, all[first].message);
     for (uint32_t r = 1; r < g->info.size; r++)
         if (all[r].bytes != all[0].bytes)
-            return tu_fail(TU_INVALID,
-                           "rank %u on host '%s' gathers %u bytes, rank 0 %u: all processes must make the same calls", r,
-                           g->processes[r].host, all[r].bytes, all[0].bytes);
+            return tu_fail(
+                TU_INVALID,
+                "rank %u on host '%s' gathers %u bytes, rank 0 %u: all processes must make the same calls", r,
+                g->processes[r].host, all[r].bytes, all[0].bytes);
     return TU_OK;
 }
 
@@ -327,7 +329,8 @@ static tu_status run_broadcast(tu_process_group *g, void *context) {
 
 tu_status tu_process_group_broadcast(tu_process_group *g, uint32_t root, void *data, size_t bytes) {
     if (root >= g->info.size)
-        return tu_fail(TU_INVALID, "broadcast from rank %u of %u: expected a rank from 0", root, g->info.size);
+        return tu_fail(TU_INVALID, "broadcast from rank %u of %u: expected a rank from 0", root,
+                       g->info.size);
     broadcast_call call = {root, data, bytes};
     return run_and_wait(g, "broadcast", run_broadcast, &call);
 }
@@ -358,16 +361,18 @@ static tu_status load_transport(tu_process_group *g) {
     static const char file[] = "libtutti_mpi.so";
     char path[1024];
     if (!tu__bundled_plugin(file, sizeof path, path))
-        return tu_fail(TU_NOT_FOUND,
-                       "this process was started by mpirun or srun as one of several, but %s is not installed with "
-                       "Tutti: install the package tutti-mpi, or build Tutti with Open MPI (Debian: libopenmpi-dev)",
-                       file);
+        return tu_fail(
+            TU_NOT_FOUND,
+            "this process was started by mpirun or srun as one of several, but %s is not installed with "
+            "Tutti: install the package tutti-mpi, or build Tutti with Open MPI (Debian: libopenmpi-dev)",
+            file);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: MPI does not support it */
     if (!library) return tu_fail(TU_NOT_FOUND, "'%s' cannot be loaded: %s", path, dlerror());
     tu__transport_plugin entry;
     *(void **)&entry = dlsym(library, "tu_transport_plugin");
     if (!entry)
-        return tu_fail(TU_INVALID, "'%s' is not Tutti's transport: it does not export tu_transport_plugin", path);
+        return tu_fail(TU_INVALID, "'%s' is not Tutti's transport: it does not export tu_transport_plugin",
+                       path);
     g->api = entry();
     if (strcmp(g->api->version, tu_version()) == 0) return TU_OK;
     return tu_fail(TU_INVALID, "'%s' is of version %s, libtutti.so of version %s: expected the same", path,
@@ -381,7 +386,8 @@ static bool can_add_by_host(const tu_process_group *g) {
     if (size < g->info.size && (size & (size - 1))) return false;
     for (uint32_t r = 0; r < g->info.size; r++) {
         const tu__process *p = &g->processes[r];
-        if (p->host_size != size || p->first_on_host % size || p->first_on_host + p->host_rank != r) return false;
+        if (p->host_size != size || p->first_on_host % size || p->first_on_host + p->host_rank != r)
+            return false;
     }
     return true;
 }

@@ -336,7 +336,7 @@ static bool all_have_peer_access(const tu__collective *c, const tu__partition *p
 static void choose_path(const tu__collectives *collectives, tu__collective *c,
                         const tu__partition *partitions) {
     c->path = collectives->span_processes           ? TU__COLLECTIVE_OVER_PROCESSES
-              : all_on_host(c, partitions)            ? TU__COLLECTIVE_ON_HOST
+              : all_on_host(c, partitions)          ? TU__COLLECTIVE_ON_HOST
               : all_on_one_gpu(c, partitions)       ? TU__COLLECTIVE_ON_ONE_GPU
               : all_have_peer_access(c, partitions) ? TU__COLLECTIVE_PEER_TO_PEER
                                                     : TU__COLLECTIVE_THROUGH_HOST;

@@ -11,15 +11,16 @@
 
 /* What the processes exchange. Texts that are compared come first. */
 enum { VERSION, GRAPH, DEVICES, STRATEGY, PRECISION, NUMBERS, COMPARED };
-static const char *const titles[COMPARED] = {"version of Tutti",  "graph",     "kind of device",
-                                             "strategy",          "precision", "options"};
+static const char *const titles[COMPARED] = {"version of Tutti", "graph",     "kind of device",
+                                             "strategy",         "precision", "options"};
 
 typedef struct facts {
     char texts[COMPARED][TU_DIGEST_TEXT + 32];
     uint32_t replicas;
 } facts;
 
-static tu_status collect(const tu__device_list *list, const tu__unit *unit, const tu_compile_options *o, facts *f) {
+static tu_status collect(const tu__device_list *list, const tu__unit *unit, const tu_compile_options *o,
+                         facts *f) {
     *f = (facts){.replicas = (uint32_t)unit->device_count};
     snprintf(f->texts[VERSION], sizeof f->texts[VERSION], "%s", tu_version());
     TU_TRY(tu_graph_digest(unit->graph, f->texts[GRAPH]));
@@ -28,8 +29,9 @@ static tu_status collect(const tu__device_list *list, const tu__unit *unit, cons
     snprintf(f->texts[STRATEGY], sizeof f->texts[STRATEGY], "%s",
              tu__strategy_names[unit->replication.strategy]);
     snprintf(f->texts[PRECISION], sizeof f->texts[PRECISION], "%s", o->precision ? o->precision : "f32");
-    snprintf(f->texts[NUMBERS], sizeof f->texts[NUMBERS], "invariant %d, bf16 gradients %d, %zu results, updates %d",
-             o->invariant, o->bf16_gradients, o->fetch_count, o->updates);
+    snprintf(f->texts[NUMBERS], sizeof f->texts[NUMBERS],
+             "invariant %d, bf16 gradients %d, %zu results, updates %d", o->invariant, o->bf16_gradients,
+             o->fetch_count, o->updates);
     return TU_OK;
 }
 
@@ -37,11 +39,12 @@ static tu_status compare(const tu_process_group *g, const facts *all) {
     for (uint32_t r = 1; r < g->info.size; r++)
         for (int i = 0; i < COMPARED; i++)
             if (strcmp(all[0].texts[i], all[r].texts[i]) != 0)
-                return tu_fail(TU_INVALID,
-                               "rank %u on host '%s' has another %s (%s) than rank 0 on host '%s' (%s): all processes "
-                               "must train the same",
-                               r, g->processes[r].host, titles[i], all[r].texts[i], g->processes[0].host,
-                               all[0].texts[i]);
+                return tu_fail(
+                    TU_INVALID,
+                    "rank %u on host '%s' has another %s (%s) than rank 0 on host '%s' (%s): all processes "
+                    "must train the same",
+                    r, g->processes[r].host, titles[i], all[r].texts[i], g->processes[0].host,
+                    all[0].texts[i]);
     return TU_OK;
 }
 
@@ -49,13 +52,15 @@ static tu_status compare(const tu_process_group *g, const facts *all) {
 static tu_status check_equal_counts(const tu_process_group *g, const facts *all, int invariant) {
     for (uint32_t r = 1; invariant && r < g->info.size; r++)
         if (all[r].replicas != all[0].replicas)
-            return tu_fail(TU_INVALID,
-                           "invariant %d: rank %u on host '%s' has %u devices, rank 0 has %u: expected equally many",
-                           invariant, r, g->processes[r].host, all[r].replicas, all[0].replicas);
+            return tu_fail(
+                TU_INVALID,
+                "invariant %d: rank %u on host '%s' has %u devices, rank 0 has %u: expected equally many",
+                invariant, r, g->processes[r].host, all[r].replicas, all[0].replicas);
     return TU_OK;
 }
 
-static tu_status exchange(const tu__device_list *list, tu__unit *unit, const tu_compile_options *o, facts *all) {
+static tu_status exchange(const tu__device_list *list, tu__unit *unit, const tu_compile_options *o,
+                          facts *all) {
     tu_process_group *g = o->group;
     facts mine;
     TU_TRY(collect(list, unit, o, &mine));

@@ -72,7 +72,8 @@ tu_status tu__replication_init(tu__device_list *list, tu__unit *unit,
     TU_TRY(check_options(unit, strategy, compile_options));
     TU_TRY(check_same_kind(list, compile_options->invariant));
     if (compile_options->group && strategy == TU__SINGLE)
-        return tu_fail(TU_INVALID, "strategy 'single' on several processes: expected 'mirrored' or 'central'");
+        return tu_fail(TU_INVALID,
+                       "strategy 'single' on several processes: expected 'mirrored' or 'central'");
     if (strategy == TU__SINGLE && !compile_options->invariant) return TU_OK;
     unit->replication = (tu__replication){.strategy = strategy == TU__SINGLE ? TU__MIRRORED : strategy,
                                           .replica_count = unit->device_count,

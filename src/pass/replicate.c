@@ -33,10 +33,11 @@ static tu_value concat_shards(tu__replicator *p, tu__edge edge) {
     const tu__distributed_value *value = tu__distributed_value_of(p, edge);
     if (p->shards == 1) return tu__shard_of_value(p, edge, value->layout, 0);
     if (p->end_shard - p->first_shard < p->shards)
-        return tu__graph_fail(p->r.to, TU_UNSUPPORTED,
-                              "'%s' has a row per sample, and each process computes only its own rows: expected to "
-                              "fetch a sum or mean over the batch",
-                              p->r.from->nodes[edge.node]->name);
+        return tu__graph_fail(
+            p->r.to, TU_UNSUPPORTED,
+            "'%s' has a row per sample, and each process computes only its own rows: expected to "
+            "fetch a sum or mean over the batch",
+            p->r.from->nodes[edge.node]->name);
     tu_value *shards = tu__arena_alloc(&p->arena, p->shards * sizeof *shards);
     if (!shards) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
     for (size_t shard = 0; shard < p->shards; shard++)

@@ -35,7 +35,7 @@ typedef struct tu__replicator {
     size_t replicas, shards; /* replicas of this process; shards of the whole batch */
     /* The shards that this process computes: equally many per replica. The nodes of others are not built. */
     size_t first_shard, end_shard;
-    size_t device_count;     /* replicas, and one more for the central device, which may also be a replica */
+    size_t device_count; /* replicas, and one more for the central device, which may also be a replica */
     tu__distributed_value *values; /* per output of the old graph, indexed by tu__rewrite's slots */
     const tu__sharding **sharded;  /* per node; NULL: it is replicated */
 } tu__replicator;

@@ -38,8 +38,7 @@ static tu_status read_values(const tu__group_collective *g, const tu_combination
     return status == TU_OK ? TU_OK : tu__part_fail(part, status);
 }
 
-static tu_status load(void *context, const tu_combination *what, const tu__segment_range *range,
-                      void *sum) {
+static tu_status load(void *context, const tu_combination *what, const tu__segment_range *range, void *sum) {
     const tu__group_collective *g = context;
     const void *in[TU__MAX_DEVICES];
     for (uint32_t r = 0; r < g->collective->ranks; r++) TU_TRY(read_values(g, what, range, r, &in[r]));
@@ -78,9 +77,8 @@ static tu_status run(tu_process_group *group, void *context) {
     TU_TRY(wait_for_devices(g));
     for (uint32_t i = 0; i < communicator->combination_count; i++)
         TU_TRY(tu__group_all_reduce(
-            group,
-            &(tu__group_sum){
-                .what = &communicator->combinations[i], .load = load, .store = store, .context = g}));
+            group, &(tu__group_sum){
+                       .what = &communicator->combinations[i], .load = load, .store = store, .context = g}));
     return TU_OK;
 }
 
@@ -112,7 +110,8 @@ tu_status tu__group_run_new(tu__execution *e) {
     if (!p->group) return TU_OK;
     pthread_mutex_init(&run_state->lock, NULL);
     pthread_cond_init(&run_state->idle, NULL);
-    run_state->list = tu__alloc_array(p->collectives.count, sizeof *run_state->list, "a program's collectives");
+    run_state->list =
+        tu__alloc_array(p->collectives.count, sizeof *run_state->list, "a program's collectives");
     if (!run_state->list) return TU_NO_MEMORY;
     if (needs_staging(p)) {
         run_state->staging =

@@ -22,7 +22,7 @@ typedef struct tu__feed {
 typedef struct tu__trace tu__trace; /* trace.h */
 
 struct tu_program {
-    tu_graph *source; /* the user's graph */
+    tu_graph *source;        /* the user's graph */
     tu_process_group *group; /* the processes that run it together; NULL: this one alone */
     tu__unit unit;
     size_t device_count;

@@ -16,9 +16,9 @@ typedef struct tu__evaluator {
     size_t image_bytes;
     unsigned char *padded; /* a full batch of images, to pad the last one */
     int32_t *labels_padded;
-    int64_t *class_of;  /* predicted class of each sample of a batch */
-    float *probability; /* class probabilities of a batch; NULL: not requested */
-    int64_t *images_of; /* number of images of each class, to find the largest */
+    int64_t *class_of;       /* predicted class of each sample of a batch */
+    float *probability;      /* class probabilities of a batch; NULL: not requested */
+    int64_t *images_of;      /* number of images of each class, to find the largest */
     tu_process_group *group; /* the processes that evaluate together; NULL: this one alone */
     /* Only on devices that run many batches per call, for data sets in memory: */
     const tu_dataset *tabled;    /* data set that the tables contain */

@@ -79,7 +79,8 @@ static void divide(const tu_process_info *info, const char *list, tu__text *own)
     for (const char *text = list; *text;) {
         size_t length = strcspn(text, ",");
         spec s;
-        bool is_host = strncmp(text, "ref", 3) == 0 || strncmp(text, "null", 4) == 0; /* they have no cores of their own */
+        bool is_host = strncmp(text, "ref", 3) == 0 ||
+                       strncmp(text, "null", 4) == 0; /* they have no cores of their own */
         if (is_host || !read_spec(text, length, &s)) {
             tu__text_printf(own, "%s%.*s", own->length ? "," : "", (int)length, text);
         } else {

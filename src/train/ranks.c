@@ -26,10 +26,14 @@ tu_status tu__ranks_set_devices(tu__trainer *t) {
     if (!t->config.group) return TU_OK;
     const tu__settings *s = &t->config.settings;
     if (*s->place || *s->lock || strcmp(s->strategy, "single") == 0)
-        return tu_fail(TU_INVALID,
-                       "%s is for the devices of one process, but this run has %u processes: expected --strategy "
-                       "mirrored or central",
-                       *s->place ? "--place" : *s->lock ? "--lock" : "--strategy single", t->config.group->info.size);
+        return tu_fail(
+            TU_INVALID,
+            "%s is for the devices of one process, but this run has %u processes: expected --strategy "
+            "mirrored or central",
+            *s->place  ? "--place"
+            : *s->lock ? "--lock"
+                       : "--strategy single",
+            t->config.group->info.size);
     return tu__rank_devices(t->config.group, s->devices, &t->arena, &t->config.rank_devices);
 }
 
@@ -59,7 +63,8 @@ static tu_status compare(const tu_process_group *g, const run_facts *all) {
                            : strcmp(all[r].settings, all[0].settings) ? "options differ"
                                                                       : NULL;
         if (what)
-            return tu_fail(TU_INVALID, "rank %u on host '%s' and rank 0 on host '%s' cannot train together: %s%s%s", r,
+            return tu_fail(TU_INVALID,
+                           "rank %u on host '%s' and rank 0 on host '%s' cannot train together: %s%s%s", r,
                            g->processes[r].host, g->processes[0].host, "its ",
                            what == all[r].start ? "run is " : "", what);
     }

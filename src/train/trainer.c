@@ -336,7 +336,8 @@ static tu_status run_step(tu__trainer *t, tu_loader *loader) {
     tu_batch batch = TU_SIZED(tu_batch);
     tu__step_values values;
     tu_status status = tu_loader_next(loader, &batch);
-    if (!t->stepper.images) status = tu__ranks_agree(t, status); /* an image of one process may not be readable */
+    if (!t->stepper.images)
+        status = tu__ranks_agree(t, status); /* an image of one process may not be readable */
     if (status != TU_OK) return save_and_fail(t, status, "");
     status = tu__stepper_run(&t->stepper, t->state, &batch, &values);
     if (status != TU_OK) return add_step_to_error(t, status);

@@ -32,7 +32,8 @@ static tu_status check(int code, const char *what) {
     if (code == MPI_SUCCESS) return TU_OK;
     char reason[MPI_MAX_ERROR_STRING] = "";
     int length;
-    if (MPI_Error_string(code, reason, &length) != MPI_SUCCESS) snprintf(reason, sizeof reason, "code %d", code);
+    if (MPI_Error_string(code, reason, &length) != MPI_SUCCESS)
+        snprintf(reason, sizeof reason, "code %d", code);
     return tu_fail(TU_DEVICE, "MPI: %s failed: %s", what, reason);
 }
 
@@ -44,8 +45,10 @@ static tu_status initialise(tu__transport *t) {
     if (is_initialised) {
         TU_TRY(check(MPI_Query_thread(&provided), "MPI_Query_thread"));
         if (provided < MPI_THREAD_SERIALIZED)
-            return tu_fail(TU_INVALID, "MPI was initialised by the caller without threads: expected MPI_THREAD_SERIALIZED "
-                                       "or MPI_THREAD_MULTIPLE, since Tutti calls MPI in a thread of its own");
+            return tu_fail(
+                TU_INVALID,
+                "MPI was initialised by the caller without threads: expected MPI_THREAD_SERIALIZED "
+                "or MPI_THREAD_MULTIPLE, since Tutti calls MPI in a thread of its own");
         return TU_OK;
     }
     TU_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread"));
@@ -132,10 +135,11 @@ static tu_status check_room(const tu__transport *t, size_t bytes) {
     }
     TU_TRY(check(MPI_Allreduce(&fits, &all_fit, 1, MPI_INT, MPI_MIN, t->host), "MPI_Allreduce"));
     if (all_fit) return TU_OK;
-    return tu_fail(TU_NO_MEMORY,
-                   "/dev/shm has %.4g MiB free, but the %d processes of this host need %.4g MiB to share: make it larger "
-                   "(container: --shm-size)",
-                   free_bytes / 1048576, size, needed / 1048576);
+    return tu_fail(
+        TU_NO_MEMORY,
+        "/dev/shm has %.4g MiB free, but the %d processes of this host need %.4g MiB to share: make it larger "
+        "(container: --shm-size)",
+        free_bytes / 1048576, size, needed / 1048576);
 }
 
 /* MPI aligns the memory only to 8 bytes. */
@@ -155,7 +159,8 @@ static tu_status share(tu__transport *t, size_t bytes, void **areas) {
     for (int i = 0; i < size; i++) {
         MPI_Aint area_bytes;
         int unit;
-        TU_TRY(check(MPI_Win_shared_query(t->window, i, &area_bytes, &unit, &areas[i]), "MPI_Win_shared_query"));
+        TU_TRY(
+            check(MPI_Win_shared_query(t->window, i, &area_bytes, &unit, &areas[i]), "MPI_Win_shared_query"));
         areas[i] = align(areas[i]);
     }
     return check(MPI_Barrier(t->host), "MPI_Barrier"); /* all have zeroed theirs */
@@ -177,7 +182,8 @@ static tu_status begin(int code, const char *what, MPI_Request request, tu__tran
     return TU_OK;
 }
 
-static tu_status gather(tu__transport *t, const void *mine, size_t bytes, void *all, tu__transfer **transfer) {
+static tu_status gather(tu__transport *t, const void *mine, size_t bytes, void *all,
+                        tu__transfer **transfer) {
     MPI_Request request;
     TU_TRY(check_size(bytes));
     int code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, t->world, &request);
