@@ -74,7 +74,9 @@ TU__SHARED void tu__monitor_leave(tu__monitor *monitor);
 TU__SHARED void tu__monitor_expired(tu__monitor *monitor);
 
 /* Says that this process fails for a reason of its own, such as out of memory. Returns once the others have been told,
- * at most after 1 s. */
+ * at most after 1 s. The verdict names this rank even if the connection of another one has closed just before: that may be a
+ * consequence. A collective that returns an error is usually itself a consequence of another rank's death, so wait half a
+ * second for tu__monitor_failure before you call this. */
 TU__SHARED void tu__monitor_fail(tu__monitor *monitor, const char *message);
 
 /* Returns true once a verdict is known, and copies it. */

@@ -247,7 +247,7 @@ void tu__verdict_not_connected(const tu__monitor_table *table, uint32_t rank, co
                                double seconds, tu__verdict *verdict) {
     begin(verdict, TU__VERDICT_NOT_CONNECTED, rank);
     add_rank(verdict, table, rank);
-    add(verdict, " has not connected to rank 0 within %g s: it ended, or it cannot reach host %s at %s",
+    add(verdict, " has not connected to rank 0 within %.0f s: it ended, or it cannot reach host %s at %s",
         seconds, table->ranks[0].host, where);
 }
 
