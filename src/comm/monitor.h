@@ -5,15 +5,16 @@
  * connect. Every 200 ms each rank reports to the hub its step and the collective it waits in, and the hub sends the
  * table of all ranks to everybody.
  *
- *     a connection closes without goodbye   that process died: the hub names the first one, 250 ms later
+ *     a connection closes without goodbye   that process died: the hub names the first one, 150 ms later
  *     tu__monitor_fail                      that process fails and says why
  *     tu__monitor_expired                   a collective takes longer than the timeout: the hub blames a rank that has
  *                                           not answered for a second, otherwise one that has not reached the collective
  *     the connection to the hub closes, or  every rank concludes by itself that rank 0 is to blame
  *     the hub is silent after an expiry
  *
- * All of this ends in a verdict, one line with rank, host, device and operation of the culprit and the last steps of
- * all others. Every rank gets it at most 2 s after the cause and passes it to `on_failure`. The verdict is final.
+ * All of this ends in a verdict, one line with rank, host, device and operation of the culprit and the last steps
+ * of all others. Every rank gets it at most 2 s after the cause and passes it to `on_failure`; only if the hub itself
+ * is stopped, each rank has to wait for an expiry of its own. The verdict is final.
  *
  *     tu__monitor *monitor;
  *     TU_TRY(tu__monitor_start(&options, &monitor));
@@ -24,8 +25,9 @@
  *     tu__monitor_stop(monitor);
  *
  * Files: monitor_start.c creates and connects monitors, monitor.c has the other functions and the thread's loop,
- * monitor_hub.c and monitor_member.c its work on rank 0 and on the others, monitor_verdict.c decides who is to blame and
- * words it, monitor_link.c, monitor_address.c and monitor_message.c are connections, addresses and the protocol. */
+ * monitor_hub.c and monitor_member.c its work on rank 0 and on the others, monitor_verdict.c decides who is to
+ * blame and words it, monitor_link.c, monitor_address.c and monitor_message.c are connections, addresses and the
+ * protocol. */
 #ifndef TU__COMM_MONITOR_H
 #define TU__COMM_MONITOR_H
 
@@ -49,9 +51,10 @@ typedef struct tu__monitor_options {
      * tu__monitor_start, also if that fails, unless memory is exhausted. */
     tu_status (*gather)(void *context, const void *mine, size_t bytes, void *all);
     void *gather_context;
-    /* Called at most once, in the monitor's thread, with one line. Other threads may hang at that time, so it usually
-     * prints the line and ends the process. It may be called before tu__monitor_start has returned. It may call tu__monitor_failure, no other function of the monitor. Not
-     * called after tu__monitor_fail or tu__monitor_stop has begun in this process. May be NULL. */
+    /* Called at most once, in the monitor's thread, with one line. Other threads may hang at that time, so it
+     * usually prints the line and ends the process. It may be called before tu__monitor_start has returned. It may
+     * call tu__monitor_failure, no other function of the monitor. Not called after tu__monitor_fail or
+     * tu__monitor_stop has begun in this process. May be NULL. */
     void (*on_failure)(void *context, const char *message);
     void *failure_context;
 } tu__monitor_options;
@@ -63,8 +66,8 @@ TU__SHARED tu_status tu__monitor_start(const tu__monitor_options *options, tu__m
 /* These three are cheap and may be called by any thread. */
 /* Sets the number of steps done. */
 TU__SHARED void tu__monitor_set_step(tu__monitor *monitor, int64_t step);
-/* Says that this process waits in a collective from now on. `collective`: its number in the sequence of all collectives, the
- * same on every rank, increasing. `operation`: what it is; at most 159 bytes are kept. */
+/* Says that this process waits in a collective from now on. `collective`: its number in the sequence of all
+ * collectives, the same on every rank, increasing. `operation`: what it is; at most 159 bytes are kept. */
 TU__SHARED void tu__monitor_enter(tu__monitor *monitor, uint64_t collective, const char *operation);
 /* Says that the collective is done. */
 TU__SHARED void tu__monitor_leave(tu__monitor *monitor);
@@ -73,16 +76,18 @@ TU__SHARED void tu__monitor_leave(tu__monitor *monitor);
  * tu__monitor_leave is called before it. Further calls in the same collective do nothing. */
 TU__SHARED void tu__monitor_expired(tu__monitor *monitor);
 
-/* Says that this process fails for a reason of its own, such as out of memory. Returns once the others have been told,
- * at most after 1 s. */
+/* Says that this process fails for a reason of its own, such as out of memory. Returns once the others have been
+ * told, at most after 1 s. The verdict names this rank even if the connection of another one has closed just
+ * before: that may be a consequence. A collective that returns an error is usually itself a consequence of another
+ * rank's death, so wait half a second for tu__monitor_failure before you call this. */
 TU__SHARED void tu__monitor_fail(tu__monitor *monitor, const char *message);
 
 /* Returns true once a verdict is known, and copies it. */
 TU__SHARED bool tu__monitor_failure(tu__monitor *monitor, char *message, size_t bytes);
 
-/* Ends the monitor in an orderly way: this process may end afterwards without being blamed. Waits at most 5 s until all
- * other processes have called it, too, then frees. Once rank 0 has left, the others are no longer monitored, except that
- * tu__monitor_expired still has a verdict. Does nothing for NULL. */
+/* Ends the monitor in an orderly way: this process may end afterwards without being blamed. Waits at most 5 s until
+ * all other processes have called it, too, then frees. Once rank 0 has left, the others are no longer monitored,
+ * except that tu__monitor_expired still has a verdict. Does nothing for NULL. */
 TU__SHARED void tu__monitor_stop(tu__monitor *monitor);
 
 #endif

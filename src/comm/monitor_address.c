@@ -116,8 +116,8 @@ static int listen_at(tu__monitor_address *address) {
     return fd;
 }
 
-/* Listens at each address of the list and drops those at which it is impossible, such as an IPv6 address that is still
- * being probed for duplicates. */
+/* Listens at each address of the list and drops those at which it is impossible, such as an IPv6 address that is
+ * still being probed for duplicates. */
 static uint32_t listen_at_each(tu__monitor_addresses *addresses, int *sockets) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < addresses->count; i++) {

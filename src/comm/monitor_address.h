@@ -20,13 +20,13 @@ typedef struct tu__monitor_addresses {
     tu__monitor_address list[TU__MONITOR_ADDRESSES];
 } tu__monitor_addresses;
 
-/* Lists the addresses of an interface, or of all (NULL), with port 0. Only interfaces that are up; no link-local IPv6
- * addresses, which need an interface on the other side. Fails with TU_INVALID if the interface does not exist or has no
- * address. */
+/* Lists the addresses of an interface, or of all (NULL), with port 0. Only interfaces that are up; no link-local
+ * IPv6 addresses, which need an interface on the other side. Fails with TU_INVALID if the interface does not exist
+ * or has no address. */
 tu_status tu__monitor_find_addresses(const char *interface, tu__monitor_addresses *addresses);
 
-/* Listens at the addresses of an interface, or at all (NULL), at ports that the system chooses. Sets the addresses with their
- * ports, and the `*count` sockets, at most TU__MONITOR_ADDRESSES. */
+/* Listens at the addresses of an interface, or at all (NULL), at ports that the system chooses. Sets the addresses
+ * with their ports, and the `*count` sockets, at most TU__MONITOR_ADDRESSES. */
 tu_status tu__monitor_listen(const char *interface, tu__monitor_addresses *addresses, int *sockets,
                              uint32_t *count);
 

@@ -1,5 +1,5 @@
-/* The monitor of the ranks other than 0: reports to the hub and receives the table and the verdict. If the hub ends or is
- * silent, it concludes by itself. */
+/* The monitor of the ranks other than 0: reports to the hub and receives the table and the verdict. If the hub ends
+ * or is silent, it concludes by itself. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -92,7 +92,8 @@ void tu__monitor_copy_text(const tu__monitor_message *message, char *out, size_t
 
 /* Returns an upper bound of a message's size in a group of `size` ranks. */
 size_t tu__monitor_max_bytes(uint32_t size);
-/* Encodes a message; returns its bytes, 0 if they are more than `capacity`. Control characters in the text become '?'. */
+/* Encodes a message; returns its bytes, 0 if they are more than `capacity`. Control characters in the text become
+ * '?'. */
 size_t tu__monitor_encode(const tu__monitor_message *message, uint8_t *out, size_t capacity);
 
 typedef enum tu__monitor_decoded {

@@ -1,7 +1,7 @@
 /* The monitor's thread: its data, shared by the files monitor*.c.
  *
- * The thread alone uses the table, the links and the fields below them. Other threads leave their reports and requests
- * under `lock` and wake the thread. */
+ * The thread alone uses the table, the links and the fields below them. Other threads leave their reports and
+ * requests under `lock` and wake the thread. */
 #ifndef TU__COMM_MONITOR_THREAD_H
 #define TU__COMM_MONITOR_THREAD_H
 

@@ -20,7 +20,8 @@ bool tu__monitor_is_silent(const tu__monitor_rank *rank, double now) {
     return tu__monitor_is_active(rank) && now - rank->heard > TU__MONITOR_SILENCE;
 }
 
-/* Returns how far a rank is in the sequence of collectives: an even number in one, odd after it, 0 before the first. */
+/* Returns how far a rank is in the sequence of collectives: an even number in one, odd after it, 0 before the
+ * first. */
 static uint64_t progress(const tu__monitor_report *report) {
     if (!report->entered) return 0;
     return 2 * report->collective + (report->state == TU__MONITOR_IN_COLLECTIVE ? 2 : 3);
@@ -58,16 +59,27 @@ static void add_after_step(tu__verdict *verdict, const tu__monitor_rank *rank) {
         add(verdict, "before its first step");
 }
 
-static void add_collective(tu__verdict *verdict, const tu__monitor_rank *rank) {
-    add(verdict, "collective %" PRIu64 "%s%s", rank->report.collective, rank->operation[0] ? ", " : "",
-        rank->operation);
+/* Returns the operation of a rank's collective. Only the hub knows the operations of all ranks; the others know
+ * theirs and that of rank 0, which may be in the same collective. */
+static const char *find_operation(const tu__monitor_table *table, const tu__monitor_rank *rank) {
+    if (rank->operation[0]) return rank->operation;
+    for (const tu__monitor_rank *r = table->ranks; r < table->ranks + table->size; r++)
+        if (r->report.entered && r->report.collective == rank->report.collective && r->operation[0])
+            return r->operation;
+    return "";
+}
+
+static void add_collective(tu__verdict *verdict, const tu__monitor_table *table,
+                           const tu__monitor_rank *rank) {
+    const char *operation = find_operation(table, rank);
+    add(verdict, "collective %" PRIu64 "%s%s", rank->report.collective, operation[0] ? ", " : "", operation);
 }
 
 /* Adds what a rank was doing at its latest report. */
-static void add_activity(tu__verdict *verdict, const tu__monitor_rank *rank) {
+static void add_activity(tu__verdict *verdict, const tu__monitor_table *table, const tu__monitor_rank *rank) {
     if (rank->report.state == TU__MONITOR_IN_COLLECTIVE) {
         add(verdict, "in ");
-        add_collective(verdict, rank);
+        add_collective(verdict, table, rank);
     } else {
         add(verdict, "computing");
     }
@@ -76,7 +88,7 @@ static void add_activity(tu__verdict *verdict, const tu__monitor_rank *rank) {
 /* Adds the collective that has expired. */
 static void add_expired(tu__verdict *verdict, const tu__monitor_table *table, uint32_t waiting) {
     const tu__monitor_rank *w = &table->ranks[waiting];
-    add_collective(verdict, w);
+    add_collective(verdict, table, w);
     add(verdict, ", for which rank %" PRIu32 " has waited %.1f s", waiting, 1e-3 * w->report.waited_ms);
     if (table->timeout > 0) add(verdict, " (timeout %g s)", table->timeout);
 }
@@ -159,7 +171,7 @@ void tu__verdict_ended(const tu__monitor_table *table, tu__verdict *verdict) {
     add(verdict, " ended unexpectedly ");
     add_after_step(verdict, culprit);
     add(verdict, ", while ");
-    add_activity(verdict, culprit);
+    add_activity(verdict, table, culprit);
     for (uint32_t r = 0; r < table->size; r++)
         if (r != first && table->ranks[r].report.ended) add_to_list(verdict, "; ended after it:", &others, r);
     end_list(verdict, others);
@@ -190,7 +202,7 @@ void tu__verdict_silent(const tu__monitor_table *table, uint32_t rank, uint32_t 
     add(verdict, " has not answered for %.1f s (last heard ", now - culprit->heard);
     add_after_step(verdict, culprit);
     add(verdict, ", ");
-    add_activity(verdict, culprit);
+    add_activity(verdict, table, culprit);
     add(verdict, "): the process is stopped or its host is unreachable");
     for (uint32_t r = 0; r < table->size; r++)
         if (r != rank && r != waiting && tu__monitor_is_silent(&table->ranks[r], now))
@@ -208,7 +220,7 @@ static void stalled(const tu__monitor_table *table, uint32_t waiting, tu__verdic
     add(verdict, " has waited %.1f s", 1e-3 * table->ranks[waiting].report.waited_ms);
     if (table->timeout > 0) add(verdict, " (timeout %g s)", table->timeout);
     add(verdict, " in ");
-    add_collective(verdict, &table->ranks[waiting]);
+    add_collective(verdict, table, &table->ranks[waiting]);
     add(verdict, "; all ranks are alive and have reached it: the network between them makes no progress");
     add_last_steps(verdict, table);
 }
@@ -230,7 +242,7 @@ void tu__verdict_late(const tu__monitor_table *table, uint32_t waiting, tu__verd
         add(verdict, " and will not reach ");
     } else {
         add(verdict, " is late: alive, still ");
-        add_activity(verdict, culprit);
+        add_activity(verdict, table, culprit);
         add(verdict, culprit->report.state == TU__MONITOR_IN_COLLECTIVE ? ", " : " ");
         add_after_step(verdict, culprit);
         add(verdict, "; it has not reached ");
@@ -247,7 +259,7 @@ void tu__verdict_not_connected(const tu__monitor_table *table, uint32_t rank, co
                                double seconds, tu__verdict *verdict) {
     begin(verdict, TU__VERDICT_NOT_CONNECTED, rank);
     add_rank(verdict, table, rank);
-    add(verdict, " has not connected to rank 0 within %g s: it ended, or it cannot reach host %s at %s",
+    add(verdict, " has not connected to rank 0 within %.0f s: it ended, or it cannot reach host %s at %s",
         seconds, table->ranks[0].host, where);
 }
 

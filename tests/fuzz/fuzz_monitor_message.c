@@ -1,5 +1,6 @@
-/* Decodes arbitrary bytes as a stream of messages between monitors. A message that is accepted must give the same bytes
- * when it is encoded again, and copying its parts must stay within them. The first byte is the size of the group. */
+/* Decodes arbitrary bytes as a stream of messages between monitors. A message that is accepted must give the same
+ * bytes when it is encoded again, and copying its parts must stay within them. The first byte is the size of the
+ * group. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,77 +1,17 @@
 /* Monitors of real processes: which rank is blamed when a process is killed, stopped, late or fails.
  *
- * The ranks are forked processes that share a block of memory, through which they exchange their cards and return what
- * on_failure was called with. Delays only give heartbeats time to arrive; no test asserts that something is fast. */
+ * Delays only give heartbeats time to arrive; no test asserts that something is fast. */
+#include "comm/monitor.h"
+
 #include <arpa/inet.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "comm/monitor.h"
-#include "comm/monitor_card.h"
-#include "test.h"
+#include "forked_ranks.h"
 
-enum { MAX_RANKS = 16, LINE = 1100, ENDED_IN_CALLBACK = 7 };
-
-typedef struct shared {
-    atomic_uint arrived, running;
-    atomic_bool go;
-    atomic_bool has_line[MAX_RANKS];
-    char line[MAX_RANKS][LINE];
-    double at[MAX_RANKS]; /* when the line arrived */
-    tu__monitor_card cards[MAX_RANKS];
-} shared;
-
-typedef struct process process;
-struct process {
-    uint32_t rank, size, special;
-    shared *shared;
-    tu__monitor *monitor;
-    const char *interface;
-    void (*after_gather)(process *p);
-};
-
-static void pause_for(double seconds) {
-    struct timespec time = {.tv_sec = (time_t)seconds};
-    time.tv_nsec = (long)((seconds - (double)time.tv_sec) * 1e9);
-    nanosleep(&time, NULL);
-}
+enum { ENDED_IN_CALLBACK = 7 };
 
 /* ---- In the processes ---- */
-
-/* A failed expectation in a forked process: cmocka's assertions would run the remaining tests there. */
-#define expect(condition)                                                                                    \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "rank %u, line %d: %s; %s\n", p->rank, __LINE__, #condition, tu_message());      \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
-    } while (0)
-
-static tu_status gather(void *context, const void *mine, size_t bytes, void *all) {
-    process *p = context;
-    expect(bytes == sizeof *p->shared->cards);
-    memcpy(&p->shared->cards[p->rank], mine, bytes);
-    atomic_fetch_add(&p->shared->arrived, 1);
-    while (atomic_load(&p->shared->arrived) < p->size) pause_for(1e-3);
-    memcpy(all, p->shared->cards, p->size * bytes);
-    if (p->after_gather) p->after_gather(p);
-    return TU_OK;
-}
-
-static void keep_line(process *p, const char *line) {
-    p->shared->at[p->rank] = tu__now();
-    snprintf(p->shared->line[p->rank], LINE, "%s", line);
-    atomic_store(&p->shared->has_line[p->rank], true);
-}
 
 static void end_on_failure(void *context, const char *message) {
     process *p = context;
@@ -93,7 +33,7 @@ static tu_status try_start(process *p) {
                                    .timeout = 2,
                                    .gather = gather,
                                    .gather_context = p,
-                                   .on_failure = end_on_failure,
+                                   .on_failure = p->polls ? NULL : end_on_failure,
                                    .failure_context = p};
     return tu__monitor_start(&options, &p->monitor);
 }
@@ -102,10 +42,6 @@ static void start(process *p) {
     expect(try_start(p) == TU_OK);
     tu__monitor_set_step(p->monitor, 41);
     atomic_fetch_add(&p->shared->running, 1);
-}
-
-static void wait_for_go(process *p) {
-    while (!atomic_load(&p->shared->go)) pause_for(1e-2);
 }
 
 static void wait_for_the_end(process *p) {
@@ -168,10 +104,31 @@ static void expect_no_failure(process *p) {
 /* Ranks say goodbye one after the other, the special one first. */
 static void end_in_turn(process *p) {
     start(p);
-    if (p->rank != p->special) pause_for(0.4 * (1 + p->rank));
+    if (p->rank != p->special) pause_for(0.3 * (1 + p->rank));
     expect_no_failure(p);
     tu__monitor_stop(p->monitor);
     expect(tu__alloc_live() == 0);
+}
+
+/* The special rank says goodbye first; the others go on until they are told to end. */
+static void end_after_special_rank(process *p) {
+    start(p);
+    if (p->rank != p->special) wait_for_go(p);
+    expect_no_failure(p);
+    tu__monitor_stop(p->monitor);
+}
+
+/* Without on_failure: polls for the verdict, then frees everything. */
+static void poll_for_failure(process *p) {
+    char line[LINE];
+    p->polls = true;
+    start(p);
+    tu__monitor_enter(p->monitor, 7, "all_reduce of 'dense/weights/grad' and 3 more");
+    while (!tu__monitor_failure(p->monitor, line, sizeof line)) pause_for(1e-2);
+    keep_line(p, line);
+    tu__monitor_stop(p->monitor);
+    expect(tu__alloc_live() == 0);
+    _exit(ENDED_IN_CALLBACK);
 }
 
 static void collective_completes_after_all(process *p) {
@@ -182,7 +139,7 @@ static void collective_completes_after_all(process *p) {
         tu__monitor_expired(p->monitor);
         tu__monitor_leave(p->monitor);
     }
-    pause_for(3);
+    pause_for(2.5);
     expect_no_failure(p);
     tu__monitor_stop(p->monitor);
 }
@@ -247,76 +204,6 @@ static void start_among_strangers(process *p) {
 
 /* ---- In the test ---- */
 
-typedef struct group {
-    uint32_t size, special;
-    double caused; /* when the test did what it is about; 0: not */
-    pid_t pids[MAX_RANKS];
-    shared *shared;
-} group;
-
-static group start_group(uint32_t size, uint32_t special, void (*body)(process *p)) {
-    group g = {.size = size, .special = special};
-    g.shared = mmap(NULL, sizeof *g.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(g.shared, MAP_FAILED);
-    fflush(stdout);
-    for (uint32_t r = 0; r < size; r++) {
-        g.pids[r] = fork();
-        assert_true(g.pids[r] >= 0);
-        if (g.pids[r] > 0) continue;
-        alarm(100); /* whatever happens, no process is left behind */
-        process p = {.rank = r, .size = size, .special = special, .shared = g.shared};
-        body(&p);
-        _exit(0);
-    }
-    return g;
-}
-
-/* Waits until all ranks of some groups have started and their heartbeats have arrived. */
-static void wait_until_running(const group *groups, uint32_t count) {
-    for (const group *g = groups; g < groups + count; g++) {
-        for (int i = 0; i < 3000 && atomic_load(&g->shared->running) < g->size; i++) pause_for(1e-2);
-        assert_int_equal(atomic_load(&g->shared->running), g->size);
-    }
-    pause_for(1);
-}
-
-static void let_go(group *g) {
-    g->caused = tu__now();
-    atomic_store(&g->shared->go, true);
-}
-
-static void assert_exit_code(const group *g, uint32_t rank, int code) {
-    int status;
-    assert_int_equal(waitpid(g->pids[rank], &status, 0), g->pids[rank]);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != code)
-        fail_msg("rank %u: wait status 0x%x, expected exit code %d", rank, (unsigned)status, code);
-}
-
-static void assert_killed(const group *g, uint32_t rank) {
-    int status;
-    assert_int_equal(waitpid(g->pids[rank], &status, 0), g->pids[rank]);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-}
-
-static const char *line_of(const group *g, uint32_t rank) {
-    if (!atomic_load(&g->shared->has_line[rank])) fail_msg("on_failure was not called on rank %u", rank);
-    return g->shared->line[rank];
-}
-
-static void assert_contains(const group *g, uint32_t rank, const char *part) {
-    if (!strstr(line_of(g, rank), part))
-        fail_msg("rank %u: \"%s\" does not contain \"%s\"", rank, line_of(g, rank), part);
-}
-
-/* Ends a test of a group, and prints how long the slowest rank took from the cause to the verdict. */
-static void end_group(group *g) {
-    double last = 0;
-    for (uint32_t r = 0; r < g->size; r++)
-        if (r != g->special && g->shared->at[r] > last) last = g->shared->at[r];
-    if (g->caused > 0) print_message("    %u ranks: verdict after %.2f s\n", g->size, last - g->caused);
-    munmap(g->shared, sizeof *g->shared);
-}
-
 static void kill_one(group *g, uint32_t victim) {
     g->caused = tu__now();
     g->special = victim;
@@ -367,6 +254,17 @@ static void sixteen_ranks_name_a_killed_rank(void **state) {
     kill_one(&groups[1], 9);
     assert_killed_rank_is_named(&groups[0], "ranks 1-15: 41");
     assert_killed_rank_is_named(&groups[1], "ranks 0-8: 41, ranks 10-15: 41");
+}
+
+static void the_verdict_can_be_polled_for(void **state) {
+    (void)state;
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, 0, poll_for_failure);
+    wait_until_running(groups, 2);
+    kill_one(&groups[0], 0);
+    kill_one(&groups[1], 2);
+    assert_killed_rank_is_named(&groups[0], "ranks 1-2: 41");
+    assert_killed_rank_is_named(&groups[1], "ranks 0-1: 41");
 }
 
 static void assert_stopped_rank_is_named(group *g) {
@@ -479,6 +377,24 @@ static void ranks_may_say_goodbye_at_different_times(void **state) {
     for (uint32_t i = 0; i < 4; i++) assert_succeeds(&groups[i]);
 }
 
+static void a_rank_may_die_after_its_goodbye(void **state) {
+    (void)state;
+    static const uint32_t killed[2] = {0, 2};
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, killed[i], end_after_special_rank);
+    wait_until_running(groups, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        kill(groups[i].pids[killed[i]], SIGKILL);
+        assert_killed(&groups[i], killed[i]);
+    }
+    pause_for(1);
+    for (uint32_t i = 0; i < 2; i++) atomic_store(&groups[i].shared->go, true);
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t r = 0; r < 3; r++)
+            if (r != killed[i]) assert_exit_code(&groups[i], r, 0);
+    for (uint32_t i = 0; i < 2; i++) end_group(&groups[i]);
+}
+
 static void waiting_for_a_rank_that_has_ended_in_an_orderly_way_fails(void **state) {
     (void)state;
     group g = start_group(3, 0, hub_leaves);
@@ -532,11 +448,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_survivor_names_a_killed_rank),
         cmocka_unit_test(sixteen_ranks_name_a_killed_rank),
+        cmocka_unit_test(the_verdict_can_be_polled_for),
         cmocka_unit_test(a_stopped_rank_is_silent_and_learns_it_when_it_continues),
         cmocka_unit_test(a_late_rank_is_named),
         cmocka_unit_test(if_no_rank_is_late_the_network_is_named),
         cmocka_unit_test(a_failing_rank_tells_all_others_why),
         cmocka_unit_test(ranks_may_say_goodbye_at_different_times),
+        cmocka_unit_test(a_rank_may_die_after_its_goodbye),
         cmocka_unit_test(waiting_for_a_rank_that_has_ended_in_an_orderly_way_fails),
         cmocka_unit_test(no_verdict_if_the_collective_completes_after_all),
         cmocka_unit_test(strangers_are_ignored),

@@ -48,6 +48,21 @@ static void the_first_rank_that_ended_is_blamed(void **state) {
         "all_reduce of 'w'; ended after it: rank 1; last steps: rank 0: 42, ranks 1-2: 41");
 }
 
+static void an_unknown_operation_is_that_of_a_rank_in_the_same_collective(void **state) {
+    (void)state;
+    tu__monitor_table table = waiting_table(4);
+    tu__verdict verdict;
+    rows[0].report.collective = 6;
+    snprintf(rows[0].operation, sizeof rows[0].operation, "broadcast");
+    rows[1].operation[0] = '\0';
+    end_at(1, 100);
+    tu__verdict_ended(&table, &verdict);
+    assert_non_null(strstr(verdict.line, "while in collective 7, all_reduce of 'w'; last steps"));
+    rows[1].report.collective = 5;
+    tu__verdict_ended(&table, &verdict);
+    assert_non_null(strstr(verdict.line, "while in collective 5; last steps"));
+}
+
 static void the_message_of_a_failing_rank_is_kept_on_one_line(void **state) {
     (void)state;
     tu__monitor_table table = waiting_table(3);
@@ -178,6 +193,7 @@ static void a_message_is_decoded_only_when_it_is_whole(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_rank_that_ended_is_blamed),
+        cmocka_unit_test(an_unknown_operation_is_that_of_a_rank_in_the_same_collective),
         cmocka_unit_test(the_message_of_a_failing_rank_is_kept_on_one_line),
         cmocka_unit_test(the_rank_that_has_not_answered_is_blamed),
         cmocka_unit_test(the_rank_that_is_farthest_behind_is_late),
