@@ -53,7 +53,8 @@ tu_status tu_program_collective(const tu_program *program, size_t index, tu_coll
                                  .value = program->unit.graph->nodes[c->members[0].nodes[0]]->name,
                                  .bytes = c->bytes,
                                  .through_host = c->path == TU__COLLECTIVE_THROUGH_HOST,
-                                 .peer_to_peer = c->path == TU__COLLECTIVE_PEER_TO_PEER};
+                                 .peer_to_peer = c->path == TU__COLLECTIVE_PEER_TO_PEER,
+                                 .operation = tu__collective_name(c->kind)};
     TU__COPY_SIZED(report, full);
     return TU_OK;
 }

@@ -461,6 +461,7 @@ static void programs_report_their_collectives(void **unused) {
     assert_int_equal(report.number, 0);
     assert_int_equal(report.ranks, 2);
     assert_int_equal(report.values, 2);
+    assert_string_equal(report.operation, "all_reduce");
     assert_int_equal(report.bytes, 120 * sizeof(float));
     const char *peers = getenv("FAKE_CUDA_PEERS");
     bool has_peer_access = !peers || strcmp(peers, "1") == 0;
