@@ -28,11 +28,10 @@ TEXT
 fail_usage() { echo "hosts.sh: $*; see hosts.sh --help" >&2; exit 2; }
 skip() { echo "skipped: $*" >&2; exit 77; }
 
-whole_number() { # option value
-    [[ $2 =~ ^[1-9][0-9]{0,2}$ ]] || fail_usage "$1 '$2': expected a number from 1 to 254"
-    (($2 <= 254)) || fail_usage "$1 '$2': expected a number from 1 to 254"
-}
+# expect OPTION VALUE PATTERN WHAT
+expect() { [[ $2 =~ ^($3)$ ]] || fail_usage "$1 '$2': expected $4"; }
 
+PATH=$PATH:/usr/sbin:/sbin # users' PATH may lack tc
 hosts=2 ranks=1 rate='' shm=50% inside=0
 while (($#)); do
     case $1 in
@@ -40,10 +39,10 @@ while (($#)); do
     --hosts | --ranks | --rate | --shm)
         (($# > 1)) || fail_usage "$1: expected a value"
         case $1 in
-        --hosts) whole_number "$1" "$2"; hosts=$2 ;;
-        --ranks) whole_number "$1" "$2"; ranks=$2 ;;
-        --rate) rate=$2 ;;
-        --shm) shm=$2 ;;
+        --hosts) expect "$1" "$2" '[1-9][0-9]?' 'a number from 1 to 99'; hosts=$2 ;;
+        --ranks) expect "$1" "$2" '[1-9][0-9]?' 'a number from 1 to 99'; ranks=$2 ;;
+        --rate) expect "$1" "$2" '[1-9][0-9]*[kmg]bit' 'a rate such as 1gbit or 100mbit'; rate=$2 ;;
+        --shm) expect "$1" "$2" '[1-9][0-9]*[kmg%]' 'a size such as 64m or 2g'; shm=$2 ;;
         esac
         shift ;;
     -h | --help) usage; exit 0 ;;
@@ -57,8 +56,9 @@ done
 # --- outside: enter the cluster's namespaces -----------------------------------------------------------------------
 
 enter_cluster() { # option... command...
-    local tool unshare=(unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc) message child status=0
-    for tool in unshare nsenter ip tc mount hostname; do
+    local tool message child status=0
+    local unshare=(unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc)
+    for tool in unshare nsenter setpriv ip tc mount hostname; do
         command -v "$tool" >/dev/null || skip "$tool is not installed (Debian: apt install util-linux mount iproute2 hostname)"
     done
     if ! message=$("${unshare[@]}" true 2>&1); then
@@ -67,8 +67,9 @@ enter_cluster() { # option... command...
         "${unshare[@]}" true 2>/dev/null ||
             skip "this machine does not allow namespaces: $message (needs root, or unprivileged user namespaces)"
     fi
-    # In the background, so that a signal ends the cluster at once. The shell would ignore SIGINT in the command.
-    env --default-signal=INT,QUIT "${unshare[@]}" "$BASH" "${BASH_SOURCE[0]}" --inside "$@" <&0 &
+    # In the background, so that a signal ends the cluster at once. --pdeathsig: so does SIGKILL. Without --default-signal
+    # the command would ignore SIGINT, as the shell's background processes do.
+    env --default-signal=INT,QUIT setpriv --pdeathsig KILL "${unshare[@]}" "$BASH" "${BASH_SOURCE[0]}" --inside "$@" <&0 &
     child=$!
     trap 'kill -KILL "$child"; trap - TERM; kill -TERM $$' TERM INT HUP
     wait "$child" || status=$?
@@ -86,15 +87,21 @@ need() {
     message=$("$@" 2>&1) || skip "this machine does not allow $what: $message"
 }
 
-# Writes the program that runs a command on a host as ssh does: in the home folder, with a new environment.
+# Writes the program that runs a command on a host as ssh does: in the home folder, with a new environment. Only
+# settings of the tests (register.cmake) are kept.
 write_agent() {
     cat >$cluster/agent <<TEXT
 #!/bin/sh
+# agent HOST COMMAND...
 host=\$1
 shift
-read -r holder <$cluster/holders/\$host || { echo "agent: no host '\$host'" >&2; exit 255; }
-exec nsenter --target "\$holder" --net --uts --ipc --mount -- env -i HOME="\$HOME" USER="\${USER:-root}" PATH="\$PATH" \\
-    sh -c 'cd && eval "\$0"' "\$*"
+command=\$*
+read -r holder <$cluster/holders/"\$host" || exit 255
+set -- HOME="\$HOME" USER="\${USER:-root}" PATH="\$PATH"
+for name in ASAN_OPTIONS LSAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS OMP_WAIT_POLICY; do
+    if value=\$(printenv \$name); then set -- "\$@" "\$name=\$value"; fi
+done
+exec nsenter --target "\$holder" --net --uts --ipc --mount -- env -i "\$@" sh -c "cd; \$command"
 TEXT
     chmod +x $cluster/agent
 }
@@ -103,7 +110,7 @@ TEXT
 create_host() { # name address
     local name=$1 address=$2 holder
     # shellcheck disable=SC2016 # expanded by the shell of the host
-    unshare --net --uts --ipc --mount sh -c 'hostname "$0" && mount -t tmpfs -o "size=$1" tmpfs /dev/shm &&
+    unshare --net --uts --ipc --mount --propagation slave sh -c 'hostname "$0" && mount -t tmpfs -o "size=$1" tmpfs /dev/shm &&
         ip link set lo up && echo $$ >'$cluster'/holders/"$0.new" && exec sleep infinity' "$name" "$shm" \
         </dev/null 2>$cluster/error &
     holder=$!
@@ -125,6 +132,7 @@ create_host() { # name address
 
 create_cluster() {
     local i
+    mount --make-rshared / # within the cluster: all hosts see the names that ip netns attaches
     need "temporary file systems" mount -t tmpfs -o mode=755 tmpfs /run
     mkdir -p $cluster/holders $cluster/tmp
     chmod 1777 $cluster/tmp
@@ -139,7 +147,7 @@ create_cluster() {
 
 # Settings with which plain `mpirun` uses all hosts.
 export_settings() {
-    export TUTTI_HOSTS_AGENT=$cluster/agent TMPDIR=$cluster/tmp
+    export TUTTI_HOSTS_AGENT=$cluster/agent TUTTI_HOSTS_FILE=$cluster/hostfile TMPDIR=$cluster/tmp
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_orte_default_hostfile=$cluster/hostfile OMPI_MCA_orte_tmpdir_base=$cluster/tmp
     export OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_agent=$cluster/agent
