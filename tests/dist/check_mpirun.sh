@@ -28,9 +28,9 @@ a_rank_dies() {
 mpirun_is_interrupted() {
     local log=$TMPDIR/interrupted
     mpirun -n 2 "$probe" signals 60 >"$log" 2>&1 &
-    wait_for "$log" ready $! || return
+    wait_for "$log" '^rank.*ready' $! || return
     kill -USR1 $!
-    wait_for "$log" 'signal 10' $! || return
+    wait_for "$log" '^rank.*signal 10' $! || return
     kill -INT $!
     wait $!
     expect_signals "$log" 0 '10 18 15' && expect_signals "$log" 1 '10 18 15'

@@ -34,7 +34,7 @@ done
 job=$(sbatch --parsable --ntasks=4 --output="$log" --wrap="srun --mpi=pmix '$probe' signals 60") || exit
 until [[ $(grep -c ready "$log" 2>/dev/null) == 4 ]]; do sleep 0.1; done
 scancel --signal=USR1 "$job"
-until [[ $(grep -c 'signal 10' "$log") == 4 ]]; do sleep 0.1; done
+until [[ $(grep -c '^rank.*signal 10' "$log") == 4 ]]; do sleep 0.1; done
 scancel "$job"
 while [[ -n $(squeue --noheader --jobs="$job" 2>/dev/null) ]]; do sleep 0.2; done
 expect_signals scancel '10 18 15' 0 1 2 3
