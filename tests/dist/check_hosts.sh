@@ -22,6 +22,8 @@ rank 1 of 4 on h1: 1 of 2 on its node, first rank of the node 0
 rank 2 of 4 on h2: 0 of 2 on its node, first rank of the node 2
 rank 3 of 4 on h2: 1 of 2 on its node, first rank of the node 2' \
     "$("$hosts" --ranks 2 mpirun -n 4 "$probe" nodes 2>&1 | sort)"
+check '--local starts ranks on this machine' "rank 0 of 2 on $(hostname): 0 of 2 on its node, first rank of the node 0" \
+    "$("$hosts" --local mpirun -n 2 "$probe" nodes 2>&1 | sort | head -n 1)"
 # For the reader: a test does not depend on time.
 for rate in '' 1gbit; do
     echo "${rate:-no} limit: $("$hosts" ${rate:+--rate $rate} mpirun -n 2 "$probe" bandwidth 25000000 2>&1)"

@@ -15,11 +15,13 @@ set -euo pipefail
 usage() {
     cat <<'TEXT'
 Usage: hosts.sh [--hosts N] [--ranks K] [--rate RATE] [--shm SIZE] COMMAND [ARGUMENT...]
+       hosts.sh --local COMMAND [ARGUMENT...]
 
   --hosts N    number of hosts: h1 to hN (default 2)
   --ranks K    slots of each host: mpirun -n N*K starts K ranks on each (default 1)
   --rate RATE  limit what each host sends, in units of tc: 1gbit, 100mbit (default: no limit)
   --shm SIZE   size of each host's /dev/shm: 64m, 2g (default: half of the machine's memory)
+  --local      no hosts: the command runs on this machine, also where namespaces are not allowed
 
 The status is that of the command, or 77 if this machine cannot create the hosts; stderr then says why.
 TEXT
@@ -32,10 +34,11 @@ skip() { echo "skipped: $*" >&2; exit 77; }
 expect() { [[ $2 =~ ^($3)$ ]] || fail_usage "$1 '$2': expected $4"; }
 
 PATH=$PATH:/usr/sbin:/sbin # users' PATH may lack tc
-hosts=2 ranks=1 rate='' shm=50% inside=0
+hosts=2 ranks=1 rate='' shm=50% mode=outside
 while (($#)); do
     case $1 in
-    --inside) inside=1 ;; # set by the script itself
+    --inside) mode=inside ;; # set by the script itself
+    --local) mode=local ;;
     --hosts | --ranks | --rate | --shm)
         (($# > 1)) || fail_usage "$1: expected a value"
         case $1 in
@@ -53,7 +56,7 @@ while (($#)); do
 done
 (($#)) || fail_usage "expected a command"
 
-# --- outside: enter the cluster's namespaces -----------------------------------------------------------------------
+# ---- outside: enter the namespaces ----
 
 enter_cluster() { # option... command...
     local tool message child status=0
@@ -76,7 +79,7 @@ enter_cluster() { # option... command...
     exit "$status"
 }
 
-# --- inside: create the hosts, run the command ---------------------------------------------------------------------
+# ---- inside: create the hosts, run the command ----
 
 cluster=/run/cluster # on the temporary file system
 
@@ -146,16 +149,19 @@ create_cluster() {
 }
 
 # Settings with which plain `mpirun` uses all hosts.
-export_settings() {
+export_hosts() {
     export TUTTI_HOSTS_AGENT=$cluster/agent TUTTI_HOSTS_FILE=$cluster/hostfile TMPDIR=$cluster/tmp
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    export OMPI_MCA_orte_default_hostfile=$cluster/hostfile OMPI_MCA_orte_tmpdir_base=$cluster/tmp
+    export OMPI_MCA_orte_default_hostfile=$cluster/hostfile
     export OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_agent=$cluster/agent
+    export OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
+}
+
+export_mpi_settings() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_orte_tmpdir_base=$TMPDIR
     # Few cores for many ranks.
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
     # TCP between hosts, shared memory within one. UCX and libfabric would find out that hosts are one machine.
     export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,vader,self OMPI_MCA_osc=^ucx
-    export OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
 }
 
 run_command() { # command...
@@ -165,12 +171,27 @@ run_command() { # command...
     nsenter --target "$first" --net --uts --ipc --mount -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 }
 
-if ((inside)); then
-    create_cluster
-    export_settings
-    run_command "$@"
-else
+# ---- without hosts ----
+
+run_locally() { # command...
+    TMPDIR=$(mktemp -d)
+    export TMPDIR
+    trap 'rm -rf "$TMPDIR"' EXIT
+    export_mpi_settings
+    "$@"
+}
+
+case $mode in
+outside)
     options=(--hosts "$hosts" --ranks "$ranks" --shm "$shm")
     [[ -z $rate ]] || options+=(--rate "$rate")
     enter_cluster "${options[@]}" "$@"
-fi
+    ;;
+inside)
+    create_cluster
+    export_hosts
+    export_mpi_settings
+    run_command "$@"
+    ;;
+local) run_locally "$@" ;;
+esac
