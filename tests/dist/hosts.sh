@@ -158,8 +158,9 @@ export_hosts() {
 
 export_mpi_settings() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_orte_tmpdir_base=$TMPDIR
-    # Few cores for many ranks.
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    # Few cores for many ranks. Ranks that wait must yield: with four ranks on two cores an all-reduce takes 0.2 ms
+    # instead of 50 ms.
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
     # TCP between hosts, shared memory within one. UCX and libfabric would find out that hosts are one machine.
     export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,vader,self OMPI_MCA_osc=^ucx
 }
