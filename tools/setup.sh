@@ -28,6 +28,13 @@ clang       | command -v clang                        | clang
 clang-format| command -v clang-format                 | clang-format
 clang-tidy  | command -v clang-tidy                   | clang-tidy
 mandoc      | command -v mandoc                       | mandoc
+mpicc       | command -v mpicc                        | libopenmpi-dev
+mpirun      | command -v mpirun                       | openmpi-bin
+iproute2    | test -x /usr/sbin/tc -o -x /sbin/tc     | iproute2
+'
+setup_needs_long='
+Slurm       | test -x /usr/sbin/slurmctld             | slurm-wlm
+munge       | test -x /usr/sbin/munged                | munge
 '
 setup_needs_fuzz='
 libFuzzer   | setup_has_libfuzzer                     | libclang-rt-dev
