@@ -188,13 +188,34 @@ static tu__outcome simplify_concat(tu__candidate *c) {
 
 /* ---- Select ---- */
 
+/* select(relu(u) > 0, y, 0) -> relu_grad(relu(u), y): the gradient of a relu in graph files written before relu_grad
+ * was an operation. Devices fuse relu_grad. */
+static tu__outcome recognise_relu_grad(tu__candidate *c) {
+    const tu__node *greater = source_with_op(c, 0, TU__OP_GREATER);
+    double otherwise, limit;
+    if (!greater || !tu__is_fill(c->inputs[2], &otherwise) || otherwise != 0 || signbit(otherwise))
+        return TU__KEPT;
+    tu_value x = tu__input_of(c->r->to, greater, 0);
+    tu_shape shape = tu_value_shape(x);
+    bool is_relu = c->r->to->nodes[x.node]->op->code == TU__OP_RELU &&
+                   tu__is_fill(tu__input_of(c->r->to, greater, 1), &limit) && limit == 0;
+    if (!is_relu || result_type(c).dtype == TU_BOOL ||
+        !tu__broadcast_shapes(shape, tu_value_shape(c->inputs[1]), &shape) ||
+        !tu_shape_equal(shape, result_type(c).shape))
+        return TU__KEPT;
+    c->op = TU__OP_RELU_GRAD;
+    c->inputs[0] = x;
+    c->input_count = 2;
+    return TU__CHANGED;
+}
+
 static tu__outcome simplify_select(tu__candidate *c) {
     double condition;
     uint32_t chosen = 1;
     if (tu__is_fill(c->inputs[0], &condition))
         chosen = condition != 0 ? 1 : 2;
     else if (c->inputs[1].node != c->inputs[2].node || c->inputs[1].output != c->inputs[2].output)
-        return TU__KEPT;
+        return recognise_relu_grad(c);
     if (replace_by_input(c, chosen) == TU__REPLACED) return TU__REPLACED;
     c->inputs[0] = c->inputs[chosen];
     c->input_count = 1;
