@@ -85,6 +85,7 @@ static const struct {
     {TU__OP_SOFTMAX, IN_F32},
     {TU__OP_LOG_SOFTMAX, IN_F32},
     {TU__OP_CROSS_ENTROPY, IN_F32},
+    {TU__OP_CROSS_ENTROPY_GRAD, IN_F32},
     {TU__OP_LOGSUMEXP, IN_F32},
     {TU__OP_PROD, IN_F32},
     {TU__OP_CUMSUM, IN_F32},
