@@ -46,8 +46,42 @@ static tu__outcome simplify_add(tu__candidate *c) {
     return outcome == TU__KEPT && is_fill_of(c, 0, 0) ? replace_by_input(c, 1) : outcome;
 }
 
+static bool same_value(tu_value a, tu_value b) {
+    return a.node == b.node && a.output == b.output;
+}
+
+/* True if `factor` is softmax(logits) and `other` is the sum of `target`, both along the last axis. */
+static bool is_softmax_times_sum(tu_graph *g, tu_value factor, tu_value other, tu_value target) {
+    const tu__node *softmax = g->nodes[factor.node], *sum = g->nodes[other.node];
+    int64_t last = tu_value_shape(target).rank - 1;
+    return softmax->op->code == TU__OP_SOFTMAX && tu__attrs(softmax, softmax)->axis == last &&
+           sum->op->code == TU__OP_SUM && tu__attrs(sum, sum)->axes == (int64_t)1 << last &&
+           same_value(tu__input_of(g, sum, 0), target);
+}
+
+/* softmax(x) * sum(t) - t with t = one_hot(labels) -> cross_entropy_grad(x, labels): the gradient of a cross-entropy
+ * in graph files written before cross_entropy_grad was an operation. Devices fuse it with the loss. */
+static tu__outcome recognise_cross_entropy_grad(tu__candidate *c) {
+    tu_graph *g = c->r->to;
+    const tu__node *mul = source_with_op(c, 0, TU__OP_MUL), *one_hot = source_with_op(c, 1, TU__OP_ONE_HOT);
+    if (!mul || !one_hot) return TU__KEPT;
+    tu_value labels = tu__input_of(g, one_hot, 0);
+    bool are_classes = tu_value_dtype(labels) == TU_I32 || tu_value_dtype(labels) == TU_I64;
+    for (uint32_t i = 0; i < 2 && are_classes; i++) {
+        tu_value factor = tu__input_of(g, mul, i);
+        if (!is_softmax_times_sum(g, factor, tu__input_of(g, mul, 1 - i), c->inputs[1]) ||
+            !same_type(tu_value_type(factor), tu_value_type(c->inputs[1])))
+            continue;
+        c->op = TU__OP_CROSS_ENTROPY_GRAD;
+        c->inputs[0] = tu__input_of(g, g->nodes[factor.node], 0);
+        c->inputs[1] = labels;
+        return TU__CHANGED;
+    }
+    return TU__KEPT;
+}
+
 static tu__outcome simplify_sub(tu__candidate *c) {
-    return is_fill_of(c, 1, 0) ? replace_by_input(c, 0) : TU__KEPT;
+    return is_fill_of(c, 1, 0) ? replace_by_input(c, 0) : recognise_cross_entropy_grad(c);
 }
 
 /* True for +-2^k that is not near the limits of the type's range: multiplying by it only changes the exponent. */
@@ -188,13 +222,34 @@ static tu__outcome simplify_concat(tu__candidate *c) {
 
 /* ---- Select ---- */
 
+/* select(relu(u) > 0, y, 0) -> relu_grad(relu(u), y): the gradient of a relu in graph files written before relu_grad
+ * was an operation. Devices fuse relu_grad. */
+static tu__outcome recognise_relu_grad(tu__candidate *c) {
+    const tu__node *greater = source_with_op(c, 0, TU__OP_GREATER);
+    double otherwise, limit;
+    if (!greater || !tu__is_fill(c->inputs[2], &otherwise) || otherwise != 0 || signbit(otherwise))
+        return TU__KEPT;
+    tu_value x = tu__input_of(c->r->to, greater, 0);
+    tu_shape shape = tu_value_shape(x);
+    bool is_relu = c->r->to->nodes[x.node]->op->code == TU__OP_RELU &&
+                   tu__is_fill(tu__input_of(c->r->to, greater, 1), &limit) && limit == 0;
+    if (!is_relu || result_type(c).dtype == TU_BOOL ||
+        !tu__broadcast_shapes(shape, tu_value_shape(c->inputs[1]), &shape) ||
+        !tu_shape_equal(shape, result_type(c).shape))
+        return TU__KEPT;
+    c->op = TU__OP_RELU_GRAD;
+    c->inputs[0] = x;
+    c->input_count = 2;
+    return TU__CHANGED;
+}
+
 static tu__outcome simplify_select(tu__candidate *c) {
     double condition;
     uint32_t chosen = 1;
     if (tu__is_fill(c->inputs[0], &condition))
         chosen = condition != 0 ? 1 : 2;
-    else if (c->inputs[1].node != c->inputs[2].node || c->inputs[1].output != c->inputs[2].output)
-        return TU__KEPT;
+    else if (!same_value(c->inputs[1], c->inputs[2]))
+        return recognise_relu_grad(c);
     if (replace_by_input(c, chosen) == TU__REPLACED) return TU__REPLACED;
     c->inputs[0] = c->inputs[chosen];
     c->input_count = 1;

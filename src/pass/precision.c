@@ -85,6 +85,7 @@ static const struct {
     {TU__OP_SOFTMAX, IN_F32},
     {TU__OP_LOG_SOFTMAX, IN_F32},
     {TU__OP_CROSS_ENTROPY, IN_F32},
+    {TU__OP_CROSS_ENTROPY_GRAD, IN_F32},
     {TU__OP_LOGSUMEXP, IN_F32},
     {TU__OP_PROD, IN_F32},
     {TU__OP_CUMSUM, IN_F32},
@@ -146,6 +147,13 @@ static precision_class class_of(const tu_graph *graph, const tu__node *node) {
     return class;
 }
 
+/* True if the node only tests the sign of an input, in whichever type that has: the result of a relu in the relu's
+ * gradient. Such an input is not cast, since small numbers round to zero in half precision, and has no influence on
+ * the type that the node computes in. */
+static bool only_tests_sign(const tu__node *node, uint32_t input) {
+    return node->op->code == TU__OP_RELU_GRAD && input == 0;
+}
+
 /* ---- Rules that consider neighbours ---- */
 
 /* True if a pointwise node may be part of the computation of a variable's new value. */
@@ -186,7 +194,7 @@ static void widen_before_f32_readers(precision *p) {
         bool is_view = node->op->traits & TU__VIEW;
         if (is_widened && is_pointwise(node)) p->class[id] = IN_F32;
         for (uint32_t i = 0; i < node->input_count; i++)
-            if (!reads_in_f32(p->class[id]) && !(is_widened && is_view))
+            if ((!reads_in_f32(p->class[id]) && !(is_widened && is_view)) || only_tests_sign(node, i))
                 p->is_marked[node->inputs[i].node] = false;
     }
 }
@@ -259,7 +267,9 @@ static bool is_half(const precision *p, tu__edge from) {
 
 static bool has_half_input(const precision *p, const tu__node *node) {
     for (uint32_t i = 0; i < node->input_count; i++)
-        if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32 && is_half(p, node->inputs[i])) return true;
+        if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32 && is_half(p, node->inputs[i]) &&
+            !only_tests_sign(node, i))
+            return true;
     return false;
 }
 
@@ -283,7 +293,7 @@ static tu_status convert_node(precision *p, const tu__node *node, tu_value *inpu
     tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
     bool narrow = computes_in_half(p, node);
     for (uint32_t i = 0; i < node->input_count; i++)
-        if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32)
+        if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32 && !only_tests_sign(node, i))
             inputs[i] =
                 read_as(p, node->inputs[i], narrow && input_is_half(p, node, i) ? p->half : TU_F32, node);
     tu_value new_value = tu__rewrite_make(&p->r, node, &request);

@@ -266,6 +266,7 @@ static const axis_rule rules[] = {
     {TU__OP_SOFTMAX, keep_except_axis_attr, "normalises over samples", 0},
     {TU__OP_LOG_SOFTMAX, keep_except_axis_attr, "normalises over samples", 0},
     {TU__OP_CROSS_ENTROPY, map_cross_entropy, "uses samples as classes", 0},
+    {TU__OP_CROSS_ENTROPY_GRAD, map_cross_entropy, "uses samples as classes", 0},
 
     {TU__OP_RESHAPE, map_reshape, "merges the sample axis with an axis before it", 0},
     {TU__OP_BROADCAST, align_last_axes, NULL, 0},

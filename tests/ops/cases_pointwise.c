@@ -1,5 +1,6 @@
 /* Cases of the pointwise operations: inputs from the range where the operation is smooth, all kinds of
  * broadcasting. */
+#include "graph/graph.h"
 #include "ops/cases.h"
 
 static tu_shape random_shape(case_run *c) {
@@ -48,6 +49,28 @@ UNARY_STEP(sign)
 UNARY_STEP(floor)
 UNARY_STEP(ceil)
 UNARY_STEP(round)
+
+/* The operation itself, with broadcasting; option "relu": as the gradient of a relu, whose derivatives use it. */
+OP_CASE(relu_grad, CASE_ALL_CHECKS) {
+    tu_shape shape = random_shape(c);
+    tu_value x = case_input_around(c, shape, 0, 2), gradient;
+    if (case_pick(c, "relu", 2)) {
+        tu_value y = tu_relu(x);
+        tu_gradients(tu_sum(tu_mul(tu_square(y), y)), 1, &x, &gradient);
+        case_output(c, gradient);
+    } else {
+        tu_value dy = case_input(c, case_broadcastable(c, shape), -2, 2);
+        case_output(c, tu__apply(RELU_GRAD, NULL, x, dy));
+    }
+}
+
+/* The result of the relu and the gradient may differ in type, as mixed precision makes them. */
+OP_CASE(relu_grad_types, CASE_NO_GRADIENT) {
+    static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16, TU_I32};
+    tu_shape shape = random_shape(c);
+    tu_value x = tu_cast(case_input_around(c, shape, 0, 3), types[case_pick(c, "type", 5)]);
+    case_output(c, tu__apply(RELU_GRAD, NULL, x, case_fixed(c, shape, -2, 2)));
+}
 
 OP_CASE(leaky_relu, CASE_ALL_CHECKS) {
     tu_value x = case_input_around(c, random_shape(c), 0, 2);

@@ -112,6 +112,15 @@ static void build_cross_entropy(tu_graph *g) {
     }
 }
 
+static void build_cross_entropy_grad(tu_graph *g) {
+    tu_value logits = F64("logits", 6, 5), row = F64("row", 3);
+    tu_value classes = tu_constant(g, TU_I32, TU_SHAPE(6), I32(0, 4, -1, 2, 5, INT32_MIN));
+    tu__apply(CROSS_ENTROPY_GRAD, NULL, logits, classes);
+    tu__apply(CROSS_ENTROPY_GRAD, NULL, tu_scale(logits, 300), classes);
+    tu__apply(CROSS_ENTROPY_GRAD, NULL, row, tu_constant(g, TU_I64, TU_SCALAR, I64(1)));
+    tu__apply(CROSS_ENTROPY_GRAD, NULL, row, tu_constant(g, TU_I64, TU_SCALAR, I64(INT64_MAX)));
+}
+
 /* A normalisation over all axes but the last, or over `axes` trailing ones. */
 typedef struct normalization {
     tu_shape shape;
@@ -203,6 +212,7 @@ static const struct {
     {TU__OP_SOFTMAX, build_softmax},
     {TU__OP_LOG_SOFTMAX, build_log_softmax},
     {TU__OP_CROSS_ENTROPY, build_cross_entropy},
+    {TU__OP_CROSS_ENTROPY_GRAD, build_cross_entropy_grad},
     {TU__OP_BATCH_NORM, build_batch_norm},
     {TU__OP_BATCH_NORM_GRAD, build_batch_norm_grad},
     {TU__OP_LAYER_NORM, build_layer_norm},

@@ -111,6 +111,26 @@ static void pointwise_operations_that_only_f32_operations_read_are_f32(void **st
     tu_graph_free(g);
 }
 
+/* Only the sign of the relu's result matters, so it is not cast, and the gradient decides about the type. */
+static void the_gradient_of_a_relu_has_the_type_of_the_gradient_after_it(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(4, 5)), w = tu_input(g, "w", TU_F32, TU_SHAPE(5, 5));
+    tu_value half = tu_matmul(x, w), full = tu_exp(x);
+    tu_value fetch[2] = {tu_name(tu__apply(RELU_GRAD, NULL, half, full), "of_f32"),
+                         tu_matmul(tu_name(tu__apply(RELU_GRAD, NULL, full, half), "of_half"), w)};
+    tu__unit unit = unit_after("precision", g, 2, fetch, TU__PRECISION_F16, 0, NULL);
+    const tu__node *of_f32 = tu__find_node(unit.graph, "of_f32"),
+                   *of_half = tu__find_node(unit.graph, "of_half");
+    assert_int_equal(of_f32->outputs[0].dtype, TU_F32);
+    assert_int_equal(input_type(unit.graph, of_f32, 0), TU_F16);
+    assert_int_equal(of_half->outputs[0].dtype, TU_F16);
+    assert_int_equal(input_type(unit.graph, of_half, 0), TU_F32);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
 static void types_other_than_f32_are_not_changed(void **state) {
     (void)state;
     tu_graph *g;
@@ -194,6 +214,7 @@ int main(void) {
         cmocka_unit_test(updates_are_f32),
         cmocka_unit_test(gradients_are_cast_before_the_update),
         cmocka_unit_test(pointwise_operations_that_only_f32_operations_read_are_f32),
+        cmocka_unit_test(the_gradient_of_a_relu_has_the_type_of_the_gradient_after_it),
         cmocka_unit_test(types_other_than_f32_are_not_changed),
         cmocka_unit_test(a_value_is_cast_at_most_once_per_direction),
         cmocka_unit_test(results_change_only_by_rounding),

@@ -140,6 +140,7 @@ CASE(local_response, return tu_lrn(images(g), .radius = 1, .bias = 1, .alpha = 0
 CASE(probabilities, return tu_softmax(samples(g), 1);)
 CASE(log_probabilities, return tu_log_softmax(samples(g), 1);)
 CASE(entropy, return tu_cross_entropy(samples(g), classes(g), .smoothing = 0.1);)
+CASE(entropy_gradient, return tu__apply(CROSS_ENTROPY_GRAD, NULL, samples(g), classes(g));)
 CASE(entropy_of_both, return tu_cross_entropy(samples(g), tu_softmax(other_samples(g), 1));)
 
 CASE(merged_with_later_axes, return tu_reshape(images(g), TU_SHAPE(SAMPLES * 6 * 5, 4));)
@@ -237,6 +238,7 @@ static const struct supported {
     ROW(probabilities),
     ROW(log_probabilities),
     ROW(entropy),
+    ROW(entropy_gradient),
     ROW(entropy_of_both),
     ROW(merged_with_later_axes),
     ROW(merged_and_split),

@@ -107,6 +107,38 @@ static void chains_are_combined_into_one_operation(void **state) {
     assert_becomes(tu_broadcast(tu_broadcast(x, TU_SHAPE(3, 4)), TU_SHAPE(2, 3, 4)), TU__OP_BROADCAST, 2);
 }
 
+/* Graph files written before relu_grad was an operation contain a comparison and a select. */
+static void comparisons_with_the_result_of_a_relu_become_its_gradient(void **state) {
+    (void)state;
+    tu_value x = new_matrix(), y = tu_relu(x), dy = tu_input(x.graph, "dy", TU_F32, TU_SHAPE(4));
+    assert_becomes(tu_select(tu_greater_than(y, 0), dy, tu_number(dy, 0)), TU__OP_RELU_GRAD, 4);
+    x = new_matrix(), y = tu_relu(x), dy = tu_input(x.graph, "dy", TU_F64, TU_SHAPE(3, 4));
+    assert_becomes(tu_select(tu_greater_than(y, 0), dy, tu_number(dy, 0)), TU__OP_RELU_GRAD, 4);
+    x = new_matrix(), y = tu_relu(x); /* not the gradient of a relu */
+    assert_becomes(tu_select(tu_greater_than(y, 0), x, tu_number(x, 1)), TU__OP_SELECT, 6);
+    x = new_matrix(), y = tu_relu(x);
+    assert_becomes(tu_select(tu_greater_than(y, 1), x, tu_number(x, 0)), TU__OP_SELECT, 6);
+    x = new_matrix(), y = tu_relu(x);
+    assert_becomes(tu_select(tu_greater_than(y, 0), x, tu_number(x, -0.0)), TU__OP_SELECT, 6);
+    x = new_matrix();
+    assert_becomes(tu_select(tu_greater_than(x, 0), x, tu_number(x, 0)), TU__OP_SELECT, 4);
+}
+
+static tu_value softmax_minus_one_hot(tu_value x, int axis, bool keep_order) {
+    tu_value labels = tu_input(x.graph, "labels", TU_I32, TU_SHAPE(3)),
+             target = tu_one_hot(labels, 4, TU_F32);
+    tu_value p = tu_softmax(x, axis), sum = tu_sum(target, .axes = TU_AXES(-1), .keep = true);
+    return tu_sub(keep_order ? tu_mul(p, sum) : tu_mul(sum, p), target);
+}
+
+/* The same for cross_entropy_grad. */
+static void softmax_minus_one_hot_becomes_the_gradient_of_cross_entropy(void **state) {
+    (void)state;
+    assert_becomes(softmax_minus_one_hot(new_matrix(), -1, true), TU__OP_CROSS_ENTROPY_GRAD, 3);
+    assert_becomes(softmax_minus_one_hot(new_matrix(), -1, false), TU__OP_CROSS_ENTROPY_GRAD, 3);
+    assert_becomes(softmax_minus_one_hot(new_matrix(), 0, true), TU__OP_SUB, 7);
+}
+
 /* An explicit broadcast before a pointwise operation is dropped, since the operation broadcasts itself. */
 static void broadcasts_before_pointwise_operations_are_removed(void **state) {
     (void)state;
@@ -303,6 +335,8 @@ int main(void) {
         cmocka_unit_test(identities_are_removed),
         cmocka_unit_test(rewrites_that_change_results_are_not_applied),
         cmocka_unit_test(chains_are_combined_into_one_operation),
+        cmocka_unit_test(comparisons_with_the_result_of_a_relu_become_its_gradient),
+        cmocka_unit_test(softmax_minus_one_hot_becomes_the_gradient_of_cross_entropy),
         cmocka_unit_test(broadcasts_before_pointwise_operations_are_removed),
         cmocka_unit_test(constants_are_folded),
         cmocka_unit_test(large_results_are_not_folded),

@@ -91,6 +91,19 @@ static void labels_must_be_class_indices_or_probabilities(void **state) {
                  "expected class indices i32[4] or i64[4], or probabilities bf16[4,10]");
 }
 
+static void the_gradient_of_cross_entropy_needs_class_indices(void **state) {
+    (void)state;
+    EXPECT_ERROR(tu__apply(CROSS_ENTROPY_GRAD, NULL, LOGITS, LABELS(TU_F32, 4, 5, 10)),
+                 "cross_entropy_grad node 'cross_entropy_grad' (inputs f32[4,5,10], f32[4,5,10]",
+                 "the labels (input 1) are f32[4,5,10], expected class indices i32[4,5] or i64[4,5]");
+    EXPECT_ERROR(tu__apply(CROSS_ENTROPY_GRAD, NULL, LOGITS, LABELS(TU_I64, 5, 4)),
+                 "the class indices (input 1) have shape [5,4]", "expected [4,5], one per row of logits");
+    EXPECT_ERROR(tu__apply(CROSS_ENTROPY_GRAD, NULL, SCALAR, LABELS(TU_I64, 4)), "cross_entropy_grad",
+                 "the logits (input 0) are a scalar");
+    EXPECT_ERROR(tu__apply(CROSS_ENTROPY_GRAD, NULL, TENSOR(TU_I32, 4, 10), LABELS(TU_I32, 4)),
+                 "cross_entropy_grad", "the logits (input 0) are i32");
+}
+
 static void smoothing_must_be_in_0_1(void **state) {
     (void)state;
 #define SMOOTHED(s) tu_cross_entropy(LOGITS, LABELS(TU_I32, 4, 5), .smoothing = (s))
@@ -136,6 +149,7 @@ int main(void) {
         cmocka_unit_test(scalar_logits_are_rejected),
         cmocka_unit_test(class_indices_must_match_the_batch_shape),
         cmocka_unit_test(labels_must_be_class_indices_or_probabilities),
+        cmocka_unit_test(the_gradient_of_cross_entropy_needs_class_indices),
         cmocka_unit_test(smoothing_must_be_in_0_1),
         cmocka_unit_test(uninitialised_labels_are_rejected),
         cmocka_unit_test(operations_on_invalid_values_keep_the_first_error),

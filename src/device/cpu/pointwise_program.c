@@ -89,6 +89,7 @@ static bool keeps_type(tu__opcode op) {
     case TU__OP_ABS:
     case TU__OP_SIGN:
     case TU__OP_RELU:
+    case TU__OP_RELU_GRAD:
     case TU__OP_SELECT:
     case TU__OP_MAXIMUM:
     case TU__OP_MINIMUM:

@@ -61,7 +61,7 @@ tu_status cpu_lower_log_softmax(tu__selection *s, const tu__node *node) {
     return lower_softmax(s, node, tu__attrs(node, log_softmax)->axis, true);
 }
 
-/* ---- Cross-entropy: in logits [rows, k], labels; out losses [rows] ---- */
+/* ---- Cross-entropy: in logits [rows, k], labels; out losses [rows], or of its gradient [rows, k] ---- */
 
 static bool is_sparse(const softmax_data *d) {
     return d->label_dtype == TU_I32 || d->label_dtype == TU_I64;
@@ -96,17 +96,44 @@ static tu_status run_cross_entropy(const tu__kernel *k) {
     return TU_OK;
 }
 
-tu_status cpu_lower_cross_entropy(tu__selection *s, const tu__node *node) {
+static void gradient_range(void *context, int64_t first, int64_t last, int worker) {
+    const tu__kernel *k = context;
+    const softmax_data *d = k->data;
+    (void)worker;
+    for (int64_t row = first; row < last; row += CHUNK) {
+        int64_t labels[CHUNK], count = last - row < CHUNK ? last - row : CHUNK;
+        read_labels(k, row, count, labels);
+        cpu_of(k)->loops->kernels->softmax->cross_entropy_grad[cpu_loop_variant(d->dtype)](
+            count, d->k, cpu_element(k->in[0], d->dtype, row * d->k), labels,
+            cpu_element(k->out[0], d->dtype, row * d->k));
+    }
+}
+
+static tu_status run_gradient(const tu__kernel *k) {
+    run_rows(k, gradient_range);
+    return TU_OK;
+}
+
+static tu_status lower_loss(tu__selection *s, const tu__node *node, tu_status (*run)(const tu__kernel *k),
+                            double smoothing, int in_place) {
     tu_type x = cpu_input_type(s, node, 0);
     if (cpu_loop_variant(x.dtype) < 0) return TU_UNSUPPORTED;
-    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_cross_entropy);
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
     softmax_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     d->k = x.shape.dim[x.shape.rank - 1];
     d->rows = tu_shape_elements(x.shape) / d->k;
     d->dtype = x.dtype;
     d->label_dtype = cpu_input_type(s, node, 1).dtype;
-    d->smoothing = tu__attrs(node, cross_entropy)->smoothing;
+    d->smoothing = smoothing;
     cpu_kernel_set_costs(k, s, node);
-    return cpu_kernel_add_operands(k, node, -1);
+    return cpu_kernel_add_operands(k, node, in_place);
+}
+
+tu_status cpu_lower_cross_entropy(tu__selection *s, const tu__node *node) {
+    return lower_loss(s, node, run_cross_entropy, tu__attrs(node, cross_entropy)->smoothing, -1);
+}
+
+tu_status cpu_lower_cross_entropy_grad(tu__selection *s, const tu__node *node) {
+    return lower_loss(s, node, run_gradient, 0, 0);
 }

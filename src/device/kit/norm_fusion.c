@@ -53,7 +53,7 @@ const char *tu__norm_epilogue_name(const tu__epilogue *e) {
 bool tu__norm_relu_has_gradient(tu__selection *s, const tu__epilogue *e) {
     const tu__plan_value *v = tu__plan_value_of(s, e->result);
     for (uint32_t i = 0; i < v->reader_count; i++)
-        if (s->graph->nodes[s->plan->readers[v->first_reader + i]]->op->code == TU__OP_GREATER) return true;
+        if (s->graph->nodes[s->plan->readers[v->first_reader + i]]->op->code == TU__OP_RELU_GRAD) return true;
     return false;
 }
 
@@ -88,13 +88,13 @@ static bool is_pending(tu__selection *s, tu__edge value) {
     return s->plan->state[tu__root_of(s, value).node] == TU__PENDING;
 }
 
-/* Fuses an addition of two values in memory that only the select reads. */
+/* Fuses an addition of two values in memory that only the relu_grad reads. */
 static void find_sum(tu__selection *s, tu__relu_gradient *r) {
     const tu__node *add = s->graph->nodes[r->dy.node];
     const tu_type *type = tu__type_of(s, r->dy);
     bool can_fuse = add->op->code == TU__OP_ADD && s->plan->state[add->id] == TU__PENDING &&
-                    s->plan->level[add->id] == s->plan->level[r->select->id] &&
-                    tu__only_reader(s, r->dy) == r->select;
+                    s->plan->level[add->id] == s->plan->level[r->relu_grad->id] &&
+                    tu__only_reader(s, r->dy) == r->relu_grad;
     for (uint32_t i = 0; i < 2 && can_fuse; i++)
         can_fuse = same_type(tu__type_of(s, add->inputs[i]), type) && !is_pending(s, add->inputs[i]);
     if (!can_fuse) return;
@@ -103,7 +103,7 @@ static void find_sum(tu__selection *s, tu__relu_gradient *r) {
     r->addend = add->inputs[1];
 }
 
-/* With a mask, dy must be in memory anyway. If it is still pending, it is better fused with the select. */
+/* With a mask, dy must be in memory anyway. If it is still pending, it is better fused with the relu_grad. */
 static bool can_mask(tu__selection *s, tu__relu_gradient *r) {
     find_sum(s, r);
     return !is_pending(s, r->dy);
@@ -113,24 +113,17 @@ bool tu__find_relu_gradient(tu__selection *s, const tu__node *node, tu__relu_gra
     if (node->op->code != TU__OP_BATCH_NORM_GRAD) return false;
     const tu__kernel_plan *p = s->plan;
     tu__edge dy = node->inputs[TU__NORM_DY];
-    const tu__node *select = s->graph->nodes[dy.node];
-    bool is_select = select->op->code == TU__OP_SELECT && p->state[select->id] == TU__PENDING &&
-                     p->level[select->id] == p->level[node->id] && tu__is_zero(s, select->inputs[2]);
-    if (!is_select) return false;
-    const tu__node *greater = s->graph->nodes[select->inputs[0].node];
-    bool is_positive_test = greater->op->code == TU__OP_GREATER && tu__is_zero(s, greater->inputs[1]),
-         has_residual = false;
-    const tu__node *forward =
-        is_positive_test ? norm_before_relu(s, greater->inputs[0], &has_residual) : NULL;
-    if (!forward) return false;
-    *found = (tu__relu_gradient){.select = select,
-                                 .greater = greater,
-                                 .forward = forward,
-                                 .has_residual = has_residual,
-                                 .dy = select->inputs[1]};
-    if (!same_type(tu__type_of(s, greater->inputs[0]), tu__type_of(s, dy)) ||
-        !same_type(tu__type_of(s, found->dy), tu__type_of(s, dy)))
+    const tu__node *relu_grad = s->graph->nodes[dy.node];
+    bool has_residual = false;
+    if (relu_grad->op->code != TU__OP_RELU_GRAD || p->state[relu_grad->id] != TU__PENDING ||
+        p->level[relu_grad->id] != p->level[node->id])
         return false;
+    const tu__node *forward = norm_before_relu(s, relu_grad->inputs[0], &has_residual);
+    if (!forward) return false;
+    *found = (tu__relu_gradient){
+        .relu_grad = relu_grad, .forward = forward, .has_residual = has_residual, .dy = relu_grad->inputs[1]};
+    for (uint32_t i = 0; i < 2; i++)
+        if (!same_type(tu__type_of(s, relu_grad->inputs[i]), tu__type_of(s, dy))) return false;
     return has_residual ? can_mask(s, found)
                         : tu__only_reader(s, dy) == node && is_gradient_of(s, node, forward);
 }
@@ -142,8 +135,7 @@ static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
 }
 
 tu_status tu__kernel_add_relu_gradient(tu__kernel *k, const tu__relu_gradient *found) {
-    TU_TRY(fuse_node(k, found->select));
-    if (tu__only_reader(k->owner, (tu__edge){found->greater->id, 0})) TU_TRY(fuse_node(k, found->greater));
+    TU_TRY(fuse_node(k, found->relu_grad));
     TU_TRY(fuse_node(k, found->add));
     TU_TRY(tu__kernel_read_saved(k, found->forward));
     return found->add ? tu__kernel_read(k, found->addend) : TU_OK;

@@ -12,23 +12,23 @@ enum { TU__NORM_DY = 4 /* batch_norm_grad's input dy */ };
 tu__epilogue tu__norm_epilogue_of(tu__selection *s, const tu__node *node);
 /* Returns the name of the fused kernel, such as "batch_norm+add+relu". */
 const char *tu__norm_epilogue_name(const tu__epilogue *epilogue);
-/* True if a `greater` node reads the relu's output, as the gradient of relu does. */
+/* True if the gradient of the relu is in this partition. */
 bool tu__norm_relu_has_gradient(tu__selection *s, const tu__epilogue *epilogue);
 
 /* The gradient of a relu before a batch_norm_grad, where the relu follows the batch_norm `forward`:
  *
- *     inputs[TU__NORM_DY] = select(relu(y) > 0, dy, 0)                 y: output of `forward`
- *     inputs[TU__NORM_DY] = select(relu(y + residual) > 0, dy, 0)      if has_residual
+ *     inputs[TU__NORM_DY] = relu_grad(relu(y), dy)                 y: output of `forward`
+ *     inputs[TU__NORM_DY] = relu_grad(relu(y + residual), dy)      if has_residual
  *
  * The kernel of `forward` saved data for the condition (tu__kernel_save):
  *
  *     without a residual   scale and shift of each channel: y is computed again from x. The batch_norm_grad must be
  *                          that of `forward`.
- *     with a residual      a mask with one bit per element. The kernel also writes the result of `select`, because
- *                          other nodes read it. If dy is a sum and only `select` reads it, the kernel also computes
- *                          the sum (`add`). */
+ *     with a residual      a mask with one bit per element. The kernel also writes the result of `relu_grad`,
+ *                          because other nodes read it. If dy is a sum and only `relu_grad` reads it, the kernel also
+ *                          computes the sum (`add`). */
 typedef struct tu__relu_gradient {
-    const tu__node *select, *greater, *forward;
+    const tu__node *relu_grad, *forward;
     bool has_residual;
     const tu__node *add; /* the sum dy + addend, computed by the kernel; NULL: none */
     tu__edge dy, addend; /* addend: only if `add` */
@@ -40,8 +40,8 @@ bool tu__find_relu_gradient(tu__selection *s, const tu__node *node, tu__relu_gra
 /* Returns the value that the kernel of `node` reads as input `index`: the `dy` of tu__relu_gradient in place of
  * inputs[TU__NORM_DY] if the gradient of a relu is fused; otherwise inputs[index]. */
 tu__edge tu__norm_input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index);
-/* Adds to the kernel the nodes `select`, `greater` (if only `select` reads it) and `add`; then, as the next entries of
- * k->in, the data that the kernel of `forward` saved, and `addend` if there is one. */
+/* Adds to the kernel the nodes `relu_grad` and `add`; then, as the next entries of k->in, the data that the kernel of
+ * `forward` saved, and `addend` if there is one. */
 tu_status tu__kernel_add_relu_gradient(tu__kernel *k, const tu__relu_gradient *found);
 
 #endif

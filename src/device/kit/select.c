@@ -152,13 +152,6 @@ const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value) {
     return reader && tu__can_fuse(s, reader) ? reader : NULL;
 }
 
-bool tu__is_zero(const tu__selection *s, tu__edge value) {
-    const tu__node *node = s->graph->nodes[value.node];
-    while (node->op->code == TU__OP_BROADCAST || (node->op->traits & TU__VIEW))
-        node = s->graph->nodes[node->inputs[0].node];
-    return node->op->code == TU__OP_FILL && tu__attrs(node, fill)->number == 0;
-}
-
 void tu__mark_done(tu__selection *s, const tu__node *node) {
     plan_of(s)->state[node->id] = TU__DONE;
 }

@@ -86,8 +86,6 @@ const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
 bool tu__can_fuse(const tu__selection *s, const tu__node *node);
 /* Returns tu__only_reader of a value if tu__can_fuse is true for it; otherwise NULL. */
 const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value);
-/* True if a value is a fill with 0, possibly broadcast or viewed. */
-bool tu__is_zero(const tu__selection *s, tu__edge value);
 /* Marks a node as computed by an earlier kernel, so that select skips it. For lowering rules that fuse later
  * nodes. */
 void tu__mark_done(tu__selection *s, const tu__node *node);

@@ -15,12 +15,13 @@
 
 /* ---- Shape rules ---- */
 
-typedef enum { ANY, NUMBER, FLOAT, TRUTH, CHOICE } accepted; /* the `types` column of ops.def */
+typedef enum { ANY, NUMBER, FLOAT, TRUTH, CHOICE, GATE } accepted; /* the `types` column of ops.def */
 typedef enum { RESULT_SAME, RESULT_TRUTH, RESULT_CAST } result;
 
 static bool accepts(accepted types, tu_dtype dtype) {
     switch (types) {
-    case NUMBER: return dtype != TU_BOOL;
+    case NUMBER:
+    case GATE: return dtype != TU_BOOL;
     case FLOAT: return tu_dtype_is_float(dtype);
     case TRUTH: return dtype == TU_BOOL;
     default: return true;
@@ -28,13 +29,13 @@ static bool accepts(accepted types, tu_dtype dtype) {
 }
 
 static const char *accepted_text(accepted types) {
-    return types == NUMBER  ? "numbers (convert bool with tu_cast)"
-           : types == FLOAT ? "a floating-point type (convert with tu_cast)"
-                            : "bool (the type of comparisons)";
+    return types == FLOAT   ? "a floating-point type (convert with tu_cast)"
+           : types == TRUTH ? "bool (the type of comparisons)"
+                            : "numbers (convert bool with tu_cast)";
 }
 
 static tu_status pointwise_shape(tu__rule *rule, accepted types, result kind) {
-    uint32_t first = types == CHOICE ? 1 : 0; /* the condition of select is bool */
+    uint32_t first = types == CHOICE || types == GATE ? 1 : 0; /* the inputs of the same type */
     if (types == CHOICE && rule->in[0].dtype != TU_BOOL)
         return tu__rule_fail(rule, "the condition is %s, expected bool", tu_dtype_name(rule->in[0].dtype));
     tu_shape shape = rule->in[0].shape;
@@ -43,7 +44,7 @@ static tu_status pointwise_shape(tu__rule *rule, accepted types, result kind) {
         if (i >= first && in.dtype != rule->in[first].dtype)
             return tu__rule_fail(rule,
                                  "the element types differ: expected equal types (convert with tu_cast)");
-        if (i >= first && !accepts(types, in.dtype))
+        if (!accepts(types, in.dtype))
             return tu__rule_fail(rule, "the element type is %s, expected %s", tu_dtype_name(in.dtype),
                                  accepted_text(types));
         if (!tu__broadcast_shapes(shape, in.shape, &shape))
@@ -222,7 +223,10 @@ GRADIENT(sigmoid) {
     ACCUMULATE(0, tu_mul(G, tu_mul(R, one_minus(R))));
 }
 GRADIENT(relu) {
-    ACCUMULATE(0, zero_unless(tu_greater(R, tu_number(R, 0)), G));
+    ACCUMULATE(0, tu__apply(RELU_GRAD, NULL, R, G));
+}
+GRADIENT(relu_grad) { /* piecewise constant in x */
+    ACCUMULATE(1, tu__apply(RELU_GRAD, NULL, X, G));
 }
 GRADIENT(leaky_relu) {
     tu_value x = X;

@@ -1,7 +1,8 @@
 /* Softmax and cross-entropy.
  *
  * All subtract the largest element of the row first, so that no exponential overflows. Cross-entropy computes the
- * log-softmax of the logits; its gradient is softmax minus target distribution.
+ * log-softmax of the logits; its gradient is softmax minus target distribution: the operation cross_entropy_grad for
+ * class indices without smoothing, composed of other operations for all other labels.
  *
  * With label smoothing s over k classes the target is (1 - s) t + s / k (Szegedy et al. 2016). A class index outside
  * [0, k) masks its row: loss and gradient are zero. */
@@ -131,9 +132,9 @@ static bool is_sparse(tu_dtype labels) {
     return labels == TU_I32 || labels == TU_I64;
 }
 
-tu_status tu__cross_entropy_shape(tu__rule *rule) {
-    const struct tu__cross_entropy_attrs *a = rule->attrs;
-    tu_type logits = rule->in[0], labels = rule->in[1];
+/* Checks the logits; sets `*rows` to their shape without the classes. */
+static tu_status check_logits(const tu__rule *rule, tu_shape *rows) {
+    tu_type logits = rule->in[0];
     if (!tu_dtype_is_float(logits.dtype))
         return tu__rule_fail(rule,
                              "the logits (input 0) are %s, expected a float type (convert with tu_cast)",
@@ -141,20 +142,31 @@ tu_status tu__cross_entropy_shape(tu__rule *rule) {
     if (logits.shape.rank < 1)
         return tu__rule_fail(rule,
                              "the logits (input 0) are a scalar, expected at least 1 axis: [..., classes]");
+    *rows = logits.shape;
+    rows->dim[--rows->rank] = 0;
+    return TU_OK;
+}
+
+static tu_status check_class_indices(const tu__rule *rule, tu_shape rows) {
+    if (tu_shape_equal(rule->in[1].shape, rows)) return TU_OK;
+    return tu__rule_fail(rule,
+                         "the class indices (input 1) have shape %s, expected %s, one per row of logits",
+                         tu__shape_string(rule->in[1].shape), tu__shape_string(rows));
+}
+
+tu_status tu__cross_entropy_shape(tu__rule *rule) {
+    const struct tu__cross_entropy_attrs *a = rule->attrs;
+    tu_type logits = rule->in[0], labels = rule->in[1];
+    tu_shape rows;
+    TU_TRY(check_logits(rule, &rows));
     if (!(a->smoothing >= 0 && a->smoothing < 1))
         return tu__rule_fail(rule, "smoothing is %g, expected a number in [0, 1)", a->smoothing);
-    tu_shape rows = logits.shape;
-    rows.dim[--rows.rank] = 0;
-    if (is_sparse(labels.dtype)) {
-        if (!tu_shape_equal(labels.shape, rows))
-            return tu__rule_fail(
-                rule, "the class indices (input 1) have shape %s, expected %s, one per row of logits",
-                tu__shape_string(labels.shape), tu__shape_string(rows));
-    } else if (labels.dtype != logits.dtype || !tu_shape_equal(labels.shape, logits.shape)) {
+    if (is_sparse(labels.dtype))
+        TU_TRY(check_class_indices(rule, rows));
+    else if (labels.dtype != logits.dtype || !tu_shape_equal(labels.shape, logits.shape))
         return tu__rule_fail(
             rule, "the labels (input 1) are %s, expected class indices i32%s or i64%s, or probabilities %s",
             tu__type_string(labels), tu__shape_string(rows), tu__shape_string(rows), tu__type_string(logits));
-    }
     rule->out[0] = (tu_type){.dtype = logits.dtype, .shape = rows};
     return TU_OK;
 }
@@ -198,14 +210,22 @@ static tu_value smoothed_target(tu_value logits, tu_value labels, double s) {
     return tu_mul(target, tu_expand_axis(tu_cast(inside, dtype), -1));
 }
 
+/* softmax sum(target) - target */
+static tu_value softmax_minus_target(tu_value logits, tu_value target) {
+    tu_value target_sum = tu_sum(target, .axes = TU_AXES(-1), .keep = true);
+    return tu_sub(tu_mul(tu_softmax(logits, -1), target_sum), target);
+}
+
 void tu__cross_entropy_gradient(tu__vjp *v) {
     double s = tu__attrs(v->node, cross_entropy)->smoothing;
     tu_value logits = tu__vjp_input(v, 0), labels = tu__vjp_input(v, 1);
     tu_value g = tu_expand_axis(tu__vjp_gradient(v, 0), -1);
-    if (tu__vjp_needs_gradient(v, 0)) { /* softmax sum(target) - target */
-        tu_value target = smoothed_target(logits, labels, s);
-        tu_value target_sum = tu_sum(target, .axes = TU_AXES(-1), .keep = true);
-        tu__vjp_accumulate(v, 0, tu_mul(g, tu_sub(tu_mul(tu_softmax(logits, -1), target_sum), target)));
+    if (tu__vjp_needs_gradient(v, 0)) {
+        bool is_plain = s == 0 && is_sparse(tu_value_dtype(labels));
+        tu__vjp_accumulate(v, 0,
+                           tu_mul(g, is_plain
+                                         ? tu__apply(CROSS_ENTROPY_GRAD, NULL, logits, labels)
+                                         : softmax_minus_target(logits, smoothed_target(logits, labels, s))));
     }
     if (tu__vjp_needs_gradient(v, 1))
         tu__vjp_accumulate(v, 1, tu_mul(tu_scale(g, s - 1), tu_log_softmax(logits, -1)));
@@ -225,6 +245,43 @@ tu_value tu_cross_entropy_with(tu_value logits, tu_value labels, const tu_cross_
     TU__OPTIONS(tu_cross_entropy_options, o, options);
     struct tu__cross_entropy_attrs a = {.smoothing = o.smoothing};
     return tu__apply(CROSS_ENTROPY, &a, logits, labels);
+}
+
+/* ---- The gradient of the cross-entropy with class indices, without smoothing ---- */
+
+tu_status tu__cross_entropy_grad_shape(tu__rule *rule) {
+    tu_shape rows;
+    TU_TRY(check_logits(rule, &rows));
+    if (!is_sparse(rule->in[1].dtype))
+        return tu__rule_fail(rule, "the labels (input 1) are %s, expected class indices i32%s or i64%s",
+                             tu__type_string(rule->in[1]), tu__shape_string(rows), tu__shape_string(rows));
+    TU_TRY(check_class_indices(rule, rows));
+    rule->out[0] = rule->in[0];
+    return TU_OK;
+}
+
+/* Rounds the softmax as the operation softmax does. Multiplies masked rows by 0, which keeps NaN. */
+tu_status tu__cross_entropy_grad_reference(const tu__reference_call *m) {
+    tu_type type = m->in[0].type;
+    int64_t k = type.shape.dim[type.shape.rank - 1], rows = tu_shape_elements(type.shape) / k;
+    for (int64_t row = 0; row < rows; row++) {
+        const double *x = m->in[0].data + row * k;
+        double log_sum = log_sum_exp(x, k, 1), target_sum = target_of(&m->in[1], row, 0, k) < 0 ? 0 : 1;
+        for (int64_t i = 0; i < k; i++) {
+            double target = target_sum != 0 ? target_of(&m->in[1], row, i, k) : 0;
+            m->out[0].data[row * k + i] = tu__round_to(type.dtype, exp(x[i] - log_sum)) * target_sum - target;
+        }
+    }
+    return TU_OK;
+}
+
+void tu__cross_entropy_grad_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    (void)graph, (void)node;
+    out[0] = softmax_minus_target(in[0], smoothed_target(in[0], in[1], 0));
+}
+
+int64_t tu__cross_entropy_grad_flops(const tu__node *node, const tu_type *in) {
+    return tu__softmax_flops(node, in) + tu_shape_elements(in[0].shape);
 }
 
 /* ---- Mean cross-entropy ---- */

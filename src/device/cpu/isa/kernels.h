@@ -89,6 +89,7 @@ struct cpu_softmax_loops {
     /* labels: class indices; or NULL, and targets [rows, k] are probabilities. loss [rows]. */
     void (*cross_entropy[2])(int64_t rows, int64_t k, float smoothing, const void *x, const int64_t *labels,
                              const void *targets, float *loss);
+    void (*cross_entropy_grad[2])(int64_t rows, int64_t k, const void *x, const int64_t *labels, void *y);
 };
 
 /* ---- Reductions ---- */

@@ -96,15 +96,31 @@ LANES_INLINE void cross_entropy(bool is_bf16, int64_t rows, int64_t k, float smo
     }
 }
 
+/* softmax - one_hot(labels); 0 times the softmax in rows whose label is out of range. */
+LANES_INLINE void cross_entropy_grad(bool is_bf16, int64_t rows, int64_t k, const void *x,
+                                     const int64_t *labels, void *y) {
+    softmax(is_bf16, rows, k, x, y);
+    for (int64_t row = 0; row < rows; row++) {
+        bool is_masked = labels[row] < 0 || labels[row] >= k;
+        int64_t i = row * k + (is_masked ? 0 : labels[row]), end = is_masked ? i + k : i + 1;
+        float factor = is_masked ? 0 : 1, target = is_masked ? 0 : 1;
+        for (; i < end; i += LANES)
+            lanes_store_upto(is_bf16, y, i, end, lanes_load_upto(is_bf16, y, i, end) * factor - target);
+    }
+}
+
 LANES_BOTH_TYPES(softmax, (int64_t rows, int64_t k, const void *x, void *y), rows, k, x, y)
 LANES_BOTH_TYPES(log_softmax, (int64_t rows, int64_t k, const void *x, void *y), rows, k, x, y)
 LANES_BOTH_TYPES(cross_entropy,
                  (int64_t rows, int64_t k, float smoothing, const void *x, const int64_t *labels,
                   const void *targets, float *loss),
                  rows, k, smoothing, x, labels, targets, loss)
+LANES_BOTH_TYPES(cross_entropy_grad, (int64_t rows, int64_t k, const void *x, const int64_t *labels, void *y),
+                 rows, k, x, labels, y)
 
 const struct cpu_softmax_loops LOOP(cpu_softmax_loops) = {
     .softmax = {softmax_f32, softmax_bf16},
     .log_softmax = {log_softmax_f32, log_softmax_bf16},
     .cross_entropy = {cross_entropy_f32, cross_entropy_bf16},
+    .cross_entropy_grad = {cross_entropy_grad_f32, cross_entropy_grad_bf16},
 };

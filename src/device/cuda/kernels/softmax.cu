@@ -165,7 +165,7 @@ template <typename T, typename L> __global__ void cross_entropy(cross_entropy_ar
         if (a.gradient) store_gradient(x, (T *)a.gradient + row * n, n, lane, a.lanes, z, target);
     }
     merge_row<summing<C>>(loss, a.lanes, sums);
-    if (n && lane == 0) ((T *)a.losses)[row] = narrow<T>(loss);
+    if (n && lane == 0 && a.losses) ((T *)a.losses)[row] = narrow<T>(loss);
 }
 
 /* ---- A loss and what follows it in one block ---- */

@@ -16,8 +16,8 @@ typedef struct softmax_columns_args {
     int logarithm;
 } softmax_columns_args;
 
-/* x [rows, n], labels [rows] or [rows, n], losses [rows]; gradient [rows, n] of each row's loss, for class indices
- * without smoothing, or NULL. */
+/* x [rows, n], labels [rows] or [rows, n], losses [rows] or NULL; gradient [rows, n] of each row's loss, for class
+ * indices without smoothing, or NULL. */
 typedef struct cross_entropy_args {
     const void *x, *labels;
     void *losses, *gradient;

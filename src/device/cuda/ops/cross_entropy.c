@@ -1,8 +1,8 @@
 /* Cross-entropy, fused with what a training step computes around it: its gradient, the mean of the losses, the
  * gradient's scale, and the gradient's column sums, which are the gradient of a bias.
  *
- *     losses -> mean                       target = one_hot(labels)
- *     gradient -> scaled -> sum            gradient = softmax(logits) * sum(target) - target
+ *     losses -> mean
+ *     gradient -> scaled -> sum            gradient = cross_entropy_grad(logits, labels)
  *                        -> cast
  *
  * Each of these is tiny and costs a launch. The loss kernel has computed all inputs of the gradient, so it writes the
@@ -25,32 +25,16 @@ enum {
 
 /* ---- The gradient ---- */
 
-/* The nodes that autodiff generates for a cross-entropy with class indices and no label smoothing
- * (graph/ops/softmax.c):
- *
- *     target = one_hot(labels)        difference = softmax(logits) * sum(target) - target
- *
- * They would be four tiny kernels.
- */
-typedef struct gradient {
-    const tu__node *softmax, *one_hot, *sum, *mul, *sub;
-} gradient;
-
 static bool is_output_of(tu__edge value, const tu__node *node) {
     return tu__same_edge(value, (tu__edge){node->id, 0});
 }
 
-/* True if the node is in this partition, has no kernel yet, and is ready no later than `like`. Such a node can be
- * computed by the kernel of `like` if no other node reads it. */
+/* True if the node is in this partition, has no kernel yet, and has the level of `like`: the kernel of `like` can
+ * compute it, even if other kernels read it. */
 static bool is_available(const tu__selection *s, const tu__node *node, const tu__node *like) {
     tu__node_state state = s->plan->state[node->id];
     return (state == TU__WAITING || state == TU__PENDING) &&
-           s->plan->level[node->id] <= s->plan->level[like->id];
-}
-
-/* Like is_available, and on the same level as `like`: other kernels may read it too. */
-static bool is_available_at_level(const tu__selection *s, const tu__node *node, const tu__node *like) {
-    return is_available(s, node, like) && s->plan->level[node->id] == s->plan->level[like->id];
+           s->plan->level[node->id] == s->plan->level[like->id];
 }
 
 static const tu__node *only_reader(tu__selection *s, const tu__node *node, tu__opcode op) {
@@ -58,49 +42,17 @@ static const tu__node *only_reader(tu__selection *s, const tu__node *node, tu__o
     return reader && reader->op->code == op ? reader : NULL;
 }
 
-/* True if only `sum` and `sub` read the target. */
-static bool is_target_private(tu__selection *s, const gradient *g) {
-    const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){g->one_hot->id, 0});
-    return v->reader_count == 2 && !v->exported;
-}
-
-static bool is_target(const tu__selection *s, const tu__node *loss, const tu__node *one_hot) {
-    tu_type x = *tu__type_of(s, loss->inputs[0]);
-    return one_hot->op->code == TU__OP_ONE_HOT && tu__same_edge(one_hot->inputs[0], loss->inputs[1]) &&
-           one_hot->outputs[0].dtype == x.dtype && tu_shape_equal(one_hot->outputs[0].shape, x.shape);
-}
-
-static bool is_target_sum(const tu__node *sum) {
-    return sum->op->code == TU__OP_SUM && tu__attrs(sum, sum)->keep &&
-           tu__attrs(sum, sum)->axes == (int64_t)1 << (sum->outputs[0].shape.rank - 1);
-}
-
-/* Matches the chain of nodes that starts at `softmax`, a reader of the loss's logits. */
-static bool match_chain(tu__selection *s, const tu__node *loss, const tu__node *softmax, gradient *g) {
-    bool is_last_axis = softmax->op->code == TU__OP_SOFTMAX &&
-                        tu__attrs(softmax, softmax)->axis == softmax->outputs[0].shape.rank - 1;
-    const tu__node *mul = is_last_axis ? only_reader(s, softmax, TU__OP_MUL) : NULL;
-    const tu__node *sub = mul ? only_reader(s, mul, TU__OP_SUB) : NULL;
-    if (!sub || !is_output_of(sub->inputs[0], mul)) return false;
-    const tu__node *sum = s->graph->nodes[mul->inputs[is_output_of(mul->inputs[0], softmax) ? 1 : 0].node];
-    if (!is_target_sum(sum) || only_reader(s, sum, TU__OP_MUL) != mul ||
-        !tu__same_edge(sum->inputs[0], sub->inputs[1]))
-        return false;
-    *g = (gradient){softmax, s->graph->nodes[sum->inputs[0].node], sum, mul, sub};
-    return is_target(s, loss, g->one_hot) && is_target_private(s, g) &&
-           is_available_at_level(s, softmax, loss) && is_available(s, g->one_hot, loss) &&
-           is_available(s, sum, loss) && is_available_at_level(s, mul, loss) &&
-           is_available_at_level(s, sub, loss);
-}
-
-static bool find_gradient(tu__selection *s, const tu__node *loss, gradient *g) {
+/* Returns the gradient of a loss with class indices and no label smoothing; NULL if it is not in this partition. */
+static const tu__node *find_gradient(tu__selection *s, const tu__node *loss) {
     const tu__plan_value *v = tu__plan_value_of(s, loss->inputs[0]);
-    tu_dtype labels = tu__type_of(s, loss->inputs[1])->dtype;
-    if (tu__attrs(loss, cross_entropy)->smoothing != 0 || (labels != TU_I32 && labels != TU_I64))
-        return false;
-    for (uint32_t i = 0; i < v->reader_count; i++)
-        if (match_chain(s, loss, s->graph->nodes[s->plan->readers[v->first_reader + i]], g)) return true;
-    return false;
+    if (tu__attrs(loss, cross_entropy)->smoothing != 0) return NULL;
+    for (uint32_t i = 0; i < v->reader_count; i++) {
+        const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
+        if (reader->op->code == TU__OP_CROSS_ENTROPY_GRAD && is_available(s, reader, loss) &&
+            tu__same_edge(reader->inputs[1], loss->inputs[1]))
+            return reader;
+    }
+    return NULL;
 }
 
 /* ---- Nodes after the loss and its gradient ---- */
@@ -124,15 +76,14 @@ static bool is_constant(const tu__selection *s, tu__edge value, double *number) 
 
 static const tu__node *find_mean(tu__selection *s, const tu__node *loss) {
     const tu__node *mean = only_reader(s, loss, TU__OP_MEAN);
-    return mean && is_available_at_level(s, mean, loss) && tu_shape_elements(mean->outputs[0].shape) == 1
-               ? mean
-               : NULL;
+    return mean && is_available(s, mean, loss) && tu_shape_elements(mean->outputs[0].shape) == 1 ? mean
+                                                                                                 : NULL;
 }
 
 static const tu__node *find_scaled(tu__selection *s, const tu__node *loss, const tu__node *unscaled,
                                    double *scale) {
     const tu__node *mul = only_reader(s, unscaled, TU__OP_MUL);
-    bool found = mul && is_available_at_level(s, mul, loss) &&
+    bool found = mul && is_available(s, mul, loss) &&
                  is_constant(s, mul->inputs[is_output_of(mul->inputs[0], unscaled) ? 1 : 0], scale) &&
                  tu_shape_equal(mul->outputs[0].shape, unscaled->outputs[0].shape);
     return found ? mul : NULL;
@@ -148,14 +99,14 @@ static bool is_float_cast(const tu__node *node) {
     return node->op->code == TU__OP_CAST && tu_dtype_is_float(node->outputs[0].dtype);
 }
 
-static tail find_tail(tu__selection *s, const tu__node *loss, const gradient *g) {
+static tail find_tail(tu__selection *s, const tu__node *loss, const tu__node *gradient) {
     tail t = {.mean = find_mean(s, loss), .scale = 1};
-    t.scaled = find_scaled(s, loss, g->sub, &t.scale);
-    t.last = t.scaled ? t.scaled : g->sub;
+    t.scaled = find_scaled(s, loss, gradient, &t.scale);
+    t.last = t.scaled ? t.scaled : gradient;
     const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){t.last->id, 0});
     for (uint32_t i = 0; i < v->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
-        if (!is_available_at_level(s, reader, loss)) continue;
+        if (!is_available(s, reader, loss)) continue;
         if (!t.sum && sums_columns(reader, t.last->outputs[0].shape.rank)) t.sum = reader;
         if (!t.cast && is_float_cast(reader)) t.cast = reader;
     }
@@ -216,12 +167,10 @@ static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     return tu__kernel_add_node(k, node);
 }
 
-static tu_status fuse_gradient(tu__kernel *k, const gradient *g) {
-    const tu__node *const nodes[] = {g->softmax, g->one_hot, g->sum, g->mul, g->sub};
-    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) TU_TRY(fuse_node(k, nodes[i]));
+static tu_status fuse_gradient(tu__kernel *k, const tu__node *gradient) {
     k->name = "cross_entropy+gradient";
-    k->bytes_moved += (int64_t)tu_type_bytes(g->sub->outputs[0]);
-    return TU_OK;
+    k->bytes_moved += (int64_t)tu_type_bytes(gradient->outputs[0]);
+    return fuse_node(k, gradient);
 }
 
 static tu_status read_inputs(tu__kernel *k, const tu__node *node) {
@@ -234,23 +183,26 @@ static int64_t classes_of(const tu_type *x) {
     return x->shape.dim[x->shape.rank - 1];
 }
 
-/* Uses a few lanes, a warp or a block per row. `g`: NULL if no gradient is fused. */
-static tu_status lower_rows(tu__selection *s, const tu__node *node, tu__kernel *k, const gradient *g) {
-    loss_data *d = k->data;
+/* Uses a few lanes, a warp or a block per row, for a loss or a gradient. */
+static tu_status plan_rows(tu__selection *s, const tu__node *node, loss_data *d, double smoothing) {
     tu_type x = *tu__type_of(s, node->inputs[0]);
     int64_t n = classes_of(&x), rows = tu_shape_elements(x.shape) / n;
     int lanes = cuda_row_lanes(n, tu_dtype_size(x.dtype));
-    d->rows = (cross_entropy_args){
-        .rows = rows, .n = n, .lanes = lanes, .smoothing = tu__attrs(node, cross_entropy)->smoothing};
+    d->rows = (cross_entropy_args){.rows = rows, .n = n, .lanes = lanes, .smoothing = smoothing};
     d->grid = cuda_row_grid(rows, lanes);
     d->function = cuda_request(s, "softmax", "cross_entropy<%s, %s>", cuda_type(x.dtype),
                                cuda_type(tu__type_of(s, node->inputs[1])->dtype));
-    if (!d->function) return TU_NO_MEMORY;
+    return d->function ? TU_OK : TU_NO_MEMORY;
+}
+
+/* `gradient`: NULL if none is fused. */
+static tu_status lower_rows(tu__selection *s, const tu__node *node, tu__kernel *k, const tu__node *gradient) {
+    TU_TRY(plan_rows(s, node, k->data, tu__attrs(node, cross_entropy)->smoothing));
     TU_TRY(read_inputs(k, node));
     TU_TRY(write_output(k, LOSSES, node));
-    if (!g) return TU_OK;
-    TU_TRY(fuse_gradient(k, g));
-    return write_output(k, GRADIENT, g->sub);
+    if (!gradient) return TU_OK;
+    TU_TRY(fuse_gradient(k, gradient));
+    return write_output(k, GRADIENT, gradient);
 }
 
 /* Shared memory of a block: logits, losses and scratch for sums. */
@@ -285,10 +237,11 @@ static tu_status write_tail(tu__kernel *k, const tu__node *node, const tail *t) 
 }
 
 /* Computes everything in one block. */
-static tu_status lower_one_block(tu__selection *s, const tu__node *node, tu__kernel *k, const gradient *g) {
+static tu_status lower_one_block(tu__selection *s, const tu__node *node, tu__kernel *k,
+                                 const tu__node *gradient) {
     loss_data *d = k->data;
     tu_type x = *tu__type_of(s, node->inputs[0]);
-    tail t = find_tail(s, node, g);
+    tail t = find_tail(s, node, gradient);
     plan_one_block(d, &x, t.scale);
     d->function = cuda_request(s, "softmax", "block_loss<%s, %s, %s>", cuda_type(x.dtype),
                                cuda_type(tu__type_of(s, node->inputs[1])->dtype),
@@ -297,20 +250,33 @@ static tu_status lower_one_block(tu__selection *s, const tu__node *node, tu__ker
     k->run = run_one_block;
     TU_TRY(read_inputs(k, node));
     TU_TRY(write_tail(k, node, &t));
-    TU_TRY(fuse_gradient(k, g));
+    TU_TRY(fuse_gradient(k, gradient));
     const tu__node *const nodes[] = {t.mean, t.scaled, t.sum, t.cast};
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) TU_TRY(fuse_node(k, nodes[i]));
     if (t.mean) k->name = "cross_entropy+mean+gradient";
     return TU_OK;
 }
 
-tu_status cuda_lower_cross_entropy(tu__selection *s, const tu__node *node) {
-    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_rows);
+static tu_status new_kernel(tu__selection *s, const tu__node *node, tu__kernel **kernel) {
+    tu__kernel *k = *kernel = tu__kernel_new(s, node, node->op->name, run_rows);
     loss_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
-    if (!d) return TU_NO_MEMORY;
-    for (int i = 0; i < OUTPUTS; i++) d->output_index[i] = -1;
-    gradient g;
-    if (!find_gradient(s, node, &g)) return lower_rows(s, node, k, NULL);
-    return fits_block(s, tu__type_of(s, node->inputs[0])) ? lower_one_block(s, node, k, &g)
-                                                          : lower_rows(s, node, k, &g);
+    for (int i = 0; d && i < OUTPUTS; i++) d->output_index[i] = -1;
+    return d ? TU_OK : TU_NO_MEMORY;
+}
+
+tu_status cuda_lower_cross_entropy(tu__selection *s, const tu__node *node) {
+    tu__kernel *k;
+    TU_TRY(new_kernel(s, node, &k));
+    const tu__node *gradient = find_gradient(s, node);
+    bool one_block = gradient && fits_block(s, tu__type_of(s, node->inputs[0]));
+    return one_block ? lower_one_block(s, node, k, gradient) : lower_rows(s, node, k, gradient);
+}
+
+/* A gradient whose loss is not computed, or on another device. */
+tu_status cuda_lower_cross_entropy_grad(tu__selection *s, const tu__node *node) {
+    tu__kernel *k;
+    TU_TRY(new_kernel(s, node, &k));
+    TU_TRY(plan_rows(s, node, k->data, 0));
+    TU_TRY(read_inputs(k, node));
+    return write_output(k, GRADIENT, node);
 }

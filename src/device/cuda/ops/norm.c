@@ -245,7 +245,7 @@ static tu_status write_gradients(tu__kernel *k, const tu__node *node, const tu__
     const norm_data *d = k->data;
     for (uint32_t i = 0; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i ? -1 : d->uses_mask ? 0 : TU__NORM_DY));
-    return d->uses_mask ? tu__kernel_write(k, (tu__edge){found->select->id, 0}, TU__NORM_DY) : TU_OK;
+    return d->uses_mask ? tu__kernel_write(k, (tu__edge){found->relu_grad->id, 0}, TU__NORM_DY) : TU_OK;
 }
 
 tu_status cuda_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {

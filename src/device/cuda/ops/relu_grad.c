@@ -3,8 +3,8 @@
  * In the forward pass a convolution's result passes a bias, a relu and then pooling or normalisation. In the backward
  * pass the gradient dx of the latter is kept where x, the relu's result, is positive and set to 0 elsewhere. The
  * result is read by the convolution's gradients and summed over all pixels. Three kernels would pass over values of
- * x's size seven times: write dx; read dx and x, write the select; read the select and sum. One kernel writes the
- * select and its sums and already knows whether x > 0 (kernels/pool.cu, kernels/lrn.cu).
+ * x's size seven times: write dx; read dx and x, write the relu_grad; read that and sum. One kernel writes the
+ * relu_grad and its sums and already knows whether x > 0 (kernels/pool.cu, kernels/lrn.cu).
  *
  * The sums use dx before it is rounded to its type: they are more accurate than separate kernels, and differ in bits.
  * As in any kernel with several results, all must have the same level (device/kit/select.c).
@@ -15,16 +15,10 @@ static bool is_free_at_level(const tu__selection *s, const tu__node *node, uint3
     return tu__can_fuse(s, node) && s->plan->level[node->id] == level;
 }
 
-/* Returns the comparison x > 0 by which `select` selects dx; NULL if it is another kind of select. */
-static const tu__node *find_comparison(const tu__selection *s, const tu__node *select, tu__edge dx,
-                                       tu__edge x) {
-    if (select->op->code != TU__OP_SELECT || !tu__same_edge(select->inputs[1], dx) ||
-        !tu__is_zero(s, select->inputs[2]))
-        return NULL;
-    const tu__node *greater = s->graph->nodes[select->inputs[0].node];
-    bool positive = greater->op->code == TU__OP_GREATER && tu__same_edge(greater->inputs[0], x) &&
-                    tu__is_zero(s, greater->inputs[1]);
-    return positive && tu_shape_equal(select->outputs[0].shape, tu__type_of(s, dx)->shape) ? greater : NULL;
+static bool is_relu_grad(const tu__selection *s, const tu__node *node, tu__edge dx, tu__edge x) {
+    return node->op->code == TU__OP_RELU_GRAD && tu__same_edge(node->inputs[0], x) &&
+           tu__same_edge(node->inputs[1], dx) &&
+           tu_shape_equal(node->outputs[0].shape, tu__type_of(s, dx)->shape);
 }
 
 static bool is_column_sum(const tu__node *node, const tu_type *value) {
@@ -46,11 +40,8 @@ cuda_relu_grad cuda_find_relu_grad(tu__selection *s, const tu__node *node, tu__e
     uint32_t level = s->plan->level[node->id];
     cuda_relu_grad r = {.result = {node->id, 0}};
     const tu__node *reader = tu__only_reader(s, r.result);
-    const tu__node *greater =
-        reader && is_free_at_level(s, reader, level) ? find_comparison(s, reader, r.result, x) : NULL;
-    if (greater) {
-        r.select = reader;
-        r.greater = greater;
+    if (reader && is_free_at_level(s, reader, level) && is_relu_grad(s, reader, r.result, x)) {
+        r.relu_grad = reader;
         r.result = (tu__edge){reader->id, 0};
     }
     r.sum = find_column_sum(s, r.result, level);
@@ -58,7 +49,7 @@ cuda_relu_grad cuda_find_relu_grad(tu__selection *s, const tu__node *node, tu__e
 }
 
 int cuda_relu_grad_bits(const cuda_relu_grad *r) {
-    return (r->select ? 1 : 0) + (r->sum ? 2 : 0);
+    return (r->relu_grad ? 1 : 0) + (r->sum ? 2 : 0);
 }
 
 static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
@@ -66,17 +57,8 @@ static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     return tu__kernel_add_node(k, node);
 }
 
-/* Covers the select and its comparison. Other readers of the comparison compute it themselves. */
-static tu_status fuse_select(tu__kernel *k, const cuda_relu_grad *r) {
-    TU_TRY(fuse_node(k, r->select));
-    uint8_t state = k->owner->plan->state[r->greater->id];
-    if (state == TU__OUTSIDE || state == TU__DONE) return TU_OK;
-    bool is_only_reader = tu__only_reader(k->owner, (tu__edge){r->greater->id, 0}) == r->select;
-    return is_only_reader ? fuse_node(k, r->greater) : tu__kernel_add_node(k, r->greater);
-}
-
 tu_status cuda_kernel_write_relu_grad(tu__kernel *k, const cuda_relu_grad *r, int in_place) {
-    if (r->select) TU_TRY(fuse_select(k, r));
+    if (r->relu_grad) TU_TRY(fuse_node(k, r->relu_grad));
     TU_TRY(tu__kernel_write(k, r->result, in_place));
     if (!r->sum) return TU_OK;
     TU_TRY(fuse_node(k, r->sum));
