@@ -4,9 +4,12 @@
  * graph for its own devices; the replicas of a program are then the devices of all processes:
  *
  *     tu_process_group *group = NULL;
+ *     tu_program *step;
  *     if (tu_process_group_is_launched()) tu_process_group_open(&group);
- *     tu_compile(g, &step, .devices = "cpu:0", .strategy = "mirrored", .group = group, …);
- *     tu_run(step, …);   // every process calls it; feeds are the global batch, of which each process reads its rows
+ *     tu_compile(g, &step, .fetch = &loss, .fetch_count = 1, .updates = true, .strategy = "mirrored", .group = group);
+ *     // Every process runs it. The feeds are the global batch, of which a process reads only the rows of its devices.
+ *     tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&value});
+ *     tu_program_free(step);
  *     tu_process_group_close(group);
  *
  * All processes must compile and run the same programs in the same order. They wait for each other in collectives. If
