@@ -5,6 +5,7 @@
  *
  *     tu_process_group *group = NULL;
  *     tu_program *step;
+ *     float value;
  *     if (tu_process_group_is_launched()) tu_process_group_open(&group);
  *     tu_compile(g, &step, .fetch = &loss, .fetch_count = 1, .updates = true, .strategy = "mirrored", .group = group);
  *     // Every process runs it. The feeds are the global batch, of which a process reads only the rows of its devices.
