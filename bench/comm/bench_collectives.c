@@ -4,11 +4,11 @@
  *
  * The longer one of a rank's input and result is a vector of MEGABYTES: the input of a reduce_scatter, the result of an
  * all_gather, both of the others. The first GB/s column is its size divided by the time until all ranks have the
- * result. The next column compares it with one copy of such a vector, made by the same cores together (each copies its chunk
- * with memcpy) or by the GPU. The ranks share one memory, however: an all-reduce of R ranks reads and writes R
- * vectors, the copy only one. The last two columns therefore count all bytes read and written, which shows how
- * well the memory bandwidth is used. "in place" is an all-reduce that overwrites its operands, as nearly all
- * collectives of the engine do.
+ * result. The next column compares it with one copy of such a vector, made by the same cores together (each copies
+ * its chunk with memcpy) or by the GPU. The ranks share one memory, however: an all-reduce of R ranks reads and writes
+ * R vectors, the copy only one. The last two columns therefore count all bytes read and written, which shows how well
+ * the memory bandwidth is used. "in place" is an all-reduce that overwrites its operands, as nearly all collectives of
+ * the engine do.
  *
  * All kinds run alternately, ROUNDS times; the table has the minimum times, which other load on the machine
  * affects least. Caches are not cleared between rounds: vectors stay in the caches if they fit, like gradients

@@ -351,9 +351,8 @@ typedef struct tu_device_api {
      * program over both is built. Logical devices of one device always can. */
     tu_status (*peer_access)(tu_device_instance *device, tu_device_instance *other);
     /* Builds the part of one rank in a collective: its combinations. All addresses belong to devices with peer access.
-     * When it is launched, all ranks have computed their values, and no rank continues
-     * before all are done. The combinations are valid only during the call, what they point to until the executable is
-     * freed. */
+     * When it is launched, all ranks have computed their values, and no rank continues before all are done. The
+     * combinations are valid only during the call, what they point to until the executable is freed. */
     tu_status (*build_collective)(tu_device_instance *device, tu_queue *queue, uint32_t count,
                                   const tu_combination *combinations, tu_executable **executable);
 

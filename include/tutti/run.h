@@ -421,14 +421,15 @@ TU_API tu_status tu_program_copy(const tu_program *program, size_t index, tu_cop
 /* A collective over values of several devices. */
 typedef struct tu_collective_report {
     size_t struct_size;
-    int64_t number;        /* attribute `collective` of its nodes */
-    uint32_t ranks;        /* devices that take part */
-    uint32_t values;       /* values of each device */
-    const char *value;     /* name of the first value */
-    uint64_t bytes;        /* of all values that one device passes */
-    bool through_host;     /* the devices have no peer access */
-    bool peer_to_peer;     /* they have, and are different GPUs */
-    const char *operation; /* "all_reduce" */
+    int64_t number;    /* attribute `collective` of its nodes */
+    uint32_t ranks;    /* devices that take part */
+    uint32_t values;   /* values of each device */
+    const char *value; /* name of the first value */
+    uint64_t bytes;    /* of all values that one device passes */
+    bool through_host; /* the devices have no peer access */
+    bool peer_to_peer; /* they have, and are different GPUs */
+    /* The operation of its nodes, such as "all_reduce". */
+    const char *operation;
 } tu_collective_report;
 /* Returns the number of collectives in every run. */
 TU_API size_t tu_program_collective_count(const tu_program *program);

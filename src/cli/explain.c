@@ -178,8 +178,10 @@ static void print_collectives(const tu_program *program) {
     tu_collective_report m = TU_SIZED(tu_collective_report);
     for (size_t i = 0;
          i < tu_program_collective_count(program) && tu_program_collective(program, i, &m) == TU_OK; i++) {
-        if (i == 0) printf("\n%-48s  %7s  %7s  %10s\n", "all-reduce", "values", "devices", "bytes");
-        printf("%-48s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.values, m.ranks,
+        if (i == 0)
+            printf("\n%-48s  %-20s  %7s  %7s  %10s\n", "collective", "operation", "values", "devices",
+                   "bytes");
+        printf("%-48s  %-20s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.operation, m.values, m.ranks,
                cli_format_bytes(m.bytes).text,
                m.through_host   ? "  through the host"
                : m.peer_to_peer ? "  peer to peer"
@@ -247,6 +249,7 @@ static void put_collectives(tu_json *json, const tu_program *program) {
         tu_json_begin_object(json, NULL);
         tu_json_i64(json, "number", m.number);
         tu_json_string(json, "name", m.value);
+        tu_json_string(json, "operation", m.operation);
         tu_json_u64(json, "values", m.values);
         tu_json_u64(json, "devices", m.ranks);
         tu_json_u64(json, "bytes", m.bytes);

@@ -87,7 +87,7 @@ tu_status explain_print_summary(const tu_program *program) {
            totals.copies, totals.copies == 1 ? "copy" : "copies",
            totals.copies ? cli_format_bytes(totals.copied_bytes).text : "0 bytes");
     if (sums.count)
-        printf("%zu all-reduce%s (%s in total) per step\n", sums.count, sums.count == 1 ? "" : "s",
+        printf("%zu collective%s (%s in total) per step\n", sums.count, sums.count == 1 ? "" : "s",
                cli_format_bytes(sums.bytes).text);
     print_devices(program);
     print_fall_backs(program);

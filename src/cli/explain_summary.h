@@ -5,7 +5,7 @@
 #include <tutti/command.h>
 #include <tutti/run.h>
 
-/* Prints the number of operations, copies and all-reduces per step; for each device its operations, bytes copied to
+/* Prints the number of operations, copies and collectives per step; for each device its operations, bytes copied to
  * and from it and its memory peak; the operations that the preferred device does not support; and an empty line. */
 tu_status explain_print_summary(const tu_program *program);
 /* Writes the same as the member "summary" of a JSON object. */

@@ -12,8 +12,8 @@ typedef enum tu__storage {
     TU__STORAGE_UNUSED,   /* no kernel reads or writes it */
 } tu__storage;
 
-/* A value of a collective that runs during the run. The partition posts `in` before the kernel at post_position and waits
- * for `out` before the kernel at wait_position. Other ranks may read `in` and write `out` at any time in between. */
+/* A value of a collective. The partition posts `in` before the kernel at post_position and waits for `out` before the
+ * kernel at wait_position. Other ranks may read `in` and write `out` at any time in between. */
 typedef struct tu__collective_value {
     uint32_t in, out;                      /* buffers */
     uint32_t post_position, wait_position; /* positions in the kernel order */

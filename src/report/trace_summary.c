@@ -214,7 +214,7 @@ static void print_collectives(const tu_program *program, FILE *out) {
         if (c->path == TU__COLLECTIVE_THROUGH_HOST) through_host += c->bytes;
     }
     if (!bytes) return;
-    fprintf(out, "%u collectives: %" PRIu64 " bytes per device are reduced", program->collectives.count,
+    fprintf(out, "%u collectives: %" PRIu64 " bytes per device are exchanged", program->collectives.count,
             bytes);
     if (through_host)
         fprintf(out, ", %" PRIu64 " of them through the host, because the devices have no peer access",

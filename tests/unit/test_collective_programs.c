@@ -314,7 +314,7 @@ static void constants_are_exchanged(void **unused) {
     assert_ok(tu_run(p.program, p.state, 0, NULL, out));
     for (int r = 0; r < 2; r++) {
         for (int v = 0; v < 2; v++)
-            for (int i = 0; i < 4; i++) assert_true(got[2 * v + r][i] == (float)(1 + i / 2));
+            for (int i = 0; i < 4; i++) assert_int_equal(got[2 * v + r][i], 1 + i / 2);
         assert_true(got[4 + r][0] == 2 && got[4 + r][1] == 2 && got[6 + r][0] == 3);
     }
     free_results(&p, g);
@@ -338,7 +338,7 @@ static void devices_of_several_kinds_exchange_values(void **unused) {
     assert_ok(tu_state_new(g, &p.state));
     assert_ok(tu_run(p.program, p.state, 0, NULL, (void *[]){got[0], got[1]}));
     for (int r = 0; r < 2; r++)
-        for (int i = 0; i < 6; i++) assert_true(got[r][i] == (float)(1 + i / 3));
+        for (int i = 0; i < 6; i++) assert_int_equal(got[r][i], 1 + i / 3);
     free_results(&p, g);
 }
 

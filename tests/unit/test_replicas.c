@@ -253,7 +253,7 @@ static void traces_contain_collectives(void **unused) {
         assert_int_equal(r.collective_bytes, RUNS * sizeof *w);
     }
     assert_summary_contains(t.program, "rank wait ms");
-    assert_summary_contains(t.program, "1 collectives: 12 bytes per device are reduced");
+    assert_summary_contains(t.program, "1 collectives: 12 bytes per device are exchanged");
     free_replicas(&t);
 }
 

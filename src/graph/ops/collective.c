@@ -27,18 +27,15 @@
 #include "graph/rules.h"
 #include "graph/walk.h"
 
-static const struct {
-    tu__opcode op;
-    const char *name;
-} kinds[] = {
-    [TU__ALL_REDUCE] = {TU__OP_ALL_REDUCE, "all_reduce"},
-    [TU__REDUCE_SCATTER] = {TU__OP_REDUCE_SCATTER, "reduce_scatter"},
-    [TU__ALL_GATHER] = {TU__OP_ALL_GATHER, "all_gather"},
-    [TU__BROADCAST] = {TU__OP_COLLECTIVE_BROADCAST, "collective_broadcast"},
+static const tu__opcode operations[] = {
+    [TU__ALL_REDUCE] = TU__OP_ALL_REDUCE,
+    [TU__REDUCE_SCATTER] = TU__OP_REDUCE_SCATTER,
+    [TU__ALL_GATHER] = TU__OP_ALL_GATHER,
+    [TU__BROADCAST] = TU__OP_COLLECTIVE_BROADCAST,
 };
 
 const char *tu__collective_name(tu__collective_kind kind) {
-    return kinds[kind].name;
+    return tu__op_get(operations[kind])->name;
 }
 
 bool tu__collective_may_be_in_place(tu__collective_kind kind) {
@@ -59,7 +56,7 @@ _Static_assert(HAS_COMMON_ATTRS(collective_broadcast), "ops.def");
 tu__collective_info tu__collective_of(const tu__node *node) {
     const common_attrs *a = node->attrs;
     tu__collective_info info = {.collective = a->collective, .rank = a->rank, .ranks = a->ranks};
-    while (kinds[info.kind].op != node->op->code) info.kind++;
+    while (operations[info.kind] != node->op->code) info.kind++;
     if (info.kind == TU__BROADCAST) info.root = tu__attrs(node, collective_broadcast)->root;
     return info;
 }

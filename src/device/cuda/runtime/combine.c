@@ -113,8 +113,8 @@ static bool continues_range(const batch *b, const tu_combine_segment *s) {
 }
 
 static bool is_full(const batch *b) {
-    int max = COMBINE_POINTERS / (int)pointers_per_range(b->like);
-    return b->a.ranges == (max < COMBINE_RANGES ? max : COMBINE_RANGES);
+    return b->a.ranges == COMBINE_RANGES ||
+           (uint32_t)(b->a.ranges + 1) * pointers_per_range(b->like) > COMBINE_POINTERS;
 }
 
 /* Begins a range at element `first` of a segment, which the batch's kernel can combine. */

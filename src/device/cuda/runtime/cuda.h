@@ -81,19 +81,20 @@ struct cuda_device {
     int shared_bytes;    /* maximum shared memory per block */
     cuda_memory *memory; /* one per GPU, shared by its logical devices */
     uint64_t memory_bytes;
-    uint64_t overhead_bytes;                /* memory of the context and libraries when last measured */
-    bool tune;                              /* time candidates instead of trusting heuristics */
-    bool nondeterministic;                  /* also use kernels whose results vary bitwise */
-    struct cuda_modules *modules;           /* compiled kernels, shared by all plans: compile.c */
-    cublasLtHandle_t blas;                  /* created with the device */
-    cudnnHandle_t dnn;                      /* NULL until cuda_dnn() */
-    cusolverDnHandle_t solver;              /* NULL until cuda_solver() */
-    CUstream dnn_stream, solver_stream;     /* that `dnn` and `solver` enqueue into */
-    uint64_t peer_access_mask;              /* bit i: kernels may access the memory of GPU i: peer_access.c */
-    pthread_mutex_t lock;                   /* guards dnn, solver, peer_access_mask and modules */
-    pthread_mutex_t library_lock;           /* held while a library enqueues with what queues share */
-    pthread_mutex_t build_lock;             /* held while a plan is compiled */
-    CUfunction combine[TU_DTYPE_COUNT][10]; /* kernels of collectives: combine.c */
+    uint64_t overhead_bytes;            /* memory of the context and libraries when last measured */
+    bool tune;                          /* time candidates instead of trusting heuristics */
+    bool nondeterministic;              /* also use kernels whose results vary bitwise */
+    struct cuda_modules *modules;       /* compiled kernels, shared by all plans: compile.c */
+    cublasLtHandle_t blas;              /* created with the device */
+    cudnnHandle_t dnn;                  /* NULL until cuda_dnn() */
+    cusolverDnHandle_t solver;          /* NULL until cuda_solver() */
+    CUstream dnn_stream, solver_stream; /* that `dnn` and `solver` enqueue into */
+    uint64_t peer_access_mask;          /* bit i: kernels may access the memory of GPU i: peer_access.c */
+    pthread_mutex_t lock;               /* guards dnn, solver, peer_access_mask and modules */
+    pthread_mutex_t library_lock;       /* held while a library enqueues with what queues share */
+    pthread_mutex_t build_lock;         /* held while a plan is compiled */
+    /* Kernels of collectives, by element type and by number of inputs: combine.c. */
+    CUfunction combine[TU_DTYPE_COUNT][10];
 };
 
 /* The functions of the device interface with the same names: cuda.c. */

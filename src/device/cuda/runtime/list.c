@@ -221,8 +221,8 @@ static tu_status run_each_rank(const cuda_list *l, uint32_t collective) {
     return TU_OK;
 }
 
-/* Enqueues the collective when the last rank has posted. It follows everything that was enqueued for the ranks so far, but
- * since queues take turns, this delays nothing that an early rank could compute meanwhile. */
+/* Enqueues the collective when the last rank has posted. It follows everything that was enqueued for the ranks so far,
+ * but since queues take turns, this delays nothing that an early rank could compute meanwhile. */
 static tu_status enqueue_post(cuda_list *l, uint32_t collective) {
     if (++l->runs[collective].posted < ranks_of(l, collective)) return TU_OK;
     for (uint32_t r = 0; r < ranks_of(l, collective); r++) {
