@@ -12,7 +12,17 @@ failed=0
 
 # check WHAT EXPECTED ACTUAL
 check() {
-    [[ $3 == "$2" ]] || { printf 'FAILED  %s\nexpected: %s\nactual:   %s\n' "$1" "$2" "$3"; failed=1; }
+    [[ $3 == "$2" ]] && return
+    printf 'FAILED  %s\nexpected: %s\nactual:   %s\n' "$1" "$2" "$3"
+    [[ ! -e $work/log ]] || sed 's/^/    /' "$work/log" # of the last MPI program
+    failed=1
+}
+
+# ranks_of COMMAND...: the lines of the ranks, sorted. Open MPI sometimes prints warnings of its own between them, for
+# example if it cannot set the process group of a program that has just ended.
+ranks_of() {
+    "$@" >"$work/log" 2>&1
+    grep '^rank' "$work/log" | sort
 }
 
 # ---- MPI ----
@@ -21,9 +31,9 @@ check 'ranks of one host share memory, those of others do not' \
 rank 1 of 4 on h1: 1 of 2 on its node, first rank of the node 0
 rank 2 of 4 on h2: 0 of 2 on its node, first rank of the node 2
 rank 3 of 4 on h2: 1 of 2 on its node, first rank of the node 2' \
-    "$("$hosts" --ranks 2 mpirun -n 4 "$probe" nodes 2>&1 | sort)"
+    "$(ranks_of "$hosts" --ranks 2 mpirun -n 4 "$probe" nodes)"
 check '--local starts ranks on this machine' "rank 0 of 2 on $(hostname): 0 of 2 on its node, first rank of the node 0" \
-    "$("$hosts" --local mpirun -n 2 "$probe" nodes 2>&1 | sort | head -n 1)"
+    "$(ranks_of "$hosts" --local mpirun -n 2 "$probe" nodes | head -n 1)"
 # For the reader: a test does not depend on time.
 for rate in '' 1gbit; do
     echo "${rate:-no} limit: $("$hosts" ${rate:+--rate $rate} mpirun -n 2 "$probe" bandwidth 25000000 2>&1)"

@@ -8,7 +8,8 @@ probe=$1 log=$TMPDIR/log
 failed=0
 
 complain() { echo "FAILED  $*"; sed 's/^/    /' "$log"; failed=1; }
-signals_of() { sed -n "s/^rank 000$1: signal //p" "$log" | paste -sd' '; }
+# signals_of RANK: the numbers of the signals that a rank received, sorted: SIGCONT and SIGTERM may change places.
+signals_of() { sed -n "s/^rank 000$1: signal //p" "$log" | sort -n | paste -sd' '; }
 # expect_signals WHAT SIGNALS RANK...
 expect_signals() {
     local what=$1 signals=$2 rank
@@ -37,14 +38,14 @@ scancel --signal=USR1 "$job"
 until [[ $(grep -c '^rank.*signal 10' "$log") == 4 ]]; do sleep 0.1; done
 scancel "$job"
 while [[ -n $(squeue --noheader --jobs="$job" 2>/dev/null) ]]; do sleep 0.2; done
-expect_signals scancel '10 18 15' 0 1 2 3
+expect_signals scancel '10 15 18' 0 1 2 3
 [[ $(scontrol show job "$job") == *JobState=CANCELLED* ]] || complain "scancel: $(scontrol show job "$job" | grep JobState)"
 
 # ---- a rank dies ----
 srun --mpi=pmix --kill-on-bad-exit=1 -n 4 "$probe" die 60 >"$log" 2>&1
 status=$?
 ((status == 137)) || complain "srun --kill-on-bad-exit=1: status $status, expected 137"
-expect_signals 'srun --kill-on-bad-exit=1' '18 15' 0 2 3
+expect_signals 'srun --kill-on-bad-exit=1' '15 18' 0 2 3
 srun --mpi=pmix -n 4 "$probe" die 60 >"$log" 2>&1
 status=$?
 ((status == 137)) || complain "srun: status $status, expected 137"
