@@ -65,6 +65,15 @@ typedef struct tu_process_info {
 /* Describes this process's place in the group. */
 TU_API tu_status tu_process_group_describe(const tu_process_group *group, tu_process_info *info);
 
+/* Writes the part of a device list (NULL: "all") that this process uses:
+ *
+ *     all          the host's GPUs are divided among its processes; without GPUs, the CPU's cores are
+ *     gpu:0-7      eight processes on the host: one GPU each; two processes: four each
+ *     cpu:0/2      fewer devices than processes: each process gets so many, of equal parts of the device
+ *
+ * Of a CPU, only processes that may use the same cores get a part (core_size). */
+TU_API tu_status tu_process_group_devices(const tu_process_group *group, const char *list, char *devices, size_t size);
+
 /* Gives every process the `bytes` at `mine` of all processes, in the order of ranks. All processes must call it, with
  * the same number of bytes. */
 TU_API tu_status tu_process_group_gather(tu_process_group *group, const void *mine, size_t bytes, void *all);

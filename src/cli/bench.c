@@ -20,6 +20,7 @@
 #include "cli/common_options.h"
 #include "cli/memory_advice.h"
 #include "cli/placement_notice.h"
+#include "cli/processes.h"
 #include "cli/unequal_devices.h"
 #include "cli/workload.h"
 
@@ -38,10 +39,12 @@ struct bench_values {
     int precision, strategy;                            /* strategy -1: not given */
     int tune_kernels, strict_placement, bf16_gradients; /* no, yes */
     bool json, kernels, scaling;
+    double collective_timeout;
+    const char *interface;
 };
 
 static const struct bench_values defaults = {
-    .devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5, .trace_steps = 10, .strategy = -1};
+    .devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5, .trace_steps = 10, .strategy = -1, .collective_timeout = 60};
 
 static const char *const no_yes[] = {"no", "yes", NULL};
 
@@ -80,6 +83,9 @@ static const struct cli_option options[] = {
              "also print the time, GFLOP/s and GB/s of every kernel"),
     CLI_STRING(struct bench_values, trace, "trace", 0, "FILE", CLI_HELP_TRACE),
     CLI_INT(struct bench_values, trace_steps, "trace-steps", 0, "N", 1, 100000, CLI_HELP_TRACE_STEPS),
+    CLI_DOUBLE(struct bench_values, collective_timeout, "collective-timeout", 0, "SECONDS", 0.1, 1e6,
+               CLI_HELP_COLLECTIVE_TIMEOUT),
+    CLI_STRING(struct bench_values, interface, "interface", 0, "NAME", CLI_HELP_INTERFACE),
     CLI_FLAG(struct bench_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
@@ -107,8 +113,8 @@ static double process_age(double fallback) {
 }
 
 /* Runs the first steps, computes the digest, and chooses the number of steps per block. */
-static tu_status warm_up(struct workload *work, const struct bench_values *values, double start_time,
-                         struct measurement *m) {
+static tu_status warm_up(struct workload *work, const struct bench_values *values, tu_process_group *group,
+                         double start_time, struct measurement *m) {
     TU_TRY(workload_steps(work, 1));
     m->first_step_seconds = process_age(cli_now() - start_time);
     TU_TRY(workload_steps(work, BENCH_DIGEST_STEPS - 1));
@@ -121,7 +127,8 @@ static tu_status warm_up(struct workload *work, const struct bench_values *value
     TU_TRY(workload_steps(work, tried));
     double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (cli_now() - start));
     m->steps = (int64_t)fmin(fmax(chosen, 1), MAX_STEPS);
-    return TU_OK;
+    /* All processes must run the same number of steps. */
+    return group ? tu_process_group_broadcast(group, 0, &m->steps, sizeof m->steps) : TU_OK;
 }
 
 static int compare_times(const void *a, const void *b) {
@@ -178,8 +185,10 @@ static tu_status time_kernels(struct workload *work, struct measurement *m) {
 }
 
 static tu_status measure(size_t run_count, struct bench_run *runs, const struct bench_values *values,
-                         double start_time, struct communication_cost *communication) {
-    for (size_t k = 0; k < run_count; k++) TU_TRY(warm_up(&runs[k].work, values, start_time, &runs[k].m));
+                         tu_process_group *group, double start_time,
+                         struct communication_cost *communication) {
+    for (size_t k = 0; k < run_count; k++)
+        TU_TRY(warm_up(&runs[k].work, values, group, start_time, &runs[k].m));
     TU_TRY(time_blocks(run_count, runs, values->repeat));
     for (size_t k = 0; k < run_count; k++) TU_TRY(workload_check_loss(&runs[k].work));
     if (workload_is_sharded(&runs->work))
@@ -231,11 +240,15 @@ static tu_status bench(const struct bench_values *values, const struct workload_
     struct communication_cost communication = {0};
     runs->batch = settings->batch;
     TU_TRY(workload_init(&runs->work, settings));
-    print_notices(&runs->work);
-    cli_print_placement_notice(runs->work.step);
-    if (!values->json) cli_warn_unequal_devices(runs->work.step, settings->threads);
+    bool prints = cli_prints(settings->group);
+    if (prints) {
+        print_notices(&runs->work);
+        cli_print_placement_notice(runs->work.step);
+    }
+    if (!values->json && !settings->group) cli_warn_unequal_devices(runs->work.step, settings->threads);
     if (values->scaling) TU_TRY(init_single_device(settings, runs, runs + 1));
-    TU_TRY(measure(values->scaling ? 2 : 1, runs, values, start_time, &communication));
+    TU_TRY(measure(values->scaling ? 2 : 1, runs, values, settings->group, start_time, &communication));
+    if (!prints) return TU_OK;
     if (values->trace) TU_TRY(trace_steps(&runs->work, values));
     const struct bench_report report = {.model = settings->model,
                                         .precision = settings->precision,
@@ -313,14 +326,25 @@ static int run(const void *given, int operand_count, char **operands) {
             "bench: --invariant %d with --threads %d: each shard is computed by one thread; to use more "
             "cores, split the CPU: --devices cpu:0/%d",
             (int)values->invariant, (int)values->threads, (int)values->threads);
+    char devices[1024];
+    int joined = cli_join_processes(values->collective_timeout, values->interface, &settings.group);
+    if (joined != CLI_DONE) return joined;
+    tu_status status = TU_OK;
+    if (settings.group) {
+        status = tu_process_group_devices(settings.group, values->devices, devices, sizeof devices);
+        settings.devices = devices;
+    }
     struct bench_run runs[2] = {{.batch = 0}};
-    tu_status status = bench(values, &settings, start_time, runs);
+    if (status == TU_OK) status = bench(values, &settings, start_time, runs);
     bool planned_too_large = status == TU_NO_MEMORY && !runs->work.step;
     for (size_t k = 0; k < 2; k++) {
         workload_free(&runs[k].work);
         free(runs[k].m.kernel_ms);
     }
-    if (!planned_too_large) return cli_report(status);
+    if (settings.group && status != TU_OK) tu_process_group_fail(settings.group, tu_message());
+    tu_process_group_close(settings.group);
+    if (!planned_too_large || settings.group)
+        return cli_prints(settings.group) ? cli_report(status) : cli_exit_status(status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
                                                       .is_user_network = tu_model_is_file(operands[0]),

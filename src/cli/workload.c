@@ -100,7 +100,9 @@ static tu_status build_model(struct workload *w, const struct workload_settings 
 /* With `branches`, --place or --lock, operations are placed one by one and the default strategy is "single". */
 static tu_status choose_strategy(struct workload *w, const struct workload_settings *s) {
     bool placed = s->place || s->lock || strcmp(s->model, branches_name) == 0;
-    w->strategy = s->strategy ? s->strategy : tu_default_strategy(s->devices, placed, s->invariant);
+    w->strategy = s->strategy ? s->strategy
+                  : s->group  ? "mirrored"
+                              : tu_default_strategy(s->devices, placed, s->invariant);
     bool strategy_unknown = !s->strategy && !placed && !workload_is_sharded(w);
     if (strategy_unknown && workload_device_count(w) > 1)
         return tu_fail(
@@ -128,7 +130,7 @@ static tu_status compile(struct workload *w, const struct workload_settings *s, 
         .precision = s->precision, .memory_limit = s->memory_limit, .gpu_memory_limit = s->gpu_memory_limit,
         .gpu_memory_reserve = s->gpu_memory_reserve, .place = s->place,
         .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels, .fetch = &w->net.loss,
-        .fetch_count = 1, .updates = true, .plan_only = plan_only);
+        .fetch_count = 1, .updates = true, .plan_only = plan_only, .group = s->group);
     w->compile_seconds = cli_now() - start;
     tu_multi_step_report many = TU_SIZED(tu_multi_step_report);
     w->multi_step = status == TU_OK && tu_program_multi_step(w->step, &many) == TU_OK && many.in_one_call;

@@ -17,6 +17,7 @@ struct workload_settings {
     uint64_t memory_limit;                         /* bytes per device; 0: no limit */
     uint64_t gpu_memory_limit, gpu_memory_reserve; /* see tu_compile */
     bool tune_kernels;
+    tu_process_group *group; /* the processes that share the batch; NULL: this one alone */
 };
 
 struct workload {

@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "comm/process_group.h"
 #include "graph/graph.h"
-#include "train/rank_devices.h"
 
 static tu_process_group *group_of(const tu__trainer *t) {
     return t->options.group;
@@ -34,7 +33,10 @@ tu_status tu__ranks_set_devices(tu__trainer *t) {
             : *s->lock ? "--lock"
                        : "--strategy single",
             t->config.group->info.size);
-    return tu__rank_devices(t->config.group, s->devices, &t->arena, &t->config.rank_devices);
+    char devices[1024];
+    TU_TRY(tu_process_group_devices(t->config.group, s->devices, devices, sizeof devices));
+    t->config.rank_devices = tu__arena_string(&t->arena, devices);
+    return t->config.rank_devices ? TU_OK : TU_NO_MEMORY;
 }
 
 /* What must be equal in all processes. */

@@ -1,5 +1,5 @@
-/* Divides the devices of a host among its processes. See rank_devices.h. */
-#include "train/rank_devices.h"
+/* Divides the devices of a host among its processes: tu_process_group_devices. */
+#include <tutti/process_group.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,13 +93,13 @@ static void divide(const tu_process_info *info, const char *list, tu__text *own)
     }
 }
 
-tu_status tu__rank_devices(const tu_process_group *group, const char *list, tu__arena *arena,
-                           const char **devices) {
+tu_status tu_process_group_devices(const tu_process_group *group, const char *list, char *devices, size_t size) {
     tu_process_info info = TU_SIZED(tu_process_info);
     tu__text own = {0};
     TU_TRY(tu_process_group_describe(group, &info));
-    divide(&info, list, &own);
-    *devices = tu__arena_string(arena, tu__text_string(&own));
+    divide(&info, list ? list : "all", &own);
+    bool fits = !own.failed && own.length < size;
+    if (fits) memcpy(devices, tu__text_string(&own), own.length + 1);
     tu__text_free(&own);
-    return *devices ? TU_OK : TU_NO_MEMORY;
+    return fits ? TU_OK : tu_fail(TU_INVALID, "the devices '%.100s' do not fit into %zu bytes", list ? list : "all", size);
 }
