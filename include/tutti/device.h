@@ -61,6 +61,17 @@ TU_API tu_status tu_device_load(const char *path);
 
 /* ---- For devices: arguments and results ------------------------------------------------------------------------ */
 
+/* The sum of the squares of many tensors, such as the global norm of all gradients, as nodes of a partition. A device
+ * may compute all of them in one kernel, since only nodes of the list read their values, except that of `total`. */
+typedef struct tu_squared_norm {
+    uint32_t total;        /* the node whose value is the sum, an f64 scalar */
+    uint32_t tensor_count; /* at least 2 */
+    const tu_edge
+        *tensors; /* the values that are squared, in the order of the additions, the last one first */
+    uint32_t node_count;
+    const uint32_t *nodes; /* the squares, sums, casts and additions, including `total` */
+} tu_squared_norm;
+
 /* One device's partition of a program: the nodes that it computes, in this order or another that respects the edges.
  * An edge from any other node is a leaf: a dense tensor that the engine provides. The engine handles inputs,
  * constants, variables, assignments, copies and collectives; they are never among `nodes`. */
@@ -79,6 +90,8 @@ typedef struct tu_partition {
     /* Matrix products and convolutions in f32 may round operands to tf32 (10 mantissa bits). Devices without tf32
      * compute in f32. */
     bool tf32;
+    uint32_t norm_count;
+    const tu_squared_norm *norms; /* the squared norms among the nodes; a node is in at most one */
 } tu_partition;
 
 /* ---- The result of lower ---- */

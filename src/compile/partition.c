@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "compile/collectives.h"
 #include "compile/schedule.h"
+#include "compile/squared_norms.h"
 #include "device/kit/plan_check.h"
 
 uint32_t tu__partition_of(const tu__unit *unit, uint32_t node) {
@@ -120,7 +121,12 @@ static tu_status select_kernels(const tu__unit *unit, const uint32_t *levels, tu
                          .exports = partition->exports,
                          .levels = levels,
                          .tf32 = unit->precision == TU__PRECISION_TF32};
-    TU_TRY(partition->device->api->lower(partition->device->instance, &view, &partition->plan));
+    tu__arena arena = {.purpose = "a partition"};
+    tu_status status = tu__find_squared_norms(&view, &arena);
+    if (status == TU_OK)
+        status = partition->device->api->lower(partition->device->instance, &view, &partition->plan);
+    tu__arena_free(&arena);
+    TU_TRY(status);
     TU_TRY(tu__plan_check(partition->device->name, &view, partition->plan));
     index_buffers(partition);
     return TU_OK;

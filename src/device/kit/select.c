@@ -152,6 +152,11 @@ const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value) {
     return reader && tu__can_fuse(s, reader) ? reader : NULL;
 }
 
+const tu_squared_norm *tu__squared_norm_of(const tu__selection *s, const tu__node *node) {
+    uint32_t norm = s->plan->norm[node->id];
+    return norm == TU__NONE ? NULL : &s->plan->partition->norms[norm];
+}
+
 void tu__mark_done(tu__selection *s, const tu__node *node) {
     plan_of(s)->state[node->id] = TU__DONE;
 }
@@ -388,6 +393,13 @@ static void record_assignments(tu__kernel_plan *p, const tu_graph *g) {
     }
 }
 
+static void record_norms(tu__kernel_plan *p, const tu_partition *partition) {
+    for (uint32_t i = 0; i < partition->graph->node_count; i++) p->norm[i] = TU__NONE;
+    for (uint32_t i = 0; i < partition->norm_count; i++)
+        for (uint32_t k = 0; k < partition->norms[i].node_count; k++)
+            p->norm[partition->norms[i].nodes[k]] = i;
+}
+
 static tu_status init_tables(tu__kernel_plan *p, const tu_partition *partition) {
     const tu_graph *g = partition->graph;
     p->state = tu__alloc_array(g->node_count, sizeof *p->state, "a plan");
@@ -395,9 +407,12 @@ static tu_status init_tables(tu__kernel_plan *p, const tu_partition *partition) 
     p->level = tu__alloc_array(g->node_count, sizeof *p->level, "a plan");
     p->mark = tu__alloc_array(g->node_count, sizeof *p->mark, "a plan");
     p->assigned = tu__alloc_array(g->node_count, sizeof *p->assigned, "a plan");
+    p->norm = tu__alloc_array(g->node_count, sizeof *p->norm, "a plan");
     p->saved = tu__alloc_array(g->node_count, sizeof *p->saved, "a plan");
-    if (!p->state || !p->slot || !p->level || !p->mark || !p->assigned || !p->saved) return TU_NO_MEMORY;
+    if (!p->state || !p->slot || !p->level || !p->mark || !p->assigned || !p->norm || !p->saved)
+        return TU_NO_MEMORY;
     record_assignments(p, g);
+    record_norms(p, partition);
     uint32_t outputs = 0;
     for (uint32_t i = 0; i < g->node_count; i++) {
         p->saved[i] = TU__NONE;
@@ -449,12 +464,13 @@ static void free_tables(tu__kernel_plan *p) {
     tu__free(p->slot);
     tu__free(p->level);
     tu__free(p->mark);
+    tu__free(p->norm);
     tu__free(p->saved);
     tu__free(p->assigned);
     tu__free(p->values);
     tu__free(p->readers);
     p->state = NULL;
-    p->slot = p->level = p->mark = p->assigned = p->saved = p->readers = NULL;
+    p->slot = p->level = p->mark = p->assigned = p->norm = p->saved = p->readers = NULL;
     p->values = NULL;
 }
 

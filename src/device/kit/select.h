@@ -86,6 +86,8 @@ const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
 bool tu__can_fuse(const tu__selection *s, const tu__node *node);
 /* Returns tu__only_reader of a value if tu__can_fuse is true for it; otherwise NULL. */
 const tu__node *tu__fusible_reader(tu__selection *s, tu__edge value);
+/* Returns the squared norm that contains the node; NULL: none. */
+const tu_squared_norm *tu__squared_norm_of(const tu__selection *s, const tu__node *node);
 /* Marks a node as computed by an earlier kernel, so that select skips it. For lowering rules that fuse later
  * nodes. */
 void tu__mark_done(tu__selection *s, const tu__node *node);
@@ -163,6 +165,7 @@ typedef struct tu__kernel_plan {
     uint32_t *level;    /* tu_partition.levels */
     uint32_t *mark;     /* fusion.c: id of the cluster being built that contains the node */
     uint32_t *assigned; /* the variable that its value is assigned to; TU__NONE: none */
+    uint32_t *norm;     /* index in tu_partition.norms of the norm that contains the node; TU__NONE: none */
     uint32_t *saved;    /* the buffer of tu__kernel_save for the node's kernel; TU__NONE: none */
     uint32_t cluster_count;
     const tu__node *required_by; /* tu__fuse: the node whose input is being computed; NULL: none */

@@ -157,7 +157,7 @@ static tu_status check_class_indices(const tu__rule *rule, tu_shape rows) {
 tu_status tu__cross_entropy_shape(tu__rule *rule) {
     const struct tu__cross_entropy_attrs *a = rule->attrs;
     tu_type logits = rule->in[0], labels = rule->in[1];
-    tu_shape rows;
+    tu_shape rows = {0};
     TU_TRY(check_logits(rule, &rows));
     if (!(a->smoothing >= 0 && a->smoothing < 1))
         return tu__rule_fail(rule, "smoothing is %g, expected a number in [0, 1)", a->smoothing);
@@ -250,7 +250,7 @@ tu_value tu_cross_entropy_with(tu_value logits, tu_value labels, const tu_cross_
 /* ---- The gradient of the cross-entropy with class indices, without smoothing ---- */
 
 tu_status tu__cross_entropy_grad_shape(tu__rule *rule) {
-    tu_shape rows;
+    tu_shape rows = {0};
     TU_TRY(check_logits(rule, &rows));
     if (!is_sparse(rule->in[1].dtype))
         return tu__rule_fail(rule, "the labels (input 1) are %s, expected class indices i32%s or i64%s",
