@@ -115,8 +115,9 @@ int main(int argc, char **argv) {
     if (!bench.values) return 2;
     bench.in[0] = bench.out[0] = bench.values;
     bench.segment = (tu_combine_segment){bench.in, bench.out, bench.bytes / sizeof(float)};
-    bench.what = (tu_combination){
-        sizeof bench.what, TU_F32, .in_count = 1, .out_count = 1, .segment_count = 1, .segments = &bench.segment};
+    bench.what =
+        (tu_combination){sizeof bench.what,         TU_F32, .in_count = 1, .out_count = 1, .segment_count = 1,
+                         .segments = &bench.segment};
     check_sum();
     for (int i = -3; i < rounds; i++) {
         double group_seconds = measure(all_reduce_by_group), mpi_seconds = measure(all_reduce_by_mpi);

@@ -72,7 +72,8 @@ TU_API tu_status tu_process_group_describe(const tu_process_group *group, tu_pro
  *     cpu:0/2      fewer devices than processes: each process gets so many, of equal parts of the device
  *
  * Of a CPU, only processes that may use the same cores get a part (core_size). */
-TU_API tu_status tu_process_group_devices(const tu_process_group *group, const char *list, char *devices, size_t size);
+TU_API tu_status tu_process_group_devices(const tu_process_group *group, const char *list, char *devices,
+                                          size_t size);
 
 /* Gives every process the `bytes` at `mine` of all processes, in the order of ranks. All processes must call it, with
  * the same number of bytes. */

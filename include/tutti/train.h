@@ -158,6 +158,10 @@ typedef struct tu_train_report {
     /* In an ensemble: the number of members, and the member that reports. TU_TRAIN_STEPPED and TU_TRAIN_MEASURED then
      * report on all members: steps and images/s are sums, loss and accuracy are means. */
     int64_t members, member;
+    /* On several processes: their number, and per rank the milliseconds of a step that it waits for others: median of the
+     * latest steps, and worst. NULL in one process. */
+    uint32_t processes;
+    const double *wait_ms, *worst_wait_ms;
 } tu_train_report;
 
 typedef struct tu_train_result {
@@ -180,6 +184,12 @@ typedef struct tu_train_result {
     double validation_loss, validation_accuracy, validation_top5;
     /* Fraction of these images in the largest class: the accuracy of always guessing that class. */
     double validation_largest_class, test_largest_class;
+    uint32_t processes; /* that trained together; 0: one */
+    int64_t slow_rank;  /* the others wait for it; -1: for none */
+    /* Milliseconds of a step that ranks wait for others: the smallest and largest median, and the worst, with its
+     * rank. */
+    double min_wait_ms, max_wait_ms, worst_wait_ms;
+    int64_t worst_wait_rank;
 } tu_train_result;
 
 typedef struct tu_train_options {

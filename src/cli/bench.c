@@ -43,8 +43,13 @@ struct bench_values {
     const char *interface;
 };
 
-static const struct bench_values defaults = {
-    .devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5, .trace_steps = 10, .strategy = -1, .collective_timeout = 60};
+static const struct bench_values defaults = {.devices = "cpu:0",
+                                             .batch = 128,
+                                             .warmup = 5,
+                                             .repeat = 5,
+                                             .trace_steps = 10,
+                                             .strategy = -1,
+                                             .collective_timeout = 60};
 
 static const char *const no_yes[] = {"no", "yes", NULL};
 

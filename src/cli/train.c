@@ -213,6 +213,17 @@ static void print_score(const char *split, double accuracy, double largest, doub
               baseline, 100 * top5, loss, step);
 }
 
+static void print_processes(const tu_train_result *r) {
+    if (!r->processes) return;
+    print_row(
+        "processes",
+        "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms (rank %" PRId64
+        ")",
+        r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, r->worst_wait_rank);
+    if (r->slow_rank >= 0)
+        print_row("slow", "rank %" PRId64 ": the others wait for it in every step", r->slow_rank);
+}
+
 static void print_text(const tu_train_result *r, bool pipe_closed) {
     print_row("run", "%s", r->folder);
     if (r->validation_images)
@@ -231,6 +242,7 @@ static void print_text(const tu_train_result *r, bool pipe_closed) {
     if (r->test_step >= 0)
         print_score("test", r->test_accuracy, r->test_largest_class, r->test_top5, r->test_loss,
                     r->test_step);
+    print_processes(r);
     print_row("time", "%.1f s, %.0f images/s", r->seconds, r->images_per_second);
     print_row("parameters", "%" PRId64, r->parameters);
     print_row("digest", "%s", r->digest);
@@ -273,6 +285,14 @@ static void print_json(const tu_train_result *r) {
     }
     tu_json_i64(&json, "train_images", r->train_images);
     tu_json_i64(&json, "validation_images", r->validation_images);
+    if (r->processes) {
+        tu_json_i64(&json, "processes", r->processes);
+        tu_json_f64(&json, "min_wait_ms", r->min_wait_ms);
+        tu_json_f64(&json, "max_wait_ms", r->max_wait_ms);
+        tu_json_f64(&json, "worst_wait_ms", r->worst_wait_ms);
+        tu_json_i64(&json, "worst_wait_rank", r->worst_wait_rank);
+        if (r->slow_rank >= 0) tu_json_i64(&json, "slow_rank", r->slow_rank);
+    }
     tu_json_f64(&json, "seconds", r->seconds);
     tu_json_f64(&json, "images_per_second", r->images_per_second);
     tu_json_i64(&json, "parameters", r->parameters);

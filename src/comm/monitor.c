@@ -29,6 +29,13 @@ void tu__monitor_set_step(tu__monitor *m, int64_t step) {
     pthread_mutex_unlock(&m->lock);
 }
 
+void tu__monitor_set_device(tu__monitor *m, uint32_t rank, const char *device) {
+    pthread_mutex_lock(&m->lock);
+    snprintf(m->devices[rank], sizeof m->devices[rank], "%s", device);
+    m->devices_changed = true;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void tu__monitor_enter(tu__monitor *m, uint64_t collective, const char *operation) {
     double now = tu__now();
     size_t bytes = strnlen(operation, sizeof m->operation - 1);
@@ -115,6 +122,7 @@ void tu__monitor_stop(tu__monitor *m) {
     pthread_mutex_destroy(&m->lock);
     pthread_cond_destroy(&m->changed);
     tu__free(m->table.ranks);
+    tu__free(m->devices);
     tu__free(m->polled);
     tu__free(m->reports);
     tu__free(m);
@@ -129,6 +137,9 @@ tu__monitor_requests tu__monitor_take_requests(tu__monitor *m, double now) {
                                      .failing = m->failing,
                                      .stopping = m->stopping,
                                      .stopping_since = m->stopping_since};
+    for (uint32_t r = 0; m->devices_changed && r < m->size; r++)
+        memcpy(m->table.ranks[r].device, m->devices[r], sizeof m->devices[r]);
+    m->devices_changed = false;
     row->report = m->mine;
     if (m->stopping) row->report.state = TU__MONITOR_LEAVING;
     if (row->report.state == TU__MONITOR_IN_COLLECTIVE)

@@ -63,9 +63,11 @@ typedef struct tu__monitor_options {
  * every rank if one cannot be connected. */
 TU__SHARED tu_status tu__monitor_start(const tu__monitor_options *options, tu__monitor **monitor);
 
-/* These three are cheap and may be called by any thread. */
+/* These four are cheap and may be called by any thread. */
 /* Sets the number of steps done. */
 TU__SHARED void tu__monitor_set_step(tu__monitor *monitor, int64_t step);
+/* Sets the device of a rank, for messages; every process must be told those of all ranks. */
+TU__SHARED void tu__monitor_set_device(tu__monitor *monitor, uint32_t rank, const char *device);
 /* Says that this process waits in a collective from now on. `collective`: its number in the sequence of all
  * collectives, the same on every rank, increasing. `operation`: what it is; at most 159 bytes are kept. */
 TU__SHARED void tu__monitor_enter(tu__monitor *monitor, uint64_t collective, const char *operation);

@@ -46,9 +46,10 @@ static tu_status allocate(tu__monitor *m) {
     size_t polled = m->rank == 0 ? TU__MONITOR_ADDRESSES + 2 * (size_t)m->size + 32 : 1;
     m->table.size = m->size;
     m->table.ranks = tu__alloc_array(m->size, sizeof *m->table.ranks, purpose);
+    m->devices = tu__alloc_array(m->size, sizeof *m->devices, purpose);
     m->reports = tu__alloc_array(m->size, TU__MONITOR_REPORT_BYTES, purpose);
     m->polled = tu__alloc_array(polled + 1, sizeof *m->polled, purpose);
-    if (!m->table.ranks || !m->reports || !m->polled) return TU_NO_MEMORY;
+    if (!m->table.ranks || !m->devices || !m->reports || !m->polled) return TU_NO_MEMORY;
     m->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (m->wake < 0) return tu_fail(TU_IO, "cannot create an event descriptor: %s", strerror(errno));
     return m->rank == 0 ? allocate_hub(m) : TU_OK;

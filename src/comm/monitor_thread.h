@@ -62,6 +62,8 @@ struct tu__monitor {
     tu__monitor_report mine;
     char operation[TU__MONITOR_OPERATION_BYTES];
     double entered_at;
+    char (*devices)[TU__MONITOR_NAME_BYTES]; /* per rank, if `devices_changed` since the thread copied them */
+    bool devices_changed;
     bool expired, failing, stopping;  /* requests of other threads */
     char why[TU__MONITOR_LINE_BYTES]; /* of tu__monitor_fail */
     double stopping_since;

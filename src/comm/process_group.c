@@ -56,6 +56,14 @@ void tu__group_set_step(tu_process_group *group, int64_t step) {
     tu__monitor_set_step(group->monitor, step);
 }
 
+void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *device) {
+    tu__monitor_set_device(group->monitor, rank, device);
+}
+
+double tu__group_take_waited(tu_process_group *group) {
+    return 1e-9 * (double)atomic_exchange(&group->waited, 0);
+}
+
 /* ---- Waiting, on the communication thread ---- */
 
 static void nap(void) {
@@ -90,7 +98,7 @@ tu_status tu__group_wait(tu_process_group *g, bool (*is_ready)(void *context), v
         if (tu__now() > g->deadline) return fail_expired(g);
         nap();
     }
-    g->waited += tu__now() - began;
+    atomic_fetch_add(&g->waited, (int64_t)(1e9 * (tu__now() - began)));
     return TU_OK;
 }
 

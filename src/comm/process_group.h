@@ -70,8 +70,8 @@ struct tu_process_group {
     tu__group_job *first, *last;
     bool stop;
     uint64_t job_count;
-    double deadline; /* of the current job */
-    double waited;   /* seconds that this process has waited for others in collectives */
+    double deadline;             /* of the current job */
+    atomic_int_least64_t waited; /* nanoseconds that this process has waited for others in collectives */
     /* Number of compute threads that wait for a collective: then polling takes no time from them. */
     atomic_uint awaiting;
     atomic_bool failed;
@@ -96,6 +96,10 @@ TU__SHARED tu_status tu__group_agree(tu_process_group *group, tu_status status);
 void tu__group_fail(tu_process_group *group, const char *message);
 /* Fails with the group's message if it has failed. */
 tu_status tu__group_check(tu_process_group *group);
+/* Tells the monitor the devices of a rank, for messages. */
+void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *device);
+/* Returns the seconds that this process has waited for others since the last call. */
+TU__SHARED double tu__group_take_waited(tu_process_group *group);
 /* Reports progress to the monitor. */
 TU__SHARED void tu__group_set_step(tu_process_group *group, int64_t step);
 

@@ -93,7 +93,8 @@ static void divide(const tu_process_info *info, const char *list, tu__text *own)
     }
 }
 
-tu_status tu_process_group_devices(const tu_process_group *group, const char *list, char *devices, size_t size) {
+tu_status tu_process_group_devices(const tu_process_group *group, const char *list, char *devices,
+                                   size_t size) {
     tu_process_info info = TU_SIZED(tu_process_info);
     tu__text own = {0};
     TU_TRY(tu_process_group_describe(group, &info));
@@ -101,5 +102,7 @@ tu_status tu_process_group_devices(const tu_process_group *group, const char *li
     bool fits = !own.failed && own.length < size;
     if (fits) memcpy(devices, tu__text_string(&own), own.length + 1);
     tu__text_free(&own);
-    return fits ? TU_OK : tu_fail(TU_INVALID, "the devices '%.100s' do not fit into %zu bytes", list ? list : "all", size);
+    return fits ? TU_OK
+                : tu_fail(TU_INVALID, "the devices '%.100s' do not fit into %zu bytes", list ? list : "all",
+                          size);
 }

@@ -17,11 +17,15 @@ static const char *const titles[COMPARED] = {"version of Tutti", "graph",     "k
 typedef struct facts {
     char texts[COMPARED][TU_DIGEST_TEXT + 32];
     uint32_t replicas;
+    char device[48]; /* the first one, and how many more */
 } facts;
 
 static tu_status collect(const tu__device_list *list, const tu__unit *unit, const tu_compile_options *o,
                          facts *f) {
     *f = (facts){.replicas = (uint32_t)unit->device_count};
+    int length = snprintf(f->device, sizeof f->device, "%s", list->devices[0]->name);
+    if (f->replicas > 1 && length > 0 && (size_t)length < sizeof f->device)
+        snprintf(f->device + length, sizeof f->device - (size_t)length, " and %u more", f->replicas - 1);
     snprintf(f->texts[VERSION], sizeof f->texts[VERSION], "%s", tu_version());
     TU_TRY(tu_graph_digest(unit->graph, f->texts[GRAPH]));
     snprintf(f->texts[DEVICES], sizeof f->texts[DEVICES], "%s with %d threads", list->devices[0]->api->kind,
@@ -71,6 +75,7 @@ static tu_status exchange(const tu__device_list *list, tu__unit *unit, const tu_
     for (uint32_t r = 0; r < g->info.size; r++) {
         if (r < g->info.rank) unit->replication.first_replica += all[r].replicas;
         unit->replication.all_replicas += all[r].replicas;
+        tu__group_set_device(g, r, all[r].device);
     }
     return TU_OK;
 }

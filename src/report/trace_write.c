@@ -49,7 +49,7 @@ static void put_name(writer *w, const char *metadata, size_t row, const char *na
 }
 
 static void put_names(writer *w) {
-    static const char *const kinds[TU__ROWS] = {"compute", "host", "copies"};
+    static const char *const kinds[TU__ROWS] = {"compute", "host", "copies", "processes"};
     char text[80];
     snprintf(text, sizeof text, "program %zu", w->process + 1);
     put_name(w, "process_name", 0, text);
@@ -57,6 +57,7 @@ static void put_names(writer *w) {
     for (size_t i = 0; i < w->program->device_count; i++)
         for (int row = 0; row < TU__ROWS; row++) {
             if (row == TU__ROW_HOST && !w->program->devices[i]->api->queue_new) continue;
+            if (row == TU__ROW_PROCESSES && !w->program->group) continue;
             snprintf(text, sizeof text, "%s %s", w->program->devices[i]->name, kinds[row]);
             put_name(w, "thread_name", 1 + i * TU__ROWS + (size_t)row, text);
         }

@@ -75,10 +75,15 @@ static tu_status run(tu_process_group *group, void *context) {
     tu__group_collective *g = context;
     const tu__communicator *communicator = &g->execution->communicators[g->collective->index];
     TU_TRY(wait_for_devices(g));
+    double began = tu__trace_now(g->execution);
     for (uint32_t i = 0; i < communicator->combination_count; i++)
         TU_TRY(tu__group_all_reduce(
             group, &(tu__group_sum){
                        .what = &communicator->combinations[i], .load = load, .store = store, .context = g}));
+    for (uint32_t r = 0; r < g->collective->ranks; r++) {
+        const tu__member *member = &g->collective->members[r];
+        tu__trace_add(g->execution, TU__SPAN_COLLECTIVE, member->partition, member->membership, began);
+    }
     return TU_OK;
 }
 

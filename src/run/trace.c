@@ -61,6 +61,7 @@ static const int row_of_kind[] = {
 static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t partition, size_t index) {
     int row = row_of_kind[kind];
     bool launch_computes = !p->partitions[partition].device->api->queue_new;
+    if (kind == TU__SPAN_COLLECTIVE && p->group) row = TU__ROW_PROCESSES;
     if (row == TU__ROW_HOST && launch_computes) row = TU__ROW_COMPUTE;
     if (kind == TU__SPAN_COPY) partition = p->partitions[partition].receives[index].copied_by;
     return &p->trace->rows[partition * TU__ROWS + (size_t)row];

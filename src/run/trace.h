@@ -1,6 +1,7 @@
 /* Traces: begin and end times of everything that happens in a program's runs.
  *
- * A device has three rows: its kernels, the feeds and waits of its compute thread, and the copies of its copy thread.
+ * A device has four rows: its kernels, the feeds and waits of its compute thread, the copies of its copy thread, and
+ * the collectives over processes, which the group's communication thread performs.
  * If launching a kernel executes it (the CPU), kernels and waits are on the same thread and share the first row. Only
  * one thread at a time writes a row, so there are no locks. A program that is not traced only pays for a comparison
  * with NULL. */
@@ -29,7 +30,7 @@ typedef struct tu__span {
 } tu__span;
 
 /* The rows of a device, in the order above. */
-enum { TU__ROW_COMPUTE, TU__ROW_HOST, TU__ROW_COPIES, TU__ROWS };
+enum { TU__ROW_COMPUTE, TU__ROW_HOST, TU__ROW_COPIES, TU__ROW_PROCESSES, TU__ROWS };
 
 typedef struct tu__span_list {
     tu__span *spans;

@@ -161,6 +161,17 @@ static double round_to(double value, double unit) {
     return round(value / unit) * unit;
 }
 
+/* On several processes: the milliseconds of a step that each rank waits for others. */
+static void write_waits(const tu_train_report *r, tu_json *json) {
+    if (!r->processes) return;
+    tu_json_begin_array(json, "wait_ms");
+    for (uint32_t i = 0; i < r->processes; i++) tu_json_f64(json, NULL, round_to(r->wait_ms[i], 1e-3));
+    tu_json_end_array(json);
+    tu_json_begin_array(json, "worst_wait_ms");
+    for (uint32_t i = 0; i < r->processes; i++) tu_json_f64(json, NULL, round_to(r->worst_wait_ms[i], 1e-3));
+    tu_json_end_array(json);
+}
+
 static void write_line(tu__text *text, const tu_train_report *r) {
     tu_json json = tu__json_to_text(text);
     tu_json_begin_object(&json, NULL);
@@ -177,6 +188,7 @@ static void write_line(tu__text *text, const tu_train_report *r) {
         tu_json_f64(&json, "rate", r->rate);
         tu_json_f64(&json, "gradient_norm", r->gradient_norm);
         tu_json_f64(&json, "images_per_second", round_to(r->images_per_second, 0.1));
+        write_waits(r, &json);
     }
     tu_json_end_object(&json);
     tu__text_append(text, "\n", 1);

@@ -493,5 +493,6 @@ void tu__trainer_end(tu__trainer *t) {
     tu_dataset_free(t->opened);
     tu__run_folder_close(&t->folder);
     tu__text_free(&t->notices);
+    tu__free(t->waits);
     tu__arena_free(&t->arena);
 }

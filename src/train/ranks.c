@@ -135,14 +135,45 @@ tu_status tu__ranks_agree(const tu__trainer *t, tu_status status) {
     return group_of(t) ? tu__group_agree(group_of(t), status) : status;
 }
 
-tu_status tu__ranks_agree_to_stop(const tu__trainer *t, bool *stop) {
-    char mine = *stop, all[TU__MAX_PROCESSES];
+tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
+    struct {
+        double waited;
+        int64_t stop;
+    } mine = {.stop = *stop}, all[TU__MAX_PROCESSES];
+    double waited[TU__MAX_PROCESSES];
     tu_process_group *g = group_of(t);
     if (!g) return TU_OK;
+    if (!t->waits) t->waits = tu__alloc(sizeof *t->waits, "the waits of processes");
+    if (!t->waits) return TU_NO_MEMORY;
     tu__group_set_step(g, t->progress.step);
+    mine.waited = tu__group_take_waited(g);
     TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
-    for (uint32_t r = 0; r < g->info.size; r++) *stop = *stop || all[r];
+    for (uint32_t r = 0; r < g->info.size; r++) {
+        *stop = *stop || all[r].stop;
+        waited[r] = all[r].waited;
+    }
+    if (t->progress.step > t->first_step) tu__rank_waits_add(t->waits, g->info.size, waited);
+    t->report.processes = g->info.size;
+    t->report.wait_ms = t->waits->median_ms;
+    t->report.worst_wait_ms = t->waits->worst_ms;
     return TU_OK;
+}
+
+void tu__ranks_fill_result(tu__trainer *t, tu_train_result *result) {
+    const tu__rank_waits *w = t->waits;
+    result->slow_rank = -1;
+    if (!w || !w->steps) return;
+    tu__rank_waits_update(t->waits);
+    double step_ms = t->images ? 1e3 * result->seconds / (double)(t->progress.step - t->first_step) : 0;
+    result->processes = w->ranks;
+    result->slow_rank = tu__rank_waits_slowest(w, step_ms);
+    result->min_wait_ms = result->max_wait_ms = w->median_ms[0];
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        if (w->median_ms[r] < result->min_wait_ms) result->min_wait_ms = w->median_ms[r];
+        if (w->median_ms[r] > result->max_wait_ms) result->max_wait_ms = w->median_ms[r];
+        if (w->worst_ms[r] > result->worst_wait_ms)
+            result->worst_wait_ms = w->worst_ms[r], result->worst_wait_rank = r;
+    }
 }
 
 void tu__ranks_fail(const tu__trainer *t, tu_status status) {

@@ -21,8 +21,10 @@ tu_status tu__ranks_report(tu__trainer *trainer);
 
 /* Exchanges the outcome of what each process has done: if one has failed, all fail, with its message. */
 tu_status tu__ranks_agree(const tu__trainer *trainer, tu_status status);
-/* Returns in `*stop` whether any process wants to stop. */
-tu_status tu__ranks_agree_to_stop(const tu__trainer *trainer, bool *stop);
+/* Returns in `*stop` whether any process wants to stop, and records how long each has waited for others. */
+tu_status tu__ranks_agree_to_stop(tu__trainer *trainer, bool *stop);
+/* Fills the fields about processes. */
+void tu__ranks_fill_result(tu__trainer *trainer, tu_train_result *result);
 /* Tells the other processes that this one has failed, unless all know. */
 void tu__ranks_fail(const tu__trainer *trainer, tu_status status);
 

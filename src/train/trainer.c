@@ -117,6 +117,7 @@ static void measure(tu__trainer *t) {
     if (p->samples == 0) return;
     p->loss = p->losses / (double)p->samples;
     p->accuracy = (double)p->correct / (double)p->samples;
+    if (t->waits) tu__rank_waits_update(t->waits);
     tu__trainer_report(t, TU_TRAIN_MEASURED, NULL);
     if (t->metrics) tu__metrics_training(t->metrics, &t->report);
     p->samples = p->correct = 0;
@@ -480,6 +481,7 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
                                 .validation_largest_class = p->validation_largest,
                                 .test_largest_class = p->test_largest};
     snprintf(result->folder, sizeof result->folder, "%s", tu__is_writer(t) ? t->folder.path : "");
+    tu__ranks_fill_result(t, result);
     TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
     memcpy(result->digest, tu__snapshot_digest(&t->snapshot), TU__SHA256_HEX);
     return TU_OK;

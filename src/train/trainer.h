@@ -10,6 +10,7 @@
 #include "train/evaluator.h"
 #include "train/metrics.h"
 #include "train/multi_step.h"
+#include "train/rank_waits.h"
 #include "train/run_graphs.h"
 #include "train/slow_step.h"
 #include "train/stepper.h"
@@ -36,6 +37,7 @@ typedef struct tu__trainer {
     tu_train_report report;         /* latest report to the caller */
     double start_time, idle;        /* start time; seconds since then not spent on steps */
     double seconds_before;          /* training time in earlier processes */
+    tu__rank_waits *waits;          /* on several processes; NULL: one */
     bool stopping;                  /* the caller's stop flag, read once per step */
     bool best_unsaved; /* the state has the best accuracy so far but is not saved as best.safetensors yet */
     bool tracing, traced;       /* a trace is being recorded; it was written (trace_steps.h) */

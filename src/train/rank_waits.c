@@ -1,0 +1,41 @@
+/* Statistics of the time that processes wait for each other. See rank_waits.h. */
+#include "train/rank_waits.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void tu__rank_waits_add(tu__rank_waits *w, uint32_t ranks, const double *seconds) {
+    w->ranks = ranks;
+    for (uint32_t r = 0; r < ranks; r++) {
+        double ms = 1e3 * seconds[r];
+        w->samples[r][w->steps % TU__WAIT_SAMPLES] = (float)ms;
+        if (w->steps > 0 && ms > w->worst_ms[r]) w->worst_ms[r] = ms; /* the first step also compiles */
+    }
+    w->steps++;
+}
+
+static int compare_floats(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+void tu__rank_waits_update(tu__rank_waits *w) {
+    size_t count = w->steps < TU__WAIT_SAMPLES ? (size_t)w->steps : TU__WAIT_SAMPLES;
+    float sorted[TU__WAIT_SAMPLES];
+    for (uint32_t r = 0; count && r < w->ranks; r++) {
+        memcpy(sorted, w->samples[r], count * sizeof *sorted);
+        qsort(sorted, count, sizeof *sorted, compare_floats);
+        w->median_ms[r] = (double)(sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    }
+}
+
+int64_t tu__rank_waits_slowest(const tu__rank_waits *w, double step_ms) {
+    uint32_t least = 0;
+    double most = 0;
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        if (w->median_ms[r] < w->median_ms[least]) least = r;
+        if (w->median_ms[r] > most) most = w->median_ms[r];
+    }
+    double difference = w->ranks ? most - w->median_ms[least] : 0;
+    return difference > 2 && difference > 0.05 * step_ms ? (int64_t)least : -1;
+}
