@@ -255,7 +255,8 @@ static void check_expired(tu__monitor *m, double now) {
     if (silent != 0 && waited >= SILENT_AFTER) {
         tu__verdict_silent(&m->table, silent, h->expired, now, &h->verdict);
         decide(m, now);
-    } else if ((silent == 0 && all_heard_since(m, h->expired_at)) || waited >= UNSURE_UNTIL) {
+    } else if (((silent == 0 && all_heard_since(m, h->expired_at)) || waited >= UNSURE_UNTIL) &&
+               !tu__monitor_excuses_late(m, h->expired, now)) {
         tu__verdict_late(&m->table, h->expired, &h->verdict);
         decide(m, now);
     }

@@ -115,7 +115,8 @@ static void check_expired(tu__monitor *m, bool expired, double now) {
         send_report(m, TU__MONITOR_EXPIRED, true);
     }
     double waited = now - member->expired_at;
-    if (member->hub_left || waited >= ALONE_AFTER) {
+    bool excused = tu__monitor_excuses_late(m, m->rank, now);
+    if (!excused && (member->hub_left || waited >= ALONE_AFTER)) {
         tu__verdict_late(&m->table, m->rank, &verdict);
     } else if (waited >= HUB_SILENT_AFTER && tu__monitor_is_silent(&m->table.ranks[0], now)) {
         tu__verdict_silent(&m->table, 0, m->rank, now, &verdict);

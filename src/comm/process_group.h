@@ -100,7 +100,10 @@ tu_status tu__group_check(tu_process_group *group);
 void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *device);
 /* Returns the seconds that this process has waited for others since the last call. */
 TU__SHARED double tu__group_take_waited(tu_process_group *group);
-/* Reports progress to the monitor. */
+/* Report progress to the monitor: that this process begins its first step, how many it has done, and at least how many
+ * all have done. */
+TU__SHARED void tu__group_set_begun(tu_process_group *group);
 TU__SHARED void tu__group_set_step(tu_process_group *group, int64_t step);
+TU__SHARED void tu__group_set_common_step(tu_process_group *group, int64_t step);
 
 #endif

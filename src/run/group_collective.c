@@ -146,6 +146,7 @@ void tu__group_run_free(tu__execution *e) {
 
 void tu__group_begin_step(tu__execution *e) {
     if (!e->program->group) return;
+    tu__group_set_begun(e->program->group);
     e->group.next = 0;
     for (uint32_t i = 0; i < e->program->collectives.count; i++) e->group.list[i].posted = 0;
 }

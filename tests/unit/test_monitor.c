@@ -95,6 +95,18 @@ static void one_fails(process *p) {
     _exit(ENDED_IN_CALLBACK);
 }
 
+/* All but one have begun their first step, and wait for it. */
+static void wait_for_a_rank_that_prepares(process *p) {
+    expect(try_start(p) == TU_OK);
+    atomic_fetch_add(&p->shared->running, 1);
+    if (p->rank != p->special) {
+        tu__monitor_set_begun(p->monitor);
+        tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
+    }
+    wait_for_go(p);
+    if (p->rank != p->special) tu__monitor_expired(p->monitor);
+}
+
 static void expect_no_failure(process *p) {
     char line[LINE] = "";
     if (tu__monitor_failure(p->monitor, line, sizeof line)) keep_line(p, line);
@@ -129,6 +141,19 @@ static void poll_for_failure(process *p) {
     tu__monitor_stop(p->monitor);
     expect(tu__alloc_live() == 0);
     _exit(ENDED_IN_CALLBACK);
+}
+
+static void one_prepares(process *p) {
+    wait_for_a_rank_that_prepares(p);
+    pause_for(2.5);
+    expect_no_failure(p);
+    expect(tu__monitor_is_preparing(p->monitor));
+    tu__monitor_stop(p->monitor);
+}
+
+static void one_prepares_and_is_stopped(process *p) {
+    wait_for_a_rank_that_prepares(p);
+    wait_for_the_end(p);
 }
 
 static void collective_completes_after_all(process *p) {
@@ -416,6 +441,36 @@ static void no_verdict_if_the_collective_completes_after_all(void **state) {
     for (uint32_t i = 0; i < 2; i++) assert_succeeds(&groups[i]);
 }
 
+static void a_rank_before_its_first_step_is_not_late(void **state) {
+    (void)state;
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, i, one_prepares);
+    wait_until_running(groups, 2);
+    for (uint32_t i = 0; i < 2; i++) let_go(&groups[i]);
+    for (uint32_t i = 0; i < 2; i++) assert_succeeds(&groups[i]);
+}
+
+static void a_rank_that_is_stopped_before_its_first_step_is_silent(void **state) {
+    (void)state;
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, i, one_prepares_and_is_stopped);
+    wait_until_running(groups, 2);
+    for (uint32_t i = 0; i < 2; i++) kill(groups[i].pids[i], SIGSTOP);
+    pause_for(0.5);
+    for (uint32_t i = 0; i < 2; i++) let_go(&groups[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t r = 0; r < 3; r++) {
+            if (r == i) continue;
+            assert_exit_code(&groups[i], r, ENDED_IN_CALLBACK);
+            assert_contains(&groups[i], r,
+                            "(last heard before its first step, computing): the process is stopped");
+        }
+        kill(groups[i].pids[i], SIGKILL);
+        assert_killed(&groups[i], i);
+        end_group(&groups[i]);
+    }
+}
+
 static void strangers_are_ignored(void **state) {
     (void)state;
     group g = start_group(3, 0, start_among_strangers);
@@ -457,6 +512,8 @@ int main(void) {
         cmocka_unit_test(a_rank_may_die_after_its_goodbye),
         cmocka_unit_test(waiting_for_a_rank_that_has_ended_in_an_orderly_way_fails),
         cmocka_unit_test(no_verdict_if_the_collective_completes_after_all),
+        cmocka_unit_test(a_rank_before_its_first_step_is_not_late),
+        cmocka_unit_test(a_rank_that_is_stopped_before_its_first_step_is_silent),
         cmocka_unit_test(strangers_are_ignored),
         cmocka_unit_test(one_interface_can_be_chosen),
         cmocka_unit_test(an_unknown_interface_is_an_error_on_every_rank),
