@@ -38,6 +38,7 @@ struct train_values {
 /* The context of on_report(). */
 struct run_output {
     struct progress progress;
+    bool shows;
     char *trace; /* summary of a trace, printed after the run; NULL: none */
 };
 
@@ -179,6 +180,7 @@ static void catch_signals(void) {
 static void on_report(void *context, const tu_train_report *report) {
     struct run_output *output = context;
     if (report->event == TU_TRAIN_BEGUN) catch_signals();
+    if (!output->shows) return; /* of several processes, rank 0 shows progress */
     if (report->event == TU_TRAIN_TRACED && !output->trace) output->trace = strdup(report->message);
     progress_show(&output->progress, report);
     if (output->progress.pipe_closed) request_stop(SIGPIPE);
@@ -375,7 +377,7 @@ static int train_one(const char *model, const struct train_values *v, struct run
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
     progress_end(&output->progress);
     if (status == TU_NO_MEMORY && !v->o.group) return report_memory(model, v);
-    if (status != TU_OK) return cli_prints(v->o.group) ? cli_report(status) : cli_exit_status(status);
+    if (status != TU_OK) return cli_report_common(v->o.group, status);
     if (cli_prints(v->o.group)) print_result(&result, v, output);
     return result.stopped ? STOPPED : CLI_DONE;
 }
@@ -417,6 +419,7 @@ static int run(const void *given, int operand_count, char **operands) {
     values.o.on_report = on_report;
     values.o.context = &output;
     int outcome = cli_join_processes(values.collective_timeout, values.interface, &values.o.group);
+    output.shows = cli_prints(values.o.group);
     bool ensemble = is_ensemble(operands[0], &values);
     if (outcome == CLI_DONE && values.o.group && ensemble)
         outcome = cli_input_error(

@@ -155,9 +155,11 @@ static tu_status save_checkpoint(tu__trainer *t, bool needed) {
     return TU_OK;
 }
 
-/* Saves a checkpoint of the unaffected state, then fails with the current message, followed by `advice`. */
+/* Saves a checkpoint of the unaffected state, then fails with the current message, followed by `advice`. Saves nothing
+ * if a process of the run is lost: the last checkpoint counts. */
 static tu_status save_and_fail(tu__trainer *t, tu_status status, const char *advice) {
     char message[1024], saved[96] = "";
+    if (status == TU_LOST) return status;
     snprintf(message, sizeof message, "%s", tu_message());
     if (write_checkpoint(t) == TU_OK)
         snprintf(saved, sizeof saved, "; the state before the error is saved as checkpoint %lld",
