@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/command.h"
-#include "cli/processes.h"
 
 static int run_command(const struct cli_command *command, int argc, char **argv) {
     void *values = calloc(1, command->values_size ? command->values_size : 1);
@@ -55,5 +54,5 @@ int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit then fails with a message */
     int status = dispatch(argc, argv);
     if (!cli_close_output() && status == CLI_DONE) status = CLI_FAILED;
-    return cli_leave_processes(status);
+    return status;
 }

@@ -1,6 +1,7 @@
 /* Joins the processes that mpirun or srun has started. See processes.h. */
 #include "cli/processes.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,20 +18,18 @@ static void pause_for(double seconds) {
     while (nanosleep(&left, &left) != 0) {}
 }
 
-/* Mpirun 4.1 loses what a process has printed just before it ends with an error: 3 of 40 lines without a pause. */
-static void let_mpirun_read(void) {
-    pause_for(0.3);
-}
-
-/* Called in a thread of the group; others may be stuck. The line is written at once, since mpirun ends all processes
- * two seconds after one has died. */
+/* Called in a thread of the group; others may be stuck. The line is written at once: mpirun sends SIGTERM one second after
+ * a process has died, and SIGKILL after another second. It sends the next signal early when another process ends, so
+ * this one waits until the rest have printed the line, too. */
 static void end_process(void *context, const char *message) {
     (void)context;
+    const double others_print = 0.6;
     char line[1400];
     int length = snprintf(line, sizeof line, "tutti: rank %u on host %s: %s\n", own.rank, own.host, message);
     if (length >= (int)sizeof line) length = (int)sizeof line - 1;
+    signal(SIGTERM, SIG_IGN);
     if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0) _exit(CLI_LOST);
-    let_mpirun_read();
+    pause_for(others_print);
     _exit(CLI_LOST);
 }
 
@@ -84,9 +83,4 @@ int cli_report_common(const tu_process_group *group, tu_status status) {
     enum { ENDS_WITHIN = 5 };
     if (group && status == TU_LOST) pause_for(ENDS_WITHIN); /* end_process prints why */
     return cli_prints(group) ? cli_report(status) : cli_exit_status(status);
-}
-
-int cli_leave_processes(int exit_status) {
-    if (exit_status != CLI_DONE && tu_process_group_is_launched()) let_mpirun_read();
-    return exit_status;
 }

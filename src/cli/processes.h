@@ -13,8 +13,6 @@ bool cli_prints(const tu_process_group *group);
 /* Reports the result of a library call that all processes have made: the one that prints does. Returns the exit
  * status. */
 int cli_report_common(const tu_process_group *group, tu_status status);
-/* Called before a process ends: returns the status, after a moment if it is an error. */
-int cli_leave_processes(int exit_status);
 
 #define CLI_HELP_COLLECTIVE_TIMEOUT                                                                          \
     "with mpirun or srun: maximum time of a collective; then all processes end and name the late one"

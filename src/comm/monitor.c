@@ -193,7 +193,7 @@ static bool is_given_up(const tu__monitor *m, const tu__verdict *verdict) {
 
 void tu__monitor_conclude(tu__monitor *m, const tu__verdict *verdict) {
     pthread_mutex_lock(&m->lock);
-    bool first = !m->failed, call = first && m->ready && !m->stopping && !m->failing && m->on_failure;
+    bool first = !m->failed, call = first && m->ready && !m->failing && m->on_failure;
     if (first)
         snprintf(m->failure, sizeof m->failure, "%s%s",
                  is_given_up(m, verdict) ? "the other processes have given up this one: " : "",

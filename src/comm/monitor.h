@@ -53,8 +53,8 @@ typedef struct tu__monitor_options {
     void *gather_context;
     /* Called at most once, in the monitor's thread, with one line. Other threads may hang at that time, so it
      * usually prints the line and ends the process. It may be called before tu__monitor_start has returned. It may
-     * call tu__monitor_failure, no other function of the monitor. Not called after tu__monitor_fail or
-     * tu__monitor_stop has begun in this process. May be NULL. */
+     * call tu__monitor_failure, no other function of the monitor. Not called after tu__monitor_fail has begun in this
+     * process. May be NULL. */
     void (*on_failure)(void *context, const char *message);
     void *failure_context;
 } tu__monitor_options;
@@ -97,9 +97,10 @@ TU__SHARED void tu__monitor_fail(tu__monitor *monitor, const char *message);
 /* Returns true once a verdict is known, and copies it. */
 TU__SHARED bool tu__monitor_failure(tu__monitor *monitor, char *message, size_t bytes);
 
-/* Ends the monitor in an orderly way: this process may end afterwards without being blamed. Waits at most 5 s until
- * all other processes have called it, too, then frees. Once rank 0 has left, the others are no longer monitored,
- * except that tu__monitor_expired still has a verdict. Does nothing for NULL. */
+/* Ends the monitor in an orderly way: this process may end afterwards without being blamed. Waits until all other
+ * processes have called it, too, then frees. If after 5 s one of those is silent, that ends in a verdict; if one has not
+ * called it and is not in a collective either, this process leaves. Once rank 0 has left, the others are no longer
+ * monitored, except that tu__monitor_expired still has a verdict. Does nothing for NULL. */
 TU__SHARED void tu__monitor_stop(tu__monitor *monitor);
 
 #endif

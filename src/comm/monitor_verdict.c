@@ -228,8 +228,12 @@ void tu__verdict_silent(const tu__monitor_table *table, uint32_t rank, uint32_t 
         if (r != rank && r != waiting && rank != 0 && tu__monitor_is_silent(&table->ranks[r], now))
             add_to_list(verdict, "; also silent:", &others, r);
     end_list(verdict, others);
-    add(verdict, "; it is needed in ");
-    add_expired(verdict, table, waiting);
+    if (waiting < table->size) {
+        add(verdict, "; it is needed in ");
+        add_expired(verdict, table, waiting);
+    } else {
+        add(verdict, "; the others have finished");
+    }
     add_last_steps(verdict, table);
 }
 

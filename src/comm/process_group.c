@@ -527,10 +527,26 @@ static tu_status join(tu_process_group *g) {
     return agree_now(g, start_monitor(g));
 }
 
+static void set_closing(tu_process_group *g, bool is_closing) {
+    if (!g->monitor) return;
+    if (is_closing)
+        tu__monitor_enter(g->monitor, ++g->job_count, "MPI_Finalize");
+    else
+        tu__monitor_leave(g->monitor);
+    pthread_mutex_lock(&g->lock);
+    g->is_closing = is_closing;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Ends MPI, which waits for all processes without a deadline, while the monitor still watches. If a process is lost, it
+ * is left out. */
 static void leave(tu_process_group *g) {
+    if (g->transport && !atomic_load(&g->failed)) {
+        set_closing(g, true);
+        g->api->close(g->transport);
+        set_closing(g, false);
+    }
     if (g->monitor) tu__monitor_stop(g->monitor);
-    /* If a process is lost, MPI would wait for it. */
-    if (g->transport && !atomic_load(&g->failed)) g->api->close(g->transport);
 }
 
 /* The start of the communication thread. On the heap: a thread that is stuck in MPI keeps it. */
@@ -629,15 +645,21 @@ static tu_status fail_stuck(double seconds) {
         seconds);
 }
 
+static bool try_join(pthread_t thread, double seconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(1e9 * seconds);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return pthread_timedjoin_np(thread, NULL, &until) == 0;
+}
+
 /* The thread of a group that could not be joined. The process must not end before it has left MPI. */
 static pthread_t leaving;
 
 static void wait_until_left(void) {
-    enum { SECONDS = 5 };
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += SECONDS;
-    pthread_timedjoin_np(leaving, NULL, &until);
+    const double patience = 5;
+    try_join(leaving, patience);
 }
 
 /* Set if opening has failed for a reason that all processes know, and this is not the one that prints it. */
@@ -726,14 +748,29 @@ tu_status tu_process_group_open_with(tu_process_group **group, const tu_process_
     return TU_OK;
 }
 
+/* Waits until the communication thread has ended. After the deadline of a collective the monitor says who is late. False
+ * if the thread is stuck. */
+static bool join_thread(tu_process_group *g) {
+    const double patience = 6, interval = 0.1; /* longer than the monitor takes */
+    double deadline = tu__now() + g->timeout;
+    while (!try_join(g->thread, interval)) {
+        double now = tu__now();
+        if (atomic_load(&g->failed) && now < deadline) deadline = now;
+        if (now > deadline + patience) return false;
+        pthread_mutex_lock(&g->lock);
+        if (now > deadline && g->is_closing) tu__monitor_expired(g->monitor);
+        pthread_mutex_unlock(&g->lock);
+    }
+    return true;
+}
+
 void tu_process_group_close(tu_process_group *g) {
     if (!g) return;
     pthread_mutex_lock(&g->lock);
     g->stop = true;
     pthread_cond_signal(&g->wakeup);
     pthread_mutex_unlock(&g->lock);
-    pthread_join(g->thread, NULL);
-    free_group(g);
+    if (join_thread(g)) free_group(g); /* otherwise the thread keeps the group */
 }
 
 /* Returns the number of processes below `end` on this host that may use the same cores as this one. */

@@ -70,6 +70,7 @@ struct tu_process_group {
     tu__group_job *first, *last;
     bool stop;
     uint64_t job_count;
+    bool is_closing;             /* the communication thread ends MPI; under the lock */
     double deadline;             /* of the current job */
     atomic_int_least64_t waited; /* nanoseconds that this process has waited for others in collectives */
     /* Number of compute threads that wait for a collective: then polling takes no time from them. */
