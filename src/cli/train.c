@@ -216,14 +216,14 @@ static void print_score(const char *split, double accuracy, double largest, doub
 }
 
 static void print_processes(const tu_train_result *r) {
+    char awaited[32] = "";
     if (!r->processes) return;
-    print_row(
-        "processes",
-        "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms (rank %" PRId64
-        ")",
-        r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, r->worst_wait_rank);
+    if (r->worst_wait_rank >= 0) snprintf(awaited, sizeof awaited, ", for rank %" PRId64, r->worst_wait_rank);
+    print_row("processes",
+              "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms%s",
+              r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, awaited);
     if (r->slow_rank >= 0)
-        print_row("slow", "rank %" PRId64 ": the others wait for it in every step", r->slow_rank);
+        print_row("slow", "rank %" PRId64 ": the others wait for it in most steps", r->slow_rank);
 }
 
 static void print_text(const tu_train_result *r, bool pipe_closed) {

@@ -158,10 +158,20 @@ static bool is_preparing(const tu__monitor *m, double now) {
     return preparing && now - m->started < TU__MONITOR_PREPARE_SECONDS;
 }
 
+/* True if a rank has entered the collective of rank `waiting` a moment ago, so that it may be about to complete. */
+static bool was_just_reached(const tu__monitor *m, uint32_t waiting, double now) {
+    const tu__monitor_rank *w = &m->table.ranks[waiting];
+    for (const tu__monitor_rank *r = m->table.ranks; r < m->table.ranks + m->size; r++)
+        if (r->report.state == TU__MONITOR_IN_COLLECTIVE && r->report.collective == w->report.collective &&
+            1e-3 * r->report.waited_ms + now - r->heard < TU__MONITOR_SILENCE)
+            return true;
+    return false;
+}
+
 bool tu__monitor_excuses_late(const tu__monitor *m, uint32_t waiting, double now) {
     uint32_t late = tu__monitor_find_late(&m->table, waiting);
-    return late != waiting && !m->table.ranks[late].report.begun &&
-           now - m->started < TU__MONITOR_PREPARE_SECONDS;
+    if (late == waiting) return was_just_reached(m, waiting, now);
+    return !m->table.ranks[late].report.begun && now - m->started < TU__MONITOR_PREPARE_SECONDS;
 }
 
 tu__monitor_requests tu__monitor_take_requests(tu__monitor *m, double now) {

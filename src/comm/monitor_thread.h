@@ -102,7 +102,8 @@ bool tu__monitor_has_failed(tu__monitor *m);
 void tu__monitor_set_ready(tu__monitor *m);
 /* True if this process did not run for a while until a moment ago. */
 bool tu__monitor_was_paused(const tu__monitor *m, double now);
-/* True if the rank that rank `waiting` waits for has not begun its first step and still has time for that. */
+/* True if the rank that rank `waiting` waits for has not begun its first step and still has time for that, or has only
+ * just reached the collective. */
 bool tu__monitor_excuses_late(const tu__monitor *m, uint32_t waiting, double now);
 /* Starts the thread. */
 tu_status tu__monitor_run(tu__monitor *m);

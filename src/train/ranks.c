@@ -235,6 +235,15 @@ tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
     return TU_OK;
 }
 
+void tu__ranks_measure(tu__trainer *t) {
+    if (!t->waits) return;
+    double step_ms = t->report.images_per_second > 0
+                         ? 1e3 * (double)t->config.settings.batch / t->report.images_per_second
+                         : 0;
+    tu__rank_waits_update(t->waits);
+    t->report.slow_rank = tu__rank_waits_slowest(t->waits, step_ms);
+}
+
 void tu__ranks_fill_result(tu__trainer *t, tu_train_result *result) {
     const tu__rank_waits *w = t->waits;
     result->slow_rank = -1;
@@ -247,9 +256,9 @@ void tu__ranks_fill_result(tu__trainer *t, tu_train_result *result) {
     for (uint32_t r = 0; r < w->ranks; r++) {
         if (w->median_ms[r] < result->min_wait_ms) result->min_wait_ms = w->median_ms[r];
         if (w->median_ms[r] > result->max_wait_ms) result->max_wait_ms = w->median_ms[r];
-        if (w->worst_ms[r] > result->worst_wait_ms)
-            result->worst_wait_ms = w->worst_ms[r], result->worst_wait_rank = r;
     }
+    result->worst_wait_ms = tu__rank_waits_worst(w);
+    result->worst_wait_rank = w->worst_rank;
 }
 
 void tu__ranks_fail(const tu__trainer *t, tu_status status) {

@@ -23,6 +23,8 @@ tu_status tu__ranks_report(tu__trainer *trainer);
 tu_status tu__ranks_agree(const tu__trainer *trainer, tu_status status);
 /* Returns in `*stop` whether any process wants to stop, and records how long each has waited for others. */
 tu_status tu__ranks_agree_to_stop(tu__trainer *trainer, bool *stop);
+/* Updates the report's statistics of waits. */
+void tu__ranks_measure(tu__trainer *trainer);
 /* Fills the fields about processes. */
 void tu__ranks_fill_result(tu__trainer *trainer, tu_train_result *result);
 /* Tells the other processes that this one has failed, unless all know. */
