@@ -654,6 +654,9 @@ static bool try_join(pthread_t thread, double seconds) {
     return pthread_timedjoin_np(thread, NULL, &until) == 0;
 }
 
+/* Set if opening has failed for a reason that all processes know, and this is not the one that prints it. */
+static atomic_bool another_prints;
+
 /* The thread of a group that could not be joined. The process must not end before it has left MPI. */
 static pthread_t leaving;
 
@@ -661,9 +664,6 @@ static void wait_until_left(void) {
     const double patience = 5;
     try_join(leaving, patience);
 }
-
-/* Set if opening has failed for a reason that all processes know, and this is not the one that prints it. */
-static atomic_bool another_prints;
 
 /* Adds rank and host to a failure that this process alone knows. */
 static tu_status name_process(tu_status status) {
@@ -706,12 +706,14 @@ static tu_status open_group(tu_process_group *g) {
 
 static tu_status prepare(const tu__transport_api **api) {
     tu__launch launch = tu__launch_read();
-    if (!launch.connects)
+    if (!launch.connects) {
+        atomic_store(&another_prints, launch.rank != 0);
         return tu_fail(
             TU_INVALID,
             "%s has started %u processes without PMIx, which MPI needs to connect them: expected srun "
             "--mpi=pmix",
             launch.launcher, launch.size);
+    }
     TU_TRY(load_transport(api));
     undo_default_binding();
     return TU_OK;
