@@ -25,6 +25,8 @@ typedef enum tu__collective_path {
     TU__COLLECTIVE_THROUGH_HOST, /* values are copied to the host, added there and copied back */
     /* The group's communication thread reduces them, with those of other processes (run/group_collective.c). */
     TU__COLLECTIVE_OVER_PROCESSES,
+    /* As before, but all processes share memory, so the compute threads reduce them. */
+    TU__COLLECTIVE_IN_SHARED_MEMORY,
 } tu__collective_path;
 
 typedef struct tu__member { /* one rank of a collective */
@@ -54,6 +56,7 @@ typedef struct tu__collectives {
     tu__collective *list; /* in the order in which they run */
     uint32_t count;
     bool span_processes; /* other processes have ranks of each of them, too */
+    bool share_memory;   /* so do all these processes */
     tu__arena arena;
 } tu__collectives;
 
