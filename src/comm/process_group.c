@@ -17,6 +17,7 @@
 #include "base/contention.h"
 #include "base/flushing.h"
 #include "base/sized.h"
+#include "base/time_slice.h"
 #include "comm/monitor.h"
 #include "device/device.h"
 
@@ -506,6 +507,7 @@ static void *communicate(void *argument) {
     report_opened(o, status); /* `o` is not used any more */
     if (status != TU_OK) return NULL;
     tu__set_flushing(TU__FLUSH_ALL); /* as the threads of a CPU do when they add */
+    tu__request_short_time_slices();
     for (tu__group_job *job; (job = next_job(g));) run_job(g, job);
     leave(g);
     return NULL;

@@ -36,10 +36,11 @@ typedef struct tu__group_job {
 enum {
     TU__MAX_PROCESSES = 128,
     TU__MAX_LANES = 8,           /* of a collective (group_reduce.c) */
-    TU__PIECE_BYTES = 512 << 10, /* at most: of a collective, at a time */
-    TU__STAGING_BYTES = 8 << 20,
+    TU__PIECE_BYTES = 256 << 10, /* of a collective, at a time */
+    TU__LANE_BUFFERS = 4,
+    TU__STAGING_BYTES = TU__MAX_LANES * TU__LANE_BUFFERS * TU__PIECE_BYTES,
     TU__RECEIVE_BYTES = TU__PIECE_BYTES + TU__MAX_PROCESSES * 64, /* of the messages of a piece, rounded up */
-    TU__RECEIVE_BUFFERS = 2,
+    TU__RECEIVE_BUFFERS = 8,
 };
 
 /* What one process has done with the pieces of a lane: how many it has written to its staging buffers, has reduced its

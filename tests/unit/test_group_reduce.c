@@ -14,11 +14,14 @@
 
 enum { MAX_RANKS = 9, MAX_SEGMENTS = 3, GUARD = 64 };
 
-/* ---- The transport: messages are copied when they are sent ---- */
+/* ---- The transport: messages are copied when they are sent, and received in order ---- */
+
+enum { MAX_TAGS = 4 };
 
 typedef struct message {
     uint32_t from, to;
     int tag;
+    uint32_t number; /* of the messages between these ranks with this tag */
     void *data;
     size_t bytes;
     struct message *next;
@@ -28,6 +31,7 @@ static struct {
     pthread_mutex_t lock;
     message *first;
     size_t sent_bytes;
+    uint32_t sent[MAX_RANKS][MAX_RANKS][MAX_TAGS], received[MAX_RANKS][MAX_RANKS][MAX_TAGS];
 } mail = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct tu__transport {
@@ -40,6 +44,7 @@ struct tu__transfer {
     bool is_sent;
     uint32_t from, to;
     int tag;
+    uint32_t number;
     void *data;
     size_t bytes;
 };
@@ -65,6 +70,7 @@ static tu_status send(tu__transport *t, uint32_t to, int tag, const void *data, 
     assert_non_null(m->data);
     memcpy(m->data, data, bytes);
     pthread_mutex_lock(&mail.lock);
+    m->number = mail.sent[t->rank][to][tag]++;
     message **last = &mail.first;
     while (*last) last = &(*last)->next;
     *last = m;
@@ -76,16 +82,23 @@ static tu_status send(tu__transport *t, uint32_t to, int tag, const void *data, 
 
 static tu_status receive(tu__transport *t, uint32_t from, int tag, void *data, size_t bytes,
                          tu__transfer **transfer) {
-    *transfer =
-        transfer_of((tu__transfer){.from = from, .to = t->rank, .tag = tag, .data = data, .bytes = bytes});
+    pthread_mutex_lock(&mail.lock);
+    uint32_t number = mail.received[from][t->rank][tag]++;
+    pthread_mutex_unlock(&mail.lock);
+    *transfer = transfer_of((tu__transfer){
+        .from = from, .to = t->rank, .tag = tag, .number = number, .data = data, .bytes = bytes});
     return TU_OK;
 }
 
-/* Takes the oldest message for a transfer; NULL if it has not been sent. */
+static bool is_for(const message *m, const tu__transfer *t) {
+    return m->from == t->from && m->to == t->to && m->tag == t->tag && m->number == t->number;
+}
+
+/* Takes the message for a transfer; NULL if it has not been sent. */
 static message *take(const tu__transfer *t) {
     pthread_mutex_lock(&mail.lock);
     message **at = &mail.first;
-    while (*at && ((*at)->from != t->from || (*at)->to != t->to || (*at)->tag != t->tag)) at = &(*at)->next;
+    while (*at && !is_for(*at, t)) at = &(*at)->next;
     message *m = *at;
     if (m) *at = m->next;
     pthread_mutex_unlock(&mail.lock);
