@@ -35,6 +35,7 @@ typedef struct tu__group_job {
 
 enum {
     TU__MAX_PROCESSES = 128,
+    TU__GATHER_BYTES = 2048,
     TU__MAX_LANES = 8,           /* of a collective (group_reduce.c) */
     TU__PIECE_BYTES = 256 << 10, /* of a collective, at a time */
     TU__LANE_BUFFERS = 4,
@@ -51,6 +52,8 @@ typedef struct tu__lane_counters {
 
 /* The memory of one process that the processes of its node share. */
 typedef struct tu__shared_area {
+    tu__counter gathered; /* number of gathers that the process has begun (group_gather.c) */
+    char gather_buffers[2][TU__GATHER_BYTES];
     tu__lane_counters lanes[TU__MAX_LANES];
     _Alignas(4096) char staging[TU__STAGING_BYTES];
 } tu__shared_area;
@@ -70,6 +73,7 @@ struct tu_process_group {
     uint32_t node_rank, node_size;
     uint32_t node_count, node; /* groups of such processes, and the index of this one's */
     void **areas;              /* per process of the node: its tu__shared_area */
+    uint32_t gathers;          /* in shared memory, so far */
     char *receive_buffers;     /* for slices of the other nodes */
     bool is_crowded; /* the processes of this host have fewer cores than processes: they poll less */
     uint32_t lanes;  /* of a large sum: as many as cores for each process of the host */
@@ -90,6 +94,9 @@ struct tu_process_group {
     tu_status disagreement;
     char message[1024]; /* why it failed; under the lock */
 };
+
+/* group_gather.c: gives all processes the `bytes`, at most TU__GATHER_BYTES, of each. All processes must share memory. */
+tu_status tu__group_gather_in_memory(tu_process_group *group, const void *mine, size_t bytes, void *all);
 
 /* group_nodes.c: sets `node_rank` to `is_crowded`, once the processes are known. */
 tu_status tu__group_choose_nodes(tu_process_group *group);

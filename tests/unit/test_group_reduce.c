@@ -1,4 +1,4 @@
-/* Tests of sums over the processes of a group: the ranks are threads of this process, the transport is a list of messages,
+/* Tests of sums and gathers over the processes of a group: the ranks are threads of this process, the transport is a list of messages,
  * and every result must have the bits of the pairwise sum in the order of ranks, first within nodes, then over them. */
 #include "test.h"
 
@@ -412,6 +412,45 @@ static void bf16_halves_the_bytes_between_hosts(void **state) {
     destroy(&s);
 }
 
+typedef struct gather_work {
+    tu_process_group *group;
+    pthread_t thread;
+    uint32_t wrong; /* number of results that were not those of this gather */
+} gather_work;
+
+static uint64_t gathered_number(uint32_t r, uint32_t round) {
+    return (uint64_t)round << 32 | r;
+}
+
+static void *gather_often(void *argument) {
+    enum { ROUNDS = 500, NUMBERS = TU__GATHER_BYTES / sizeof(uint64_t) };
+    gather_work *w = argument;
+    uint64_t mine[NUMBERS], all[MAX_RANKS][NUMBERS];
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < NUMBERS; i++) mine[i] = gathered_number(w->group->info.rank, round);
+        if (tu__group_gather_in_memory(w->group, mine, sizeof mine, all) != TU_OK) w->wrong++;
+        for (uint32_t r = 0; r < w->group->info.size; r++)
+            w->wrong +=
+                all[r][0] != gathered_number(r, round) || all[r][NUMBERS - 1] != gathered_number(r, round);
+    }
+    return NULL;
+}
+
+static void gathers_in_memory_follow_each_other(void **state) {
+    (void)state;
+    setup s;
+    gather_work work[3];
+    create(&s, 1, 3, 1);
+    for (uint32_t r = 0; r < s.ranks; r++) {
+        s.rank[r].group.timeout = 100;
+        work[r] = (gather_work){.group = &s.rank[r].group};
+        assert_int_equal(pthread_create(&work[r].thread, NULL, gather_often, &work[r]), 0);
+    }
+    for (uint32_t r = 0; r < s.ranks; r++) pthread_join(work[r].thread, NULL);
+    for (uint32_t r = 0; r < s.ranks; r++) assert_int_equal(work[r].wrong, 0);
+    destroy(&s);
+}
+
 /* A rank that waits for one that never comes fails when the group does. */
 static void waiting_ends_when_the_group_fails(void **state) {
     (void)state;
@@ -441,6 +480,7 @@ int main(void) {
         cmocka_unit_test(hosts_whose_ranks_are_no_power_of_two_exchange_messages),
         cmocka_unit_test(processes_may_use_different_numbers_of_threads),
         cmocka_unit_test(bf16_halves_the_bytes_between_hosts),
+        cmocka_unit_test(gathers_in_memory_follow_each_other),
         cmocka_unit_test(waiting_ends_when_the_group_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
