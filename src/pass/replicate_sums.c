@@ -18,7 +18,7 @@
 enum {
     BUCKET_BYTES = 4 << 20,
     /* Of the first bucket, if it is sent over a network: until it is full, nothing is sent. */
-    FIRST_BUCKET_BYTES = 1 << 20,
+    FIRST_BUCKET_BYTES = 512 << 10,
     MIN_ROUNDED_ELEMENTS = 1024, /* smaller partial sums are not sent as bf16: it would save too little */
 };
 
