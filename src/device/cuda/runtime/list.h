@@ -25,6 +25,7 @@ typedef struct cuda_list_queue {
 typedef struct cuda_collective_run {
     uint32_t posted; /* number of ranks that have posted in the current step */
     CUevent done;
+    cuda_group_sum sum; /* of a collective over processes */
 } cuda_collective_run;
 
 typedef struct cuda_list {
@@ -36,6 +37,7 @@ typedef struct cuda_list {
     cuda_list_queue *queues;   /* per queue */
     cuda_collective_run *runs; /* per collective */
     CUevent *events;           /* per event */
+    const cuda_connection *connection; /* of collectives over processes; NULL: there are none */
     bool copies_via_host;      /* a copy goes between GPUs without peer access, through the host */
 } cuda_list;
 
