@@ -33,10 +33,6 @@ struct cuda_connection {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_connection *open_connection;
 
-const tu_processes *cuda_connection_processes(const cuda_connection *c) {
-    return &c->processes;
-}
-
 cuda_device *cuda_connection_device(const cuda_connection *c) {
     return c->device;
 }

@@ -25,7 +25,6 @@ void cuda_disconnect(cuda_connection *connection);
 
 /* Returns the open connection to these processes; NULL (message set) if there is none. */
 cuda_connection *cuda_connection_to(const tu_processes *processes);
-const tu_processes *cuda_connection_processes(const cuda_connection *connection);
 /* The GPU that is connected. */
 cuda_device *cuda_connection_device(const cuda_connection *connection);
 

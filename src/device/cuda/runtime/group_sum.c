@@ -283,7 +283,7 @@ tu_status cuda_group_sum_prepare(cuda_group_sum *s, const tu_processes *processe
     *s = (cuda_group_sum){.connection = cuda_connection_to(processes),
                           .arena = {.purpose = "a sum over processes"}};
     if (!s->connection) return TU_INVALID;
-    planner l = {.sum = s, .p = cuda_connection_processes(s->connection)};
+    planner l = {.sum = s, .p = processes};
     TU_TRY(lay_out(&l, count, combinations));
     if (!l.part_count) return TU_OK;
     TU_TRY(plan_combinations(&l));
