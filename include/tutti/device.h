@@ -278,7 +278,8 @@ typedef struct tu_list_collective {
     const uint32_t *partitions;         /* of each rank */
     uint32_t combination_count;         /* of each rank */
     const tu_combination *combinations; /* of rank 0, then of rank 1, …; in the same order for every rank */
-    const tu_processes *processes; /* not NULL: rank 0's combinations are all, and continue over the processes */
+    const tu_processes
+        *processes; /* not NULL: rank 0's combinations are all, and continue over the processes */
 } tu_list_collective;
 
 /* A list with the addresses for its buffers, valid until its executable is freed. */

@@ -95,13 +95,14 @@ static tu_status connect_devices(tu_program *p) {
     tu_executable *connection;
     TU_TRY(d->api->build_collective(d->instance, NULL, &nothing, &connection));
     p->connection = connection;
-    for (uint32_t i = 0; i < p->collectives.count; i++) p->collectives.list[i].path = TU__COLLECTIVE_BY_DEVICES;
+    for (uint32_t i = 0; i < p->collectives.count; i++)
+        p->collectives.list[i].path = TU__COLLECTIVE_BY_DEVICES;
     return TU_OK;
 }
 
 static void write_notice(tu_program *p, const char *why) {
-    snprintf(p->host_notice, sizeof p->host_notice, "between processes, values of GPUs go through the host: %.250s",
-             why);
+    snprintf(p->host_notice, sizeof p->host_notice,
+             "between processes, values of GPUs go through the host: %.250s", why);
 }
 
 tu_status tu__connect_processes(tu_program *p) {

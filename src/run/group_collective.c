@@ -198,8 +198,7 @@ void tu__group_run_unbuild(tu__execution *e) {
     if (!e->group.queue) return;
     const tu__device *d = part_of_rank(&e->group.list[0], 0)->device;
     for (uint32_t i = 0; i < e->program->collectives.count; i++) {
-        if (e->group.list[i].executable)
-            d->api->executable_free(d->instance, e->group.list[i].executable);
+        if (e->group.list[i].executable) d->api->executable_free(d->instance, e->group.list[i].executable);
         e->group.list[i].executable = NULL;
     }
     d->api->queue_free(d->instance, e->group.queue);

@@ -12,7 +12,7 @@ struct tu__part;
 typedef struct tu__group_collective {
     struct tu__execution *execution;
     const tu__collective *collective;
-    uint32_t posted; /* number of local ranks that have posted their values in this step */
+    uint32_t posted;           /* number of local ranks that have posted their values in this step */
     tu_executable *executable; /* of a collective by devices; NULL: not built for the current addresses */
     tu__group_job job;
 } tu__group_collective;

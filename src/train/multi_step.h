@@ -19,7 +19,7 @@ typedef struct tu__multi_step_loop {
     int64_t capacity;          /* maximum number of steps per call */
     /* Maximum number of steps of the next call, adapted to its duration; the same in all processes (ranks.h). */
     int64_t length;
-    int64_t batch;             /* samples per full batch */
+    int64_t batch; /* samples per full batch */
     /* Inputs of the steps. */
     tu_batch *batches; /* the pointers in it refer to the arrays below */
     unsigned char *pixels;

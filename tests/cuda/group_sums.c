@@ -73,8 +73,7 @@ static double value_of(const sum_case *c, uint32_t rank, size_t element) {
 }
 
 static void fill(const sum_case *c, uint32_t rank, void *values) {
-    for (size_t i = 0; i < c->elements; i++)
-        tu__store(c->dtype, values, (int64_t)i, value_of(c, rank, i));
+    for (size_t i = 0; i < c->elements; i++) tu__store(c->dtype, values, (int64_t)i, value_of(c, rank, i));
 }
 
 static void add(const sum_case *c, uint32_t count, char *const *in, void *out) {
@@ -92,7 +91,8 @@ static void add_on_host(const sum_case *c, char *sum) {
         values[r] = malloc(bytes);
         add(c, run.local, local, values[r]);
     }
-    for (uint32_t n = 0; n < nodes; n++) add(c, c->node_size, values + n * c->node_size, values[n * c->node_size]);
+    for (uint32_t n = 0; n < nodes; n++)
+        add(c, c->node_size, values + n * c->node_size, values[n * c->node_size]);
     char *firsts[MAX_RANKS];
     for (uint32_t n = 0; n < nodes; n++) firsts[n] = values[n * c->node_size];
     add(c, nodes, firsts, sum);
@@ -112,7 +112,8 @@ static uint32_t make_segments(const sum_case *c, char *const *in, char *const *o
     size_t first = 0, size = tu_dtype_size(c->dtype);
     uint32_t count = c->has_segments ? SEGMENTS : 1;
     for (uint32_t s = 0; s < count; s++) {
-        size_t elements = s + 1 == count ? c->elements - first : c->elements / 7 + (s == 0 && c->elements > 8);
+        size_t elements =
+            s + 1 == count ? c->elements - first : c->elements / 7 + (s == 0 && c->elements > 8);
         for (uint32_t k = 0; k < run.local; k++) {
             in_list[s * run.local + k] = in[k] + first * size;
             out_list[s * run.local + k] = out[k] + first * size;
@@ -137,8 +138,7 @@ static double launch(const sum_case *c, char *const *in, char *const *out, int t
     tu_combine_segment segments[SEGMENTS];
     struct timespec start, end = {0}, *at = &start;
     uint32_t count = make_segments(c, in, out, in_list, out_list, segments);
-    const tu_combination combination = {
-        sizeof combination, c->dtype, run.local, run.local, count, segments};
+    const tu_combination combination = {sizeof combination, c->dtype, run.local, run.local, count, segments};
     const tu_collective what = {sizeof what, 1, &combination, &run.processes};
     tu_executable *built;
     must(api()->build_collective(run.devices[0]->instance, run.queue, &what, &built));
@@ -191,7 +191,8 @@ static const struct {
 /* Returns the number of bytes that differ in any process, for one type and size. */
 static uint64_t run_cases(tu_dtype dtype, size_t bytes, double *ms) {
     bool is_large = bytes > 4 << 20;
-    sum_case c = {.dtype = dtype, .elements = bytes / tu_dtype_size(dtype), .node_size = run.processes.node_size};
+    sum_case c = {
+        .dtype = dtype, .elements = bytes / tu_dtype_size(dtype), .node_size = run.processes.node_size};
     uint64_t all[MAX_RANKS], total = 0;
     run.differences = 0;
     *ms = run_case(&c, 3);
@@ -230,8 +231,9 @@ static uint64_t run_sizes(size_t max_bytes) {
                             65544, 100008, 1 << 20, 4 << 20, 4 << 20 | 72, 64 << 20};
     uint64_t failures = 0;
     if (run.processes.rank == 0)
-        printf("%u processes with %u part%s of the GPU each: milliseconds of a sum\n     bytes  %12s  %12s  %12s  %12s\n",
-               run.processes.size, run.local, run.local > 1 ? "s" : "", "f64", "f32", "bf16", "f16");
+        printf(
+            "%u processes with %u part%s of the GPU each: milliseconds of a sum\n     bytes  %12s  %12s  %12s  %12s\n",
+            run.processes.size, run.local, run.local > 1 ? "s" : "", "f64", "f32", "bf16", "f16");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i] <= max_bytes) failures += run_size(sizes[i]);
     return failures;

@@ -53,7 +53,7 @@ typedef struct tu_queue {
     CUstream side_streams[4]; /* [1] and up: more streams of a captured step: capture_streams.c */
     CUevent join_events[4];   /* fork the side streams from `stream` and join them to it */
     uint32_t event_count;
-    CUevent *events; /* NULL until first recorded */
+    CUevent *events;                          /* NULL until first recorded */
     const struct cuda_connection *connection; /* that its work uses; NULL: it waits for no other process */
 } cuda_queue;
 

@@ -79,8 +79,7 @@ tu_status cuda_check_nccl(ncclResult_t result, const char *function);
     TU_TRY(CUDA_CALL_(cuda_check_dnn, CUDNN_STATUS_INTERNAL_ERROR, function, __VA_ARGS__))
 #define SOLVER_TRY(function, ...)                                                                            \
     TU_TRY(CUDA_CALL_(cuda_check_solver, CUSOLVER_STATUS_INTERNAL_ERROR, function, __VA_ARGS__))
-#define NCCL_CALL(function, ...)                                                                             \
-    CUDA_CALL_(cuda_check_nccl, ncclInternalError, function, __VA_ARGS__)
+#define NCCL_CALL(function, ...) CUDA_CALL_(cuda_check_nccl, ncclInternalError, function, __VA_ARGS__)
 #define NCCL_TRY(function, ...) TU_TRY(NCCL_CALL(function, __VA_ARGS__))
 
 #endif

@@ -143,7 +143,8 @@ static void **one_address(planner *l, CUdeviceptr address) {
 static tu_status plan_copies(planner *l, const part *x, bool is_load, tu_combination *to) {
     const tu_combination *v = x->values;
     draft d;
-    TU_TRY(begin_draft(l, to, x, is_load ? v->in_count : 1, is_load ? 1 : v->out_count, v->segment_count, &d));
+    TU_TRY(
+        begin_draft(l, to, x, is_load ? v->in_count : 1, is_load ? 1 : v->out_count, v->segment_count, &d));
     size_t at = 0;
     for (uint32_t i = 0; i < v->segment_count; i++) {
         at = align(at, VALUE_ALIGNMENT);
@@ -159,8 +160,7 @@ static tu_status plan_copies(planner *l, const part *x, bool is_load, tu_combina
 /* The addresses of the operands of `count` processes from `first` on, `step` apart. */
 static void **operands(planner *l, const part *x, uint32_t first, uint32_t step, uint32_t count, size_t at) {
     void **list = tu__arena_alloc(&l->sum->arena, count * sizeof *list);
-    for (uint32_t i = 0; list && i < count; i++)
-        list[i] = cuda_pointer(operand(l, x, first + i * step, at));
+    for (uint32_t i = 0; list && i < count; i++) list[i] = cuda_pointer(operand(l, x, first + i * step, at));
     return list;
 }
 
