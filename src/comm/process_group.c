@@ -71,6 +71,16 @@ static void nap(void) {
     nanosleep(&duration, NULL);
 }
 
+tu_status tu__group_explain(tu_process_group *g, tu_status status) {
+    const double patience = 0.5;
+    char message[1024];
+    if (status == TU_OK || status == TU_LOST) return status;
+    snprintf(message, sizeof message, "%s", tu_message());
+    for (double end = tu__now() + patience; tu__now() < end && !atomic_load(&g->failed);) nap();
+    TU_TRY(tu__group_check(g));
+    return tu_fail(status, "%s", message);
+}
+
 /* Asks the monitor who is late, and waits until it says so. */
 static tu_status fail_expired(tu_process_group *g) {
     enum { VERDICT_SECONDS = 4 };
@@ -85,10 +95,8 @@ static tu_status fail_expired(tu_process_group *g) {
     return tu__group_check(g);
 }
 
-tu_status tu__group_wait(tu_process_group *g, bool (*is_ready)(void *context), void *context) {
+tu_status tu__group_watch(tu_process_group *g, bool (*is_ready)(void *context), void *context) {
     enum { MAX_YIELDS = 200 };
-    if (is_ready(context)) return TU_OK;
-    double began = tu__now();
     for (uint32_t tries = 0; !is_ready(context); tries++) {
         if (tries < MAX_YIELDS && atomic_load(&g->awaiting)) {
             sched_yield();
@@ -98,6 +106,13 @@ tu_status tu__group_wait(tu_process_group *g, bool (*is_ready)(void *context), v
         if (tu__now() > g->deadline) return fail_expired(g);
         nap();
     }
+    return TU_OK;
+}
+
+tu_status tu__group_wait(tu_process_group *g, bool (*is_ready)(void *context), void *context) {
+    if (is_ready(context)) return TU_OK;
+    double began = tu__now();
+    TU_TRY(tu__group_watch(g, is_ready, context));
     atomic_fetch_add(&g->waited, (int64_t)(1e9 * (tu__now() - began)));
     return TU_OK;
 }

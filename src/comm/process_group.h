@@ -86,6 +86,8 @@ void tu__group_post(tu_process_group *group, tu__group_job *job);
 /* On the communication thread: waits until `is_ready` returns true; fails with TU_LOST at the job's deadline, or if
  * the group has failed. */
 tu_status tu__group_wait(tu_process_group *group, bool (*is_ready)(void *context), void *context);
+/* The same, but the time does not count as waiting for other processes. `is_ready` may extend the deadline. */
+tu_status tu__group_watch(tu_process_group *group, bool (*is_ready)(void *context), void *context);
 /* On the communication thread: waits for transfers, and frees them. */
 tu_status tu__group_wait_transfers(tu_process_group *group, size_t count, tu__transfer **transfers);
 
@@ -96,6 +98,9 @@ TU__SHARED tu_status tu__group_agree(tu_process_group *group, tu_status status);
 void tu__group_fail(tu_process_group *group, const char *message);
 /* Fails with the group's message if it has failed. */
 tu_status tu__group_check(tu_process_group *group);
+/* Returns the status of a call that involved other processes, or TU_LOST if it failed because one of them is lost: the
+ * monitor knows that up to half a second later. */
+tu_status tu__group_explain(tu_process_group *group, tu_status status);
 /* Tells the monitor the devices of a rank, for messages. */
 void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *device);
 /* Returns the seconds that this process has waited for others since the last call. */
