@@ -201,11 +201,11 @@ static tu_status measure(size_t run_count, struct bench_run *runs, const struct 
     return values->kernels ? time_kernels(&runs->work, &runs->m) : TU_OK;
 }
 
-/* Runs a few more steps with tracing and saves the trace. */
-static tu_status trace_steps(struct workload *work, const struct bench_values *values) {
+/* Runs a few more steps with tracing, in all processes, and saves the trace of the one that prints. */
+static tu_status trace_steps(struct workload *work, const struct bench_values *values, bool saves) {
     TU_TRY(tu_program_trace_begin(work->step));
     TU_TRY(workload_steps(work, values->trace_steps));
-    return tu_trace_save(1, &work->step, values->trace);
+    return saves ? tu_trace_save(1, &work->step, values->trace) : TU_OK;
 }
 
 /* ---- The command ---- */
@@ -253,8 +253,8 @@ static tu_status bench(const struct bench_values *values, const struct workload_
     if (!values->json && !settings->group) cli_warn_unequal_devices(runs->work.step, settings->threads);
     if (values->scaling) TU_TRY(init_single_device(settings, runs, runs + 1));
     TU_TRY(measure(values->scaling ? 2 : 1, runs, values, settings->group, start_time, &communication));
+    if (values->trace) TU_TRY(trace_steps(&runs->work, values, prints));
     if (!prints) return TU_OK;
-    if (values->trace) TU_TRY(trace_steps(&runs->work, values));
     const struct bench_report report = {.model = settings->model,
                                         .precision = settings->precision,
                                         .repeat = values->repeat,

@@ -152,13 +152,18 @@ static tu_status wait_traced(tu__execution *e, tu__part *part, const tu__collect
 
 tu_status tu__collective_run(tu__execution *e, tu__part *part, const tu__collective *c) {
     const tu__member *member = member_of(part, c);
-    if (TU__SPANS_PROCESSES(c)) return tu__group_collective_await(e, part, c);
+    bool in_shared_memory = c->path == TU__COLLECTIVE_IN_SHARED_MEMORY;
+    if (TU__SPANS_PROCESSES(c) && !in_shared_memory) return tu__group_collective_await(e, part, c);
     TU_TRY(wait_traced(e, part, c, member->membership, false));
     if (tu__run_sync_is_aborted(&e->sync)) return TU_OK;
-    double began = tu__trace_now(e);
-    tu_status status = do_work(e, part, c, member);
-    if (status != TU_OK) return fail_collective(e, c, status);
-    tu__trace_add(e, TU__SPAN_COLLECTIVE, part->index, member->membership, began);
+    if (in_shared_memory) {
+        TU_TRY(tu__group_collective_run(e, part, c));
+    } else {
+        double began = tu__trace_now(e);
+        tu_status status = do_work(e, part, c, member);
+        if (status != TU_OK) return fail_collective(e, c, status);
+        tu__trace_add(e, TU__SPAN_COLLECTIVE, part->index, member->membership, began);
+    }
     tu__run_sync_signal(&e->sync, member->done);
     return wait_traced(e, part, c, member->membership, true);
 }

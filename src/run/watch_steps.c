@@ -13,12 +13,13 @@
 #include "run/submit.h"
 
 /* On the communication thread. A step may be late only since the previous one has ended. */
-static bool has_ended(void *watch) {
+static tu_status has_ended(void *watch, bool *ended) {
     tu__step_watch *w = watch;
     uint32_t done = __atomic_load_n(w->submission->steps_done, __ATOMIC_RELAXED);
     if (done != w->seen) w->group->deadline = tu__now() + w->group->timeout;
     w->seen = done;
-    return atomic_load(&w->ended);
+    *ended = atomic_load(&w->ended);
+    return TU_OK;
 }
 
 static tu_status watch_steps(tu_process_group *group, void *watch) {
@@ -39,7 +40,8 @@ void tu__watch_steps_begin(tu__step_watch *w, const tu_program *p, const tu_subm
     w->group = p->connection ? p->group : NULL;
     if (!w->group) return;
     w->submission = submission;
-    w->job = (tu__group_job){.run = watch_steps, .finished = finished, .context = w};
+    w->job = (tu__group_job){
+        .run = watch_steps, .finished = finished, .context = w, .number = tu__group_number(w->group, 1)};
     w->seen = 0;
     w->is_finished = false;
     atomic_init(&w->ended, false);
