@@ -148,17 +148,12 @@ bool cli_parse_hosts(const char *text, size_t length, struct cli_hosts *hosts, s
 
 /* ---- The file ---- */
 
-static int read_text(const char *path, char **text, size_t *length) {
+/* Reads the file into a buffer of MAX_FILE_BYTES + 1 bytes. */
+static int read_text(const char *path, char *text, size_t *length) {
     FILE *file = fopen(path, "re");
-    *text = file ? malloc(MAX_FILE_BYTES + 1) : NULL;
-    if (file && !*text) {
-        fclose(file);
-        return cli_fail("launch: out of memory for the host file");
-    }
-    errno = 0;
-    *length = file ? fread(*text, 1, MAX_FILE_BYTES + 1, file) : 0;
+    *length = file ? fread(text, 1, MAX_FILE_BYTES + 1, file) : 0;
     bool failed = !file || ferror(file);
-    int reason = errno;
+    int reason = errno; /* of the call that has failed, if one has */
     if (file) fclose(file);
     if (failed)
         return cli_input_error("launch: --hosts: cannot read %s: %s", cli_quote(path).text, strerror(reason));
@@ -168,11 +163,12 @@ static int read_text(const char *path, char **text, size_t *length) {
 }
 
 int cli_read_hosts(const char *path, struct cli_hosts *hosts) {
-    char *text;
-    size_t length = 0;
+    size_t length;
     struct cli_host_error error;
     *hosts = (struct cli_hosts){0};
-    int status = read_text(path, &text, &length);
+    char *text = malloc(MAX_FILE_BYTES + 1);
+    if (!text) return cli_fail("launch: out of memory for the host file");
+    int status = read_text(path, text, &length);
     if (status == CLI_DONE && !cli_parse_hosts(text, length, hosts, &error))
         status = cli_input_error("launch: %s:%zu: %s", path, error.line, error.message);
     if (status == CLI_DONE && hosts->count == 0)

@@ -145,8 +145,9 @@ static void warn_shared_cores(const struct launch *l) {
 /* ---- Running once ---- */
 
 static int run_once(struct launch *l, struct launch_outcome *outcome) {
-    static const struct launch_limits of_mpirun = {.join_seconds = 300, .lost_seconds = 10};
-    static const struct launch_limits of_srun = {.lost_seconds = 60}; /* srun may wait until nodes are free */
+    static const struct launch_limits of_mpirun = {.join = 300, .lost = 10, .rest = 2};
+    static const struct launch_limits of_srun = {.lost = 60,
+                                                 .rest = 2}; /* srun may wait until nodes are free */
     const struct launch_limits *limits = l->command.launcher == LAUNCHER_SRUN ? &of_srun : &of_mpirun;
     struct word_list words = {0};
     int status = launch_write_command(&l->command, &words);

@@ -27,7 +27,6 @@
 #include "cli/report.h"
 
 enum { POLL_MS = 200 };
-static const double rest_seconds = 2; /* for processes that outlive the launcher to end by themselves */
 
 /* ---- Signals ---- */
 
@@ -137,6 +136,7 @@ struct running {
     bool has_ended, has_children, is_killed;
     double began;
     double kill_at; /* when the launcher, or what it has left, is killed; 0: not */
+    const struct launch_limits *limits;
     struct launch_output output;
     struct launch_outcome *outcome;
 };
@@ -153,7 +153,7 @@ static void reap(struct running *r) {
                                                    : WEXITSTATUS(status);
         r->has_ended = true;
         launcher = 0;
-        r->kill_at = cli_now() + rest_seconds;
+        r->kill_at = cli_now() + r->limits->rest;
     }
     r->has_children = ended == 0;
     hold_signals(SIG_UNBLOCK);
@@ -205,13 +205,13 @@ static void wait_for_events(struct running *r) {
     if (ppoll(&polled, 1, &limit, &mask) > 0 && polled.revents) read_errors(r);
 }
 
-static void react(struct running *r, const struct launch_limits *limits) {
+static void react(struct running *r) {
+    const struct launch_limits *limits = r->limits;
     const struct launch_messages *m = &r->output.messages;
     stop_by_user_signal = m->trains;
     if (r->output.is_closed && stop_count == 0) raise(SIGTERM); /* as `tutti train` does */
-    if (m->lost && r->kill_at == 0) r->kill_at = cli_now() + limits->lost_seconds;
-    if (!m->joined && r->kill_at == 0 && limits->join_seconds > 0 &&
-        cli_now() > r->began + limits->join_seconds)
+    if (m->lost && r->kill_at == 0) r->kill_at = cli_now() + limits->lost;
+    if (!m->joined && r->kill_at == 0 && limits->join > 0 && cli_now() > r->began + limits->join)
         r->kill_at = cli_now();
     if (r->kill_at == 0 || cli_now() < r->kill_at) return;
     r->is_killed = true;
@@ -220,13 +220,13 @@ static void react(struct running *r, const struct launch_limits *limits) {
 
 bool launch_run(char *const *words, const struct launch_limits *limits, struct launch_outcome *outcome) {
     enum { GIVE_UP_SECONDS = 10 };
-    struct running r = {.outcome = outcome, .has_children = true, .began = cli_now()};
+    struct running r = {.limits = limits, .outcome = outcome, .has_children = true, .began = cli_now()};
     *outcome = (struct launch_outcome){.status = 0};
     if (!start(words, &r.errors)) return false;
     while (r.errors >= 0 || r.has_children) {
         wait_for_events(&r);
         reap(&r);
-        react(&r, limits);
+        react(&r);
         if (r.has_ended && cli_now() > r.kill_at + GIVE_UP_SECONDS) break; /* the system cannot kill them */
     }
     if (r.errors >= 0) close(r.errors);

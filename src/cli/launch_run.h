@@ -16,10 +16,12 @@ struct launch_outcome {
 void launch_catch_signals(void);
 bool launch_is_stopped(void);
 
-/* How long the launcher may take until it is killed, in seconds: until the processes have joined (0: any time), and to
- * end after one of them has reported that another one is lost. mpirun waits for ever for a host that is cut off. */
+/* How long, in seconds, the launcher may take until it is killed. */
 struct launch_limits {
-    double join_seconds, lost_seconds;
+    double join; /* until the processes have joined; 0: any time */
+    double
+        lost; /* to end after a process has reported that another one is lost: mpirun waits for a host that is cut off */
+    double rest; /* for processes that outlive the launcher to end */
 };
 
 /* Runs a program, whose name and arguments end with NULL, until it and all processes that it has started here have
