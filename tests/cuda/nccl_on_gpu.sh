@@ -10,7 +10,7 @@ set -uo pipefail
 
 build=$(realpath "$1")
 if [[ ${2-} == emulated ]]; then
-    export TUTTI_CUDA_LIBRARIES=$build/tests/cuda/libraries TUTTI_KERNELS=
+    export TUTTI_CUDA_LIBRARIES=$build/tests/cuda/libraries TUTTI_KERNELS=''
 fi
 export TUTTI_NCCL=share OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 limit=${SECONDS_AT_MOST:-170} models=${MODELS:-tutorial-cnn mlp} steps=${STEPS:-12} failed=0 left_out=0
@@ -95,15 +95,15 @@ if has_time; then
     began=$SECONDS
     # shellcheck disable=SC2016 # expanded by each rank
     ranks 2 bash -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$work" \
-        "$build/tutti" train mlp --data generated --devices gpu:0 --steps 1000000 --batch 256 --out "$work/run" >"$work/log" 2>&1 &
-    launcher=$!
+        "$build/tutti" train mlp --data generated --devices gpu:0 --steps 5000 --batch 256 --out "$work/run" >"$work/log" 2>&1 &
+    mpirun=$!
     for ((i = 0; i < 600; i++)); do
         grep -q '^step [0-9]*[1-9][0-9]/' "$work/log" && break
         sleep 0.1
     done
     kill -9 "$(cat "$work/pid.1")"
     killed=$SECONDS
-    wait $launcher
+    wait $mpirun
     status=$?
     if grep -q 'rank 1 .* ended unexpectedly' "$work/log" && ((status != 0 && status != 137 || SECONDS - killed < 20)); then
         printf '%-40s named by the other one, which ended after %d s (status %d)\n' 'rank 1 was killed' $((SECONDS - killed)) $status
