@@ -64,8 +64,7 @@ static tu_status settle(cuda_connection *c, double timeout) {
     return TU_OK;
 }
 
-tu_status cuda_exchange(cuda_connection *c, uint32_t count, const cuda_transfer *transfers,
-                        CUstream stream) {
+tu_status cuda_exchange(cuda_connection *c, uint32_t count, const cuda_transfer *transfers, CUstream stream) {
     TU_TRY(cuda_nccl_transfer(c->communicator, count, transfers, stream));
     return settle(c, c->processes.timeout);
 }
