@@ -3,17 +3,18 @@
 # NCCL, or the emulated one. Prints a table, and exits with 1 if anything differs from one process.
 #   nccl_on_gpu.sh BUILD_FOLDER [emulated]
 #   SECONDS_AT_MOST=170   what has not begun by then is left out, and said
-#   MODELS='tutorial-cnn mlp', STEPS=12, MEBIBYTES=64   what to train, for how long; the largest sum
+#   MODELS='tutorial-cnn mlp', STEPS=12, BATCH=256, BASE=WIDTH   what to train, and how
+#   MEBIBYTES=64   the largest sum
 #
 # Processes that share a GPU exchange bytes through sockets, so times say nothing about processes with a GPU each.
 set -uo pipefail
 
 build=$(realpath "$1")
 if [[ ${2-} == emulated ]]; then
-    export TUTTI_CUDA_LIBRARIES=$build/tests/cuda/libraries TUTTI_KERNELS=
+    export TUTTI_CUDA_LIBRARIES=$build/tests/cuda/libraries TUTTI_KERNELS=''
 fi
 export TUTTI_NCCL=share OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-limit=${SECONDS_AT_MOST:-170} models=${MODELS:-tutorial-cnn mlp} steps=${STEPS:-12} failed=0 left_out=0
+limit=${SECONDS_AT_MOST:-170} models=${MODELS:-tutorial-cnn mlp} steps=${STEPS:-12} batch=${BATCH:-256} failed=0 left_out=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export TUTTI_DATA=$work/data
@@ -49,7 +50,7 @@ digest() {
     ((n > 1)) && launcher=(ranks "$n")
     rm -rf "$work/run"
     "${launcher[@]}" "$build/tutti" train --data generated --devices "$devices" --strategy mirrored --steps "$steps" \
-        --evaluate-every 1000 --batch 256 --quiet --out "$work/run" "$@" >"$work/log" 2>&1
+        --evaluate-every 1000 --batch "$batch" ${BASE:+--base "$BASE"} --quiet --out "$work/run" "$@" >"$work/log" 2>&1
     digest=$(sed -n 's/^digest *//p' "$work/log" | cut -c1-16) seconds=$((SECONDS - began))
     if [[ -z $digest ]]; then
         echo "FAILED  $n processes on $devices, $*:"
@@ -91,19 +92,19 @@ done
 
 # Its peer waits for it in a kernel that never ends: the peer must name it and end.
 if has_time; then
-    rm -rf "$work/run"
+    rm -rf "$work/run" "$work/log"
     began=$SECONDS
     # shellcheck disable=SC2016 # expanded by each rank
     ranks 2 bash -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$work" \
-        "$build/tutti" train mlp --data generated --devices gpu:0 --steps 1000000 --batch 256 --out "$work/run" >"$work/log" 2>&1 &
-    launcher=$!
+        "$build/tutti" train mlp --data generated --devices gpu:0 --steps 2000 --batch "$batch" --out "$work/run" >"$work/log" 2>&1 &
+    mpirun=$!
     for ((i = 0; i < 600; i++)); do
-        grep -q '^step [0-9]*[1-9][0-9]/' "$work/log" && break
+        grep -qs '^step [1-9]' "$work/log" && break
         sleep 0.1
     done
     kill -9 "$(cat "$work/pid.1")"
     killed=$SECONDS
-    wait $launcher
+    wait $mpirun
     status=$?
     if grep -q 'rank 1 .* ended unexpectedly' "$work/log" && ((status != 0 && status != 137 || SECONDS - killed < 20)); then
         printf '%-40s named by the other one, which ended after %d s (status %d)\n' 'rank 1 was killed' $((SECONDS - killed)) $status

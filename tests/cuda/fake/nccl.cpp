@@ -65,7 +65,7 @@ struct ncclComm {
     struct shared *shared;
     ncclResult_t state;             /* of the latest call */
     std::vector<transfer> enqueued; /* by the next query of the state */
-    std::shared_ptr<int> users;     /* work that is enqueued or captured has a copy */
+    std::shared_ptr<std::atomic<bool>> aborted; /* work that is enqueued or captured has a copy */
     uint64_t groups;                /* of transfers, so far */
 };
 
@@ -142,11 +142,11 @@ ncclResult_t enqueue(ncclComm *c) {
         if (t.stream != list[0].stream) return fail(ncclInvalidUsage, "a group uses several streams");
     struct shared *shared = c->shared;
     int rank = c->rank;
-    std::shared_ptr<int> user = c->users;
+    std::shared_ptr<std::atomic<bool>> aborted = c->aborted;
     CUresult result = fake_enqueue_waiting(list[0].stream, "ncclGroup", [=]() -> std::function<bool()> {
-        (void)user;
         auto sides = std::make_shared<std::vector<side>>(sort_by_peer(list));
         return [=] {
+            if (*aborted) return true;
             for (const transfer &t : list) fake_need_memory(t.data, t.bytes, "NCCL");
             return go_on_with(shared, rank, *sides);
         };
@@ -253,7 +253,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int size, ncclUniqueId id,
     struct shared *shared = map(id.internal, false);
     if (!shared) return fail(ncclSystemError, "shm_open failed");
     write_place(shared->place[rank], sizeof shared->place[rank]);
-    *made = new ncclComm{rank, size, id.internal, shared, ncclInProgress, {}, std::make_shared<int>(), 0};
+    *made = new ncclComm{rank, size, id.internal, shared, ncclInProgress, {},
+                         std::make_shared<std::atomic<bool>>(false), 0};
     fake_add_object("NCCL communicator", *made);
     shared->joined++;
     return ncclInProgress;
@@ -278,13 +279,14 @@ ncclResult_t ncclCommFinalize(ncclComm_t c) {
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
     fake_guard guard(fake_lock());
     cuCtxSynchronize();
-    if (c->users.use_count() > 1) fake_fail("an NCCL communicator was destroyed before a CUDA graph that uses it");
+    if (c->aborted.use_count() > 1) fake_fail("an NCCL communicator was destroyed before a CUDA graph that uses it");
     leave(c);
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t c) {
     fake_guard guard(fake_lock());
     if (!c->name.empty()) shm_unlink(c->name.c_str());
+    *c->aborted = true; /* kernels of the real library end then */
     leave(c);
     return ncclSuccess;
 }

@@ -27,6 +27,7 @@ struct cuda_connection {
     uint32_t staging_count;
     CUdeviceptr staging[MAX_STAGING];
     char problem[PROBLEM_BYTES]; /* of this process, while connecting; "" */
+    bool has_waited;             /* the problem is that others are late */
 };
 
 /* The processes have one group, so a process has one connection. */
@@ -45,22 +46,25 @@ tu_status cuda_connection_check(const cuda_connection *c) {
     return cuda_nccl_poll(c->communicator, &done);
 }
 
+static tu_status fail_late(cuda_connection *c, double waited) {
+    c->has_waited = true;
+    return tu_fail(TU_DEVICE, "NCCL has waited %.3g s for other processes", waited);
+}
+
 /* Waits until NCCL has done what was begun. It does so at once if no connection has to be made for it. */
-static tu_status settle(const cuda_connection *c, double timeout) {
+static tu_status settle(cuda_connection *c, double timeout) {
     bool done = false;
     for (double began = tu__now(), waited = 0; !done; waited = tu__now() - began) {
         TU_TRY(cuda_nccl_poll(c->communicator, &done));
         if (done) break;
         TU_TRY(c->processes.check(c->processes.context));
-        if (waited > timeout)
-            return tu_fail(TU_DEVICE, "NCCL has waited %.3g s for other processes", timeout);
+        if (waited > timeout) return fail_late(c, waited);
         cuda_pause(waited);
     }
     return TU_OK;
 }
 
-tu_status cuda_exchange(const cuda_connection *c, uint32_t count, const cuda_transfer *transfers,
-                        CUstream stream) {
+tu_status cuda_exchange(cuda_connection *c, uint32_t count, const cuda_transfer *transfers, CUstream stream) {
     TU_TRY(cuda_nccl_transfer(c->communicator, count, transfers, stream));
     return settle(c, c->processes.timeout);
 }
@@ -89,7 +93,8 @@ typedef struct introduction {
     char problem[PROBLEM_BYTES]; /* why the process cannot connect; "" */
     char version[24];            /* of NCCL */
     CUuuid gpu;
-    bool may_share; /* GPUs with other processes */
+    bool may_share;  /* GPUs with other processes */
+    bool has_waited; /* the problem is that others are late: one of them has another problem */
 } introduction;
 
 static tu_status read_setting(bool *may_share) {
@@ -116,8 +121,9 @@ static uint32_t find_same_gpu(const introduction *all, uint32_t rank) {
 }
 
 static tu_status check_problems(const introduction *all, uint32_t size) {
-    uint32_t first = 0;
-    while (first < size && !all[first].problem[0]) first++;
+    uint32_t first = size;
+    for (uint32_t r = size; r-- > 0;)
+        if (all[r].problem[0] && (first == size || !all[r].has_waited || all[first].has_waited)) first = r;
     if (first == size) return TU_OK;
     bool same = true;
     for (uint32_t r = 0; r < size; r++) same = same && strcmp(all[r].problem, all[first].problem) == 0;
@@ -208,7 +214,7 @@ static tu_status exchange_first(cuda_connection *c, double timeout) {
         done = cuda.cuStreamQuery(stream) != CUDA_ERROR_NOT_READY;
         if (done) break;
         TU_TRY(cuda_connection_check(c));
-        if (waited > timeout) return tu_fail(TU_DEVICE, "NCCL's first exchange took %.3g s", waited);
+        if (waited > timeout) return fail_late(c, waited);
         cuda_pause(waited);
     }
     CUDA_TRY(cuStreamSynchronize, stream);
@@ -230,6 +236,7 @@ static tu_status agree(const cuda_connection *c) {
     introduction *all = tu__alloc_array(p->size, sizeof *all, "a connection"), mine = {.may_share = false};
     if (!all) return TU_NO_MEMORY;
     memcpy(mine.problem, c->problem, sizeof mine.problem);
+    mine.has_waited = c->has_waited;
     tu_status status = p->gather(p->context, &mine, sizeof mine, all);
     if (status == TU_OK) status = check_problems(all, p->size);
     tu__free(all);
@@ -296,7 +303,7 @@ cuda_connection *cuda_connection_to(const tu_processes *processes) {
 }
 
 /* Ends the communicator with the other processes. If that fails, it stays allocated, and NCCL's threads with it. */
-static bool end(const cuda_connection *c) {
+static bool end(cuda_connection *c) {
     enum { SECONDS = 10 };
     if (cuda_is_abandoned(c->device) || c->processes.check(c->processes.context) != TU_OK) return false;
     cuda.cuCtxSetCurrent(c->device->context);

@@ -36,7 +36,7 @@ tu_status cuda_connection_check(const cuda_connection *connection);
 CUdeviceptr cuda_connection_staging(cuda_connection *connection, size_t bytes);
 
 /* Enqueues transfers, which progress together. May be captured. */
-tu_status cuda_exchange(const cuda_connection *connection, uint32_t count, const cuda_transfer *transfers,
+tu_status cuda_exchange(cuda_connection *connection, uint32_t count, const cuda_transfer *transfers,
                         CUstream stream);
 
 #endif
