@@ -37,7 +37,12 @@ enum {
     TILE_BYTES = 16 << 10,
     MAX_MESSAGES = 2 * TU__MAX_PROCESSES, /* of a piece at a time */
     MAX_STAGES = 5,
+    /* Pieces whose parts, and others whose sums, are on their way between nodes. Threads that compute delay the thread
+     * that receives: meanwhile the network has other pieces to carry. */
+    WINDOW = 6,
+    IN_FLIGHT = 2 * WINDOW + 1, /* pieces with messages */
 };
+_Static_assert((int)TU__RECEIVE_BUFFERS > (int)WINDOW, "a buffer per piece whose parts are received");
 
 /* ---- Lanes and pieces ---- */
 
@@ -52,16 +57,12 @@ typedef struct lane {
     const tu__group_sum *sum;
     uint32_t index;
     size_t first_line, lines; /* of all values */
-    size_t piece_bytes;       /* at most */
     uint32_t buffers;         /* staging buffers */
     uint32_t piece_count;
     uint32_t first_number;  /* of its pieces, counted over all sums */
     message_list *messages; /* per piece modulo IN_FLIGHT; NULL with one node */
     double *waited;         /* seconds */
 } lane;
-
-/* Pieces with messages on their way: of one the parts, of another the sums. */
-enum { IN_FLIGHT = 4 };
 
 typedef struct piece {
     size_t first_line, lines; /* of all values */
@@ -94,7 +95,7 @@ static piece piece_of(const lane *l, uint32_t index) {
         .lines = end - first,
         .number = number + 1,
         .staging =
-            l->index * (size_t)(TU__STAGING_BYTES / TU__MAX_LANES) + number % l->buffers * l->piece_bytes,
+            l->index * (size_t)(TU__STAGING_BYTES / TU__MAX_LANES) + number % l->buffers * TU__PIECE_BYTES,
     };
 }
 
@@ -189,7 +190,7 @@ static bool next_range(range_iterator *r, size_t max_bytes) {
 static tu_status load_lines(const lane *l, const piece *p, size_t first, size_t end) {
     const tu__group_sum *s = l->sum;
     char *staging = staging_of(l, p, l->group->node_rank);
-    for (range_iterator r = ranges_of(l, p, first, end); next_range(&r, l->piece_bytes);)
+    for (range_iterator r = ranges_of(l, p, first, end); next_range(&r, TU__PIECE_BYTES);)
         TU_TRY(s->load(s->context, s->what, &r.range, staging + r.offset));
     return TU_OK;
 }
@@ -197,7 +198,7 @@ static tu_status load_lines(const lane *l, const piece *p, size_t first, size_t 
 static tu_status store_lines(const lane *l, const piece *p, uint32_t process, size_t first, size_t end) {
     const tu__group_sum *s = l->sum;
     const char *staging = staging_of(l, p, process);
-    for (range_iterator r = ranges_of(l, p, first, end); next_range(&r, l->piece_bytes);)
+    for (range_iterator r = ranges_of(l, p, first, end); next_range(&r, TU__PIECE_BYTES);)
         TU_TRY(s->store(s->context, s->what, &r.range, staging + r.offset));
     return TU_OK;
 }
@@ -400,12 +401,24 @@ static tu_status store(const lane *l, uint32_t index) {
 
 /* ---- A lane ---- */
 
-/* The steps of a piece, in order. A process executes step s of piece i together with step s + 1 of piece i - 1. */
-typedef tu_status (*stage)(const lane *l, uint32_t index);
-static const stage add_everything[MAX_STAGES] = {load, add},
-                   in_one_node[MAX_STAGES] = {load_others, reduce, store_others},
-                   between_nodes[MAX_STAGES] = {load, begin_reduce_scatter, begin_all_gather,
-                                                finish_all_gather, store};
+/* A step of a piece, which a process executes together with the first step of the piece `delay` later. */
+typedef struct stage {
+    tu_status (*run)(const lane *l, uint32_t index);
+    uint32_t delay;
+} stage;
+
+static const stage add_everything[MAX_STAGES] = {{load, 0}, {add, 1}},
+                   in_one_node[MAX_STAGES] = {{load_others, 0}, {reduce, 1}, {store_others, 2}},
+                   between_nodes[MAX_STAGES] = {{load, 0},
+                                                {begin_reduce_scatter, 1},
+                                                {begin_all_gather, 1 + WINDOW},
+                                                {finish_all_gather, 1 + 2 * WINDOW},
+                                                {store, 2 + 2 * WINDOW}};
+
+/* Staging buffers: one more than the last delay, and one for processes that are not as far as this one. */
+enum { MESSAGE_BUFFERS = 4 + 2 * WINDOW };
+_Static_assert((size_t)MESSAGE_BUFFERS *TU__PIECE_BYTES <= TU__STAGING_BYTES,
+               "the staging buffers of one lane");
 
 static const stage *choose_stages(const lane *l) {
     const tu_process_group *g = l->group;
@@ -415,11 +428,12 @@ static const stage *choose_stages(const lane *l) {
 }
 
 static tu_status run_stages(const lane *l, const stage *stages) {
-    uint32_t stage_count = 0;
-    while (stage_count < MAX_STAGES && stages[stage_count]) stage_count++;
-    for (uint32_t i = 0; i < l->piece_count + stage_count - 1; i++)
-        for (uint32_t s = 0; s < stage_count && s <= i; s++)
-            if (i - s < l->piece_count) TU_TRY(stages[s](l, i - s));
+    uint32_t last_delay = 0;
+    for (uint32_t s = 0; s < MAX_STAGES && stages[s].run; s++) last_delay = stages[s].delay;
+    for (uint32_t i = 0; i < l->piece_count + last_delay; i++)
+        for (uint32_t s = 0; s < MAX_STAGES && stages[s].run; s++)
+            if (i >= stages[s].delay && i - stages[s].delay < l->piece_count)
+                TU_TRY(stages[s].run(l, i - stages[s].delay));
     return TU_OK;
 }
 
@@ -431,12 +445,11 @@ static tu_status run_lane(tu_process_group *g, const tu__group_sum *sum, uint32_
               .sum = sum,
               .index = index,
               .first_line = first_of_part(all, lanes, index),
-              .buffers = has_one_node(g) ? 4 : TU__STAGING_BYTES / TU__PIECE_BYTES,
+              .buffers = has_one_node(g) ? TU__LANE_BUFFERS : MESSAGE_BUFFERS,
               .first_number = g->pieces[index],
               .waited = waited};
     l.lines = first_of_part(all, lanes, index + 1) - l.first_line;
-    l.piece_bytes = has_one_node(g) ? TU__STAGING_BYTES / TU__MAX_LANES / l.buffers : TU__PIECE_BYTES;
-    l.piece_count = (uint32_t)((l.lines * LINE + l.piece_bytes - 1) / l.piece_bytes);
+    l.piece_count = (uint32_t)((l.lines * LINE + TU__PIECE_BYTES - 1) / TU__PIECE_BYTES);
     g->pieces[index] += l.piece_count;
     if (!has_one_node(g)) {
         for (uint32_t i = 0; i < IN_FLIGHT; i++) messages[i].count = 0;

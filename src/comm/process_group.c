@@ -17,6 +17,7 @@
 #include "base/contention.h"
 #include "base/flushing.h"
 #include "base/sized.h"
+#include "base/time_slice.h"
 #include "comm/monitor.h"
 #include "device/device.h"
 
@@ -104,18 +105,24 @@ static tu_status fail_expired(tu_process_group *g) {
     return tu__group_check(g);
 }
 
+/* True if a thread that waits should poll: no other thread needs its core, so far as we know. */
+static bool may_poll(tu_process_group *g, double waited) {
+    const double max_seconds = 1e-3; /* longer than most waits; then waking up takes little of the time */
+    return waited < max_seconds && !g->is_crowded && atomic_load(&g->awaiting) && !tu__is_waiting_passively();
+}
+
 tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context, bool *ready),
                           void *context) {
-    enum { MAX_YIELDS = 200 };
     bool ready;
     TU_TRY(check(context, &ready));
-    for (uint32_t tries = 0; !ready; tries++) {
-        if (tries >= MAX_YIELDS || !atomic_load(&g->awaiting)) {
-            TU_TRY(tu__group_check(g));
-            if (tu__now() > g->deadline) return fail_expired(g);
-            nap();
-        } else {
+    double began = tu__now();
+    for (double now = began; !ready; now = tu__now()) {
+        if (may_poll(g, now - began)) {
             sched_yield();
+        } else {
+            TU_TRY(tu__group_check(g));
+            if (now > g->deadline) return fail_expired(g);
+            nap();
         }
         TU_TRY(check(context, &ready));
     }
@@ -133,12 +140,6 @@ static void pause_core(void) {
 #ifdef __SSE2__
     _mm_pause();
 #endif
-}
-
-/* True if a thread that waits should poll: no other thread needs its core, so far as we know. */
-static bool may_poll(tu_process_group *g, double waited) {
-    const double max_seconds = 1e-3; /* longer than most waits; then waking up takes little of the time */
-    return waited < max_seconds && !g->is_crowded && atomic_load(&g->awaiting) && !tu__is_waiting_passively();
 }
 
 tu_status tu__group_wait_counter(tu_process_group *g, tu__counter *counter, uint32_t value, double deadline,
@@ -190,11 +191,11 @@ uint64_t tu__group_number(tu_process_group *g, uint64_t count) {
 }
 
 void tu__group_enter(tu_process_group *g, uint64_t number, const char *name) {
-    tu__monitor_enter(g->monitor, number, name);
+    if (g->monitor) tu__monitor_enter(g->monitor, number, name);
 }
 
 void tu__group_leave(tu_process_group *g) {
-    tu__monitor_leave(g->monitor);
+    if (g->monitor) tu__monitor_leave(g->monitor);
 }
 
 void tu__group_post(tu_process_group *g, tu__group_job *job) {
@@ -268,10 +269,12 @@ static tu_status run_and_wait(tu_process_group *g, const char *name,
     a.job.number = tu__group_number(g, 1);
     pthread_mutex_init(&a.lock, NULL);
     pthread_cond_init(&a.done, NULL);
+    atomic_fetch_add(&g->awaiting, 1);
     tu__group_post(g, &a.job);
     pthread_mutex_lock(&a.lock);
     while (!a.is_done) pthread_cond_wait(&a.done, &a.lock);
     pthread_mutex_unlock(&a.lock);
+    atomic_fetch_sub(&g->awaiting, 1);
     pthread_cond_destroy(&a.done);
     pthread_mutex_destroy(&a.lock);
     return a.status == TU_OK ? TU_OK : tu_fail(a.status, "%s", a.message);
@@ -304,6 +307,14 @@ static tu_status run_gather(tu_process_group *g, void *context) {
     return gather_now(g, call->mine, sizeof *call->mine, call->all);
 }
 
+_Static_assert(sizeof(frame) <= TU__GATHER_BYTES, "a frame fits the buffers in shared memory");
+
+static tu_status gather_frames(tu_process_group *g, const frame *mine, frame *all) {
+    gather_call call = {mine, all};
+    if (g->node_count == 1) return tu__group_gather_in_memory(g, mine, sizeof *mine, all);
+    return run_and_wait(g, "gather", run_gather, &call);
+}
+
 /* Fails, with the same message in all processes, if one of them has failed or gathers something else. */
 static tu_status check_frames(const tu_process_group *g, const frame *all) {
     uint32_t failed = 0, first = UINT32_MAX;
@@ -331,8 +342,7 @@ static tu_status check_frames(const tu_process_group *g, const frame *all) {
 /* Gathers one frame. After a failure that all processes know of, there is nobody to gather with. */
 static tu_status exchange(tu_process_group *g, const frame *mine, frame *all) {
     if (g->disagreement != TU_OK) return tu_fail(g->disagreement, "%s", g->message);
-    gather_call call = {mine, all};
-    TU_TRY(run_and_wait(g, "gather", run_gather, &call));
+    TU_TRY(gather_frames(g, mine, all));
     tu_status status = check_frames(g, all);
     if (status == TU_OK) return TU_OK;
     pthread_mutex_lock(&g->lock);
@@ -521,6 +531,7 @@ static void *communicate(void *argument) {
     report_opened(o, status); /* `o` is not used any more */
     if (status != TU_OK) return NULL;
     tu__set_flushing(TU__FLUSH_ALL); /* as the threads of a CPU do when they add */
+    tu__request_short_time_slices();
     for (tu__group_job *job; (job = next_job(g));) run_job(g, job);
     leave(g);
     return NULL;

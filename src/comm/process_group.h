@@ -35,11 +35,13 @@ typedef struct tu__group_job {
 
 enum {
     TU__MAX_PROCESSES = 128,
+    TU__GATHER_BYTES = 2048,
     TU__MAX_LANES = 8,           /* of a collective (group_reduce.c) */
-    TU__PIECE_BYTES = 512 << 10, /* at most: of a collective, at a time */
-    TU__STAGING_BYTES = 8 << 20,
+    TU__PIECE_BYTES = 256 << 10, /* of a collective, at a time */
+    TU__LANE_BUFFERS = 4,
+    TU__STAGING_BYTES = TU__MAX_LANES * TU__LANE_BUFFERS * TU__PIECE_BYTES,
     TU__RECEIVE_BYTES = TU__PIECE_BYTES + TU__MAX_PROCESSES * 64, /* of the messages of a piece, rounded up */
-    TU__RECEIVE_BUFFERS = 2,
+    TU__RECEIVE_BUFFERS = 8,
 };
 
 /* What one process has done with the pieces of a lane: how many it has written to its staging buffers, has reduced its
@@ -50,6 +52,8 @@ typedef struct tu__lane_counters {
 
 /* The memory of one process that the processes of its node share. */
 typedef struct tu__shared_area {
+    tu__counter gathered; /* number of gathers that the process has begun (group_gather.c) */
+    char gather_buffers[2][TU__GATHER_BYTES];
     tu__lane_counters lanes[TU__MAX_LANES];
     _Alignas(4096) char staging[TU__STAGING_BYTES];
 } tu__shared_area;
@@ -69,6 +73,7 @@ struct tu_process_group {
     uint32_t node_rank, node_size;
     uint32_t node_count, node; /* groups of such processes, and the index of this one's */
     void **areas;              /* per process of the node: its tu__shared_area */
+    uint32_t gathers;          /* in shared memory, so far */
     char *receive_buffers;     /* for slices of the other nodes */
     bool is_crowded; /* the processes of this host have fewer cores than processes: they poll less */
     uint32_t lanes;  /* of a large sum: as many as cores for each process of the host */
@@ -89,6 +94,9 @@ struct tu_process_group {
     tu_status disagreement;
     char message[1024]; /* why it failed; under the lock */
 };
+
+/* group_gather.c: gives all processes the `bytes`, at most TU__GATHER_BYTES, of each. All processes must share memory. */
+tu_status tu__group_gather_in_memory(tu_process_group *group, const void *mine, size_t bytes, void *all);
 
 /* group_nodes.c: sets `node_rank` to `is_crowded`, once the processes are known. */
 tu_status tu__group_choose_nodes(tu_process_group *group);

@@ -1,4 +1,4 @@
-/* Tests of sums over the processes of a group: the ranks are threads of this process, the transport is a list of messages,
+/* Tests of sums and gathers over the processes of a group: the ranks are threads of this process, the transport is a list of messages,
  * and every result must have the bits of the pairwise sum in the order of ranks, first within nodes, then over them. */
 #include "test.h"
 
@@ -14,11 +14,14 @@
 
 enum { MAX_RANKS = 9, MAX_SEGMENTS = 3, GUARD = 64 };
 
-/* ---- The transport: messages are copied when they are sent ---- */
+/* ---- The transport: messages are copied when they are sent, and received in order ---- */
+
+enum { MAX_TAGS = 4 };
 
 typedef struct message {
     uint32_t from, to;
     int tag;
+    uint32_t number; /* of the messages between these ranks with this tag */
     void *data;
     size_t bytes;
     struct message *next;
@@ -28,6 +31,7 @@ static struct {
     pthread_mutex_t lock;
     message *first;
     size_t sent_bytes;
+    uint32_t sent[MAX_RANKS][MAX_RANKS][MAX_TAGS], received[MAX_RANKS][MAX_RANKS][MAX_TAGS];
 } mail = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct tu__transport {
@@ -40,6 +44,7 @@ struct tu__transfer {
     bool is_sent;
     uint32_t from, to;
     int tag;
+    uint32_t number;
     void *data;
     size_t bytes;
 };
@@ -65,6 +70,7 @@ static tu_status send(tu__transport *t, uint32_t to, int tag, const void *data, 
     assert_non_null(m->data);
     memcpy(m->data, data, bytes);
     pthread_mutex_lock(&mail.lock);
+    m->number = mail.sent[t->rank][to][tag]++;
     message **last = &mail.first;
     while (*last) last = &(*last)->next;
     *last = m;
@@ -76,16 +82,23 @@ static tu_status send(tu__transport *t, uint32_t to, int tag, const void *data, 
 
 static tu_status receive(tu__transport *t, uint32_t from, int tag, void *data, size_t bytes,
                          tu__transfer **transfer) {
-    *transfer =
-        transfer_of((tu__transfer){.from = from, .to = t->rank, .tag = tag, .data = data, .bytes = bytes});
+    pthread_mutex_lock(&mail.lock);
+    uint32_t number = mail.received[from][t->rank][tag]++;
+    pthread_mutex_unlock(&mail.lock);
+    *transfer = transfer_of((tu__transfer){
+        .from = from, .to = t->rank, .tag = tag, .number = number, .data = data, .bytes = bytes});
     return TU_OK;
 }
 
-/* Takes the oldest message for a transfer; NULL if it has not been sent. */
+static bool is_for(const message *m, const tu__transfer *t) {
+    return m->from == t->from && m->to == t->to && m->tag == t->tag && m->number == t->number;
+}
+
+/* Takes the message for a transfer; NULL if it has not been sent. */
 static message *take(const tu__transfer *t) {
     pthread_mutex_lock(&mail.lock);
     message **at = &mail.first;
-    while (*at && ((*at)->from != t->from || (*at)->to != t->to || (*at)->tag != t->tag)) at = &(*at)->next;
+    while (*at && !is_for(*at, t)) at = &(*at)->next;
     message *m = *at;
     if (m) *at = m->next;
     pthread_mutex_unlock(&mail.lock);
@@ -399,6 +412,45 @@ static void bf16_halves_the_bytes_between_hosts(void **state) {
     destroy(&s);
 }
 
+typedef struct gather_work {
+    tu_process_group *group;
+    pthread_t thread;
+    uint32_t wrong; /* number of results that were not those of this gather */
+} gather_work;
+
+static uint64_t gathered_number(uint32_t r, uint32_t round) {
+    return (uint64_t)round << 32 | r;
+}
+
+static void *gather_often(void *argument) {
+    enum { ROUNDS = 500, NUMBERS = TU__GATHER_BYTES / sizeof(uint64_t) };
+    gather_work *w = argument;
+    uint64_t mine[NUMBERS], all[MAX_RANKS][NUMBERS];
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < NUMBERS; i++) mine[i] = gathered_number(w->group->info.rank, round);
+        if (tu__group_gather_in_memory(w->group, mine, sizeof mine, all) != TU_OK) w->wrong++;
+        for (uint32_t r = 0; r < w->group->info.size; r++)
+            w->wrong +=
+                all[r][0] != gathered_number(r, round) || all[r][NUMBERS - 1] != gathered_number(r, round);
+    }
+    return NULL;
+}
+
+static void gathers_in_memory_follow_each_other(void **state) {
+    (void)state;
+    setup s;
+    gather_work work[3];
+    create(&s, 1, 3, 1);
+    for (uint32_t r = 0; r < s.ranks; r++) {
+        s.rank[r].group.timeout = 100;
+        work[r] = (gather_work){.group = &s.rank[r].group};
+        assert_int_equal(pthread_create(&work[r].thread, NULL, gather_often, &work[r]), 0);
+    }
+    for (uint32_t r = 0; r < s.ranks; r++) pthread_join(work[r].thread, NULL);
+    for (uint32_t r = 0; r < s.ranks; r++) assert_int_equal(work[r].wrong, 0);
+    destroy(&s);
+}
+
 /* A rank that waits for one that never comes fails when the group does. */
 static void waiting_ends_when_the_group_fails(void **state) {
     (void)state;
@@ -428,6 +480,7 @@ int main(void) {
         cmocka_unit_test(hosts_whose_ranks_are_no_power_of_two_exchange_messages),
         cmocka_unit_test(processes_may_use_different_numbers_of_threads),
         cmocka_unit_test(bf16_halves_the_bytes_between_hosts),
+        cmocka_unit_test(gathers_in_memory_follow_each_other),
         cmocka_unit_test(waiting_ends_when_the_group_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
