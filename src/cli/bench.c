@@ -428,5 +428,6 @@ const struct cli_command cli_command_bench = {
     .defaults = &defaults,
     .min_operands = 1,
     .max_operands = 1,
+    .joins_processes = true,
     .run = run,
 };

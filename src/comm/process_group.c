@@ -81,6 +81,16 @@ static void nap(void) {
     nanosleep(&duration, NULL);
 }
 
+tu_status tu__group_explain(tu_process_group *g, tu_status status) {
+    const double patience = 0.5;
+    char message[1024];
+    if (status == TU_OK || status == TU_LOST) return status;
+    snprintf(message, sizeof message, "%s", tu_message());
+    for (double end = tu__now() + patience; tu__now() < end && !atomic_load(&g->failed);) nap();
+    TU_TRY(tu__group_check(g));
+    return tu_fail(status, "%s", message);
+}
+
 /* Asks the monitor who is late, and waits until it says so. */
 static tu_status fail_expired(tu_process_group *g) {
     enum { VERDICT_SECONDS = 4 };
@@ -101,10 +111,10 @@ static bool may_poll(tu_process_group *g, double waited) {
     return waited < max_seconds && !g->is_crowded && atomic_load(&g->awaiting) && !tu__is_waiting_passively();
 }
 
-tu_status tu__group_wait(tu_process_group *g, tu_status (*check)(void *context, bool *ready), void *context) {
+tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context, bool *ready),
+                          void *context) {
     bool ready;
     TU_TRY(check(context, &ready));
-    if (ready) return TU_OK;
     double began = tu__now();
     for (double now = began; !ready; now = tu__now()) {
         if (may_poll(g, now - began)) {
@@ -116,6 +126,12 @@ tu_status tu__group_wait(tu_process_group *g, tu_status (*check)(void *context, 
         }
         TU_TRY(check(context, &ready));
     }
+    return TU_OK;
+}
+
+tu_status tu__group_wait(tu_process_group *g, tu_status (*check)(void *context, bool *ready), void *context) {
+    double began = tu__now();
+    TU_TRY(tu__group_watch(g, check, context));
     tu__group_add_waited(g, tu__now() - began);
     return TU_OK;
 }

@@ -119,6 +119,9 @@ void tu__group_leave(tu_process_group *group);
  * group has failed. */
 tu_status tu__group_wait(tu_process_group *group, tu_status (*check)(void *context, bool *ready),
                          void *context);
+/* The same, but the time does not count as waiting for other processes. `check` may extend the deadline. */
+tu_status tu__group_watch(tu_process_group *group, tu_status (*check)(void *context, bool *ready),
+                          void *context);
 /* Waits until a counter of another process has reached a value; fails like tu__group_wait, at `deadline`. Any thread can
  * call it. Adds the seconds that it has waited to `*waited`. */
 tu_status tu__group_wait_counter(tu_process_group *group, tu__counter *counter, uint32_t value,
@@ -133,6 +136,9 @@ TU__SHARED tu_status tu__group_agree(tu_process_group *group, tu_status status);
 void tu__group_fail(tu_process_group *group, const char *message);
 /* Fails with the group's message if it has failed. */
 tu_status tu__group_check(tu_process_group *group);
+/* Returns the status of a call that involved other processes, or TU_LOST if it failed because one of them is lost: the
+ * monitor knows that up to half a second later. */
+tu_status tu__group_explain(tu_process_group *group, tu_status status);
 /* Tells the monitor the devices of a rank, for messages. */
 void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *device);
 /* Adds to the seconds that this process has waited for others, and returns those since the last call. */

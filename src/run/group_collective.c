@@ -10,7 +10,9 @@
  * another thread takes longer than adding it. Then AWAIT adds: every local rank a part, with the threads of its device,
  * as in collectives of one process.
  *
- * Values of devices whose memory is not the host's are downloaded and uploaded by the communication thread. */
+ * Values of devices whose memory is not the host's are downloaded and uploaded by the communication thread, unless the
+ * devices are connected (connect_processes.h). Then it launches the collective on the first rank's device, in a queue of
+ * its own, because compute threads launch in the others, and waits for it. */
 #include "run/group_collective.h"
 
 #include <inttypes.h>
@@ -90,14 +92,47 @@ static tu__group_sum sum_of(tu__group_collective *g, uint32_t index, double dead
                            .deadline = deadline};
 }
 
-static tu_status run(tu_process_group *group, void *context) {
-    tu__group_collective *g = context;
-    TU_TRY(wait_for_devices(g));
-    double began = tu__trace_now(g->execution);
+static tu_status reduce_on_host(tu_process_group *group, tu__group_collective *g) {
     for (uint32_t i = 0; i < communicator_of(g)->combination_count; i++) {
         tu__group_sum sum = sum_of(g, i, group->deadline);
         TU_TRY(tu__group_all_reduce(group, &sum));
     }
+    return TU_OK;
+}
+
+typedef struct launched {
+    const tu__part *part;
+    tu_queue *queue;
+    tu_status status;
+} launched;
+
+static tu_status is_done(void *context, bool *done) {
+    launched *l = context;
+    *done = false;
+    l->status = l->part->device->api->synchronize(l->queue, TU_ALL_EVENTS, 0, done);
+    *done = *done || l->status != TU_OK;
+    return TU_OK;
+}
+
+/* After a failure the device may never finish. */
+static tu_status reduce_on_devices(tu_process_group *group, const tu__group_collective *g) {
+    launched l = {.part = part_of_rank(g, 0), .queue = g->execution->group.queue};
+    const tu_device_api *api = l.part->device->api;
+    tu_status status = api->launch(l.part->device->instance, g->executable, 0, 1);
+    if (status == TU_OK) status = tu__group_wait(group, is_done, &l);
+    if (status == TU_OK) status = l.status;
+    if (status == TU_OK) return TU_OK;
+    if (api->abandon) api->abandon(l.part->device->instance);
+    status = tu__group_explain(group, status);
+    return status == TU_LOST ? status : tu__part_fail(l.part, status);
+}
+
+static tu_status run(tu_process_group *group, void *context) {
+    tu__group_collective *g = context;
+    TU_TRY(wait_for_devices(g));
+    double began = tu__trace_now(g->execution);
+    TU_TRY(g->collective->path == TU__COLLECTIVE_BY_DEVICES ? reduce_on_devices(group, g)
+                                                            : reduce_on_host(group, g));
     for (uint32_t r = 0; r < g->collective->ranks; r++) {
         const tu__member *member = &g->collective->members[r];
         tu__trace_add(g->execution, TU__SPAN_COLLECTIVE, member->partition, member->membership, began);
@@ -122,6 +157,7 @@ static void finished(void *context, tu_status status) {
 /* ---- Creating and freeing ---- */
 
 static bool needs_staging(const tu_program *p) {
+    if (p->connection) return false;
     for (size_t i = 0; i < p->device_count; i++)
         if (!p->devices[i]->api->host_memory) return true;
     return false;
@@ -150,6 +186,42 @@ tu_status tu__group_run_new(tu__execution *e) {
                  p->unit.graph->nodes[c->members[0].nodes[0]]->name, c->value_count > 1 ? " and more" : "");
     }
     return TU_OK;
+}
+
+static tu_status build(tu__execution *e, tu__group_collective *g) {
+    const tu__communicator *communicator = &e->communicators[g->collective->index];
+    const tu__device *d = part_of_rank(g, 0)->device;
+    const tu_collective what = {.struct_size = sizeof what,
+                                .count = communicator->combination_count,
+                                .combinations = tu__communicator_of_rank(communicator, 0),
+                                .processes = &e->program->processes};
+    tu_executable *built;
+    if (g->executable) return TU_OK;
+    if (!e->group.queue) {
+        tu_queue *queue;
+        TU_TRY(d->api->queue_new(d->instance, 0, &queue));
+        e->group.queue = queue;
+    }
+    TU_TRY(d->api->build_collective(d->instance, e->group.queue, &what, &built));
+    g->executable = built;
+    return TU_OK;
+}
+
+tu_status tu__group_run_build(tu__execution *e) {
+    if (!e->program->connection) return TU_OK;
+    for (uint32_t i = 0; i < e->program->collectives.count; i++) TU_TRY(build(e, &e->group.list[i]));
+    return TU_OK;
+}
+
+void tu__group_run_unbuild(tu__execution *e) {
+    if (!e->group.queue) return;
+    const tu__device *d = part_of_rank(&e->group.list[0], 0)->device;
+    for (uint32_t i = 0; i < e->program->collectives.count; i++) {
+        if (e->group.list[i].executable) d->api->executable_free(d->instance, e->group.list[i].executable);
+        e->group.list[i].executable = NULL;
+    }
+    d->api->queue_free(d->instance, e->group.queue);
+    e->group.queue = NULL;
 }
 
 void tu__group_run_free(tu__execution *e) {
