@@ -16,9 +16,20 @@ typedef struct tu__group_sum {
     tu_status (*store)(void *context, const tu_combination *what, const tu__segment_range *range,
                        const void *sum);
     void *context;
+    double deadline; /* tu__now() at which the sum has failed */
 } tu__group_sum;
 
-/* On the communication thread. All processes must call it with the same types and counts. */
+/* True if only shared memory is needed, so that any thread can call the functions below. Otherwise only the
+ * communication thread can. */
+bool tu__group_adds_in_memory(const tu_process_group *group);
+
+/* All processes must call it with the same types and counts. */
 tu_status tu__group_all_reduce(tu_process_group *group, const tu__group_sum *sum);
+
+/* Computes part `part` of `parts` of a sum, with the threads of the caller's parallel loops. The parts of a process
+ * may be computed by several threads at once; each waits for the same elements of the other processes, which may have
+ * another number of parts. Adds the seconds that the caller has waited for other processes to `*waited`. */
+tu_status tu__group_all_reduce_part(tu_process_group *group, const tu__group_sum *sum, uint32_t part,
+                                    uint32_t parts, double *waited);
 
 #endif

@@ -28,6 +28,7 @@ typedef struct tu__replication {
     /* With a process group: index of the first replica of this process among those of all processes, and their number.
      * Without: 0 and 0. */
     size_t first_replica, all_replicas;
+    bool processes_share_memory; /* all of them */
     const char
         *central; /* CENTRAL: the device of the variables; one of the unit's devices, may also be a replica */
     int invariant; /* number of shards of a batch; 0: one per replica */

@@ -6,13 +6,21 @@
  * AWAIT waits until the thread is done. A rank awaits a collective only after it has posted all earlier ones
  * (compile/collectives.h), so this order cannot deadlock.
  *
- * Values of devices whose memory is not the host's are downloaded and uploaded by the communication thread. */
+ * If the processes share memory, no thread is free to communicate while the cores compute, and handing a small sum to
+ * another thread takes longer than adding it. Then AWAIT adds: every local rank a part, with the threads of its device,
+ * as in collectives of one process.
+ *
+ * Values of devices whose memory is not the host's are downloaded and uploaded by the communication thread, unless the
+ * devices are connected (connect_processes.h). Then it launches the collective on the first rank's device, in a queue of
+ * its own, because compute threads launch in the others, and waits for it. */
 #include "run/group_collective.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
+#include "base/parallel.h"
 #include "comm/comm.h"
 #include "comm/group_reduce.h"
 #include "run/execution.h"
@@ -22,6 +30,10 @@
 
 static const tu__part *part_of_rank(const tu__group_collective *g, uint32_t rank) {
     return &g->execution->parts[g->collective->members[rank].partition];
+}
+
+static const tu__communicator *communicator_of(const tu__group_collective *g) {
+    return &g->execution->communicators[g->collective->index];
 }
 
 /* Returns the values of a rank in a range: in place, or downloaded into its area of the staging buffer. */
@@ -71,15 +83,56 @@ static tu_status wait_for_devices(const tu__group_collective *g) {
     return TU_OK;
 }
 
+/* The sum of the values of one element type. */
+static tu__group_sum sum_of(tu__group_collective *g, uint32_t index, double deadline) {
+    return (tu__group_sum){.what = &communicator_of(g)->combinations[index],
+                           .load = load,
+                           .store = store,
+                           .context = g,
+                           .deadline = deadline};
+}
+
+static tu_status reduce_on_host(tu_process_group *group, tu__group_collective *g) {
+    for (uint32_t i = 0; i < communicator_of(g)->combination_count; i++) {
+        tu__group_sum sum = sum_of(g, i, group->deadline);
+        TU_TRY(tu__group_all_reduce(group, &sum));
+    }
+    return TU_OK;
+}
+
+typedef struct launched {
+    const tu__part *part;
+    tu_queue *queue;
+    tu_status status;
+} launched;
+
+static tu_status is_done(void *context, bool *done) {
+    launched *l = context;
+    *done = false;
+    l->status = l->part->device->api->synchronize(l->queue, TU_ALL_EVENTS, 0, done);
+    *done = *done || l->status != TU_OK;
+    return TU_OK;
+}
+
+/* After a failure the device may never finish. */
+static tu_status reduce_on_devices(tu_process_group *group, const tu__group_collective *g) {
+    launched l = {.part = part_of_rank(g, 0), .queue = g->execution->group.queue};
+    const tu_device_api *api = l.part->device->api;
+    tu_status status = api->launch(l.part->device->instance, g->executable, 0, 1);
+    if (status == TU_OK) status = tu__group_wait(group, is_done, &l);
+    if (status == TU_OK) status = l.status;
+    if (status == TU_OK) return TU_OK;
+    if (api->abandon) api->abandon(l.part->device->instance);
+    status = tu__group_explain(group, status);
+    return status == TU_LOST ? status : tu__part_fail(l.part, status);
+}
+
 static tu_status run(tu_process_group *group, void *context) {
     tu__group_collective *g = context;
-    const tu__communicator *communicator = &g->execution->communicators[g->collective->index];
     TU_TRY(wait_for_devices(g));
     double began = tu__trace_now(g->execution);
-    for (uint32_t i = 0; i < communicator->combination_count; i++)
-        TU_TRY(tu__group_all_reduce(
-            group, &(tu__group_sum){
-                       .what = &communicator->combinations[i], .load = load, .store = store, .context = g}));
+    TU_TRY(g->collective->path == TU__COLLECTIVE_BY_DEVICES ? reduce_on_devices(group, g)
+                                                            : reduce_on_host(group, g));
     for (uint32_t r = 0; r < g->collective->ranks; r++) {
         const tu__member *member = &g->collective->members[r];
         tu__trace_add(g->execution, TU__SPAN_COLLECTIVE, member->partition, member->membership, began);
@@ -104,6 +157,7 @@ static void finished(void *context, tu_status status) {
 /* ---- Creating and freeing ---- */
 
 static bool needs_staging(const tu_program *p) {
+    if (p->connection) return false;
     for (size_t i = 0; i < p->device_count; i++)
         if (!p->devices[i]->api->host_memory) return true;
     return false;
@@ -134,6 +188,42 @@ tu_status tu__group_run_new(tu__execution *e) {
     return TU_OK;
 }
 
+static tu_status build(tu__execution *e, tu__group_collective *g) {
+    const tu__communicator *communicator = &e->communicators[g->collective->index];
+    const tu__device *d = part_of_rank(g, 0)->device;
+    const tu_collective what = {.struct_size = sizeof what,
+                                .count = communicator->combination_count,
+                                .combinations = tu__communicator_of_rank(communicator, 0),
+                                .processes = &e->program->processes};
+    tu_executable *built;
+    if (g->executable) return TU_OK;
+    if (!e->group.queue) {
+        tu_queue *queue;
+        TU_TRY(d->api->queue_new(d->instance, 0, &queue));
+        e->group.queue = queue;
+    }
+    TU_TRY(d->api->build_collective(d->instance, e->group.queue, &what, &built));
+    g->executable = built;
+    return TU_OK;
+}
+
+tu_status tu__group_run_build(tu__execution *e) {
+    if (!e->program->connection) return TU_OK;
+    for (uint32_t i = 0; i < e->program->collectives.count; i++) TU_TRY(build(e, &e->group.list[i]));
+    return TU_OK;
+}
+
+void tu__group_run_unbuild(tu__execution *e) {
+    if (!e->group.queue) return;
+    const tu__device *d = part_of_rank(&e->group.list[0], 0)->device;
+    for (uint32_t i = 0; i < e->program->collectives.count; i++) {
+        if (e->group.list[i].executable) d->api->executable_free(d->instance, e->group.list[i].executable);
+        e->group.list[i].executable = NULL;
+    }
+    d->api->queue_free(d->instance, e->group.queue);
+    e->group.queue = NULL;
+}
+
 void tu__group_run_free(tu__execution *e) {
     if (!e->program->group) return;
     tu__free(e->group.list);
@@ -147,6 +237,9 @@ void tu__group_run_free(tu__execution *e) {
 void tu__group_begin_step(tu__execution *e) {
     if (!e->program->group) return;
     e->group.next = 0;
+    e->group.first_number = tu__group_number(e->program->group, e->program->collectives.count);
+    atomic_store(&e->group.entered, 0);
+    atomic_store(&e->group.left, 0);
     for (uint32_t i = 0; i < e->program->collectives.count; i++) e->group.list[i].posted = 0;
 }
 
@@ -166,6 +259,7 @@ void tu__group_collective_post(tu__execution *e, const tu__collective *c) {
         tu__group_collective *next = &run_state->list[run_state->next];
         if (next->posted < next->collective->ranks) break;
         run_state->running++;
+        next->job.number = run_state->first_number + run_state->next;
         tu__group_post(e->program->group, &next->job);
     }
     pthread_mutex_unlock(&run_state->lock);
@@ -182,5 +276,53 @@ tu_status tu__group_collective_await(tu__execution *e, tu__part *part, const tu_
         return tu_fail(TU_LOST, "device '%s' waited %g s for %s over all processes", part->device->name,
                        e->sync.timeout, e->group.list[c->index].job.name);
     tu__trace_add(e, TU__SPAN_COLLECTIVE_WAIT, part->index, member->membership, began);
+    return TU_OK;
+}
+
+/* ---- In shared memory ---- */
+
+/* The first local rank that begins a collective tells the monitor, and so does the last one that ends it. */
+static void enter(tu__execution *e, const tu__collective *c) {
+    if (atomic_fetch_add(&e->group.entered, 1) % c->ranks == 0)
+        tu__group_enter(e->program->group, e->group.first_number + c->index,
+                        e->group.list[c->index].job.name);
+}
+
+static void leave(tu__execution *e, const tu__collective *c) {
+    if (atomic_fetch_add(&e->group.left, 1) % c->ranks == c->ranks - 1) tu__group_leave(e->program->group);
+}
+
+/* Adds with the threads of the rank's device. */
+static tu_status reduce_part(tu__group_collective *g, uint32_t rank, double *waited) {
+    tu_process_group *group = g->execution->program->group;
+    double deadline = tu__now() + group->timeout;
+    for (uint32_t i = 0; i < communicator_of(g)->combination_count; i++) {
+        tu__group_sum sum = sum_of(g, i, deadline);
+        TU_TRY(tu__group_all_reduce_part(group, &sum, rank, g->collective->ranks, waited));
+    }
+    return TU_OK;
+}
+
+/* Adds the spans of a collective to the trace: first that of waiting for other processes. */
+static void trace(tu__execution *e, const tu__part *part, uint32_t membership, double began, double waited) {
+    tu__trace_add_span(e, TU__SPAN_COLLECTIVE_WAIT, part->index, membership, began, began + waited);
+    tu__trace_add_span(e, TU__SPAN_COLLECTIVE, part->index, membership, began + waited, tu__now());
+}
+
+tu_status tu__group_collective_run(tu__execution *e, const tu__part *part, const tu__collective *c) {
+    const tu__member *member = c->members;
+    while (member->partition != part->index) member++;
+    tu_process_group *group = e->program->group;
+    double began = tu__trace_now(e), waited = 0;
+    enter(e, c);
+    atomic_fetch_add(&group->awaiting, 1);
+    tu__parallel_setting saved = tu__parallel_begin(part->device->threads);
+    tu_status status = reduce_part(&e->group.list[c->index], (uint32_t)(member - c->members), &waited);
+    tu__parallel_end(saved);
+    atomic_fetch_sub(&group->awaiting, 1);
+    leave(e, c);
+    if (status != TU_OK) return status;
+    if (tu__is_traced(e)) trace(e, part, member->membership, began, waited);
+    if (member == c->members) tu__group_add_waited(group, waited);
     return TU_OK;
 }
