@@ -175,9 +175,9 @@ typedef struct tu_compile_options {
      * of the network with all variables and computes one shard of every batch input; gradients are summed between
      * devices, and every replica makes the same update. "central": one device (`central`) has the variables, sends
      * them to the replicas, sums their gradients and updates once. Feeds, fetches and the state are the same for all
-     * strategies. */
+     * strategies; but with a `group` and "central", only process 0 uses variables of its state. */
     const char *strategy;
-    const char *central; /* NULL: the first CPU of the list, or one opened in addition */
+    const char *central; /* of process 0; NULL: the first CPU of the list, or one opened in addition */
     /* Computes every batch as this many shards, on any number of devices that divides it. Each shard is computed
      * separately (also by batch normalisation), by one thread of a CPU, and sums are added in one order, so that the
      * bits do not depend on the number of devices. 0: off. */
@@ -196,6 +196,10 @@ typedef struct tu_compile_options {
     /* The processes that share every batch, each with its own list of devices; NULL: this process alone. Needs the
      * strategy "mirrored" or "central", also with one device. */
     tu_process_group *group;
+    /* The number of devices that compute shards of a batch, for a batch with fewer samples than devices; 0: all. They
+     * are the first ones; of several processes, the first ones of process 0 first. Several processes need the strategy
+     * "central" then. */
+    int replicas;
 } tu_compile_options;
 /* Compiles a program. Fails with the graph's first error, if there is one. The graph must outlive the program and
  * must not change. Fails with TU_NO_MEMORY if the program does not fit its devices; then compile it with plan_only
@@ -430,6 +434,7 @@ typedef struct tu_collective_report {
     bool peer_to_peer; /* they have, and are different GPUs */
     /* The operation of its nodes, such as "all_reduce". */
     const char *operation;
+    uint32_t processes; /* that take part; 0: this one alone */
 } tu_collective_report;
 /* Returns the number of collectives in every run. */
 TU_API size_t tu_program_collective_count(const tu_program *program);

@@ -1,13 +1,17 @@
-/* Sums over the processes of a group, in pieces that fit the staging buffers.
+/* Collectives over the processes of a group, in pieces that fit the staging buffers.
  *
  * Processes of one node (process_group.h: those of a host, if the order of additions permits) share memory. For every
- * piece, each process
+ * piece of a sum, each process
  *
  *     1. adds the values of its local ranks into its staging buffer,
  *     2. adds its slice of all staging buffers of the node, into its own,
  *     3. exchanges that slice with the processes of the other nodes that have the same slice: each of them adds a part
- *        of it, and sends the result to the others,
- *     4. copies all slices of the piece to its local ranks.
+ *        of it, and sends the result to the others, or only to the root's node,
+ *     4. copies all slices of the piece to its local ranks, if they get the sum.
+ *
+ * In a broadcast the root's staging buffer has the piece. The processes of its node copy it from there, and each sends
+ * its slice to the other nodes: a part to each node, which then send their parts to each other, so that the root's host
+ * sends as little as possible.
  *
  * Steps are separated by counters in shared memory. There are two staging buffers per process, so that a process may
  * begin the next piece while others still read this one. */
@@ -21,7 +25,7 @@ enum { LINE = 64 };
 
 typedef struct piece {
     tu_process_group *group;
-    const tu__group_sum *sum;
+    const tu__group_work *work;
     size_t first_line, lines; /* of all values */
     uint64_t number;
 } piece;
@@ -39,13 +43,14 @@ static char *staging_of(const piece *p, uint32_t process) {
 
 typedef struct counter_wait {
     const tu_process_group *group;
-    size_t offset; /* of the counter in tu__host_counters */
+    uint32_t first, end; /* processes of the node */
+    size_t offset;       /* of the counter in tu__host_counters */
     uint64_t at_least;
 } counter_wait;
 
 static bool have_all_reached(void *context) {
     const counter_wait *w = context;
-    for (uint32_t i = 0; i < w->group->node_size; i++) {
+    for (uint32_t i = w->first; i < w->end; i++) {
         const char *counters = (const char *)counters_of(w->group, i);
         const atomic_uint_least64_t *counter = (const void *)(counters + w->offset);
         if (atomic_load_explicit(counter, memory_order_acquire) < w->at_least) return false;
@@ -54,12 +59,40 @@ static bool have_all_reached(void *context) {
 }
 
 static tu_status wait_for_node(tu_process_group *g, size_t offset, uint64_t at_least) {
-    counter_wait w = {g, offset, at_least};
+    counter_wait w = {g, 0, g->node_size, offset, at_least};
+    return tu__group_wait(g, have_all_reached, &w);
+}
+
+static tu_status wait_for_process(tu_process_group *g, uint32_t process, size_t offset, uint64_t at_least) {
+    counter_wait w = {g, process, process + 1, offset, at_least};
     return tu__group_wait(g, have_all_reached, &w);
 }
 
 static void reach(atomic_uint_least64_t *counter, uint64_t number) {
     atomic_store_explicit(counter, number, memory_order_release);
+}
+
+/* ---- The root ---- */
+
+static uint32_t root_node(const piece *p) {
+    return p->work->root / p->group->node_size;
+}
+
+static uint32_t root_in_node(const piece *p) {
+    return p->work->root % p->group->node_size;
+}
+
+static bool is_broadcast(const piece *p) {
+    return p->work->kind == TU__BROADCAST;
+}
+
+static bool is_root(const piece *p) {
+    return p->work->root == p->group->info.rank;
+}
+
+/* True if all processes of this node get the piece from the root's staging buffer. */
+static bool is_near_source(const piece *p) {
+    return is_broadcast(p) && root_node(p) == p->group->node;
 }
 
 /* ---- Slices ---- */
@@ -74,7 +107,7 @@ static size_t first_of_part(size_t lines, uint32_t count, uint32_t index) {
 
 typedef struct exchange {
     const piece *p;
-    char *slice; /* in this process's staging buffer */
+    char *slice; /* in this process's staging buffer, or the root's of a broadcast */
     size_t lines;
     tu__transfer *transfers[2 * TU__MAX_PROCESSES];
     size_t count;
@@ -116,7 +149,7 @@ static tu_status finish(exchange *x) {
 /* Receives this node's part of the slice from all nodes, and adds them. */
 static tu_status reduce_scatter(exchange *x) {
     tu_process_group *g = x->p->group;
-    const tu_combination *what = x->p->sum->what;
+    const tu_combination *what = x->p->work->what;
     const void *in[TU__MAX_PROCESSES];
     size_t own = part_bytes(x, g->node);
     char *received = g->receive_buffer;
@@ -133,36 +166,72 @@ static tu_status reduce_scatter(exchange *x) {
     return TU_OK;
 }
 
-static tu_status all_gather(exchange *x) {
+/* The root's node sends every other node its part of the slice. */
+static tu_status scatter(exchange *x) {
+    const tu_process_group *g = x->p->group;
+    uint32_t root = root_node(x->p);
+    if (g->node != root)
+        TU_TRY(begin_receive(x, root, TAG_PARTS, x->slice + part_offset(x, g->node), part_bytes(x, g->node)));
+    for (uint32_t node = 0; node < g->node_count && g->node == root; node++)
+        if (node != root)
+            TU_TRY(begin_send(x, node, TAG_PARTS, x->slice + part_offset(x, node), part_bytes(x, node)));
+    return finish(x);
+}
+
+/* True if a node gets the parts of the slice that other nodes have. */
+static bool gathers_parts(const piece *p, uint32_t node) {
+    if (p->work->kind == TU__ALL_REDUCE) return true;
+    return is_broadcast(p) ? node != root_node(p) : node == root_node(p);
+}
+
+/* Every node sends its part of the slice to the nodes that gather them. */
+static tu_status gather(exchange *x) {
     const tu_process_group *g = x->p->group;
     for (uint32_t node = 0; node < g->node_count; node++) {
         if (node == g->node) continue;
-        TU_TRY(begin_receive(x, node, TAG_SUMS, x->slice + part_offset(x, node), part_bytes(x, node)));
-        TU_TRY(begin_send(x, node, TAG_SUMS, x->slice + part_offset(x, g->node), part_bytes(x, g->node)));
+        if (gathers_parts(x->p, g->node))
+            TU_TRY(begin_receive(x, node, TAG_SUMS, x->slice + part_offset(x, node), part_bytes(x, node)));
+        if (gathers_parts(x->p, node))
+            TU_TRY(begin_send(x, node, TAG_SUMS, x->slice + part_offset(x, g->node), part_bytes(x, g->node)));
     }
     return finish(x);
 }
 
 /* ---- A piece ---- */
 
+/* The processes of the node that have the result: each its slice, or one all of them. */
+static char *result_of(const piece *p, size_t line, size_t *end) {
+    const tu_process_group *g = p->group;
+    uint32_t owner = 0;
+    *end = p->lines;
+    if (is_near_source(p)) return staging_of(p, root_in_node(p)) + line * LINE;
+    while (first_of_part(p->lines, g->node_size, owner + 1) <= line) owner++;
+    *end = first_of_part(p->lines, g->node_size, owner + 1);
+    return staging_of(p, owner) + line * LINE;
+}
+
 /* Adds the values of the local ranks into the staging buffer, or copies the result from the staging buffers to them. */
 static tu_status for_each_range(const piece *p, bool is_load) {
-    const tu_process_group *g = p->group;
-    const tu__group_sum *s = p->sum;
-    size_t size = tu_dtype_size(s->what->dtype), line = 0;
+    const tu__group_work *w = p->work;
+    size_t size = tu_dtype_size(w->what->dtype), line = 0, end = p->lines;
     tu__segment_range range;
-    tu__line_iterator iterator = tu__lines_begin(s->what, p->first_line, p->lines);
+    tu__line_iterator iterator = tu__lines_begin(w->what, p->first_line, p->lines);
     while (line < p->lines) {
         /* A slice ends at a line, so a range of the result is in one staging buffer. */
-        uint32_t owner = 0;
-        while (!is_load && first_of_part(p->lines, g->node_size, owner + 1) <= line) owner++;
-        size_t end = is_load ? p->lines : first_of_part(p->lines, g->node_size, owner + 1);
+        char *staging = is_load ? staging_of(p, p->group->node_rank) + line * LINE : result_of(p, line, &end);
         if (!tu__lines_next(&iterator, (end - line) * (LINE / size), &range)) break;
-        char *staging = staging_of(p, is_load ? g->node_rank : owner) + line * LINE;
-        TU_TRY(is_load ? s->load(s->context, s->what, &range, staging)
-                       : s->store(s->context, s->what, &range, staging));
+        TU_TRY(is_load ? w->load(w->context, w->what, &range, staging)
+                       : w->store(w->context, w->what, &range, staging));
         line += (range.count * size + LINE - 1) / LINE;
     }
+    return TU_OK;
+}
+
+/* Loads this process's values. A process without any contributes zeros to a sum. */
+static tu_status load_piece(const piece *p) {
+    if (is_broadcast(p) && !is_root(p)) return TU_OK;
+    if (p->work->what->in_count) return for_each_range(p, true);
+    memset(staging_of(p, p->group->node_rank), 0, p->lines * LINE);
     return TU_OK;
 }
 
@@ -170,43 +239,61 @@ static tu_status for_each_range(const piece *p, bool is_load) {
  * never leave the staging buffer. */
 static void add_slice(const piece *p, char *slice, size_t offset, size_t bytes) {
     const tu_process_group *g = p->group;
-    const tu_combination *what = p->sum->what;
+    const tu_combination *what = p->work->what;
     const void *in[TU__MAX_PROCESSES];
     for (uint32_t i = 0; i < g->node_size; i++) in[i] = staging_of(p, i) + offset;
     tu__local_add(what->dtype, g->node_size, in, bytes / tu_dtype_size(what->dtype), slice);
 }
 
-static tu_status reduce_piece(const piece *p) {
-    tu_process_group *g = p->group;
-    tu__host_counters *own = counters_of(g, g->node_rank);
+/* Adds, or sends, this process's slice of the piece. */
+static tu_status exchange_slice(const piece *p) {
+    const tu_process_group *g = p->group;
+    size_t first = first_of_part(p->lines, g->node_size, g->node_rank),
+           lines = first_of_part(p->lines, g->node_size, g->node_rank + 1) - first;
+    uint32_t owner = is_near_source(p) ? root_in_node(p) : g->node_rank;
+    exchange x = {.p = p, .slice = staging_of(p, owner) + first * LINE, .lines = lines};
+    if (!is_broadcast(p) && g->node_size > 1) add_slice(p, x.slice, first * LINE, lines * LINE);
+    if (g->node_count == 1) return TU_OK;
+    TU_TRY(is_broadcast(p) ? scatter(&x) : reduce_scatter(&x));
+    return gather(&x);
+}
+
+/* Waits until the other processes of the node have written what this one reads. */
+static tu_status wait_for_values(const piece *p, uint64_t done) {
+    size_t written = offsetof(tu__host_counters, written);
+    if (is_near_source(p)) return wait_for_process(p->group, root_in_node(p), written, done);
+    return is_broadcast(p) ? TU_OK : wait_for_node(p->group, written, done);
+}
+
+static tu_status store_piece(const piece *p, uint64_t done) {
+    if (!p->work->what->out_count) return TU_OK;
+    if (!is_near_source(p)) TU_TRY(wait_for_node(p->group, offsetof(tu__host_counters, reduced), done));
+    return for_each_range(p, false);
+}
+
+static tu_status perform_piece(const piece *p) {
+    tu__host_counters *own = counters_of(p->group, p->group->node_rank);
     uint64_t done = p->number + 1;
     /* The previous contents of the staging buffer have been read. */
     if (p->number >= TU__STAGING_BUFFERS)
-        TU_TRY(wait_for_node(g, offsetof(tu__host_counters, read), done - TU__STAGING_BUFFERS));
-    TU_TRY(for_each_range(p, true));
+        TU_TRY(wait_for_node(p->group, offsetof(tu__host_counters, read), done - TU__STAGING_BUFFERS));
+    TU_TRY(load_piece(p));
     reach(&own->written, done);
-    TU_TRY(wait_for_node(g, offsetof(tu__host_counters, written), done));
-    size_t first = first_of_part(p->lines, g->node_size, g->node_rank),
-           lines = first_of_part(p->lines, g->node_size, g->node_rank + 1) - first;
-    exchange x = {.p = p, .slice = staging_of(p, g->node_rank) + first * LINE, .lines = lines};
-    if (g->node_size > 1) add_slice(p, x.slice, first * LINE, lines * LINE);
-    if (g->node_count > 1) {
-        TU_TRY(reduce_scatter(&x));
-        TU_TRY(all_gather(&x));
-    }
+    TU_TRY(wait_for_values(p, done));
+    TU_TRY(exchange_slice(p));
     reach(&own->reduced, done);
-    TU_TRY(wait_for_node(g, offsetof(tu__host_counters, reduced), done));
-    TU_TRY(for_each_range(p, false));
+    TU_TRY(store_piece(p, done));
     reach(&own->read, done);
     return TU_OK;
 }
 
-tu_status tu__group_all_reduce(tu_process_group *g, const tu__group_sum *sum) {
-    size_t lines = tu__line_count(sum->what);
+tu_status tu__group_perform(tu_process_group *g, const tu__group_work *work) {
+    size_t lines = tu__line_count(work->what);
     for (size_t first = 0, count; first < lines; first += count) {
         count = lines - first < TU__PIECE_BYTES / LINE ? lines - first : TU__PIECE_BYTES / LINE;
-        const piece p = {.group = g, .sum = sum, .first_line = first, .lines = count, .number = g->pieces++};
-        TU_TRY(reduce_piece(&p));
+        const piece p = {
+            .group = g, .work = work, .first_line = first, .lines = count, .number = g->pieces++};
+        TU_TRY(perform_piece(&p));
     }
     return TU_OK;
 }

@@ -236,7 +236,8 @@ static tu_status create_communicator(const tu_graph *g, const tu__collective *c,
         types[v] = tu_edge_type(g, g->nodes[c->members[0].nodes[v]]->inputs[0]);
     tu_status status = tu__communicator_new(communicator, c->kind, c->root, c->ranks, c->value_count, types);
     tu__free(types);
-    communicator->is_undivided = c->path == TU__COLLECTIVE_OVER_PROCESSES;
+    if (c->path == TU__COLLECTIVE_OVER_PROCESSES)
+        tu__communicator_span(communicator, c->first_rank, c->all_ranks);
     return status;
 }
 

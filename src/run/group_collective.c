@@ -1,7 +1,7 @@
 /* Collectives of programs that several processes run together.
  *
- * The last local rank to POST gives the collective to the group's communication thread, which adds the values of all
- * processes (comm/group_reduce.c) while the devices go on computing. The thread gets the collectives of a step in the
+ * The last local rank to POST gives the collective to the group's communication thread, which exchanges the values with
+ * the other processes (comm/group_reduce.c) while the devices go on computing. The thread gets the collectives of a step in the
  * order of the program, so all processes perform them in the same order, even if devices post them in another one.
  * AWAIT waits until the thread is done. A rank awaits a collective only after it has posted all earlier ones
  * (compile/collectives.h), so this order cannot deadlock.
@@ -24,15 +24,20 @@ static const tu__part *part_of_rank(const tu__group_collective *g, uint32_t rank
     return &g->execution->parts[g->collective->members[rank].partition];
 }
 
-/* Returns the values of a rank in a range: in place, or downloaded into its area of the staging buffer. */
+static const tu__communicator *communicator_of(const tu__group_collective *g) {
+    return &g->execution->communicators[g->collective->index];
+}
+
+/* Returns input `index` in a range: in place, or downloaded into its area of the staging buffer. */
 static tu_status read_values(const tu__group_collective *g, const tu_combination *what,
-                             const tu__segment_range *range, uint32_t rank, const void **values) {
-    const tu__part *part = part_of_rank(g, rank);
+                             const tu__segment_range *range, uint32_t index, const void **values) {
+    const tu__part *part =
+        part_of_rank(g, tu__communicator_rank_of_input(communicator_of(g), g->owner, index));
     size_t size = tu_dtype_size(what->dtype);
-    const char *from = (const char *)what->segments[range->segment].in[rank] + range->first * size;
+    const char *from = (const char *)what->segments[range->segment].in[index] + range->first * size;
     *values = from;
     if (part->device->api->host_memory) return TU_OK;
-    char *area = g->execution->group.staging + rank * (size_t)TU__PIECE_BYTES;
+    char *area = g->execution->group.staging + index * (size_t)TU__PIECE_BYTES;
     *values = area;
     tu_status status = tu__download(part->device, area, from, range->count * size);
     return status == TU_OK ? TU_OK : tu__part_fail(part, status);
@@ -41,18 +46,26 @@ static tu_status read_values(const tu__group_collective *g, const tu_combination
 static tu_status load(void *context, const tu_combination *what, const tu__segment_range *range, void *sum) {
     const tu__group_collective *g = context;
     const void *in[TU__MAX_DEVICES];
-    for (uint32_t r = 0; r < g->collective->ranks; r++) TU_TRY(read_values(g, what, range, r, &in[r]));
-    tu__local_add(what->dtype, g->collective->ranks, in, range->count, sum);
+    for (uint32_t k = 0; k < what->in_count; k++) TU_TRY(read_values(g, what, range, k, &in[k]));
+    tu__local_add(what->dtype, what->in_count, in, range->count, sum);
     return TU_OK;
+}
+
+/* True if a result is the source of a broadcast itself, such as a variable. */
+static bool is_source(const tu_combine_segment *segment, uint32_t in_count, uint32_t out) {
+    return in_count == 1 && segment->out[out] == segment->in[0];
 }
 
 static tu_status store(void *context, const tu_combination *what, const tu__segment_range *range,
                        const void *sum) {
     const tu__group_collective *g = context;
+    const tu_combine_segment *segment = &what->segments[range->segment];
     size_t size = tu_dtype_size(what->dtype);
-    for (uint32_t r = 0; r < g->collective->ranks; r++) {
-        const tu__part *part = part_of_rank(g, r);
-        char *to = (char *)what->segments[range->segment].out[r] + range->first * size;
+    for (uint32_t k = 0; k < what->out_count; k++) {
+        const tu__part *part =
+            part_of_rank(g, tu__communicator_rank_of_output(communicator_of(g), g->owner, k));
+        if (g->collective->kind == TU__BROADCAST && is_source(segment, what->in_count, k)) continue;
+        char *to = (char *)segment->out[k] + range->first * size;
         tu_status status = tu__upload(part->device, to, sum, range->count * size);
         if (status != TU_OK) return tu__part_fail(part, status);
     }
@@ -71,15 +84,34 @@ static tu_status wait_for_devices(const tu__group_collective *g) {
     return TU_OK;
 }
 
+/* What processes do for each part of a collective. */
+static tu__collective_kind kind_of_part(tu__collective_kind kind) {
+    return kind == TU__REDUCE_SCATTER ? TU__REDUCE : kind == TU__ALL_GATHER ? TU__BROADCAST : kind;
+}
+
+static tu_status perform(tu_process_group *group, tu__group_collective *g) {
+    const tu__communicator *c = communicator_of(g);
+    for (uint32_t part = 0; part < tu__communicator_part_count(c); part++) {
+        uint32_t rank = tu__communicator_rank_of_part(c, part);
+        g->owner = part;
+        for (uint32_t i = 0; i < c->combination_count; i++)
+            TU_TRY(tu__group_perform(
+                group,
+                &(tu__group_work){.kind = kind_of_part(c->kind),
+                                  .root = tu__process_of_rank(&g->execution->program->unit.replication, rank),
+                                  .what = &tu__communicator_of_rank(c, part)[i],
+                                  .load = load,
+                                  .store = store,
+                                  .context = g}));
+    }
+    return TU_OK;
+}
+
 static tu_status run(tu_process_group *group, void *context) {
     tu__group_collective *g = context;
-    const tu__communicator *communicator = &g->execution->communicators[g->collective->index];
     TU_TRY(wait_for_devices(g));
     double began = tu__trace_now(g->execution);
-    for (uint32_t i = 0; i < communicator->combination_count; i++)
-        TU_TRY(tu__group_all_reduce(
-            group, &(tu__group_sum){
-                       .what = &communicator->combinations[i], .load = load, .store = store, .context = g}));
+    TU_TRY(perform(group, g));
     for (uint32_t r = 0; r < g->collective->ranks; r++) {
         const tu__member *member = &g->collective->members[r];
         tu__trace_add(g->execution, TU__SPAN_COLLECTIVE, member->partition, member->membership, began);
@@ -128,7 +160,7 @@ tu_status tu__group_run_new(tu__execution *e) {
         tu__group_collective *g = &run_state->list[i];
         *g = (tu__group_collective){
             .execution = e, .collective = c, .job = {.run = run, .finished = finished, .context = g}};
-        snprintf(g->job.name, sizeof g->job.name, "all_reduce of '%.100s'%s",
+        snprintf(g->job.name, sizeof g->job.name, "%s of '%.100s'%s", tu__collective_name(c->kind),
                  p->unit.graph->nodes[c->members[0].nodes[0]]->name, c->value_count > 1 ? " and more" : "");
     }
     return TU_OK;
