@@ -23,9 +23,19 @@
 
 enum { LINE = 64 };
 
+/* The values of one element type in a part of a collective. */
+typedef struct part_work {
+    const tu__group_work *work;
+    uint32_t index; /* of the part */
+    /* The rows of one rank are reduced to it in a reduce-scatter, and broadcast from it in an all-gather. */
+    tu__collective_kind kind;   /* all-reduce, reduce or broadcast */
+    uint32_t root;              /* of the last two: a process */
+    const tu_combination *what; /* not divided into slices */
+} part_work;
+
 typedef struct piece {
     tu_process_group *group;
-    const tu__group_work *work;
+    const part_work *part;
     size_t first_line, lines; /* of all values */
     uint64_t number;
 } piece;
@@ -75,19 +85,19 @@ static void reach(atomic_uint_least64_t *counter, uint64_t number) {
 /* ---- The root ---- */
 
 static uint32_t root_node(const piece *p) {
-    return p->work->root / p->group->node_size;
+    return p->part->root / p->group->node_size;
 }
 
 static uint32_t root_in_node(const piece *p) {
-    return p->work->root % p->group->node_size;
+    return p->part->root % p->group->node_size;
 }
 
 static bool is_broadcast(const piece *p) {
-    return p->work->kind == TU__BROADCAST;
+    return p->part->kind == TU__BROADCAST;
 }
 
 static bool is_root(const piece *p) {
-    return p->work->root == p->group->info.rank;
+    return p->part->root == p->group->info.rank;
 }
 
 /* True if all processes of this node get the piece from the root's staging buffer. */
@@ -149,7 +159,7 @@ static tu_status finish(exchange *x) {
 /* Receives this node's part of the slice from all nodes, and adds them. */
 static tu_status reduce_scatter(exchange *x) {
     tu_process_group *g = x->p->group;
-    const tu_combination *what = x->p->work->what;
+    const tu_combination *what = x->p->part->what;
     const void *in[TU__MAX_PROCESSES];
     size_t own = part_bytes(x, g->node);
     char *received = g->receive_buffer;
@@ -180,7 +190,7 @@ static tu_status scatter(exchange *x) {
 
 /* True if a node gets the parts of the slice that other nodes have. */
 static bool gathers_parts(const piece *p, uint32_t node) {
-    if (p->work->kind == TU__ALL_REDUCE) return true;
+    if (p->part->kind == TU__ALL_REDUCE) return true;
     return is_broadcast(p) ? node != root_node(p) : node == root_node(p);
 }
 
@@ -212,16 +222,17 @@ static char *result_of(const piece *p, size_t line, size_t *end) {
 
 /* Adds the values of the local ranks into the staging buffer, or copies the result from the staging buffers to them. */
 static tu_status for_each_range(const piece *p, bool is_load) {
-    const tu__group_work *w = p->work;
-    size_t size = tu_dtype_size(w->what->dtype), line = 0, end = p->lines;
+    const tu__group_work *w = p->part->work;
+    const tu_combination *what = p->part->what;
+    size_t size = tu_dtype_size(what->dtype), line = 0, end = p->lines;
     tu__segment_range range;
-    tu__line_iterator iterator = tu__lines_begin(w->what, p->first_line, p->lines);
+    tu__line_iterator iterator = tu__lines_begin(what, p->first_line, p->lines);
     while (line < p->lines) {
         /* A slice ends at a line, so a range of the result is in one staging buffer. */
         char *staging = is_load ? staging_of(p, p->group->node_rank) + line * LINE : result_of(p, line, &end);
         if (!tu__lines_next(&iterator, (end - line) * (LINE / size), &range)) break;
-        TU_TRY(is_load ? w->load(w->context, w->what, &range, staging)
-                       : w->store(w->context, w->what, &range, staging));
+        TU_TRY(is_load ? w->load(w->context, p->part->index, what, &range, staging)
+                       : w->store(w->context, p->part->index, what, &range, staging));
         line += (range.count * size + LINE - 1) / LINE;
     }
     return TU_OK;
@@ -230,7 +241,7 @@ static tu_status for_each_range(const piece *p, bool is_load) {
 /* Loads this process's values. A process without any contributes zeros to a sum. */
 static tu_status load_piece(const piece *p) {
     if (is_broadcast(p) && !is_root(p)) return TU_OK;
-    if (p->work->what->in_count) return for_each_range(p, true);
+    if (p->part->what->in_count) return for_each_range(p, true);
     memset(staging_of(p, p->group->node_rank), 0, p->lines * LINE);
     return TU_OK;
 }
@@ -239,7 +250,7 @@ static tu_status load_piece(const piece *p) {
  * never leave the staging buffer. */
 static void add_slice(const piece *p, char *slice, size_t offset, size_t bytes) {
     const tu_process_group *g = p->group;
-    const tu_combination *what = p->work->what;
+    const tu_combination *what = p->part->what;
     const void *in[TU__MAX_PROCESSES];
     for (uint32_t i = 0; i < g->node_size; i++) in[i] = staging_of(p, i) + offset;
     tu__local_add(what->dtype, g->node_size, in, bytes / tu_dtype_size(what->dtype), slice);
@@ -266,7 +277,7 @@ static tu_status wait_for_values(const piece *p, uint64_t done) {
 }
 
 static tu_status store_piece(const piece *p, uint64_t done) {
-    if (!p->work->what->out_count) return TU_OK;
+    if (!p->part->what->out_count) return TU_OK;
     if (!is_near_source(p)) TU_TRY(wait_for_node(p->group, offsetof(tu__host_counters, reduced), done));
     return for_each_range(p, false);
 }
@@ -287,13 +298,30 @@ static tu_status perform_piece(const piece *p) {
     return TU_OK;
 }
 
-tu_status tu__group_perform(tu_process_group *g, const tu__group_work *work) {
-    size_t lines = tu__line_count(work->what);
+static tu_status perform_part(tu_process_group *g, const part_work *part) {
+    size_t lines = tu__line_count(part->what);
     for (size_t first = 0, count; first < lines; first += count) {
         count = lines - first < TU__PIECE_BYTES / LINE ? lines - first : TU__PIECE_BYTES / LINE;
         const piece p = {
-            .group = g, .work = work, .first_line = first, .lines = count, .number = g->pieces++};
+            .group = g, .part = part, .first_line = first, .lines = count, .number = g->pieces++};
         TU_TRY(perform_piece(&p));
+    }
+    return TU_OK;
+}
+
+static tu__collective_kind kind_of_part(tu__collective_kind kind) {
+    return kind == TU__REDUCE_SCATTER ? TU__REDUCE : kind == TU__ALL_GATHER ? TU__BROADCAST : kind;
+}
+
+tu_status tu__group_perform(tu_process_group *g, const tu__group_work *work) {
+    const tu__communicator *c = work->communicator;
+    for (uint32_t index = 0; index < tu__communicator_part_count(c); index++) {
+        part_work part = {.work = work, .index = index, .kind = kind_of_part(c->kind)};
+        part.root = work->process_of(work->context, tu__communicator_rank_of_part(c, index));
+        for (uint32_t i = 0; i < c->combination_count; i++) {
+            part.what = &tu__communicator_of_rank(c, index)[i];
+            TU_TRY(perform_part(g, &part));
+        }
     }
     return TU_OK;
 }

@@ -29,10 +29,10 @@ static const tu__communicator *communicator_of(const tu__group_collective *g) {
 }
 
 /* Returns input `index` in a range: in place, or downloaded into its area of the staging buffer. */
-static tu_status read_values(const tu__group_collective *g, const tu_combination *what,
+static tu_status read_values(const tu__group_collective *g, uint32_t part_index, const tu_combination *what,
                              const tu__segment_range *range, uint32_t index, const void **values) {
     const tu__part *part =
-        part_of_rank(g, tu__communicator_rank_of_input(communicator_of(g), g->owner, index));
+        part_of_rank(g, tu__communicator_rank_of_input(communicator_of(g), part_index, index));
     size_t size = tu_dtype_size(what->dtype);
     const char *from = (const char *)what->segments[range->segment].in[index] + range->first * size;
     *values = from;
@@ -43,10 +43,11 @@ static tu_status read_values(const tu__group_collective *g, const tu_combination
     return status == TU_OK ? TU_OK : tu__part_fail(part, status);
 }
 
-static tu_status load(void *context, const tu_combination *what, const tu__segment_range *range, void *sum) {
+static tu_status load(void *context, uint32_t part, const tu_combination *what,
+                      const tu__segment_range *range, void *sum) {
     const tu__group_collective *g = context;
     const void *in[TU__MAX_DEVICES];
-    for (uint32_t k = 0; k < what->in_count; k++) TU_TRY(read_values(g, what, range, k, &in[k]));
+    for (uint32_t k = 0; k < what->in_count; k++) TU_TRY(read_values(g, part, what, range, k, &in[k]));
     tu__local_add(what->dtype, what->in_count, in, range->count, sum);
     return TU_OK;
 }
@@ -56,14 +57,14 @@ static bool is_source(const tu_combine_segment *segment, uint32_t in_count, uint
     return in_count == 1 && segment->out[out] == segment->in[0];
 }
 
-static tu_status store(void *context, const tu_combination *what, const tu__segment_range *range,
-                       const void *sum) {
+static tu_status store(void *context, uint32_t part_index, const tu_combination *what,
+                       const tu__segment_range *range, const void *sum) {
     const tu__group_collective *g = context;
     const tu_combine_segment *segment = &what->segments[range->segment];
     size_t size = tu_dtype_size(what->dtype);
     for (uint32_t k = 0; k < what->out_count; k++) {
         const tu__part *part =
-            part_of_rank(g, tu__communicator_rank_of_output(communicator_of(g), g->owner, k));
+            part_of_rank(g, tu__communicator_rank_of_output(communicator_of(g), part_index, k));
         if (g->collective->kind == TU__BROADCAST && is_source(segment, what->in_count, k)) continue;
         char *to = (char *)segment->out[k] + range->first * size;
         tu_status status = tu__upload(part->device, to, sum, range->count * size);
@@ -84,34 +85,20 @@ static tu_status wait_for_devices(const tu__group_collective *g) {
     return TU_OK;
 }
 
-/* What processes do for each part of a collective. */
-static tu__collective_kind kind_of_part(tu__collective_kind kind) {
-    return kind == TU__REDUCE_SCATTER ? TU__REDUCE : kind == TU__ALL_GATHER ? TU__BROADCAST : kind;
-}
-
-static tu_status perform(tu_process_group *group, tu__group_collective *g) {
-    const tu__communicator *c = communicator_of(g);
-    for (uint32_t part = 0; part < tu__communicator_part_count(c); part++) {
-        uint32_t rank = tu__communicator_rank_of_part(c, part);
-        g->owner = part;
-        for (uint32_t i = 0; i < c->combination_count; i++)
-            TU_TRY(tu__group_perform(
-                group,
-                &(tu__group_work){.kind = kind_of_part(c->kind),
-                                  .root = tu__process_of_rank(&g->execution->program->unit.replication, rank),
-                                  .what = &tu__communicator_of_rank(c, part)[i],
-                                  .load = load,
-                                  .store = store,
-                                  .context = g}));
-    }
-    return TU_OK;
+static uint32_t process_of(void *context, uint32_t rank) {
+    const tu__group_collective *g = context;
+    return tu__process_of_rank(&g->execution->program->unit.replication, rank);
 }
 
 static tu_status run(tu_process_group *group, void *context) {
     tu__group_collective *g = context;
     TU_TRY(wait_for_devices(g));
     double began = tu__trace_now(g->execution);
-    TU_TRY(perform(group, g));
+    TU_TRY(tu__group_perform(group, &(tu__group_work){.communicator = communicator_of(g),
+                                                      .process_of = process_of,
+                                                      .load = load,
+                                                      .store = store,
+                                                      .context = g}));
     for (uint32_t r = 0; r < g->collective->ranks; r++) {
         const tu__member *member = &g->collective->members[r];
         tu__trace_add(g->execution, TU__SPAN_COLLECTIVE, member->partition, member->membership, began);

@@ -13,7 +13,6 @@ typedef struct tu__group_collective {
     struct tu__execution *execution;
     const tu__collective *collective;
     uint32_t posted; /* number of local ranks that have posted their values in this step */
-    uint32_t owner;  /* the part that is being performed (communicator.h) */
     tu__group_job job;
 } tu__group_collective;
 

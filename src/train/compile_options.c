@@ -27,6 +27,10 @@ const char *tu__strategy_of(const tu__run_config *config) {
     return tu_default_strategy(s->devices, *s->place || *s->lock, s->invariant);
 }
 
+bool tu__has_run_variables(const tu__run_config *config) {
+    return !config->group || config->group->info.rank == 0 || strcmp(tu__strategy_of(config), "central") != 0;
+}
+
 /* ---- Options ---- */
 
 /* Returns the device list of this process. */
@@ -62,12 +66,16 @@ static tu_status use_first_if_small(const tu__run_config *config, int64_t sample
     TU_TRY(tu__device_specs(devices_of(config), &count, specs));
     TU_TRY(count_replicas(config->group, count, &replicas));
     if (can_be_sharded(config, samples, replicas)) return TU_OK;
+    o->invariant = s->invariant ? 1 : 0; /* one shard, which must also be bit-identical on every device */
+    o->bf16_gradients = false;
+    if (config->group && strcmp(o->strategy, "central") == 0) { /* only process 0 has the variables */
+        o->replicas = 1;
+        return TU_OK;
+    }
     *first = specs[0];
     o->devices = first->text;
     o->group = NULL;
     o->strategy = o->central = NULL;
-    o->invariant = s->invariant ? 1 : 0; /* one shard, which must also be bit-identical on every device */
-    o->bf16_gradients = false;
     return TU_OK;
 }
 

@@ -19,11 +19,15 @@ tu_status tu__device_specs(const char *list, size_t *count, tu__device_spec spec
 /* Returns the strategy of a run: the requested one, else that of tu_default_strategy; on several processes "mirrored". */
 const char *tu__strategy_of(const tu__run_config *config);
 
+/* False for the processes other than 0 of a run with strategy "central": their state has no variables. */
+bool tu__has_run_variables(const tu__run_config *config);
+
 enum { TU__ANY_SAMPLES = 0 };
 
 /* Fills the options of a program that processes `samples` samples, except what it computes. If there are fewer
  * samples than shards, as in the last batch of an epoch, the program runs on the first device only, whose spec is
- * stored in `*first`; every process then computes all samples. TU__ANY_SAMPLES: the program is always sharded, or fails to compile. */
+ * stored in `*first`; every process then computes all samples, or, with strategy "central", only process 0.
+ * TU__ANY_SAMPLES: the program is always sharded, or fails to compile. */
 tu_status tu__run_compile_options(const tu__run_config *config, int64_t samples, tu__device_spec *first,
                                   tu_compile_options *options);
 

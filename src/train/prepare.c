@@ -234,7 +234,7 @@ static tu_status compile_programs(tu__trainer *t) {
     if (!t->multi_step.stepper) TU_TRY(tu__stepper_gather_from(&t->stepper, t->dataset));
     if (t->config.dataset.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
-    return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
+    return tu__stepper_state(&t->stepper, &t->config, &t->state);
 }
 
 static tu_status load_initial_weights(tu__trainer *t) {

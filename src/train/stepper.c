@@ -52,7 +52,8 @@ static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool 
                             tu__stepper *stepper) {
     if (!graph) return TU_OK;
     stepper->apply_graph = graph;
-    if (!plan_only) TU_TRY(tu__undo_new(stepper->full.graph, &stepper->undo));
+    if (!plan_only && tu__has_run_variables(config))
+        TU_TRY(tu__undo_new(stepper->full.graph, &stepper->undo));
     tu_value fetch[RESULTS - FINITE];
     for (size_t i = FINITE; i < RESULTS; i++) fetch[i - FINITE] = tu_find_output(graph, result_names[i]);
     return compile(graph, config, TU__ANY_SAMPLES, fetch, RESULTS - FINITE, plan_only, &stepper->apply);
@@ -113,7 +114,17 @@ tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu_dataset *datase
                         &stepper->labels);
 }
 
-tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state) {
+static tu_status new_empty_state(uint64_t seed, tu_state **state) {
+    tu_graph *nothing;
+    TU_TRY(tu_graph_new(&nothing));
+    tu_status status = tu_state_new(nothing, state, .seed = seed);
+    tu_graph_free(nothing);
+    return status;
+}
+
+tu_status tu__stepper_state(const tu__stepper *stepper, const tu__run_config *config, tu_state **state) {
+    uint64_t seed = (uint64_t)config->settings.seed;
+    if (!tu__has_run_variables(config)) return new_empty_state(seed, state);
     TU_TRY(tu_state_new(stepper->full.graph, state, .seed = seed));
     tu_status status = stepper->apply_graph ? tu_state_extend(*state, stepper->apply_graph) : TU_OK;
     if (status != TU_OK) {

@@ -48,8 +48,8 @@ void tu__stepper_close(tu__stepper *stepper);
  * stepper; batches then need no images. */
 tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu_dataset *dataset);
 
-/* Creates a state with all variables of the step, initialised. */
-tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state);
+/* Creates a state with all variables of the step, initialised; an empty one for a process that has no variables. */
+tu_status tu__stepper_state(const tu__stepper *stepper, const tu__run_config *config, tu_state **state);
 
 /* Runs one step. */
 tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
