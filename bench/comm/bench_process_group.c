@@ -20,33 +20,41 @@ static struct {
     tu_process_group *group;
     float *values;
     size_t bytes;
-    tu_combination what;
-    tu_combine_segment segment;
-    const void *in[1];
-    void *out[1];
+    tu__communicator communicator; /* one rank per process */
     pthread_mutex_t lock;
     pthread_cond_t done;
     bool is_done;
     tu_status status;
 } bench = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
-static tu_status load(void *context, const tu_combination *what, const tu__segment_range *range, void *sum) {
+static uint32_t process_of(void *context, uint32_t rank) {
     (void)context;
+    return rank;
+}
+
+static tu_status load(void *context, uint32_t part, const tu_combination *what,
+                      const tu__segment_range *range, void *sum) {
+    (void)context;
+    (void)part;
     const void *in = (const float *)what->segments[0].in[0] + range->first;
     tu__local_add(what->dtype, 1, &in, range->count, sum);
     return TU_OK;
 }
 
-static tu_status store(void *context, const tu_combination *what, const tu__segment_range *range,
-                       const void *sum) {
+static tu_status store(void *context, uint32_t part, const tu_combination *what,
+                       const tu__segment_range *range, const void *sum) {
     (void)context;
+    (void)part;
     memcpy((float *)what->segments[0].out[0] + range->first, sum, range->count * sizeof(float));
     return TU_OK;
 }
 
 static tu_status run(tu_process_group *group, void *context) {
     (void)context;
-    return tu__group_all_reduce(group, &(tu__group_sum){.what = &bench.what, .load = load, .store = store});
+    return tu__group_perform(group, &(tu__group_work){.communicator = &bench.communicator,
+                                                      .process_of = process_of,
+                                                      .load = load,
+                                                      .store = store});
 }
 
 static void finished(void *context, tu_status status) {
@@ -113,11 +121,11 @@ int main(int argc, char **argv) {
     bench.bytes = (size_t)(megabytes * 1e6) & ~(size_t)63;
     bench.values = aligned_alloc(64, bench.bytes);
     if (!bench.values) return 2;
-    bench.in[0] = bench.out[0] = bench.values;
-    bench.segment = (tu_combine_segment){bench.in, bench.out, bench.bytes / sizeof(float)};
-    bench.what =
-        (tu_combination){sizeof bench.what,         TU_F32, .in_count = 1, .out_count = 1, .segment_count = 1,
-                         .segments = &bench.segment};
+    const tu_type type = {TU_F32, TU_SHAPE((int64_t)(bench.bytes / sizeof(float)))};
+    must(tu__communicator_new(&bench.communicator, TU__ALL_REDUCE, 0, 1, 1, &type));
+    tu__communicator_span(&bench.communicator, bench.group->info.rank, bench.group->info.size);
+    tu__communicator_register(&bench.communicator, 0, 0, bench.values, bench.values);
+    must(tu__communicator_connect(&bench.communicator));
     check_sum();
     for (int i = -3; i < rounds; i++) {
         double group_seconds = measure(all_reduce_by_group), mpi_seconds = measure(all_reduce_by_mpi);
@@ -131,6 +139,7 @@ int main(int argc, char **argv) {
     }
     tu_process_group_close(bench.group);
     MPI_Finalize();
+    tu__communicator_free(&bench.communicator);
     free(bench.values);
     return 0;
 }

@@ -431,7 +431,7 @@ static tu_status plan_collectives(const tu__unit *unit, tu__partition *partition
                 .out = member->out[v],
                 .post_position = member->post_position,
                 .wait_position = member->wait_position,
-                .is_written = tu__collective_writes(collective, partition->collectives[i].rank, v),
+                .has_no_result = !tu__collective_writes(collective, partition->collectives[i].rank, v),
                 .in_place = can_compute_in_place(collective->kind, m, written, member->in[v])};
     }
     request->collective_values = exchanged;
