@@ -313,12 +313,28 @@ static bool can_fuse(const tu__node *reader, const tu__node *node) {
            tu_shape_equal(reader->outputs[0].shape, node->outputs[0].shape);
 }
 
+/* Returns the level of assignments: if fetched values are broadcast, that of the last collective, so that no kernel
+ * computes both a value for another process and the next value of a variable, which it then could not update in place;
+ * otherwise 0. */
+static uint32_t level_of_assignments(const tu__collectives *collectives) {
+    bool broadcasts = false;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < collectives->count; i++) {
+        broadcasts = broadcasts || collectives->list[i].kind == TU__BROADCAST;
+        if (collectives->list[i].level > last) last = collectives->list[i].level;
+    }
+    return collectives->span_processes && broadcasts ? last : 0;
+}
+
 /* Updates `lowest`: per node, the lowest level of its readers; 0 if one of them cannot fuse it. */
-static void update_lowest_readers(const tu_graph *g, const uint32_t *level, uint32_t id, uint32_t *lowest) {
+static void update_lowest_readers(const tu_graph *g, const uint32_t *level, uint32_t assignments, uint32_t id,
+                                  uint32_t *lowest) {
     const tu__node *reader = g->nodes[id];
     for (uint32_t i = 0; i < reader->input_count; i++) {
         uint32_t from = reader->inputs[i].node;
-        uint32_t reader_level = can_fuse(reader, g->nodes[from]) ? level[id] : 0;
+        uint32_t reader_level = can_fuse(reader, g->nodes[from])    ? level[id]
+                                : reader->op->code == TU__OP_ASSIGN ? assignments
+                                                                    : 0;
         if (reader_level < lowest[from]) lowest[from] = reader_level;
     }
     for (uint32_t i = 0; i < reader->after_count; i++) lowest[reader->after[i]] = 0;
@@ -327,14 +343,14 @@ static void update_lowest_readers(const tu_graph *g, const uint32_t *level, uint
 /* Raises pointwise nodes to the level of their readers if only pointwise nodes of higher levels read them. A kernel
  * does not contain nodes of different levels, so such a node would otherwise be written to memory and read again.
  * Example: momentum times its factor, which does not depend on the all-reduced gradients. */
-static tu_status raise_to_reader_levels(const tu_graph *g, uint32_t *level) {
+static tu_status raise_to_reader_levels(const tu_graph *g, uint32_t assignments, uint32_t *level) {
     uint32_t *lowest = tu__alloc_array(g->node_count, sizeof *lowest, "a partition");
     if (!lowest) return TU_NO_MEMORY;
     for (uint32_t id = 0; id < g->node_count; id++) lowest[id] = UINT32_MAX;
     for (uint32_t id = g->node_count; id-- > 0;) { /* readers have higher ids than the nodes they read */
         bool can_move_later = (g->nodes[id]->op->traits & TU__POINTWISE) && lowest[id] != UINT32_MAX;
         if (can_move_later) raise_level(&level[id], lowest[id]);
-        update_lowest_readers(g, level, id, lowest);
+        update_lowest_readers(g, level, assignments, id, lowest);
     }
     tu__free(lowest);
     return TU_OK;
@@ -344,7 +360,7 @@ tu_status tu__find_levels(const tu_graph *graph, tu__collectives *collectives, u
     *levels = tu__alloc_array(graph->node_count, sizeof **levels, "a partition");
     if (!*levels) return TU_NO_MEMORY;
     tu_status status = propagate_levels(graph, collectives, *levels);
-    if (status == TU_OK) status = raise_to_reader_levels(graph, *levels);
+    if (status == TU_OK) status = raise_to_reader_levels(graph, level_of_assignments(collectives), *levels);
     if (status == TU_OK && collectives->count)
         qsort(collectives->list, collectives->count, sizeof *collectives->list, compare_collectives);
     return status;
