@@ -164,6 +164,16 @@ static tu_status find_samples(const tu__unit *unit, const char *strategy, int64_
     return TU_OK;
 }
 
+/* Returns the number of samples if the batch has sample ordinals. */
+static int64_t count_ordinals(const tu__unit *unit) {
+    for (uint32_t i = 0; i < unit->graph->node_count; i++) {
+        const tu__node *node = unit->graph->nodes[i];
+        if (node->op->code == TU__OP_INPUT && strcmp(node->name, "sample_ordinal") == 0)
+            return node->outputs[0].shape.dim[0];
+    }
+    return 0;
+}
+
 static tu_status check_shard_count(const tu__replicator *p) {
     if (!p->samples || p->samples >= (int64_t)p->shards) return TU_OK;
     return tu_fail(
@@ -222,6 +232,7 @@ tu_status tu__pass_replicate(tu__unit *unit) {
         .unit = unit, .options = options, .strategy = strategy, .arena = {.purpose = "a pass"}};
     tu_status status = init_replicator(&p, unit);
     if (status == TU_OK) {
+        if (!p.replicas) unit->samples_elsewhere = count_ordinals(unit);
         size_t kept_count = 0;
         tu__edge *kept = NULL;
         status = build_replicas(&p, &kept_count, &kept);
