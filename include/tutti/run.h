@@ -196,10 +196,6 @@ typedef struct tu_compile_options {
     /* The processes that share every batch, each with its own list of devices; NULL: this process alone. Needs the
      * strategy "mirrored" or "central", also with one device. */
     tu_process_group *group;
-    /* The number of devices that compute shards of a batch, for a batch with fewer samples than devices; 0: all. They
-     * are the first ones; of several processes, the first ones of process 0 first. Several processes need the strategy
-     * "central" then. */
-    int replicas;
 } tu_compile_options;
 /* Compiles a program. Fails with the graph's first error, if there is one. The graph must outlive the program and
  * must not change. Fails with TU_NO_MEMORY if the program does not fit its devices; then compile it with plan_only

@@ -35,8 +35,8 @@ static tu_status collect(const tu__device_list *list, const tu__unit *unit, cons
     snprintf(f->texts[CENTRAL], sizeof f->texts[CENTRAL], "%.80s", o->central ? o->central : "default");
     snprintf(f->texts[PRECISION], sizeof f->texts[PRECISION], "%s", o->precision ? o->precision : "f32");
     snprintf(f->texts[NUMBERS], sizeof f->texts[NUMBERS],
-             "invariant %d, bf16 gradients %d, %zu results, updates %d, replicas %d", o->invariant,
-             o->bf16_gradients, o->fetch_count, o->updates, o->replicas);
+             "invariant %d, bf16 gradients %d, %zu results, updates %d", o->invariant, o->bf16_gradients,
+             o->fetch_count, o->updates);
     return TU_OK;
 }
 
@@ -53,33 +53,26 @@ static tu_status compare(const tu_process_group *g, const facts *all) {
     return TU_OK;
 }
 
-/* Sums are added in the same order for any number of processes only if all have equally many devices. One replica adds
- * everything by itself. */
-static tu_status check_equal_counts(const tu_process_group *g, const facts *all,
-                                    const tu_compile_options *o) {
-    for (uint32_t r = 1; o->invariant && o->replicas != 1 && r < g->info.size; r++)
+/* Sums are added in the same order for any number of processes only if all have equally many devices. */
+static tu_status check_equal_counts(const tu_process_group *g, const facts *all, int invariant) {
+    for (uint32_t r = 1; invariant && r < g->info.size; r++)
         if (all[r].replicas != all[0].replicas)
             return tu_fail(
                 TU_INVALID,
                 "invariant %d: rank %u on host '%s' has %u devices, rank 0 has %u: expected equally many",
-                o->invariant, r, g->processes[r].host, all[r].replicas, all[0].replicas);
+                invariant, r, g->processes[r].host, all[r].replicas, all[0].replicas);
     return TU_OK;
 }
 
-/* Divides `o->replicas` replicas, or as many as there are devices, among the processes. */
-static tu_status divide(tu__unit *unit, const tu_process_group *g, const facts *all,
-                        const tu_compile_options *o) {
+/* Numbers the devices of all processes. */
+static tu_status number(tu__unit *unit, const tu_process_group *g, const facts *all) {
     tu__replication *r = &unit->replication;
     uint32_t *first = tu__alloc_array((size_t)g->info.size + 1, sizeof *first, "the replicas of processes");
     if (!first) return TU_NO_MEMORY;
-    for (uint32_t p = 0; p < g->info.size; p++) {
-        uint32_t end = first[p] + all[p].replicas;
-        first[p + 1] = o->replicas && end > (uint32_t)o->replicas ? (uint32_t)o->replicas : end;
-    }
+    for (uint32_t p = 0; p < g->info.size; p++) first[p + 1] = first[p] + all[p].replicas;
     r->process_count = g->info.size;
     r->process = g->info.rank;
     r->first_replica_of = first;
-    r->replica_count = first[r->process + 1] - first[r->process];
     return TU_OK;
 }
 
@@ -90,9 +83,9 @@ static tu_status exchange(const tu__device_list *list, tu__unit *unit, const tu_
     TU_TRY(collect(list, unit, o, &mine));
     TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
     TU_TRY(compare(g, all));
-    TU_TRY(check_equal_counts(g, all, o));
+    TU_TRY(check_equal_counts(g, all, o->invariant));
     for (uint32_t r = 0; r < g->info.size; r++) tu__group_set_device(g, r, all[r].device);
-    return divide(unit, g, all, o);
+    return number(unit, g, all);
 }
 
 tu_status tu__number_replicas(const tu__device_list *list, tu__unit *unit, const tu_compile_options *o) {

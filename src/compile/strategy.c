@@ -2,7 +2,6 @@
  *
  * The devices of the list are the replicas. A central device that is not in the list is opened in addition, and
  * computes no shard of the batch. */
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,14 +70,6 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy,
     if (compile_options->central && strategy != TU__CENTRAL)
         return tu_fail(TU_INVALID, "central device '%s' with strategy '%s': expected strategy 'central'",
                        compile_options->central, tu__strategy_names[strategy]);
-    if (compile_options->replicas < 0)
-        return tu_fail(TU_INVALID, "replicas is %d: expected a number of devices, or 0 for all",
-                       compile_options->replicas);
-    if (compile_options->replicas && compile_options->group && strategy != TU__CENTRAL)
-        return tu_fail(TU_INVALID,
-                       "%d replicas on several processes with strategy '%s': expected strategy 'central', "
-                       "because the variables of the other processes would not be updated",
-                       compile_options->replicas, tu__strategy_names[strategy]);
     if (compile_options->invariant && compile_options->threads > 1)
         return tu_fail(
             TU_INVALID,
@@ -105,11 +96,6 @@ static tu_status check_same_kind(const tu__device_list *list, int invariant) {
     return TU_OK;
 }
 
-static size_t count_replicas(const tu__unit *unit, const tu_compile_options *o) {
-    size_t limit = o->replicas ? (size_t)o->replicas : SIZE_MAX;
-    return unit->device_count < limit ? unit->device_count : limit;
-}
-
 tu_status tu__replication_init(tu__device_list *list, tu__unit *unit,
                                const tu_compile_options *compile_options) {
     tu__strategy strategy;
@@ -121,7 +107,7 @@ tu_status tu__replication_init(tu__device_list *list, tu__unit *unit,
                        "strategy 'single' on several processes: expected 'mirrored' or 'central'");
     if (strategy == TU__SINGLE && !compile_options->invariant) return TU_OK;
     unit->replication = (tu__replication){.strategy = strategy == TU__SINGLE ? TU__MIRRORED : strategy,
-                                          .replica_count = count_replicas(unit, compile_options),
+                                          .replica_count = unit->device_count,
                                           .replicas = unit->devices,
                                           .invariant = compile_options->invariant,
                                           .bf16_gradients = compile_options->bf16_gradients};

@@ -80,8 +80,6 @@ typedef struct tu__unit {
     const tu__placement_options *placement; /* NULL: only the devices named in the graph */
     char unmatched_pattern[256]; /* the first placement pattern that matches no node; empty: all match */
     tu__replication replication; /* strategy TU__SINGLE: the graph is not replicated */
-    /* Samples of a batch that has sample ordinals, if this process computes none of them; otherwise 0. */
-    int64_t samples_elsewhere;
 } tu__unit;
 
 /* Initialises a unit with a copy of the graph and of the request. */

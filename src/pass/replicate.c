@@ -51,12 +51,6 @@ static tu_value concat_shards(tu__replicator *p, tu__edge edge) {
                                                      .device = tu__replicator_device_name(p, 0)});
 }
 
-/* True if another process computes the fetched value, or all of its shards. */
-static bool is_sent_by_process_0(const tu__replicator *p, tu__edge edge) {
-    bool has_shards = p->others_compute && tu__distributed_value_of(p, edge)->layout >= 0;
-    return !tu__has_variables(p) && !has_shards;
-}
-
 /* Maps every replicated value to the one on the central device or first replica, and concatenates sharded values that
  * are fetched. */
 static tu_status map_results(tu__replicator *p) {
@@ -68,7 +62,8 @@ static tu_status map_results(tu__replicator *p) {
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
         tu__edge edge = p->unit->fetch[i];
         bool is_mapped = tu_ok(tu__rewrite_value(&p->r, edge));
-        if (!is_mapped && !is_sent_by_process_0(p, edge))
+        bool is_sharded = tu__distributed_value_of(p, edge)->layout >= 0;
+        if (!is_mapped && (is_sharded || tu__has_variables(p)))
             tu__rewrite_map(&p->r, edge, concat_shards(p, edge));
     }
     return tu__send_fetches(p);
@@ -164,16 +159,6 @@ static tu_status find_samples(const tu__unit *unit, const char *strategy, int64_
     return TU_OK;
 }
 
-/* Returns the number of samples if the batch has sample ordinals. */
-static int64_t count_ordinals(const tu__unit *unit) {
-    for (uint32_t i = 0; i < unit->graph->node_count; i++) {
-        const tu__node *node = unit->graph->nodes[i];
-        if (node->op->code == TU__OP_INPUT && strcmp(node->name, "sample_ordinal") == 0)
-            return node->outputs[0].shape.dim[0];
-    }
-    return 0;
-}
-
 static tu_status check_shard_count(const tu__replicator *p) {
     if (!p->samples || p->samples >= (int64_t)p->shards) return TU_OK;
     return tu_fail(
@@ -203,7 +188,6 @@ static tu_status init_replicator(tu__replicator *p, tu__unit *unit) {
     p->end_shard = p->first_shard + p->replicas * shards_per_replica;
     p->device_count = p->replicas + (options->strategy == TU__CENTRAL);
     p->has_central_processes = options->strategy == TU__CENTRAL && options->process_count;
-    p->others_compute = p->has_central_processes && tu__all_replicas(options) > options->first_replica_of[1];
     TU_TRY(check_shard_count(p));
     const tu_graph *graph = unit->graph;
     size_t count = graph->node_count, outputs = 0;
@@ -232,7 +216,6 @@ tu_status tu__pass_replicate(tu__unit *unit) {
         .unit = unit, .options = options, .strategy = strategy, .arena = {.purpose = "a pass"}};
     tu_status status = init_replicator(&p, unit);
     if (status == TU_OK) {
-        if (!p.replicas) unit->samples_elsewhere = count_ordinals(unit);
         size_t kept_count = 0;
         tu__edge *kept = NULL;
         status = build_replicas(&p, &kept_count, &kept);

@@ -43,7 +43,6 @@ typedef struct tu__replicator {
     size_t device_count; /* replicas, and one more for the central device, which may also be a replica */
     /* CENTRAL, over several processes: all have a central device, that of process 0 has the variables. */
     bool has_central_processes;
-    bool others_compute;           /* other processes than 0 have replicas */
     uint32_t collective_count;     /* collectives numbered so far */
     tu__distributed_value *values; /* per output of the old graph, indexed by tu__rewrite's slots */
     const tu__sharding **sharded;  /* per node; NULL: it is replicated */
@@ -99,7 +98,7 @@ void tu__number_variables(tu__replicator *p);
 /* Sends a variable to the central devices of other processes, where the result becomes its replicated value. */
 tu_status tu__send_variable(tu__replicator *p, const tu__node *node);
 /* Adds the sums of all processes. Returns the result; invalid if this process does not get it. `transfer`: the type in
- * which sums are sent; `value`: the sum of this process's replicas, not used if it has none. */
+ * which sums are sent; `value`: the sum of this process's replicas. */
 tu_value tu__add_processes(tu__replicator *p, tu__edge edge, tu_dtype transfer, tu_value value);
 /* Sends the fetched values to all processes, and maps them. */
 tu_status tu__send_fetches(tu__replicator *p);

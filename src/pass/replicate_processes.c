@@ -22,7 +22,7 @@ bool tu__is_computed_elsewhere(const tu__replicator *p, const tu__node *node) {
     bool feeds_shards = false;
     for (uint32_t i = 0; i < node->output_count; i++)
         feeds_shards = feeds_shards || tu__distributed_value_of(p, (tu__edge){node->id, i})->feeds_shards;
-    return p->has_central_processes && p->others_compute && feeds_shards && node->op->code != TU__OP_ASSIGN;
+    return p->has_central_processes && feeds_shards && node->op->code != TU__OP_ASSIGN;
 }
 
 void tu__number_variables(tu__replicator *p) {
@@ -96,10 +96,9 @@ tu_value tu__add_processes(tu__replicator *p, tu__edge edge, tu_dtype transfer, 
     tu_type type = tu_edge_type(p->r.from, edge);
     tu_dtype dtype = type.dtype;
     type.dtype = tu_dtype_is_float(transfer) ? transfer : TU_F64; /* collectives add floats */
-    value = p->replicas ? cast(p, edge, value, type.dtype) : zeros(p, edge, type);
     tu_value result =
         exchange(p, edge, "/sum", sum->feeds_shards ? TU__OP_ALL_REDUCE : TU__OP_COLLECTIVE_REDUCE,
-                 sum->collective, value);
+                 sum->collective, cast(p, edge, value, type.dtype));
     bool is_here = sum->feeds_shards || tu__has_variables(p);
     return is_here ? cast(p, edge, result, dtype) : tu__invalid(p->r.to);
 }

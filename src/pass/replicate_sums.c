@@ -214,15 +214,15 @@ static void add_on_central(const sum *s, tu_value *sums, tu_dtype dtype, tu__edg
         sums[i] = cast(s, i, tu__replicator_device_name(p, i), sums[i], transfer);
         sums[i] = cast(s, i, device, sums[i], dtype);
     }
-    tu_value result = p->replicas ? add_pairwise(s, device, sums, p->replicas) : tu__invalid(p->r.to);
-    if (p->has_central_processes && p->others_compute) result = tu__add_processes(p, edge, transfer, result);
+    tu_value result = add_pairwise(s, device, sums, p->replicas);
+    if (p->has_central_processes) result = tu__add_processes(p, edge, transfer, result);
     if (tu_ok(result)) by_device[central] = (tu__edge){result.node, result.output};
 }
 
 tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *partials) {
     sum s = {.p = p, .node = node, .output = output};
     tu_dtype dtype = node->outputs[output].dtype;
-    size_t shards_per_replica = p->replicas ? (p->end_shard - p->first_shard) / p->replicas : 0;
+    size_t shards_per_replica = (p->end_shard - p->first_shard) / p->replicas;
     tu__edge *by_device = tu__replicator_new_edges(p, p->device_count);
     if (!by_device) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->replicas; i++)

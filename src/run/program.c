@@ -50,7 +50,6 @@ static tu_status find_feeds(tu_program *p) {
             p->feeds[p->feed_count++] = describe_feed(p, node);
             if (tu__is_sample_ordinals(node)) count_samples(p, node);
         }
-    if (!p->samples) p->samples = p->unit.samples_elsewhere;
     return TU_OK;
 }
 

@@ -66,17 +66,22 @@ static tu_status use_first_if_small(const tu__run_config *config, int64_t sample
     TU_TRY(tu__device_specs(devices_of(config), &count, specs));
     TU_TRY(count_replicas(config->group, count, &replicas));
     if (can_be_sharded(config, samples, replicas)) return TU_OK;
-    o->invariant = s->invariant ? 1 : 0; /* one shard, which must also be bit-identical on every device */
-    o->bf16_gradients = false;
-    if (config->group && strcmp(o->strategy, "central") == 0) { /* only process 0 has the variables */
-        o->replicas = 1;
-        return TU_OK;
-    }
     *first = specs[0];
     o->devices = first->text;
     o->group = NULL;
     o->strategy = o->central = NULL;
+    o->invariant = s->invariant ? 1 : 0; /* one shard, which must also be bit-identical on every device */
+    o->bf16_gradients = false;
     return TU_OK;
+}
+
+bool tu__computes_first_alone(const tu__run_config *config, const tu_compile_options *options) {
+    return config->group && !options->group && strcmp(tu__strategy_of(config), "central") == 0;
+}
+
+tu_status tu__share_results(tu_process_group *group, tu_status status, void *results, size_t bytes) {
+    TU_TRY(tu__group_agree(group, status));
+    return tu_process_group_broadcast(group, 0, results, bytes);
 }
 
 tu_status tu__run_compile_options(const tu__run_config *config, int64_t samples, tu__device_spec *first,

@@ -24,7 +24,7 @@ typedef struct training {
     int devices_per_rank; /* 0: rank 0 has one, the others two or three */
     int invariant;
     bool bf16_gradients;
-    int small_batch_every; /* every so many steps, a batch that only one device computes; 0: never */
+    int small_batch_every; /* every so many steps, a batch that rank 0 computes alone; 0: never */
     const char *central;   /* of rank 0 */
     double tolerance;      /* of variables and losses */
 } training;
@@ -108,21 +108,28 @@ static void build(const training *t, int batch, step *s) {
     must(tu_graph_status(s->graph), "graph");
 }
 
-static void compile(const training *t, const char *devices, const char *strategy, bool alone, bool is_small,
-                    step *s) {
+static void compile(const training *t, const char *devices, bool alone, step *s) {
     tu_compile_options o = TU_SIZED(tu_compile_options);
     o.devices = devices;
-    o.strategy = strategy;
-    o.invariant = is_small && t->invariant ? 1 : t->invariant;
+    o.strategy = t->strategy;
+    o.invariant = t->invariant;
     o.bf16_gradients = t->bf16_gradients;
     o.threads = 1;
     o.fetch = s->fetch;
     o.fetch_count = 3;
     o.updates = true;
     o.group = alone ? NULL : group;
-    o.replicas = is_small ? 1 : 0;
-    if (strcmp(strategy, "central") == 0) o.central = t->central;
+    if (strcmp(t->strategy, "central") == 0) o.central = t->central;
     must(tu_compile_with(s->graph, &s->program, &o), t->name);
+}
+
+/* On rank 0's first device. */
+static void compile_small(const training *t, step *s) {
+    char device[64];
+    snprintf(device, sizeof device, "%s:0.0/%d", t->kind, all_devices(t));
+    must(tu_compile(s->graph, &s->program, .devices = device, .invariant = t->invariant ? 1 : 0, .threads = 1,
+                    .fetch = s->fetch, .fetch_count = 3, .updates = true),
+         t->name);
 }
 
 /* ---- Training ---- */
@@ -155,9 +162,12 @@ static void run_step(const training *t, int index, const step *s, tu_state *stat
     int32_t *labels = calloc((size_t)s->batch, sizeof *labels);
     unsigned char loss[8] = {0}, other[8] = {0};
     fill_batch(t, index, s, images, labels);
-    must(tu_run(s->program, state, 2, (tu_feed[]){{s->images, images}, {s->labels, labels}},
-                (void *[]){loss, &result->correct[index], other}),
-         t->name);
+    if (s->program)
+        must(tu_run(s->program, state, 2, (tu_feed[]){{s->images, images}, {s->labels, labels}},
+                    (void *[]){loss, &result->correct[index], other}),
+             t->name);
+    else /* rank 0 computes it: its samples count here, too */
+        tu_state_set_sample(state, tu_state_sample(state) + s->batch);
     result->loss[index] = number(t->dtype, loss);
     result->other[index] = number(t->dtype, other);
     free(images);
@@ -192,10 +202,10 @@ static void train(const training *t, bool alone, outcome *result) {
     bool is_small = t->small_batch_every > 0,
          has_variables = rank == 0 || strcmp(t->strategy, "central") != 0;
     build(t, t->batch, &full);
-    compile(t, devices, t->strategy, alone, false, &full);
+    compile(t, devices, alone, &full);
     if (is_small) {
         build(t, SMALL_BATCH, &small);
-        compile(t, devices, t->strategy, alone, true, &small);
+        if (rank == 0) compile_small(t, &small);
     }
     must(tu_graph_new(&nothing), "graph");
     must(tu_state_new(has_variables ? full.graph : nothing, &state, .seed = SEED), "state");
@@ -227,11 +237,11 @@ static double largest_difference(const training *t, const outcome *a, const outc
     return largest;
 }
 
-/* All processes must have fetched the same bits. */
+/* All processes must have fetched the same bits, unless rank 0 has computed some batches alone. */
 static void compare_with_other_ranks(const training *t, const outcome *mine) {
     outcome *all = calloc(own.size, sizeof *all);
     must(tu_process_group_gather(group, mine, sizeof *mine, all), "gather");
-    for (uint32_t r = 1; r < own.size && own.rank == 0; r++)
+    for (uint32_t r = 1; r < own.size && own.rank == 0 && !t->small_batch_every; r++)
         if (memcmp(all[r].loss, all[0].loss, sizeof all[0].loss) != 0 ||
             memcmp(all[r].other, all[0].other, sizeof all[0].other) != 0 ||
             memcmp(all[r].correct, all[0].correct, sizeof all[0].correct) != 0) {
