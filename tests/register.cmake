@@ -8,6 +8,7 @@
 set(TUTTI_TEST_TIMEOUT 120) # seconds, unless a test sets another
 
 set(TUTTI_TEST_ENVIRONMENT
+  "TUTTI_TEST_DATA=${PROJECT_SOURCE_DIR}/tests/data"
   # Without detect_stack_use_after_return: gcc 12's fake stack does not align vectors of 64 bytes.
   "ASAN_OPTIONS=strict_string_checks=1:allocator_may_return_null=1"
   "UBSAN_OPTIONS=print_stacktrace=1"

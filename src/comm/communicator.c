@@ -92,12 +92,12 @@ uint32_t tu__communicator_rank_of_output(const tu__communicator *c, uint32_t ran
     return outputs_of(c, rank).first + index;
 }
 
-uint32_t tu__communicator_part_count(const tu__communicator *c) {
+uint32_t tu__communicator_portion_count(const tu__communicator *c) {
     return has_rows(c) ? c->all_ranks : 1;
 }
 
-uint32_t tu__communicator_rank_of_part(const tu__communicator *c, uint32_t part) {
-    return has_rows(c) ? part : c->root;
+uint32_t tu__communicator_rank_of_portion(const tu__communicator *c, uint32_t portion) {
+    return has_rows(c) ? portion : c->root;
 }
 
 /* ---- Connecting ---- */
@@ -186,7 +186,7 @@ static bool has_value_of(const tu__communicator *c, tu_dtype dtype) {
 }
 
 static tu_status make_combinations(tu__communicator *c, uint32_t count) {
-    uint32_t ranks = c->spans_processes ? tu__communicator_part_count(c) : c->ranks;
+    uint32_t ranks = c->spans_processes ? tu__communicator_portion_count(c) : c->ranks;
     c->combinations = tu__arena_alloc(&c->connections, (size_t)ranks * count * sizeof *c->combinations);
     if (!c->combinations) return TU_NO_MEMORY;
     for (uint32_t dtype = 0, index = 0; dtype < TU_DTYPE_COUNT; dtype++) {

@@ -23,8 +23,8 @@
  * In the last two and an all_reduce, the result may therefore have the address of the input.
  *
  * If a collective spans several processes, only the local ranks are registered. Its combinations then describe what
- * this process contributes to each part of the work and what it gets of it; group_reduce.h does the rest. The parts are
- * the rows of each rank, of all processes, for a reduce_scatter and an all_gather; otherwise there is one, with all
+ * this process contributes to each portion of the work and what it gets of it; group_reduce.h does the rest. Portions
+ * are the rows of each rank, of all processes, for a reduce_scatter and an all_gather; otherwise there is one, with all
  * elements. A combination may have no inputs or no outputs here. */
 #ifndef TU__COMM_COMMUNICATOR_H
 #define TU__COMM_COMMUNICATOR_H
@@ -48,7 +48,7 @@ typedef struct tu__communicator {
     /* Set by tu__communicator_connect. The values of one element type are combined together, so a rank has one
      * combination per element type; those of a rank with little work may have no segments. */
     uint32_t combination_count;
-    tu_combination *combinations; /* of rank (or part) 0, then of rank 1, … */
+    tu_combination *combinations; /* of rank (or portion) 0, then of rank 1, … */
     tu__arena connections;
 } tu__communicator;
 
@@ -69,14 +69,14 @@ void tu__communicator_register(tu__communicator *c, uint32_t rank, uint32_t valu
  * the previous combinations. */
 tu_status tu__communicator_connect(tu__communicator *c);
 
-/* Returns the `combination_count` combinations of one rank; of one part, if the collective spans processes. */
+/* Returns the `combination_count` combinations of one rank; of one portion, if the collective spans processes. */
 const tu_combination *tu__communicator_of_rank(const tu__communicator *c, uint32_t rank);
-/* Returns the number of parts of a collective that spans processes, and the rank that alone contributes to a part, or
+/* Returns the number of portions of a collective that spans processes, and the rank that alone contributes to a portion, or
  * gets its result. */
-uint32_t tu__communicator_part_count(const tu__communicator *c);
-uint32_t tu__communicator_rank_of_part(const tu__communicator *c, uint32_t part);
+uint32_t tu__communicator_portion_count(const tu__communicator *c);
+uint32_t tu__communicator_rank_of_portion(const tu__communicator *c, uint32_t portion);
 
-/* Return the rank of this process to which input, or output, `index` of all segments of a rank's (or part's)
+/* Return the rank of this process to which input, or output, `index` of all segments of a rank's (or portion's)
  * combinations belongs. */
 uint32_t tu__communicator_rank_of_input(const tu__communicator *c, uint32_t rank, uint32_t index);
 uint32_t tu__communicator_rank_of_output(const tu__communicator *c, uint32_t rank, uint32_t index);

@@ -8,10 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/contention.h"
+#include "base/flushing.h"
 #include "base/sized.h"
+#include "base/time_slice.h"
 #include "comm/monitor.h"
 #include "device/device.h"
 
@@ -60,6 +66,10 @@ void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *de
     tu__monitor_set_device(group->monitor, rank, device);
 }
 
+void tu__group_add_waited(tu_process_group *group, double seconds) {
+    atomic_fetch_add(&group->waited, (int64_t)(1e9 * seconds));
+}
+
 double tu__group_take_waited(tu_process_group *group) {
     return 1e-9 * (double)atomic_exchange(&group->waited, 0);
 }
@@ -69,6 +79,16 @@ double tu__group_take_waited(tu_process_group *group) {
 static void nap(void) {
     const struct timespec duration = {.tv_nsec = 50000};
     nanosleep(&duration, NULL);
+}
+
+tu_status tu__group_explain(tu_process_group *g, tu_status status) {
+    const double patience = 0.5;
+    char message[1024];
+    if (status == TU_OK || status == TU_LOST) return status;
+    snprintf(message, sizeof message, "%s", tu_message());
+    for (double end = tu__now() + patience; tu__now() < end && !atomic_load(&g->failed);) nap();
+    TU_TRY(tu__group_check(g));
+    return tu_fail(status, "%s", message);
 }
 
 /* Asks the monitor who is late, and waits until it says so. */
@@ -85,20 +105,61 @@ static tu_status fail_expired(tu_process_group *g) {
     return tu__group_check(g);
 }
 
-tu_status tu__group_wait(tu_process_group *g, bool (*is_ready)(void *context), void *context) {
-    enum { MAX_YIELDS = 200 };
-    if (is_ready(context)) return TU_OK;
+/* True if a thread that waits should poll: no other thread needs its core, so far as we know. */
+static bool may_poll(tu_process_group *g, double waited) {
+    const double max_seconds = 1e-3; /* longer than most waits; then waking up takes little of the time */
+    return waited < max_seconds && !g->is_crowded && atomic_load(&g->awaiting) && !tu__is_waiting_passively();
+}
+
+tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context, bool *ready),
+                          void *context) {
+    bool ready;
+    TU_TRY(check(context, &ready));
     double began = tu__now();
-    for (uint32_t tries = 0; !is_ready(context); tries++) {
-        if (tries < MAX_YIELDS && atomic_load(&g->awaiting)) {
+    for (double now = began; !ready; now = tu__now()) {
+        if (may_poll(g, now - began)) {
+            sched_yield();
+        } else {
+            TU_TRY(tu__group_check(g));
+            if (now > g->deadline) return fail_expired(g);
+            nap();
+        }
+        TU_TRY(check(context, &ready));
+    }
+    return TU_OK;
+}
+
+tu_status tu__group_wait(tu_process_group *g, tu_status (*check)(void *context, bool *ready), void *context) {
+    double began = tu__now();
+    TU_TRY(tu__group_watch(g, check, context));
+    tu__group_add_waited(g, tu__now() - began);
+    return TU_OK;
+}
+
+static void pause_core(void) {
+#ifdef __SSE2__
+    _mm_pause();
+#endif
+}
+
+tu_status tu__group_wait_counter(tu_process_group *g, tu__counter *counter, uint32_t value, double deadline,
+                                 double *waited) {
+    enum { POLLS = 1000, CROWDED_POLLS = 20 };
+    const double nap_seconds = 10e-3; /* after which failures are noticed */
+    double began = tu__now(), elapsed = 0;
+    for (int i = 0; i < (g->is_crowded ? CROWDED_POLLS : POLLS) && !tu__counter_has(counter, value); i++)
+        pause_core();
+    while (!tu__counter_has(counter, value)) {
+        elapsed = tu__now() - began;
+        if (may_poll(g, elapsed)) {
             sched_yield();
             continue;
         }
         TU_TRY(tu__group_check(g));
-        if (tu__now() > g->deadline) return fail_expired(g);
-        nap();
+        if (began + elapsed > deadline) return fail_expired(g);
+        tu__counter_sleep(counter, value, nap_seconds);
     }
-    atomic_fetch_add(&g->waited, (int64_t)(1e9 * (tu__now() - began)));
+    *waited += tu__now() - began;
     return TU_OK;
 }
 
@@ -106,28 +167,36 @@ typedef struct transfers {
     tu_process_group *group;
     size_t count;
     tu__transfer **list;
-    tu_status status;
 } transfers;
 
-static bool are_transfers_done(void *context) {
+static tu_status are_transfers_done(void *context, bool *done) {
     transfers *t = context;
-    for (size_t i = 0; i < t->count; i++) {
-        bool done = !t->list[i];
-        if (!done) t->status = t->group->api->test(t->group->transport, t->list[i], &done);
-        if (t->status != TU_OK) return true;
-        if (!done) return false;
-        t->list[i] = NULL;
+    *done = true;
+    for (size_t i = 0; i < t->count && *done; i++) {
+        if (t->list[i]) TU_TRY(t->group->api->test(t->group->transport, t->list[i], done));
+        if (*done) t->list[i] = NULL;
     }
-    return true;
+    return TU_OK;
 }
 
 tu_status tu__group_wait_transfers(tu_process_group *g, size_t count, tu__transfer **list) {
     transfers t = {.group = g, .count = count, .list = list};
-    TU_TRY(tu__group_wait(g, are_transfers_done, &t));
-    return t.status;
+    return tu__group_wait(g, are_transfers_done, &t);
 }
 
 /* ---- Jobs ---- */
+
+uint64_t tu__group_number(tu_process_group *g, uint64_t count) {
+    return atomic_fetch_add(&g->numbers, count) + 1;
+}
+
+void tu__group_enter(tu_process_group *g, uint64_t number, const char *name) {
+    if (g->monitor) tu__monitor_enter(g->monitor, number, name);
+}
+
+void tu__group_leave(tu_process_group *g) {
+    if (g->monitor) tu__monitor_leave(g->monitor);
+}
 
 void tu__group_post(tu_process_group *g, tu__group_job *job) {
     pthread_mutex_lock(&g->lock);
@@ -156,7 +225,7 @@ static void run_job(tu_process_group *g, const tu__group_job *job) {
     tu_status status = tu__group_check(g);
     if (status == TU_OK) {
         g->deadline = tu__now() + g->timeout;
-        tu__monitor_enter(g->monitor, ++g->job_count, job->name);
+        tu__monitor_enter(g->monitor, job->number, job->name);
         status = job->run(g, job->context);
         tu__monitor_leave(g->monitor);
         if (status != TU_OK && status != TU_LOST) tu__group_fail(g, tu_message());
@@ -197,12 +266,15 @@ static tu_status run_and_wait(tu_process_group *g, const char *name,
     awaited_job a = {.job = {.run = run_awaited, .finished = finish_awaited}, .run = run, .context = context};
     snprintf(a.job.name, sizeof a.job.name, "%s", name);
     a.job.context = &a;
+    a.job.number = tu__group_number(g, 1);
     pthread_mutex_init(&a.lock, NULL);
     pthread_cond_init(&a.done, NULL);
+    atomic_fetch_add(&g->awaiting, 1);
     tu__group_post(g, &a.job);
     pthread_mutex_lock(&a.lock);
     while (!a.is_done) pthread_cond_wait(&a.done, &a.lock);
     pthread_mutex_unlock(&a.lock);
+    atomic_fetch_sub(&g->awaiting, 1);
     pthread_cond_destroy(&a.done);
     pthread_mutex_destroy(&a.lock);
     return a.status == TU_OK ? TU_OK : tu_fail(a.status, "%s", a.message);
@@ -235,6 +307,14 @@ static tu_status run_gather(tu_process_group *g, void *context) {
     return gather_now(g, call->mine, sizeof *call->mine, call->all);
 }
 
+_Static_assert(sizeof(frame) <= TU__GATHER_BYTES, "a frame fits the buffers in shared memory");
+
+static tu_status gather_frames(tu_process_group *g, const frame *mine, frame *all) {
+    gather_call call = {mine, all};
+    if (g->node_count == 1) return tu__group_gather_in_memory(g, mine, sizeof *mine, all);
+    return run_and_wait(g, "gather", run_gather, &call);
+}
+
 /* Fails, with the same message in all processes, if one of them has failed or gathers something else. */
 static tu_status check_frames(const tu_process_group *g, const frame *all) {
     uint32_t failed = 0, first = UINT32_MAX;
@@ -262,8 +342,7 @@ static tu_status check_frames(const tu_process_group *g, const frame *all) {
 /* Gathers one frame. After a failure that all processes know of, there is nobody to gather with. */
 static tu_status exchange(tu_process_group *g, const frame *mine, frame *all) {
     if (g->disagreement != TU_OK) return tu_fail(g->disagreement, "%s", g->message);
-    gather_call call = {mine, all};
-    TU_TRY(run_and_wait(g, "gather", run_gather, &call));
+    TU_TRY(gather_frames(g, mine, all));
     tu_status status = check_frames(g, all);
     if (status == TU_OK) return TU_OK;
     pthread_mutex_lock(&g->lock);
@@ -387,35 +466,6 @@ static tu_status load_transport(tu_process_group *g) {
                    g->api->version, tu_version());
 }
 
-/* True if all hosts have equally many processes with contiguous ranks, and adding host by host is the order of adding
- * all processes pairwise. */
-static bool can_add_by_host(const tu_process_group *g) {
-    uint32_t size = g->info.host_size;
-    if (size < g->info.size && (size & (size - 1))) return false;
-    for (uint32_t r = 0; r < g->info.size; r++) {
-        const tu__process *p = &g->processes[r];
-        if (p->host_size != size || p->first_on_host % size || p->first_on_host + p->host_rank != r)
-            return false;
-    }
-    return true;
-}
-
-static tu_status choose_nodes(tu_process_group *g) {
-    bool by_host = can_add_by_host(g);
-    g->node_size = by_host ? g->info.host_size : 1;
-    g->node_rank = by_host ? g->info.host_rank : 0;
-    g->node_count = g->info.size / g->node_size;
-    g->node = g->info.rank / g->node_size;
-    void **areas = tu__alloc_array(g->info.host_size, sizeof *areas, "a process group");
-    if (!areas) return TU_NO_MEMORY;
-    g->areas = areas;
-    TU_TRY(g->api->share(g->transport, TU__SHARED_BYTES, areas));
-    if (!by_host) areas[0] = areas[g->info.host_rank];
-    if (g->node_count == 1) return TU_OK;
-    g->receive_buffer = tu__alloc_aligned(TU__PIECE_BYTES, "messages of a process group");
-    return g->receive_buffer ? TU_OK : TU_NO_MEMORY;
-}
-
 /* For the monitor, which calls it on the communication thread. */
 static tu_status gather_for_monitor(void *context, const void *mine, size_t bytes, void *all) {
     return gather_now(context, mine, bytes, all);
@@ -435,7 +485,7 @@ static tu_status join(tu_process_group *g) {
     snprintf(mine.host, sizeof mine.host, "%s", g->info.host);
     sched_getaffinity(0, sizeof mine.cores, &mine.cores);
     TU_TRY(gather_now(g, &mine, sizeof mine, g->processes));
-    TU_TRY(choose_nodes(g));
+    TU_TRY(tu__group_choose_nodes(g));
     return tu__monitor_start(&(tu__monitor_options){.rank = g->info.rank,
                                                     .size = g->info.size,
                                                     .host = g->info.host,
@@ -480,6 +530,8 @@ static void *communicate(void *argument) {
     if (status != TU_OK) leave(g);
     report_opened(o, status); /* `o` is not used any more */
     if (status != TU_OK) return NULL;
+    tu__set_flushing(TU__FLUSH_ALL); /* as the threads of a CPU do when they add */
+    tu__request_short_time_slices();
     for (tu__group_job *job; (job = next_job(g));) run_job(g, job);
     leave(g);
     return NULL;
@@ -488,7 +540,7 @@ static void *communicate(void *argument) {
 static void free_group(tu_process_group *g) {
     tu__free(g->processes);
     tu__free(g->areas);
-    tu__free_aligned(g->receive_buffer);
+    tu__free_aligned(g->receive_buffers);
     pthread_cond_destroy(&g->wakeup);
     pthread_mutex_destroy(&g->lock);
     tu__free(g);
@@ -554,24 +606,14 @@ void tu_process_group_close(tu_process_group *g) {
     free_group(g);
 }
 
-/* Returns the number of processes below `end` on this host that may use the same cores as this one. */
-static uint32_t count_sharers(const tu_process_group *g, uint32_t end) {
-    const tu__process *own = &g->processes[g->info.rank];
-    uint32_t count = 0;
-    for (uint32_t r = 0; r < end; r++)
-        count += g->processes[r].first_on_host == own->first_on_host &&
-                 CPU_EQUAL(&g->processes[r].cores, &own->cores);
-    return count;
-}
-
 tu_status tu_process_group_describe(const tu_process_group *g, tu_process_info *info) {
     TU_TRY(TU__CHECK_SIZED(tu_process_info, info));
     TU__COPY_SIZED(info, ((tu_process_info){.rank = g->info.rank,
                                             .size = g->info.size,
                                             .host_rank = g->info.host_rank,
                                             .host_size = g->info.host_size,
-                                            .core_rank = count_sharers(g, g->info.rank),
-                                            .core_size = count_sharers(g, g->info.size),
+                                            .core_rank = tu__group_count_sharers(g, g->info.rank),
+                                            .core_size = tu__group_count_sharers(g, g->info.size),
                                             .host = g->info.host,
                                             .transport = g->info.library}));
     return TU_OK;

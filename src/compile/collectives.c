@@ -196,6 +196,7 @@ static tu_status create_collectives(const tu__unit *unit, collective_node *list,
 
 tu_status tu__collectives_find(const tu__unit *unit, tu__collectives *collectives) {
     *collectives = (tu__collectives){.span_processes = unit->replication.process_count > 0,
+                                     .share_memory = unit->replication.processes_share_memory,
                                      .arena = {.purpose = "a program's collectives"}};
     uint32_t count = list_collective_nodes(unit->graph, NULL);
     if (!count) return TU_OK;
@@ -396,7 +397,9 @@ static bool all_have_peer_access(const tu__collective *c, const tu__partition *p
 
 static void choose_path(const tu__collectives *collectives, tu__collective *c,
                         const tu__partition *partitions) {
-    c->path = collectives->span_processes           ? TU__COLLECTIVE_OVER_PROCESSES
+    bool in_shared_memory = collectives->share_memory && all_on_host(c, partitions);
+    c->path = in_shared_memory                      ? TU__COLLECTIVE_IN_SHARED_MEMORY
+              : collectives->span_processes         ? TU__COLLECTIVE_OVER_PROCESSES
               : all_on_host(c, partitions)          ? TU__COLLECTIVE_ON_HOST
               : all_on_one_gpu(c, partitions)       ? TU__COLLECTIVE_ON_ONE_GPU
               : all_have_peer_access(c, partitions) ? TU__COLLECTIVE_PEER_TO_PEER

@@ -25,7 +25,16 @@ typedef enum tu__collective_path {
     TU__COLLECTIVE_THROUGH_HOST, /* values are copied to the host, added there and copied back */
     /* The group's communication thread reduces them, with those of other processes (run/group_collective.c). */
     TU__COLLECTIVE_OVER_PROCESSES,
+    /* The same, but the devices reduce them, with those of other processes (run/connect_processes.c). */
+    TU__COLLECTIVE_BY_DEVICES,
+    /* As before, but all processes share memory, so the compute threads reduce them. */
+    TU__COLLECTIVE_IN_SHARED_MEMORY,
 } tu__collective_path;
+
+/* True for a collective that other processes take part in. */
+#define TU__SPANS_PROCESSES(c)                                                                               \
+    ((c)->path == TU__COLLECTIVE_OVER_PROCESSES || (c)->path == TU__COLLECTIVE_BY_DEVICES ||                 \
+     (c)->path == TU__COLLECTIVE_IN_SHARED_MEMORY)
 
 typedef struct tu__member { /* one rank of a collective */
     uint32_t partition;
@@ -59,6 +68,7 @@ typedef struct tu__collectives {
     tu__collective *list; /* in the order in which they run */
     uint32_t count;
     bool span_processes; /* other processes have ranks of each of them, too */
+    bool share_memory;   /* so do all these processes */
     tu__arena arena;
 } tu__collectives;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "comm/process_group.h"
+#include "comm/group_reduce.h"
 #include "compile/placement.h"
 
 /* What the processes exchange. Texts that are compared come first. */
@@ -84,6 +84,7 @@ static tu_status exchange(const tu__device_list *list, tu__unit *unit, const tu_
     TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
     TU_TRY(compare(g, all));
     TU_TRY(check_equal_counts(g, all, o->invariant));
+    unit->replication.processes_share_memory = tu__group_adds_in_memory(g);
     for (uint32_t r = 0; r < g->info.size; r++) tu__group_set_device(g, r, all[r].device);
     return number(unit, g, all);
 }

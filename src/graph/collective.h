@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/shared.h"
+
 typedef struct tu__node tu__node;
 
 typedef enum tu__collective_kind {
@@ -24,7 +26,7 @@ typedef struct tu__collective_info {
 } tu__collective_info;
 
 /* Returns the attributes of a node whose operation has the trait TU__COLLECTIVE. */
-tu__collective_info tu__collective_of(const tu__node *node);
+TU__SHARED tu__collective_info tu__collective_of(const tu__node *node);
 
 /* True if the result may have the memory of its own rank's input. Then every element of the result is computed by the
  * rank that reads this element of all inputs, and by no other. */

@@ -30,6 +30,7 @@ typedef struct tu__replication {
     /* Per process, the number of replicas of all processes before it; then the number of all replicas. Owned by the
      * unit; NULL for a process alone. */
     uint32_t *first_replica_of;
+    bool processes_share_memory; /* all of them */
     /* CENTRAL: the device of the variables; one of the unit's devices, may also be a replica. Process 0 has the
      * variables; in the others it is the device that receives their values. */
     const char *central;

@@ -16,6 +16,8 @@
 #include "pass/replicate.h"
 
 enum {
+    /* Of the first bucket, if it is sent over a network: until it is full, nothing is sent. */
+    FIRST_BUCKET_BYTES = 512 << 10,
     MIN_ROUNDED_ELEMENTS = 1024, /* smaller partial sums are not sent as bf16: it would save too little */
 };
 
@@ -46,6 +48,7 @@ typedef struct bucketing {
     bucket *buckets;
     int64_t count;
     int64_t urgent, deferred; /* the open buckets; NO_BUCKET: none. Urgent: sums that later sums depend on */
+    int64_t full;             /* number of deferred buckets that are full */
     int64_t *bucket_of_sum;   /* indexed like the sums, in order */
     size_t sums;
     int64_t *newest_urgent; /* per node: the newest urgent bucket that it depends on */
@@ -53,6 +56,12 @@ typedef struct bucketing {
 
 static int64_t open_bucket(bucketing *b) {
     return b->count++;
+}
+
+/* Returns the size from which on the open deferred bucket is full. */
+static uint64_t full_bytes(const tu__replicator *p, const bucketing *b) {
+    bool over_network = p->options->process_count && !p->options->processes_share_memory;
+    return over_network && !b->full ? FIRST_BUCKET_BYTES : TU__BUCKET_BYTES;
 }
 
 static void add_to_bucket(const tu__replicator *p, bucketing *b, tu__edge edge) {
@@ -66,7 +75,9 @@ static void add_to_bucket(const tu__replicator *p, bucketing *b, tu__edge edge) 
     into->bytes += tu_type_bytes(type);
     into->last = b->sums;
     b->bucket_of_sum[b->sums++] = *open;
-    if (!value->feeds_shards && into->bytes >= TU__BUCKET_BYTES) b->deferred = NO_BUCKET;
+    if (value->feeds_shards || into->bytes < full_bytes(p, b)) return;
+    b->deferred = NO_BUCKET;
+    b->full++;
 }
 
 /* Returns the newest urgent bucket that a node's inputs depend on. */

@@ -56,7 +56,7 @@ tu_status tu_program_collective(const tu_program *program, size_t index, tu_coll
         .through_host = c->path == TU__COLLECTIVE_THROUGH_HOST,
         .peer_to_peer = c->path == TU__COLLECTIVE_PEER_TO_PEER,
         .operation = tu__collective_name(c->kind),
-        .processes = c->path == TU__COLLECTIVE_OVER_PROCESSES ? program->unit.replication.process_count : 0};
+        .processes = TU__SPANS_PROCESSES(c) ? program->unit.replication.process_count : 0};
     TU__COPY_SIZED(report, full);
     return TU_OK;
 }

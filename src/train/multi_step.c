@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "comm/process_group.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
 #include "optim/optimizer.h"
@@ -57,8 +58,8 @@ static tu_status allocate_arrays(tu__multi_step_loop *b) {
 }
 
 tu_status tu__multi_step_loop_open(const tu__stepper *stepper, const tu_dataset *dataset, int64_t batch,
-                                   tu__multi_step_loop *b) {
-    *b = (tu__multi_step_loop){.dataset = dataset, .batch = batch, .length = 1};
+                                   tu_process_group *group, tu__multi_step_loop *b) {
+    *b = (tu__multi_step_loop){.dataset = dataset, .group = group, .batch = batch, .length = 1};
     bool possible = !stepper->apply && can_run_many(&stepper->full) && !stepper->short_batch.receivers &&
                     (!stepper->short_batch.graph || can_run_many(&stepper->short_batch));
     if (!possible) return TU_OK;
@@ -109,6 +110,18 @@ static tu_status read_batches(tu__multi_step_loop *b, tu_loader *loader, int64_t
     return *count ? TU_OK : status;
 }
 
+/* All processes run as many steps as each of them has batches for. If one has none, all fail with its message. Indices
+ * can always be read. */
+static tu_status agree_on_count(const tu__multi_step_loop *b, tu_status status, int64_t *count) {
+    int64_t counts[TU__MAX_PROCESSES];
+    if (!b->group || b->images) return status;
+    TU_TRY(tu__group_agree(b->group, status));
+    TU_TRY(tu_process_group_gather(b->group, count, sizeof *count, counts));
+    for (uint32_t r = 0; r < b->group->info.size; r++)
+        if (counts[r] < *count) *count = counts[r];
+    return TU_OK;
+}
+
 /* ---- Running ---- */
 
 static size_t make_feeds(const tu__multi_step_loop *b, const tu__micro_batch *micro_batch,
@@ -139,7 +152,8 @@ tu_status tu__multi_step_loop_run(tu__multi_step_loop *b, const tu__micro_batch 
     tu_feed_many feeds[TU__MAX_FEEDS];
     void *fetches[] = {b->losses, b->corrects, b->finite, b->rates, b->norms};
     double start = tu__now();
-    TU_TRY(read_batches(b, loader, steps < b->capacity ? steps : b->capacity, completed));
+    tu_status status = read_batches(b, loader, steps < b->capacity ? steps : b->capacity, completed);
+    TU_TRY(agree_on_count(b, status, completed));
     TU_TRY(tu_run_many(micro_batch->program, state, (size_t)*completed, make_feeds(b, micro_batch, feeds),
                        feeds, fetches));
     adapt_length(b, *completed, tu__now() - start);

@@ -230,7 +230,8 @@ static tu_status compile_programs(tu__trainer *t) {
     TU_TRY(tu__stepper_open(&t->graphs, &t->config, &t->stepper));
     record_threads(t);
     report_device_notices(t);
-    TU_TRY(tu__multi_step_loop_open(&t->stepper, t->dataset, t->config.settings.batch, &t->multi_step));
+    TU_TRY(tu__multi_step_loop_open(&t->stepper, t->dataset, t->config.settings.batch, t->config.group,
+                                    &t->multi_step));
     if (!t->multi_step.stepper) TU_TRY(tu__stepper_gather_from(&t->stepper, &t->config, t->dataset));
     if (t->config.dataset.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));

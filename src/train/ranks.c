@@ -157,8 +157,8 @@ tu_status tu__ranks_fail_as_first(const tu__trainer *t, tu_status status) {
 tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
     struct {
         double waited;
-        int64_t stop;
-    } mine = {.stop = *stop}, all[TU__MAX_PROCESSES];
+        int64_t stop, length;
+    } mine = {.stop = *stop, .length = t->multi_step.length}, all[TU__MAX_PROCESSES];
     double waited[TU__MAX_PROCESSES];
     tu_process_group *g = group_of(t);
     if (!g) return TU_OK;
@@ -169,6 +169,7 @@ tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
     TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
     for (uint32_t r = 0; r < g->info.size; r++) {
         *stop = *stop || all[r].stop;
+        if (all[r].length < t->multi_step.length) t->multi_step.length = all[r].length;
         waited[r] = all[r].waited;
     }
     if (t->progress.step > t->first_step) tu__rank_waits_add(t->waits, g->info.size, waited);

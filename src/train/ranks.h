@@ -26,7 +26,8 @@ tu_status tu__ranks_copy_digest(const tu__trainer *trainer, char *digest, size_t
 tu_status tu__ranks_agree(const tu__trainer *trainer, tu_status status);
 /* Makes all processes fail as rank 0 has failed; `status` and the message of the others are not used. */
 tu_status tu__ranks_fail_as_first(const tu__trainer *trainer, tu_status status);
-/* Returns in `*stop` whether any process wants to stop, and records how long each has waited for others. */
+/* Returns in `*stop` whether any process wants to stop, agrees on the number of steps of the next call, and records how
+ * long each process has waited for others. */
 tu_status tu__ranks_agree_to_stop(tu__trainer *trainer, bool *stop);
 /* Fills the fields about processes. */
 void tu__ranks_fill_result(tu__trainer *trainer, tu_train_result *result);

@@ -1,442 +1,487 @@
-/* Tests of collectives over the processes of a group (comm/group_reduce.c). The processes are threads here, with a
- * transport that keeps messages in memory, so that sanitizers see all of them. */
-#include "comm/group_reduce.h"
+/* Tests of sums and gathers over the processes of a group: the ranks are threads of this process, the transport is a list of messages,
+ * and every result must have the bits of the pairwise sum in the order of ranks, first within nodes, then over them. */
+#include "test.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/number.h"
+#include "base/parallel.h"
 #include "comm/comm.h"
-#include "test.h"
+#include "comm/group_reduce.h"
 
-enum { MAX_PROCESSES = 8, MAX_LOCAL = 3, VALUES = 2 };
+enum { MAX_RANKS = 9, MAX_SEGMENTS = 3, GUARD = 64 };
 
-/* ---- The transport ---- */
+/* ---- The transport: messages are copied when they are sent, and received in order ---- */
+
+enum { MAX_TAGS = 4 };
 
 typedef struct message {
     uint32_t from, to;
     int tag;
+    uint32_t number; /* of the messages between these ranks with this tag */
+    void *data;
     size_t bytes;
-    char *data;
     struct message *next;
 } message;
 
-/* A receive that waits for its message; a send is done at once. */
-struct tu__transfer {
-    uint32_t from;
-    int tag;
-    bool is_send;
-    char *to;
-    size_t bytes;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static message *messages; /* oldest first */
+static struct {
+    pthread_mutex_t lock;
+    message *first;
+    size_t sent_bytes;
+    uint32_t sent[MAX_RANKS][MAX_RANKS][MAX_TAGS], received[MAX_RANKS][MAX_RANKS][MAX_TAGS];
+} mail = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct tu__transport {
     uint32_t rank;
-    size_t sent_bytes;
+    tu__shared_area **areas; /* of all processes of the host */
+    uint32_t host_size;
 };
 
-static tu_status send_message(tu__transport *t, uint32_t to, int tag, const void *data, size_t bytes,
-                              tu__transfer **transfer) {
-    message *m = calloc(1, sizeof *m), **end = &messages;
-    *m = (message){.from = t->rank, .to = to, .tag = tag, .bytes = bytes, .data = malloc(bytes)};
+struct tu__transfer {
+    bool is_sent;
+    uint32_t from, to;
+    int tag;
+    uint32_t number;
+    void *data;
+    size_t bytes;
+};
+
+static tu_status share(tu__transport *t, size_t bytes, void **areas) {
+    assert_int_equal(bytes, sizeof(tu__shared_area));
+    for (uint32_t i = 0; i < t->host_size; i++) areas[i] = t->areas[i];
+    return TU_OK;
+}
+
+static tu__transfer *transfer_of(tu__transfer value) {
+    tu__transfer *transfer = malloc(sizeof *transfer);
+    assert_non_null(transfer);
+    *transfer = value;
+    return transfer;
+}
+
+static tu_status send(tu__transport *t, uint32_t to, int tag, const void *data, size_t bytes,
+                      tu__transfer **transfer) {
+    message *m = malloc(sizeof *m);
+    assert_non_null(m);
+    *m = (message){.from = t->rank, .to = to, .tag = tag, .data = malloc(bytes), .bytes = bytes};
+    assert_non_null(m->data);
     memcpy(m->data, data, bytes);
-    t->sent_bytes += bytes;
-    *transfer = calloc(1, sizeof **transfer);
-    (*transfer)->is_send = true;
-    pthread_mutex_lock(&lock);
-    while (*end) end = &(*end)->next;
-    *end = m;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&mail.lock);
+    m->number = mail.sent[t->rank][to][tag]++;
+    message **last = &mail.first;
+    while (*last) last = &(*last)->next;
+    *last = m;
+    mail.sent_bytes += bytes;
+    pthread_mutex_unlock(&mail.lock);
+    *transfer = transfer_of((tu__transfer){.is_sent = true});
     return TU_OK;
 }
 
-static tu_status receive_message(tu__transport *t, uint32_t from, int tag, void *data, size_t bytes,
-                                 tu__transfer **transfer) {
-    (void)t;
-    *transfer = calloc(1, sizeof **transfer);
-    **transfer = (tu__transfer){.from = from, .tag = tag, .to = data, .bytes = bytes};
+static tu_status receive(tu__transport *t, uint32_t from, int tag, void *data, size_t bytes,
+                         tu__transfer **transfer) {
+    pthread_mutex_lock(&mail.lock);
+    uint32_t number = mail.received[from][t->rank][tag]++;
+    pthread_mutex_unlock(&mail.lock);
+    *transfer = transfer_of((tu__transfer){
+        .from = from, .to = t->rank, .tag = tag, .number = number, .data = data, .bytes = bytes});
     return TU_OK;
 }
 
-/* Removes the oldest message that a receive waits for. */
-static message *take_message(const tu__transport *t, const tu__transfer *wanted) {
-    pthread_mutex_lock(&lock);
-    message **at = &messages;
-    while (*at && ((*at)->to != t->rank || (*at)->from != wanted->from || (*at)->tag != wanted->tag))
-        at = &(*at)->next;
+static bool is_for(const message *m, const tu__transfer *t) {
+    return m->from == t->from && m->to == t->to && m->tag == t->tag && m->number == t->number;
+}
+
+/* Takes the message for a transfer; NULL if it has not been sent. */
+static message *take(const tu__transfer *t) {
+    pthread_mutex_lock(&mail.lock);
+    message **at = &mail.first;
+    while (*at && !is_for(*at, t)) at = &(*at)->next;
     message *m = *at;
     if (m) *at = m->next;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&mail.lock);
     return m;
 }
 
-static tu_status test_transfer(tu__transport *t, tu__transfer *transfer, bool *done) {
-    message *m = transfer->is_send ? NULL : take_message(t, transfer);
-    *done = transfer->is_send || m;
-    if (m && m->bytes != transfer->bytes)
-        return tu_fail(TU_INTERNAL, "received %zu bytes, expected %zu", m->bytes, transfer->bytes);
+static tu_status test(tu__transport *transport, tu__transfer *t, bool *done) {
+    (void)transport;
+    message *m = t->is_sent ? NULL : take(t);
+    *done = t->is_sent || m;
     if (m) {
-        memcpy(transfer->to, m->data, m->bytes);
+        assert_int_equal(m->bytes, t->bytes);
+        memcpy(t->data, m->data, m->bytes);
         free(m->data);
         free(m);
     }
-    if (*done) free(transfer);
+    if (*done) free(t);
     return TU_OK;
 }
 
-static const tu__transport_api transport = {
-    .send = send_message, .receive = receive_message, .test = test_transfer};
+static const tu__transport_api api = {.share = share, .send = send, .receive = receive, .test = test};
 
-/* What process_group.c provides. */
-static tu_process_group new_group(tu__transport *t, uint32_t rank, uint32_t size, uint32_t node_size,
-                                  void **areas) {
-    tu_process_group g = {.api = &transport,
-                          .transport = t,
-                          .info = {.rank = rank, .size = size},
-                          .node_rank = rank % node_size,
-                          .node_size = node_size,
-                          .node_count = size / node_size,
-                          .node = rank / node_size,
-                          .areas = areas + rank / node_size * node_size,
-                          .deadline = 1e18,
-                          .receive_buffer = aligned_alloc(64, TU__PIECE_BYTES)};
-    t->rank = rank;
-    atomic_init(&g.awaiting, 1); /* yields before it naps */
-    pthread_mutex_init(&g.lock, NULL);
-    return g;
-}
+/* ---- Groups ---- */
 
-/* ---- A collective ---- */
-
-typedef struct collective {
-    tu__collective_kind kind;
+/* What is added: values of several segments on all ranks. */
+typedef struct values {
     tu_dtype dtype;
-    uint32_t size, node_size;            /* processes, of all nodes and of one */
-    uint32_t local_ranks[MAX_PROCESSES]; /* per process */
-    uint32_t first_rank[MAX_PROCESSES + 1];
-    uint32_t root;           /* a rank */
-    size_t elements[VALUES]; /* of a rank's input */
-    bool in_place;
-} collective;
+    uint32_t segment_count;
+    size_t counts[MAX_SEGMENTS];
+} values;
 
-typedef struct process {
-    const collective *what;
-    uint32_t rank;
+typedef struct rank {
     tu_process_group group;
     tu__transport transport;
-    tu__communicator communicator;
-    char *in[MAX_LOCAL][VALUES], *out[MAX_LOCAL][VALUES];
-    char message[256]; /* of a failure */
-} process;
+    const values *values;
+    unsigned char *data[MAX_SEGMENTS];
+    tu_combine_segment segments[MAX_SEGMENTS];
+    const void *in[MAX_SEGMENTS];
+    void *out[MAX_SEGMENTS];
+    tu_combination what;
+    uint32_t parts, rounds; /* how it computes */
+    pthread_t thread;
+    tu_status status;
+    char message[256];
+} rank;
 
-static uint32_t all_ranks(const collective *c) {
-    return c->first_rank[c->size];
+typedef struct setup {
+    uint32_t ranks, host_size, cores;
+    rank *rank;
+    tu__shared_area *areas[MAX_RANKS];
+    tu__process processes[MAX_RANKS];
+} setup;
+
+static void create(setup *s, uint32_t hosts, uint32_t host_size, uint32_t cores) {
+    *s = (setup){.ranks = hosts * host_size, .host_size = host_size, .cores = cores};
+    s->rank = calloc(s->ranks, sizeof *s->rank);
+    assert_non_null(s->rank);
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        tu__process *p = &s->processes[r];
+        *p = (tu__process){
+            .host_rank = r % host_size, .first_on_host = r / host_size * host_size, .host_size = host_size};
+        for (uint32_t c = 0; c < cores * host_size; c++) CPU_SET(c, &p->cores);
+        s->areas[r] = aligned_alloc(4096, sizeof(tu__shared_area));
+        assert_non_null(s->areas[r]);
+        memset(s->areas[r], 0, sizeof(tu__shared_area));
+    }
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        const tu__process *p = &s->processes[r];
+        rank *k = &s->rank[r];
+        k->transport =
+            (tu__transport){.rank = r, .areas = s->areas + p->first_on_host, .host_size = host_size};
+        tu_process_group *g = &k->group;
+        g->api = &api;
+        g->transport = &k->transport;
+        g->info = (tu__transport_info){.rank = r,
+                                       .size = s->ranks,
+                                       .host_rank = p->host_rank,
+                                       .host_size = host_size,
+                                       .first_on_host = p->first_on_host};
+        g->processes = s->processes;
+        g->deadline = tu__now() + 100;
+        pthread_mutex_init(&g->lock, NULL);
+        assert_int_equal(tu__group_choose_nodes(g), TU_OK);
+    }
 }
 
-static uint32_t process_of(void *context, uint32_t rank) {
-    const collective *c = ((const process *)context)->what;
-    uint32_t found = 0;
-    while (c->first_rank[found + 1] <= rank) found++;
-    return found;
+static void destroy(setup *s) {
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        pthread_mutex_destroy(&s->rank[r].group.lock);
+        free(s->rank[r].group.areas);
+        free(s->rank[r].group.receive_buffers);
+        free(s->areas[r]);
+    }
+    assert_null(mail.first);
+    free(s->rank);
 }
 
-static tu_status load(void *context, uint32_t part, const tu_combination *what,
-                      const tu__segment_range *range, void *sum) {
+static double element_of(const values *v, uint32_t segment, uint32_t r, size_t i) {
+    size_t number = (i * 31 + segment * 7 + r * 13) % 101;
+    return tu__round_to(v->dtype, (double)number / 7 - 6);
+}
+
+static tu_status load(void *context, const tu_combination *what, const tu__segment_range *range, void *sum) {
     (void)context;
-    (void)part;
-    const void *in[MAX_LOCAL];
-    for (uint32_t k = 0; k < what->in_count; k++)
-        in[k] =
-            (const char *)what->segments[range->segment].in[k] + range->first * tu_dtype_size(what->dtype);
-    tu__local_add(what->dtype, what->in_count, in, range->count, sum);
-    return TU_OK;
-}
-
-static tu_status store(void *context, uint32_t part, const tu_combination *what,
-                       const tu__segment_range *range, const void *sum) {
-    (void)context;
-    (void)part;
     size_t size = tu_dtype_size(what->dtype);
-    for (uint32_t k = 0; k < what->out_count; k++)
-        memcpy((char *)what->segments[range->segment].out[k] + range->first * size, sum, range->count * size);
+    memcpy(sum, (const char *)what->segments[range->segment].in[0] + range->first * size,
+           range->count * size);
     return TU_OK;
 }
 
-static void *run_process(void *context) {
-    process *p = context;
-    const tu__group_work work = {.communicator = &p->communicator,
-                                 .process_of = process_of,
-                                 .load = load,
-                                 .store = store,
-                                 .context = p};
-    enum {
-        REPEATS = 3
-    }; /* the second one finds the staging buffers in use; without in_place all are equal */
-    for (int i = 0; i < (p->what->in_place ? 1 : REPEATS); i++)
-        if (tu__group_perform(&p->group, &work) != TU_OK)
-            snprintf(p->message, sizeof p->message, "%s", tu_message());
+static tu_status store(void *context, const tu_combination *what, const tu__segment_range *range,
+                       const void *sum) {
+    (void)context;
+    size_t size = tu_dtype_size(what->dtype);
+    memcpy((char *)what->segments[range->segment].out[0] + range->first * size, sum, range->count * size);
+    return TU_OK;
+}
+
+static void fill(rank *k, const values *v) {
+    size_t size = tu_dtype_size(v->dtype);
+    k->values = v;
+    for (uint32_t i = 0; i < v->segment_count; i++) {
+        size_t bytes = v->counts[i] * size;
+        k->data[i] = aligned_alloc(64, (bytes + GUARD + 63) & ~(size_t)63);
+        assert_non_null(k->data[i]);
+        memset(k->data[i], 0xa5, bytes + GUARD);
+        for (size_t e = 0; e < v->counts[i]; e++)
+            tu__store(v->dtype, k->data[i], (int64_t)e, element_of(v, i, k->group.info.rank, e));
+        k->in[i] = k->out[i] = k->data[i];
+        k->segments[i] = (tu_combine_segment){&k->in[i], &k->out[i], v->counts[i]};
+    }
+    k->what = (tu_combination){
+        sizeof k->what,         v->dtype, .in_count = 1, .out_count = 1, .segment_count = v->segment_count,
+        .segments = k->segments};
+}
+
+/* ---- The expected sum ---- */
+
+static double expected_of(const values *v, uint32_t segment, size_t i, uint32_t first, uint32_t end) {
+    uint32_t half = 1;
+    if (end - first == 1) return element_of(v, segment, first, i);
+    while (2 * half < end - first) half *= 2;
+    double left = expected_of(v, segment, i, first, first + half),
+           right = expected_of(v, segment, i, first + half, end);
+    return v->dtype == TU_F64 ? left + right : (double)((float)left + (float)right);
+}
+
+/* Adds the sums of nodes, each rounded, pairwise. */
+static double expected_of_nodes(const values *v, uint32_t segment, size_t i, uint32_t node_size,
+                                uint32_t first, uint32_t end) {
+    uint32_t half = 1;
+    if (end - first == 1)
+        return tu__round_to(v->dtype, expected_of(v, segment, i, first * node_size, end * node_size));
+    while (2 * half < end - first) half *= 2;
+    double left = expected_of_nodes(v, segment, i, node_size, first, first + half),
+           right = expected_of_nodes(v, segment, i, node_size, first + half, end);
+    return v->dtype == TU_F64 ? left + right : (double)((float)left + (float)right);
+}
+
+static void check(const setup *s, const values *v) {
+    const tu_process_group *g = &s->rank->group;
+    size_t size = tu_dtype_size(v->dtype);
+    for (uint32_t segment = 0; segment < v->segment_count; segment++)
+        for (size_t i = 0; i < v->counts[segment]; i++) {
+            double sum = expected_of_nodes(v, segment, i, g->node_size, 0, g->node_count);
+            char expected[8];
+            tu__store(v->dtype, expected, 0, sum);
+            for (uint32_t r = 0; r < s->ranks; r++)
+                if (memcmp(s->rank[r].data[segment] + i * size, expected, size) != 0)
+                    fail_msg(
+                        "%u hosts of %u ranks, rank %u, segment %u of %zu %s: element %zu is %.9g instead of %.9g",
+                        s->ranks / s->host_size, s->host_size, r, segment, v->counts[segment],
+                        tu_dtype_name(v->dtype), i, tu__load(v->dtype, s->rank[r].data[segment], (int64_t)i),
+                        sum);
+        }
+    for (uint32_t segment = 0; segment < v->segment_count; segment++)
+        for (uint32_t r = 0; r < s->ranks; r++)
+            for (size_t i = 0; i < GUARD; i++)
+                assert_int_equal(s->rank[r].data[segment][v->counts[segment] * size + i], 0xa5);
+}
+
+/* ---- Adding ---- */
+
+typedef struct part {
+    rank *rank;
+    uint32_t index;
+    tu_status status;
+    pthread_t thread;
+} part;
+
+static tu__group_work sum_of(const rank *k) {
+    return (tu__group_work){.what = &k->what, .load = load, .store = store, .deadline = tu__now() + 100};
+}
+
+static void *run_part(void *argument) {
+    part *p = argument;
+    double waited = 0;
+    const tu__group_work sum = sum_of(p->rank);
+    p->status = tu__group_perform_part(&p->rank->group, &sum, p->index, p->rank->parts, &waited);
+    assert_true(waited >= 0);
     return NULL;
 }
 
-/* ---- Inputs and expected results ---- */
-
-static double input_of(const collective *c, uint32_t rank, uint32_t value, size_t element) {
-    double x = (double)((rank * 7919 + value * 104729 + element * 31) % 1009) / 63 - 8;
-    return tu__round_to(c->dtype, tu_dtype_is_float(c->dtype) ? x : (double)(int)x);
-}
-
-static size_t result_elements(const collective *c, uint32_t value) {
-    size_t n = c->elements[value];
-    return c->kind == TU__REDUCE_SCATTER ? n / all_ranks(c)
-           : c->kind == TU__ALL_GATHER   ? n * all_ranks(c)
-                                         : n;
-}
-
-/* Adds pairwise, and rounds the result as a sum that is sent or stored is. */
-static double add(tu_dtype dtype, double *x, uint32_t count) {
-    for (; count > 1; count = (count + 1) / 2)
-        for (uint32_t k = 0; k < (count + 1) / 2; k++) {
-            double sum = 2 * k + 1 < count ? x[2 * k] + x[2 * k + 1] : x[2 * k];
-            x[k] = dtype == TU_F64 ? sum : (float)sum;
+/* Adds with one thread per part; or, if `parts` is 0, all with two threads of a parallel loop. */
+static void *run_rank(void *argument) {
+    rank *k = argument;
+    part parts[TU__MAX_LANES];
+    if (k->parts) {
+        for (uint32_t i = 0; i < k->parts; i++) {
+            parts[i] = (part){.rank = k, .index = i};
+            assert_int_equal(pthread_create(&parts[i].thread, NULL, run_part, &parts[i]), 0);
         }
-    return tu__round_to(dtype, x[0]);
-}
-
-/* The sum of one element: of the local ranks, then of the processes of a node, then of the nodes. */
-static double expected_sum(const collective *c, uint32_t value, size_t element) {
-    double of_nodes[MAX_PROCESSES], of_processes[MAX_PROCESSES], of_ranks[MAX_LOCAL];
-    uint32_t nodes = c->size / c->node_size;
-    for (uint32_t node = 0; node < nodes; node++) {
-        for (uint32_t i = 0; i < c->node_size; i++) {
-            uint32_t p = node * c->node_size + i;
-            for (uint32_t r = 0; r < c->local_ranks[p]; r++)
-                of_ranks[r] = input_of(c, c->first_rank[p] + r, value, element);
-            of_processes[i] = add(c->dtype, of_ranks, c->local_ranks[p]);
+        for (uint32_t i = 0; i < k->parts; i++) {
+            pthread_join(parts[i].thread, NULL);
+            if (parts[i].status != TU_OK) k->status = parts[i].status;
         }
-        of_nodes[node] = add(c->dtype, of_processes, c->node_size);
+        return NULL;
     }
-    return add(c->dtype, of_nodes, nodes);
+    tu__parallel_setting before = tu__parallel_begin(2);
+    const tu__group_work sum = sum_of(k);
+    k->status = tu__group_perform(&k->group, &sum);
+    if (k->status != TU_OK) snprintf(k->message, sizeof k->message, "%s", tu_message());
+    tu__parallel_end(before);
+    return NULL;
 }
 
-static double expected(const collective *c, uint32_t rank, uint32_t value, size_t element) {
-    size_t n = c->elements[value];
-    if (c->kind == TU__BROADCAST) return input_of(c, c->root, value, element);
-    if (c->kind == TU__ALL_GATHER) return input_of(c, (uint32_t)(element / n), value, element % n);
-    if (c->kind == TU__REDUCE_SCATTER) element += rank * result_elements(c, value);
-    return expected_sum(c, value, element);
+static void add_and_check(setup *s, const values *v) {
+    for (uint32_t r = 0; r < s->ranks; r++) fill(&s->rank[r], v);
+    for (uint32_t r = 0; r < s->ranks; r++)
+        assert_int_equal(pthread_create(&s->rank[r].thread, NULL, run_rank, &s->rank[r]), 0);
+    for (uint32_t r = 0; r < s->ranks; r++) pthread_join(s->rank[r].thread, NULL);
+    for (uint32_t r = 0; r < s->ranks; r++) assert_int_equal(s->rank[r].status, TU_OK);
+    check(s, v);
+    for (uint32_t r = 0; r < s->ranks; r++)
+        for (uint32_t i = 0; i < v->segment_count; i++) free(s->rank[r].data[i]);
 }
 
-/* ---- Running ---- */
-
-static const char *name_of(const collective *c) {
-    static char name[160];
-    snprintf(name, sizeof name,
-             "%s of %u processes (%u per node), %u ranks, root %u, %s, %zu and %zu elements",
-             tu__collective_name(c->kind), c->size, c->node_size, all_ranks(c), c->root,
-             tu_dtype_name(c->dtype), c->elements[0], c->elements[1]);
-    return name;
+/* Sums of several sizes, one after another in the same group, as in steps. */
+static void check_sizes(setup *s) {
+    static const values all[] = {
+        {TU_F32, 1, {1}},
+        {TU_F32, 3, {17, 0, 5}},
+        {TU_BF16, 2, {33, 5000}},
+        {TU_F32, 1, {100003}},
+        {TU_F64, 2, {70001, 3}},
+        {TU_F16, 1, {4097}},
+        {TU_F32, 3, {300000, 1, 200001}},
+        {TU_F32, 1, {64}},
+        {TU_BF16, 1, {400000}},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) add_and_check(s, &all[i]);
 }
 
-static void prepare_process(process *p, const collective *c, uint32_t rank, void **areas) {
-    *p = (process){.what = c, .rank = rank};
-    tu_type types[VALUES];
-    for (uint32_t v = 0; v < VALUES; v++) types[v] = (tu_type){c->dtype, TU_SHAPE((int64_t)c->elements[v])};
-    p->group = new_group(&p->transport, rank, c->size, c->node_size, areas);
-    assert_int_equal(
-        tu__communicator_new(&p->communicator, c->kind, c->root, c->local_ranks[rank], VALUES, types), TU_OK);
-    tu__communicator_span(&p->communicator, c->first_rank[rank], all_ranks(c));
-    for (uint32_t r = 0; r < c->local_ranks[rank]; r++)
-        for (uint32_t v = 0; v < VALUES; v++) {
-            size_t size = tu_dtype_size(c->dtype), bytes = result_elements(c, v) * size;
-            p->in[r][v] = malloc(c->elements[v] * size);
-            p->out[r][v] = c->in_place ? p->in[r][v] : malloc(bytes);
-            if (!c->in_place) memset(p->out[r][v], 0x55, bytes);
-            for (size_t i = 0; i < c->elements[v]; i++)
-                tu__store(c->dtype, p->in[r][v], (int64_t)i, input_of(c, c->first_rank[rank] + r, v, i));
-            tu__communicator_register(&p->communicator, r, v, p->in[r][v], p->out[r][v]);
-        }
-    assert_int_equal(tu__communicator_connect(&p->communicator), TU_OK);
-}
-
-static void check_process(const process *p) {
-    const collective *c = p->what;
-    if (*p->message) fail_msg("%s: %s", name_of(c), p->message);
-    for (uint32_t r = 0; r < c->local_ranks[p->rank]; r++)
-        for (uint32_t v = 0; v < VALUES; v++) {
-            uint32_t rank = c->first_rank[p->rank] + r;
-            if (c->kind == TU__REDUCE && rank != c->root) continue;
-            for (size_t i = 0; i < result_elements(c, v); i++) {
-                double got = tu__load(c->dtype, p->out[r][v], (int64_t)i), wanted = expected(c, rank, v, i);
-                if (got != wanted)
-                    fail_msg("%s: element %zu of value %u on rank %u is %.9g, expected %.9g", name_of(c), i,
-                             v, rank, got, wanted);
-            }
-        }
-}
-
-static void free_process(process *p) {
-    for (uint32_t r = 0; r < p->what->local_ranks[p->rank]; r++)
-        for (uint32_t v = 0; v < VALUES; v++) {
-            if (!p->what->in_place) free(p->out[r][v]);
-            free(p->in[r][v]);
-        }
-    tu__communicator_free(&p->communicator);
-    pthread_mutex_destroy(&p->group.lock);
-    free(p->group.receive_buffer);
-}
-
-/* Runs a collective and checks the results of all ranks. Returns the most bytes that a process has sent. */
-static size_t assert_collective(const collective *c) {
-    process *processes = calloc(c->size, sizeof *processes);
-    pthread_t threads[MAX_PROCESSES];
-    void *areas[MAX_PROCESSES];
-    size_t most = 0;
-    for (uint32_t p = 0; p < c->size; p++) {
-        areas[p] = aligned_alloc(64, TU__SHARED_BYTES);
-        memset(areas[p], 0, TU__SHARED_BYTES);
+static void sums_of_one_host_are_pairwise(void **state) {
+    (void)state;
+    setup s;
+    for (uint32_t ranks = 1; ranks <= 5; ranks++) {
+        create(&s, 1, ranks, ranks == 3 ? 1 : 4);
+        assert_true(tu__group_adds_in_memory(&s.rank->group));
+        check_sizes(&s);
+        destroy(&s);
     }
-    for (uint32_t p = 0; p < c->size; p++) prepare_process(&processes[p], c, p, areas);
-    for (uint32_t p = 0; p < c->size; p++)
-        assert_int_equal(pthread_create(&threads[p], NULL, run_process, &processes[p]), 0);
-    for (uint32_t p = 0; p < c->size; p++) pthread_join(threads[p], NULL);
-    for (uint32_t p = 0; p < c->size; p++) {
-        check_process(&processes[p]);
-        if (processes[p].transport.sent_bytes > most) most = processes[p].transport.sent_bytes;
-        free_process(&processes[p]);
-        free(areas[p]);
+}
+
+static void sums_of_hosts_are_pairwise(void **state) {
+    (void)state;
+    static const uint32_t shapes[][2] = {{2, 1}, {3, 1}, {2, 2}, {4, 2}};
+    setup s;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        create(&s, shapes[i][0], shapes[i][1], 2);
+        assert_false(tu__group_adds_in_memory(&s.rank->group));
+        check_sizes(&s);
+        destroy(&s);
     }
-    assert_null(messages);
-    free(processes);
-    return most;
 }
 
-/* Processes with one local rank each, or with different numbers of them. */
-static collective new_collective(tu__collective_kind kind, tu_dtype dtype, uint32_t size, uint32_t node_size,
-                                 bool has_equal_ranks) {
-    collective c = {.kind = kind, .dtype = dtype, .size = size, .node_size = node_size};
-    for (uint32_t p = 0; p < size; p++) {
-        c.local_ranks[p] = has_equal_ranks ? 1 : 1 + (p * 2 + 1) % MAX_LOCAL;
-        c.first_rank[p + 1] = c.first_rank[p] + c.local_ranks[p];
+/* 3 ranks per host: adding by host would change the order of additions, so every rank is a node. */
+static void hosts_whose_ranks_are_no_power_of_two_exchange_messages(void **state) {
+    (void)state;
+    setup s;
+    create(&s, 2, 3, 1);
+    assert_int_equal(s.rank[4].group.node_count, 6);
+    assert_int_equal(s.rank[4].group.node, 4);
+    check_sizes(&s);
+    destroy(&s);
+}
+
+static void processes_may_use_different_numbers_of_threads(void **state) {
+    (void)state;
+    setup s;
+    create(&s, 1, 4, TU__MAX_LANES);
+    for (uint32_t r = 0; r < s.ranks; r++) s.rank[r].parts = r;
+    check_sizes(&s);
+    s.rank[2].parts = TU__MAX_LANES;
+    check_sizes(&s);
+    destroy(&s);
+}
+
+/* Every node sends its part of the sum to the others, and receives theirs. */
+static void bf16_halves_the_bytes_between_hosts(void **state) {
+    (void)state;
+    static const values f32 = {TU_F32, 1, {1 << 18}}, bf16 = {TU_BF16, 1, {1 << 18}};
+    setup s;
+    create(&s, 2, 1, 1);
+    mail.sent_bytes = 0;
+    add_and_check(&s, &f32);
+    assert_int_equal(mail.sent_bytes, 2 * sizeof(float) * (1 << 18));
+    mail.sent_bytes = 0;
+    add_and_check(&s, &bf16);
+    assert_int_equal(mail.sent_bytes, sizeof(float) * (1 << 18));
+    destroy(&s);
+}
+
+typedef struct gather_work {
+    tu_process_group *group;
+    pthread_t thread;
+    uint32_t wrong; /* number of results that were not those of this gather */
+} gather_work;
+
+static uint64_t gathered_number(uint32_t r, uint32_t round) {
+    return (uint64_t)round << 32 | r;
+}
+
+static void *gather_often(void *argument) {
+    enum { ROUNDS = 500, NUMBERS = TU__GATHER_BYTES / sizeof(uint64_t) };
+    gather_work *w = argument;
+    uint64_t mine[NUMBERS], all[MAX_RANKS][NUMBERS];
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < NUMBERS; i++) mine[i] = gathered_number(w->group->info.rank, round);
+        if (tu__group_gather_in_memory(w->group, mine, sizeof mine, all) != TU_OK) w->wrong++;
+        for (uint32_t r = 0; r < w->group->info.size; r++)
+            w->wrong +=
+                all[r][0] != gathered_number(r, round) || all[r][NUMBERS - 1] != gathered_number(r, round);
     }
-    c.root = all_ranks(&c) / 2;
-    return c;
+    return NULL;
 }
 
-static void set_elements(collective *c, size_t first, size_t second) {
-    size_t factor = c->kind == TU__REDUCE_SCATTER ? all_ranks(c) : 1;
-    c->elements[0] = first * factor;
-    c->elements[1] = second * factor;
-}
-
-static const struct {
-    uint32_t size, node_size;
-} layouts[] = {{1, 1}, {2, 2}, {3, 3}, {4, 4}, {2, 1}, {3, 1}, {4, 1}, {4, 2}, {8, 2}, {8, 4}};
-
-enum { LAYOUTS = sizeof layouts / sizeof *layouts };
-
-static bool is_sum(tu__collective_kind kind) {
-    return kind != TU__BROADCAST && kind != TU__ALL_GATHER;
-}
-
-/* ---- Tests ---- */
-
-static void every_kind_computes_the_documented_result(void **unused) {
-    (void)unused;
-    for (int kind = TU__ALL_REDUCE; kind <= TU__REDUCE; kind++)
-        for (size_t i = 0; i < LAYOUTS; i++)
-            for (int equal = 0; equal < 2; equal++) {
-                collective c = new_collective((tu__collective_kind)kind, TU_F32, layouts[i].size,
-                                              layouts[i].node_size, equal);
-                set_elements(&c, 1, 1); /* less than a line */
-                assert_collective(&c);
-                set_elements(&c, 37, 1031);
-                assert_collective(&c);
-            }
-}
-
-static void every_type_is_exchanged(void **unused) {
-    (void)unused;
-    for (int kind = TU__ALL_REDUCE; kind <= TU__REDUCE; kind++)
-        for (int dtype = 0; dtype < TU_DTYPE_COUNT; dtype++) {
-            if (is_sum((tu__collective_kind)kind) && !tu_dtype_is_float((tu_dtype)dtype)) continue;
-            collective c = new_collective((tu__collective_kind)kind, (tu_dtype)dtype, 4, 2, false);
-            set_elements(&c, 5, 301);
-            assert_collective(&c);
-        }
-}
-
-/* More elements than fit the staging buffers. */
-static void large_values_are_exchanged_in_pieces(void **unused) {
-    (void)unused;
-    for (int kind = TU__ALL_REDUCE; kind <= TU__REDUCE; kind++)
-        for (size_t i = 3; i < LAYOUTS - 1; i += 2) { /* one node, nodes of one process, nodes of two */
-            collective c = new_collective((tu__collective_kind)kind, TU_F32, layouts[i].size,
-                                          layouts[i].node_size, true);
-            size_t pieces = 2 * TU__PIECE_BYTES / sizeof(float) + 77;
-            bool has_rows = kind == TU__REDUCE_SCATTER || kind == TU__ALL_GATHER;
-            set_elements(&c, has_rows ? pieces / all_ranks(&c) : pieces, 3);
-            assert_collective(&c);
-        }
-}
-
-/* A variable is the source of a broadcast and its result. */
-static void results_may_be_in_the_memory_of_inputs(void **unused) {
-    (void)unused;
-    static const tu__collective_kind kinds[] = {TU__ALL_REDUCE, TU__BROADCAST, TU__REDUCE};
-    for (int k = 0; k < 3; k++)
-        for (size_t i = 0; i < LAYOUTS; i++) {
-            collective c = new_collective(kinds[k], TU_F32, layouts[i].size, layouts[i].node_size, true);
-            c.in_place = true;
-            set_elements(&c, 100, 2000);
-            assert_collective(&c);
-        }
-}
-
-static void any_rank_may_be_the_root(void **unused) {
-    (void)unused;
-    for (int k = 0; k < 2; k++)
-        for (size_t i = 0; i < LAYOUTS; i++) {
-            collective c = new_collective(k ? TU__BROADCAST : TU__REDUCE, TU_F32, layouts[i].size,
-                                          layouts[i].node_size, false);
-            set_elements(&c, 19, 333);
-            for (c.root = 0; c.root < all_ranks(&c); c.root++) assert_collective(&c);
-        }
-}
-
-/* With one process per node: V bytes from each of 4 processes. The largest sender of a broadcast sends a part to each of
- * the 3 others, then its own part to them; that of a reduce sends 3 parts of its value and one sum; that of an
- * all-reduce 3 parts and 3 sums. */
-static void no_process_sends_more_than_necessary(void **unused) {
-    (void)unused;
-    static const struct {
-        tu__collective_kind kind;
-        double factor;
-    } cases[] = {{TU__BROADCAST, 6.0 / 4}, {TU__REDUCE, 4.0 / 4}, {TU__ALL_REDUCE, 6.0 / 4}};
-    for (int k = 0; k < 3; k++) {
-        enum { ELEMENTS = 1 << 16, REPEATS = 3 };
-        collective c = new_collective(cases[k].kind, TU_F32, 4, 1, true);
-        set_elements(&c, ELEMENTS, 16);
-        double most = (double)assert_collective(&c) / REPEATS,
-               bytes = (double)(ELEMENTS + 16) * sizeof(float);
-        if (most > cases[k].factor * bytes * 1.001 + 512)
-            fail_msg(
-                "%s: a process sends %.0f bytes, expected at most %.2f times the %.0f bytes of its value",
-                name_of(&c), most, cases[k].factor, bytes);
+static void gathers_in_memory_follow_each_other(void **state) {
+    (void)state;
+    setup s;
+    gather_work work[3];
+    create(&s, 1, 3, 1);
+    for (uint32_t r = 0; r < s.ranks; r++) {
+        s.rank[r].group.timeout = 100;
+        work[r] = (gather_work){.group = &s.rank[r].group};
+        assert_int_equal(pthread_create(&work[r].thread, NULL, gather_often, &work[r]), 0);
     }
+    for (uint32_t r = 0; r < s.ranks; r++) pthread_join(work[r].thread, NULL);
+    for (uint32_t r = 0; r < s.ranks; r++) assert_int_equal(work[r].wrong, 0);
+    destroy(&s);
+}
+
+/* A rank that waits for one that never comes fails when the group does. */
+static void waiting_ends_when_the_group_fails(void **state) {
+    (void)state;
+    static const values v = {TU_F32, 1, {1000}};
+    setup s;
+    create(&s, 1, 2, 2);
+    rank *k = &s.rank[0];
+    fill(k, &v);
+    assert_int_equal(pthread_create(&k->thread, NULL, run_rank, k), 0);
+    struct timespec moment = {.tv_nsec = 20000000};
+    nanosleep(&moment, NULL);
+    pthread_mutex_lock(&k->group.lock);
+    snprintf(k->group.message, sizeof k->group.message, "rank 1 ended");
+    atomic_store(&k->group.failed, true);
+    pthread_mutex_unlock(&k->group.lock);
+    pthread_join(k->thread, NULL);
+    assert_int_equal(k->status, TU_LOST);
+    assert_string_equal(k->message, "rank 1 ended");
+    free(k->data[0]);
+    destroy(&s);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_computes_the_documented_result),
-        cmocka_unit_test(every_type_is_exchanged),
-        cmocka_unit_test(large_values_are_exchanged_in_pieces),
-        cmocka_unit_test(results_may_be_in_the_memory_of_inputs),
-        cmocka_unit_test(any_rank_may_be_the_root),
-        cmocka_unit_test(no_process_sends_more_than_necessary),
+        cmocka_unit_test(sums_of_one_host_are_pairwise),
+        cmocka_unit_test(sums_of_hosts_are_pairwise),
+        cmocka_unit_test(hosts_whose_ranks_are_no_power_of_two_exchange_messages),
+        cmocka_unit_test(processes_may_use_different_numbers_of_threads),
+        cmocka_unit_test(bf16_halves_the_bytes_between_hosts),
+        cmocka_unit_test(gathers_in_memory_follow_each_other),
+        cmocka_unit_test(waiting_ends_when_the_group_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
