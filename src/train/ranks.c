@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "comm/process_group.h"
 #include "graph/graph.h"
+#include "train/compile_options.h"
 
 static tu_process_group *group_of(const tu__trainer *t) {
     return t->options.group;
@@ -102,11 +103,17 @@ tu_status tu__ranks_copy_state(tu__trainer *t) {
     tu_process_group *g = group_of(t);
     if (!g) return TU_OK;
     TU_TRY(tu_process_group_broadcast(g, 0, &t->progress, sizeof t->progress));
-    for (size_t i = 0; i < tu_state_variable_count(t->state); i++) TU_TRY(copy_variable(t, i));
+    bool all_have_variables = strcmp(tu__strategy_of(&t->config), "central") != 0;
+    for (size_t i = 0; all_have_variables && i < tu_state_variable_count(t->state); i++)
+        TU_TRY(copy_variable(t, i));
     int64_t sample = tu_state_sample(t->state);
     TU_TRY(tu_process_group_broadcast(g, 0, &sample, sizeof sample));
     tu_state_set_sample(t->state, sample);
     return TU_OK;
+}
+
+tu_status tu__ranks_copy_digest(const tu__trainer *t, char *digest, size_t size) {
+    return group_of(t) ? tu_process_group_broadcast(group_of(t), 0, digest, size) : TU_OK;
 }
 
 tu_status tu__ranks_report(tu__trainer *t) {
@@ -133,6 +140,18 @@ tu_status tu__ranks_report(tu__trainer *t) {
 
 tu_status tu__ranks_agree(const tu__trainer *t, tu_status status) {
     return group_of(t) ? tu__group_agree(group_of(t), status) : status;
+}
+
+tu_status tu__ranks_fail_as_first(const tu__trainer *t, tu_status status) {
+    struct {
+        int64_t status;
+        char message[1200];
+    } failure = {.status = status};
+    if (!group_of(t)) return status;
+    snprintf(failure.message, sizeof failure.message, "%s", tu_message());
+    TU_TRY(tu_process_group_broadcast(group_of(t), 0, &failure, sizeof failure));
+    tu_fail((tu_status)failure.status, "%s", failure.message);
+    return tu__group_agree(group_of(t), (tu_status)failure.status);
 }
 
 tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
