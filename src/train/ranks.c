@@ -172,7 +172,9 @@ tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
         if (all[r].length < t->multi_step.length) t->multi_step.length = all[r].length;
         waited[r] = all[r].waited;
     }
-    if (t->progress.step > t->first_step) tu__rank_waits_add(t->waits, g->info.size, waited);
+    int64_t steps = t->progress.step - t->waited_step;
+    if (steps > 0) tu__rank_waits_add(t->waits, g->info.size, waited, steps);
+    t->waited_step = t->progress.step;
     t->report.processes = g->info.size;
     t->report.wait_ms = t->waits->median_ms;
     t->report.worst_wait_ms = t->waits->worst_ms;
@@ -182,11 +184,13 @@ tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
 void tu__ranks_fill_result(tu__trainer *t, tu_train_result *result) {
     const tu__rank_waits *w = t->waits;
     result->slow_rank = -1;
-    if (!w || !w->steps) return;
+    if (!w || !w->has_begun) return;
     tu__rank_waits_update(t->waits);
     double step_ms = t->images ? 1e3 * result->seconds / (double)(t->progress.step - t->first_step) : 0;
     result->processes = w->ranks;
     result->slow_rank = tu__rank_waits_slowest(w, step_ms);
+    result->slow_steps = result->slow_rank < 0 ? 0 : w->least[result->slow_rank];
+    result->compared_steps = w->steps;
     result->min_wait_ms = result->max_wait_ms = w->median_ms[0];
     for (uint32_t r = 0; r < w->ranks; r++) {
         if (w->median_ms[r] < result->min_wait_ms) result->min_wait_ms = w->median_ms[r];

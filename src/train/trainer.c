@@ -512,7 +512,7 @@ static void report_start(tu__trainer *t) {
 
 tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
     t->start_time = tu__now();
-    t->first_step = t->progress.step;
+    t->first_step = t->waited_step = t->progress.step;
     t->seconds_before = t->progress.seconds;
     update_report(t);
     report_start(t);
