@@ -132,7 +132,7 @@ tu_status tu__collective_post(tu__execution *e, tu__part *part, const tu__collec
     if (status != TU_OK) return tu__part_fail(part, status);
     tu__run_sync_signal(&e->sync, member->posted);
     if (TU__NEEDS_COMMUNICATION_THREAD(c)) tu__group_collective_post(e, c);
-    return TU_OK;
+    return c->path == TU__COLLECTIVE_IN_SHARED_MEMORY ? tu__group_collective_send(e, part, c) : TU_OK;
 }
 
 /* Adds the collective and its first value to a message that already names the device. */

@@ -84,7 +84,7 @@ static void add(const sum_case *c, uint32_t count, char *const *in, void *out) {
 static void add_on_host(const sum_case *c, char *sum) {
     uint32_t size = run.processes.size, nodes = size / c->node_size;
     size_t bytes = c->elements * tu_dtype_size(c->dtype) + 64;
-    char *values[MAX_RANKS], *local[MAX_LOCAL];
+    char *values[MAX_RANKS] = {NULL}, *local[MAX_LOCAL] = {NULL};
     for (uint32_t k = 0; k < run.local; k++) local[k] = malloc(bytes);
     for (uint32_t r = 0; r < size; r++) {
         for (uint32_t k = 0; k < run.local; k++) fill(c, r * run.local + k, local[k]);
@@ -136,7 +136,7 @@ static double launch(const sum_case *c, char *const *in, char *const *out, int t
     const void *in_list[SEGMENTS * MAX_LOCAL];
     void *out_list[SEGMENTS * MAX_LOCAL];
     tu_combine_segment segments[SEGMENTS];
-    struct timespec start, end = {0}, *at = &start;
+    struct timespec start = {0}, end = {0};
     uint32_t count = make_segments(c, in, out, in_list, out_list, segments);
     const tu_combination combination = {sizeof combination, c->dtype, run.local, run.local, count, segments};
     const tu_collective what = {sizeof what, 1, &combination, &run.processes};
@@ -145,7 +145,7 @@ static double launch(const sum_case *c, char *const *in, char *const *out, int t
     for (int i = 0; i < times; i++) {
         char byte = 0, bytes[MAX_RANKS];
         must(tu_process_group_gather(run.group, &byte, 1, bytes)); /* all begin together */
-        clock_gettime(CLOCK_MONOTONIC, at);
+        clock_gettime(CLOCK_MONOTONIC, &start);
         must(api()->launch(run.devices[0]->instance, built, 0, 1));
         wait_for_queue();
         clock_gettime(CLOCK_MONOTONIC, &end);
@@ -156,7 +156,8 @@ static double launch(const sum_case *c, char *const *in, char *const *out, int t
 
 static double run_case(const sum_case *c, int times) {
     size_t bytes = c->elements * tu_dtype_size(c->dtype);
-    char *in[MAX_LOCAL], *out[MAX_LOCAL], *host = malloc(bytes + 64), *expected = malloc(bytes + 64);
+    char *in[MAX_LOCAL] = {NULL}, *out[MAX_LOCAL] = {NULL}, *host = malloc(bytes + 64),
+         *expected = malloc(bytes + 64);
     for (uint32_t k = 0; k < run.local; k++) {
         void *address;
         must(api()->allocate(run.devices[k]->instance, false, bytes + 64, &address));

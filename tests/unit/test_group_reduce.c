@@ -289,15 +289,15 @@ typedef struct part {
     pthread_t thread;
 } part;
 
-static tu__group_sum sum_of(const rank *k) {
-    return (tu__group_sum){.what = &k->what, .load = load, .store = store, .deadline = tu__now() + 100};
+static tu__group_work sum_of(const rank *k) {
+    return (tu__group_work){.what = &k->what, .load = load, .store = store, .deadline = tu__now() + 100};
 }
 
 static void *run_part(void *argument) {
     part *p = argument;
     double waited = 0;
-    const tu__group_sum sum = sum_of(p->rank);
-    p->status = tu__group_all_reduce_part(&p->rank->group, &sum, p->index, p->rank->parts, &waited);
+    const tu__group_work sum = sum_of(p->rank);
+    p->status = tu__group_perform_part(&p->rank->group, &sum, p->index, p->rank->parts, &waited);
     assert_true(waited >= 0);
     return NULL;
 }
@@ -318,8 +318,8 @@ static void *run_rank(void *argument) {
         return NULL;
     }
     tu__parallel_setting before = tu__parallel_begin(2);
-    const tu__group_sum sum = sum_of(k);
-    k->status = tu__group_all_reduce(&k->group, &sum);
+    const tu__group_work sum = sum_of(k);
+    k->status = tu__group_perform(&k->group, &sum);
     if (k->status != TU_OK) snprintf(k->message, sizeof k->message, "%s", tu_message());
     tu__parallel_end(before);
     return NULL;

@@ -204,7 +204,8 @@ static tu_status exchange_first(cuda_connection *c, double timeout) {
     CUstream stream = c->device->own_queue.stream;
     for (uint32_t r = 0; list && r < p->size; r++)
         if (r != p->rank)
-            list[count++] = (cuda_transfer){r, block, block + (CUdeviceptr)BYTES * (r + 1), BYTES, BYTES};
+            list[count++] = (cuda_transfer){r, cuda_pointer(block),
+                                            cuda_pointer(block + (CUdeviceptr)BYTES * (r + 1)), BYTES, BYTES};
     tu_status status =
         block && list ? cuda_nccl_transfer(c->communicator, count, list, stream) : TU_NO_MEMORY;
     tu__free(list);

@@ -243,15 +243,17 @@ static tu_status plan_combinations(planner *l) {
 
 static cuda_transfer scatter_to(const planner *l, const part *x, uint32_t process) {
     if (l->is_small)
-        return (cuda_transfer){process, l->packed, l->received + process * l->bytes, l->bytes, l->bytes};
-    return (cuda_transfer){process, l->packed + x->offset + slice_offset(x, process),
-                           operand(l, x, process, 0), slice_bytes(x, process), slice_bytes(x, l->p->rank)};
+        return (cuda_transfer){process, cuda_pointer(l->packed),
+                               cuda_pointer(l->received + process * l->bytes), l->bytes, l->bytes};
+    return (cuda_transfer){process, cuda_pointer(l->packed + x->offset + slice_offset(x, process)),
+                           cuda_pointer(operand(l, x, process, 0)), slice_bytes(x, process),
+                           slice_bytes(x, l->p->rank)};
 }
 
 static cuda_transfer gather_from(const planner *l, const part *x, uint32_t process) {
-    return (cuda_transfer){process, operand(l, x, l->p->rank, 0),
-                           l->packed + x->offset + slice_offset(x, process), slice_bytes(x, l->p->rank),
-                           slice_bytes(x, process)};
+    return (cuda_transfer){process, cuda_pointer(operand(l, x, l->p->rank, 0)),
+                           cuda_pointer(l->packed + x->offset + slice_offset(x, process)),
+                           slice_bytes(x, l->p->rank), slice_bytes(x, process)};
 }
 
 static tu_status plan_transfers(planner *l) {

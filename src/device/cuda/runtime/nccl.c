@@ -36,13 +36,12 @@ tu_status cuda_nccl_poll(cuda_nccl *communicator, bool *done) {
 static tu_status add_transfers(cuda_nccl *communicator, uint32_t count, const cuda_transfer *list,
                                CUstream stream) {
     for (const cuda_transfer *t = list; t < list + count; t++) {
-        const void *from = (const void *)(uintptr_t)t->send;
-        void *to = (void *)(uintptr_t)t->receive;
         int peer = (int)t->process;
         if (t->send_bytes)
-            NCCL_TRY(ncclSend, from, t->send_bytes, ncclInt8, peer, communicator, (cudaStream_t)stream);
+            NCCL_TRY(ncclSend, t->send, t->send_bytes, ncclInt8, peer, communicator, (cudaStream_t)stream);
         if (t->receive_bytes)
-            NCCL_TRY(ncclRecv, to, t->receive_bytes, ncclInt8, peer, communicator, (cudaStream_t)stream);
+            NCCL_TRY(ncclRecv, t->receive, t->receive_bytes, ncclInt8, peer, communicator,
+                     (cudaStream_t)stream);
     }
     return TU_OK;
 }

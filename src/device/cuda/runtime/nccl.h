@@ -15,7 +15,8 @@ typedef struct cuda_nccl_id {
 
 typedef struct cuda_transfer { /* bytes sent to and received from one process; 0 bytes: nothing */
     uint32_t process;
-    CUdeviceptr send, receive;
+    const void *send; /* in GPU memory, as `receive` */
+    void *receive;
     size_t send_bytes, receive_bytes;
 } cuda_transfer;
 
