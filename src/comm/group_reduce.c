@@ -228,7 +228,7 @@ static bool next_range(range_iterator *r, size_t max_bytes) {
     return true;
 }
 
-/* Loads the lines of a piece, without those that this process adds itself if `other_slices`. */
+/* Loads lines of a piece into this process's staging buffer. */
 static tu_status load_lines(const lane *l, const piece *p, size_t first, size_t end) {
     const tu__group_work *s = l->work;
     char *staging = staging_of(l, p, l->group->node_rank);
@@ -581,7 +581,7 @@ static void run_lanes(void *context, int64_t first, int64_t last, int worker) {
 }
 
 tu_status tu__group_perform_part(tu_process_group *g, const tu__group_work *work, uint32_t part,
-                                    uint32_t parts, double *waited) {
+                                 uint32_t parts, double *waited) {
     uint32_t lanes = lane_count(g, tu__line_count(work->what));
     part_work w = {.group = g, .work = work, .part = part, .parts = parts, .waited = waited};
     if (part >= lanes) return TU_OK;
