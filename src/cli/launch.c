@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,7 @@ struct launch {
     struct cli_hosts in_use; /* those that have answered; its list may be NULL: all */
     int64_t processes;       /* as asked for */
     int64_t restarts;        /* so far */
+    int64_t max_processes;   /* if not all hosts answer: train has refused more; 0: any number */
     struct launch_command command;
     char folder[4096]; /* of the training run; "": not known */
 };
@@ -158,9 +160,19 @@ static int run_once(struct launch *l, struct launch_outcome *outcome) {
     return status;
 }
 
-/* True if a process, or the launcher, has ended by a signal. */
-static bool is_killed(const struct launch_outcome *outcome) {
-    return outcome->status > 128 && outcome->status != STOPPED;
+/* Returns the number of the signal that has ended a process, or the launcher; 0: none. mpirun also uses statuses that
+ * are larger. */
+static int killing_signal(const struct launch_outcome *outcome) {
+    int number = outcome->status - 128;
+    return outcome->status != STOPPED && number > 0 && number <= SIGRTMAX ? number : 0;
+}
+
+/* True if a restart on fewer hosts has failed before the training was resumed. The number of processes may be the reason:
+ * --invariant requires a power of two. */
+static bool is_number_refused(const struct launch *l, const struct launch_outcome *outcome) {
+    const struct launch_messages *m = &outcome->messages;
+    return l->command.processes > 1 && l->command.processes < l->processes && m->status == CLI_BAD_INPUT &&
+           !*m->folder;
 }
 
 /* Returns true if a process was lost. Otherwise sets the exit status of `tutti launch`. A process that is killed can
@@ -174,7 +186,8 @@ static bool has_lost_process(const struct launch *l, const struct launch_outcome
         return false;
     }
     bool has_started = m->joined || l->restarts > 0;
-    if (has_started && (is_killed(outcome) || !m->status)) return true;
+    if (has_started && (killing_signal(outcome) || !m->status)) return true;
+    if (is_number_refused(l, outcome)) return true;
     if (m->status)
         *status = m->status;
     else
@@ -189,10 +202,12 @@ static bool has_lost_process(const struct launch *l, const struct launch_outcome
 struct loss {
     char text[96];
 };
-static struct loss describe_loss(const struct launch_outcome *outcome) {
+static struct loss describe_loss(const struct launch *l, const struct launch_outcome *outcome) {
     struct loss loss = {"a process was lost"};
-    int number = outcome->status - 128;
-    if (is_killed(outcome))
+    int number = killing_signal(outcome);
+    if (is_number_refused(l, outcome))
+        snprintf(loss.text, sizeof loss.text, "%d processes are refused", (int)l->command.processes);
+    else if (number)
         snprintf(loss.text, sizeof loss.text, "a process was killed by signal %d (%.40s)", number,
                  strsignal(number));
     return loss;
@@ -210,6 +225,13 @@ static bool has_checkpoint(const char *folder) {
     return found;
 }
 
+/* Returns the largest power of two that is less than `number`, which is at least 2. */
+static int64_t power_of_two_below(int64_t number) {
+    int64_t power = 1;
+    while (2 * power < number) power *= 2;
+    return power;
+}
+
 /* Leaves out the hosts that do not answer any more; those of an earlier restart may answer again. Returns false if none
  * does. */
 static bool find_hosts(struct launch *l) {
@@ -220,23 +242,23 @@ static bool find_hosts(struct launch *l) {
     int64_t slots = cli_count_slots(&l->in_use);
     l->command.hosts = &l->in_use;
     if (slots < l->processes) l->command.processes = slots;
+    if (slots < l->processes && l->max_processes && l->max_processes < slots)
+        l->command.processes = l->max_processes;
     return slots > 0;
 }
 
-static void announce_restart(const struct launch *l, const struct launch_outcome *outcome) {
+static void announce_restart(const struct launch *l, const struct loss *loss) {
     const char *how =
         *l->folder ? has_checkpoint(l->folder) ? "resuming" : "starting again" : "starting again";
-    fprintf(stderr, "tutti: notice: launch: %s; restart %d of %d: %s%s%s%s, with %d process%s\n",
-            describe_loss(outcome).text, (int)l->restarts, (int)l->values->restarts, how,
-            *l->folder ? " '" : "", l->folder, *l->folder ? "'" : "", (int)l->command.processes,
-            l->command.processes == 1 ? "" : "es");
+    fprintf(stderr, "tutti: notice: launch: %s; restart %d of %d: %s%s%s%s, with %d process%s\n", loss->text,
+            (int)l->restarts, (int)l->values->restarts, how, *l->folder ? " '" : "", l->folder,
+            *l->folder ? "'" : "", (int)l->command.processes, l->command.processes == 1 ? "" : "es");
 }
 
 /* Says that nothing is restarted any more, and how to resume by hand. */
-static int give_up(const struct launch *l, const struct launch_outcome *outcome, const char *why) {
+static int give_up(const struct launch *l, const struct loss *loss, const char *why) {
     const char *resume = *l->folder ? "; resume with 'tutti launch … -- train " : "";
-    cli_fail("launch: %s%s%s%s%s", describe_loss(outcome).text, why, resume, l->folder,
-             *l->folder ? " --resume'" : "");
+    cli_fail("launch: %s%s%s%s%s", loss->text, why, resume, l->folder, *l->folder ? " --resume'" : "");
     return CLI_LOST;
 }
 
@@ -244,16 +266,18 @@ static int give_up(const struct launch *l, const struct launch_outcome *outcome,
 static bool prepare_restart(struct launch *l, const struct launch_outcome *outcome, int *status) {
     const char *why = !l->task.trains ? "" : l->values->restarts ? ", after the last restart" : "";
     bool restarts = l->task.trains && l->restarts < l->values->restarts;
+    const struct loss loss = describe_loss(l, outcome);
+    if (is_number_refused(l, outcome)) l->max_processes = power_of_two_below(l->command.processes);
     if (restarts && !find_hosts(l) && !launch_is_stopped()) {
         restarts = false;
         why = ", and no host answers";
     }
-    *status = launch_is_stopped() ? STOPPED : restarts ? CLI_DONE : give_up(l, outcome, why);
+    *status = launch_is_stopped() ? STOPPED : restarts ? CLI_DONE : give_up(l, &loss, why);
     if (*status != CLI_DONE) return false;
     l->restarts++;
     l->command.resumes = *l->folder || l->task.has_folder;
     l->command.folder = l->folder;
-    announce_restart(l, outcome);
+    announce_restart(l, &loss);
     return true;
 }
 
@@ -303,6 +327,7 @@ static int start(struct launch *l) {
     if (l->values->dry_run) return print_command(l);
     int status = launch_check(l->command.launcher);
     if (status != CLI_DONE) return status;
+    launch_set_environment(l->command.launcher);
     warn_shared_cores(l);
     return run_to_end(l);
 }

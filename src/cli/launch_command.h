@@ -37,6 +37,8 @@ enum launcher launch_choose(enum launcher given, bool has_hosts);
 /* Prints an error and returns CLI_BAD_INPUT if the launcher is not installed, or another program has its name;
  * otherwise returns CLI_DONE. */
 int launch_check(enum launcher launcher);
+/* Sets environment variables of the launcher, unless the user has set them. */
+void launch_set_environment(enum launcher launcher);
 /* Writes the command line into an empty list. Prints an error and returns CLI_FAILED if this fails. */
 int launch_write_command(const struct launch_command *command, struct word_list *words);
 

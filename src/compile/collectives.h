@@ -27,14 +27,16 @@ typedef enum tu__collective_path {
     TU__COLLECTIVE_OVER_PROCESSES,
     /* The same, but the devices reduce them, with those of other processes (run/connect_processes.c). */
     TU__COLLECTIVE_BY_DEVICES,
-    /* As before, but all processes share memory, so the compute threads reduce them. */
+    /* All processes share memory, so the compute threads reduce them, with those of other processes. */
     TU__COLLECTIVE_IN_SHARED_MEMORY,
 } tu__collective_path;
 
-/* True for a collective that other processes take part in. */
+/* True for a collective that other processes take part in; true if the communication thread performs it. */
 #define TU__SPANS_PROCESSES(c)                                                                               \
     ((c)->path == TU__COLLECTIVE_OVER_PROCESSES || (c)->path == TU__COLLECTIVE_BY_DEVICES ||                 \
      (c)->path == TU__COLLECTIVE_IN_SHARED_MEMORY)
+#define TU__NEEDS_COMMUNICATION_THREAD(c)                                                                    \
+    ((c)->path == TU__COLLECTIVE_OVER_PROCESSES || (c)->path == TU__COLLECTIVE_BY_DEVICES)
 
 typedef struct tu__member { /* one rank of a collective */
     uint32_t partition;
