@@ -69,6 +69,7 @@ TU_API tu_status tu_process_group_describe(const tu_process_group *group, tu_pro
  *
  *     all          the host's GPUs are divided among its processes; without GPUs, the CPU's cores are
  *     gpu:0-7      eight processes on the host: one GPU each; two processes: four each
+ *     gpu:0-3/2    four processes: one GPU each, as two logical devices
  *     cpu:0/2      fewer devices than processes: each process gets so many, of equal parts of the device
  *
  * Of a CPU, only processes that may use the same cores get a part (core_size). */

@@ -231,13 +231,18 @@ static void print_score(const char *split, double accuracy, double largest, doub
 
 static void print_processes(const tu_train_result *r) {
     if (!r->processes) return;
+    if (!r->compared_steps) {
+        print_row("processes", "%u", r->processes);
+        return;
+    }
     print_row(
         "processes",
         "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms (rank %" PRId64
         ")",
         r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, r->worst_wait_rank);
     if (r->slow_rank >= 0)
-        print_row("slow", "rank %" PRId64 ": the others wait for it in every step", r->slow_rank);
+        print_row("slow", "rank %" PRId64 ": the others wait for it in %" PRId64 " of %" PRId64 " steps",
+                  r->slow_rank, r->slow_steps, r->compared_steps);
 }
 
 static void print_text(const tu_train_result *r, bool pipe_closed) {
@@ -307,7 +312,11 @@ static void print_json(const tu_train_result *r) {
         tu_json_f64(&json, "max_wait_ms", r->max_wait_ms);
         tu_json_f64(&json, "worst_wait_ms", r->worst_wait_ms);
         tu_json_i64(&json, "worst_wait_rank", r->worst_wait_rank);
-        if (r->slow_rank >= 0) tu_json_i64(&json, "slow_rank", r->slow_rank);
+        if (r->slow_rank >= 0) {
+            tu_json_i64(&json, "slow_rank", r->slow_rank);
+            tu_json_i64(&json, "slow_steps", r->slow_steps);
+            tu_json_i64(&json, "compared_steps", r->compared_steps);
+        }
     }
     tu_json_f64(&json, "seconds", r->seconds);
     tu_json_f64(&json, "images_per_second", r->images_per_second);

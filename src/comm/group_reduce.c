@@ -1,7 +1,7 @@
-/* Sums over the processes of a group.
+/* Collectives over the processes of a group.
  *
  * Processes of one node (process_group.h: those of a host, if the order of additions permits) share memory. The cache
- * lines of a sum are divided into *lanes*, which are independent of each other: a process may compute them one after
+ * lines of a collective are divided into *lanes*, which are independent of each other: a process may compute them one after
  * another or with a thread each, and need not do as the others. A lane is added in pieces. For every piece, each
  * process
  *
@@ -14,7 +14,11 @@
  *     add      adds all staging buffers of the node, and writes the sums to its local ranks.
  *
  * Between nodes, a process exchanges its slice with those processes of the other nodes that have the same slice: each of
- * them adds a part of it (reduce-scatter), and sends the result to the others (all-gather).
+ * them adds a part of it (reduce-scatter), and sends the result to the others (all-gather), or only to the root's node.
+ *
+ * In a broadcast the root loads the piece. The processes of its node copy it from there, and each sends its slice to the
+ * other nodes: a part to each node (scatter), which then send their parts to each other (all-gather), so that the root's
+ * host sends as little as possible.
  *
  * Counters in shared memory say how far each process is. The steps of successive pieces overlap: a process loads a piece
  * before it waits for the others' previous one, and while messages are on their way. For that there are several staging
@@ -54,7 +58,7 @@ typedef struct message_list {
 
 typedef struct lane {
     tu_process_group *group;
-    const tu__group_sum *sum;
+    const tu__group_work *work;
     uint32_t index;
     size_t first_line, lines; /* of all values */
     uint32_t buffers;         /* staging buffers */
@@ -120,11 +124,39 @@ static size_t slice_begin(const lane *l, const piece *p, uint32_t process) {
     return first_of_part(p->lines, l->group->node_size, process);
 }
 
+/* ---- The root ---- */
+
+static uint32_t root_node(const lane *l) {
+    return l->work->root / l->group->node_size;
+}
+
+static uint32_t root_in_node(const lane *l) {
+    return l->work->root % l->group->node_size;
+}
+
+static bool is_broadcast(const lane *l) {
+    return l->work->kind == TU__BROADCAST;
+}
+
+static bool is_root(const lane *l) {
+    return l->work->root == l->group->info.rank;
+}
+
+/* True if the processes of this node get the values from the root's staging buffer. */
+static bool is_near_source(const lane *l) {
+    return is_broadcast(l) && root_node(l) == l->group->node;
+}
+
+static bool gets_result(const lane *l) {
+    return l->work->what->out_count > 0;
+}
+
 /* ---- Waiting for the node ---- */
 
 typedef struct counter_wait {
     const lane *lane;
-    size_t offset; /* of the counter in tu__lane_counters */
+    uint32_t first, end; /* processes of the node */
+    size_t offset;       /* of the counter in tu__lane_counters */
     uint32_t value;
 } counter_wait;
 
@@ -147,24 +179,34 @@ static tu_status make_progress(const lane *l) {
 static tu_status have_all_reached(void *context, bool *reached) {
     const counter_wait *w = context;
     *reached = true;
-    for (uint32_t i = 0; *reached && i < w->lane->group->node_size; i++)
+    for (uint32_t i = w->first; *reached && i < w->end; i++)
         *reached = tu__counter_has(counter_at(w, i), w->value);
     return *reached ? TU_OK : make_progress(w->lane);
 }
 
-static tu_status wait_for_node(const lane *l, size_t offset, uint32_t value) {
+static tu_status wait_for(counter_wait w) {
+    const lane *l = w.lane;
     tu_process_group *g = l->group;
-    counter_wait w = {l, offset, value};
     if (!has_one_node(g)) return tu__group_wait(g, have_all_reached, &w);
-    for (uint32_t i = 0; i < g->node_size; i++)
-        if (!tu__counter_has(counter_at(&w, i), value))
-            TU_TRY(tu__group_wait_counter(g, counter_at(&w, i), value, l->sum->deadline, l->waited));
+    for (uint32_t i = w.first; i < w.end; i++)
+        if (!tu__counter_has(counter_at(&w, i), w.value))
+            TU_TRY(tu__group_wait_counter(g, counter_at(&w, i), w.value, l->work->deadline, l->waited));
     return TU_OK;
+}
+
+static tu_status wait_for_node(const lane *l, size_t offset, uint32_t value) {
+    return wait_for((counter_wait){l, 0, l->group->node_size, offset, value});
+}
+
+/* Waits until the root of a broadcast, a process of this node, has loaded a piece. */
+static tu_status wait_for_source(const lane *l, const piece *p) {
+    uint32_t root = root_in_node(l);
+    return wait_for((counter_wait){l, root, root + 1, offsetof(tu__lane_counters, written), p->number});
 }
 
 /* ---- Steps of a piece within a node ---- */
 
-/* Calls of the sum's functions for the ranges of some lines of a piece. */
+/* Calls of the work's functions for the ranges of some lines of a piece. */
 typedef struct range_iterator {
     const lane *lane;
     tu__line_iterator lines;
@@ -174,12 +216,12 @@ typedef struct range_iterator {
 
 static range_iterator ranges_of(const lane *l, const piece *p, size_t first, size_t end) {
     return (range_iterator){.lane = l,
-                            .lines = tu__lines_begin(l->sum->what, p->first_line + first, end - first),
+                            .lines = tu__lines_begin(l->work->what, p->first_line + first, end - first),
                             .next = first * LINE};
 }
 
 static bool next_range(range_iterator *r, size_t max_bytes) {
-    size_t size = tu_dtype_size(r->lane->sum->what->dtype);
+    size_t size = tu_dtype_size(r->lane->work->what->dtype);
     if (!tu__lines_next(&r->lines, max_bytes / size, &r->range)) return false;
     r->offset = r->next;
     r->next += (r->range.count * size + LINE - 1) / LINE * LINE;
@@ -188,7 +230,7 @@ static bool next_range(range_iterator *r, size_t max_bytes) {
 
 /* Loads the lines of a piece, without those that this process adds itself if `other_slices`. */
 static tu_status load_lines(const lane *l, const piece *p, size_t first, size_t end) {
-    const tu__group_sum *s = l->sum;
+    const tu__group_work *s = l->work;
     char *staging = staging_of(l, p, l->group->node_rank);
     for (range_iterator r = ranges_of(l, p, first, end); next_range(&r, TU__PIECE_BYTES);)
         TU_TRY(s->load(s->context, s->what, &r.range, staging + r.offset));
@@ -196,7 +238,8 @@ static tu_status load_lines(const lane *l, const piece *p, size_t first, size_t 
 }
 
 static tu_status store_lines(const lane *l, const piece *p, uint32_t process, size_t first, size_t end) {
-    const tu__group_sum *s = l->sum;
+    const tu__group_work *s = l->work;
+    if (!gets_result(l)) return TU_OK;
     const char *staging = staging_of(l, p, process);
     for (range_iterator r = ranges_of(l, p, first, end); next_range(&r, TU__PIECE_BYTES);)
         TU_TRY(s->store(s->context, s->what, &r.range, staging + r.offset));
@@ -210,24 +253,38 @@ static tu_status wait_until_read(const lane *l, const piece *p) {
 static tu_status load(const lane *l, uint32_t index) {
     const piece p = piece_of(l, index);
     TU_TRY(wait_until_read(l, &p));
-    TU_TRY(load_lines(l, &p, 0, p.lines));
+    if (!is_broadcast(l) || is_root(l)) TU_TRY(load_lines(l, &p, 0, p.lines));
     tu__counter_set(&own_counters(l)->written, p.number);
     return TU_OK;
 }
 
+/* Copies a broadcast piece to the local ranks. */
+static tu_status store_source(const lane *l, uint32_t index) {
+    const piece p = piece_of(l, index);
+    TU_TRY(wait_for_source(l, &p));
+    TU_TRY(store_lines(l, &p, root_in_node(l), 0, p.lines));
+    tu__counter_set(&own_counters(l)->read, p.number);
+    return TU_OK;
+}
+
 /* Adds lines of all processes of the node, and writes the sums to the local ranks. */
-static tu_status add(const lane *l, uint32_t index) {
+static tu_status add_lines(const lane *l, const piece *p) {
     _Alignas(LINE) char tile[TILE_BYTES];
     const void *in[TU__MAX_PROCESSES];
     const tu_process_group *g = l->group;
-    const tu__group_sum *s = l->sum;
-    const piece p = piece_of(l, index);
-    TU_TRY(wait_for_node(l, offsetof(tu__lane_counters, written), p.number));
-    for (range_iterator r = ranges_of(l, &p, 0, p.lines); next_range(&r, TILE_BYTES);) {
-        for (uint32_t i = 0; i < g->node_size; i++) in[i] = staging_of(l, &p, i) + r.offset;
+    const tu__group_work *s = l->work;
+    TU_TRY(wait_for_node(l, offsetof(tu__lane_counters, written), p->number));
+    for (range_iterator r = ranges_of(l, p, 0, p->lines); next_range(&r, TILE_BYTES);) {
+        for (uint32_t i = 0; i < g->node_size; i++) in[i] = staging_of(l, p, i) + r.offset;
         tu__local_add(s->what->dtype, g->node_size, in, r.range.count, tile);
         TU_TRY(s->store(s->context, s->what, &r.range, tile));
     }
+    return TU_OK;
+}
+
+static tu_status add(const lane *l, uint32_t index) {
+    const piece p = piece_of(l, index);
+    if (gets_result(l)) TU_TRY(add_lines(l, &p));
     tu__counter_set(&own_counters(l)->read, p.number);
     return TU_OK;
 }
@@ -248,7 +305,7 @@ static tu_status reduce(const lane *l, uint32_t index) {
     _Alignas(LINE) char tile[TILE_BYTES];
     const void *in[TU__MAX_PROCESSES];
     const tu_process_group *g = l->group;
-    const tu__group_sum *s = l->sum;
+    const tu__group_work *s = l->work;
     const piece p = piece_of(l, index);
     size_t first = slice_begin(l, &p, g->node_rank), end = slice_begin(l, &p, g->node_rank + 1);
     TU_TRY(wait_for_node(l, offsetof(tu__lane_counters, written), p.number));
@@ -266,7 +323,7 @@ static tu_status reduce(const lane *l, uint32_t index) {
 /* Stores what others have added. */
 static tu_status store_others(const lane *l, uint32_t index) {
     const piece p = piece_of(l, index);
-    TU_TRY(wait_for_node(l, offsetof(tu__lane_counters, reduced), p.number));
+    if (gets_result(l)) TU_TRY(wait_for_node(l, offsetof(tu__lane_counters, reduced), p.number));
     for (uint32_t i = 0; i < l->group->node_size; i++)
         if (i != l->group->node_rank)
             TU_TRY(store_lines(l, &p, i, slice_begin(l, &p, i), slice_begin(l, &p, i + 1)));
@@ -280,7 +337,7 @@ static tu_status store_others(const lane *l, uint32_t index) {
 typedef struct slice {
     const lane *lane;
     message_list *messages;
-    char *data; /* in its staging buffer */
+    char *data; /* in its staging buffer, or in that of the root of a broadcast */
     size_t lines;
     char *received; /* the parts of the other nodes */
 } slice;
@@ -291,7 +348,7 @@ static slice slice_of(const lane *l, uint32_t index) {
     size_t first = slice_begin(l, &p, own);
     return (slice){.lane = l,
                    .messages = &l->messages[index % IN_FLIGHT],
-                   .data = staging_of(l, &p, own) + first * LINE,
+                   .data = staging_of(l, &p, is_near_source(l) ? root_in_node(l) : own) + first * LINE,
                    .lines = slice_begin(l, &p, own + 1) - first,
                    .received = l->group->receive_buffers + index % TU__RECEIVE_BUFFERS * TU__RECEIVE_BYTES};
 }
@@ -337,7 +394,7 @@ static void add_slice(const lane *l, const piece *p) {
     const tu_process_group *g = l->group;
     const void *in[TU__MAX_PROCESSES];
     size_t first = slice_begin(l, p, g->node_rank), end = slice_begin(l, p, g->node_rank + 1);
-    tu_dtype dtype = l->sum->what->dtype;
+    tu_dtype dtype = l->work->what->dtype;
     for (uint32_t i = 0; i < g->node_size; i++) in[i] = staging_of(l, p, i) + first * LINE;
     tu__local_add(dtype, g->node_size, in, (end - first) * LINE / tu_dtype_size(dtype),
                   staging_of(l, p, g->node_rank) + first * LINE);
@@ -361,24 +418,53 @@ static tu_status begin_reduce_scatter(const lane *l, uint32_t index) {
     return TU_OK;
 }
 
-/* Adds the parts that have been received, and begins to exchange the sums. */
-static tu_status begin_all_gather(const lane *l, uint32_t index) {
+/* Begins to send every other node its part of the root's slice, or to receive it. */
+static tu_status begin_scatter(const lane *l, uint32_t index) {
     const tu_process_group *g = l->group;
+    const piece p = piece_of(l, index);
     const slice s = slice_of(l, index);
+    uint32_t root = root_node(l);
+    if (g->node != root)
+        return begin_receive(&s, root, TAG_PARTS, s.data + part_offset(&s, g->node), part_bytes(&s, g->node));
+    TU_TRY(wait_for_source(l, &p));
+    for (uint32_t node = 0; node < g->node_count; node++)
+        if (node != root)
+            TU_TRY(begin_send(&s, node, TAG_PARTS, s.data + part_offset(&s, node), part_bytes(&s, node)));
+    return TU_OK;
+}
+
+/* Adds the parts of all nodes. */
+static void add_parts(const slice *s) {
+    const tu_process_group *g = s->lane->group;
     const void *in[TU__MAX_PROCESSES];
-    size_t own = part_bytes(&s, g->node);
-    char *received = s.received, *sum = s.data + part_offset(&s, g->node);
-    tu_dtype dtype = l->sum->what->dtype;
-    TU_TRY(finish(&s));
+    size_t own = part_bytes(s, g->node);
+    char *received = s->received, *sum = s->data + part_offset(s, g->node);
+    tu_dtype dtype = s->lane->work->what->dtype;
     for (uint32_t node = 0; node < g->node_count; node++) {
         in[node] = node == g->node ? sum : received;
         if (node != g->node) received += own;
     }
     tu__local_add(dtype, g->node_count, in, own / tu_dtype_size(dtype), sum);
+}
+
+/* True if a node gets the parts of the slice that other nodes have. */
+static bool gathers_parts(const lane *l, uint32_t node) {
+    if (l->work->kind == TU__ALL_REDUCE) return true;
+    return is_broadcast(l) ? node != root_node(l) : node == root_node(l);
+}
+
+/* When the parts have been received: adds them, unless it is a broadcast, and begins to exchange the results. */
+static tu_status begin_all_gather(const lane *l, uint32_t index) {
+    const tu_process_group *g = l->group;
+    const slice s = slice_of(l, index);
+    const char *own = s.data + part_offset(&s, g->node);
+    TU_TRY(finish(&s));
+    if (!is_broadcast(l)) add_parts(&s);
     for (uint32_t node = 0; node < g->node_count; node++) {
         if (node == g->node) continue;
-        TU_TRY(begin_receive(&s, node, TAG_SUMS, s.data + part_offset(&s, node), part_bytes(&s, node)));
-        TU_TRY(begin_send(&s, node, TAG_SUMS, sum, own));
+        if (gathers_parts(l, g->node))
+            TU_TRY(begin_receive(&s, node, TAG_SUMS, s.data + part_offset(&s, node), part_bytes(&s, node)));
+        if (gathers_parts(l, node)) TU_TRY(begin_send(&s, node, TAG_SUMS, own, part_bytes(&s, g->node)));
     }
     return TU_OK;
 }
@@ -392,7 +478,8 @@ static tu_status finish_all_gather(const lane *l, uint32_t index) {
 
 static tu_status store(const lane *l, uint32_t index) {
     const piece p = piece_of(l, index);
-    TU_TRY(wait_for_node(l, offsetof(tu__lane_counters, reduced), p.number));
+    if (is_near_source(l)) return store_source(l, index);
+    if (gets_result(l)) TU_TRY(wait_for_node(l, offsetof(tu__lane_counters, reduced), p.number));
     for (uint32_t i = 0; i < l->group->node_size; i++)
         TU_TRY(store_lines(l, &p, i, slice_begin(l, &p, i), slice_begin(l, &p, i + 1)));
     tu__counter_set(&own_counters(l)->read, p.number);
@@ -413,7 +500,13 @@ static const stage add_everything[MAX_STAGES] = {{load, 0}, {add, 1}},
                                                 {begin_reduce_scatter, 1},
                                                 {begin_all_gather, 1 + WINDOW},
                                                 {finish_all_gather, 1 + 2 * WINDOW},
-                                                {store, 2 + 2 * WINDOW}};
+                                                {store, 2 + 2 * WINDOW}},
+                   broadcast_in_node[MAX_STAGES] = {{load, 0}, {store_source, 1}},
+                   broadcast_between_nodes[MAX_STAGES] = {{load, 0},
+                                                          {begin_scatter, 1},
+                                                          {begin_all_gather, 1 + WINDOW},
+                                                          {finish_all_gather, 1 + 2 * WINDOW},
+                                                          {store, 2 + 2 * WINDOW}};
 
 /* Staging buffers: one more than the last delay, and one for processes that are not as far as this one. */
 enum { MESSAGE_BUFFERS = 4 + 2 * WINDOW };
@@ -422,7 +515,8 @@ _Static_assert((size_t)MESSAGE_BUFFERS *TU__PIECE_BYTES <= TU__STAGING_BYTES,
 
 static const stage *choose_stages(const lane *l) {
     const tu_process_group *g = l->group;
-    if (!has_one_node(g)) return between_nodes;
+    if (!has_one_node(g)) return is_broadcast(l) ? broadcast_between_nodes : between_nodes;
+    if (is_broadcast(l)) return broadcast_in_node;
     bool is_small = l->lines * LINE * g->node_size <= MAX_ADDED_BYTES;
     return is_small ? add_everything : in_one_node;
 }
@@ -437,12 +531,12 @@ static tu_status run_stages(const lane *l, const stage *stages) {
     return TU_OK;
 }
 
-static tu_status run_lane(tu_process_group *g, const tu__group_sum *sum, uint32_t index, double *waited) {
+static tu_status run_lane(tu_process_group *g, const tu__group_work *work, uint32_t index, double *waited) {
     message_list messages[IN_FLIGHT];
-    size_t all = tu__line_count(sum->what);
+    size_t all = tu__line_count(work->what);
     uint32_t lanes = lane_count(g, all);
     lane l = {.group = g,
-              .sum = sum,
+              .work = work,
               .index = index,
               .first_line = first_of_part(all, lanes, index),
               .buffers = has_one_node(g) ? TU__LANE_BUFFERS : MESSAGE_BUFFERS,
@@ -458,7 +552,7 @@ static tu_status run_lane(tu_process_group *g, const tu__group_sum *sum, uint32_
     return run_stages(&l, choose_stages(&l));
 }
 
-/* ---- A sum ---- */
+/* ---- A collective ---- */
 
 bool tu__group_adds_in_memory(const tu_process_group *g) {
     return has_one_node(g);
@@ -466,7 +560,7 @@ bool tu__group_adds_in_memory(const tu_process_group *g) {
 
 typedef struct part_work {
     tu_process_group *group;
-    const tu__group_sum *sum;
+    const tu__group_work *work;
     uint32_t part, parts;
     double *waited; /* of the caller, who computes the first lane */
     atomic_bool failed;
@@ -479,23 +573,23 @@ static void run_lanes(void *context, int64_t first, int64_t last, int worker) {
     double ignored = 0;
     for (int64_t i = first; i < last && !atomic_load(&w->failed); i++) {
         uint32_t index = w->part + (uint32_t)i * w->parts;
-        tu_status status = run_lane(w->group, w->sum, index, worker ? &ignored : w->waited);
+        tu_status status = run_lane(w->group, w->work, index, worker ? &ignored : w->waited);
         if (status == TU_OK || atomic_exchange(&w->failed, true)) continue;
         w->status = status;
         snprintf(w->message, sizeof w->message, "%s", tu_message());
     }
 }
 
-tu_status tu__group_all_reduce_part(tu_process_group *g, const tu__group_sum *sum, uint32_t part,
-                                    uint32_t parts, double *waited) {
-    uint32_t lanes = lane_count(g, tu__line_count(sum->what));
-    part_work w = {.group = g, .sum = sum, .part = part, .parts = parts, .waited = waited};
+tu_status tu__group_perform_part(tu_process_group *g, const tu__group_work *work, uint32_t part,
+                                 uint32_t parts, double *waited) {
+    uint32_t lanes = lane_count(g, tu__line_count(work->what));
+    part_work w = {.group = g, .work = work, .part = part, .parts = parts, .waited = waited};
     if (part >= lanes) return TU_OK;
     tu__parallel_for((lanes - part + parts - 1) / parts, 1, run_lanes, &w);
     return atomic_load(&w.failed) ? tu_fail(w.status, "%s", w.message) : TU_OK;
 }
 
-tu_status tu__group_all_reduce(tu_process_group *g, const tu__group_sum *sum) {
+tu_status tu__group_perform(tu_process_group *g, const tu__group_work *work) {
     double waited = 0;
-    return tu__group_all_reduce_part(g, sum, 0, 1, &waited);
+    return tu__group_perform_part(g, work, 0, 1, &waited);
 }

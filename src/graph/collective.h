@@ -14,13 +14,15 @@ typedef enum tu__collective_kind {
     TU__REDUCE_SCATTER,
     TU__ALL_GATHER,
     TU__BROADCAST,
+    TU__REDUCE,
 } tu__collective_kind;
 
 /* The attributes of a collective node. */
 typedef struct tu__collective_info {
     tu__collective_kind kind;
     int64_t collective, rank, ranks;
-    int64_t root; /* of a broadcast: the rank whose value all ranks get; otherwise 0 */
+    int64_t
+        root; /* of a broadcast: the rank whose value all ranks get; of a reduce: the rank that gets the sum; otherwise 0 */
 } tu__collective_info;
 
 /* Returns the attributes of a node whose operation has the trait TU__COLLECTIVE. */

@@ -236,7 +236,7 @@ static tu_status create_communicator(const tu_graph *g, const tu__collective *c,
         types[v] = tu_edge_type(g, g->nodes[c->members[0].nodes[v]]->inputs[0]);
     tu_status status = tu__communicator_new(communicator, c->kind, c->root, c->ranks, c->value_count, types);
     tu__free(types);
-    communicator->is_undivided = TU__SPANS_PROCESSES(c);
+    if (TU__SPANS_PROCESSES(c)) tu__communicator_span(communicator, c->first_rank, c->all_ranks);
     return status;
 }
 

@@ -13,6 +13,7 @@ typedef struct tu__group_collective {
     struct tu__execution *execution;
     const tu__collective *collective;
     uint32_t posted;           /* number of local ranks that have posted their values in this step */
+    bool is_performed;         /* in this step, in shared memory */
     tu_executable *executable; /* of a collective by devices; NULL: not built for the current addresses */
     tu__group_job job;
 } tu__group_collective;
@@ -45,6 +46,9 @@ void tu__group_end_step(struct tu__execution *e, tu_status status);
 void tu__group_collective_post(struct tu__execution *e, const tu__collective *c);
 tu_status tu__group_collective_await(struct tu__execution *e, struct tu__part *part, const tu__collective *c);
 
+/* Called at POST of a collective in shared memory: performs a broadcast from here, unless others come before it. */
+tu_status tu__group_collective_send(struct tu__execution *e, const struct tu__part *part,
+                                    const tu__collective *c);
 /* Performs a rank's part of a collective in shared memory, when all local ranks have posted. */
 tu_status tu__group_collective_run(struct tu__execution *e, const struct tu__part *part,
                                    const tu__collective *c);

@@ -131,8 +131,8 @@ tu_status tu__collective_post(tu__execution *e, tu__part *part, const tu__collec
     tu_status status = part->queue ? part->device->api->record(part->queue, member->posted) : TU_OK;
     if (status != TU_OK) return tu__part_fail(part, status);
     tu__run_sync_signal(&e->sync, member->posted);
-    if (TU__SPANS_PROCESSES(c)) tu__group_collective_post(e, c);
-    return TU_OK;
+    if (TU__NEEDS_COMMUNICATION_THREAD(c)) tu__group_collective_post(e, c);
+    return c->path == TU__COLLECTIVE_IN_SHARED_MEMORY ? tu__group_collective_send(e, part, c) : TU_OK;
 }
 
 /* Adds the collective and its first value to a message that already names the device. */
@@ -153,7 +153,7 @@ static tu_status wait_traced(tu__execution *e, tu__part *part, const tu__collect
 tu_status tu__collective_run(tu__execution *e, tu__part *part, const tu__collective *c) {
     const tu__member *member = member_of(part, c);
     bool in_shared_memory = c->path == TU__COLLECTIVE_IN_SHARED_MEMORY;
-    if (TU__SPANS_PROCESSES(c) && !in_shared_memory) return tu__group_collective_await(e, part, c);
+    if (TU__NEEDS_COMMUNICATION_THREAD(c)) return tu__group_collective_await(e, part, c);
     TU_TRY(wait_traced(e, part, c, member->membership, false));
     if (tu__run_sync_is_aborted(&e->sync)) return TU_OK;
     if (in_shared_memory) {

@@ -62,7 +62,7 @@ static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t par
     int row = row_of_kind[kind];
     bool launch_computes = !p->partitions[partition].device->api->queue_new;
     if (kind == TU__SPAN_COLLECTIVE &&
-        p->partitions[partition].collectives[index].collective->path == TU__COLLECTIVE_OVER_PROCESSES)
+        TU__NEEDS_COMMUNICATION_THREAD(p->partitions[partition].collectives[index].collective))
         row = TU__ROW_PROCESSES;
     if (row == TU__ROW_HOST && launch_computes) row = TU__ROW_COMPUTE;
     if (kind == TU__SPAN_COPY) partition = p->partitions[partition].receives[index].copied_by;

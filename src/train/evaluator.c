@@ -33,6 +33,11 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
             TU_UNSUPPORTED,
             "the evaluation graph of the run has no output 'probability': the run was started by an earlier version of tutti");
     TU_TRY(tu__run_compile_options(config, e->batch, &first, &o));
+    if (tu__computes_first_alone(config, &o)) {
+        e->receivers = config->group;
+        e->group = NULL;
+        if (!tu__has_run_variables(config)) return TU_OK;
+    }
     o.fetch = fetch;
     o.fetch_count = count;
     return tu_compile_with(e->graph, &e->program, &o);
@@ -253,8 +258,8 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
 
 /* ---- Evaluation ---- */
 
-tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *dataset, int64_t validation,
-                            tu__score *score) {
+static tu_status evaluate(tu__evaluator *e, tu_state *state, const tu_dataset *dataset, int64_t validation,
+                          tu__score *score) {
     *score = (tu__score){
         .confusion = score->confusion, .probabilities = score->probabilities, .labels = score->labels};
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
@@ -281,4 +286,17 @@ tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset 
     score->loss = losses / (double)score->images;
     score->largest = largest_fraction(e, score->images);
     return status;
+}
+
+tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *dataset, int64_t validation,
+                            tu__score *score) {
+    tu_status status = e->program ? evaluate(e, state, dataset, validation, score) : TU_OK;
+    if (!e->receivers) return status;
+    tu__score shared = *score;
+    TU_TRY(tu__share_results(e->receivers, status, &shared, sizeof shared));
+    shared.confusion = score->confusion;
+    shared.probabilities = score->probabilities;
+    shared.labels = score->labels;
+    *score = shared;
+    return TU_OK;
 }

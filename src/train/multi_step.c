@@ -60,7 +60,7 @@ static tu_status allocate_arrays(tu__multi_step_loop *b) {
 tu_status tu__multi_step_loop_open(const tu__stepper *stepper, const tu_dataset *dataset, int64_t batch,
                                    tu_process_group *group, tu__multi_step_loop *b) {
     *b = (tu__multi_step_loop){.dataset = dataset, .group = group, .batch = batch, .length = 1};
-    bool possible = !stepper->apply && can_run_many(&stepper->full) &&
+    bool possible = !stepper->apply && can_run_many(&stepper->full) && !stepper->short_batch.receivers &&
                     (!stepper->short_batch.graph || can_run_many(&stepper->short_batch));
     if (!possible) return TU_OK;
     b->stepper = stepper;

@@ -232,10 +232,10 @@ static tu_status compile_programs(tu__trainer *t) {
     report_device_notices(t);
     TU_TRY(tu__multi_step_loop_open(&t->stepper, t->dataset, t->config.settings.batch, t->config.group,
                                     &t->multi_step));
-    if (!t->multi_step.stepper) TU_TRY(tu__stepper_gather_from(&t->stepper, t->dataset));
+    if (!t->multi_step.stepper) TU_TRY(tu__stepper_gather_from(&t->stepper, &t->config, t->dataset));
     if (t->config.dataset.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
-    return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
+    return tu__stepper_state(&t->stepper, &t->config, &t->state);
 }
 
 static tu_status load_initial_weights(tu__trainer *t) {

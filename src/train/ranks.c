@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "comm/process_group.h"
 #include "graph/graph.h"
+#include "train/compile_options.h"
 
 static tu_process_group *group_of(const tu__trainer *t) {
     return t->options.group;
@@ -102,11 +103,17 @@ tu_status tu__ranks_copy_state(tu__trainer *t) {
     tu_process_group *g = group_of(t);
     if (!g) return TU_OK;
     TU_TRY(tu_process_group_broadcast(g, 0, &t->progress, sizeof t->progress));
-    for (size_t i = 0; i < tu_state_variable_count(t->state); i++) TU_TRY(copy_variable(t, i));
+    bool all_have_variables = strcmp(tu__strategy_of(&t->config), "central") != 0;
+    for (size_t i = 0; all_have_variables && i < tu_state_variable_count(t->state); i++)
+        TU_TRY(copy_variable(t, i));
     int64_t sample = tu_state_sample(t->state);
     TU_TRY(tu_process_group_broadcast(g, 0, &sample, sizeof sample));
     tu_state_set_sample(t->state, sample);
     return TU_OK;
+}
+
+tu_status tu__ranks_copy_digest(const tu__trainer *t, char *digest, size_t size) {
+    return group_of(t) ? tu_process_group_broadcast(group_of(t), 0, digest, size) : TU_OK;
 }
 
 tu_status tu__ranks_report(tu__trainer *t) {
@@ -135,6 +142,18 @@ tu_status tu__ranks_agree(const tu__trainer *t, tu_status status) {
     return group_of(t) ? tu__group_agree(group_of(t), status) : status;
 }
 
+tu_status tu__ranks_fail_as_first(const tu__trainer *t, tu_status status) {
+    struct {
+        int64_t status;
+        char message[1200];
+    } failure = {.status = status};
+    if (!group_of(t)) return status;
+    snprintf(failure.message, sizeof failure.message, "%s", tu_message());
+    TU_TRY(tu_process_group_broadcast(group_of(t), 0, &failure, sizeof failure));
+    tu_fail((tu_status)failure.status, "%s", failure.message);
+    return tu__group_agree(group_of(t), (tu_status)failure.status);
+}
+
 tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
     struct {
         double waited;
@@ -153,7 +172,9 @@ tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
         if (all[r].length < t->multi_step.length) t->multi_step.length = all[r].length;
         waited[r] = all[r].waited;
     }
-    if (t->progress.step > t->first_step) tu__rank_waits_add(t->waits, g->info.size, waited);
+    int64_t steps = t->progress.step - t->waited_step;
+    if (steps > 0) tu__rank_waits_add(t->waits, g->info.size, waited, steps);
+    t->waited_step = t->progress.step;
     t->report.processes = g->info.size;
     t->report.wait_ms = t->waits->median_ms;
     t->report.worst_wait_ms = t->waits->worst_ms;
@@ -163,11 +184,13 @@ tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
 void tu__ranks_fill_result(tu__trainer *t, tu_train_result *result) {
     const tu__rank_waits *w = t->waits;
     result->slow_rank = -1;
-    if (!w || !w->steps) return;
+    if (!w || !w->has_begun) return;
     tu__rank_waits_update(t->waits);
     double step_ms = t->images ? 1e3 * result->seconds / (double)(t->progress.step - t->first_step) : 0;
     result->processes = w->ranks;
     result->slow_rank = tu__rank_waits_slowest(w, step_ms);
+    result->slow_steps = result->slow_rank < 0 ? 0 : w->least[result->slow_rank];
+    result->compared_steps = w->steps;
     result->min_wait_ms = result->max_wait_ms = w->median_ms[0];
     for (uint32_t r = 0; r < w->ranks; r++) {
         if (w->median_ms[r] < result->min_wait_ms) result->min_wait_ms = w->median_ms[r];

@@ -22,6 +22,7 @@
 #include "data/dataset.h"
 #include "graph/graph.h"
 #include "optim/optimizer.h"
+#include "train/compile_options.h"
 #include "train/diagnose.h"
 #include "train/ranks.h"
 #include "train/trace_steps.h"
@@ -261,7 +262,8 @@ static tu_status evaluate(tu__trainer *t) {
 static tu_status reset_healthy(tu__trainer *t) {
     const bool healthy = true;
     const char *name = tu__healthy_name(t->stepper.full.graph);
-    return name ? tu_state_set(t->state, name, &healthy, sizeof healthy) : TU_OK;
+    if (!name || !tu__has_run_variables(&t->config)) return TU_OK;
+    return tu_state_set(t->state, name, &healthy, sizeof healthy);
 }
 
 /* Fails with the first non-finite value of a step. The step changed nothing, so it is recomputed from the same
@@ -309,6 +311,16 @@ static tu_status fail_selected(tu__trainer *t, tu_batch batch, const tu__step_va
     return status;
 }
 
+/* Fails after a step that was not finite. On several processes, rank 0 diagnoses the step: it has the variables with
+ * every strategy. The batch has only the images of this process, so it reads all of them. */
+static tu_status fail_batch(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
+    tu_status status = TU_NUMERIC;
+    if (tu__is_writer(t))
+        status = t->stepper.images || t->config.group ? fail_selected(t, *batch, values)
+                                                      : fail_step(t, batch, values);
+    return tu__ranks_fail_as_first(t, status);
+}
+
 /* Updates progress and report after a step. With loss scaling a skipped step may have a loss that is not finite; it
  * is not counted. */
 static void count_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
@@ -342,8 +354,7 @@ static tu_status run_step(tu__trainer *t, tu_loader *loader) {
     if (status != TU_OK) return save_and_fail(t, status, "");
     status = tu__stepper_run(&t->stepper, t->state, &batch, &values);
     if (status != TU_OK) return add_step_to_error(t, status);
-    if (!values.finite)
-        return t->stepper.images ? fail_selected(t, batch, &values) : fail_step(t, &batch, &values);
+    if (!values.finite) return fail_batch(t, &batch, &values);
     count_step(t, &batch, &values);
     return TU_OK;
 }
@@ -484,7 +495,7 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
     tu__ranks_fill_result(t, result);
     TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
     memcpy(result->digest, tu__snapshot_digest(&t->snapshot), TU__SHA256_HEX);
-    return TU_OK;
+    return tu__ranks_copy_digest(t, result->digest, sizeof result->digest);
 }
 
 /* Reports the start of the run, with the devices that a list such as "all" resolved to. */
@@ -501,7 +512,7 @@ static void report_start(tu__trainer *t) {
 
 tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
     t->start_time = tu__now();
-    t->first_step = t->progress.step;
+    t->first_step = t->waited_step = t->progress.step;
     t->seconds_before = t->progress.seconds;
     update_report(t);
     report_start(t);
