@@ -581,7 +581,7 @@ static void run_lanes(void *context, int64_t first, int64_t last, int worker) {
 }
 
 tu_status tu__group_perform_part(tu_process_group *g, const tu__group_work *work, uint32_t part,
-                                    uint32_t parts, double *waited) {
+                                 uint32_t parts, double *waited) {
     uint32_t lanes = lane_count(g, tu__line_count(work->what));
     part_work w = {.group = g, .work = work, .part = part, .parts = parts, .waited = waited};
     if (part >= lanes) return TU_OK;

@@ -69,8 +69,7 @@ static tu_status load(void *context, const tu_combination *what, const tu__segme
 /* True if a result is the source of a broadcast itself, such as a variable. */
 static bool is_source(const portion *p, const tu_combination *what, const tu_combine_segment *segment,
                       uint32_t out) {
-    return p->of->collective->kind == TU__BROADCAST && what->in_count &&
-           segment->out[out] == segment->in[0];
+    return p->of->collective->kind == TU__BROADCAST && what->in_count && segment->out[out] == segment->in[0];
 }
 
 static tu_status store(void *context, const tu_combination *what, const tu__segment_range *range,
@@ -79,8 +78,8 @@ static tu_status store(void *context, const tu_combination *what, const tu__segm
     const tu_combine_segment *segment = &what->segments[range->segment];
     size_t size = tu_dtype_size(what->dtype);
     for (uint32_t k = 0; k < what->out_count; k++) {
-        const tu__part *part = part_of_rank(
-            p->of, tu__communicator_rank_of_output(communicator_of(p->of), p->index, k));
+        const tu__part *part =
+            part_of_rank(p->of, tu__communicator_rank_of_output(communicator_of(p->of), p->index, k));
         if (is_source(p, what, segment, k)) continue;
         char *to = (char *)segment->out[k] + range->first * size;
         tu_status status = tu__upload(part->device, to, sum, range->count * size);
@@ -109,14 +108,13 @@ static tu__collective_kind kind_of_portion(tu__collective_kind kind) {
 static tu__group_work work_of(portion *p, uint32_t index, double deadline) {
     const tu__communicator *c = communicator_of(p->of);
     uint32_t rank = tu__communicator_rank_of_portion(c, p->index);
-    return (tu__group_work){
-        .kind = kind_of_portion(c->kind),
-        .root = tu__process_of_rank(&p->of->execution->program->unit.replication, rank),
-        .what = &tu__communicator_of_rank(c, p->index)[index],
-        .load = load,
-        .store = store,
-        .context = p,
-        .deadline = deadline};
+    return (tu__group_work){.kind = kind_of_portion(c->kind),
+                            .root = tu__process_of_rank(&p->of->execution->program->unit.replication, rank),
+                            .what = &tu__communicator_of_rank(c, p->index)[index],
+                            .load = load,
+                            .store = store,
+                            .context = p,
+                            .deadline = deadline};
 }
 
 /* Performs part `part` of `parts` of all portions. */
