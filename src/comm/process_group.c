@@ -105,10 +105,11 @@ static tu_status fail_expired(tu_process_group *g) {
     return tu__group_check(g);
 }
 
-/* True if a thread that waits should poll: no other thread needs its core, so far as we know. */
+/* True if a thread that waits should poll: no other thread of this process needs its core, so far as we know. */
 static bool may_poll(tu_process_group *g, double waited) {
-    const double max_seconds = 1e-3; /* longer than most waits; then waking up takes little of the time */
-    return waited < max_seconds && !g->is_crowded && atomic_load(&g->awaiting) && !tu__is_waiting_passively();
+    /* Longer than most waits: then waking up takes little of the time. In turns with other processes, shorter. */
+    double max_seconds = g->is_crowded ? 100e-6 : 1e-3;
+    return waited < max_seconds && atomic_load(&g->awaiting) && !tu__is_waiting_passively();
 }
 
 tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context, bool *ready),

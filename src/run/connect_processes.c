@@ -107,8 +107,9 @@ static void write_notice(tu_program *p, const char *why) {
 
 tu_status tu__connect_processes(tu_program *p) {
     char problem[220];
-    bool has_collectives = p->group && p->collectives.span_processes && p->collectives.count;
-    /* All processes have devices of the same kind. */
+    bool has_collectives = p->group && p->collectives.span_processes && p->collectives.count &&
+                           p->unit.replication.strategy == TU__MIRRORED;
+    /* All processes have replicas of the same kind. */
     if (!has_collectives || p->plan_only || !first_partition(p)->device->api->build_collective) return TU_OK;
     TU_TRY(exchange_problems(p->group, find_problem(p), sizeof problem, problem));
     tu_status status = *problem ? tu_fail(TU_UNSUPPORTED, "%s", problem) : connect_devices(p);

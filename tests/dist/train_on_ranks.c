@@ -3,8 +3,8 @@
  *     mpirun -n 2 train_on_ranks            small networks, a few steps
  *     mpirun -n 4 train_on_ranks long       tutorial-cnn and resnet20 in their full size on `ref`, 50 steps
  *
- * Every process trains with the group; then rank 0 trains alone, on the devices of all of them, and compares variables
- * and results. It uses the public interface only, as a program of a user would. */
+ * Every process trains with the group; then rank 0 trains alone, on the devices of all of them (long: on one), and
+ * compares variables and results. It uses the public interface only, as a program of a user would. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,6 +22,7 @@ typedef struct training {
     int batch, steps;
     int base;             /* width of the network; 0: its default */
     int devices_per_rank; /* 0: rank 0 has one, the others two or three */
+    bool alone_on_one;    /* rank 0 alone uses one device, instead of as many as all of them */
     int invariant;
     bool bf16_gradients;
     int small_batch_every; /* every so many steps, a batch that rank 0 computes alone; 0: never */
@@ -198,7 +199,10 @@ static void train(const training *t, bool alone, outcome *result) {
     tu_state *state;
     tu_graph *nothing;
     *result = (outcome){{0}, {0}, {0}, NULL, 0};
-    list_devices(t, rank, end, devices, sizeof devices);
+    if (alone && t->alone_on_one)
+        snprintf(devices, sizeof devices, "%s:0", t->kind);
+    else
+        list_devices(t, rank, end, devices, sizeof devices);
     bool is_small = t->small_batch_every > 0,
          has_variables = rank == 0 || strcmp(t->strategy, "central") != 0;
     build(t, t->batch, &full);
@@ -315,8 +319,13 @@ static void check_quickly(void) {
 }
 
 static void check_whole_networks(void) {
-    training t = {
-        .kind = "ref", .dtype = TU_F64, .batch = 10, .steps = 50, .devices_per_rank = 1, .tolerance = 1e-9};
+    training t = {.kind = "ref",
+                  .dtype = TU_F64,
+                  .batch = 10,
+                  .steps = 50,
+                  .devices_per_rank = 1,
+                  .alone_on_one = true,
+                  .tolerance = 1e-9};
     static const char *const networks[] = {"tutorial-cnn", "resnet20"};
     for (int i = 0; i < 2; i++) {
         t.name = t.network = networks[i];

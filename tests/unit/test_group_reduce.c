@@ -11,115 +11,9 @@
 #include "base/parallel.h"
 #include "comm/comm.h"
 #include "comm/group_reduce.h"
+#include "unit/memory_transport.h"
 
-enum { MAX_RANKS = 9, MAX_SEGMENTS = 3, GUARD = 64 };
-
-/* ---- The transport: messages are copied when they are sent, and received in order ---- */
-
-enum { MAX_TAGS = 4 };
-
-typedef struct message {
-    uint32_t from, to;
-    int tag;
-    uint32_t number; /* of the messages between these ranks with this tag */
-    void *data;
-    size_t bytes;
-    struct message *next;
-} message;
-
-static struct {
-    pthread_mutex_t lock;
-    message *first;
-    size_t sent_bytes;
-    uint32_t sent[MAX_RANKS][MAX_RANKS][MAX_TAGS], received[MAX_RANKS][MAX_RANKS][MAX_TAGS];
-} mail = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-struct tu__transport {
-    uint32_t rank;
-    tu__shared_area **areas; /* of all processes of the host */
-    uint32_t host_size;
-};
-
-struct tu__transfer {
-    bool is_sent;
-    uint32_t from, to;
-    int tag;
-    uint32_t number;
-    void *data;
-    size_t bytes;
-};
-
-static tu_status share(tu__transport *t, size_t bytes, void **areas) {
-    assert_int_equal(bytes, sizeof(tu__shared_area));
-    for (uint32_t i = 0; i < t->host_size; i++) areas[i] = t->areas[i];
-    return TU_OK;
-}
-
-static tu__transfer *transfer_of(tu__transfer value) {
-    tu__transfer *transfer = malloc(sizeof *transfer);
-    assert_non_null(transfer);
-    *transfer = value;
-    return transfer;
-}
-
-static tu_status send(tu__transport *t, uint32_t to, int tag, const void *data, size_t bytes,
-                      tu__transfer **transfer) {
-    message *m = malloc(sizeof *m);
-    assert_non_null(m);
-    *m = (message){.from = t->rank, .to = to, .tag = tag, .data = malloc(bytes), .bytes = bytes};
-    assert_non_null(m->data);
-    memcpy(m->data, data, bytes);
-    pthread_mutex_lock(&mail.lock);
-    m->number = mail.sent[t->rank][to][tag]++;
-    message **last = &mail.first;
-    while (*last) last = &(*last)->next;
-    *last = m;
-    mail.sent_bytes += bytes;
-    pthread_mutex_unlock(&mail.lock);
-    *transfer = transfer_of((tu__transfer){.is_sent = true});
-    return TU_OK;
-}
-
-static tu_status receive(tu__transport *t, uint32_t from, int tag, void *data, size_t bytes,
-                         tu__transfer **transfer) {
-    pthread_mutex_lock(&mail.lock);
-    uint32_t number = mail.received[from][t->rank][tag]++;
-    pthread_mutex_unlock(&mail.lock);
-    *transfer = transfer_of((tu__transfer){
-        .from = from, .to = t->rank, .tag = tag, .number = number, .data = data, .bytes = bytes});
-    return TU_OK;
-}
-
-static bool is_for(const message *m, const tu__transfer *t) {
-    return m->from == t->from && m->to == t->to && m->tag == t->tag && m->number == t->number;
-}
-
-/* Takes the message for a transfer; NULL if it has not been sent. */
-static message *take(const tu__transfer *t) {
-    pthread_mutex_lock(&mail.lock);
-    message **at = &mail.first;
-    while (*at && !is_for(*at, t)) at = &(*at)->next;
-    message *m = *at;
-    if (m) *at = m->next;
-    pthread_mutex_unlock(&mail.lock);
-    return m;
-}
-
-static tu_status test(tu__transport *transport, tu__transfer *t, bool *done) {
-    (void)transport;
-    message *m = t->is_sent ? NULL : take(t);
-    *done = t->is_sent || m;
-    if (m) {
-        assert_int_equal(m->bytes, t->bytes);
-        memcpy(t->data, m->data, m->bytes);
-        free(m->data);
-        free(m);
-    }
-    if (*done) free(t);
-    return TU_OK;
-}
-
-static const tu__transport_api api = {.share = share, .send = send, .receive = receive, .test = test};
+enum { MAX_SEGMENTS = 3, GUARD = 64 };
 
 /* ---- Groups ---- */
 
@@ -157,40 +51,18 @@ static void create(setup *s, uint32_t hosts, uint32_t host_size, uint32_t cores)
     s->rank = calloc(s->ranks, sizeof *s->rank);
     assert_non_null(s->rank);
     for (uint32_t r = 0; r < s->ranks; r++) {
-        tu__process *p = &s->processes[r];
-        *p = (tu__process){
-            .host_rank = r % host_size, .first_on_host = r / host_size * host_size, .host_size = host_size};
-        for (uint32_t c = 0; c < cores * host_size; c++) CPU_SET(c, &p->cores);
-        s->areas[r] = aligned_alloc(4096, sizeof(tu__shared_area));
-        assert_non_null(s->areas[r]);
-        memset(s->areas[r], 0, sizeof(tu__shared_area));
+        s->processes[r] = describe_process(r, host_size, cores);
+        s->areas[r] = new_area();
     }
-    for (uint32_t r = 0; r < s->ranks; r++) {
-        const tu__process *p = &s->processes[r];
-        rank *k = &s->rank[r];
-        k->transport =
-            (tu__transport){.rank = r, .areas = s->areas + p->first_on_host, .host_size = host_size};
-        tu_process_group *g = &k->group;
-        g->api = &api;
-        g->transport = &k->transport;
-        g->info = (tu__transport_info){.rank = r,
-                                       .size = s->ranks,
-                                       .host_rank = p->host_rank,
-                                       .host_size = host_size,
-                                       .first_on_host = p->first_on_host};
-        g->processes = s->processes;
-        g->deadline = tu__now() + 100;
-        pthread_mutex_init(&g->lock, NULL);
-        assert_int_equal(tu__group_choose_nodes(g), TU_OK);
-    }
+    for (uint32_t r = 0; r < s->ranks; r++)
+        begin_process(&s->rank[r].group, &s->rank[r].transport, r, s->ranks, host_size, s->areas,
+                      s->processes);
 }
 
 static void destroy(setup *s) {
     for (uint32_t r = 0; r < s->ranks; r++) {
-        pthread_mutex_destroy(&s->rank[r].group.lock);
-        free(s->rank[r].group.areas);
-        free(s->rank[r].group.receive_buffers);
-        free(s->areas[r]);
+        end_process(&s->rank[r].group);
+        free_area(s->areas[r]);
     }
     assert_null(mail.first);
     free(s->rank);
