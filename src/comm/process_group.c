@@ -55,7 +55,7 @@ void tu__group_fail(tu_process_group *g, const char *message) {
 }
 
 void tu_process_group_fail(tu_process_group *group, const char *message) {
-    tu__group_fail(group, message);
+    if (group->disagreement == TU_OK) tu__group_fail(group, message);
 }
 
 void tu__group_set_step(tu_process_group *group, int64_t step) {
@@ -373,14 +373,42 @@ tu_status tu_process_group_gather(tu_process_group *g, const void *mine, size_t 
     return status;
 }
 
-tu_status tu__group_agree(tu_process_group *g, tu_status status) {
+static frame frame_of(tu_status status) {
+    frame f = {.status = (uint32_t)status};
+    if (status != TU_OK) snprintf(f.message, sizeof f.message, "%s", tu_message());
+    return f;
+}
+
+tu_status tu_process_group_agree(tu_process_group *g, tu_status status) {
+    const frame own = frame_of(status);
     frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
     if (!frames) return TU_NO_MEMORY;
-    frame own = {.status = (uint32_t)status};
-    if (status != TU_OK) snprintf(own.message, sizeof own.message, "%s", tu_message());
     tu_status agreed = exchange(g, &own, frames);
     tu__free(frames);
     return agreed;
+}
+
+/* Rank 0 may search for the cause of the failure before, and save what was computed so far. */
+static void extend_timeout(tu_process_group *g) {
+    enum { FACTOR = 10 };
+    pthread_mutex_lock(&g->lock);
+    g->timeout *= FACTOR;
+    pthread_mutex_unlock(&g->lock);
+}
+
+tu_status tu__group_end_alike(tu_process_group *g, tu_status status) {
+    const frame own = frame_of(status);
+    if (g->disagreement == TU_OK) {
+        if (status != TU_LOST) tu__group_fail(g, own.message);
+        return tu_fail(status, "%s", own.message);
+    }
+    frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
+    if (!frames) return TU_NO_MEMORY;
+    extend_timeout(g);
+    tu_status gathered = gather_frames(g, &own, frames);
+    if (gathered == TU_OK) gathered = tu_fail((tu_status)frames->status, "%s", frames->message);
+    tu__free(frames);
+    return gathered;
 }
 
 /* ---- Broadcasting ---- */

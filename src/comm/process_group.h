@@ -129,8 +129,10 @@ tu_status tu__group_wait_counter(tu_process_group *group, tu__counter *counter, 
 /* On the communication thread: waits for transfers, and frees them. */
 tu_status tu__group_wait_transfers(tu_process_group *group, size_t count, tu__transfer **transfers);
 
-/* Exchanges the outcome of what every process has just done: if one has failed, all fail, with its message. */
-TU__SHARED tu_status tu__group_agree(tu_process_group *group, tu_status status);
+/* Ends a call that has failed. If all processes know from an exchange that they have failed, they return the status and
+ * message of rank 0, which may have learned more meanwhile; the others wait for it ten times as long as in a collective.
+ * Otherwise makes the others fail, unless they are the reason (TU_LOST). */
+TU__SHARED tu_status tu__group_end_alike(tu_process_group *group, tu_status status);
 
 /* Makes the group fail. Later calls have no effect. */
 void tu__group_fail(tu_process_group *group, const char *message);

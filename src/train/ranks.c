@@ -85,18 +85,43 @@ tu_status tu__ranks_check(tu__trainer *t, bool is_resumed) {
     return compare(g, all);
 }
 
-static tu_status copy_variable(tu__trainer *t, size_t index) {
+static tu_status find_largest_variable(const tu__trainer *t, size_t *largest) {
+    const char *name;
+    tu_type type;
+    *largest = 0;
+    for (size_t i = 0; i < tu_state_variable_count(t->state); i++) {
+        TU_TRY(tu_state_variable(t->state, i, &name, &type));
+        if (tu_type_bytes(type) > *largest) *largest = tu_type_bytes(type);
+    }
+    return TU_OK;
+}
+
+/* Copies a variable through `data`. A process that cannot read or write its own state, `*status`, takes part in the
+ * broadcast nevertheless: the others wait for it. */
+static tu_status copy_variable(tu__trainer *t, size_t index, void *data, tu_status *status) {
     const char *name;
     tu_type type;
     TU_TRY(tu_state_variable(t->state, index, &name, &type));
     size_t bytes = tu_type_bytes(type);
+    if (*status == TU_OK && tu__is_writer(t)) *status = tu_state_get(t->state, name, data, bytes);
+    TU_TRY(tu_process_group_broadcast(group_of(t), 0, data, bytes));
+    if (*status == TU_OK && !tu__is_writer(t)) *status = tu_state_set(t->state, name, data, bytes);
+    return TU_OK;
+}
+
+static tu_status copy_variables(tu__trainer *t) {
+    tu_status status = TU_OK;
+    size_t bytes;
+    TU_TRY(find_largest_variable(t, &bytes));
     void *data = tu__alloc_aligned(bytes, "a variable");
-    if (!data) return TU_NO_MEMORY;
-    tu_status status = tu_state_get(t->state, name, data, bytes);
-    if (status == TU_OK) status = tu_process_group_broadcast(group_of(t), 0, data, bytes);
-    if (status == TU_OK && !tu__is_writer(t)) status = tu_state_set(t->state, name, data, bytes);
+    tu_status allocated = tu__ranks_agree(t, data ? TU_OK : TU_NO_MEMORY);
+    for (size_t i = 0; allocated == TU_OK && status != TU_LOST && i < tu_state_variable_count(t->state);
+         i++) {
+        tu_status copied = copy_variable(t, i, data, &status);
+        if (copied != TU_OK) status = copied;
+    }
     tu__free_aligned(data);
-    return status;
+    return allocated == TU_OK ? tu__ranks_agree(t, status) : allocated;
 }
 
 tu_status tu__ranks_copy_state(tu__trainer *t) {
@@ -104,8 +129,7 @@ tu_status tu__ranks_copy_state(tu__trainer *t) {
     if (!g) return TU_OK;
     TU_TRY(tu_process_group_broadcast(g, 0, &t->progress, sizeof t->progress));
     bool all_have_variables = strcmp(tu__strategy_of(&t->config), "central") != 0;
-    for (size_t i = 0; all_have_variables && i < tu_state_variable_count(t->state); i++)
-        TU_TRY(copy_variable(t, i));
+    if (all_have_variables) TU_TRY(copy_variables(t));
     int64_t sample = tu_state_sample(t->state);
     TU_TRY(tu_process_group_broadcast(g, 0, &sample, sizeof sample));
     tu_state_set_sample(t->state, sample);
@@ -139,19 +163,7 @@ tu_status tu__ranks_report(tu__trainer *t) {
 /* ---- Agreement ---- */
 
 tu_status tu__ranks_agree(const tu__trainer *t, tu_status status) {
-    return group_of(t) ? tu__group_agree(group_of(t), status) : status;
-}
-
-tu_status tu__ranks_fail_as_first(const tu__trainer *t, tu_status status) {
-    struct {
-        int64_t status;
-        char message[1200];
-    } failure = {.status = status};
-    if (!group_of(t)) return status;
-    snprintf(failure.message, sizeof failure.message, "%s", tu_message());
-    TU_TRY(tu_process_group_broadcast(group_of(t), 0, &failure, sizeof failure));
-    tu_fail((tu_status)failure.status, "%s", failure.message);
-    return tu__group_agree(group_of(t), (tu_status)failure.status);
+    return group_of(t) ? tu_process_group_agree(group_of(t), status) : status;
 }
 
 tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
@@ -200,8 +212,7 @@ void tu__ranks_fill_result(tu__trainer *t, tu_train_result *result) {
     }
 }
 
-void tu__ranks_fail(const tu__trainer *t, tu_status status) {
-    tu_process_group *g = group_of(t);
-    if (g && status != TU_OK && status != TU_LOST && g->disagreement == TU_OK)
-        tu_process_group_fail(g, tu_message());
+tu_status tu__ranks_end(const tu__trainer *t, tu_status status) {
+    if (status == TU_OK || !group_of(t)) return status;
+    return tu__group_end_alike(group_of(t), status);
 }
