@@ -115,9 +115,10 @@ static void build_kind(int kind) {
     for (uint32_t r = 0; r < bench.ranks; r++) {
         const tu__device *d = bench.devices[r];
         if (!bench.queues[r]) must(d->api->queue_new(d->instance, 0, &bench.queues[r]));
-        must(d->api->build_collective(d->instance, bench.queues[r], 1,
-                                      tu__communicator_of_rank(&bench.communicators[kind], r),
-                                      &bench.executables[kind][r]));
+        const tu_collective what = {.struct_size = sizeof what,
+                                    .count = 1,
+                                    .combinations = tu__communicator_of_rank(&bench.communicators[kind], r)};
+        must(d->api->build_collective(d->instance, bench.queues[r], &what, &bench.executables[kind][r]));
     }
 }
 

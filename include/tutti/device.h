@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define TU_DEVICE_ABI 3
+#define TU_DEVICE_ABI 4
 /* The abi of a plug-in that was built with the kit (code for devices that fuse operations, device/kit/kit.h) of another
  * version than this library; its `kind` is that version. The engine refuses it. */
 #define TU_DEVICE_OTHER_KIT 0
@@ -226,6 +226,33 @@ typedef struct tu_combination {
     const tu_combine_segment *segments;
 } tu_combination;
 
+/* The processes that run a program together: how the devices of this process reach those of the others. All processes
+ * make the same calls that involve others, in the same order. */
+typedef struct tu_processes {
+    size_t struct_size;
+    uint32_t rank, size;
+    /* Sums of bf16 and f16 are rounded after adding the values of so many consecutive processes (those of a host), and
+     * again after adding these sums. Divides `size`; a power of two if it is not `size`. */
+    uint32_t node_size;
+    double timeout; /* maximum seconds to wait for other processes while connecting to them */
+    /* Gives every process the `bytes` at `mine` of all processes, in the order of ranks. */
+    tu_status (*gather)(void *context, const void *mine, size_t bytes, void *all);
+    /* Fails once a process is lost: nothing may wait for the others any more. Any thread may call it. */
+    tu_status (*check)(void *context);
+    void *context; /* the same for all programs of these processes */
+} tu_processes;
+
+/* The part of one rank in a collective. */
+typedef struct tu_collective {
+    size_t struct_size;
+    uint32_t count; /* of combinations */
+    const tu_combination *combinations;
+    /* NULL: the ranks are those of this process. Otherwise the combinations are sums of all its ranks, which continue
+     * over the processes: every `out` becomes the sum over all ranks of all processes, those of a process added first.
+     * All processes have the same element types and counts. */
+    const tu_processes *processes;
+} tu_collective;
+
 /* ---- Many steps at once ---- */
 
 /* The data of an input: `bytes` per step from the host, or rows of a table in the device's memory. */
@@ -251,6 +278,8 @@ typedef struct tu_list_collective {
     const uint32_t *partitions;         /* of each rank */
     uint32_t combination_count;         /* of each rank */
     const tu_combination *combinations; /* of rank 0, then of rank 1, …; in the same order for every rank */
+    const tu_processes
+        *processes; /* not NULL: rank 0's combinations are all, and continue over the processes */
 } tu_list_collective;
 
 /* A list with the addresses for its buffers, valid until its executable is freed. */
@@ -363,11 +392,14 @@ typedef struct tu_device_api {
      * TU_UNSUPPORTED with the reason if that is impossible. Called for each pair in both directions before every
      * program over both is built. Logical devices of one device always can. */
     tu_status (*peer_access)(tu_device_instance *device, tu_device_instance *other);
-    /* Builds the part of one rank in a collective: its combinations. All addresses belong to devices with peer access.
-     * When it is launched, all ranks have computed their values, and no rank continues before all are done. The
-     * combinations are valid only during the call, what they point to until the executable is freed. */
-    tu_status (*build_collective)(tu_device_instance *device, tu_queue *queue, uint32_t count,
-                                  const tu_combination *combinations, tu_executable **executable);
+    /* Builds the part of one rank in a collective. All addresses belong to devices with peer access. When it is
+     * launched, all ranks have computed their values, and no rank continues before all are done. `collective` is valid
+     * only during the call, what its combinations and `processes` point to until the executable is freed.
+     * With `processes` and without combinations, it connects the device to one of each other process, until the
+     * executable is freed; `queue` is NULL. Returns TU_UNSUPPORTED, in all processes, with the reason, if one of
+     * them cannot. Later collectives of these processes are built on the device that is connected. */
+    tu_status (*build_collective)(tu_device_instance *device, tu_queue *queue,
+                                  const tu_collective *collective, tu_executable **executable);
 
     /* ---- optional group, with queues: command lists as a whole ---- */
     /* Prepares a list for many steps. All its partitions are on devices of this kind. Returns TU_UNSUPPORTED with the

@@ -72,6 +72,7 @@ TU_API tu_status tu_process_group_describe(const tu_process_group *group, tu_pro
  *
  *     all          the host's GPUs are divided among its processes; without GPUs, the CPU's cores are
  *     gpu:0-7      eight processes on the host: one GPU each; two processes: four each
+ *     gpu:0-3/2    four processes: one GPU each, as two logical devices
  *     cpu:0/2      fewer devices than processes: each process gets so many, of equal parts of the device
  *
  * Of a CPU, only processes that may use the same cores get a part (core_size). */
@@ -85,7 +86,13 @@ TU_API tu_status tu_process_group_gather(tu_process_group *group, const void *mi
 /* Gives every process the `bytes` at `data` of process `root`. All processes must call it. */
 TU_API tu_status tu_process_group_broadcast(tu_process_group *group, uint32_t root, void *data, size_t bytes);
 
-/* Makes all other processes fail with the message: this one cannot go on. */
+/* Exchanges the outcome of what every process has just done. If one has failed, all fail, with its status and message; it
+ * is named, unless all have the same message. All processes must call it, or one of the functions above: after a failure
+ * a process can agree, whatever exchange the others are in. No exchange is possible afterwards, so all should end. */
+TU_API tu_status tu_process_group_agree(tu_process_group *group, tu_status status);
+
+/* Makes all other processes fail with the message: this one cannot go on. Does nothing if all know from an exchange that
+ * they have failed. */
 TU_API void tu_process_group_fail(tu_process_group *group, const char *message);
 
 #ifdef __cplusplus

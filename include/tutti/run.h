@@ -175,9 +175,9 @@ typedef struct tu_compile_options {
      * of the network with all variables and computes one shard of every batch input; gradients are summed between
      * devices, and every replica makes the same update. "central": one device (`central`) has the variables, sends
      * them to the replicas, sums their gradients and updates once. Feeds, fetches and the state are the same for all
-     * strategies. */
+     * strategies; but with a `group` and "central", only process 0 uses variables of its state. */
     const char *strategy;
-    const char *central; /* NULL: the first CPU of the list, or one opened in addition */
+    const char *central; /* of process 0; NULL: the first CPU of the list, or one opened in addition */
     /* Computes every batch as this many shards, on any number of devices that divides it. Each shard is computed
      * separately (also by batch normalisation), by one thread of a CPU, and sums are added in one order, so that the
      * bits do not depend on the number of devices. 0: off. */
@@ -430,6 +430,7 @@ typedef struct tu_collective_report {
     bool peer_to_peer; /* they have, and are different GPUs */
     /* The operation of its nodes, such as "all_reduce". */
     const char *operation;
+    uint32_t processes; /* that take part; 0: this one alone */
 } tu_collective_report;
 /* Returns the number of collectives in every run. */
 TU_API size_t tu_program_collective_count(const tu_program *program);

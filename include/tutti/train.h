@@ -191,6 +191,8 @@ typedef struct tu_train_result {
      * which it was (-1: for no single one). */
     double min_wait_ms, max_wait_ms, worst_wait_ms;
     int64_t worst_wait_rank;
+    /* The steps in which the others waited for slow_rank, of so many; the first step of a process is not counted. */
+    int64_t slow_steps, compared_steps;
 } tu_train_result;
 
 typedef struct tu_train_options {

@@ -156,12 +156,33 @@ static void summarize_times(double *ms, int64_t count, struct measurement *m) {
     m->median_ms = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
 }
 
-/* Alternates between the runs, so that other load on the machine affects both. */
-static tu_status time_blocks(size_t run_count, struct bench_run *runs, int64_t count) {
-    double ms[2][MAX_BLOCKS];
-    for (int64_t i = 0; i < count; i++)
-        for (size_t k = 0; k < run_count; k++) TU_TRY(time_block(&runs[k].work, &runs[k].m, &ms[k][i]));
-    for (size_t k = 0; k < run_count; k++) summarize_times(ms[k], count, &runs[k].m);
+/* Waits until all processes have called it. */
+static tu_status meet(tu_process_group *group, uint32_t processes) {
+    char *all = calloc(processes, 1), mine = 0;
+    if (!all) return tu_fail(TU_NO_MEMORY, "bench: out of memory");
+    tu_status status = tu_process_group_gather(group, &mine, 1, all);
+    free(all);
+    return status;
+}
+
+/* Times a block of the run on the first device, which is rank 0's; meanwhile the other processes wait. */
+static tu_status time_single(struct bench_run *single, tu_process_group *group, uint32_t processes,
+                             double *ms) {
+    *ms = 0;
+    if (cli_prints(group)) TU_TRY(time_block(&single->work, &single->m, ms));
+    return group ? meet(group, processes) : TU_OK;
+}
+
+/* Alternates between the runs, so that other load on the machine affects both. `single` may be NULL. */
+static tu_status time_blocks(struct bench_run *run, struct bench_run *single, int64_t count,
+                             tu_process_group *group, uint32_t processes) {
+    double ms[MAX_BLOCKS], single_ms[MAX_BLOCKS];
+    for (int64_t i = 0; i < count; i++) {
+        TU_TRY(time_block(&run->work, &run->m, &ms[i]));
+        if (single) TU_TRY(time_single(single, group, processes, &single_ms[i]));
+    }
+    summarize_times(ms, count, &run->m);
+    if (single) summarize_times(single_ms, count, &single->m);
     return TU_OK;
 }
 
@@ -189,23 +210,25 @@ static tu_status time_kernels(struct workload *work, struct measurement *m) {
     return TU_OK;
 }
 
-static tu_status measure(size_t run_count, struct bench_run *runs, const struct bench_values *values,
-                         tu_process_group *group, double start_time,
+/* `single`: NULL without --scaling. */
+static tu_status measure(struct bench_run *run, struct bench_run *single, const struct bench_values *values,
+                         tu_process_group *group, uint32_t processes, double start_time,
                          struct communication_cost *communication) {
-    for (size_t k = 0; k < run_count; k++)
-        TU_TRY(warm_up(&runs[k].work, values, group, start_time, &runs[k].m));
-    TU_TRY(time_blocks(run_count, runs, values->repeat));
-    for (size_t k = 0; k < run_count; k++) TU_TRY(workload_check_loss(&runs[k].work));
-    if (workload_is_sharded(&runs->work))
-        TU_TRY(measure_communication(&runs->work, values->trace_steps, communication));
-    return values->kernels ? time_kernels(&runs->work, &runs->m) : TU_OK;
+    TU_TRY(warm_up(&run->work, values, group, start_time, &run->m));
+    if (single && cli_prints(group)) TU_TRY(warm_up(&single->work, values, NULL, start_time, &single->m));
+    TU_TRY(time_blocks(run, single, values->repeat, group, processes));
+    TU_TRY(workload_check_loss(&run->work));
+    if (single) TU_TRY(workload_check_loss(&single->work));
+    if (workload_is_sharded(&run->work))
+        TU_TRY(measure_communication(&run->work, values->trace_steps, group, communication));
+    return values->kernels ? time_kernels(&run->work, &run->m) : TU_OK;
 }
 
-/* Runs a few more steps with tracing and saves the trace. */
-static tu_status trace_steps(struct workload *work, const struct bench_values *values) {
+/* Runs a few more steps with tracing, in all processes, and saves the trace of the one that prints. */
+static tu_status trace_steps(struct workload *work, const struct bench_values *values, bool saves) {
     TU_TRY(tu_program_trace_begin(work->step));
     TU_TRY(workload_steps(work, values->trace_steps));
-    return tu_trace_save(1, &work->step, values->trace);
+    return saves ? tu_trace_save(1, &work->step, values->trace) : TU_OK;
 }
 
 /* ---- The command ---- */
@@ -222,16 +245,36 @@ static void print_notices(const struct workload *work) {
     }
 }
 
-/* Initialises the workload on the first device only, with its shard of the batch. */
+/* Counts the processes and their devices. */
+static tu_status count_devices(tu_process_group *group, const struct workload *work,
+                               struct bench_processes *processes) {
+    tu_process_info info = TU_SIZED(tu_process_info);
+    uint64_t mine = workload_device_count(work);
+    *processes = (struct bench_processes){.count = 1, .devices = (size_t)mine};
+    if (!group) return TU_OK;
+    TU_TRY(tu_process_group_describe(group, &info));
+    uint64_t *all = calloc(info.size, sizeof *all);
+    if (!all) return tu_fail(TU_NO_MEMORY, "bench: out of memory");
+    tu_status status = tu_process_group_gather(group, &mine, sizeof mine, all);
+    *processes = (struct bench_processes){.count = info.size, .transport = info.transport};
+    for (uint32_t r = 0; r < info.size; r++) processes->devices += (size_t)all[r];
+    free(all);
+    return status;
+}
+
+/* Initialises the workload on the first device only, with its shard of the batch. With several processes, rank 0 has
+ * the first device. */
 static tu_status init_single_device(const struct workload_settings *settings, const struct bench_run *shared,
-                                    struct bench_run *single) {
+                                    size_t device_count, struct bench_run *single) {
     struct workload_settings s = *settings;
     tu_device_report first = TU_SIZED(tu_device_report);
-    int64_t devices = (int64_t)workload_device_count(&shared->work);
+    int64_t devices = (int64_t)device_count;
     if (devices < 2)
         return tu_fail(TU_INVALID, "bench: --scaling needs several devices, as in --devices cpu:0/2");
+    if (!cli_prints(settings->group)) return TU_OK;
     TU_TRY(tu_program_device(shared->work.device_list, 0, &first));
     s.devices = first.spec;
+    s.group = NULL;
     s.strategy = "single";
     s.central = s.place = s.lock = NULL;
     s.invariant = 0;
@@ -251,10 +294,13 @@ static tu_status bench(const struct bench_values *values, const struct workload_
         cli_print_placement_notice(runs->work.step);
     }
     if (!values->json && !settings->group) cli_warn_unequal_devices(runs->work.step, settings->threads);
-    if (values->scaling) TU_TRY(init_single_device(settings, runs, runs + 1));
-    TU_TRY(measure(values->scaling ? 2 : 1, runs, values, settings->group, start_time, &communication));
+    struct bench_processes processes;
+    struct bench_run *single = values->scaling ? runs + 1 : NULL;
+    TU_TRY(count_devices(settings->group, &runs->work, &processes));
+    if (single) TU_TRY(init_single_device(settings, runs, processes.devices, single));
+    TU_TRY(measure(runs, single, values, settings->group, processes.count, start_time, &communication));
+    if (values->trace) TU_TRY(trace_steps(&runs->work, values, prints));
     if (!prints) return TU_OK;
-    if (values->trace) TU_TRY(trace_steps(&runs->work, values));
     const struct bench_report report = {.model = settings->model,
                                         .precision = settings->precision,
                                         .repeat = values->repeat,
@@ -262,8 +308,9 @@ static tu_status bench(const struct bench_values *values, const struct workload_
                                         .traced_steps = values->trace_steps,
                                         .kernels = values->kernels,
                                         .run = runs,
-                                        .single = values->scaling ? runs + 1 : NULL,
-                                        .communication = &communication};
+                                        .single = single,
+                                        .communication = &communication,
+                                        .processes = processes};
     (values->json ? bench_print_json : bench_print_text)(&report);
     if (!values->trace || values->json) return TU_OK;
     printf("\n%-12s  %s: ", "trace", values->trace);
@@ -380,5 +427,6 @@ const struct cli_command cli_command_bench = {
     .defaults = &defaults,
     .min_operands = 1,
     .max_operands = 1,
+    .joins_processes = true,
     .run = run,
 };

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <tutti/command.h>
 
@@ -87,22 +88,36 @@ static double samples_per_second(const struct bench_run *run) {
 }
 
 /* Returns the speedup over the first device, divided by the number of devices. */
-static double efficiency(const struct bench_run *run, const struct bench_run *single) {
-    return samples_per_second(run) / samples_per_second(single) / (double)workload_device_count(&run->work);
+static double efficiency(const struct bench_report *r) {
+    return samples_per_second(r->run) / samples_per_second(r->single) / (double)r->processes.devices;
+}
+
+/* True if the devices exchange gradients by all-reduces alone. */
+static bool all_reduces(const struct workload *work) {
+    return strcmp(work->strategy, "mirrored") == 0;
+}
+
+static void print_processes(const struct bench_processes *p) {
+    if (p->count > 1)
+        printf("%-12s  %" PRIu32
+               " (%s) with %zu devices; memory and times of compiling are those of rank 0\n",
+               "processes", p->count, p->transport, p->devices);
 }
 
 static void print_communication(const struct bench_run *run, const struct communication_cost *c) {
     printf(
         "%-12s  %s; per step: %.4g ms of communication (%.0f%% overlapped with computation), %.4g ms waiting for "
-        "other devices, %.3g MB sent\n",
+        "other devices, %.3g MB sent",
         "strategy", run->work.strategy, c->ms, 100 * c->overlapped, c->waiting_ms, 1e-6 * (double)c->bytes);
+    if (all_reduces(&run->work) && c->bus_gb_per_s > 0) printf("; bus bandwidth %.3g GB/s", c->bus_gb_per_s);
+    putchar('\n');
 }
 
-static void print_scaling(const struct bench_run *run, const struct bench_run *single) {
+static void print_scaling(const struct bench_report *r) {
     printf("%-12s  %.2f times the throughput of the first device with batch %" PRId64
            " (%.1f samples/s): %.1f%% of linear scaling to %zu devices\n",
-           "scaling", samples_per_second(run) / samples_per_second(single), single->batch,
-           samples_per_second(single), 100 * efficiency(run, single), workload_device_count(&run->work));
+           "scaling", samples_per_second(r->run) / samples_per_second(r->single), r->single->batch,
+           samples_per_second(r->single), 100 * efficiency(r), r->processes.devices);
 }
 
 static double mib(uint64_t bytes) {
@@ -121,12 +136,13 @@ void bench_print_text(const struct bench_report *r) {
     const struct workload *work = &r->run->work;
     const struct measurement *m = &r->run->m;
     printf("%-12s  %s, batch %" PRId64 ", %s\n", "workload", r->model, r->run->batch, r->precision);
+    print_processes(&r->processes);
     print_devices(work);
     printf("%-12s  %.4g ms (min %.4g, max %.4g; %" PRId64 " blocks of %" PRId64 " steps%s)\n", "step",
            m->median_ms, m->min_ms, m->max_ms, r->repeat, m->steps,
            work->multi_step ? ", each in one call" : "");
     printf("%-12s  %.1f samples/s\n", "throughput", samples_per_second(r->run));
-    if (r->single) print_scaling(r->run, r->single);
+    if (r->single) print_scaling(r);
     if (workload_is_sharded(work)) print_communication(r->run, r->communication);
     print_memory(work);
     printf("%-12s  %.3f s\n", "compiling", work->compile_seconds);
@@ -161,17 +177,20 @@ static void put_kernels(tu_json *json, const struct workload *work, const struct
     tu_json_end_array(json);
 }
 
-static void put_scaling(tu_json *json, const struct bench_run *run, const struct bench_run *single) {
+static void put_scaling(tu_json *json, const struct bench_report *r) {
+    const struct bench_run *single = r->single;
     tu_json_begin_object(json, "one_device");
     tu_json_i64(json, "batch", single->batch);
     tu_json_f64(json, "ms_per_step", rounded(single->m.median_ms));
     tu_json_f64(json, "per_s", rounded(samples_per_second(single)));
     tu_json_end_object(json);
-    tu_json_f64(json, "speedup", rounded(samples_per_second(run) / samples_per_second(single)));
-    tu_json_f64(json, "efficiency", rounded(efficiency(run, single)));
+    tu_json_f64(json, "speedup", rounded(samples_per_second(r->run) / samples_per_second(single)));
+    tu_json_f64(json, "efficiency", rounded(efficiency(r)));
 }
 
-static void put_communication(tu_json *json, const struct communication_cost *c) {
+static void put_communication(tu_json *json, const struct workload *work,
+                              const struct communication_cost *c) {
+    if (all_reduces(work)) tu_json_f64(json, "bus_gb_per_s", rounded(c->bus_gb_per_s));
     tu_json_f64(json, "communication_ms", rounded(c->ms));
     tu_json_f64(json, "overlapped", rounded(c->overlapped));
     tu_json_f64(json, "waiting_ms", rounded(c->waiting_ms));
@@ -204,6 +223,11 @@ void bench_print_json(const struct bench_report *r) {
     tu_json json = tu_json_to_file(stdout);
     tu_json_begin_object(&json, NULL);
     tu_json_string(&json, "workload", r->model);
+    if (r->processes.count > 1) {
+        tu_json_u64(&json, "processes", r->processes.count);
+        tu_json_string(&json, "transport", r->processes.transport);
+        tu_json_u64(&json, "all_devices", r->processes.devices);
+    }
     tu_json_string(&json, "devices", names.text);
     tu_json_string(&json, "strategy", work->strategy);
     tu_json_string(&json, "precision", r->precision);
@@ -224,8 +248,8 @@ void bench_print_json(const struct bench_report *r) {
     tu_json_bool(&json, "at_once", work->multi_step);
     if (r->invariant) tu_json_i64(&json, "invariant", r->invariant);
     if (workload_is_sharded(work))
-        put_communication(&json, r->communication), put_device_times(&json, work, r->traced_steps);
-    if (r->single) put_scaling(&json, r->run, r->single);
+        put_communication(&json, work, r->communication), put_device_times(&json, work, r->traced_steps);
+    if (r->single) put_scaling(&json, r);
     if (r->kernels) put_kernels(&json, work, m);
     tu_json_end_object(&json);
     putchar('\n');

@@ -23,6 +23,13 @@ struct bench_run {
     int64_t batch;
 };
 
+/* The processes that share the batch. */
+struct bench_processes {
+    uint32_t count; /* 1: this one alone */
+    size_t devices; /* of all processes */
+    const char *transport;
+};
+
 struct bench_report {
     const char *model, *precision;
     int64_t repeat;                       /* number of blocks */
@@ -31,6 +38,7 @@ struct bench_report {
     bool kernels;                         /* print the time of each kernel */
     const struct bench_run *run, *single; /* single: the first device only; NULL without --scaling */
     const struct communication_cost *communication; /* valid if the batch is sharded */
+    struct bench_processes processes;
 };
 
 void bench_print_text(const struct bench_report *report);

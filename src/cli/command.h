@@ -23,6 +23,8 @@ struct cli_command {
     size_t values_size;               /* size of the structure in which option values are stored */
     const void *defaults;             /* its initial contents; NULL: zeros */
     int min_operands, max_operands;
+    bool ends_at_operand; /* options end at the first operand, which is another command */
+    bool joins_processes; /* can run as one of the processes that mpirun or srun starts */
     /* Runs the command with the parsed options. Returns an enum cli_exit. */
     int (*run)(const void *values, int operand_count, char **operands);
 };
@@ -36,6 +38,10 @@ extern const struct cli_command *const cli_commands[];
 
 /* Returns the command with this name. If there is none, prints an error with the nearest name and returns NULL. */
 const struct cli_command *cli_find_command(const char *name);
+
+/* Parses the arguments after the command's name into `*values`, which the caller frees, also after a failure. Returns
+ * the number of operands, CLI_PARSE_HELP or CLI_PARSE_ERROR: an error has been printed. */
+int cli_parse_command(const struct cli_command *command, int argc, char **argv, void **values);
 
 void cli_print_overview(FILE *file);
 void cli_print_command_help(FILE *file, const struct cli_command *command);

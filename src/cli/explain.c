@@ -14,8 +14,11 @@
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/explain_summary.h"
+#include "cli/memory_table.h"
 #include "cli/network.h"
 #include "cli/placement_notice.h"
+#include "cli/processes.h"
+#include "cli/report.h"
 #include "cli/unequal_devices.h"
 
 struct explain_values {
@@ -181,26 +184,17 @@ static void print_collectives(const tu_program *program) {
         if (i == 0)
             printf("\n%-48s  %-20s  %7s  %7s  %10s\n", "collective", "operation", "values", "devices",
                    "bytes");
-        printf("%-48s  %-20s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.operation, m.values, m.ranks,
+        printf("%-48s  %-20s  %7" PRIu32 "  %7" PRIu32 "  %10s%s", m.value, m.operation, m.values, m.ranks,
                cli_format_bytes(m.bytes).text,
                m.through_host   ? "  through the host"
                : m.peer_to_peer ? "  peer to peer"
                                 : "");
+        if (m.processes) printf("  of %" PRIu32 " processes", m.processes);
+        putchar('\n');
     }
 }
 
-static void print_memory(const tu_program *program) {
-    tu_memory_report m = TU_SIZED(tu_memory_report);
-    printf("\n%-8s  %10s  %10s  %10s  %10s  %10s\n", "device", "scratch", "constants", "variables",
-           "overhead", "peak");
-    for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
-         i++)
-        printf("%-8s  %10s  %10s  %10s  %10s  %10s\n", m.device, cli_format_bytes(m.scratch_bytes).text,
-               cli_format_bytes(m.constant_bytes).text, cli_format_bytes(m.variable_bytes).text,
-               cli_format_bytes(m.overhead_bytes).text, cli_format_bytes(m.need_bytes).text);
-}
-
-static tu_status print_table(const tu_program *program, bool all) {
+static tu_status print_table(const tu_program *program, const struct memory_table *memory, bool all) {
     TU_TRY(explain_print_summary(program));
     printf("%-36s  %5s  %-8s  %10s  %10s  %s\n", all ? "operation" : "layer", "count", "device", "in", "out",
            "reason");
@@ -208,7 +202,7 @@ static tu_status print_table(const tu_program *program, bool all) {
     print_unsupported(program);
     print_copies(program);
     print_collectives(program);
-    print_memory(program);
+    memory_table_print(memory);
     return TU_OK;
 }
 
@@ -255,29 +249,13 @@ static void put_collectives(tu_json *json, const tu_program *program) {
         tu_json_u64(json, "bytes", m.bytes);
         tu_json_bool(json, "through_host", m.through_host);
         tu_json_bool(json, "peer_to_peer", m.peer_to_peer);
+        if (m.processes) tu_json_u64(json, "processes", m.processes);
         tu_json_end_object(json);
     }
     tu_json_end_array(json);
 }
 
-static void put_devices(tu_json *json, const tu_program *program) {
-    tu_memory_report m = TU_SIZED(tu_memory_report);
-    tu_json_begin_array(json, "devices");
-    for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
-         i++) {
-        tu_json_begin_object(json, NULL);
-        tu_json_string(json, "name", m.device);
-        tu_json_u64(json, "scratch_bytes", m.scratch_bytes);
-        tu_json_u64(json, "constant_bytes", m.constant_bytes);
-        tu_json_u64(json, "variable_bytes", m.variable_bytes);
-        tu_json_u64(json, "overhead_bytes", m.overhead_bytes);
-        tu_json_u64(json, "peak_bytes", m.need_bytes);
-        tu_json_end_object(json);
-    }
-    tu_json_end_array(json);
-}
-
-static tu_status print_json(const tu_program *program, const char *model,
+static tu_status print_json(const tu_program *program, const struct memory_table *memory, const char *model,
                             const struct explain_values *values) {
     tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     TU_TRY(tu_program_placement_totals(program, &totals));
@@ -287,7 +265,7 @@ static tu_status print_json(const tu_program *program, const char *model,
     tu_json_string(&json, "precision", cli_precisions[values->precision]);
     tu_json_bool(&json, "training", !values->infer);
     TU_TRY(explain_put_summary(&json, program));
-    put_devices(&json, program);
+    memory_table_put(memory, &json);
     put_operations(&json, program, false);
     put_operations(&json, program, true);
     put_collectives(&json, program);
@@ -305,22 +283,68 @@ static tu_status print_json(const tu_program *program, const char *model,
 /* ---- The command ---- */
 
 /* Returns the given strategy, or the default one as `tutti train` chooses it. */
-static const char *choose_strategy(const struct explain_values *values) {
+static const char *choose_strategy(const struct explain_values *values, const tu_process_group *group) {
     if (values->strategy >= 0) return cli_strategies[values->strategy];
+    if (group) return "mirrored";
     return tu_default_strategy(values->devices, values->place || values->lock, values->invariant);
 }
 
-static tu_status compile_plan(const struct explain_values *values, tu_graph *graph, tu_program **program) {
+/* Removes the results with a row per sample: each process has only its own rows. */
+static size_t keep_scalars(size_t count, tu_value *results) {
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (tu_value_shape(results[i]).rank == 0) results[kept++] = results[i];
+    return kept;
+}
+
+static tu_status compile_plan(const struct explain_values *values, tu_process_group *group, tu_graph *graph,
+                              tu_program **program) {
     enum { MAX_RESULTS = 4096 };
     static tu_value results[MAX_RESULTS];
+    char own_devices[1024];
     size_t count = tu_outputs(graph, MAX_RESULTS, results);
-    return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
-                      .precision = cli_precisions[values->precision], .place = values->place,
-                      .strict_placement = values->strict_placement, .strategy = choose_strategy(values),
-                      .central = values->central, .invariant = (int)values->invariant,
-                      .fetch = count ? results : NULL,
-                      .fetch_count = count < MAX_RESULTS ? count : MAX_RESULTS, .updates = !values->infer,
-                      .no_updates = values->infer, .plan_only = true);
+    if (count > MAX_RESULTS) count = MAX_RESULTS;
+    if (group) {
+        count = keep_scalars(count, results);
+        TU_TRY(tu_process_group_devices(group, values->devices, own_devices, sizeof own_devices));
+    }
+    return tu_compile(graph, program, .devices = group ? own_devices : values->devices,
+                      .threads = (int)values->threads, .precision = cli_precisions[values->precision],
+                      .place = values->place, .strict_placement = values->strict_placement,
+                      .strategy = choose_strategy(values, group), .central = values->central,
+                      .invariant = (int)values->invariant, .fetch = count ? results : NULL,
+                      .fetch_count = count, .updates = !values->infer, .no_updates = values->infer,
+                      .plan_only = true, .group = group);
+}
+
+static int print_program(const tu_program *program, const struct memory_table *memory, const char *model,
+                         const struct explain_values *values) {
+    int result = cli_apply_placement_lock(program, values->lock, values->update_lock);
+    if (result == CLI_DONE)
+        result = cli_report(values->json ? print_json(program, memory, model, values)
+                                         : print_table(program, memory, values->all));
+    if (result == CLI_DONE) cli_print_placement_notice(program);
+    if (result == CLI_DONE && !values->json) cli_warn_unequal_devices(program, (int)values->threads);
+    return result;
+}
+
+/* Of several processes, rank 0 prints its program, and the memory of all. */
+static int explain(const char *model, const struct explain_values *values, tu_process_group *group) {
+    struct network_request request = {
+        .command = "explain", .name_or_path = model, .batch = values->batch, .train = !values->infer};
+    tu_graph *graph;
+    tu_program *program = NULL;
+    struct memory_table *memory = NULL;
+    tu_status status = network_load(&request, &graph);
+    if (status == TU_OK) status = compile_plan(values, group, graph, &program);
+    if (status == TU_OK) status = memory_table_new(program, group, &memory);
+    if (group && status != TU_OK) tu_process_group_fail(group, tu_message());
+    int result = cli_prints(group) ? cli_report(status) : cli_exit_status(status);
+    if (result == CLI_DONE && cli_prints(group)) result = print_program(program, memory, model, values);
+    memory_table_free(memory);
+    tu_program_free(program);
+    tu_graph_free(graph);
+    return result;
 }
 
 static int run(const void *given, int operand_count, char **operands) {
@@ -328,21 +352,15 @@ static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     if (values->update_lock && !values->lock)
         return cli_input_error("explain: --update-lock needs --lock FILE");
-    struct network_request request = {
-        .command = "explain", .name_or_path = operands[0], .batch = values->batch, .train = !values->infer};
-    tu_graph *graph;
-    tu_program *program = NULL;
-    tu_status status = network_load(&request, &graph);
-    if (status == TU_OK) status = compile_plan(values, graph, &program);
-    int result = cli_report(status);
-    if (result == CLI_DONE) result = cli_apply_placement_lock(program, values->lock, values->update_lock);
-    if (result == CLI_DONE)
-        result = cli_report(values->json ? print_json(program, operands[0], values)
-                                         : print_table(program, values->all));
-    if (result == CLI_DONE) cli_print_placement_notice(program);
-    if (result == CLI_DONE && !values->json) cli_warn_unequal_devices(program, (int)values->threads);
-    tu_program_free(program);
-    tu_graph_free(graph);
+    tu_process_group *group;
+    int result = cli_join_processes(0, NULL, &group);
+    if (result != CLI_DONE) return result;
+    if (group && values->lock)
+        result = cli_input_error("explain: --lock is for the devices of one process: start it without mpirun "
+                                 "or srun");
+    else
+        result = explain(operands[0], values, group);
+    tu_process_group_close(group);
     return result;
 }
 
@@ -352,7 +370,8 @@ const struct cli_command cli_command_explain = {
     .usage = "MODEL [OPTIONS]",
     .description = "Prints on which device each operation of MODEL's training step would run and\n"
                    "why, which devices do not support it, what is copied between devices, and the\n"
-                   "memory peak of each device. A summary comes first. Nothing is run.",
+                   "memory peak of each device. A summary comes first. Nothing is run. Started by\n"
+                   "mpirun or srun, it explains the program of rank 0 and the memory of all ranks.",
     .lists_models = true,
     .options = options,
     .values_size = sizeof(struct explain_values),

@@ -4,24 +4,15 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/launched.h"
 
 static int run_command(const struct cli_command *command, int argc, char **argv) {
-    void *values = calloc(1, command->values_size ? command->values_size : 1);
-    if (!values) return cli_fail("%s: out of memory", command->name);
-    if (command->defaults) memcpy(values, command->defaults, command->values_size);
-
-    int status = CLI_DONE;
-    int operands = cli_parse(command->name, command->options, argc, argv, values);
+    void *values;
+    int status = CLI_DONE, operands = cli_parse_command(command, argc, argv, &values);
     if (operands == CLI_PARSE_ERROR)
         status = CLI_BAD_INPUT;
     else if (operands == CLI_PARSE_HELP)
         cli_print_command_help(stdout, command);
-    else if (operands < command->min_operands)
-        status = cli_input_error("%s: an operand is missing: expected 'tutti %s %s'", command->name,
-                                 command->name, command->usage);
-    else if (operands > command->max_operands)
-        status = cli_input_error("%s: unexpected operand %s: expected 'tutti %s %s'", command->name,
-                                 cli_quote(argv[command->max_operands]).text, command->name, command->usage);
     else
         status = command->run(values, operands, argv);
     free(values);
@@ -52,7 +43,9 @@ static int dispatch(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit then fails with a message */
+    cli_label_output();
     int status = dispatch(argc, argv);
     if (!cli_close_output() && status == CLI_DONE) status = CLI_FAILED;
+    if (status != CLI_DONE) cli_tell_launch("status %d", status);
     return status;
 }

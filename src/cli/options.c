@@ -161,22 +161,35 @@ static int parse_short(struct parser *parser, const char *word) {
     return 0;
 }
 
-int cli_parse(const char *command, const struct cli_option *table, int argc, char **argv, void *values) {
-    struct parser parser = {.command = command, .table = table, .values = values, .argc = argc, .argv = argv};
+/* Parses all arguments, or those before the first operand. */
+static int parse(struct parser *parser, bool ends_at_operand) {
     int operands = 0;
     bool options_ended = false;
-    while (parser.next < argc) {
-        char *word = argv[parser.next++];
+    while (parser->next < parser->argc) {
+        char *word = parser->argv[parser->next++];
         int outcome = 0;
-        if (options_ended || word[0] != '-' || word[1] == '\0')
-            argv[operands++] = word; /* this slot has been read already */
-        else if (strcmp(word, "--") == 0)
+        if (options_ended || word[0] != '-' || word[1] == '\0') {
+            parser->argv[operands++] = word; /* this slot has been read already */
+            options_ended = options_ended || ends_at_operand;
+        } else if (strcmp(word, "--") == 0) {
             options_ended = true;
-        else if (word[1] == '-')
-            outcome = parse_long(&parser, word);
-        else
-            outcome = parse_short(&parser, word);
+        } else if (word[1] == '-') {
+            outcome = parse_long(parser, word);
+        } else {
+            outcome = parse_short(parser, word);
+        }
         if (outcome < 0) return outcome;
     }
     return operands;
+}
+
+int cli_parse(const char *command, const struct cli_option *table, int argc, char **argv, void *values) {
+    struct parser parser = {.command = command, .table = table, .values = values, .argc = argc, .argv = argv};
+    return parse(&parser, false);
+}
+
+int cli_parse_leading(const char *command, const struct cli_option *table, int argc, char **argv,
+                      void *values) {
+    struct parser parser = {.command = command, .table = table, .values = values, .argc = argc, .argv = argv};
+    return parse(&parser, true);
 }

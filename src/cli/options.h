@@ -84,6 +84,9 @@ enum { CLI_PARSE_HELP = -1, CLI_PARSE_ERROR = -2 };
  * of argv, in their order, and returns their number. On an error prints one line on stderr that begins with the
  * command's name. */
 int cli_parse(const char *command, const struct cli_option *table, int argc, char **argv, void *values);
+/* Does the same, but options end at the first operand: those that follow belong to another command. */
+int cli_parse_leading(const char *command, const struct cli_option *table, int argc, char **argv,
+                      void *values);
 
 /* Returns the text of an option in --help, without its default: the help, with the choices inserted before text in
  * parentheses. */

@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/ensemble_report.h"
+#include "cli/launched.h"
 #include "cli/memory_advice.h"
 #include "cli/processes.h"
 #include "cli/progress.h"
@@ -38,8 +39,9 @@ struct train_values {
 /* The context of on_report(). */
 struct run_output {
     struct progress progress;
-    bool shows;
-    char *trace; /* summary of a trace, printed after the run; NULL: none */
+    char *trace;  /* summary of a trace, printed after the run; NULL: none */
+    bool prints;  /* false for other processes than rank 0 */
+    bool trained; /* at least one step */
 };
 
 #define NOT_GIVEN_COUNT -1
@@ -169,18 +171,30 @@ static bool is_ignored(int number) {
 /* Called when the run has started: a signal before that ends the process, because there is nothing to save. The first
  * SIGINT or SIGTERM stops the run after the current step; the second one ends the process (SA_RESETHAND). SIGHUP
  * keeps its handler, because closing a terminal sends it twice: by the shell, and by the system when the shell exits.
- * Signals that are ignored, such as SIGHUP under nohup, stay ignored. */
+ * SIGUSR1 is the one that mpirun and srun pass on without killing the processes soon after. Signals that are ignored,
+ * such as SIGHUP under nohup, stay ignored. */
 static void catch_signals(void) {
     set_signal_handler(SIGINT, request_stop, (int)SA_RESETHAND);
     set_signal_handler(SIGTERM, request_stop, (int)SA_RESETHAND);
+    set_signal_handler(SIGUSR1, request_stop, 0);
     if (!is_ignored(SIGHUP)) set_signal_handler(SIGHUP, request_stop, 0);
     if (!is_ignored(SIGPIPE)) set_signal_handler(SIGPIPE, ignore_signal, 0);
+}
+
+/* By the first step all processes catch signals, since each step begins with an exchange between them. */
+static void tell_launch(struct run_output *output, const tu_train_report *report) {
+    if (report->event == TU_TRAIN_BEGUN) cli_tell_launch("run %s", report->folder);
+    if (report->event == TU_TRAIN_STEPPED && !output->trained) {
+        output->trained = true;
+        cli_tell_launch("trains");
+    }
 }
 
 static void on_report(void *context, const tu_train_report *report) {
     struct run_output *output = context;
     if (report->event == TU_TRAIN_BEGUN) catch_signals();
-    if (!output->shows) return; /* of several processes, rank 0 shows progress */
+    if (!output->prints) return;
+    tell_launch(output, report);
     if (report->event == TU_TRAIN_TRACED && !output->trace) output->trace = strdup(report->message);
     progress_show(&output->progress, report);
     if (output->progress.pipe_closed) request_stop(SIGPIPE);
@@ -218,12 +232,17 @@ static void print_score(const char *split, double accuracy, double largest, doub
 static void print_processes(const tu_train_result *r) {
     char awaited[32] = "";
     if (!r->processes) return;
+    if (!r->compared_steps) {
+        print_row("processes", "%u", r->processes);
+        return;
+    }
     if (r->worst_wait_rank >= 0) snprintf(awaited, sizeof awaited, ", for rank %" PRId64, r->worst_wait_rank);
     print_row("processes",
               "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms%s",
               r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, awaited);
     if (r->slow_rank >= 0)
-        print_row("slow", "rank %" PRId64 ": the others wait for it in most steps", r->slow_rank);
+        print_row("slow", "rank %" PRId64 ": the others wait for it in %" PRId64 " of %" PRId64 " steps",
+                  r->slow_rank, r->slow_steps, r->compared_steps);
 }
 
 static void print_text(const tu_train_result *r, bool pipe_closed) {
@@ -293,7 +312,11 @@ static void print_json(const tu_train_result *r) {
         tu_json_f64(&json, "max_wait_ms", r->max_wait_ms);
         tu_json_f64(&json, "worst_wait_ms", r->worst_wait_ms);
         tu_json_i64(&json, "worst_wait_rank", r->worst_wait_rank);
-        if (r->slow_rank >= 0) tu_json_i64(&json, "slow_rank", r->slow_rank);
+        if (r->slow_rank >= 0) {
+            tu_json_i64(&json, "slow_rank", r->slow_rank);
+            tu_json_i64(&json, "slow_steps", r->slow_steps);
+            tu_json_i64(&json, "compared_steps", r->compared_steps);
+        }
     }
     tu_json_f64(&json, "seconds", r->seconds);
     tu_json_f64(&json, "images_per_second", r->images_per_second);
@@ -419,12 +442,14 @@ static int run(const void *given, int operand_count, char **operands) {
     values.o.on_report = on_report;
     values.o.context = &output;
     int outcome = cli_join_processes(values.collective_timeout, values.interface, &values.o.group);
-    output.shows = cli_prints(values.o.group);
+    output.prints = outcome == CLI_DONE && cli_prints(values.o.group);
     bool ensemble = is_ensemble(operands[0], &values);
     if (outcome == CLI_DONE && values.o.group && ensemble)
-        outcome = cli_input_error(
-            "train: --ensemble trains each network on one device, and cannot be divided among "
-            "processes: start it without mpirun or srun");
+        outcome = !output.prints
+                      ? CLI_BAD_INPUT
+                      : cli_input_error(
+                            "train: --ensemble trains each network on one device, and cannot be divided "
+                            "among processes: start it without mpirun or srun");
     else if (outcome == CLI_DONE)
         outcome = (ensemble ? train_ensemble : train_one)(operands[0], &values, &output);
     tu_process_group_close(values.o.group);
@@ -450,5 +475,6 @@ const struct cli_command cli_command_train = {
     .defaults = &defaults,
     .min_operands = 1,
     .max_operands = 1,
+    .joins_processes = true,
     .run = run,
 };

@@ -16,6 +16,7 @@
 
 #include "cli/branches_workload.h"
 #include "cli/clock.h"
+#include "cli/processes.h"
 #include "cli/report.h"
 
 enum { SEED = 1 };
@@ -141,6 +142,11 @@ bool workload_is_sharded(const struct workload *w) {
     return strcmp(w->strategy, "single") != 0;
 }
 
+/* False for the processes other than 0 with strategy "central": they need no memory for variables. */
+static bool has_variables(const struct workload *w, const struct workload_settings *s) {
+    return cli_prints(s->group) || strcmp(w->strategy, "central") != 0;
+}
+
 tu_status workload_plan(struct workload *w, const struct workload_settings *settings) {
     *w = (struct workload){0};
     TU_TRY(build(w, settings));
@@ -154,7 +160,8 @@ tu_status workload_init(struct workload *w, const struct workload_settings *sett
     if (settings->lock)
         TU_TRY(prefix_bench(tu_program_check_placement(w->step, settings->lock, false, NULL)));
     TU_TRY(draw_batch(w));
-    return tu_state_new(w->graph, &w->state, .seed = SEED);
+    return tu_state_new(has_variables(w, settings) ? w->graph : w->device_list_graph, &w->state,
+                        .seed = SEED);
 }
 
 void workload_free(struct workload *w) {

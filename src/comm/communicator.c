@@ -10,6 +10,7 @@ tu_status tu__communicator_new(tu__communicator *c, tu__collective_kind kind, ui
     *c = (tu__communicator){.kind = kind,
                             .root = root,
                             .ranks = ranks,
+                            .all_ranks = ranks,
                             .value_count = value_count,
                             .arena = {.purpose = "a communicator"},
                             .connections = {.purpose = "a communicator"}};
@@ -35,6 +36,12 @@ void tu__communicator_free(tu__communicator *c) {
     *c = (tu__communicator){0};
 }
 
+void tu__communicator_span(tu__communicator *c, uint32_t first_rank, uint32_t all_ranks) {
+    c->spans_processes = true;
+    c->first_rank = first_rank;
+    c->all_ranks = all_ranks;
+}
+
 void tu__communicator_register(tu__communicator *c, uint32_t rank, uint32_t value, const void *in,
                                void *out) {
     c->in[(size_t)value * c->ranks + rank] = in;
@@ -47,26 +54,50 @@ const tu_combination *tu__communicator_of_rank(const tu__communicator *c, uint32
 
 /* ---- Whose inputs and outputs a rank uses ---- */
 
-static uint32_t input_count(const tu__communicator *c) {
-    return c->kind == TU__ALL_REDUCE || c->kind == TU__REDUCE_SCATTER ? c->ranks : 1;
+/* The rows of every rank are combined separately, not slices of all elements. */
+static bool has_rows(const tu__communicator *c) {
+    return c->kind == TU__REDUCE_SCATTER || c->kind == TU__ALL_GATHER;
 }
 
-static uint32_t output_count(const tu__communicator *c) {
-    return c->kind == TU__REDUCE_SCATTER ? 1 : c->ranks;
+static bool is_sum(const tu__communicator *c) {
+    return c->kind != TU__ALL_GATHER && c->kind != TU__BROADCAST;
+}
+
+typedef struct rank_range { /* of this process */
+    uint32_t first, count;
+} rank_range;
+
+/* Returns a rank, of all processes, as one of this process; none if it is not here. */
+static rank_range only(const tu__communicator *c, uint32_t rank) {
+    bool is_here = rank >= c->first_rank && rank - c->first_rank < c->ranks;
+    return is_here ? (rank_range){rank - c->first_rank, 1} : (rank_range){0, 0};
+}
+
+/* Returns the ranks whose inputs the combinations of `rank` read. */
+static rank_range inputs_of(const tu__communicator *c, uint32_t rank) {
+    if (is_sum(c)) return (rank_range){0, c->ranks};
+    return only(c, c->kind == TU__BROADCAST ? c->root : rank);
+}
+
+static rank_range outputs_of(const tu__communicator *c, uint32_t rank) {
+    if (c->kind == TU__REDUCE_SCATTER) return only(c, rank);
+    return c->kind == TU__REDUCE ? only(c, c->root) : (rank_range){0, c->ranks};
 }
 
 uint32_t tu__communicator_rank_of_input(const tu__communicator *c, uint32_t rank, uint32_t index) {
-    switch (c->kind) {
-    case TU__ALL_GATHER: return rank;
-    case TU__BROADCAST: return c->root;
-    case TU__ALL_REDUCE:
-    case TU__REDUCE_SCATTER: break;
-    }
-    return index;
+    return inputs_of(c, rank).first + index;
 }
 
 uint32_t tu__communicator_rank_of_output(const tu__communicator *c, uint32_t rank, uint32_t index) {
-    return c->kind == TU__REDUCE_SCATTER ? rank : index;
+    return outputs_of(c, rank).first + index;
+}
+
+uint32_t tu__communicator_portion_count(const tu__communicator *c) {
+    return has_rows(c) ? c->all_ranks : 1;
+}
+
+uint32_t tu__communicator_rank_of_portion(const tu__communicator *c, uint32_t portion) {
+    return has_rows(c) ? portion : c->root;
 }
 
 /* ---- Connecting ---- */
@@ -82,10 +113,10 @@ static tu_status add_segment(tu__communicator *c, uint32_t rank, const share *s,
     const void **in = tu__arena_alloc(&c->connections, combination->in_count * sizeof *in);
     void **out = tu__arena_alloc(&c->connections, combination->out_count * sizeof *out);
     if (!in || !out) return TU_NO_MEMORY;
-    for (uint32_t k = 0; k < combination->in_count; k++)
-        in[k] = (const char *)c->in[base + tu__communicator_rank_of_input(c, rank, k)] + s->first_in * size;
-    for (uint32_t k = 0; k < combination->out_count; k++)
-        out[k] = (char *)c->out[base + tu__communicator_rank_of_output(c, rank, k)] + s->first_out * size;
+    const void *const *inputs = c->in + base + inputs_of(c, rank).first;
+    void *const *outputs = c->out + base + outputs_of(c, rank).first;
+    for (uint32_t k = 0; k < combination->in_count; k++) in[k] = (const char *)inputs[k] + s->first_in * size;
+    for (uint32_t k = 0; k < combination->out_count; k++) out[k] = (char *)outputs[k] + s->first_out * size;
     segments[combination->segment_count++] = (tu_combine_segment){.in = in, .out = out, .count = s->count};
     return TU_OK;
 }
@@ -99,8 +130,7 @@ typedef struct typed_values {
 /* Adds a rank's slice of all elements, for kinds whose results have the elements of their inputs. */
 static tu_status add_slice(tu__communicator *c, uint32_t rank, const typed_values *t, tu_combination *to,
                            tu_combine_segment *segments) {
-    if (c->is_undivided && rank) return TU_OK;
-    size_t first, lines = tu__lines_of_rank(&t->elements, rank, c->is_undivided ? 1 : c->ranks, &first);
+    size_t first, lines = tu__lines_of_rank(&t->elements, rank, c->spans_processes ? 1 : c->ranks, &first);
     tu__line_iterator iterator = tu__lines_begin(&t->elements, first, lines);
     tu__segment_range range;
     while (tu__lines_next(&iterator, SIZE_MAX, &range)) {
@@ -115,7 +145,7 @@ static tu_status add_rows(tu__communicator *c, uint32_t rank, const typed_values
                           tu_combine_segment *segments) {
     for (uint32_t i = 0; i < t->elements.segment_count; i++) {
         size_t count = t->elements.segments[i].count;
-        if (c->kind == TU__REDUCE_SCATTER) count /= c->ranks;
+        if (c->kind == TU__REDUCE_SCATTER) count /= c->all_ranks;
         share s = {.value = t->values[i], .count = count};
         *(c->kind == TU__REDUCE_SCATTER ? &s.first_in : &s.first_out) = rank * count;
         TU_TRY(add_segment(c, rank, &s, to, segments));
@@ -124,16 +154,15 @@ static tu_status add_rows(tu__communicator *c, uint32_t rank, const typed_values
 }
 
 static tu_status connect_rank(tu__communicator *c, uint32_t rank, const typed_values *t, tu_combination *to) {
-    bool is_sliced = c->kind == TU__ALL_REDUCE || c->kind == TU__BROADCAST;
     tu_combine_segment *segments =
         tu__arena_alloc(&c->connections, t->elements.segment_count * sizeof *segments);
     if (!segments) return TU_NO_MEMORY;
     *to = (tu_combination){.struct_size = sizeof *to,
                            .dtype = t->elements.dtype,
-                           .in_count = input_count(c),
-                           .out_count = output_count(c),
+                           .in_count = inputs_of(c, rank).count,
+                           .out_count = outputs_of(c, rank).count,
                            .segments = segments};
-    return is_sliced ? add_slice(c, rank, t, to, segments) : add_rows(c, rank, t, to, segments);
+    return has_rows(c) ? add_rows(c, rank, t, to, segments) : add_slice(c, rank, t, to, segments);
 }
 
 /* Lists the values of one element type. */
@@ -157,13 +186,14 @@ static bool has_value_of(const tu__communicator *c, tu_dtype dtype) {
 }
 
 static tu_status make_combinations(tu__communicator *c, uint32_t count) {
-    c->combinations = tu__arena_alloc(&c->connections, (size_t)c->ranks * count * sizeof *c->combinations);
+    uint32_t ranks = c->spans_processes ? tu__communicator_portion_count(c) : c->ranks;
+    c->combinations = tu__arena_alloc(&c->connections, (size_t)ranks * count * sizeof *c->combinations);
     if (!c->combinations) return TU_NO_MEMORY;
     for (uint32_t dtype = 0, index = 0; dtype < TU_DTYPE_COUNT; dtype++) {
         typed_values values;
         if (!has_value_of(c, (tu_dtype)dtype)) continue;
         TU_TRY(list_values(c, (tu_dtype)dtype, &values));
-        for (uint32_t r = 0; r < c->ranks; r++)
+        for (uint32_t r = 0; r < ranks; r++)
             TU_TRY(connect_rank(c, r, &values, &c->combinations[r * count + index]));
         index++;
     }

@@ -35,10 +35,15 @@ static const char *element_at(const void *base, tu_dtype dtype, size_t element) 
     return (const char *)base + element * tu_dtype_size(dtype);
 }
 
+/* True if elements are added in their own type. */
+static bool is_added_in_place(tu_dtype dtype) {
+    return dtype == TU_F32 || dtype == TU_F64;
+}
+
 /* Returns one input's elements in the type they are added in: in place, or converted into `tile`. */
 static const void *load_operand(const cpu_loops *loops, tu_dtype dtype, const void *from, size_t count,
                                 void *tile) {
-    if (dtype == TU_F32 || dtype == TU_F64) return from;
+    if (is_added_in_place(dtype)) return from;
     loops->convert->load[dtype]((int64_t)count, from, tile);
     return tile;
 }
@@ -52,10 +57,11 @@ static void add_arrays(const cpu_loops *loops, tu_dtype dtype, size_t count, con
         loops->pointwise[TU__OP_ADD]((int64_t)count, x, y, y, 0, 0, sum);
 }
 
-/* Adds a tile of elements from `first` on, pairwise in the order of inputs. Partial sums are combined like the digits
- * of a binary counter; those left at the end are added from the right. */
+/* Adds a tile of elements from `first` on, pairwise in the order of inputs, and returns the sums: in `out` if the elements
+ * are added in their own type, otherwise in a tile. `out` may be NULL. Partial sums are combined like the digits of a
+ * binary counter; those left at the end are added from the right. */
 static const void *add_tile(tu_dtype dtype, uint32_t in_count, const void *const *in, size_t first,
-                            size_t count, tiles *t) {
+                            size_t count, tiles *t, void *out) {
     const cpu_loops *loops = cpu_loops_for_this_machine();
     const void *partial[MAX_LEVELS] = {0};
     uint32_t depth = 0;
@@ -64,8 +70,10 @@ static const void *add_tile(tu_dtype dtype, uint32_t in_count, const void *const
         depth++;
         for (uint32_t carry = k + 1; depth > 1 && (carry % 2 == 0 || k + 1 == in_count); carry /= 2) {
             depth--;
-            add_arrays(loops, dtype, count, partial[depth - 1], partial[depth], t->level[depth - 1]);
-            partial[depth - 1] = t->level[depth - 1];
+            bool is_last = depth == 1 && k + 1 == in_count && is_added_in_place(dtype) && out;
+            void *sum = is_last ? out : t->level[depth - 1];
+            add_arrays(loops, dtype, count, partial[depth - 1], partial[depth], sum);
+            partial[depth - 1] = sum;
         }
     }
     return partial[0];
@@ -73,7 +81,7 @@ static const void *add_tile(tu_dtype dtype, uint32_t in_count, const void *const
 
 /* Converts a sum to the stored type, if needed. */
 static const void *to_stored_type(tu_dtype dtype, const void *sum, size_t count, void *tile) {
-    if (dtype == TU_F32 || dtype == TU_F64) return sum;
+    if (is_added_in_place(dtype)) return sum;
     cpu_loops_for_this_machine()->convert->store[dtype]((int64_t)count, sum, tile);
     return tile;
 }
@@ -100,13 +108,15 @@ static void copy_non_temporal(void *to, const void *from, size_t bytes) {
 void tu__local_add(tu_dtype dtype, uint32_t in_count, const void *const *in, size_t count, void *out) {
     size_t max = tile_elements(dtype), size = tu_dtype_size(dtype);
     tiles t;
+    if (in_count == 1) {
+        copy_unless_in_place(out, in[0], count * size);
+        return;
+    }
     for (size_t first = 0, chunk; first < count; first += chunk) {
+        char *to = (char *)out + first * size;
         chunk = count - first < max ? count - first : max;
-        const void *sum = in_count == 1
-                              ? element_at(in[0], dtype, first)
-                              : to_stored_type(dtype, add_tile(dtype, in_count, in, first, chunk, &t), chunk,
-                                               t.level[MAX_LEVELS - 1]);
-        copy_unless_in_place((char *)out + first * size, sum, chunk * size);
+        const void *sum = add_tile(dtype, in_count, in, first, chunk, &t, to);
+        copy_unless_in_place(to, to_stored_type(dtype, sum, chunk, t.level[MAX_LEVELS - 1]), chunk * size);
     }
 }
 
@@ -131,7 +141,7 @@ static size_t chunk_elements(const tu_combination *c) {
 static const void *compute_chunk(const tu_combination *c, const tu_combine_segment *s,
                                  const tu__segment_range *range, tiles *t) {
     if (!is_sum(c)) return element_at(s->in[0], c->dtype, range->first);
-    const void *sum = add_tile(c->dtype, c->in_count, s->in, range->first, range->count, t);
+    const void *sum = add_tile(c->dtype, c->in_count, s->in, range->first, range->count, t, NULL);
     return to_stored_type(c->dtype, sum, range->count, t->level[MAX_LEVELS - 1]);
 }
 

@@ -424,10 +424,11 @@ static void list_accesses(const checker *c) {
         for (uint32_t r = 0; r < collective->ranks; r++)
             for (uint32_t v = 0; v < collective->value_count; v++) {
                 const tu__member *member = &collective->members[r];
-                add_access(c, (tu_place){member->partition, member->in[v]}, false, c->list->queue_count + k,
-                           v);
-                add_access(c, (tu_place){member->partition, member->out[v]}, true, c->list->queue_count + k,
-                           v);
+                uint32_t actor = c->list->queue_count + k;
+                if (tu__collective_reads(collective, r, v))
+                    add_access(c, (tu_place){member->partition, member->in[v]}, false, actor, v);
+                if (tu__collective_writes(collective, r, v))
+                    add_access(c, (tu_place){member->partition, member->out[v]}, true, actor, v);
             }
     }
 }

@@ -39,11 +39,11 @@ static tu_status check_same_collective(const tu_graph *g, const collective_node 
                        "%s '%s' is in collective %" PRId64
                        ", which also has a node of operation %s: a collective has one operation",
                        operation, name, c->id, tu__collective_name(c->kind));
-    if (n->info.ranks != c->ranks)
+    if (n->info.ranks != c->all_ranks)
         return tu_fail(TU_INVALID,
                        "%s '%s' declares %" PRId64 " ranks for collective %" PRId64
                        ", but another %s declares %u",
-                       operation, name, n->info.ranks, c->id, operation, c->ranks);
+                       operation, name, n->info.ranks, c->id, operation, c->all_ranks);
     if (n->info.root != c->root)
         return tu_fail(TU_INVALID,
                        "%s '%s' declares root %" PRId64 " for collective %" PRId64
@@ -61,7 +61,7 @@ static tu_status check_rank(const tu__unit *unit, const collective_node *list, u
         return tu_fail(TU_INVALID,
                        "rank %" PRId64 " of %u passes no value to collective %" PRId64
                        " (%s): all ranks must pass the same number of values",
-                       rank, c->ranks, c->id, tu__collective_name(c->kind));
+                       rank, c->all_ranks, c->id, tu__collective_name(c->kind));
     *partition = tu__partition_of(unit, list[0].node);
     for (uint32_t i = 0; i < count; i++) {
         TU_TRY(check_same_collective(g, &list[i], c));
@@ -106,7 +106,7 @@ static tu_status check_same_values(const tu__unit *unit, const tu__collective *c
 static tu_status check_last_rank(const tu__unit *unit, const collective_node *list, uint32_t count,
                                  const tu__collective *c) {
     const collective_node *last = &list[count - 1];
-    return last->info.rank < c->ranks ? TU_OK : check_same_collective(unit->graph, last, c);
+    return last->info.rank < c->first_rank + c->ranks ? TU_OK : check_same_collective(unit->graph, last, c);
 }
 
 /* ---- Finding ---- */
@@ -124,35 +124,54 @@ static tu_status allocate_collective(tu__collectives *collectives, tu__collectiv
     return TU_OK;
 }
 
+/* Sets the ranks of a collective: all of them, or, if it spans processes, those of this process. */
+static tu_status find_ranks(const collective_node *list, uint32_t count, bool spans_processes,
+                            tu__collective *c) {
+    const tu__collective_info *first = &list[0].info, *last = &list[count - 1].info;
+    int64_t ranks = spans_processes ? last->rank - first->rank + 1 : first->ranks;
+    if (ranks > TU__MAX_DEVICES)
+        return tu_fail(TU_INVALID,
+                       "collective %" PRId64 " has %" PRId64 " ranks: a program has at most %d devices",
+                       first->collective, ranks, TU__MAX_DEVICES);
+    c->ranks = (uint32_t)ranks;
+    c->first_rank = spans_processes ? (uint32_t)first->rank : 0;
+    c->all_ranks = (uint32_t)first->ranks;
+    return TU_OK;
+}
+
+static uint32_t count_values(const collective_node *list, uint32_t count, int64_t rank) {
+    uint32_t values = 0;
+    while (values < count && list[values].info.rank == rank) values++;
+    return values;
+}
+
+static tu_status add_members(const tu__unit *unit, const collective_node *list, uint32_t count,
+                             tu__collective *c) {
+    for (uint32_t r = 0, first = 0; r < c->ranks; r++) {
+        uint32_t rank_values = count_values(list + first, count - first, c->first_rank + r);
+        TU_TRY(check_rank(unit, first < count ? list + first : list + count - 1, rank_values,
+                          c->first_rank + r, c, &c->members[r].partition));
+        if (rank_values != c->value_count)
+            return tu_fail(TU_INVALID,
+                           "rank %u passes %u values to collective %" PRId64
+                           ", rank %u passes %u: all ranks must pass the same number of values",
+                           c->first_rank + r, rank_values, c->id, c->first_rank, c->value_count);
+        for (uint32_t v = 0; v < rank_values; v++) c->members[r].nodes[v] = list[first + v].node;
+        first += rank_values;
+    }
+    return check_last_rank(unit, list, count, c);
+}
+
 /* Creates the collective of `count` nodes with the same attribute `collective`. */
 static tu_status create_collective(const tu__unit *unit, const collective_node *list, uint32_t count,
                                    tu__collectives *collectives, tu__collective *c) {
     const tu_graph *g = unit->graph;
     const tu__collective_info *info = &list[0].info;
-    if (info->ranks > TU__MAX_DEVICES)
-        return tu_fail(TU_INVALID,
-                       "collective %" PRId64 " has %" PRId64 " ranks: a program has at most %d devices",
-                       info->collective, info->ranks, TU__MAX_DEVICES);
-    *c = (tu__collective){.id = info->collective,
-                          .kind = info->kind,
-                          .root = (uint32_t)info->root,
-                          .ranks = (uint32_t)info->ranks};
-    while (c->value_count < count && list[c->value_count].info.rank == 0) c->value_count++;
+    *c = (tu__collective){.id = info->collective, .kind = info->kind, .root = (uint32_t)info->root};
+    TU_TRY(find_ranks(list, count, collectives->span_processes, c));
+    c->value_count = count_values(list, count, c->first_rank);
     TU_TRY(allocate_collective(collectives, c));
-    for (uint32_t r = 0, first = 0; r < c->ranks; r++) {
-        uint32_t rank_values = 0;
-        while (first + rank_values < count && list[first + rank_values].info.rank == r) rank_values++;
-        TU_TRY(check_rank(unit, first < count ? list + first : list + count - 1, rank_values, r, c,
-                          &c->members[r].partition));
-        if (rank_values != c->value_count)
-            return tu_fail(TU_INVALID,
-                           "rank %u passes %u values to collective %" PRId64
-                           ", rank 0 passes %u: all ranks must pass the same number of values",
-                           r, rank_values, c->id, c->value_count);
-        for (uint32_t v = 0; v < rank_values; v++) c->members[r].nodes[v] = list[first + v].node;
-        first += rank_values;
-    }
-    TU_TRY(check_last_rank(unit, list, count, c));
+    TU_TRY(add_members(unit, list, count, c));
     TU_TRY(check_same_values(unit, c));
     for (uint32_t v = 0; v < c->value_count; v++)
         c->bytes += tu_type_bytes(tu_edge_type(g, g->nodes[c->members[0].nodes[v]]->inputs[0]));
@@ -176,7 +195,8 @@ static tu_status create_collectives(const tu__unit *unit, collective_node *list,
 }
 
 tu_status tu__collectives_find(const tu__unit *unit, tu__collectives *collectives) {
-    *collectives = (tu__collectives){.span_processes = unit->replication.all_replicas > 0,
+    *collectives = (tu__collectives){.span_processes = unit->replication.process_count > 0,
+                                     .share_memory = unit->replication.processes_share_memory,
                                      .arena = {.purpose = "a program's collectives"}};
     uint32_t count = list_collective_nodes(unit->graph, NULL);
     if (!count) return TU_OK;
@@ -191,6 +211,32 @@ tu_status tu__collectives_find(const tu__unit *unit, tu__collectives *collective
 void tu__collectives_free(tu__collectives *collectives) {
     tu__arena_free(&collectives->arena);
     *collectives = (tu__collectives){0};
+}
+
+/* ---- Unused values and results ---- */
+
+bool tu__collective_needs_value(const tu__node *node, bool spans_processes) {
+    const tu__collective_info info = tu__collective_of(node);
+    return !spans_processes || info.kind != TU__BROADCAST || info.rank == info.root;
+}
+
+bool tu__collective_needs_result(const tu__node *node, bool spans_processes, bool is_read) {
+    const tu__collective_info info = tu__collective_of(node);
+    bool is_root = info.rank == info.root;
+    return !spans_processes || is_read ||
+           !(info.kind == TU__BROADCAST ? is_root : info.kind == TU__REDUCE && !is_root);
+}
+
+bool tu__collective_reads(const tu__collective *c, uint32_t rank, uint32_t value) {
+    const tu__member *m = &c->members[rank];
+    return c->kind != TU__BROADCAST || m->in[value] != m->out[value] || c->first_rank + rank == c->root;
+}
+
+bool tu__collective_writes(const tu__collective *c, uint32_t rank, uint32_t value) {
+    const tu__member *m = &c->members[rank];
+    bool is_root = c->first_rank + rank == c->root;
+    if (m->in[value] != m->out[value]) return true;
+    return c->kind == TU__BROADCAST ? !is_root : c->kind != TU__REDUCE || is_root;
 }
 
 /* ---- Levels ---- */
@@ -268,12 +314,28 @@ static bool can_fuse(const tu__node *reader, const tu__node *node) {
            tu_shape_equal(reader->outputs[0].shape, node->outputs[0].shape);
 }
 
+/* Returns the level of assignments: if fetched values are broadcast, that of the last collective, so that no kernel
+ * computes both a value for another process and the next value of a variable, which it then could not update in place;
+ * otherwise 0. */
+static uint32_t level_of_assignments(const tu__collectives *collectives) {
+    bool broadcasts = false;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < collectives->count; i++) {
+        broadcasts = broadcasts || collectives->list[i].kind == TU__BROADCAST;
+        if (collectives->list[i].level > last) last = collectives->list[i].level;
+    }
+    return collectives->span_processes && broadcasts ? last : 0;
+}
+
 /* Updates `lowest`: per node, the lowest level of its readers; 0 if one of them cannot fuse it. */
-static void update_lowest_readers(const tu_graph *g, const uint32_t *level, uint32_t id, uint32_t *lowest) {
+static void update_lowest_readers(const tu_graph *g, const uint32_t *level, uint32_t assignments, uint32_t id,
+                                  uint32_t *lowest) {
     const tu__node *reader = g->nodes[id];
     for (uint32_t i = 0; i < reader->input_count; i++) {
         uint32_t from = reader->inputs[i].node;
-        uint32_t reader_level = can_fuse(reader, g->nodes[from]) ? level[id] : 0;
+        uint32_t reader_level = can_fuse(reader, g->nodes[from])    ? level[id]
+                                : reader->op->code == TU__OP_ASSIGN ? assignments
+                                                                    : 0;
         if (reader_level < lowest[from]) lowest[from] = reader_level;
     }
     for (uint32_t i = 0; i < reader->after_count; i++) lowest[reader->after[i]] = 0;
@@ -282,14 +344,14 @@ static void update_lowest_readers(const tu_graph *g, const uint32_t *level, uint
 /* Raises pointwise nodes to the level of their readers if only pointwise nodes of higher levels read them. A kernel
  * does not contain nodes of different levels, so such a node would otherwise be written to memory and read again.
  * Example: momentum times its factor, which does not depend on the all-reduced gradients. */
-static tu_status raise_to_reader_levels(const tu_graph *g, uint32_t *level) {
+static tu_status raise_to_reader_levels(const tu_graph *g, uint32_t assignments, uint32_t *level) {
     uint32_t *lowest = tu__alloc_array(g->node_count, sizeof *lowest, "a partition");
     if (!lowest) return TU_NO_MEMORY;
     for (uint32_t id = 0; id < g->node_count; id++) lowest[id] = UINT32_MAX;
     for (uint32_t id = g->node_count; id-- > 0;) { /* readers have higher ids than the nodes they read */
         bool can_move_later = (g->nodes[id]->op->traits & TU__POINTWISE) && lowest[id] != UINT32_MAX;
         if (can_move_later) raise_level(&level[id], lowest[id]);
-        update_lowest_readers(g, level, id, lowest);
+        update_lowest_readers(g, level, assignments, id, lowest);
     }
     tu__free(lowest);
     return TU_OK;
@@ -299,7 +361,7 @@ tu_status tu__find_levels(const tu_graph *graph, tu__collectives *collectives, u
     *levels = tu__alloc_array(graph->node_count, sizeof **levels, "a partition");
     if (!*levels) return TU_NO_MEMORY;
     tu_status status = propagate_levels(graph, collectives, *levels);
-    if (status == TU_OK) status = raise_to_reader_levels(graph, *levels);
+    if (status == TU_OK) status = raise_to_reader_levels(graph, level_of_assignments(collectives), *levels);
     if (status == TU_OK && collectives->count)
         qsort(collectives->list, collectives->count, sizeof *collectives->list, compare_collectives);
     return status;
@@ -335,7 +397,9 @@ static bool all_have_peer_access(const tu__collective *c, const tu__partition *p
 
 static void choose_path(const tu__collectives *collectives, tu__collective *c,
                         const tu__partition *partitions) {
-    c->path = collectives->span_processes           ? TU__COLLECTIVE_OVER_PROCESSES
+    bool in_shared_memory = collectives->share_memory && all_on_host(c, partitions);
+    c->path = in_shared_memory                      ? TU__COLLECTIVE_IN_SHARED_MEMORY
+              : collectives->span_processes         ? TU__COLLECTIVE_OVER_PROCESSES
               : all_on_host(c, partitions)          ? TU__COLLECTIVE_ON_HOST
               : all_on_one_gpu(c, partitions)       ? TU__COLLECTIVE_ON_ONE_GPU
               : all_have_peer_access(c, partitions) ? TU__COLLECTIVE_PEER_TO_PEER
@@ -352,6 +416,16 @@ static tu_status allocate_memberships(const tu__collectives *collectives, tu__pa
     return partition->collectives ? TU_OK : TU_NO_MEMORY;
 }
 
+static void assign_value_buffers(const tu__collectives *collectives, const tu_graph *graph,
+                                 const tu__partition *partition, const tu__member *member, uint32_t value) {
+    const tu__node *node = graph->nodes[member->nodes[value]];
+    uint32_t out = tu__partition_buffer(partition, (tu__edge){node->id, 0}), in = out;
+    if (tu__collective_needs_value(node, collectives->span_processes))
+        in = tu__partition_buffer(partition, node->inputs[0]);
+    member->in[value] = in;
+    member->out[value] = out == TU_NO_NODE ? in : out;
+}
+
 tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_graph *graph,
                                          tu__partition *partitions, size_t count) {
     for (size_t i = 0; i < count; i++) TU_TRY(allocate_memberships(collectives, &partitions[i], i));
@@ -366,10 +440,8 @@ tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_
             tu__partition *partition = &partitions[member->partition];
             member->membership = partition->collective_count++;
             partition->collectives[member->membership] = (tu__membership){.collective = c, .rank = r};
-            for (uint32_t v = 0; v < c->value_count; v++) {
-                member->in[v] = tu__partition_buffer(partition, graph->nodes[member->nodes[v]]->inputs[0]);
-                member->out[v] = tu__partition_buffer(partition, (tu__edge){member->nodes[v], 0});
-            }
+            for (uint32_t v = 0; v < c->value_count; v++)
+                assign_value_buffers(collectives, graph, partition, member, v);
         }
     return TU_OK;
 }

@@ -61,8 +61,10 @@ static void index_writers(queue_writer *w) {
             w->written_by[plan->kernels[k].writes[i]] = k;
     for (uint32_t i = 0; i < w->partition->collective_count; i++) {
         const tu__collective *c = w->partition->collectives[i].collective;
+        uint32_t rank = w->partition->collectives[i].rank;
         for (uint32_t v = 0; v < c->value_count; v++)
-            w->written_by[c->members[w->partition->collectives[i].rank].out[v]] = plan->kernel_count + 1 + i;
+            if (tu__collective_writes(c, rank, v))
+                w->written_by[c->members[rank].out[v]] = plan->kernel_count + 1 + i;
     }
 }
 

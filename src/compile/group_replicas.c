@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "comm/process_group.h"
+#include "comm/group_reduce.h"
 #include "compile/placement.h"
 
 /* What the processes exchange. Texts that are compared come first. */
-enum { VERSION, GRAPH, DEVICES, STRATEGY, PRECISION, NUMBERS, COMPARED };
-static const char *const titles[COMPARED] = {"version of Tutti", "graph",     "kind of device",
-                                             "strategy",         "precision", "options"};
+enum { VERSION, GRAPH, DEVICES, STRATEGY, CENTRAL, PRECISION, NUMBERS, COMPARED };
+static const char *const titles[COMPARED] = {"version of Tutti", "graph",     "kind of device", "strategy",
+                                             "central device",   "precision", "options"};
 
 typedef struct facts {
     char texts[COMPARED][TU_DIGEST_TEXT + 32];
@@ -31,6 +31,7 @@ static tu_status collect(const tu__device_list *list, const tu__unit *unit, cons
     snprintf(f->texts[DEVICES], sizeof f->texts[DEVICES], "%s", list->devices[0]->api->kind);
     snprintf(f->texts[STRATEGY], sizeof f->texts[STRATEGY], "%s",
              tu__strategy_names[unit->replication.strategy]);
+    snprintf(f->texts[CENTRAL], sizeof f->texts[CENTRAL], "%.80s", o->central ? o->central : "default");
     snprintf(f->texts[PRECISION], sizeof f->texts[PRECISION], "%s", o->precision ? o->precision : "f32");
     snprintf(f->texts[NUMBERS], sizeof f->texts[NUMBERS],
              "invariant %d, bf16 gradients %d, %zu results, updates %d", o->invariant, o->bf16_gradients,
@@ -62,6 +63,18 @@ static tu_status check_equal_counts(const tu_process_group *g, const facts *all,
     return TU_OK;
 }
 
+/* Numbers the devices of all processes. */
+static tu_status number(tu__unit *unit, const tu_process_group *g, const facts *all) {
+    tu__replication *r = &unit->replication;
+    uint32_t *first = tu__alloc_array((size_t)g->info.size + 1, sizeof *first, "the replicas of processes");
+    if (!first) return TU_NO_MEMORY;
+    for (uint32_t p = 0; p < g->info.size; p++) first[p + 1] = first[p] + all[p].replicas;
+    r->process_count = g->info.size;
+    r->process = g->info.rank;
+    r->first_replica_of = first;
+    return TU_OK;
+}
+
 static tu_status exchange(const tu__device_list *list, tu__unit *unit, const tu_compile_options *o,
                           facts *all) {
     tu_process_group *g = o->group;
@@ -70,13 +83,9 @@ static tu_status exchange(const tu__device_list *list, tu__unit *unit, const tu_
     TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
     TU_TRY(compare(g, all));
     TU_TRY(check_equal_counts(g, all, o->invariant));
-    unit->replication.first_replica = unit->replication.all_replicas = 0;
-    for (uint32_t r = 0; r < g->info.size; r++) {
-        if (r < g->info.rank) unit->replication.first_replica += all[r].replicas;
-        unit->replication.all_replicas += all[r].replicas;
-        tu__group_set_device(g, r, all[r].device);
-    }
-    return TU_OK;
+    unit->replication.processes_share_memory = tu__group_adds_in_memory(g);
+    for (uint32_t r = 0; r < g->info.size; r++) tu__group_set_device(g, r, all[r].device);
+    return number(unit, g, all);
 }
 
 tu_status tu__number_replicas(const tu__device_list *list, tu__unit *unit, const tu_compile_options *o) {

@@ -69,12 +69,33 @@ static tu_status allocate_partition(const tu_graph *g, tu__partition *partition,
     return partition->buffer_of ? TU_OK : TU_NO_MEMORY;
 }
 
+/* Marks the nodes of which something uses a value. */
+static void mark_used(const tu__unit *unit, bool *used) {
+    for (uint32_t id = 0; id < unit->graph->node_count; id++) {
+        const tu__node *node = unit->graph->nodes[id];
+        for (uint32_t i = 0; i < node->input_count; i++) used[node->inputs[i].node] = true;
+        for (uint32_t i = 0; i < node->after_count; i++) used[node->after[i]] = true;
+    }
+    for (size_t i = 0; i < unit->fetch_count; i++) used[unit->fetch[i].node] = true;
+    for (size_t i = 0; i < unit->kept_count; i++) used[unit->kept[i].node] = true;
+}
+
+/* Both the value and the result of a collective need a buffer, even if no kernel reads them. */
+static void export_collective(const tu__unit *unit, const tu__node *node, bool is_used,
+                              tu__partition *partition) {
+    bool spans_processes = unit->replication.process_count > 0;
+    if (tu__collective_needs_value(node, spans_processes)) add_export(partition, node->inputs[0]);
+    if (tu__collective_needs_result(node, spans_processes, is_used))
+        add_export(partition, (tu__edge){node->id, 0});
+}
+
 /* Assigns the graph's nodes and exports to the partitions. */
-static tu_status assign_nodes(const tu__unit *unit, size_t count, tu__partition *partitions) {
+static tu_status assign_nodes(const tu__unit *unit, size_t count, tu__partition *partitions, bool *used) {
     const tu_graph *g = unit->graph;
     for (size_t i = 0; i < count; i++)
         TU_TRY(allocate_partition(g, &partitions[i],
                                   2 * (size_t)g->node_count + unit->fetch_count + unit->kept_count));
+    mark_used(unit, used);
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
         tu__partition *partition = &partitions[tu__partition_of(unit, id)];
@@ -82,9 +103,8 @@ static tu_status assign_nodes(const tu__unit *unit, size_t count, tu__partition 
             add_export(partition, node->inputs[1]);
         } else if (is_op(node, TU__OP_COPY)) {
             add_export(&partitions[tu__partition_of(unit, node->inputs[0].node)], node->inputs[0]);
-        } else if (node->op->traits & TU__COLLECTIVE) { /* both need a buffer, even if no kernel reads them */
-            add_export(partition, node->inputs[0]);
-            add_export(partition, (tu__edge){id, 0});
+        } else if (node->op->traits & TU__COLLECTIVE) {
+            export_collective(unit, node, used[id], partition);
         } else if (!is_leaf(node)) {
             partition->nodes[partition->node_count++] = id;
         }
@@ -313,8 +333,7 @@ static void mark_buffers(const tu__unit *unit, const tu__partition *partition, m
         const tu__update *u = &partition->updates[i];
         uint32_t target = tu__partition_buffer(partition, (tu__edge){u->variable, 0});
         /* If several variables get one value, the first shares the value's memory, as devices assume. */
-        if (target != TU_NO_NODE && !m->fetched[target] && !m->collective_uses[target] &&
-            m->assigned_to[u->buffer] == TU_NO_NODE)
+        if (target != TU_NO_NODE && !m->fetched[target] && m->assigned_to[u->buffer] == TU_NO_NODE)
             m->assigned_to[u->buffer] = target;
     }
 }
@@ -371,6 +390,7 @@ static void set_collective_positions(const tu__unit *unit, tu__partition *partit
         member->wait_position = first_position_at_level(partition, m->level, collective->level);
         if (member->wait_position > compute_kernel_count) member->wait_position = compute_kernel_count;
         for (uint32_t v = 0; v < collective->value_count; v++) {
+            if (!tu__collective_reads(collective, partition->collectives[i].rank, v)) continue;
             uint32_t available = available_position(unit, partition, m, written, member->in[v]);
             if (available > member->post_position)
                 member->post_position = available < member->wait_position ? available : member->wait_position;
@@ -411,6 +431,7 @@ static tu_status plan_collectives(const tu__unit *unit, tu__partition *partition
                 .out = member->out[v],
                 .post_position = member->post_position,
                 .wait_position = member->wait_position,
+                .has_no_result = !tu__collective_writes(collective, partition->collectives[i].rank, v),
                 .in_place = can_compute_in_place(collective->kind, m, written, member->in[v])};
     }
     request->collective_values = exchanged;
@@ -494,7 +515,10 @@ static tu_status build_partitions(const tu__unit *unit, const uint32_t *levels, 
                                   tu__device **devices, tu__partition *partitions,
                                   tu__collectives *collectives) {
     for (size_t i = 0; i < count; i++) partitions[i].device = devices[i];
-    TU_TRY(assign_nodes(unit, count, partitions));
+    bool *used = tu__alloc_array((size_t)unit->graph->node_count + 1, sizeof *used, "a partition");
+    tu_status status = used ? assign_nodes(unit, count, partitions, used) : TU_NO_MEMORY;
+    tu__free(used);
+    TU_TRY(status);
     for (size_t i = 0; i < count; i++) TU_TRY(select_kernels(unit, levels, &partitions[i]));
     for (size_t i = 0; i < count; i++) find_leaves(unit, &partitions[i]);
     for (size_t i = 0; i < count; i++) TU_TRY(find_receives(unit, partitions, i));

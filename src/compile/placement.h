@@ -32,7 +32,7 @@ tu_status tu__device_list_add(tu__device_list *list, tu__unit *unit, const char 
 
 /* strategy.c: sets up how the unit's devices share a batch, from the fields strategy, central, invariant and
  * bf16_gradients of `compile_options`. Opens the central device if it is not in the list. */
-/* group_replicas.c: sets the first replica of this process, and the number of all, by exchanging with the group. */
+/* group_replicas.c: sets the replicas of all processes, by exchanging with the group. */
 tu_status tu__number_replicas(const tu__device_list *list, tu__unit *unit, const tu_compile_options *options);
 tu_status tu__replication_init(tu__device_list *list, tu__unit *unit,
                                const tu_compile_options *compile_options);

@@ -48,7 +48,7 @@ static uint32_t group_root(const planner *p, uint32_t buffer) {
 /* Other ranks may write the output as soon as the kernel before post_position has finished, and read the input until
  * the kernel at wait_position begins. So that kernel is the first that may reuse the input's memory. */
 static void find_collective_lifetime(planner *p, const tu__collective_value *value) {
-    p->written[value->out] = (int64_t)value->post_position - 1;
+    if (!value->has_no_result) p->written[value->out] = (int64_t)value->post_position - 1;
     if (p->read_last[value->in] < value->wait_position) p->read_last[value->in] = value->wait_position;
     if (p->read_last[value->out] < value->wait_position) p->read_last[value->out] = value->wait_position;
 }

@@ -18,6 +18,7 @@ typedef struct tu__collective_value {
     uint32_t in, out;                      /* buffers */
     uint32_t post_position, wait_position; /* positions in the kernel order */
     bool in_place;                         /* nothing else reads `in`: `out` may share its memory */
+    bool has_no_result;                    /* `out` is `in`, and is not written */
 } tu__collective_value;
 
 typedef struct tu__memory_request {

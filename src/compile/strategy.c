@@ -2,7 +2,10 @@
  *
  * The devices of the list are the replicas. A central device that is not in the list is opened in addition, and
  * computes no shard of the batch. */
+#include <stdio.h>
 #include <string.h>
+
+#include <tutti/process_group.h>
 
 #include "compile/placement.h"
 
@@ -22,11 +25,39 @@ static const char *find_host(const tu__device_list *list) {
     return NULL;
 }
 
-/* Finds the central device: the named one, else the first host device of the list, else the CPU. */
-static tu_status find_central(tu__device_list *list, tu__unit *unit, const char *requested) {
+/* Returns the first device of the kind that `name` begins with. */
+static const char *find_by_kind(const tu__device_list *list, const char *name) {
+    size_t length = strcspn(name, ":");
+    for (size_t i = 0; i < *list->count; i++) {
+        const char *device_kind = list->devices[i]->api->kind;
+        if (strlen(device_kind) == length && strncmp(device_kind, name, length) == 0)
+            return list->devices[i]->name;
+    }
+    return NULL;
+}
+
+/* Names the CPU to add to devices that are not in host memory. Processes that may use the same cores divide them. */
+static const char *name_cpu(const tu_process_group *group, size_t size, char *text) {
+    tu_process_info info = TU_SIZED(tu_process_info);
+    snprintf(text, size, "cpu:0");
+    if (group && tu_process_group_describe(group, &info) == TU_OK && info.core_size > 1)
+        snprintf(text, size, "cpu:0.%u/%u", info.core_rank, info.core_size);
+    return text;
+}
+
+/* Finds the central device: the named one, else the first host device of the list, else the CPU. The name is of a
+ * device of process 0; the others use one of the same kind, so that they round like it, or else a host device. */
+static tu_status find_central(tu__device_list *list, tu__unit *unit, const tu_compile_options *o) {
+    char cpu[64];
+    const char *requested = o->central;
     const char *found = requested ? find_by_name(unit, requested) : find_host(list);
+    if (requested && unit->replication.process) {
+        found = find_by_kind(list, requested);
+        if (!found) found = find_host(list);
+        requested = NULL;
+    }
     if (!found) {
-        TU_TRY(tu__device_list_add(list, unit, requested ? requested : "cpu:0"));
+        TU_TRY(tu__device_list_add(list, unit, requested ? requested : name_cpu(o->group, sizeof cpu, cpu)));
         found = unit->devices[unit->device_count - 1];
     }
     unit->replication.central = found;
@@ -81,5 +112,5 @@ tu_status tu__replication_init(tu__device_list *list, tu__unit *unit,
                                           .invariant = compile_options->invariant,
                                           .bf16_gradients = compile_options->bf16_gradients};
     if (compile_options->group) TU_TRY(tu__number_replicas(list, unit, compile_options));
-    return strategy == TU__CENTRAL ? find_central(list, unit, compile_options->central) : TU_OK;
+    return strategy == TU__CENTRAL ? find_central(list, unit, compile_options) : TU_OK;
 }

@@ -25,14 +25,25 @@ typedef struct tu__replication {
     tu__strategy strategy;
     size_t replica_count;        /* in this process */
     const char *const *replicas; /* names of the devices that compute shards of the batch */
-    /* With a process group: index of the first replica of this process among those of all processes, and their number.
-     * Without: 0 and 0. */
-    size_t first_replica, all_replicas;
-    const char
-        *central; /* CENTRAL: the device of the variables; one of the unit's devices, may also be a replica */
+    /* The processes that share a batch, in the order of their replicas; 0: this process alone. */
+    uint32_t process_count, process;
+    /* Per process, the number of replicas of all processes before it; then the number of all replicas. Owned by the
+     * unit; NULL for a process alone. */
+    uint32_t *first_replica_of;
+    bool processes_share_memory; /* all of them */
+    /* CENTRAL: the device of the variables; one of the unit's devices, may also be a replica. Process 0 has the
+     * variables; in the others it is the device that receives their values. */
+    const char *central;
     int invariant; /* number of shards of a batch; 0: one per replica */
     bool bf16_gradients;
 } tu__replication;
+
+/* Returns the number of replicas of all processes, and that of all processes before this one. */
+size_t tu__all_replicas(const tu__replication *replication);
+size_t tu__first_replica(const tu__replication *replication);
+/* Returns the process of a rank of a collective over several processes. A mirrored collective has a rank per replica,
+ * others have one per process. */
+uint32_t tu__process_of_rank(const tu__replication *replication, uint32_t rank);
 
 struct tu__unit;
 

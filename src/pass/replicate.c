@@ -62,9 +62,11 @@ static tu_status map_results(tu__replicator *p) {
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
         tu__edge edge = p->unit->fetch[i];
         bool is_mapped = tu_ok(tu__rewrite_value(&p->r, edge));
-        if (!is_mapped) tu__rewrite_map(&p->r, edge, concat_shards(p, edge));
+        bool is_sharded = tu__distributed_value_of(p, edge)->layout >= 0;
+        if (!is_mapped && (is_sharded || tu__has_variables(p)))
+            tu__rewrite_map(&p->r, edge, concat_shards(p, edge));
     }
-    return tu_graph_status(p->r.to);
+    return tu__send_fetches(p);
 }
 
 /* ---- Values that all replicas must keep ---- */
@@ -101,12 +103,8 @@ static tu_status find_kept_values(tu__replicator *p, size_t *count, tu__edge **k
 
 /* ---- Validation ---- */
 
-static size_t all_replicas(const tu__replication *options) {
-    return options->all_replicas ? options->all_replicas : options->replica_count;
-}
-
 static tu_status check_invariant(const tu__replication *options) {
-    size_t shards = (size_t)options->invariant, replicas = all_replicas(options);
+    size_t shards = (size_t)options->invariant, replicas = tu__all_replicas(options);
     if (options->invariant < 0)
         return tu_fail(TU_INVALID, "invariant is %d: expected a number of shards of at least 0",
                        options->invariant);
@@ -175,7 +173,7 @@ static tu_status check_shard_count(const tu__replicator *p) {
 
 static bool is_single_device(const tu__replication *options) {
     if (options->strategy == TU__SINGLE) return true;
-    bool is_single = all_replicas(options) == 1 && options->invariant <= 1;
+    bool is_single = tu__all_replicas(options) == 1 && options->invariant <= 1 && options->process_count <= 1;
     return is_single &&
            (options->strategy == TU__MIRRORED || strcmp(options->central, options->replicas[0]) == 0);
 }
@@ -184,11 +182,12 @@ static tu_status init_replicator(tu__replicator *p, tu__unit *unit) {
     const tu__replication *options = p->options;
     TU_TRY(find_samples(unit, p->strategy, &p->samples));
     p->replicas = options->replica_count;
-    p->shards = options->invariant ? (size_t)options->invariant : all_replicas(options);
-    size_t shards_per_replica = p->shards / all_replicas(options);
-    p->first_shard = options->first_replica * shards_per_replica;
+    p->shards = options->invariant ? (size_t)options->invariant : tu__all_replicas(options);
+    size_t shards_per_replica = p->shards / tu__all_replicas(options);
+    p->first_shard = tu__first_replica(options) * shards_per_replica;
     p->end_shard = p->first_shard + p->replicas * shards_per_replica;
     p->device_count = p->replicas + (options->strategy == TU__CENTRAL);
+    p->has_central_processes = options->strategy == TU__CENTRAL && options->process_count;
     TU_TRY(check_shard_count(p));
     const tu_graph *graph = unit->graph;
     size_t count = graph->node_count, outputs = 0;

@@ -85,5 +85,7 @@ tu_status tu__replicator_classify(tu__replicator *p) {
         mark_sums(p, p->r.from->nodes[id]);
         mark_inputs(p, p->r.from->nodes[id]);
     }
-    return p->options->strategy == TU__MIRRORED ? tu__number_collectives(p) : TU_OK;
+    if (p->has_central_processes) tu__number_variables(p);
+    bool has_collectives = p->options->strategy == TU__MIRRORED || p->has_central_processes;
+    return has_collectives ? tu__number_collectives(p) : TU_OK;
 }

@@ -139,8 +139,9 @@ static const void *attrs_of_shard(tu__replicator *p, const tu__node *node, int a
 tu_value tu__replicated_value(const tu__replicator *p, tu__edge edge, size_t device) {
     const tu__edge *by_device = tu__distributed_value_of(p, edge)->by_device;
     if (!by_device) return tu__invalid(p->r.to);
-    return to_value(p, by_device[device].node == TU_NO_NODE ? by_device[tu__central_device(p)]
-                                                            : by_device[device]);
+    tu__edge found =
+        by_device[device].node == TU_NO_NODE ? by_device[tu__central_device(p)] : by_device[device];
+    return found.node == TU_NO_NODE ? tu__invalid(p->r.to) : to_value(p, found);
 }
 
 static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value replicated, int axis,
@@ -226,12 +227,15 @@ static tu_value read_operand(tu__replicator *p, tu__edge edge, int layout, size_
 
 /* ---- Nodes ---- */
 
-/* True if a replicated node is built on a device: on every device if mirrored, else only on the central one. Fills
- * and constants are built everywhere; those that no node reads are dropped at the end. */
+/* True if a replicated node is built on a device: on every device if mirrored, else only on the central one, of several
+ * processes where it is needed. Fills and constants are built everywhere; those that no node reads are dropped at the
+ * end. */
 static bool is_built_on_device(const tu__replicator *p, const tu__node *node, size_t device) {
     if (p->options->strategy == TU__MIRRORED) return true;
     bool is_fill_or_constant = node->op->code == TU__OP_FILL || node->op->code == TU__OP_CONSTANT;
-    return is_fill_or_constant || device == tu__central_device(p);
+    bool is_needed =
+        tu__has_variables(p) || (node->op->code != TU__OP_VARIABLE && tu__is_computed_elsewhere(p, node));
+    return is_fill_or_constant || (is_needed && device == tu__central_device(p));
 }
 
 /* Returns the number in the name of a device's instance; 0, for the central device's: none. */
@@ -267,7 +271,8 @@ static tu_status make_replicated(tu__replicator *p, const tu__node *node, tu_val
     }
     for (size_t device = 0; device < p->device_count; device++)
         if (is_built_on_device(p, node, device)) TU_TRY(make_replicated_on_device(p, node, device, inputs));
-    return TU_OK;
+    bool is_sent = node->op->code == TU__OP_VARIABLE && tu__is_computed_elsewhere(p, node);
+    return is_sent ? tu__send_variable(p, node) : TU_OK;
 }
 
 /* Builds a shard of a batched input: some rows of the array that the user feeds. */

@@ -16,7 +16,8 @@
 #include "pass/replicate.h"
 
 enum {
-    BUCKET_BYTES = 4 << 20,
+    /* Of the first bucket, if it is sent over a network: until it is full, nothing is sent. */
+    FIRST_BUCKET_BYTES = 512 << 10,
     MIN_ROUNDED_ELEMENTS = 1024, /* smaller partial sums are not sent as bf16: it would save too little */
 };
 
@@ -47,6 +48,7 @@ typedef struct bucketing {
     bucket *buckets;
     int64_t count;
     int64_t urgent, deferred; /* the open buckets; NO_BUCKET: none. Urgent: sums that later sums depend on */
+    int64_t full;             /* number of deferred buckets that are full */
     int64_t *bucket_of_sum;   /* indexed like the sums, in order */
     size_t sums;
     int64_t *newest_urgent; /* per node: the newest urgent bucket that it depends on */
@@ -54,6 +56,12 @@ typedef struct bucketing {
 
 static int64_t open_bucket(bucketing *b) {
     return b->count++;
+}
+
+/* Returns the size from which on the open deferred bucket is full. */
+static uint64_t full_bytes(const tu__replicator *p, const bucketing *b) {
+    bool over_network = p->options->process_count && !p->options->processes_share_memory;
+    return over_network && !b->full ? FIRST_BUCKET_BYTES : TU__BUCKET_BYTES;
 }
 
 static void add_to_bucket(const tu__replicator *p, bucketing *b, tu__edge edge) {
@@ -67,7 +75,9 @@ static void add_to_bucket(const tu__replicator *p, bucketing *b, tu__edge edge) 
     into->bytes += tu_type_bytes(type);
     into->last = b->sums;
     b->bucket_of_sum[b->sums++] = *open;
-    if (!value->feeds_shards && into->bytes >= BUCKET_BYTES) b->deferred = NO_BUCKET;
+    if (value->feeds_shards || into->bytes < full_bytes(p, b)) return;
+    b->deferred = NO_BUCKET;
+    b->full++;
 }
 
 /* Returns the newest urgent bucket that a node's inputs depend on. */
@@ -97,11 +107,10 @@ static void fill_buckets(const tu__replicator *p, bucketing *b) {
     }
 }
 
-static void number_collectives(const tu__replicator *p, bucketing *b) {
-    uint32_t collective_count = 0;
+static void number_buckets(tu__replicator *p, const bucketing *b) {
     for (size_t i = 0; i < b->sums; i++)
         if (b->buckets[b->bucket_of_sum[i]].last == i)
-            b->buckets[b->bucket_of_sum[i]].collective = collective_count++;
+            b->buckets[b->bucket_of_sum[i]].collective = p->collective_count++;
     size_t sum = 0;
     for (uint32_t id = 0; id < p->r.from->node_count; id++)
         for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++) {
@@ -127,7 +136,7 @@ tu_status tu__number_collectives(tu__replicator *p) {
                    .newest_urgent = tu__arena_alloc(&p->arena, (nodes + 1) * sizeof *b.newest_urgent)};
     if (!b.buckets || !b.bucket_of_sum || !b.newest_urgent) return TU_NO_MEMORY;
     fill_buckets(p, &b);
-    number_collectives(p, &b);
+    number_buckets(p, &b);
     return TU_OK;
 }
 
@@ -191,8 +200,8 @@ static void all_reduce(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *b
         sums[i] = cast(s, i, tu__replicator_device_name(p, i), sums[i], transfer_dtype(p, edge));
     for (size_t i = 0; i < p->replicas; i++) {
         struct tu__all_reduce_attrs a = {.collective = tu__distributed_value_of(p, edge)->collective,
-                                         .rank = (int64_t)i,
-                                         .ranks = (int64_t)p->replicas};
+                                         .rank = (int64_t)(tu__first_replica(p->options) + i),
+                                         .ranks = (int64_t)tu__all_replicas(p->options)};
         sums[i] = insert_node(s, "/sum", i,
                               (tu__node_request){.op = TU__OP_ALL_REDUCE,
                                                  .attrs = &a,
@@ -211,12 +220,14 @@ static void add_on_central(const sum *s, tu_value *sums, tu_dtype dtype, tu__edg
     size_t central = p->device_count - 1;
     const char *device = tu__replicator_device_name(p, central);
     tu__edge edge = {s->node->id, s->output};
+    tu_dtype transfer = transfer_dtype(p, edge);
     for (size_t i = 0; i < p->replicas; i++) {
-        sums[i] = cast(s, i, tu__replicator_device_name(p, i), sums[i], transfer_dtype(p, edge));
+        sums[i] = cast(s, i, tu__replicator_device_name(p, i), sums[i], transfer);
         sums[i] = cast(s, i, device, sums[i], dtype);
     }
     tu_value result = add_pairwise(s, device, sums, p->replicas);
-    by_device[central] = (tu__edge){result.node, result.output};
+    if (p->has_central_processes) result = tu__add_processes(p, edge, transfer, result);
+    if (tu_ok(result)) by_device[central] = (tu__edge){result.node, result.output};
 }
 
 tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *partials) {

@@ -52,6 +52,7 @@ void tu__unit_end(tu__unit *unit) {
     tu_graph_free(unit->graph);
     tu__free(unit->fetch);
     tu__free(unit->kept);
+    tu__free(unit->replication.first_replica_of);
     *unit = (tu__unit){0};
 }
 
@@ -85,6 +86,23 @@ tu_status tu__unit_drop_dead(tu__unit *unit) {
     }
     tu__free(needed);
     return status;
+}
+
+/* ---- Replicas of several processes ---- */
+
+size_t tu__all_replicas(const tu__replication *r) {
+    return r->process_count ? r->first_replica_of[r->process_count] : r->replica_count;
+}
+
+size_t tu__first_replica(const tu__replication *r) {
+    return r->process_count ? r->first_replica_of[r->process] : 0;
+}
+
+uint32_t tu__process_of_rank(const tu__replication *r, uint32_t rank) {
+    uint32_t process = 0;
+    if (r->strategy != TU__MIRRORED) return rank;
+    while (process + 1 < r->process_count && r->first_replica_of[process + 1] <= rank) process++;
+    return process;
 }
 
 /* ---- All passes ---- */

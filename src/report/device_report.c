@@ -69,7 +69,8 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
     const char *own_notice;
     TU_TRY(inspect(device, &full.threads, &own_notice));
     const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_gpu_reason() : NULL,
-                                   own_notice, slow_type_notice(program, index)};
+                                   own_notice, slow_type_notice(program, index),
+                                   index == 0 && program->host_notice[0] ? program->host_notice : NULL};
     full.notice = join_notices(sizeof notices / sizeof *notices, notices);
     TU__COPY_SIZED(report, full);
     return TU_OK;

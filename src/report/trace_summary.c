@@ -48,13 +48,15 @@ tu_status tu_program_collective(const tu_program *program, size_t index, tu_coll
                        index, program->collectives.count);
     const tu__collective *c = &program->collectives.list[index];
     tu_collective_report full = {.number = c->id,
-                                 .ranks = c->ranks,
+                                 .ranks = c->all_ranks,
                                  .values = c->value_count,
                                  .value = program->unit.graph->nodes[c->members[0].nodes[0]]->name,
                                  .bytes = c->bytes,
                                  .through_host = c->path == TU__COLLECTIVE_THROUGH_HOST,
                                  .peer_to_peer = c->path == TU__COLLECTIVE_PEER_TO_PEER,
-                                 .operation = tu__collective_name(c->kind)};
+                                 .operation = tu__collective_name(c->kind),
+                                 .processes =
+                                     TU__SPANS_PROCESSES(c) ? program->unit.replication.process_count : 0};
     TU__COPY_SIZED(report, full);
     return TU_OK;
 }

@@ -87,11 +87,13 @@ static void put_collective(writer *w, const tu__span *s) {
                                         [TU__COLLECTIVE_ON_ONE_GPU] = "one GPU",
                                         [TU__COLLECTIVE_PEER_TO_PEER] = "peer to peer",
                                         [TU__COLLECTIVE_THROUGH_HOST] = "through the host",
-                                        [TU__COLLECTIVE_OVER_PROCESSES] = "over processes"};
+                                        [TU__COLLECTIVE_OVER_PROCESSES] = "over processes",
+                                        [TU__COLLECTIVE_BY_DEVICES] = "between GPUs of processes",
+                                        [TU__COLLECTIVE_IN_SHARED_MEMORY] = "shared memory"};
     const tu__membership *m = &w->program->partitions[s->partition].collectives[s->index];
     tu_json_i64(&w->json, "collective", m->collective->id);
-    tu_json_u64(&w->json, "rank", m->rank);
-    tu_json_u64(&w->json, "ranks", m->collective->ranks);
+    tu_json_u64(&w->json, "rank", m->collective->first_rank + m->rank);
+    tu_json_u64(&w->json, "ranks", m->collective->all_ranks);
     tu_json_u64(&w->json, "values", m->collective->value_count);
     tu_json_string(&w->json, "way", paths[m->collective->path]);
 }

@@ -236,7 +236,7 @@ static tu_status create_communicator(const tu_graph *g, const tu__collective *c,
         types[v] = tu_edge_type(g, g->nodes[c->members[0].nodes[v]]->inputs[0]);
     tu_status status = tu__communicator_new(communicator, c->kind, c->root, c->ranks, c->value_count, types);
     tu__free(types);
-    communicator->is_undivided = c->path == TU__COLLECTIVE_OVER_PROCESSES;
+    if (TU__SPANS_PROCESSES(c)) tu__communicator_span(communicator, c->first_rank, c->all_ranks);
     return status;
 }
 
@@ -266,10 +266,11 @@ static tu_status build_member(const tu__execution *e, const tu__collective *c, u
     }
     if (c->path != TU__COLLECTIVE_ON_ONE_GPU && c->path != TU__COLLECTIVE_PEER_TO_PEER) return TU_OK;
     if (part->collectives[member->membership]) return TU_OK;
+    const tu_collective what = {.struct_size = sizeof what,
+                                .count = communicator->combination_count,
+                                .combinations = tu__communicator_of_rank(communicator, rank)};
     tu_executable *built;
-    TU_TRY(part->device->api->build_collective(part->device->instance, part->queue,
-                                               communicator->combination_count,
-                                               tu__communicator_of_rank(communicator, rank), &built));
+    TU_TRY(part->device->api->build_collective(part->device->instance, part->queue, &what, &built));
     part->collectives[member->membership] = built;
     return TU_OK;
 }
@@ -279,7 +280,7 @@ tu_status tu__build_collectives(tu__execution *e) {
         const tu__collective *c = &e->program->collectives.list[i];
         for (uint32_t r = 0; r < c->ranks; r++) TU_TRY(build_member(e, c, r));
     }
-    return TU_OK;
+    return tu__group_run_build(e);
 }
 
 /* If devices execute the list as a whole, the parts of ranks are only built for steps that are interpreted. */
@@ -303,6 +304,7 @@ static bool has_addresses_for(const tu__execution *e, const tu_state *state) {
 static void free_executables(tu__execution *e) {
     e->bound_state = 0;
     tu__submit_unbind(e);
+    tu__group_run_unbuild(e);
     for (size_t i = 0; i < e->program->device_count; i++) {
         tu__part *part = &e->parts[i];
         const tu__device *d = part->device;

@@ -12,7 +12,9 @@ struct tu__part;
 typedef struct tu__group_collective {
     struct tu__execution *execution;
     const tu__collective *collective;
-    uint32_t posted; /* number of local ranks that have posted their values in this step */
+    uint32_t posted;           /* number of local ranks that have posted their values in this step */
+    bool is_performed;         /* in this step, in shared memory */
+    tu_executable *executable; /* of a collective by devices; NULL: not built for the current addresses */
     tu__group_job job;
 } tu__group_collective;
 
@@ -23,18 +25,32 @@ typedef struct tu__group_run {
     tu__group_collective *list; /* per collective of the program */
     uint32_t next;              /* the next one to give to the communication thread in this step */
     uint32_t running;           /* number of jobs that it has not finished */
+    uint64_t first_number;      /* of this step's collectives (tu__group_number) */
+    atomic_uint entered, left;  /* numbers of local ranks in this step's collectives in shared memory */
     char *staging;              /* for devices whose memory is not the host's */
+    tu_queue *queue;            /* in which devices perform collectives, on the device of the first rank */
 } tu__group_run;
 
 tu_status tu__group_run_new(struct tu__execution *e);
 void tu__group_run_free(struct tu__execution *e);
 
+/* Builds the collectives that devices perform, if they are not built yet; frees them, before addresses change. */
+tu_status tu__group_run_build(struct tu__execution *e);
+void tu__group_run_unbuild(struct tu__execution *e);
+
 /* Called before and after a step. If the step has failed, `status` and the message tell the other processes. */
 void tu__group_begin_step(struct tu__execution *e);
 void tu__group_end_step(struct tu__execution *e, tu_status status);
 
-/* POST and AWAIT. */
+/* POST and AWAIT of a collective over processes. */
 void tu__group_collective_post(struct tu__execution *e, const tu__collective *c);
 tu_status tu__group_collective_await(struct tu__execution *e, struct tu__part *part, const tu__collective *c);
+
+/* Called at POST of a collective in shared memory: performs a broadcast from here, unless others come before it. */
+tu_status tu__group_collective_send(struct tu__execution *e, const struct tu__part *part,
+                                    const tu__collective *c);
+/* Performs a rank's part of a collective in shared memory, when all local ranks have posted. */
+tu_status tu__group_collective_run(struct tu__execution *e, const struct tu__part *part,
+                                   const tu__collective *c);
 
 #endif

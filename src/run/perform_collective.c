@@ -131,8 +131,8 @@ tu_status tu__collective_post(tu__execution *e, tu__part *part, const tu__collec
     tu_status status = part->queue ? part->device->api->record(part->queue, member->posted) : TU_OK;
     if (status != TU_OK) return tu__part_fail(part, status);
     tu__run_sync_signal(&e->sync, member->posted);
-    if (c->path == TU__COLLECTIVE_OVER_PROCESSES) tu__group_collective_post(e, c);
-    return TU_OK;
+    if (TU__NEEDS_COMMUNICATION_THREAD(c)) tu__group_collective_post(e, c);
+    return c->path == TU__COLLECTIVE_IN_SHARED_MEMORY ? tu__group_collective_send(e, part, c) : TU_OK;
 }
 
 /* Adds the collective and its first value to a message that already names the device. */
@@ -152,13 +152,18 @@ static tu_status wait_traced(tu__execution *e, tu__part *part, const tu__collect
 
 tu_status tu__collective_run(tu__execution *e, tu__part *part, const tu__collective *c) {
     const tu__member *member = member_of(part, c);
-    if (c->path == TU__COLLECTIVE_OVER_PROCESSES) return tu__group_collective_await(e, part, c);
+    bool in_shared_memory = c->path == TU__COLLECTIVE_IN_SHARED_MEMORY;
+    if (TU__NEEDS_COMMUNICATION_THREAD(c)) return tu__group_collective_await(e, part, c);
     TU_TRY(wait_traced(e, part, c, member->membership, false));
     if (tu__run_sync_is_aborted(&e->sync)) return TU_OK;
-    double began = tu__trace_now(e);
-    tu_status status = do_work(e, part, c, member);
-    if (status != TU_OK) return fail_collective(e, c, status);
-    tu__trace_add(e, TU__SPAN_COLLECTIVE, part->index, member->membership, began);
+    if (in_shared_memory) {
+        TU_TRY(tu__group_collective_run(e, part, c));
+    } else {
+        double began = tu__trace_now(e);
+        tu_status status = do_work(e, part, c, member);
+        if (status != TU_OK) return fail_collective(e, c, status);
+        tu__trace_add(e, TU__SPAN_COLLECTIVE, part->index, member->membership, began);
+    }
     tu__run_sync_signal(&e->sync, member->done);
     return wait_traced(e, part, c, member->membership, true);
 }

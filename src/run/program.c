@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "compile/placement.h"
+#include "run/connect_processes.h"
 #include "run/execution.h"
 #include "run/trace.h"
 
@@ -223,7 +224,9 @@ static tu_status compile_program(tu_program *p, const tu_compile_options *o) {
     find_active(p);
     p->event_count = tu__collectives_number_events(&p->collectives, p->list.list.event_count);
     p->timeout = o->timeout;
+    TU_TRY(tu__connect_processes(p));
     TU_TRY(tu__submit_check(p));
+    TU_TRY(tu__agree_to_submit(p));
     return o->plan_only ? TU_OK : tu__check_memory(p, o);
 }
 
@@ -271,6 +274,7 @@ static void free_constants(const tu_program *p) {
 void tu_program_free(tu_program *program) {
     if (!program || is_stuck(program)) return;
     tu__program_free_executions(program);
+    tu__disconnect_processes(program);
     free_constants(program);
     if (program->partitions) tu__partitions_free(program->device_count, program->partitions);
     tu__collectives_free(&program->collectives);

@@ -39,8 +39,13 @@ struct tu_program {
     tu__command_list list;             /* what one step does */
     uint32_t event_count;              /* of a run: those of the list, and two per rank of each collective */
     char submit_notice[256]; /* why the devices cannot execute the list as a whole; "" if they can */
-    double timeout;          /* maximum seconds of a step */
-    uint64_t *sent_bytes;    /* per node: bytes of its outputs that are copied to other devices */
+    /* Of a program of several processes whose devices perform its collectives: connect_processes.h. */
+    tu_processes processes;
+    tu_executable *connection; /* NULL: the host performs them */
+    char host_notice
+        [320];      /* for the user: that values go through the host although devices might exchange them */
+    double timeout; /* maximum seconds of a step */
+    uint64_t *sent_bytes; /* per node: bytes of its outputs that are copied to other devices */
     bool plan_only;
     int64_t samples;  /* in a batch; 0 if the program has no input of sample ordinals */
     tu__trace *trace; /* of runs in the default session; NULL if the program is not traced */

@@ -7,6 +7,7 @@
 #include "base/sized.h"
 #include "run/execution.h"
 #include "run/trace.h"
+#include "run/watch_steps.h"
 
 /* ---- Checking and locking ---- */
 
@@ -117,6 +118,7 @@ static tu_status run_bound(tu__execution *e, tu_state *state, size_t steps, cons
                            void *const *fetches) {
     size_t max_chunk;
     TU_TRY(tu__inputs_begin(e, feeds, steps, &max_chunk));
+    if (feeds->many) TU_TRY(tu__agree_on_steps(e->program, e->inputs.are_submitted, steps, &max_chunk));
     for (size_t done = 0, chunk; done < steps; done += chunk) {
         chunk = steps - done < max_chunk ? steps - done : max_chunk;
         tu__inputs_fill(e, state, done, chunk);

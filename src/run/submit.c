@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "run/execution.h"
+#include "run/watch_steps.h"
 
 /* ---- Can the devices do it? ---- */
 
@@ -28,7 +29,8 @@ static const tu_device_api *common_api(const tu_program *p) {
 static bool devices_run_collectives(const tu_program *p) {
     for (uint32_t i = 0; i < p->collectives.count; i++)
         if (p->collectives.list[i].path != TU__COLLECTIVE_ON_ONE_GPU &&
-            p->collectives.list[i].path != TU__COLLECTIVE_PEER_TO_PEER)
+            p->collectives.list[i].path != TU__COLLECTIVE_PEER_TO_PEER &&
+            p->collectives.list[i].path != TU__COLLECTIVE_BY_DEVICES)
             return false;
     return true;
 }
@@ -104,7 +106,8 @@ static void fill_collectives(tu__execution *e) {
             (tu_list_collective){.ranks = c->ranks,
                                  .partitions = next,
                                  .combination_count = e->communicators[i].combination_count,
-                                 .combinations = e->communicators[i].combinations};
+                                 .combinations = e->communicators[i].combinations,
+                                 .processes = e->program->connection ? &e->program->processes : NULL};
         for (uint32_t r = 0; r < c->ranks; r++) *next++ = c->members[r].partition;
     }
 }
@@ -162,9 +165,12 @@ tu_status tu__submit_steps(tu__execution *e, tu_state *state, void *const *fetch
                                       .steps = steps,
                                       .timeout = e->sync.timeout,
                                       .steps_done = &steps_done};
+    tu__step_watch watch;
     tu__begin_updates(e);
-    TU_TRY(tu__run_on_one_thread(
-        e, call_device, (tu__job){.part = &e->parts[list->queues[0].partition], .submission = &submission}));
+    tu__watch_steps_begin(&watch, e->program, &submission);
+    tu_status status = tu__run_on_one_thread(
+        e, call_device, (tu__job){.part = &e->parts[list->queues[0].partition], .submission = &submission});
+    TU_TRY(tu__watch_steps_end(&watch, status));
     tu__end_updates(e, state, steps);
     return TU_OK;
 }

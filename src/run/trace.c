@@ -61,7 +61,9 @@ static const int row_of_kind[] = {
 static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t partition, size_t index) {
     int row = row_of_kind[kind];
     bool launch_computes = !p->partitions[partition].device->api->queue_new;
-    if (kind == TU__SPAN_COLLECTIVE && p->group) row = TU__ROW_PROCESSES;
+    if (kind == TU__SPAN_COLLECTIVE &&
+        TU__NEEDS_COMMUNICATION_THREAD(p->partitions[partition].collectives[index].collective))
+        row = TU__ROW_PROCESSES;
     if (row == TU__ROW_HOST && launch_computes) row = TU__ROW_COMPUTE;
     if (kind == TU__SPAN_COPY) partition = p->partitions[partition].receives[index].copied_by;
     return &p->trace->rows[partition * TU__ROWS + (size_t)row];
@@ -79,6 +81,11 @@ static void add_span(const tu_program *p, tu__span_kind kind, size_t partition, 
 
 void tu__trace_add(const tu__execution *e, tu__span_kind kind, size_t partition, size_t index, double began) {
     if (tu__is_traced(e)) add_span(e->program, kind, partition, index, began, tu__now());
+}
+
+void tu__trace_add_span(const tu__execution *e, tu__span_kind kind, size_t partition, size_t index,
+                        double start, double end) {
+    add_span(e->program, kind, partition, index, start, end);
 }
 
 bool tu__trace_times_launches(const tu__execution *e, const tu__part *part) {

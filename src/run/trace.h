@@ -53,6 +53,9 @@ bool tu__is_traced(const tu__execution *e);
 double tu__trace_now(const tu__execution *e);
 /* Adds a span from `began` to now, if the run is traced. */
 void tu__trace_add(const tu__execution *e, tu__span_kind kind, size_t partition, size_t index, double began);
+/* Adds a span of a traced run. */
+void tu__trace_add_span(const tu__execution *e, tu__span_kind kind, size_t partition, size_t index,
+                        double start, double end);
 /* Called before and after a run. The first makes devices measure kernel times; the second collects them and adds a
  * span for the run. */
 tu_status tu__trace_begin_run(const tu__execution *e, double *began);

@@ -27,6 +27,10 @@ const char *tu__strategy_of(const tu__run_config *config) {
     return tu_default_strategy(s->devices, *s->place || *s->lock, s->invariant);
 }
 
+bool tu__has_run_variables(const tu__run_config *config) {
+    return !config->group || config->group->info.rank == 0 || strcmp(tu__strategy_of(config), "central") != 0;
+}
+
 /* ---- Options ---- */
 
 /* Returns the device list of this process. */
@@ -69,6 +73,15 @@ static tu_status use_first_if_small(const tu__run_config *config, int64_t sample
     o->invariant = s->invariant ? 1 : 0; /* one shard, which must also be bit-identical on every device */
     o->bf16_gradients = false;
     return TU_OK;
+}
+
+bool tu__computes_first_alone(const tu__run_config *config, const tu_compile_options *options) {
+    return config->group && !options->group && strcmp(tu__strategy_of(config), "central") == 0;
+}
+
+tu_status tu__share_results(tu_process_group *group, tu_status status, void *results, size_t bytes) {
+    TU_TRY(tu_process_group_agree(group, status));
+    return tu_process_group_broadcast(group, 0, results, bytes);
 }
 
 tu_status tu__run_compile_options(const tu__run_config *config, int64_t samples, tu__device_spec *first,

@@ -20,6 +20,8 @@ typedef struct tu__evaluator {
     float *probability;      /* class probabilities of a batch; NULL: not requested */
     int64_t *images_of;      /* number of images of each class, to find the largest */
     tu_process_group *group; /* the processes that evaluate together; NULL: this one alone */
+    /* If rank 0 evaluates alone, the processes that it gives the score; their `program` is NULL. */
+    tu_process_group *receivers;
     /* Only on devices that run many batches per call, for data sets in memory: */
     const tu_dataset *tabled;    /* data set that the tables contain */
     int64_t tabled_validation;   /* `validation` of tu__evaluator_run for which the tables were filled */

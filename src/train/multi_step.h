@@ -14,14 +14,16 @@
 typedef struct tu__multi_step_loop {
     const tu__stepper *stepper; /* NULL: one step per call, and nothing below is used */
     const tu_dataset *dataset;
+    tu_process_group *group;   /* the processes that make the same calls; NULL: this one alone */
     tu_table *images, *labels; /* all training images and labels; NULL: batches are copied */
     int64_t capacity;          /* maximum number of steps per call */
-    int64_t length;            /* maximum number of steps of the next call, adapted to its duration */
-    int64_t batch;             /* samples per full batch */
+    /* Maximum number of steps of the next call, adapted to its duration; the same in all processes (ranks.h). */
+    int64_t length;
+    int64_t batch; /* samples per full batch */
     /* Inputs of the steps. */
-    tu_batch *batches; /* the pointers in it refer to the arrays below */
-    unsigned char *pixels;
-    int32_t *classes;
+    tu_batch *batches;     /* the pointers in it refer to the arrays below */
+    unsigned char *pixels; /* NULL with tables */
+    int32_t *classes;      /* NULL with tables */
     int64_t *ordinals, *indices;
     /* Results of the steps. */
     float *losses, *rates, *norms;
@@ -35,19 +37,16 @@ extern double tu__multi_step_loop_seconds;
 /* Prepares multi-step calls if the stepper's device and graphs support them. `dataset` must outlive `multi_step`.
  * Call tu__multi_step_loop_close even after a failure. */
 tu_status tu__multi_step_loop_open(const tu__stepper *stepper, const tu_dataset *dataset, int64_t batch,
-                                   tu__multi_step_loop *multi_step);
+                                   tu_process_group *group, tu__multi_step_loop *multi_step);
 void tu__multi_step_loop_close(tu__multi_step_loop *multi_step);
 
 /* Runs up to `steps` steps of `micro_batch` with the next batches of the loader. Stores the number of steps in
- * `*completed`: fewer than `steps` if a batch cannot be read. Adapts the length of the next call to the time it
- * took. */
+ * `*completed`: fewer than `steps` if a batch cannot be read, by any process. Adapts the length of the next call to the
+ * time it took. */
 tu_status tu__multi_step_loop_run(tu__multi_step_loop *multi_step, const tu__micro_batch *micro_batch,
                                   tu_state *state, tu_loader *loader, int64_t steps, int64_t *completed);
 /* Returns the results of step `index` of the latest call. */
 tu__step_values tu__multi_step_loop_values(const tu__multi_step_loop *multi_step,
                                            const tu__micro_batch *micro_batch, int64_t index);
-/* Returns the batch of step `index`, with its images and labels. Reads them from the data set if only their indices
- * were submitted. */
-tu_status tu__multi_step_loop_batch(tu__multi_step_loop *multi_step, int64_t index, tu_batch *batch);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "comm/process_group.h"
 #include "graph/graph.h"
+#include "train/compile_options.h"
 
 static tu_process_group *group_of(const tu__trainer *t) {
     return t->options.group;
@@ -159,29 +160,59 @@ tu_status tu__ranks_check(tu__trainer *t, bool is_resumed) {
     return TU_OK;
 }
 
-static tu_status copy_variable(tu__trainer *t, size_t index) {
+static tu_status find_largest_variable(const tu__trainer *t, size_t *largest) {
+    const char *name;
+    tu_type type;
+    *largest = 0;
+    for (size_t i = 0; i < tu_state_variable_count(t->state); i++) {
+        TU_TRY(tu_state_variable(t->state, i, &name, &type));
+        if (tu_type_bytes(type) > *largest) *largest = tu_type_bytes(type);
+    }
+    return TU_OK;
+}
+
+/* Copies a variable through `data`. A process that cannot read or write its own state, `*status`, takes part in the
+ * broadcast nevertheless: the others wait for it. */
+static tu_status copy_variable(tu__trainer *t, size_t index, void *data, tu_status *status) {
     const char *name;
     tu_type type;
     TU_TRY(tu_state_variable(t->state, index, &name, &type));
     size_t bytes = tu_type_bytes(type);
+    if (*status == TU_OK && tu__is_writer(t)) *status = tu_state_get(t->state, name, data, bytes);
+    TU_TRY(tu_process_group_broadcast(group_of(t), 0, data, bytes));
+    if (*status == TU_OK && !tu__is_writer(t)) *status = tu_state_set(t->state, name, data, bytes);
+    return TU_OK;
+}
+
+static tu_status copy_variables(tu__trainer *t) {
+    tu_status status = TU_OK;
+    size_t bytes;
+    TU_TRY(find_largest_variable(t, &bytes));
     void *data = tu__alloc_aligned(bytes, "a variable");
-    if (!data) return TU_NO_MEMORY;
-    tu_status status = tu_state_get(t->state, name, data, bytes);
-    if (status == TU_OK) status = tu_process_group_broadcast(group_of(t), 0, data, bytes);
-    if (status == TU_OK && !tu__is_writer(t)) status = tu_state_set(t->state, name, data, bytes);
+    tu_status allocated = tu__ranks_agree(t, data ? TU_OK : TU_NO_MEMORY);
+    for (size_t i = 0; allocated == TU_OK && status != TU_LOST && i < tu_state_variable_count(t->state);
+         i++) {
+        tu_status copied = copy_variable(t, i, data, &status);
+        if (copied != TU_OK) status = copied;
+    }
     tu__free_aligned(data);
-    return status;
+    return allocated == TU_OK ? tu__ranks_agree(t, status) : allocated;
 }
 
 tu_status tu__ranks_copy_state(tu__trainer *t) {
     tu_process_group *g = group_of(t);
     if (!g) return TU_OK;
     TU_TRY(tu_process_group_broadcast(g, 0, &t->progress, sizeof t->progress));
-    for (size_t i = 0; i < tu_state_variable_count(t->state); i++) TU_TRY(copy_variable(t, i));
+    bool all_have_variables = strcmp(tu__strategy_of(&t->config), "central") != 0;
+    if (all_have_variables) TU_TRY(copy_variables(t));
     int64_t sample = tu_state_sample(t->state);
     TU_TRY(tu_process_group_broadcast(g, 0, &sample, sizeof sample));
     tu_state_set_sample(t->state, sample);
     return TU_OK;
+}
+
+tu_status tu__ranks_copy_digest(const tu__trainer *t, char *digest, size_t size) {
+    return group_of(t) ? tu_process_group_broadcast(group_of(t), 0, digest, size) : TU_OK;
 }
 
 tu_status tu__ranks_report(tu__trainer *t) {
@@ -207,14 +238,14 @@ tu_status tu__ranks_report(tu__trainer *t) {
 /* ---- Agreement ---- */
 
 tu_status tu__ranks_agree(const tu__trainer *t, tu_status status) {
-    return group_of(t) ? tu__group_agree(group_of(t), status) : status;
+    return group_of(t) ? tu_process_group_agree(group_of(t), status) : status;
 }
 
 tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
     struct {
         double waited;
-        int64_t stop;
-    } mine = {.stop = *stop}, all[TU__MAX_PROCESSES];
+        int64_t stop, length;
+    } mine = {.stop = *stop, .length = t->multi_step.length}, all[TU__MAX_PROCESSES];
     double waited[TU__MAX_PROCESSES];
     tu_process_group *g = group_of(t);
     if (!g) return TU_OK;
@@ -226,9 +257,12 @@ tu_status tu__ranks_agree_to_stop(tu__trainer *t, bool *stop) {
     tu__group_set_common_step(g, t->progress.step);
     for (uint32_t r = 0; r < g->info.size; r++) {
         *stop = *stop || all[r].stop;
+        if (all[r].length < t->multi_step.length) t->multi_step.length = all[r].length;
         waited[r] = all[r].waited;
     }
-    if (t->progress.step > t->first_step) tu__rank_waits_add(t->waits, g->info.size, waited);
+    int64_t steps = t->progress.step - t->waited_step;
+    if (steps > 0) tu__rank_waits_add(t->waits, g->info.size, waited, steps);
+    t->waited_step = t->progress.step;
     t->report.processes = g->info.size;
     t->report.wait_ms = t->waits->median_ms;
     t->report.worst_wait_ms = t->waits->worst_ms;
@@ -247,22 +281,23 @@ void tu__ranks_measure(tu__trainer *t) {
 void tu__ranks_fill_result(tu__trainer *t, tu_train_result *result) {
     const tu__rank_waits *w = t->waits;
     result->slow_rank = -1;
-    if (!w || !w->steps) return;
+    if (!w || !w->has_begun) return;
     tu__rank_waits_update(t->waits);
     double step_ms = t->images ? 1e3 * result->seconds / (double)(t->progress.step - t->first_step) : 0;
     result->processes = w->ranks;
     result->slow_rank = tu__rank_waits_slowest(w, step_ms);
+    result->slow_steps = result->slow_rank < 0 ? 0 : w->least[result->slow_rank];
+    result->compared_steps = w->steps;
     result->min_wait_ms = result->max_wait_ms = w->median_ms[0];
     for (uint32_t r = 0; r < w->ranks; r++) {
         if (w->median_ms[r] < result->min_wait_ms) result->min_wait_ms = w->median_ms[r];
         if (w->median_ms[r] > result->max_wait_ms) result->max_wait_ms = w->median_ms[r];
     }
-    result->worst_wait_ms = tu__rank_waits_worst(w);
-    result->worst_wait_rank = w->worst_rank;
+    result->worst_wait_ms = w->longest_ms;
+    result->worst_wait_rank = w->samples ? w->longest_for : -1;
 }
 
-void tu__ranks_fail(const tu__trainer *t, tu_status status) {
-    tu_process_group *g = group_of(t);
-    if (g && status != TU_OK && status != TU_LOST && g->disagreement == TU_OK)
-        tu_process_group_fail(g, tu_message());
+tu_status tu__ranks_end(const tu__trainer *t, tu_status status) {
+    if (status == TU_OK || !group_of(t)) return status;
+    return tu__group_end_alike(group_of(t), status);
 }

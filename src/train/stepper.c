@@ -13,12 +13,17 @@ tu_value tu__find_input(tu_graph *graph, const char *name) {
 
 /* ---- Opening ---- */
 
-/* Compiles a program. `samples` as for tu__run_compile_options. */
+/* Compiles a program. `samples` as for tu__run_compile_options. `receivers` may be NULL for TU__ANY_SAMPLES. */
 static tu_status compile(tu_graph *graph, const tu__run_config *config, int64_t samples,
-                         const tu_value *fetch, size_t count, bool plan_only, tu_program **program) {
+                         const tu_value *fetch, size_t count, bool plan_only, tu_program **program,
+                         tu_process_group **receivers) {
     tu__device_spec first;
     tu_compile_options o;
     TU_TRY(tu__run_compile_options(config, samples, &first, &o));
+    if (receivers && tu__computes_first_alone(config, &o)) {
+        *receivers = config->group;
+        if (!tu__has_run_variables(config)) return TU_OK;
+    }
     o.fetch = fetch;
     o.fetch_count = count;
     o.updates = true;
@@ -45,17 +50,19 @@ static tu_status open_micro_batch(tu_graph *graph, const tu__run_config *config,
     tu_value fetch[RESULTS];
     for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(graph, result_names[i]);
     int64_t samples = must_shard ? TU__ANY_SAMPLES : micro_batch->samples;
-    return compile(graph, config, samples, fetch, count, plan_only, &micro_batch->program);
+    return compile(graph, config, samples, fetch, count, plan_only, &micro_batch->program,
+                   &micro_batch->receivers);
 }
 
 static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool plan_only,
                             tu__stepper *stepper) {
     if (!graph) return TU_OK;
     stepper->apply_graph = graph;
-    if (!plan_only) TU_TRY(tu__undo_new(stepper->full.graph, &stepper->undo));
+    if (!plan_only && tu__has_run_variables(config))
+        TU_TRY(tu__undo_new(stepper->full.graph, &stepper->undo));
     tu_value fetch[RESULTS - FINITE];
     for (size_t i = FINITE; i < RESULTS; i++) fetch[i - FINITE] = tu_find_output(graph, result_names[i]);
-    return compile(graph, config, TU__ANY_SAMPLES, fetch, RESULTS - FINITE, plan_only, &stepper->apply);
+    return compile(graph, config, TU__ANY_SAMPLES, fetch, RESULTS - FINITE, plan_only, &stepper->apply, NULL);
 }
 
 static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_config *config, bool plan_only,
@@ -92,7 +99,7 @@ void tu__stepper_close(tu__stepper *stepper) {
 
 static bool can_select(const tu__micro_batch *micro_batch) {
     tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
-    return !micro_batch->graph ||
+    return !micro_batch->program ||
            (tu_program_multi_step(micro_batch->program, &report) == TU_OK && report.direct_copies);
 }
 
@@ -102,10 +109,13 @@ static bool stays_in_memory(const tu_dataset *dataset) {
     return (size_t)dataset->info.count[TU_TRAIN] * dataset->image_bytes <= MAX_BYTES;
 }
 
-tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu_dataset *dataset) {
+tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu__run_config *config,
+                                  const tu_dataset *dataset) {
     int64_t count = dataset->info.count[TU_TRAIN];
     bool use_tables = dataset->images[TU_TRAIN] && stays_in_memory(dataset) && can_select(&stepper->full) &&
                       can_select(&stepper->short_batch);
+    /* With batches, the processes agree before each step that all could be read. */
+    if (config->group) TU_TRY(tu_process_group_broadcast(config->group, 0, &use_tables, sizeof use_tables));
     if (!use_tables) return TU_OK;
     tu__dataset_prefetch(dataset, TU_TRAIN);
     TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &stepper->images));
@@ -113,7 +123,17 @@ tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu_dataset *datase
                         &stepper->labels);
 }
 
-tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state) {
+static tu_status new_empty_state(uint64_t seed, tu_state **state) {
+    tu_graph *nothing;
+    TU_TRY(tu_graph_new(&nothing));
+    tu_status status = tu_state_new(nothing, state, .seed = seed);
+    tu_graph_free(nothing);
+    return status;
+}
+
+tu_status tu__stepper_state(const tu__stepper *stepper, const tu__run_config *config, tu_state **state) {
+    uint64_t seed = (uint64_t)config->settings.seed;
+    if (!tu__has_run_variables(config)) return new_empty_state(seed, state);
     TU_TRY(tu_state_new(stepper->full.graph, state, .seed = seed));
     tu_status status = stepper->apply_graph ? tu_state_extend(*state, stepper->apply_graph) : TU_OK;
     if (status != TU_OK) {
@@ -165,20 +185,32 @@ static tu_status run_fed(const tu__stepper *stepper, const tu__micro_batch *micr
     return tu_run(micro_batch->program, state, count, feeds, fetches);
 }
 
+/* Results of a micro-batch. */
+typedef struct results {
+    float loss, rate, norm;
+    uint8_t finite;
+    int64_t correct;
+} results;
+
+static tu_status compute(const tu__stepper *stepper, const tu__micro_batch *micro_batch, tu_state *state,
+                         const tu_batch *batch, int64_t first, results *r) {
+    void *fetches[RESULTS] = {&r->loss, &r->correct, &r->finite, &r->rate, &r->norm};
+    return (stepper->images ? run_selected : run_fed)(stepper, micro_batch, state, batch, first, fetches);
+}
+
 static tu_status run_micro_batch(const tu__stepper *stepper, const tu__micro_batch *micro_batch,
                                  tu_state *state, const tu_batch *batch, int64_t first,
                                  tu__step_values *values) {
-    float loss, rate = 0, norm = 0;
-    int64_t correct;
-    uint8_t finite;
-    void *fetches[RESULTS] = {&loss, &correct, &finite, &rate, &norm};
-    TU_TRY((stepper->images ? run_selected : run_fed)(stepper, micro_batch, state, batch, first, fetches));
-    values->loss += (double)loss * (double)micro_batch->samples / (double)batch->count;
-    values->correct += correct;
-    values->rate = rate;
-    values->gradient_norm = norm;
-    values->finite = finite;
-    if (!finite) values->failed = micro_batch, values->failed_first = first;
+    results r = {0};
+    tu_status status = micro_batch->program ? compute(stepper, micro_batch, state, batch, first, &r) : TU_OK;
+    if (micro_batch->receivers) status = tu__share_results(micro_batch->receivers, status, &r, sizeof r);
+    TU_TRY(status);
+    values->loss += (double)r.loss * (double)micro_batch->samples / (double)batch->count;
+    values->correct += r.correct;
+    values->rate = r.rate;
+    values->gradient_norm = r.norm;
+    values->finite = r.finite;
+    if (!r.finite) values->failed = micro_batch, values->failed_first = first;
     return TU_OK;
 }
 
@@ -191,6 +223,7 @@ bool tu__stepper_reads_row(void *context, int64_t count, int64_t row) {
     const tu__stepper *stepper = context;
     int64_t first = row / stepper->full.samples * stepper->full.samples;
     const tu__micro_batch *micro_batch = next_micro_batch(stepper, count - first);
+    if (micro_batch && !micro_batch->program) return false; /* rank 0 computes it */
     return !micro_batch || tu__program_reads_row(micro_batch->program, micro_batch->images, row - first);
 }
 

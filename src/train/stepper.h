@@ -13,6 +13,8 @@
 typedef struct tu__micro_batch { /* a program for a fixed number of samples */
     tu_graph *graph;             /* owned by the run; NULL: the run needs no program of this size */
     tu_program *program;
+    /* If rank 0 computes it alone, the processes that it gives the results; their `program` is NULL. */
+    tu_process_group *receivers;
     int64_t samples;
     tu_value images, labels;  /* inputs */
     tu_value ordinals, share; /* inputs; invalid if the graph has none */
@@ -46,10 +48,11 @@ void tu__stepper_close(tu__stepper *stepper);
 /* Makes steps select their images by index from a data set in memory, if the device's threads can copy them directly
  * into the step's inputs. A thread that prefetches batches would compete with them for a core. `dataset` must outlive the
  * stepper; batches then need no images. */
-tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu_dataset *dataset);
+tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu__run_config *config,
+                                  const tu_dataset *dataset);
 
-/* Creates a state with all variables of the step, initialised. */
-tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state);
+/* Creates a state with all variables of the step, initialised; an empty one for a process that has no variables. */
+tu_status tu__stepper_state(const tu__stepper *stepper, const tu__run_config *config, tu_state **state);
 
 /* Runs one step. */
 tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,

@@ -34,8 +34,8 @@ static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 static bool run_combination(const tu__device *device, tu_queue *queue, const tu_combination *combination) {
     tu_executable *executable;
     bool done;
-    if (device->api->build_collective(device->instance, queue, 1, combination, &executable) != TU_OK)
-        return false;
+    const tu_collective what = {.struct_size = sizeof what, .count = 1, .combinations = combination};
+    if (device->api->build_collective(device->instance, queue, &what, &executable) != TU_OK) return false;
     bool ok = device->api->launch(device->instance, executable, 0, 1) == TU_OK &&
               device->api->synchronize(queue, TU_ALL_EVENTS, -1, &done) == TU_OK;
     device->api->executable_free(device->instance, executable);

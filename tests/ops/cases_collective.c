@@ -41,3 +41,7 @@ OP_CASE(all_gather, CASE_NO_GRADIENT) {
 OP_CASE(collective_broadcast, CASE_NO_GRADIENT) {
     add_collectives(c, TU__OP_COLLECTIVE_BROADCAST);
 }
+
+OP_CASE(collective_reduce, CASE_NO_GRADIENT) {
+    add_collectives(c, TU__OP_COLLECTIVE_REDUCE);
+}

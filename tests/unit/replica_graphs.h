@@ -41,13 +41,14 @@ static const char *device_list(int ranks) {
     return list;
 }
 
-/* Returns one rank's node of a collective. `root` is used by a broadcast. */
+/* Returns one rank's node of a collective. `root` is used by a broadcast and a reduce. */
 static inline tu_value collective_of(tu__collective_kind collective_kind, tu_value value, int64_t collective,
                                      int rank, int ranks, int root) {
     static const tu__opcode ops[] = {[TU__ALL_REDUCE] = TU__OP_ALL_REDUCE,
                                      [TU__REDUCE_SCATTER] = TU__OP_REDUCE_SCATTER,
                                      [TU__ALL_GATHER] = TU__OP_ALL_GATHER,
-                                     [TU__BROADCAST] = TU__OP_COLLECTIVE_BROADCAST};
+                                     [TU__BROADCAST] = TU__OP_COLLECTIVE_BROADCAST,
+                                     [TU__REDUCE] = TU__OP_COLLECTIVE_REDUCE};
     /* The attributes of the others are the first of these. */
     struct tu__collective_broadcast_attrs attrs = {
         .collective = collective, .rank = rank, .ranks = ranks, .root = root};

@@ -58,12 +58,17 @@ static tu_value build_exchange(const exchange *x, tu_graph *g, tu_value *fetch) 
     return input;
 }
 
+/* What a reduce returns on other ranks than the root is unspecified. */
+static bool has_result(tu__collective_kind collective_kind, int root, int rank) {
+    return collective_kind != TU__REDUCE || rank == root;
+}
+
 static void check_results(const exchange *x, const char *data, char *const *got, size_t step) {
     int64_t count = result_rows(x) * x->columns;
     size_t size = tu_dtype_size(x->dtype);
     data += step * (size_t)(x->ranks * x->rows * x->columns) * size;
     for (int r = 0; r < x->ranks; r++)
-        for (int64_t i = 0; i < count; i++) {
+        for (int64_t i = 0; i < count && has_result(x->kind, x->root, r); i++) {
             double expected = expected_element(x, data, r, i),
                    element = tu__load(x->dtype, got[r] + step * (size_t)count * size, i);
             if (element != expected)
@@ -113,7 +118,7 @@ static void assert_exchange(const exchange *x) {
 }
 
 static bool is_summed(tu__collective_kind collective_kind) {
-    return collective_kind == TU__ALL_REDUCE || collective_kind == TU__REDUCE_SCATTER;
+    return collective_kind != TU__ALL_GATHER && collective_kind != TU__BROADCAST;
 }
 
 /* Runs a collective with matrices of `rows` rows, or of as many per rank for a reduce_scatter. */
@@ -135,7 +140,7 @@ static void assert_kind(tu__collective_kind collective_kind, tu_dtype dtype, int
 
 static void every_kind_computes_the_documented_result(void **unused) {
     (void)unused;
-    for (int k = TU__ALL_REDUCE; k <= TU__BROADCAST; k++)
+    for (int k = TU__ALL_REDUCE; k <= TU__REDUCE; k++)
         for (int dtype = 0; dtype < TU_DTYPE_COUNT; dtype++) {
             if (is_summed((tu__collective_kind)k) && !tu_dtype_is_float((tu_dtype)dtype)) continue;
             assert_kind((tu__collective_kind)k, (tu_dtype)dtype, 2 + dtype % 3, 3, 7); /* unaligned rows */
@@ -144,7 +149,7 @@ static void every_kind_computes_the_documented_result(void **unused) {
 
 static void values_of_any_size_are_exchanged(void **unused) {
     (void)unused;
-    for (int k = TU__ALL_REDUCE; k <= TU__BROADCAST; k++) {
+    for (int k = TU__ALL_REDUCE; k <= TU__REDUCE; k++) {
         assert_kind((tu__collective_kind)k, TU_F32, 2, 1, 1);
         assert_kind((tu__collective_kind)k, TU_F32, 4, 2, 512);
         assert_kind((tu__collective_kind)k, TU_BF16, 3, 5, 3001);
@@ -153,7 +158,7 @@ static void values_of_any_size_are_exchanged(void **unused) {
 
 static void up_to_eleven_ranks_exchange_values(void **unused) {
     (void)unused;
-    for (int k = TU__ALL_REDUCE; k <= TU__BROADCAST; k++) {
+    for (int k = TU__ALL_REDUCE; k <= TU__REDUCE; k++) {
         assert_kind((tu__collective_kind)k, TU_F32, 11, 1, 37);
         assert_kind((tu__collective_kind)k, TU_F16, 9, 2, 16);
     }
@@ -166,7 +171,7 @@ static void values_go_through_the_host(void **unused) {
     bool were_physical = physical;
     register_discrete_device();
     kind = "discrete", physical = false;
-    for (int k = TU__ALL_REDUCE; k <= TU__BROADCAST; k++) {
+    for (int k = TU__ALL_REDUCE; k <= TU__REDUCE; k++) {
         assert_kind((tu__collective_kind)k, TU_F32, 3, 5, 7);
         assert_kind((tu__collective_kind)k, TU_BF16, 2, 3, 100001);
         if (!is_summed((tu__collective_kind)k)) assert_kind((tu__collective_kind)k, TU_I64, 3, 5, 7);
@@ -268,15 +273,18 @@ static void collectives_mix_types_and_depend_on_each_other(void **unused) {
     free_results(&p, g);
 }
 
-/* A broadcast overwrites its input, like an all_reduce; a reduce_scatter and an all_gather need memory for both. */
+/* A broadcast and a reduce overwrite their input, like an all_reduce; a reduce_scatter and an all_gather need memory for both. */
 static void only_results_of_the_same_shape_overwrite_their_inputs(void **unused) {
     (void)unused;
     enum { COLUMNS = 1 << 18 };
     static const struct {
         tu__collective_kind kind;
         size_t most, least; /* scratch memory, in vectors of COLUMNS */
-    } cases[] = {
-        {TU__ALL_REDUCE, 4, 2}, {TU__BROADCAST, 4, 2}, {TU__REDUCE_SCATTER, 5, 3}, {TU__ALL_GATHER, 10, 6}};
+    } cases[] = {{TU__ALL_REDUCE, 4, 2},
+                 {TU__BROADCAST, 4, 2},
+                 {TU__REDUCE, 4, 2},
+                 {TU__REDUCE_SCATTER, 5, 3},
+                 {TU__ALL_GATHER, 10, 6}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exchange x = {cases[i].kind, 2, 0, TU_F32, 2, COLUMNS, true};
         tu_value fetch[2];
@@ -411,7 +419,7 @@ static float result_element(const random_program *s, tu__collective_kind k, cons
 /* Adds a collective of one to three values per rank. The nodes are created rank by rank, so that they are far apart
  * in the graph. */
 static void add_collective(random_program *s) {
-    tu__collective_kind k = (tu__collective_kind)random_below(s, 4);
+    tu__collective_kind k = (tu__collective_kind)random_below(s, 5);
     int count = 1 + random_below(s, 3), first = random_below(s, s->ranks), root = random_below(s, s->ranks),
         inputs[3][MAX_RANKS];
     bool is_long[3];
@@ -422,9 +430,9 @@ static void add_collective(random_program *s) {
     for (int n = 0; n < s->ranks; n++)
         for (int v = 0, r = (first + n) % s->ranks; v < count; v++) {
             bool result_is_long = k == TU__ALL_GATHER || (k != TU__REDUCE_SCATTER && is_long[v]);
-            float *numbers =
-                add_value(s, r, result_is_long,
-                          collective_of(k, s->values[inputs[v][r]], s->collectives, r, s->ranks, root));
+            tu_value result = collective_of(k, s->values[inputs[v][r]], s->collectives, r, s->ranks, root);
+            if (!has_result(k, root, r)) continue;
+            float *numbers = add_value(s, r, result_is_long, result);
             for (int i = 0; i < width_of(s, result_is_long); i++)
                 numbers[i] = result_element(s, k, inputs[v], root, r, i);
         }
@@ -516,7 +524,11 @@ static void wrong_types_and_attributes_are_rejected(void **unused) {
                        "collective_broadcast", "root 2 is not a rank: expected 0 to 1");
     assert_graph_error(collective_on(TU__BROADCAST, first_input(TU_F32, TU_SHAPE(2)), 0, 2, -1),
                        "collective_broadcast", "root -1");
-    for (int k = TU__ALL_REDUCE; k <= TU__BROADCAST; k++)
+    assert_graph_error(collective_on(TU__REDUCE, first_input(TU_F32, TU_SHAPE(2)), 0, 2, 2),
+                       "collective_reduce", "root 2 is not a rank: expected 0 to 1");
+    assert_graph_error(collective_on(TU__REDUCE, first_input(TU_I64, TU_SHAPE(2)), 0, 2, 0),
+                       "collective_reduce", "expected an input of floating-point type");
+    for (int k = TU__ALL_REDUCE; k <= TU__REDUCE; k++)
         assert_graph_error(collective_on((tu__collective_kind)k, first_input(TU_F32, TU_SHAPE(2)), 2, 2, 0),
                            tu__collective_name((tu__collective_kind)k), "rank 2 of 2 in collective 0");
 }
@@ -566,7 +578,7 @@ static void ranks_must_agree(void **unused) {
 
 static void collectives_have_no_gradient(void **unused) {
     (void)unused;
-    for (int k = TU__ALL_REDUCE; k <= TU__BROADCAST; k++) {
+    for (int k = TU__ALL_REDUCE; k <= TU__REDUCE; k++) {
         tu_graph *g = new_graph();
         tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(2)), gradient;
         tu_value loss = tu_sum(collective_of((tu__collective_kind)k, w, 0, 0, 1, 0));

@@ -91,7 +91,8 @@ static double add_pairwise(tu_dtype dtype, uint32_t ranks, size_t v, size_t i) {
 
 static double expected_element(const group *g, uint32_t rank, size_t v, size_t i) {
     switch (g->c.kind) {
-    case TU__ALL_REDUCE: return add_pairwise(g->dtype, g->c.ranks, v, i);
+    case TU__ALL_REDUCE:
+    case TU__REDUCE: return add_pairwise(g->dtype, g->c.ranks, v, i);
     case TU__REDUCE_SCATTER: return add_pairwise(g->dtype, g->c.ranks, v, rank * g->counts[v] + i);
     case TU__ALL_GATHER: return input_element(v, (uint32_t)(i / g->counts[v]), i % g->counts[v], g->dtype);
     case TU__BROADCAST: break;
@@ -105,7 +106,8 @@ static void check_outputs(const group *g) {
         for (uint32_t r = 0; r < g->c.ranks; r++) {
             const unsigned char *out = g->out[v][r];
             size_t count = output_count(g, v);
-            for (size_t i = 0; i < count; i += i < 40 ? 1 : 97) {
+            bool has_result = g->c.kind != TU__REDUCE || r == g->c.root;
+            for (size_t i = 0; has_result && i < count; i += i < 40 ? 1 : 97) {
                 double expected_value = expected_element(g, r, v, i),
                        got = tu__load(g->dtype, out, (int64_t)i);
                 if (got != expected_value)
@@ -127,13 +129,13 @@ static void run_all_ranks(const group *g) {
 }
 
 static bool is_summed(tu__collective_kind kind) {
-    return kind == TU__ALL_REDUCE || kind == TU__REDUCE_SCATTER;
+    return kind != TU__ALL_GATHER && kind != TU__BROADCAST;
 }
 
 /* Runs all kinds of collectives with all element types that they support. */
 static void check_all_kinds(uint32_t ranks, const size_t *counts) {
     for (int dtype = 0; dtype < TU_DTYPE_COUNT; dtype++)
-        for (int kind = TU__ALL_REDUCE; kind <= TU__BROADCAST; kind++) {
+        for (int kind = TU__ALL_REDUCE; kind <= TU__REDUCE; kind++) {
             if (is_summed((tu__collective_kind)kind) && !tu_dtype_is_float((tu_dtype)dtype)) continue;
             group g;
             create_group(&g, (tu__collective_kind)kind, (tu_dtype)dtype, ranks, counts, false);
@@ -151,13 +153,13 @@ static void collectives_compute_the_documented_result(void **unused) {
             check_all_kinds(ranks, counts[c]);
 }
 
-static void all_reduce_and_broadcast_may_be_in_place(void **unused) {
+static void all_reduce_broadcast_and_reduce_may_be_in_place(void **unused) {
     (void)unused;
     static const size_t counts[VALUES] = {100, 3, 5000, 16, 33};
-    static const tu__collective_kind kinds[] = {TU__ALL_REDUCE, TU__BROADCAST};
+    static const tu__collective_kind kinds[] = {TU__ALL_REDUCE, TU__BROADCAST, TU__REDUCE};
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++)
         for (uint32_t ranks = 1; ranks <= 5; ranks++)
-            for (size_t k = 0; k < 2; k++) {
+            for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
                 group g;
                 create_group(&g, kinds[k], float_types[t], ranks, counts, true);
                 run_all_ranks(&g);
@@ -219,7 +221,7 @@ static void communicators_know_whose_buffers_they_use(void **unused) {
     (void)unused;
     const tu_type type = {TU_F32, TU_SHAPE(3)};
     float in[3][9], out[3][9];
-    for (int kind = TU__ALL_REDUCE; kind <= TU__BROADCAST; kind++) {
+    for (int kind = TU__ALL_REDUCE; kind <= TU__REDUCE; kind++) {
         tu__communicator c;
         assert_int_equal(tu__communicator_new(&c, (tu__collective_kind)kind, 2, 3, 1, &type), TU_OK);
         for (uint32_t r = 0; r < 3; r++) tu__communicator_register(&c, r, 0, in[r], out[r]);
@@ -323,7 +325,7 @@ static void lines_cover_every_element_once(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_compute_the_documented_result),
-        cmocka_unit_test(all_reduce_and_broadcast_may_be_in_place),
+        cmocka_unit_test(all_reduce_broadcast_and_reduce_may_be_in_place),
         cmocka_unit_test(a_communicator_can_be_connected_again),
         cmocka_unit_test(every_element_type_is_one_combination),
         cmocka_unit_test(communicators_know_whose_buffers_they_use),

@@ -257,8 +257,8 @@ static void add_reduced(random_plan *p, uint64_t *seed) {
     p->buffers[out] = p->buffers[in];
     p->assigned_to[out] = TU_NO_NODE;
     p->is_read_after_run[out] = random_below(seed, 4) == 0;
-    p->reduced[p->reduced_count] =
-        (tu__collective_value){in, out, post_position, wait_position, in >= p->leaves && !is_read(p, in)};
+    p->reduced[p->reduced_count] = (tu__collective_value){
+        in, out, post_position, wait_position, in >= p->leaves && !is_read(p, in), false};
     for (uint32_t i = 0; i < p->reduced_count; i++) /* a value that is reduced twice cannot be in place */
         if (p->reduced[i].in == in) p->reduced[i].in_place = false;
     p->reduced_count++;

@@ -1,78 +1,117 @@
-/* Which rank of a run is called slow. */
-#include "train/rank_waits.h"
+/* Tests which process of a run is called slow. */
+#include "test.h"
 
 #include <stdlib.h>
 
-#include "test.h"
+#include "train/rank_waits.h"
 
-enum { RANKS = 4 };
+enum { RANKS = 4, STEP_MS = 20 };
 
-static tu__rank_waits *new_waits(void) {
-    tu__rank_waits *waits = calloc(1, sizeof *waits);
-    assert_non_null(waits);
-    return waits;
-}
+static tu__rank_waits *w;
 
-/* Adds steps in which one rank waits for nobody, and the others `ms` for it. */
-static void add_steps(tu__rank_waits *w, int count, uint32_t slow, double ms) {
-    for (int i = 0; i < count; i++) {
-        double seconds[RANKS];
-        for (uint32_t r = 0; r < RANKS; r++) seconds[r] = r == slow ? 0 : 1e-3 * ms;
-        tu__rank_waits_add(w, RANKS, seconds);
-    }
-}
-
-static void a_rank_that_is_slow_in_most_steps_is_named(void **state) {
+static int begin(void **state) {
     (void)state;
-    tu__rank_waits *w = new_waits();
-    add_steps(w, 100, 2, 30);
-    add_steps(w, 40, 1, 50);
-    tu__rank_waits_update(w);
-    assert_int_equal(tu__rank_waits_slowest(w, 100), 2);
-    assert_int_equal(tu__rank_waits_slowest(w, 1000), -1); /* less than 5% of a step */
+    w = calloc(1, sizeof *w);
+    return w ? 0 : -1;
+}
+
+static int end(void **state) {
+    (void)state;
     free(w);
+    return 0;
 }
 
-static void waits_that_all_ranks_have_name_none(void **state) {
-    (void)state;
-    tu__rank_waits *w = new_waits();
-    for (int i = 0; i < 50; i++) tu__rank_waits_add(w, RANKS, (double[]){0.030, 0.031, 0.029, 0.030});
+/* Adds a sample in which one rank waits 1 ms, and the others `ms`. */
+static void add(uint32_t slow, double ms) {
+    double seconds[RANKS];
+    for (uint32_t r = 0; r < RANKS; r++) seconds[r] = 1e-3 * (r == slow ? 1 : ms);
+    tu__rank_waits_add(w, RANKS, seconds, 1);
+}
+
+static int64_t slowest(void) {
     tu__rank_waits_update(w);
-    assert_int_equal(tu__rank_waits_slowest(w, 40), -1);
-    assert_int_equal(w->worst_rank, -1);
-    free(w);
+    return tu__rank_waits_slowest(w, STEP_MS);
 }
 
-static void the_latest_steps_count(void **state) {
+static void the_rank_that_waits_least_is_slow(void **state) {
     (void)state;
-    tu__rank_waits *w = new_waits();
-    add_steps(w, 1000, 3, 30);
-    add_steps(w, TU__WAIT_SAMPLES, 0, 20);
+    for (int i = 0; i < 101; i++) add(i % 10 ? 2 : 1, 9);
+    assert_int_equal(slowest(), 2);
+    assert_int_equal(w->least[2], 90);
+    assert_int_equal(w->steps, 100);
+}
+
+static void a_short_run_does_not_tell(void **state) {
+    (void)state;
+    for (int i = 0; i < TU__MIN_WAIT_SAMPLES; i++) add(2, 9); /* the first one is left out */
+    assert_int_equal(slowest(), -1);
+    add(2, 9);
+    assert_int_equal(slowest(), 2);
+}
+
+static void the_first_sample_is_left_out(void **state) {
+    (void)state;
+    add(0, 5000);
+    assert_int_equal(w->steps, 0);
+    for (int i = 0; i < 60; i++) add(0, 3);
     tu__rank_waits_update(w);
-    assert_int_equal(tu__rank_waits_slowest(w, 100), 0);
-    assert_float_equal(w->median_ms[3], 20, 1e-3);
-    free(w);
+    assert_float_equal(w->worst_ms[1], 3, 1e-6);
+    assert_float_equal(w->median_ms[1], 3, 1e-6);
+    assert_float_equal(w->median_ms[0], 1, 1e-6);
 }
 
-static void the_worst_wait_names_the_rank_that_caused_it(void **state) {
+static void equal_ranks_are_not_slow(void **state) {
     (void)state;
-    tu__rank_waits *w = new_waits();
-    add_steps(w, 1, 3, 9000); /* the first step also compiles */
-    add_steps(w, 20, 2, 5);
-    add_steps(w, 1, 1, 700);
-    add_steps(w, 20, 2, 5);
-    assert_int_equal(w->worst_rank, 1);
-    assert_float_equal(tu__rank_waits_worst(w), 700, 1e-6);
+    for (int i = 0; i < 200; i++) add((uint32_t)i % RANKS, 9);
+    assert_int_equal(slowest(), -1);
+}
+
+/* One rank has the lowest median, but waits least in a minority of the steps. */
+static void a_difference_without_most_steps_is_not_enough(void **state) {
+    (void)state;
+    for (int i = 0; i < 201; i++) add(i % 5 < 2 ? 0 : 1 + (uint32_t)i % 3, i % 5 < 2 ? 9 : 8);
+    assert_int_equal(slowest(), -1);
+}
+
+static void small_differences_do_not_matter(void **state) {
+    (void)state;
+    for (int i = 0; i < 101; i++) add(3, 2.9); /* 1.9 ms longer than rank 3 */
+    assert_int_equal(slowest(), -1);
+    for (int i = 0; i < 101; i++) add(3, 4);
+    assert_int_equal(slowest(), 3);
+    assert_int_equal(tu__rank_waits_slowest(w, 100), -1); /* less than 5% of a step */
+}
+
+static void the_steps_of_a_call_count(void **state) {
+    (void)state;
+    for (int i = 0; i < 61; i++) tu__rank_waits_add(w, 2, (double[]){1e-3, 9e-3}, 10);
+    assert_int_equal(slowest(), 0);
+    assert_int_equal(w->least[0], 600);
+    assert_int_equal(w->steps, 600);
+}
+
+static void the_longest_wait_names_the_rank_that_caused_it(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) add(2, 5);
+    add(1, 700);
+    for (int i = 0; i < 20; i++) add(2, 5);
+    assert_int_equal(w->longest_for, 1);
+    assert_float_equal(w->longest_ms, 700, 1e-6);
     assert_float_equal(w->worst_ms[1], 5, 1e-6);
-    free(w);
+    tu__rank_waits_add(w, RANKS, (double[]){0.9, 0.8, 0.7, 0.6}, 1); /* all waited for the network */
+    assert_int_equal(w->longest_for, -1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_is_slow_in_most_steps_is_named),
-        cmocka_unit_test(waits_that_all_ranks_have_name_none),
-        cmocka_unit_test(the_latest_steps_count),
-        cmocka_unit_test(the_worst_wait_names_the_rank_that_caused_it),
+        cmocka_unit_test_setup_teardown(the_rank_that_waits_least_is_slow, begin, end),
+        cmocka_unit_test_setup_teardown(a_short_run_does_not_tell, begin, end),
+        cmocka_unit_test_setup_teardown(the_first_sample_is_left_out, begin, end),
+        cmocka_unit_test_setup_teardown(equal_ranks_are_not_slow, begin, end),
+        cmocka_unit_test_setup_teardown(a_difference_without_most_steps_is_not_enough, begin, end),
+        cmocka_unit_test_setup_teardown(small_differences_do_not_matter, begin, end),
+        cmocka_unit_test_setup_teardown(the_steps_of_a_call_count, begin, end),
+        cmocka_unit_test_setup_teardown(the_longest_wait_names_the_rank_that_caused_it, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,9 +142,9 @@ static tu_status access_peer(tu_device_instance *device, tu_device_instance *oth
 }
 
 /* Never called: the program is not run. */
-static tu_status build_no_collective(tu_device_instance *device, tu_queue *queue, uint32_t count,
-                                     const tu_combination *combinations, tu_executable **executable) {
-    (void)device, (void)queue, (void)count, (void)combinations, (void)executable;
+static tu_status build_no_collective(tu_device_instance *device, tu_queue *queue,
+                                     const tu_collective *collective, tu_executable **executable) {
+    (void)device, (void)queue, (void)collective, (void)executable;
     return tu_fail(TU_UNSUPPORTED, "the discrete devices cannot add up");
 }
 

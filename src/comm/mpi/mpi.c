@@ -39,6 +39,13 @@ static tu_status check(int code, const char *what) {
 
 /* ---- Opening and closing ---- */
 
+/* Over TCP, Open MPI sends messages of more than 64 KiB only once the receiver has answered that it expects them. The
+ * answer takes as long as two threads that compute keep the communication threads from their cores. The process group
+ * limits the number of messages on their way, so its messages (128 KiB) can be sent at once. */
+static void choose_settings(void) {
+    setenv("OMPI_MCA_btl_tcp_eager_limit", "200000", 0); /* unless the user has set it */
+}
+
 static tu_status initialise(tu__transport *t) {
     int is_initialised, provided;
     TU_TRY(check(MPI_Initialized(&is_initialised), "MPI_Initialized"));
@@ -51,6 +58,7 @@ static tu_status initialise(tu__transport *t) {
                 "or MPI_THREAD_MULTIPLE, since Tutti calls MPI in a thread of its own");
         return TU_OK;
     }
+    choose_settings();
     TU_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread"));
     t->finalize = true;
     if (provided < MPI_THREAD_FUNNELED)

@@ -93,9 +93,9 @@ static tu_status peer_access(tu_device_instance *device, tu_device_instance *oth
     return cuda_enable_peer_access(cuda_device_of(device), cuda_device_of(other));
 }
 
-static tu_status build_collective(tu_device_instance *device, tu_queue *queue, uint32_t count,
-                                  const tu_combination *combinations, tu_executable **executable) {
-    return cuda_build_collective(cuda_device_of(device), queue, count, combinations, executable);
+static tu_status build_collective(tu_device_instance *device, tu_queue *queue,
+                                  const tu_collective *collective, tu_executable **executable) {
+    return cuda_build_collective(cuda_device_of(device), queue, collective, executable);
 }
 
 static tu_status build_list(tu_device_instance *device, const tu_list_binding *binding,

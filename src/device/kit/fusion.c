@@ -11,7 +11,8 @@
  *
  * Exports, typically the new values of all parameters, are fused horizontally into one kernel with many subkernels,
  * so that a hundred small tensors cost one parallel loop. A subkernel must not depend on values that its own kernel
- * writes; such a subkernel starts the next kernel.
+ * writes; such a subkernel starts the next kernel. So do values of another collective: it would otherwise wait for all
+ * others, such as gradients that are rounded to bf16 before they are sent.
  *
  * f32, bf16, f16, u8 and bool are computed in f32, where their values are exact; f64, i32 and i64 in f64. This is
  * decided per node and does not depend on the fusion, so fusion does not change the bits of results. */
@@ -21,6 +22,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "device/kit/fusion.h"
+#include "graph/collective.h"
 
 /* ---- Operands ---- */
 
@@ -283,7 +285,8 @@ typedef struct multi_kernel {
     tu__selection *s;
     tu__kernel *k; /* NULL: not started */
     uint32_t level, first_kernel;
-    char *subkernels; /* of selector->subkernel_bytes each */
+    uint32_t collective; /* that its exports are for: see export_root */
+    char *subkernels;    /* of selector->subkernel_bytes each */
     uint32_t count, capacity;
 } multi_kernel;
 
@@ -360,12 +363,15 @@ static tu_status add_subkernel(multi_kernel *j, tu__cluster *c) {
     return j->s->selector->make_subkernel(j->k, c, j->subkernels + subkernel_bytes * j->count++);
 }
 
-static tu_status add_cluster(multi_kernel *j, const tu__node *node, tu__cluster *previous) {
+static tu_status add_cluster(multi_kernel *j, const tu__node *node, uint32_t collective,
+                             tu__cluster *previous) {
     tu__cluster c;
     TU_TRY(build_cluster(j->s, node, &c));
     bool depends = false;
     if (j->k) TU_TRY(depends_on_kernel(j, &c, &depends));
-    if (j->k && (depends || c.level != j->level)) TU_TRY(finish_multi_kernel(j, previous));
+    if (j->k && (depends || c.level != j->level || collective != j->collective))
+        TU_TRY(finish_multi_kernel(j, previous));
+    j->collective = collective;
     choose_stored_members(&c, NULL);
     TU_TRY(add_subkernel(j, &c));
     *previous = c;
@@ -406,7 +412,7 @@ static tu_status fuse_leaf_casts(tu__selection *s, uint32_t level) {
         const tu__node *node = s->graph->nodes[p->partition->nodes[i]];
         if (!is_leaf_cast(s, node) || p->level[node->id] != level) continue;
         p->state[node->id] = TU__PENDING;
-        status = add_cluster(&j, node, &previous);
+        status = add_cluster(&j, node, 0, &previous);
     }
     if (status == TU_OK) status = finish_multi_kernel(&j, &previous);
     tu__free(j.subkernels);
@@ -423,7 +429,24 @@ tu_status tu__fuse(tu__selection *s, const tu__node *node) {
 
 typedef struct export_root {
     uint32_t level, node;
+    uint32_t collective; /* that reads it: its id + 1; 0: none */
 } export_root;
+
+/* Sets the collectives that read the exports. */
+static tu_status find_collectives(const tu__selection *s, uint32_t count, export_root *list) {
+    const tu_graph *g = s->graph;
+    uint32_t *collective = tu__alloc_array(g->node_count, sizeof *collective, "a plan");
+    if (!collective) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        const tu__node *node = g->nodes[i];
+        if (node->op->traits & TU__COLLECTIVE)
+            collective[tu__root_of(s, node->inputs[0]).node] =
+                (uint32_t)tu__collective_of(node).collective + 1;
+    }
+    for (uint32_t i = 0; i < count; i++) list[i].collective = collective[list[i].node];
+    tu__free(collective);
+    return TU_OK;
+}
 
 /* Sorts by level, later nodes first: so an export that another one depends on becomes a member of its subkernel. */
 static int compare_export_roots(const void *a, const void *b) {
@@ -438,7 +461,7 @@ static tu_status add_all_exports(multi_kernel *j, uint32_t count, const export_r
     for (uint32_t i = 0; i < count; i++) {
         const tu__node *node = j->s->graph->nodes[list[i].node];
         if (p->state[node->id] == TU__PENDING && (node->op->traits & TU__POINTWISE))
-            TU_TRY(add_cluster(j, node, &previous));
+            TU_TRY(add_cluster(j, node, list[i].collective, &previous));
     }
     return finish_multi_kernel(j, &previous);
 }
@@ -450,11 +473,12 @@ tu_status tu__fuse_exports(tu__selection *s) {
     if (!list) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t node = tu__root_of(s, p->partition->exports[i]).node;
-        list[i] = (export_root){p->level[node], node};
+        list[i] = (export_root){.level = p->level[node], .node = node};
     }
     qsort(list, count, sizeof *list, compare_export_roots);
     multi_kernel j = {.s = s};
-    tu_status status = add_all_exports(&j, count, list);
+    tu_status status = find_collectives(s, count, list);
+    if (status == TU_OK) status = add_all_exports(&j, count, list);
     tu__free(j.subkernels);
     tu__free(list);
     return status;

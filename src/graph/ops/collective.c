@@ -7,10 +7,12 @@
  *     reduce_scatter         [ranks * n, …] -> [n, …]   rank r gets rows r * n … (r + 1) * n - 1 of the sum
  *     all_gather             [n, …] -> [ranks * n, …]   every rank gets the rows of rank 0, then of rank 1, …
  *     collective_broadcast   [n, …] -> [n, …]           every rank gets the value of rank `root`
+ *     collective_reduce      [n, …] -> [n, …]           rank `root` gets the sum of all ranks' values
  *
  * Sums are pairwise in the order of ranks, ((0 + 1) + (2 + 3)) + …, so a reduce_scatter followed by an all_gather
  * computes the same bits as an all_reduce. In a collective_broadcast all ranks pass a value of the same type; those of
- * the other ranks are ignored. A rank may pass several values to one collective; all ranks pass the same ones, in node
+ * the other ranks are ignored. The results of a collective_reduce on other ranks than `root` are unspecified, as in
+ * MPI: nothing may read them. A rank may pass several values to one collective; all ranks pass the same ones, in node
  * order. The pass replicate adds an all_reduce on each device for a value of which every replica has computed a
  * partial sum.
  *
@@ -28,10 +30,9 @@
 #include "graph/walk.h"
 
 static const tu__opcode operations[] = {
-    [TU__ALL_REDUCE] = TU__OP_ALL_REDUCE,
-    [TU__REDUCE_SCATTER] = TU__OP_REDUCE_SCATTER,
-    [TU__ALL_GATHER] = TU__OP_ALL_GATHER,
-    [TU__BROADCAST] = TU__OP_COLLECTIVE_BROADCAST,
+    [TU__ALL_REDUCE] = TU__OP_ALL_REDUCE,    [TU__REDUCE_SCATTER] = TU__OP_REDUCE_SCATTER,
+    [TU__ALL_GATHER] = TU__OP_ALL_GATHER,    [TU__BROADCAST] = TU__OP_COLLECTIVE_BROADCAST,
+    [TU__REDUCE] = TU__OP_COLLECTIVE_REDUCE,
 };
 
 const char *tu__collective_name(tu__collective_kind kind) {
@@ -39,7 +40,7 @@ const char *tu__collective_name(tu__collective_kind kind) {
 }
 
 bool tu__collective_may_be_in_place(tu__collective_kind kind) {
-    return kind == TU__ALL_REDUCE || kind == TU__BROADCAST;
+    return kind != TU__REDUCE_SCATTER && kind != TU__ALL_GATHER;
 }
 
 /* The attributes of all collectives begin with these. */
@@ -52,12 +53,14 @@ typedef struct tu__all_reduce_attrs common_attrs;
 _Static_assert(HAS_COMMON_ATTRS(reduce_scatter), "ops.def");
 _Static_assert(HAS_COMMON_ATTRS(all_gather), "ops.def");
 _Static_assert(HAS_COMMON_ATTRS(collective_broadcast), "ops.def");
+_Static_assert(HAS_COMMON_ATTRS(collective_reduce), "ops.def");
 
 tu__collective_info tu__collective_of(const tu__node *node) {
     const common_attrs *a = node->attrs;
     tu__collective_info info = {.collective = a->collective, .rank = a->rank, .ranks = a->ranks};
     while (operations[info.kind] != node->op->code) info.kind++;
     if (info.kind == TU__BROADCAST) info.root = tu__attrs(node, collective_broadcast)->root;
+    if (info.kind == TU__REDUCE) info.root = tu__attrs(node, collective_reduce)->root;
     return info;
 }
 
@@ -124,12 +127,24 @@ tu_status tu__all_gather_shape(tu__rule *rule) {
     return TU_OK;
 }
 
+static tu_status check_root(const tu__rule *rule, int64_t root) {
+    int64_t ranks = ((const common_attrs *)rule->attrs)->ranks;
+    if (root < 0 || root >= ranks)
+        return tu__rule_fail(rule, "root %" PRId64 " is not a rank: expected 0 to %" PRId64, root, ranks - 1);
+    return TU_OK;
+}
+
 tu_status tu__collective_broadcast_shape(tu__rule *rule) {
-    const struct tu__collective_broadcast_attrs *a = rule->attrs;
     TU_TRY(check_rank(rule));
-    if (a->root < 0 || a->root >= a->ranks)
-        return tu__rule_fail(rule, "root %" PRId64 " is not a rank: expected 0 to %" PRId64, a->root,
-                             a->ranks - 1);
+    TU_TRY(check_root(rule, ((const struct tu__collective_broadcast_attrs *)rule->attrs)->root));
+    rule->out[0] = rule->in[0];
+    return TU_OK;
+}
+
+tu_status tu__collective_reduce_shape(tu__rule *rule) {
+    TU_TRY(check_rank(rule));
+    TU_TRY(check_float(rule));
+    TU_TRY(check_root(rule, ((const struct tu__collective_reduce_attrs *)rule->attrs)->root));
     rule->out[0] = rule->in[0];
     return TU_OK;
 }
@@ -150,6 +165,10 @@ tu_status tu__all_reduce_reference(const tu__reference_call *m) {
 }
 
 tu_status tu__collective_broadcast_reference(const tu__reference_call *m) {
+    return copy_input(m);
+}
+
+tu_status tu__collective_reduce_reference(const tu__reference_call *m) {
     return copy_input(m);
 }
 

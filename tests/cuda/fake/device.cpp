@@ -33,6 +33,15 @@ void fake_hang() {
     for (;;) pause();
 }
 
+void fake_pause() {
+    int held = guards;
+    for (int i = 0; i < held; i++) fake_lock().unlock();
+    guards = 0;
+    usleep(50);
+    for (int i = 0; i < held; i++) fake_lock().lock();
+    guards = held;
+}
+
 uint64_t fake_setting(const char *name, uint64_t default_value) {
     const char *text = getenv(name);
     return text && *text ? strtoull(text, nullptr, 10) : default_value;
@@ -179,6 +188,10 @@ static thread_local CUcontext current;
 
 CUcontext current_context() {
     return current && current->users > 0 ? current : nullptr;
+}
+
+int fake_current_gpu() {
+    return current_context() ? current_context()->device : -1;
 }
 
 bool has_peer_access(int gpu, int other) {

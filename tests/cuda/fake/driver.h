@@ -25,6 +25,8 @@
 #include <mutex>
 
 typedef std::function<void()> work;
+/* Starts work that waits for other processes: returns a function that continues it, and returns true at its end. */
+typedef std::function<std::function<bool()>()> begun_work;
 
 std::recursive_mutex &fake_lock();
 class fake_guard {
@@ -36,6 +38,9 @@ class fake_guard {
 /* Blocks forever, to emulate waiting for a GPU that hangs (FAKE_CUDA_HANG). Releases the lock, so other threads can
  * continue. */
 [[noreturn]] void fake_hang();
+
+/* Releases the lock for a moment, so that other threads and processes can continue. */
+void fake_pause();
 
 /* Returns an environment variable as a number. */
 uint64_t fake_setting(const char *name, uint64_t default_value);
@@ -50,11 +55,15 @@ bool fake_is_object(const char *kind, const void *object);
 
 /* Enqueues work; `what` names it in messages. */
 CUresult fake_enqueue(CUstream stream, const char *what, work w);
+CUresult fake_enqueue_waiting(CUstream stream, const char *what, begun_work begin);
 /* True if these bytes lie within one allocation of device memory. */
 bool fake_in_memory(const void *address, size_t bytes);
 /* Ends the process if these bytes are not in one allocation of device memory, or are on another GPU without peer
  * access. Called while work runs. */
 void fake_need_memory(const void *address, size_t bytes, const char *what);
+
+/* Returns the GPU of the calling thread's context; -1: there is none. */
+int fake_current_gpu();
 
 /* ---- Internal to the driver ---- */
 

@@ -24,6 +24,7 @@ struct item {
     work run;
     node_set after;                /* dependencies, for nodes of a graph */
     std::function<bool()> ready; /* empty: it may run as soon as it is first in its stream */
+    begun_work begin = {};       /* of work that waits for other processes: makes `ready`, each time it runs */
 };
 
 struct CUgraph_st {
@@ -91,9 +92,15 @@ static work on_gpu_of(CUstream stream, work w) {
     };
 }
 
-/* Runs the first item of a stream. Returns false if it never ends; it then stays in the queue. */
+/* A graph launch hangs (FAKE_CUDA_HANG): nothing after it will ever run. */
+static bool is_hung;
+
+/* Runs the first item of a stream. Returns false if it has not ended: it hangs, or waits for another process. It then
+ * stays in the queue. */
 static bool run_first(CUstream stream) {
-    if (stream->queue.front().ready && !stream->queue.front().ready()) return false;
+    item &waiting = stream->queue.front();
+    if (waiting.begin && !waiting.ready) waiting.ready = waiting.begin();
+    if (waiting.ready && !waiting.ready()) return false;
     item first = std::move(stream->queue.front());
     stream->queue.pop_front();
     first.run();
@@ -104,13 +111,23 @@ static bool run_all(CUstream stream) {
         if (!run_first(stream)) return false;
     return true;
 }
+/* Before trying again: hangs if the work hangs, else lets other threads and processes continue. */
+static void wait_for_others() {
+    if (is_hung) fake_hang();
+    fake_pause();
+}
 static void finish(CUstream stream) {
-    if (!run_all(stream)) fake_hang();
+    while (!run_all(stream)) wait_for_others();
+}
+static bool run_everything() {
+    bool all = true;
+    for (CUstream stream : streams)
+        if (!run_all(stream) && (!is_hung || stream->context == current_context())) all = false;
+    return all;
 }
 void finish_everything() {
     fake_guard guard(fake_lock());
-    for (CUstream stream : streams)
-        if (!run_all(stream) && stream->context == current_context()) fake_hang();
+    while (!run_everything()) wait_for_others();
 }
 /* Work in the default stream runs after what blocking streams were given before. */
 static void finish_blocking() {
@@ -122,10 +139,11 @@ static bool is_stream(CUstream stream) {
     return streams.count(stream) != 0;
 }
 
-static CUresult capture_one(CUstream stream, const char *what, work w) {
+static CUresult capture_one(CUstream stream, item i) {
     if (stream->captured->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     std::vector<item> &nodes = stream->captured->graph->nodes;
-    nodes.push_back({what, std::move(w), stream->depends_on, {}});
+    i.after = stream->depends_on;
+    nodes.push_back(std::move(i));
     stream->depends_on = {nodes.size() - 1};
     return CUDA_SUCCESS;
 }
@@ -152,8 +170,31 @@ CUresult fake_enqueue(CUstream stream, const char *what, work w) {
     w = on_gpu_of(stream, std::move(w));
     if (!stream || stream == CU_STREAM_LEGACY) return enqueue_default(std::move(w));
     NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
-    if (stream->captured) return capture_one(stream, what, std::move(w));
-    return enqueue(stream, {what, std::move(w), {}, {}});
+    item i = {what, std::move(w), {}, {}};
+    return stream->captured ? capture_one(stream, std::move(i)) : enqueue(stream, std::move(i));
+}
+
+/* Makes work run with its GPU as the current one, as on_gpu_of. */
+static begun_work begun_on_gpu_of(CUstream stream, begun_work begin) {
+    const CUcontext context = context_of(stream);
+    const int gpu = context ? context->device : -1;
+    return [=] {
+        std::function<bool()> go_on = begin();
+        return [=] {
+            int before = current_gpu;
+            current_gpu = gpu;
+            bool done = go_on();
+            current_gpu = before;
+            return done;
+        };
+    };
+}
+
+CUresult fake_enqueue_waiting(CUstream stream, const char *what, begun_work begin) {
+    fake_guard guard(fake_lock());
+    NEED(stream && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    item i = {what, [] {}, {}, {}, begun_on_gpu_of(stream, std::move(begin))};
+    return stream->captured ? capture_one(stream, std::move(i)) : enqueue(stream, std::move(i));
 }
 
 /* ---- Streams ---- */
@@ -279,7 +320,8 @@ CUresult cuEventSynchronize(CUevent event) {
     fake_guard guard(fake_lock());
     NEED(fake_is_object("event", event), CUDA_ERROR_INVALID_HANDLE);
     NEED(!event->state->captured, CUDA_ERROR_CAPTURED_EVENT);
-    if (!run_until_recorded(event->state, event->state->recorded)) fake_hang();
+    const std::shared_ptr<event_state> e = event->state;
+    while (!run_until_recorded(e, e->recorded)) wait_for_others();
     check_guards();
     return CUDA_SUCCESS;
 }
@@ -447,9 +489,27 @@ static item hanging_launch(CUgraphExec executable) {
             [=] {
                 for (size_t i = 0; !*started && i < executable->nodes.size() / 2; i++)
                     executable->nodes[i].run();
-                *started = true;
+                *started = is_hung = true;
                 return false;
             }};
+}
+/* Runs the nodes of a graph; a node that waits for another process is continued later. */
+static begun_work launch_of(CUgraphExec executable) {
+    return [=] {
+        if (!fake_is_object("executable graph", executable)) fake_fail("a graph was destroyed before it had run");
+        auto next = std::make_shared<size_t>(0);
+        auto go_on = std::make_shared<std::function<bool()>>();
+        return [=] {
+            for (; *next < executable->nodes.size(); ++*next) {
+                const item &node = executable->nodes[*next];
+                if (node.begin && !*go_on) *go_on = node.begin();
+                if (*go_on && !(*go_on)()) return false;
+                *go_on = nullptr;
+                node.run();
+            }
+            return true;
+        };
+    };
 }
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
     static uint64_t launches; /* since FAKE_CUDA_HANG was set */
@@ -459,10 +519,7 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
     uint64_t hangs = fake_setting("FAKE_CUDA_HANG", 0);
     launches = hangs ? launches + 1 : 0;
     if (hangs && launches == hangs && is_stream(stream)) return enqueue(stream, hanging_launch(executable));
-    return fake_enqueue(stream, "cuGraphLaunch", [=] {
-        if (!fake_is_object("executable graph", executable)) fake_fail("a graph was destroyed before it had run");
-        for (const item &node : executable->nodes) node.run();
-    });
+    return fake_enqueue_waiting(stream, "cuGraphLaunch", launch_of(executable));
 }
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     NEED(fake_is_object("graph", graph) && !nodes, CUDA_ERROR_INVALID_VALUE);

@@ -3,11 +3,11 @@
 
 enum {
     COMBINE_THREADS = 256,
-    COMBINE_WORDS = 4,       /* words of 16 bytes per thread */
-    COMBINE_INPUTS = 8,      /* up to so many inputs are added in registers, with all loads in flight */
-    COMBINE_MAX_INPUTS = 64, /* and the same number of outputs */
-    COMBINE_RANGES = 16,     /* maximum per launch; fewer if there are many inputs and outputs */
-    COMBINE_POINTERS = 256,  /* for all ranges */
+    COMBINE_WORDS = 4,        /* words of 16 bytes per thread */
+    COMBINE_INPUTS = 8,       /* up to so many inputs are added in registers, with all loads in flight */
+    COMBINE_MAX_INPUTS = 128, /* and the same number of outputs */
+    COMBINE_RANGES = 16,      /* maximum per launch; fewer if there are many inputs and outputs */
+    COMBINE_POINTERS = 256,   /* for all ranges */
 };
 
 typedef struct combine_args {

@@ -1,4 +1,4 @@
-/* Executables of collectives: the combinations of one rank.
+/* Executables of collectives: the combinations of one rank, a sum over processes, or the connection to them.
  *
  * The engine's description is copied, and kernels are compiled when the executable is built, so that a launch only
  * enqueues. Nothing is captured: a collective has few kernels. */
@@ -24,26 +24,34 @@ static tu_status copy_combination(tu__arena *arena, const tu_combination *from, 
     return TU_OK;
 }
 
-static tu_status prepare(cuda_collective *c, uint32_t count, const tu_combination *combinations) {
+static tu_status prepare_local(cuda_collective *c, const tu_collective *what) {
     c->arena.purpose = "a collective";
-    c->combinations = tu__arena_alloc(&c->arena, count * sizeof *c->combinations);
+    c->combinations = tu__arena_alloc(&c->arena, what->count * sizeof *c->combinations);
     if (!c->combinations) return TU_NO_MEMORY;
-    c->count = count;
-    for (uint32_t i = 0; i < count; i++) {
-        TU_TRY(copy_combination(&c->arena, &combinations[i], &c->combinations[i]));
+    c->count = what->count;
+    for (uint32_t i = 0; i < what->count; i++) {
+        TU_TRY(copy_combination(&c->arena, &what->combinations[i], &c->combinations[i]));
         TU_TRY(cuda_combine_prepare(c->device, &c->combinations[i]));
     }
     return TU_OK;
 }
 
-tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, uint32_t count,
-                                const tu_combination *combinations, tu_executable **executable) {
+static tu_status prepare(cuda_collective *c, const tu_collective *what) {
+    if (!what->processes) return prepare_local(c, what);
+    if (!what->count) return cuda_connect(c->device, what->processes, &c->connection);
+    TU_TRY(cuda_group_sum_prepare(&c->sum, what->processes, what->count, what->combinations));
+    c->queue->connection = c->sum.connection;
+    return TU_OK;
+}
+
+tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, const tu_collective *collective,
+                                tu_executable **executable) {
     TU_TRY(cuda_make_current(device));
     tu_executable *created = cuda_executable_new(CUDA_COLLECTIVE);
     if (!created) return TU_NO_MEMORY;
     created->collective.device = device;
     created->collective.queue = queue ? queue : &device->own_queue;
-    tu_status status = prepare(&created->collective, count, combinations);
+    tu_status status = prepare(&created->collective, collective);
     if (status == TU_OK)
         *executable = created;
     else
@@ -54,10 +62,12 @@ tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, uint32_t
 tu_status cuda_collective_launch(const cuda_collective *c) {
     for (uint32_t i = 0; i < c->count; i++)
         TU_TRY(cuda_combine(c->device, &c->combinations[i], 1, 1, c->queue->stream));
-    return TU_OK;
+    return c->sum.connection ? cuda_group_sum_enqueue(&c->sum, c->queue->stream) : TU_OK;
 }
 
 /* Its kernels contain all addresses as arguments, so they may still run. */
 void cuda_collective_free(cuda_collective *c) {
     tu__arena_free(&c->arena);
+    cuda_group_sum_free(&c->sum);
+    cuda_disconnect(c->connection);
 }

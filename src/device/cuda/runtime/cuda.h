@@ -53,7 +53,8 @@ typedef struct tu_queue {
     CUstream side_streams[4]; /* [1] and up: more streams of a captured step: capture_streams.c */
     CUevent join_events[4];   /* fork the side streams from `stream` and join them to it */
     uint32_t event_count;
-    CUevent *events; /* NULL until first recorded */
+    CUevent *events;                          /* NULL until first recorded */
+    const struct cuda_connection *connection; /* that its work uses; NULL: it waits for no other process */
 } cuda_queue;
 
 /* One copy direction, host to device or device to host: copies.c. */
@@ -248,8 +249,8 @@ void cuda_plan_free(const cuda_device *device, tu_plan *plan);
 /* Functions of the device interface. `queue` may be NULL: the device's own. */
 tu_status cuda_build(cuda_device *device, cuda_queue *queue, tu_plan *plan, const tu_binding *binding,
                      tu_executable **executable);
-tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, uint32_t count,
-                                const tu_combination *combinations, tu_executable **executable);
+tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, const tu_collective *collective,
+                                tu_executable **executable);
 tu_status cuda_build_list(const tu_list_binding *binding, tu_executable **executable);
 void cuda_executable_free(const cuda_device *device, tu_executable *executable);
 tu_status cuda_launch_executable(cuda_device *device, tu_executable *executable, uint32_t first,

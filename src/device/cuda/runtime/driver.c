@@ -27,6 +27,7 @@ static library libraries[CUDA_LIBRARIES] = {
     [CUDA_blas] = {.names = {"libcublasLt.so.13"}, .install = TOOLKIT " libcublas"},
     [CUDA_dnn] = {.names = {"libcudnn.so.9"}, .install = "install cuDNN 9 for CUDA 13"},
     [CUDA_solver] = {.names = {"libcusolver.so.12"}, .install = TOOLKIT " libcusolver"},
+    [CUDA_nccl] = {.names = {"libnccl.so.2"}, .install = "install NCCL 2.18 or later for CUDA 13"},
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -77,6 +78,10 @@ static tu_status find_functions(cuda_library which, void *handle, const char *fi
 
 static tu_status find_and_load(cuda_library which) {
     const library *l = &libraries[which];
+#ifndef HAVE_NCCL
+    if (which == CUDA_nccl)
+        return tu_fail(TU_UNSUPPORTED, "this build has no support for NCCL: its header nccl.h was missing");
+#endif
     for (int i = 0; l->names[i]; i++) {
         void *handle = open_library(l->names[i]); /* stays open until the process ends */
         if (handle) return find_functions(which, handle, l->names[i]);
@@ -120,6 +125,12 @@ const char *cuda_library_version(cuda_library which) {
         break;
     case CUDA_blas: format_version(cuda.cublasLtGetVersion(), 10000, 100, text, sizeof text); break;
     case CUDA_dnn: format_version(cuda.cudnnGetVersion(), 10000, 100, text, sizeof text); break;
+#ifdef HAVE_NCCL
+    case CUDA_nccl:
+        if (cuda.ncclGetVersion(&major) == ncclSuccess)
+            snprintf(text, sizeof text, "%d.%d.%d", major / 10000, major / 100 % 100, major % 100);
+        break;
+#endif
     default: break;
     }
     return text;
@@ -204,3 +215,12 @@ tu_status cuda_check_solver(cusolverStatus_t result, const char *function) {
     return tu_fail(result == CUSOLVER_STATUS_ALLOC_FAILED ? TU_NO_MEMORY : TU_DEVICE, "%s: status %d",
                    function, (int)result);
 }
+
+#ifdef HAVE_NCCL
+tu_status cuda_check_nccl(ncclResult_t result, const char *function) {
+    if (result == ncclSuccess || result == ncclInProgress) return TU_OK;
+    const char *detail = cuda.ncclGetLastError(NULL);
+    return tu_fail(TU_DEVICE, "%s: %s%s%.300s", function, cuda.ncclGetErrorString(result),
+                   detail && *detail ? ": " : "", detail && *detail ? detail : "");
+}
+#endif

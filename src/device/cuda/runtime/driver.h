@@ -4,7 +4,8 @@
  * library is searched by name in the system's library path and then in the folders of CUDA and of Python's nvidia
  * packages. The driver is needed to list GPUs, NVRTC and cuBLASLt to open one. cuDNN and cuSOLVER are loaded when a
  * program first needs them for a convolution or a matrix decomposition, since loading them takes longer than
- * everything else.
+ * everything else; NCCL when a program runs on several processes. Without NCCL's header (HAVE_NCCL is not defined) the
+ * device is built without it.
  *
  * Calls go through macros that put the function's name into the message and let tests make the Nth call fail:
  *
@@ -17,6 +18,9 @@
 #include <cuda.h>
 #include <cudnn.h>
 #include <cusolverDn.h>
+#ifdef HAVE_NCCL
+#include <nccl.h>
+#endif
 #include <nvrtc.h>
 #include <stdbool.h>
 
@@ -35,6 +39,7 @@ typedef enum cuda_library {
     CUDA_blas,
     CUDA_dnn,
     CUDA_solver,
+    CUDA_nccl,
     CUDA_LIBRARIES
 } cuda_library;
 
@@ -56,6 +61,10 @@ tu_status cuda_check_nvrtc(nvrtcResult result, const char *function);
 tu_status cuda_check_blas(cublasStatus_t result, const char *function);
 tu_status cuda_check_dnn(cudnnStatus_t result, const char *function);
 tu_status cuda_check_solver(cusolverStatus_t result, const char *function);
+#ifdef HAVE_NCCL
+/* Calls for a non-blocking communicator that are still in progress have not failed. */
+tu_status cuda_check_nccl(ncclResult_t result, const char *function);
+#endif
 
 #define CUDA_CALL_(check, failure, function, ...)                                                            \
     check(cuda_call_fails(#function) ? (failure) : cuda.function(__VA_ARGS__), #function)
@@ -70,5 +79,7 @@ tu_status cuda_check_solver(cusolverStatus_t result, const char *function);
     TU_TRY(CUDA_CALL_(cuda_check_dnn, CUDNN_STATUS_INTERNAL_ERROR, function, __VA_ARGS__))
 #define SOLVER_TRY(function, ...)                                                                            \
     TU_TRY(CUDA_CALL_(cuda_check_solver, CUSOLVER_STATUS_INTERNAL_ERROR, function, __VA_ARGS__))
+#define NCCL_CALL(function, ...) CUDA_CALL_(cuda_check_nccl, ncclInternalError, function, __VA_ARGS__)
+#define NCCL_TRY(function, ...) TU_TRY(NCCL_CALL(function, __VA_ARGS__))
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef TU__DEVICE_CUDA_RUNTIME_EXECUTABLE_H
 #define TU__DEVICE_CUDA_RUNTIME_EXECUTABLE_H
 
+#include "device/cuda/runtime/group_sum.h"
 #include "device/cuda/runtime/plan.h"
 #include "device/cuda/runtime/streams.h"
 
@@ -54,12 +55,14 @@ tu_status cuda_enqueue_on_streams(cuda_kernels *kernels, uint32_t first, uint32_
 
 /* ---- All kinds ---- */
 
-typedef struct cuda_collective { /* the part of one rank: collective.c */
+typedef struct cuda_collective { /* collective.c; one of the three below */
     cuda_device *device;
-    const cuda_queue *queue;
+    cuda_queue *queue;
     tu__arena arena; /* of copies of what the engine passed */
-    uint32_t count;
+    uint32_t count;  /* the part of one rank in a collective of this process */
     tu_combination *combinations;
+    cuda_group_sum sum;          /* over processes */
+    cuda_connection *connection; /* to other processes */
 } cuda_collective;
 
 struct cuda_submit; /* submit.c */

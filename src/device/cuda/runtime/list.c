@@ -18,7 +18,8 @@
  *
  * Collectives run in separate streams, so that kernels that do not need the results continue. If all ranks are on one
  * GPU, one launch does the work of all ranks. GPUs with peer access each do their rank's part, so that all links between
- * them are used in parallel. The bits of the result are the same.
+ * them are used in parallel. The bits of the result are the same. A collective over processes runs on the first rank's
+ * GPU (group_sum.c). The streams of all of them are one, so they run one after another in all processes.
  *
  * Streams of several GPUs are captured into one graph like those of one GPU: a kernel runs in the context of its
  * function, and edges may connect GPUs. Copies between GPUs with peer access are captured too. If a copy goes through
@@ -96,11 +97,24 @@ static tu_status create_collective_stream(cuda_member *m) {
     return create_event(&m->collective_done);
 }
 
+/* Prepares a collective over processes, if it is one. */
+static tu_status prepare_sum(cuda_list *l, uint32_t collective) {
+    const tu_list_collective *c = &l->collectives[collective];
+    cuda_group_sum *sum = &l->runs[collective].sum;
+    if (!c->processes) return TU_OK;
+    TU_TRY(cuda_group_sum_prepare(sum, c->processes, c->combination_count, c->combinations));
+    l->connection = sum->connection;
+    if (cuda_connection_device(sum->connection) == member_of_rank(l, collective, 0)->device) return TU_OK;
+    return tu_fail(TU_UNSUPPORTED, "a collective over processes does not begin on the GPU that is connected");
+}
+
 static tu_status create_collective(cuda_list *l, uint32_t collective) {
-    uint32_t running_ranks = is_on_one_gpu(l, collective) ? 1 : ranks_of(l, collective);
+    bool is_one_kernel = is_on_one_gpu(l, collective) || l->collectives[collective].processes;
+    uint32_t running_ranks = is_one_kernel ? 1 : ranks_of(l, collective);
     for (uint32_t r = running_ranks; r-- > 0;)
         TU_TRY(create_collective_stream(member_of_rank(l, collective, r)));
     TU_TRY(cuda_make_current(member_of_rank(l, collective, 0)->device));
+    TU_TRY(prepare_sum(l, collective));
     return create_event(&l->runs[collective].done);
 }
 
@@ -142,7 +156,10 @@ void cuda_list_free(cuda_list *l) {
     if (!l->list) return;
     for (uint32_t q = 0; l->queues && q < l->list->queue_count; q++) destroy_stream(l->queues[q].stream);
     destroy_events(l->events, l->list->event_count);
-    for (uint32_t c = 0; l->runs && c < l->list->collective_count; c++) destroy_events(&l->runs[c].done, 1);
+    for (uint32_t c = 0; l->runs && c < l->list->collective_count; c++) {
+        destroy_events(&l->runs[c].done, 1);
+        cuda_group_sum_free(&l->runs[c].sum);
+    }
     for (uint32_t p = 0; l->members && p < l->list->partition_count; p++) {
         cuda_member *m = &l->members[p];
         destroy_stream(m->collective_stream);
@@ -221,6 +238,18 @@ static tu_status run_each_rank(const cuda_list *l, uint32_t collective) {
     return TU_OK;
 }
 
+static tu_status run_over_processes(const cuda_list *l, uint32_t collective) {
+    const cuda_member *first = member_of_rank(l, collective, 0);
+    TU_TRY(cuda_make_current(first->device));
+    TU_TRY(wait_for_all_ranks(l, collective, first->collective_stream));
+    return cuda_group_sum_enqueue(&l->runs[collective].sum, first->collective_stream);
+}
+
+static tu_status run_collective(const cuda_list *l, uint32_t collective) {
+    if (l->collectives[collective].processes) return run_over_processes(l, collective);
+    return is_on_one_gpu(l, collective) ? run_all_ranks(l, collective) : run_each_rank(l, collective);
+}
+
 /* Enqueues the collective when the last rank has posted. It follows everything that was enqueued for the ranks so far,
  * but since queues take turns, this delays nothing that an early rank could compute meanwhile. */
 static tu_status enqueue_post(cuda_list *l, uint32_t collective) {
@@ -229,7 +258,7 @@ static tu_status enqueue_post(cuda_list *l, uint32_t collective) {
         const cuda_member *rank = member_of_rank(l, collective, r);
         CUDA_TRY(cuEventRecord, rank->posted, compute_stream(rank));
     }
-    TU_TRY(is_on_one_gpu(l, collective) ? run_all_ranks(l, collective) : run_each_rank(l, collective));
+    TU_TRY(run_collective(l, collective));
     CUDA_TRY(cuEventRecord, l->runs[collective].done, member_of_rank(l, collective, 0)->collective_stream);
     return TU_OK;
 }

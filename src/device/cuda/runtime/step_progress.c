@@ -65,10 +65,14 @@ static bool has_timed_out(const cuda_submit *r, progress_timeout *p, double now)
     return now - p->last_progress > p->limit;
 }
 
-static tu_status fail_timeout(const cuda_submit *r, const progress_timeout *p) {
-    const progress *last_seen = &p->last_seen;
+static void abandon_all(const cuda_submit *r) {
     for (uint32_t i = 0; i < cuda_submit_partitions(r); i++)
         if (r->list.members[i].device) cuda_abandon(r->list.members[i].device);
+}
+
+static tu_status fail_timeout(const cuda_submit *r, const progress_timeout *p) {
+    const progress *last_seen = &p->last_seen;
+    abandon_all(r);
     if (r->call.steps == 1) return tu_fail(TU_DEVICE, "its step has not ended after %g s", p->limit);
     if (!last_seen->slowest)
         return tu_fail(TU_DEVICE, "%u steps have not ended after %g s", r->call.steps, p->limit);
@@ -78,13 +82,25 @@ static tu_status fail_timeout(const cuda_submit *r, const progress_timeout *p) {
                    last_seen->min_steps, r->call.steps);
 }
 
+/* Checks about once per millisecond whether the processes that the steps wait for are there. If not, the steps may
+ * never end. */
+static tu_status check_connection(const cuda_submit *r, double now, double *next) {
+    const double interval = 1e-3;
+    if (!r->list.connection || now < *next) return TU_OK;
+    *next = now + interval;
+    tu_status status = cuda_connection_check(r->list.connection);
+    if (status != TU_OK) abandon_all(r);
+    return status;
+}
+
 /* cuEventSynchronize at the end reports errors of the steps. */
 tu_status cuda_submit_wait(const cuda_submit *r, CUevent event) {
-    double start = tu__now();
+    double start = tu__now(), next_check = start;
     progress_timeout p = start_timeout(r, start);
     while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
         double now = tu__now();
         if (has_timed_out(r, &p, now)) return fail_timeout(r, &p);
+        TU_TRY(check_connection(r, now, &next_check));
         cuda_pause(now - start);
     }
     CUDA_TRY(cuEventSynchronize, event);

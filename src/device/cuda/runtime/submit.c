@@ -17,6 +17,9 @@
  * blocks when too many launches are pending, so the number of launches in flight is limited. A step that is enqueued
  * kernel by kernel may exceed that limit.
  *
+ * A list with collectives over processes is captured and replayed in all of them alike, as NCCL requires: its graphs have
+ * one step, and its rings get their final size at once.
+ *
  * Streams, rings and graphs are made at the first call and kept for the next ones. After a failure they are freed, and
  * the next call makes them again.
  */
@@ -65,6 +68,7 @@ void cuda_submit_free(cuda_submit *r) {
  * two graphs, so the limit grows with the number of partitions. Commands that order others are edges, not nodes. */
 static uint32_t choose_steps_per_graph(const cuda_list *l) {
     uint32_t members = 0, nodes = 0;
+    if (l->connection) return 1;
     for (uint32_t q = 0; q < l->list->queue_count; q++)
         for (uint32_t i = 0; i < l->list->queues[q].count; i++)
             nodes += l->list->queues[q].commands[i].kind == TU_COMMAND_COPY;
@@ -107,9 +111,11 @@ tu_status cuda_build_list(const tu_list_binding *binding, tu_executable **execut
 /* All partitions advance together, so the smallest value is used. */
 static uint32_t choose_steps_per_half(const cuda_submit *r, const cuda_call *s) {
     uint32_t min_steps = UINT32_MAX;
+    cuda_call call = *s;
+    if (r->list.connection) call.steps = UINT32_MAX; /* see above */
     for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         if (!r->list.members[i].device) continue;
-        uint32_t half = cuda_ring_steps_per_half(s, i);
+        uint32_t half = cuda_ring_steps_per_half(&call, i);
         if (half < min_steps) min_steps = half;
     }
     return min_steps;
