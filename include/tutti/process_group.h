@@ -51,6 +51,9 @@ TU_API tu_status tu_process_group_open_with(tu_process_group **group,
                                             const tu_process_group_options *options);
 #define tu_process_group_open(group, ...)                                                                    \
     tu_process_group_open_with(group, TU_OPTIONS(tu_process_group_options, __VA_ARGS__))
+/* True for the process that prints what all of them have in common: rank 0, and a process alone (NULL). After
+ * tu_process_group_open has failed, pass NULL: false if another process has the same message and prints it. */
+TU_API bool tu_process_group_prints(const tu_process_group *group);
 /* Leaves the group, after all programs that use it are freed. Waits for the other processes, unless it has failed. */
 TU_API void tu_process_group_close(tu_process_group *group);
 
@@ -83,7 +86,13 @@ TU_API tu_status tu_process_group_gather(tu_process_group *group, const void *mi
 /* Gives every process the `bytes` at `data` of process `root`. All processes must call it. */
 TU_API tu_status tu_process_group_broadcast(tu_process_group *group, uint32_t root, void *data, size_t bytes);
 
-/* Makes all other processes fail with the message: this one cannot go on. */
+/* Exchanges the outcome of what every process has just done. If one has failed, all fail, with its status and message; it
+ * is named, unless all have the same message. All processes must call it, or one of the functions above: after a failure
+ * a process can agree, whatever exchange the others are in. No exchange is possible afterwards, so all should end. */
+TU_API tu_status tu_process_group_agree(tu_process_group *group, tu_status status);
+
+/* Makes all other processes fail with the message: this one cannot go on. Does nothing if all know from an exchange that
+ * they have failed. */
 TU_API void tu_process_group_fail(tu_process_group *group, const char *message);
 
 #ifdef __cplusplus

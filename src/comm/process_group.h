@@ -85,6 +85,7 @@ struct tu_process_group {
     tu__group_job *first, *last;
     bool stop;
     atomic_uint_least64_t numbers; /* numbers given to collectives so far */
+    bool is_closing;               /* the communication thread ends MPI; under the lock */
     double deadline;               /* of the communication thread's current job */
     atomic_int_least64_t waited;   /* nanoseconds that this process has waited for others in collectives */
     /* Number of compute threads that wait for a collective: then polling takes no time from them. */
@@ -129,8 +130,10 @@ tu_status tu__group_wait_counter(tu_process_group *group, tu__counter *counter, 
 /* On the communication thread: waits for transfers, and frees them. */
 tu_status tu__group_wait_transfers(tu_process_group *group, size_t count, tu__transfer **transfers);
 
-/* Exchanges the outcome of what every process has just done: if one has failed, all fail, with its message. */
-TU__SHARED tu_status tu__group_agree(tu_process_group *group, tu_status status);
+/* Ends a call that has failed. If all processes know from an exchange that they have failed, they return the status and
+ * message of rank 0, which may have learned more meanwhile; the others wait for it ten times as long as in a collective.
+ * Otherwise makes the others fail, unless they are the reason (TU_LOST). */
+TU__SHARED tu_status tu__group_end_alike(tu_process_group *group, tu_status status);
 
 /* Makes the group fail. Later calls have no effect. */
 void tu__group_fail(tu_process_group *group, const char *message);
@@ -144,7 +147,10 @@ void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *de
 /* Adds to the seconds that this process has waited for others, and returns those since the last call. */
 void tu__group_add_waited(tu_process_group *group, double seconds);
 TU__SHARED double tu__group_take_waited(tu_process_group *group);
-/* Reports progress to the monitor. */
+/* Report progress to the monitor: that this process begins its first step, how many it has done, and at least how many
+ * all have done. */
+TU__SHARED void tu__group_set_begun(tu_process_group *group);
 TU__SHARED void tu__group_set_step(tu_process_group *group, int64_t step);
+TU__SHARED void tu__group_set_common_step(tu_process_group *group, int64_t step);
 
 #endif

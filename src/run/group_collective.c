@@ -270,6 +270,7 @@ void tu__group_run_free(tu__execution *e) {
 
 void tu__group_begin_step(tu__execution *e) {
     if (!e->program->group) return;
+    tu__group_set_begun(e->program->group);
     e->group.next = 0;
     e->group.first_number = tu__group_number(e->program->group, e->program->collectives.count);
     atomic_store(&e->group.entered, 0);

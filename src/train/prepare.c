@@ -239,7 +239,6 @@ static tu_status compile_programs(tu__trainer *t) {
 }
 
 static tu_status load_initial_weights(tu__trainer *t) {
-    if (!*t->config.init) return TU_OK;
     tu__text summary = {0};
     tu_status status = tu__initialize_from(t->config.init, t->state, &summary);
     if (status == TU_OK) tu__trainer_notice(t, tu__text_string(&summary));
@@ -309,8 +308,10 @@ static tu_status start_new(tu__trainer *t, const char *model, const char *data) 
     TU_TRY(describe_graph(t));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
     TU_TRY(compile_programs(t));
-    if (tu__is_writer(t)) TU_TRY(load_initial_weights(t));
-    if (*t->config.init) TU_TRY(tu__ranks_copy_state(t));
+    if (*t->config.init) {
+        TU_TRY(tu__ranks_agree(t, tu__is_writer(t) ? load_initial_weights(t) : TU_OK));
+        TU_TRY(tu__ranks_copy_state(t));
+    }
     TU_TRY(tu__ranks_report(t));
     if (!tu__is_writer(t)) return TU_OK;
     tu_status status = write_folder(t);
