@@ -2,6 +2,7 @@
 #include "cli/processes.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -32,6 +33,12 @@ int cli_join_processes(double timeout, const char *interface, tu_process_group *
     }
     if (status == TU_OK && cli_prints(*group)) cli_tell_launch("joined");
     return cli_report(status);
+}
+
+int cli_stay_independent(const char *command) {
+    if (!getenv(CLI_LAUNCH_VARIABLE)) return CLI_DONE;
+    return cli_input_error(
+        "%s: --independent: 'tutti launch' starts processes that run together: use mpirun or srun", command);
 }
 
 bool cli_prints(const tu_process_group *group) {

@@ -18,6 +18,7 @@
 #include "base/flushing.h"
 #include "base/sized.h"
 #include "base/time_slice.h"
+#include "comm/binding.h"
 #include "comm/monitor.h"
 #include "device/device.h"
 
@@ -91,15 +92,14 @@ tu_status tu__group_explain(tu_process_group *g, tu_status status) {
     return tu_fail(status, "%s", message);
 }
 
-/* Asks the monitor who is late, and waits until it says so. */
-static tu_status fail_expired(tu_process_group *g) {
+tu_status tu__group_fail_late(tu_process_group *g, double seconds) {
     enum { VERDICT_SECONDS = 4 };
     tu__monitor_expired(g->monitor);
     for (double end = tu__now() + VERDICT_SECONDS; tu__now() < end && !atomic_load(&g->failed);) nap();
     if (!atomic_load(&g->failed)) {
         char message[160];
         snprintf(message, sizeof message, "rank %u has waited %g s in a collective, and found no reason",
-                 g->info.rank, g->timeout);
+                 g->info.rank, seconds);
         tu__group_fail(g, message);
     }
     return tu__group_check(g);
@@ -122,7 +122,7 @@ tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context,
             sched_yield();
         } else {
             TU_TRY(tu__group_check(g));
-            if (now > g->deadline) return fail_expired(g);
+            if (now > g->deadline) return tu__group_fail_late(g, g->timeout);
             nap();
         }
         TU_TRY(check(context, &ready));
@@ -157,7 +157,7 @@ tu_status tu__group_wait_counter(tu_process_group *g, tu__counter *counter, uint
             continue;
         }
         TU_TRY(tu__group_check(g));
-        if (began + elapsed > deadline) return fail_expired(g);
+        if (began + elapsed > deadline) return tu__group_fail_late(g, g->timeout);
         tu__counter_sleep(counter, value, nap_seconds);
     }
     *waited += tu__now() - began;
@@ -464,15 +464,6 @@ bool tu_process_group_is_launched(void) {
     return getenv("PMIX_RANK") && number_of("SLURM_STEP_NUM_TASKS") > 1;
 }
 
-/* Without --bind-to, mpirun binds each of two ranks to one core, and more ranks to a socket. Each process then divides
- * the cores with the others of its host instead. */
-static void undo_default_binding(void) {
-    if (!getenv("OMPI_COMM_WORLD_SIZE") || getenv("OMPI_MCA_hwloc_base_binding_policy")) return;
-    cpu_set_t all;
-    memset(&all, 0xff, sizeof all);
-    sched_setaffinity(0, sizeof all, &all); /* the system leaves out cores that do not exist */
-}
-
 static tu_status load_transport(tu_process_group *g) {
     static const char file[] = "libtutti_mpi.so";
     char path[1024];
@@ -589,7 +580,7 @@ static tu_status start_thread(opening *o) {
 static tu_status open_group(tu_process_group *g) {
     opening o = {.group = g};
     TU_TRY(load_transport(g));
-    undo_default_binding();
+    tu__undo_default_binding();
     pthread_mutex_init(&o.lock, NULL);
     pthread_cond_init(&o.done, NULL);
     tu_status status = start_thread(&o);

@@ -15,6 +15,10 @@ static tu_process_group *group_of(const tu__trainer *t) {
     return t->options.group;
 }
 
+uint32_t tu__ranks_count(const tu__trainer *t) {
+    return group_of(t) ? group_of(t)->info.size : 1;
+}
+
 bool tu__is_writer(const tu__trainer *t) {
     return !group_of(t) || group_of(t)->info.rank == 0;
 }
@@ -83,6 +87,15 @@ tu_status tu__ranks_check(tu__trainer *t, bool is_resumed) {
     TU_TRY(digest_settings(&t->config.settings, mine.settings));
     TU_TRY(tu_process_group_gather(g, &mine, sizeof mine, all));
     return compare(g, all);
+}
+
+tu_status tu__ranks_compare_threads(const tu__trainer *t, int64_t *threads) {
+    int64_t all[TU__MAX_PROCESSES];
+    if (!group_of(t)) return TU_OK;
+    TU_TRY(tu_process_group_gather(group_of(t), threads, sizeof *threads, all));
+    for (uint32_t r = 1; r < tu__ranks_count(t); r++)
+        if (all[r] != all[0]) *threads = 0;
+    return TU_OK;
 }
 
 static tu_status find_largest_variable(const tu__trainer *t, size_t *largest) {
