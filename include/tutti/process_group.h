@@ -55,6 +55,9 @@ TU_API tu_status tu_process_group_open_with(tu_process_group **group,
                                             const tu_process_group_options *options);
 #define tu_process_group_open(group, ...)                                                                    \
     tu_process_group_open_with(group, TU_OPTIONS(tu_process_group_options, __VA_ARGS__))
+/* True for the process that prints what all of them have in common: rank 0, and a process alone (NULL). After
+ * tu_process_group_open has failed, pass NULL: false if another process has the same message and prints it. */
+TU_API bool tu_process_group_prints(const tu_process_group *group);
 /* Leaves the group, after all programs that use it are freed. Waits for the other processes, unless it has failed. */
 TU_API void tu_process_group_close(tu_process_group *group);
 

@@ -405,8 +405,7 @@ static int run(const void *given, int operand_count, char **operands) {
     }
     if (settings.group && status != TU_OK) tu_process_group_fail(settings.group, tu_message());
     tu_process_group_close(settings.group);
-    if (!planned_too_large || settings.group)
-        return cli_prints(settings.group) ? cli_report(status) : cli_exit_status(status);
+    if (!planned_too_large || settings.group) return cli_report_common(settings.group, status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
                                                       .is_user_network = tu_model_is_file(operands[0]),

@@ -12,6 +12,9 @@ int cli_join_processes(double timeout, const char *interface, tu_process_group *
 int cli_stay_independent(const char *command);
 /* True for rank 0, and for a process alone: it prints results and errors that all have in common. */
 bool cli_prints(const tu_process_group *group);
+/* Reports the result of a library call that all processes have made: the one that prints does. Returns the exit
+ * status. */
+int cli_report_common(const tu_process_group *group, tu_status status);
 
 #define CLI_HELP_COLLECTIVE_TIMEOUT                                                                          \
     "with mpirun or srun: maximum time of a collective; then all processes end and name the late one"

@@ -233,16 +233,16 @@ static void print_score(const char *split, double accuracy, double largest, doub
 }
 
 static void print_processes(const tu_train_result *r) {
+    char awaited[32] = "";
     if (!r->processes) return;
     if (!r->compared_steps) {
         print_row("processes", "%u", r->processes);
         return;
     }
-    print_row(
-        "processes",
-        "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms (rank %" PRId64
-        ")",
-        r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, r->worst_wait_rank);
+    if (r->worst_wait_rank >= 0) snprintf(awaited, sizeof awaited, ", for rank %" PRId64, r->worst_wait_rank);
+    print_row("processes",
+              "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms%s",
+              r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, awaited);
     if (r->slow_rank >= 0)
         print_row("slow", "rank %" PRId64 ": the others wait for it in %" PRId64 " of %" PRId64 " steps",
                   r->slow_rank, r->slow_steps, r->compared_steps);
@@ -403,7 +403,7 @@ static int train_one(const char *model, const struct train_values *v, struct run
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
     progress_end(&output->progress);
     if (status == TU_NO_MEMORY && !v->o.group) return report_memory(model, v);
-    if (status != TU_OK) return cli_prints(v->o.group) ? cli_report(status) : cli_exit_status(status);
+    if (status != TU_OK) return cli_report_common(v->o.group, status);
     if (cli_prints(v->o.group)) print_result(&result, v, output);
     return result.stopped ? STOPPED : CLI_DONE;
 }

@@ -85,6 +85,7 @@ struct tu_process_group {
     tu__group_job *first, *last;
     bool stop;
     atomic_uint_least64_t numbers; /* numbers given to collectives so far */
+    bool is_closing;               /* the communication thread ends MPI; under the lock */
     double deadline;               /* of the communication thread's current job */
     atomic_int_least64_t waited;   /* nanoseconds that this process has waited for others in collectives */
     /* Number of compute threads that wait for a collective: then polling takes no time from them. */
@@ -136,9 +137,9 @@ TU__SHARED tu_status tu__group_end_alike(tu_process_group *group, tu_status stat
 
 /* Makes the group fail. Later calls have no effect. */
 void tu__group_fail(tu_process_group *group, const char *message);
-/* Fails because this process has waited so many seconds in a collective: asks the monitor which rank is late, and waits
- * until all know. Any thread can call it. */
-tu_status tu__group_fail_late(tu_process_group *group, double seconds);
+/* Fails because this process has waited too long in a collective: asks the monitor which rank is late, and waits until all
+ * know. Any thread can call it. */
+tu_status tu__group_fail_late(tu_process_group *group);
 /* Fails with the group's message if it has failed. */
 tu_status tu__group_check(tu_process_group *group);
 /* Returns the status of a call that involved other processes, or TU_LOST if it failed because one of them is lost: the
@@ -149,7 +150,10 @@ void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *de
 /* Adds to the seconds that this process has waited for others, and returns those since the last call. */
 void tu__group_add_waited(tu_process_group *group, double seconds);
 TU__SHARED double tu__group_take_waited(tu_process_group *group);
-/* Reports progress to the monitor. */
+/* Report progress to the monitor: that this process begins its first step, how many it has done, and at least how many
+ * all have done. */
+TU__SHARED void tu__group_set_begun(tu_process_group *group);
 TU__SHARED void tu__group_set_step(tu_process_group *group, int64_t step);
+TU__SHARED void tu__group_set_common_step(tu_process_group *group, int64_t step);
 
 #endif

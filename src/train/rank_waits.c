@@ -4,8 +4,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+double tu__rank_waits_worst(const tu__rank_waits *w) {
+    double worst = 0;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (w->worst_ms[r] > worst) worst = w->worst_ms[r];
+    return worst;
+}
+
+/* Returns the rank for which the others waited in one step. Unless it waited much less than they did itself, they all
+ * waited for the network. */
+static int64_t find_awaited(uint32_t ranks, const double *seconds) {
+    uint32_t least = 0;
+    double most = 0;
+    for (uint32_t r = 0; r < ranks; r++) {
+        if (seconds[r] < seconds[least]) least = r;
+        if (seconds[r] > most) most = seconds[r];
+    }
+    return seconds[least] < 0.5 * most ? (int64_t)least : -1;
+}
+
 void tu__rank_waits_add(tu__rank_waits *w, uint32_t ranks, const double *seconds, int64_t steps) {
     uint32_t least = 0;
+    double worst_before = tu__rank_waits_worst(w);
     w->ranks = ranks;
     if (!w->has_begun) {
         w->has_begun = true;
@@ -17,6 +37,7 @@ void tu__rank_waits_add(tu__rank_waits *w, uint32_t ranks, const double *seconds
         if (ms > w->worst_ms[r]) w->worst_ms[r] = ms;
         if (seconds[r] < seconds[least]) least = r;
     }
+    if (tu__rank_waits_worst(w) > worst_before) w->worst_rank = find_awaited(ranks, seconds);
     w->least[least] += steps;
     w->steps += steps;
     w->samples++;

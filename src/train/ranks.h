@@ -31,6 +31,8 @@ tu_status tu__ranks_agree(const tu__trainer *trainer, tu_status status);
 /* Returns in `*stop` whether any process wants to stop, agrees on the number of steps of the next call, and records how
  * long each process has waited for others. */
 tu_status tu__ranks_agree_to_stop(tu__trainer *trainer, bool *stop);
+/* Updates the report's statistics of waits. */
+void tu__ranks_measure(tu__trainer *trainer);
 /* Fills the fields about processes. */
 void tu__ranks_fill_result(tu__trainer *trainer, tu_train_result *result);
 /* Ends a run: if it has failed in all processes, all return the status and message of rank 0, which may have saved a

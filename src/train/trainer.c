@@ -118,7 +118,7 @@ static void measure(tu__trainer *t) {
     if (p->samples == 0) return;
     p->loss = p->losses / (double)p->samples;
     p->accuracy = (double)p->correct / (double)p->samples;
-    if (t->waits) tu__rank_waits_update(t->waits);
+    tu__ranks_measure(t);
     tu__trainer_report(t, TU_TRAIN_MEASURED, NULL);
     if (t->metrics) tu__metrics_training(t->metrics, &t->report);
     p->samples = p->correct = 0;
