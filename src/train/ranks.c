@@ -132,8 +132,11 @@ static tu_status compare_settings(tu__trainer *t, const char *json) {
     TU_TRY(tu__json_parse(&t->arena, "the settings of rank 0", json, strlen(json), &root));
     TU_TRY(tu__settings_read("the settings of rank 0", root, &t->arena, &first));
     tu__settings_difference(&t->config.settings, &first, difference, sizeof difference);
-    return *difference ? tu_fail(TU_INVALID, "its options differ from those of rank 0: %s", difference)
-                       : TU_OK;
+    if (!*difference) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "its options are not those of rank 0: %s; if each process is to train alone, add --independent",
+        difference);
 }
 
 /* Names the first option that differs: rank 0 sends its settings to all. */
