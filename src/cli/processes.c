@@ -71,8 +71,8 @@ static int fail_to_join(tu_status status) {
 int cli_join_processes(double timeout, const char *interface, tu_process_group **group) {
     *group = NULL;
     if (tu_process_group_is_launched()) {
-        tu_status status =
-            tu_process_group_open(group, .timeout = timeout, .interface = interface, .on_failure = end_process);
+        tu_status status = tu_process_group_open(group, .timeout = timeout, .interface = interface,
+                                                 .on_failure = end_process);
         if (status != TU_OK) return fail_to_join(status);
         status = tu_process_group_describe(*group, &own);
         if (status != TU_OK) return cli_report(status);
