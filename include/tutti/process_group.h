@@ -13,6 +13,9 @@
  *     tu_program_free(step);
  *     tu_process_group_close(group);
  *
+ * With strategy "central" only process 0 uses the variables of its state; those of the others may be states of a graph
+ * without variables, made with the same seed.
+ *
  * All processes must compile and run the same programs in the same order. They wait for each other in collectives. If
  * a process ends or is late, all others fail with TU_LOST and a message that names it. */
 #ifndef TUTTI_PROCESS_GROUP_H
