@@ -28,8 +28,8 @@ static void end_process(void *context, const char *message) {
     char line[1400];
     int length = snprintf(line, sizeof line, "tutti: rank %u on host %s: %s\n", own.rank, own.host, message);
     if (length >= (int)sizeof line) length = (int)sizeof line - 1;
-    signal(SIGTERM, SIG_IGN);
     cli_tell_launch("lost");
+    signal(SIGTERM, SIG_IGN);
     if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0) _exit(CLI_LOST);
     pause_for(others_print);
     _exit(CLI_LOST);

@@ -108,6 +108,18 @@ uint32_t tu__group_count_sharers(const tu_process_group *group, uint32_t end);
  * same order. */
 uint64_t tu__group_number(tu_process_group *group, uint64_t count);
 
+/* The functions that follow, up to tu__group_post, are for join_group.c and its communication thread. */
+/* Makes the group fail, for the monitor's thread. */
+void tu__group_hear_of_failure(void *group, const char *message);
+/* Remembers a failure that all processes know of, and returns it. */
+tu_status tu__group_disagree(tu_process_group *group, tu_status status);
+/* Gathers with the transport. */
+tu_status tu__group_gather_now(tu_process_group *group, const void *mine, size_t bytes, void *all);
+/* Exchanges the outcome of what every process has just done, as tu_process_group_agree does later. */
+tu_status tu__group_agree_now(tu_process_group *group, tu_status status);
+/* Runs jobs until the group is closed. */
+void tu__group_run_jobs(tu_process_group *group);
+
 /* Appends a job. */
 void tu__group_post(tu_process_group *group, tu__group_job *job);
 

@@ -4,28 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-double tu__rank_waits_worst(const tu__rank_waits *w) {
-    double worst = 0;
-    for (uint32_t r = 0; r < w->ranks; r++)
-        if (w->worst_ms[r] > worst) worst = w->worst_ms[r];
-    return worst;
-}
-
-/* Returns the rank for which the others waited in one step. Unless it waited much less than they did itself, they all
- * waited for the network. */
-static int64_t find_awaited(uint32_t ranks, const double *seconds) {
-    uint32_t least = 0;
+/* Returns the rank for which the others waited in a sample, -1 if all waited much, for the network. */
+static int64_t find_awaited(uint32_t ranks, const double *seconds, uint32_t least) {
     double most = 0;
-    for (uint32_t r = 0; r < ranks; r++) {
-        if (seconds[r] < seconds[least]) least = r;
+    for (uint32_t r = 0; r < ranks; r++)
         if (seconds[r] > most) most = seconds[r];
-    }
     return seconds[least] < 0.5 * most ? (int64_t)least : -1;
 }
 
 void tu__rank_waits_add(tu__rank_waits *w, uint32_t ranks, const double *seconds, int64_t steps) {
     uint32_t least = 0;
-    double worst_before = tu__rank_waits_worst(w);
+    double longest_before = w->longest_ms;
     w->ranks = ranks;
     if (!w->has_begun) {
         w->has_begun = true;
@@ -35,9 +24,10 @@ void tu__rank_waits_add(tu__rank_waits *w, uint32_t ranks, const double *seconds
         double ms = 1e3 * seconds[r];
         w->latest[r][w->samples % TU__WAIT_SAMPLES] = (float)ms;
         if (ms > w->worst_ms[r]) w->worst_ms[r] = ms;
+        if (ms > w->longest_ms) w->longest_ms = ms;
         if (seconds[r] < seconds[least]) least = r;
     }
-    if (tu__rank_waits_worst(w) > worst_before) w->worst_rank = find_awaited(ranks, seconds);
+    if (w->longest_ms > longest_before) w->longest_for = find_awaited(ranks, seconds, least);
     w->least[least] += steps;
     w->steps += steps;
     w->samples++;

@@ -17,16 +17,15 @@ typedef struct tu__rank_waits {
     int64_t samples, steps;                                           /* added, and the steps in them */
     float latest[TU__MAX_PROCESSES][TU__WAIT_SAMPLES];                /* milliseconds */
     double median_ms[TU__MAX_PROCESSES], worst_ms[TU__MAX_PROCESSES]; /* worst: of all samples */
-    int64_t worst_rank; /* for which the others waited in the worst sample; -1: for no single one */
     int64_t least[TU__MAX_PROCESSES]; /* steps in which the rank waited least: the others waited for it */
+    double longest_ms;                /* the longest of worst_ms */
+    int64_t longest_for;              /* the rank for which the others waited then; -1: for no single one */
 } tu__rank_waits;
 
 /* Adds the seconds that each rank has waited in so many steps. */
 void tu__rank_waits_add(tu__rank_waits *waits, uint32_t ranks, const double *seconds, int64_t steps);
 /* Computes `median_ms`. */
 void tu__rank_waits_update(tu__rank_waits *waits);
-/* Returns the longest of `worst_ms`. */
-double tu__rank_waits_worst(const tu__rank_waits *waits);
 /* Returns the rank that the others wait for: in most steps it waits least, and its median wait is more than 2 ms, and
  * more than 5% of a step, below the longest. -1 if there is none, or too few samples. */
 int64_t tu__rank_waits_slowest(const tu__rank_waits *waits, double step_ms);

@@ -309,8 +309,8 @@ void tu__ranks_fill_result(tu__trainer *t, tu_train_result *result) {
         if (w->median_ms[r] < result->min_wait_ms) result->min_wait_ms = w->median_ms[r];
         if (w->median_ms[r] > result->max_wait_ms) result->max_wait_ms = w->median_ms[r];
     }
-    result->worst_wait_ms = tu__rank_waits_worst(w);
-    result->worst_wait_rank = w->worst_rank;
+    result->worst_wait_ms = w->longest_ms;
+    result->worst_wait_rank = w->samples ? w->longest_for : -1;
 }
 
 tu_status tu__ranks_end(const tu__trainer *t, tu_status status) {

@@ -15,7 +15,7 @@ hang=60    # seconds after which a process hangs
 work=$TMPDIR/lost
 mkdir "$work"
 host=$(hostname)
-train=(train mlp --data generated --batch 32 --steps 120 --checkpoint-every 10 --evaluate-every 60)
+train=(train mlp --data generated --batch 32 --steps 80 --checkpoint-every 10 --validation 0)
 
 # Runs a rank and records its status. mpirun sends signals to this shell, too, which must survive them.
 cat >"$work/rank" <<'TEXT'
@@ -57,11 +57,11 @@ wait_for_begin() { # log, mpirun's process
 lines_of() { grep "^tutti: rank $1 on host $host: " "$records/log" | sed 's/^tutti: rank [0-9]* on host [^:]*: //'; }
 
 check_survivor() { # rank, signal, victim
-    local lines pattern status='' end=''
+    local lines pattern status='' end='' place='(after step [0-9]+|before its first step)'
     case $2 in
-    KILL) pattern="rank $3 \(host $host, device cpu:0\.$3\) ended unexpectedly after step [0-9]+, while .*; last steps: .*" ;;
-    STOP) pattern="rank $3 \(host $host, device cpu:0\.$3\) has not answered for .* \(last heard after step [0-9]+, .*\): the process \
-is stopped or its host is unreachable; it is needed in collective [0-9]+, [a-z_]+.*; last steps: .*" ;;
+    KILL) pattern="rank $3 \(host $host, device cpu:0\.$3\) ended unexpectedly $place, while .*; last steps: .*" ;;
+    STOP) pattern="rank $3 \(host $host, device cpu:0\.$3\) has not answered for .* \(last heard $place, .*\): the process \
+is stopped or its host is unreachable; (it is needed in collective [0-9]+, [A-Za-z_]+.*|the others have finished); last steps: .*" ;;
     esac
     lines=$(lines_of "$1")
     [[ $lines =~ ^$pattern$ && $lines != *$'\n'* ]] || complain "rank $1 did not print one line that names rank $3: '$lines'"
@@ -81,6 +81,14 @@ check_resume() { # round
     ! grep -i 'checkpoint' "$records/resume.log" || complain "a checkpoint is torn"
 }
 
+# True if the signal came so late that the other ranks had ended successfully.
+had_finished() { # victim
+    local rank
+    for rank in 0 1 2 3; do
+        ((rank == $1)) || [[ -e $records/end.$rank && $(<"$records/end.$rank") == 0\ * ]] || return
+    done
+}
+
 # round SIGNAL NUMBER: fails if the training ended before it could be disturbed.
 round() {
     local victim=$((RANDOM % 4)) delay mpirun status rank pid i times=()
@@ -97,17 +105,18 @@ round() {
     kill -s "$1" ${pid:+"$pid"} 2>/dev/null || { wait $mpirun; rm -r "$records"; return 1; }
     wait $mpirun 2>/dev/null
     status=$?
-    if ((status == 0)); then rm -r "$records"; return 1; fi # it had done its last collective
-    # That of the first rank that ended, as far as mpirun noticed.
-    ((status == 4)) || [[ $1 == KILL && $status == 137 ]] || complain "mpirun's status is $status, expected 4, or 137 after SIGKILL"
     for ((i = 0; i < 100; i++)); do pgrep -f "$records/run" >/dev/null || break; sleep 0.1; done
     ((i < 100)) || complain "processes are left: $(pgrep -af "$records/run")"
+    if had_finished $victim; then rm -r "$records"; return 1; fi
+    # That of the first rank that ended, as far as mpirun noticed.
+    ((status == 4)) || [[ $1 == KILL && $status == 137 ]] || complain "mpirun's status is $status, expected 4, or 137 after SIGKILL"
     for rank in 0 1 2 3; do ((rank == victim)) || check_survivor $rank "$1" $victim; done
     check_resume "$2"
     slowest=$(printf '%s\n' "$slowest" "${times[@]}" | sort -g | tail -n 1)
     if [[ $problems ]]; then
         printf 'FAILED  SIG%s to rank %d after %.3f s: %s' "$1" $victim "$delay" "$problems"
         sed 's/^/    /' "$records/log" "$records/resume.log"
+        head "$records"/end.*
         failed=$((failed + 1))
     fi
     rm -r "$records"

@@ -17,7 +17,7 @@ slow_down() {
 
 # shellcheck disable=SC2016 # expanded in the ranks
 OUT=$out mpirun -x OUT -n 4 sh -c 'echo $$ >$OUT.$OMPI_COMM_WORLD_RANK; exec "$0" "$@" --out $OUT' \
-    "$tutti" train tutorial-cnn --data generated --steps 15 --batch 64 --validation 0 --json >"$log" 2>&1 &
+    "$tutti" train tutorial-cnn --data generated --steps 60 --batch 16 --validation 0 --json >"$log" 2>&1 &
 until grep -qs '^run folder' "$log"; do
     kill -0 $! 2>/dev/null || { cat "$log"; exit 1; }
     sleep 0.01
