@@ -428,8 +428,8 @@ static void extend_timeout(tu_process_group *g) {
 tu_status tu__group_end_alike(tu_process_group *g, tu_status status) {
     const frame own = frame_of(status);
     if (g->disagreement == TU_OK) {
-        if (status != TU_LOST) tu__group_fail(g, own.message);
-        return tu_fail(status, "%s", own.message);
+        if (status != TU_LOST) tu__group_fail(g, tu_message());
+        return status;
     }
     frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
     if (!frames) return TU_NO_MEMORY;
