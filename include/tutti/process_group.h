@@ -49,11 +49,18 @@ typedef struct tu_process_group_options {
 TU_API bool tu_process_group_is_launched(void);
 
 /* Joins the group of all processes that were started together; waits for them. A process opens one group at most
- * once. */
+ * once.
+ *
+ * mpirun by default binds each of two processes to one core, and more to a socket. Opening the group undoes that, so that
+ * the processes of a host divide the cores that mpirun may use. It changes nothing if the user has chosen a binding:
+ * --bind-to, --cpu-set, --cpu-list, a rank file, or --map-by with PE=n. */
 TU_API tu_status tu_process_group_open_with(tu_process_group **group,
                                             const tu_process_group_options *options);
 #define tu_process_group_open(group, ...)                                                                    \
     tu_process_group_open_with(group, TU_OPTIONS(tu_process_group_options, __VA_ARGS__))
+/* True for the process that prints what all of them have in common: rank 0, and a process alone (NULL). After
+ * tu_process_group_open has failed, pass NULL: false if another process has the same message and prints it. */
+TU_API bool tu_process_group_prints(const tu_process_group *group);
 /* Leaves the group, after all programs that use it are freed. Waits for the other processes, unless it has failed. */
 TU_API void tu_process_group_close(tu_process_group *group);
 
@@ -72,6 +79,7 @@ TU_API tu_status tu_process_group_describe(const tu_process_group *group, tu_pro
  *
  *     all          the host's GPUs are divided among its processes; without GPUs, the CPU's cores are
  *     gpu:0-7      eight processes on the host: one GPU each; two processes: four each
+ *     gpu:0-3/2    four processes: one GPU each, as two logical devices
  *     cpu:0/2      fewer devices than processes: each process gets so many, of equal parts of the device
  *
  * Of a CPU, only processes that may use the same cores get a part (core_size). */
@@ -85,7 +93,13 @@ TU_API tu_status tu_process_group_gather(tu_process_group *group, const void *mi
 /* Gives every process the `bytes` at `data` of process `root`. All processes must call it. */
 TU_API tu_status tu_process_group_broadcast(tu_process_group *group, uint32_t root, void *data, size_t bytes);
 
-/* Makes all other processes fail with the message: this one cannot go on. */
+/* Exchanges the outcome of what every process has just done. If one has failed, all fail, with its status and message; it
+ * is named, unless all have the same message. All processes must call it, or one of the functions above: after a failure
+ * a process can agree, whatever exchange the others are in. No exchange is possible afterwards, so all should end. */
+TU_API tu_status tu_process_group_agree(tu_process_group *group, tu_status status);
+
+/* Makes all other processes fail with the message: this one cannot go on. Does nothing if all know from an exchange that
+ * they have failed. */
 TU_API void tu_process_group_fail(tu_process_group *group, const char *message);
 
 #ifdef __cplusplus

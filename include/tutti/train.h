@@ -162,6 +162,7 @@ typedef struct tu_train_report {
      * latest steps, and worst. NULL in one process. */
     uint32_t processes;
     const double *wait_ms, *worst_wait_ms;
+    int64_t slow_rank; /* for which the others wait in most steps; -1: none */
 } tu_train_report;
 
 typedef struct tu_train_result {
@@ -185,11 +186,13 @@ typedef struct tu_train_result {
     /* Fraction of these images in the largest class: the accuracy of always guessing that class. */
     double validation_largest_class, test_largest_class;
     uint32_t processes; /* that trained together; 0: one */
-    int64_t slow_rank;  /* the others wait for it; -1: for none */
-    /* Milliseconds of a step that ranks wait for others: the smallest and largest median, and the worst, with its
-     * rank. */
+    int64_t slow_rank;  /* for which the others wait in most steps; -1: none */
+    /* Milliseconds of a step that ranks wait for others: the smallest and largest median, and the worst, with the rank for
+     * which it was (-1: for no single one). */
     double min_wait_ms, max_wait_ms, worst_wait_ms;
     int64_t worst_wait_rank;
+    /* The steps in which the others waited for slow_rank, of so many; the first step of a process is not counted. */
+    int64_t slow_steps, compared_steps;
 } tu_train_result;
 
 typedef struct tu_train_options {

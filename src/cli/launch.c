@@ -110,6 +110,7 @@ struct launch {
 /* Sets the number of processes: as given, or all slots, or the tasks of the Slurm job. */
 static int choose_processes(struct launch *l) {
     const char *tasks = getenv("SLURM_NTASKS");
+    if (!tasks) tasks = getenv("SLURM_NNODES"); /* of a job that names no number, as srun counts them */
     int64_t slots = cli_count_slots(&l->hosts);
     l->processes = l->values->processes;
     if (!l->processes && slots) l->processes = slots;
@@ -345,13 +346,13 @@ const struct cli_command cli_command_launch = {
     .name = "launch",
     .summary = "starts train or bench as several processes, also on several hosts",
     .usage = "[-n N] [OPTIONS] -- COMMAND [ARGUMENTS]",
-    .description = "Starts COMMAND (train or bench) with its ARGUMENTS as N processes, through mpirun\n"
-                   "(Open MPI) or, inside a Slurm job, through srun. Lines of other processes than\n"
-                   "rank 0 begin with their rank: [1].\n"
+    .description = "Starts COMMAND (train or bench) with its ARGUMENTS as N processes, through\n"
+                   "mpirun (Open MPI) or, inside a Slurm job, through srun. Lines of other\n"
+                   "processes than rank 0 begin with their rank: [1].\n"
                    "\n"
-                   "If a training loses a process or a host, it is resumed from its last checkpoint, on\n"
-                   "the hosts of --hosts that still answer. Ctrl-C or SIGTERM stop a training so that\n"
-                   "it can be resumed; a second one kills it.",
+                   "If a training loses a process or a host, it is resumed from its last\n"
+                   "checkpoint, on the hosts of --hosts that still answer. Ctrl-C or SIGTERM stop\n"
+                   "a training so that it can be resumed; a second one kills it.",
     .options = options,
     .values_size = sizeof(struct launch_values),
     .defaults = &defaults,

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Returns the rank that mpirun or srun has given to this process; -1 if `tutti launch` has not started it. */
@@ -49,18 +50,15 @@ struct stream {
     char piece[PIECE_BYTES];
 };
 
-static void write_piece(struct stream *s, const char *label, const char *piece, size_t length) {
-    char text[LABEL_BYTES + PIECE_BYTES];
+static void write_piece(struct stream *s, char *label, char *piece, size_t length) {
     bool is_labelled = !s->is_inside_line && piece[0] != CLI_LAUNCH_MARK;
-    size_t before = is_labelled ? strlen(label) : 0;
-    memcpy(text, label, before);
-    memcpy(text + before, piece, length);
-    ssize_t written = write(s->out, text, before + length);
+    const struct iovec parts[] = {{label, is_labelled ? strlen(label) : 0}, {piece, length}};
+    ssize_t written = writev(s->out, parts, 2);
     s->is_inside_line = written > 0 && piece[length - 1] != '\n';
 }
 
 /* Writes the complete lines, or all that has been read. */
-static void write_lines(struct stream *s, const char *label, bool all) {
+static void write_lines(struct stream *s, char *label, bool all) {
     size_t begin = 0;
     for (size_t i = 0; i < s->used; i++)
         if (s->piece[i] == '\n') {
@@ -75,7 +73,7 @@ static void write_lines(struct stream *s, const char *label, bool all) {
     s->used -= begin;
 }
 
-static void read_stream(struct stream *s, const char *label) {
+static void read_stream(struct stream *s, char *label) {
     ssize_t count = read(s->in, s->piece + s->used, sizeof s->piece - s->used);
     if (count < 0 && errno == EINTR) return;
     if (count <= 0) {

@@ -34,6 +34,7 @@ struct train_values {
     bool json, quiet;
     double collective_timeout;
     const char *interface;
+    bool independent;
 };
 
 /* The context of on_report(). */
@@ -109,6 +110,8 @@ static const struct cli_option options[] = {
                CLI_HELP_COLLECTIVE_TIMEOUT, .group = GROUP_DEVICES),
     CLI_STRING(struct train_values, interface, "interface", 0, "NAME", CLI_HELP_INTERFACE,
                .group = GROUP_DEVICES),
+    CLI_FLAG(struct train_values, independent, "independent", 0, CLI_HELP_INDEPENDENT,
+             .group = GROUP_DEVICES),
 #define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
     OPTION_##kind(field, option, letter, argument, minimum, maximum, GROUP_##group, help),
 #include <tutti/settings.def>
@@ -230,14 +233,19 @@ static void print_score(const char *split, double accuracy, double largest, doub
 }
 
 static void print_processes(const tu_train_result *r) {
+    char awaited[32] = "";
     if (!r->processes) return;
-    print_row(
-        "processes",
-        "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms (rank %" PRId64
-        ")",
-        r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, r->worst_wait_rank);
+    if (!r->compared_steps) {
+        print_row("processes", "%u", r->processes);
+        return;
+    }
+    if (r->worst_wait_rank >= 0) snprintf(awaited, sizeof awaited, ", for rank %" PRId64, r->worst_wait_rank);
+    print_row("processes",
+              "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms%s",
+              r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, awaited);
     if (r->slow_rank >= 0)
-        print_row("slow", "rank %" PRId64 ": the others wait for it in every step", r->slow_rank);
+        print_row("slow", "rank %" PRId64 ": the others wait for it in %" PRId64 " of %" PRId64 " steps",
+                  r->slow_rank, r->slow_steps, r->compared_steps);
 }
 
 static void print_text(const tu_train_result *r, bool pipe_closed) {
@@ -307,7 +315,11 @@ static void print_json(const tu_train_result *r) {
         tu_json_f64(&json, "max_wait_ms", r->max_wait_ms);
         tu_json_f64(&json, "worst_wait_ms", r->worst_wait_ms);
         tu_json_i64(&json, "worst_wait_rank", r->worst_wait_rank);
-        if (r->slow_rank >= 0) tu_json_i64(&json, "slow_rank", r->slow_rank);
+        if (r->slow_rank >= 0) {
+            tu_json_i64(&json, "slow_rank", r->slow_rank);
+            tu_json_i64(&json, "slow_steps", r->slow_steps);
+            tu_json_i64(&json, "compared_steps", r->compared_steps);
+        }
     }
     tu_json_f64(&json, "seconds", r->seconds);
     tu_json_f64(&json, "images_per_second", r->images_per_second);
@@ -391,7 +403,7 @@ static int train_one(const char *model, const struct train_values *v, struct run
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
     progress_end(&output->progress);
     if (status == TU_NO_MEMORY && !v->o.group) return report_memory(model, v);
-    if (status != TU_OK) return cli_prints(v->o.group) ? cli_report(status) : cli_exit_status(status);
+    if (status != TU_OK) return cli_report_common(v->o.group, status);
     if (cli_prints(v->o.group)) print_result(&result, v, output);
     return result.stopped ? STOPPED : CLI_DONE;
 }
@@ -432,7 +444,9 @@ static int run(const void *given, int operand_count, char **operands) {
     values.o.stop = &stop_requested;
     values.o.on_report = on_report;
     values.o.context = &output;
-    int outcome = cli_join_processes(values.collective_timeout, values.interface, &values.o.group);
+    int outcome = values.independent
+                      ? cli_stay_independent("train")
+                      : cli_join_processes(values.collective_timeout, values.interface, &values.o.group);
     output.prints = outcome == CLI_DONE && cli_prints(values.o.group);
     bool ensemble = is_ensemble(operands[0], &values);
     if (outcome == CLI_DONE && values.o.group && ensemble)

@@ -228,7 +228,7 @@ static bool next_range(range_iterator *r, size_t max_bytes) {
     return true;
 }
 
-/* Loads the lines of a piece, without those that this process adds itself if `other_slices`. */
+/* Loads lines of a piece into this process's staging buffer. */
 static tu_status load_lines(const lane *l, const piece *p, size_t first, size_t end) {
     const tu__group_work *s = l->work;
     char *staging = staging_of(l, p, l->group->node_rank);

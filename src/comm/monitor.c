@@ -23,9 +23,22 @@ static void wake_thread(tu__monitor *m) {
 
 /* ---- Called by other threads ---- */
 
+void tu__monitor_set_begun(tu__monitor *m) {
+    pthread_mutex_lock(&m->lock);
+    m->mine.begun = true;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void tu__monitor_set_step(tu__monitor *m, int64_t step) {
     pthread_mutex_lock(&m->lock);
     m->mine.step = step;
+    m->mine.begun = true;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void tu__monitor_set_common_step(tu__monitor *m, int64_t step) {
+    pthread_mutex_lock(&m->lock);
+    m->common_step = step;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -63,6 +76,13 @@ void tu__monitor_expired(tu__monitor *m) {
     m->expired = m->expired || first;
     pthread_mutex_unlock(&m->lock);
     if (first) wake_thread(m);
+}
+
+bool tu__monitor_is_preparing(tu__monitor *m) {
+    pthread_mutex_lock(&m->lock);
+    bool preparing = m->preparing;
+    pthread_mutex_unlock(&m->lock);
+    return preparing;
 }
 
 static struct timespec to_timespec(double time) {
@@ -130,6 +150,30 @@ void tu__monitor_stop(tu__monitor *m) {
 
 /* ---- Called by the monitor's thread ---- */
 
+static bool is_preparing(const tu__monitor *m, double now) {
+    bool preparing = false;
+    for (uint32_t r = 0; r < m->size; r++)
+        preparing =
+            preparing || (tu__monitor_is_active(&m->table.ranks[r]) && !m->table.ranks[r].report.begun);
+    return preparing && now - m->started < TU__MONITOR_PREPARE_SECONDS;
+}
+
+/* True if a rank has entered the collective of rank `waiting` a moment ago, so that it may be about to complete. */
+static bool was_just_reached(const tu__monitor *m, uint32_t waiting, double now) {
+    const tu__monitor_rank *w = &m->table.ranks[waiting];
+    for (const tu__monitor_rank *r = m->table.ranks; r < m->table.ranks + m->size; r++)
+        if (r->report.state == TU__MONITOR_IN_COLLECTIVE && r->report.collective == w->report.collective &&
+            1e-3 * r->report.waited_ms + now - r->heard < TU__MONITOR_SILENCE)
+            return true;
+    return false;
+}
+
+bool tu__monitor_excuses_late(const tu__monitor *m, uint32_t waiting, double now) {
+    uint32_t late = tu__monitor_find_late(&m->table, waiting);
+    if (late == waiting) return was_just_reached(m, waiting, now);
+    return !m->table.ranks[late].report.begun && now - m->started < TU__MONITOR_PREPARE_SECONDS;
+}
+
 tu__monitor_requests tu__monitor_take_requests(tu__monitor *m, double now) {
     tu__monitor_rank *row = &m->table.ranks[m->rank];
     pthread_mutex_lock(&m->lock);
@@ -140,11 +184,13 @@ tu__monitor_requests tu__monitor_take_requests(tu__monitor *m, double now) {
     for (uint32_t r = 0; m->devices_changed && r < m->size; r++)
         memcpy(m->table.ranks[r].device, m->devices[r], sizeof m->devices[r]);
     m->devices_changed = false;
+    m->table.common_step = m->common_step;
     row->report = m->mine;
     if (m->stopping) row->report.state = TU__MONITOR_LEAVING;
     if (row->report.state == TU__MONITOR_IN_COLLECTIVE)
         row->report.waited_ms = (uint32_t)((now - m->entered_at) * 1000);
     memcpy(row->operation, m->operation, sizeof row->operation);
+    m->preparing = is_preparing(m, now);
     pthread_mutex_unlock(&m->lock);
     row->heard = now;
     return requests;
@@ -157,10 +203,10 @@ static bool is_given_up(const tu__monitor *m, const tu__verdict *verdict) {
 
 void tu__monitor_conclude(tu__monitor *m, const tu__verdict *verdict) {
     pthread_mutex_lock(&m->lock);
-    bool first = !m->failed, call = first && m->ready && !m->stopping && !m->failing && m->on_failure;
+    bool first = !m->failed, call = first && m->ready && !m->failing && m->on_failure;
     if (first)
         snprintf(m->failure, sizeof m->failure, "%s%s",
-                 is_given_up(m, verdict) ? "the other processes have given up this one: " : "",
+                 is_given_up(m, verdict) ? "the other processes have excluded this one: " : "",
                  verdict->line);
     m->failed = true;
     pthread_cond_broadcast(&m->changed);

@@ -53,8 +53,8 @@ typedef struct tu__monitor_options {
     void *gather_context;
     /* Called at most once, in the monitor's thread, with one line. Other threads may hang at that time, so it
      * usually prints the line and ends the process. It may be called before tu__monitor_start has returned. It may
-     * call tu__monitor_failure, no other function of the monitor. Not called after tu__monitor_fail or
-     * tu__monitor_stop has begun in this process. May be NULL. */
+     * call tu__monitor_failure, no other function of the monitor. Not called after tu__monitor_fail has begun in this
+     * process. May be NULL. */
     void (*on_failure)(void *context, const char *message);
     void *failure_context;
 } tu__monitor_options;
@@ -63,9 +63,15 @@ typedef struct tu__monitor_options {
  * every rank if one cannot be connected. */
 TU__SHARED tu_status tu__monitor_start(const tu__monitor_options *options, tu__monitor **monitor);
 
-/* These four are cheap and may be called by any thread. */
-/* Sets the number of steps done. */
+/* These six are cheap and may be called by any thread. */
+/* Says that this process begins its first step. Until then it may load data or compile for longer than the timeout, up
+ * to 10 minutes, without being late. */
+TU__SHARED void tu__monitor_set_begun(tu__monitor *monitor);
+/* Sets the number of steps done, and that the process has begun its first step. */
 TU__SHARED void tu__monitor_set_step(tu__monitor *monitor, int64_t step);
+/* Says that all ranks have done at least so many steps: this process has it from them, so it is more recent than their
+ * latest reports. */
+TU__SHARED void tu__monitor_set_common_step(tu__monitor *monitor, int64_t step);
 /* Sets the device of a rank, for messages; every process must be told those of all ranks. */
 TU__SHARED void tu__monitor_set_device(tu__monitor *monitor, uint32_t rank, const char *device);
 /* Says that this process waits in a collective from now on. `collective`: its number in the sequence of all
@@ -75,8 +81,12 @@ TU__SHARED void tu__monitor_enter(tu__monitor *monitor, uint64_t collective, con
 TU__SHARED void tu__monitor_leave(tu__monitor *monitor);
 
 /* Says that this process has waited in its collective for longer than the timeout. A verdict follows, unless
- * tu__monitor_leave is called before it. Further calls in the same collective do nothing. */
+ * tu__monitor_leave is called before it, or the rank that is late has not begun its first step. Further calls in the same
+ * collective do nothing. */
 TU__SHARED void tu__monitor_expired(tu__monitor *monitor);
+
+/* True if a rank has not begun its first step and still has time for that. */
+TU__SHARED bool tu__monitor_is_preparing(tu__monitor *monitor);
 
 /* Says that this process fails for a reason of its own, such as out of memory. Returns once the others have been
  * told, at most after 1 s. The verdict names this rank even if the connection of another one has closed just
@@ -87,9 +97,10 @@ TU__SHARED void tu__monitor_fail(tu__monitor *monitor, const char *message);
 /* Returns true once a verdict is known, and copies it. */
 TU__SHARED bool tu__monitor_failure(tu__monitor *monitor, char *message, size_t bytes);
 
-/* Ends the monitor in an orderly way: this process may end afterwards without being blamed. Waits at most 5 s until
- * all other processes have called it, too, then frees. Once rank 0 has left, the others are no longer monitored,
- * except that tu__monitor_expired still has a verdict. Does nothing for NULL. */
+/* Ends the monitor in an orderly way: this process may end afterwards without being blamed. Waits until all other
+ * processes have called it, too, then frees. If after 5 s one of those is silent, that ends in a verdict; if one has not
+ * called it and is not in a collective either, this process leaves. Once rank 0 has left, the others are no longer
+ * monitored, except that tu__monitor_expired still has a verdict. Does nothing for NULL. */
 TU__SHARED void tu__monitor_stop(tu__monitor *monitor);
 
 #endif

@@ -12,7 +12,7 @@
 #define MORE_DEATHS 0.15  /* waited after a connection closed: a rank that failed may have told why */
 #define SILENT_AFTER 0.5  /* an expiry: time for a last sign of life */
 #define UNSURE_UNTIL 1.3  /* after an expiry the decision is made with what is known */
-#define CONFIRMATIONS 0.5 /* waited for */
+#define CONFIRMATIONS 0.3 /* waited for: less than other ranks wait before they end, in on_failure */
 #define CLOSING 1.0       /* waited for the others to close their connections at the end */
 
 static const uint32_t nobody = UINT32_MAX;
@@ -255,7 +255,8 @@ static void check_expired(tu__monitor *m, double now) {
     if (silent != 0 && waited >= SILENT_AFTER) {
         tu__verdict_silent(&m->table, silent, h->expired, now, &h->verdict);
         decide(m, now);
-    } else if ((silent == 0 && all_heard_since(m, h->expired_at)) || waited >= UNSURE_UNTIL) {
+    } else if (((silent == 0 && all_heard_since(m, h->expired_at)) || waited >= UNSURE_UNTIL) &&
+               !tu__monitor_excuses_late(m, h->expired, now)) {
         tu__verdict_late(&m->table, h->expired, &h->verdict);
         decide(m, now);
     }
@@ -306,6 +307,13 @@ static bool all_are_leaving(const tu__monitor *m) {
     return true;
 }
 
+static bool any_is_in_collective(const tu__monitor *m) {
+    for (uint32_t r = 1; r < m->size; r++)
+        if (m->table.ranks[r].report.state == TU__MONITOR_IN_COLLECTIVE && tu__link_is_open(&m->hub.links[r]))
+            return true;
+    return false;
+}
+
 /* Says goodbye. Returns false once the thread may end. */
 static bool leave(tu__monitor *m, double since, double now) {
     tu__monitor_hub *h = &m->hub;
@@ -317,6 +325,12 @@ static bool leave(tu__monitor *m, double since, double now) {
     }
     if (h->done) return any_is_connected(m) && now - h->done_at < CLOSING;
     if (now - since < TU__MONITOR_LEAVE_SECONDS) return true;
+    uint32_t silent = find_silent(m, now);
+    if (silent != 0) {
+        tu__verdict_silent(&m->table, silent, nobody, now, &h->verdict);
+        decide(m, now);
+    }
+    if (silent != 0 || any_is_in_collective(m)) return true;
     send_table(m, now); /* says that this rank is leaving */
     return false;
 }

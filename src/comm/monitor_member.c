@@ -115,7 +115,8 @@ static void check_expired(tu__monitor *m, bool expired, double now) {
         send_report(m, TU__MONITOR_EXPIRED, true);
     }
     double waited = now - member->expired_at;
-    if (member->hub_left || waited >= ALONE_AFTER) {
+    bool excused = tu__monitor_excuses_late(m, m->rank, now);
+    if (!excused && (member->hub_left || waited >= ALONE_AFTER)) {
         tu__verdict_late(&m->table, m->rank, &verdict);
     } else if (waited >= HUB_SILENT_AFTER && tu__monitor_is_silent(&m->table.ranks[0], now)) {
         tu__verdict_silent(&m->table, 0, m->rank, now, &verdict);
@@ -137,6 +138,22 @@ static void send_failure(tu__monitor *m) {
     tu__monitor_conclude(m, &verdict);
 }
 
+/* Says goodbye, and waits for that of the hub. Returns false once the thread may end. */
+static bool leave(tu__monitor *m, double since, double now) {
+    const tu__monitor_rank *hub = &m->table.ranks[0];
+    if (!m->member.goodbye_sent) {
+        m->member.goodbye_sent = true;
+        send_report(m, TU__MONITOR_HEARTBEAT, true);
+    }
+    if (now - since < TU__MONITOR_LEAVE_SECONDS) return true;
+    if (now - hub->heard < TU__MONITOR_SILENCE) return hub->report.state != TU__MONITOR_COMPUTING;
+    if (now - hub->heard < TU__MONITOR_LEAVE_SECONDS) return true;
+    tu__verdict verdict;
+    tu__verdict_silent(&m->table, 0, UINT32_MAX, now, &verdict);
+    conclude_alone(m, &verdict);
+    return false;
+}
+
 bool tu__monitor_member_check(tu__monitor *m, tu__monitor_requests requests, double now) {
     tu__monitor_member *member = &m->member;
     bool failed = tu__monitor_has_failed(m);
@@ -145,9 +162,5 @@ bool tu__monitor_member_check(tu__monitor *m, tu__monitor_requests requests, dou
     m->urgent = !failed && (member->expired_at > 0 || requests.stopping);
     if (!requests.stopping) return true;
     if (failed || member->hub_left) return false;
-    if (!member->goodbye_sent) {
-        member->goodbye_sent = true;
-        send_report(m, TU__MONITOR_HEARTBEAT, true);
-    }
-    return now - requests.stopping_since < TU__MONITOR_LEAVE_SECONDS;
+    return leave(m, requests.stopping_since, now);
 }

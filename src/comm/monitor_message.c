@@ -5,7 +5,7 @@
 
 static const uint8_t magic[4] = {'T', 'U', 'M', 'O'};
 
-enum { ENTERED = 1, ENDED = 2 }; /* flags of a report */
+enum { ENTERED = 1, ENDED = 2, BEGUN = 4 }; /* flags of a report */
 
 /* The parts of each type's payload, in this order. */
 typedef struct layout {
@@ -44,7 +44,7 @@ void tu__monitor_put_report(uint8_t *out, const tu__monitor_report *report) {
     out = put(out, report->waited_ms, 4);
     out = put(out, report->silent_ms, 4);
     out = put(out, report->state, 1);
-    put(out, (report->entered ? ENTERED : 0) | (report->ended ? ENDED : 0), 1);
+    put(out, (report->entered ? ENTERED : 0) | (report->ended ? ENDED : 0) | (report->begun ? BEGUN : 0), 1);
 }
 
 bool tu__monitor_get_report(const uint8_t *bytes, tu__monitor_report *report) {
@@ -55,7 +55,8 @@ bool tu__monitor_get_report(const uint8_t *bytes, tu__monitor_report *report) {
     report->state = bytes[24];
     report->entered = (bytes[25] & ENTERED) != 0;
     report->ended = (bytes[25] & ENDED) != 0;
-    return bytes[24] < TU__MONITOR_STATE_END && bytes[25] <= (ENTERED | ENDED);
+    report->begun = (bytes[25] & BEGUN) != 0;
+    return bytes[24] < TU__MONITOR_STATE_END && bytes[25] <= (ENTERED | ENDED | BEGUN);
 }
 
 void tu__monitor_set_text(tu__monitor_message *message, const char *text) {

@@ -67,6 +67,7 @@ typedef struct tu__monitor_report {
     uint8_t state;       /* tu__monitor_state */
     bool entered;        /* has entered a collective yet */
     bool ended;          /* in a table: its connection has closed without goodbye */
+    bool begun;          /* has begun its first step */
 } tu__monitor_report;
 
 /* Only the fields of the message's type are used. Pointers of a decoded message point into the decoded bytes. */

@@ -15,9 +15,10 @@
 #include "comm/monitor_verdict.h"
 
 /* Seconds. */
-#define TU__MONITOR_BEAT 0.2             /* between two reports */
-#define TU__MONITOR_CONNECT_SECONDS 20.0 /* for connecting to the hub, after `gather` */
-#define TU__MONITOR_LEAVE_SECONDS 5.0    /* that tu__monitor_stop waits for the others */
+#define TU__MONITOR_BEAT 0.2              /* between two reports */
+#define TU__MONITOR_CONNECT_SECONDS 20.0  /* for connecting to the hub, after `gather` */
+#define TU__MONITOR_LEAVE_SECONDS 5.0     /* that tu__monitor_stop waits for the others */
+#define TU__MONITOR_PREPARE_SECONDS 600.0 /* for beginning the first step */
 
 /* What the hub has in addition. */
 typedef struct tu__monitor_hub {
@@ -60,6 +61,7 @@ struct tu__monitor {
     pthread_cond_t changed;
     /* Under the lock: */
     tu__monitor_report mine;
+    int64_t common_step;
     char operation[TU__MONITOR_OPERATION_BYTES];
     double entered_at;
     char (*devices)[TU__MONITOR_NAME_BYTES]; /* per rank, if `devices_changed` since the thread copied them */
@@ -67,8 +69,9 @@ struct tu__monitor {
     bool expired, failing, stopping;  /* requests of other threads */
     char why[TU__MONITOR_LINE_BYTES]; /* of tu__monitor_fail */
     double stopping_since;
-    bool ready;  /* all ranks are connected */
-    bool failed; /* there is a verdict: */
+    bool ready;     /* all ranks are connected */
+    bool preparing; /* tu__monitor_is_preparing */
+    bool failed;    /* there is a verdict: */
     char failure[TU__MONITOR_LINE_BYTES + 64];
 
     /* Of the thread: */
@@ -99,6 +102,9 @@ bool tu__monitor_has_failed(tu__monitor *m);
 void tu__monitor_set_ready(tu__monitor *m);
 /* True if this process did not run for a while until a moment ago. */
 bool tu__monitor_was_paused(const tu__monitor *m, double now);
+/* True if the rank that rank `waiting` waits for has not begun its first step and still has time for that, or has only
+ * just reached the collective. */
+bool tu__monitor_excuses_late(const tu__monitor *m, uint32_t waiting, double now);
 /* Starts the thread. */
 tu_status tu__monitor_run(tu__monitor *m);
 

@@ -52,9 +52,15 @@ static void add_rank(tu__verdict *verdict, const tu__monitor_table *table, uint3
     add(verdict, "rank %" PRIu32 " (host %s, device %s)", rank, r->host, r->device);
 }
 
-static void add_after_step(tu__verdict *verdict, const tu__monitor_rank *rank) {
-    if (rank->report.step > 0)
-        add(verdict, "after step %" PRId64, rank->report.step);
+/* Returns the last step of a rank. Its report may be older than the last exchange of all ranks. */
+static int64_t step_of(const tu__monitor_table *table, uint32_t rank) {
+    int64_t reported = table->ranks[rank].report.step;
+    return reported > table->common_step ? reported : table->common_step;
+}
+
+static void add_after_step(tu__verdict *verdict, const tu__monitor_table *table, uint32_t rank) {
+    if (step_of(table, rank) > 0)
+        add(verdict, "after step %" PRId64, step_of(table, rank));
     else
         add(verdict, "before its first step");
 }
@@ -85,6 +91,20 @@ static void add_activity(tu__verdict *verdict, const tu__monitor_table *table, c
     }
 }
 
+/* Adds the collective in which others wait for a rank, unless the rank was in the same one. */
+static void add_waiting(tu__verdict *verdict, const tu__monitor_table *table, uint32_t rank) {
+    uint32_t waiting = NONE;
+    for (uint32_t r = 0; r < table->size; r++) {
+        const tu__monitor_rank *row = &table->ranks[r];
+        if (r == rank || row->report.ended || row->report.state != TU__MONITOR_IN_COLLECTIVE) continue;
+        if (!tu__monitor_has_reached(table, r, rank)) continue;
+        if (waiting == NONE || !tu__monitor_has_reached(table, r, waiting)) waiting = r;
+    }
+    if (waiting == NONE || tu__monitor_has_reached(table, rank, waiting)) return;
+    add(verdict, "; rank %" PRIu32 " waits for it in ", waiting);
+    add_collective(verdict, table, &table->ranks[waiting]);
+}
+
 /* Adds the collective that has expired. */
 static void add_expired(tu__verdict *verdict, const tu__monitor_table *table, uint32_t waiting) {
     const tu__monitor_rank *w = &table->ranks[waiting];
@@ -113,9 +133,7 @@ static uint32_t skip_blamed(const tu__verdict *verdict, uint32_t rank) {
 /* Returns the end of the run of ranks from `first` on with equal steps. */
 static uint32_t end_of_run(const tu__monitor_table *table, const tu__verdict *verdict, uint32_t first) {
     uint32_t end = first + 1;
-    while (end < table->size && end != verdict->rank &&
-           table->ranks[end].report.step == table->ranks[first].report.step)
-        end++;
+    while (end < table->size && end != verdict->rank && step_of(table, end) == step_of(table, first)) end++;
     return end;
 }
 
@@ -134,7 +152,7 @@ static void add_every_step(tu__verdict *verdict, const tu__monitor_table *table)
         end = end_of_run(table, verdict, first);
         add(verdict, "%srank%s %" PRIu32, separator, end - first > 1 ? "s" : "", first);
         if (end - first > 1) add(verdict, "-%" PRIu32, end - 1);
-        add(verdict, ": %" PRId64, table->ranks[first].report.step);
+        add(verdict, ": %" PRId64, step_of(table, first));
         separator = ", ";
     }
 }
@@ -142,12 +160,12 @@ static void add_every_step(tu__verdict *verdict, const tu__monitor_table *table)
 static void add_range_of_steps(tu__verdict *verdict, const tu__monitor_table *table) {
     uint32_t low = skip_blamed(verdict, 0), high = low;
     for (uint32_t r = low; r < table->size; r = skip_blamed(verdict, r + 1)) {
-        if (table->ranks[r].report.step < table->ranks[low].report.step) low = r;
-        if (table->ranks[r].report.step > table->ranks[high].report.step) high = r;
+        if (step_of(table, r) < step_of(table, low)) low = r;
+        if (step_of(table, r) > step_of(table, high)) high = r;
     }
     add(verdict,
         "; last steps of the others: %" PRId64 " (rank %" PRIu32 ") to %" PRId64 " (rank %" PRIu32 ")",
-        table->ranks[low].report.step, low, table->ranks[high].report.step, high);
+        step_of(table, low), low, step_of(table, high), high);
 }
 
 static void add_last_steps(tu__verdict *verdict, const tu__monitor_table *table) {
@@ -169,9 +187,10 @@ void tu__verdict_ended(const tu__monitor_table *table, tu__verdict *verdict) {
     begin(verdict, TU__VERDICT_ENDED, first);
     add_rank(verdict, table, first);
     add(verdict, " ended unexpectedly ");
-    add_after_step(verdict, culprit);
+    add_after_step(verdict, table, first);
     add(verdict, ", while ");
     add_activity(verdict, table, culprit);
+    add_waiting(verdict, table, first);
     for (uint32_t r = 0; r < table->size; r++)
         if (r != first && table->ranks[r].report.ended) add_to_list(verdict, "; ended after it:", &others, r);
     end_list(verdict, others);
@@ -184,7 +203,7 @@ void tu__verdict_failed(const tu__monitor_table *table, uint32_t rank, const cha
     begin(verdict, TU__VERDICT_FAILED, rank);
     add_rank(verdict, table, rank);
     add(verdict, " failed ");
-    add_after_step(verdict, &table->ranks[rank]);
+    add_after_step(verdict, table, rank);
     add(verdict, ": %.*s", WHY_BYTES, why);
     for (uint32_t r = 0; r < table->size; r++)
         if (r != rank && table->ranks[r].report.ended)
@@ -200,16 +219,21 @@ void tu__verdict_silent(const tu__monitor_table *table, uint32_t rank, uint32_t 
     begin(verdict, TU__VERDICT_SILENT, rank);
     add_rank(verdict, table, rank);
     add(verdict, " has not answered for %.1f s (last heard ", now - culprit->heard);
-    add_after_step(verdict, culprit);
+    add_after_step(verdict, table, rank);
     add(verdict, ", ");
     add_activity(verdict, table, culprit);
     add(verdict, "): the process is stopped or its host is unreachable");
+    /* If rank 0 is silent, so are its reports of the others. */
     for (uint32_t r = 0; r < table->size; r++)
-        if (r != rank && r != waiting && tu__monitor_is_silent(&table->ranks[r], now))
+        if (r != rank && r != waiting && rank != 0 && tu__monitor_is_silent(&table->ranks[r], now))
             add_to_list(verdict, "; also silent:", &others, r);
     end_list(verdict, others);
-    add(verdict, "; it is needed in ");
-    add_expired(verdict, table, waiting);
+    if (waiting < table->size) {
+        add(verdict, "; it is needed in ");
+        add_expired(verdict, table, waiting);
+    } else {
+        add(verdict, "; the others have finished");
+    }
     add_last_steps(verdict, table);
 }
 
@@ -225,10 +249,15 @@ static void stalled(const tu__monitor_table *table, uint32_t waiting, tu__verdic
     add_last_steps(verdict, table);
 }
 
-void tu__verdict_late(const tu__monitor_table *table, uint32_t waiting, tu__verdict *verdict) {
-    uint32_t last = waiting, others = 0;
+uint32_t tu__monitor_find_late(const tu__monitor_table *table, uint32_t waiting) {
+    uint32_t last = waiting;
     for (uint32_t r = 0; r < table->size; r++)
         if (!table->ranks[r].report.ended && !tu__monitor_has_reached(table, r, last)) last = r;
+    return last;
+}
+
+void tu__verdict_late(const tu__monitor_table *table, uint32_t waiting, tu__verdict *verdict) {
+    uint32_t last = tu__monitor_find_late(table, waiting), others = 0;
     if (last == waiting) {
         stalled(table, waiting, verdict);
         return;
@@ -238,13 +267,13 @@ void tu__verdict_late(const tu__monitor_table *table, uint32_t waiting, tu__verd
     add_rank(verdict, table, last);
     if (culprit->report.state == TU__MONITOR_LEAVING) {
         add(verdict, " has finished ");
-        add_after_step(verdict, culprit);
+        add_after_step(verdict, table, last);
         add(verdict, " and will not reach ");
     } else {
         add(verdict, " is late: alive, still ");
         add_activity(verdict, table, culprit);
         add(verdict, culprit->report.state == TU__MONITOR_IN_COLLECTIVE ? ", " : " ");
-        add_after_step(verdict, culprit);
+        add_after_step(verdict, table, last);
         add(verdict, "; it has not reached ");
     }
     add_expired(verdict, table, waiting);

@@ -23,7 +23,8 @@ typedef struct tu__monitor_rank {
 
 typedef struct tu__monitor_table {
     uint32_t size;
-    double timeout; /* of a collective in seconds; 0: unknown */
+    double timeout;      /* of a collective in seconds; 0: unknown */
+    int64_t common_step; /* all ranks have done at least so many steps, whatever their latest report says */
     tu__monitor_rank *ranks;
 } tu__monitor_table;
 
@@ -49,11 +50,16 @@ bool tu__monitor_is_silent(const tu__monitor_rank *rank, double now);
 /* True if a rank waits in the collective in which rank `waiting` waits, or has already left it. */
 bool tu__monitor_has_reached(const tu__monitor_table *table, uint32_t rank, uint32_t waiting);
 
+/* Returns the active rank that is farthest from the collective in which rank `waiting` waits; `waiting` if all have
+ * reached it. */
+uint32_t tu__monitor_find_late(const tu__monitor_table *table, uint32_t waiting);
+
 /* The first of the ranks that have ended. There must be one. */
 void tu__verdict_ended(const tu__monitor_table *table, tu__verdict *verdict);
 /* A rank that says itself why it fails. */
 void tu__verdict_failed(const tu__monitor_table *table, uint32_t rank, const char *why, tu__verdict *verdict);
-/* The rank that has been silent longest. `waiting`: a rank whose collective has expired. */
+/* The rank that has been silent longest. `waiting`: a rank whose collective has expired; UINT32_MAX: all others have
+ * finished. */
 void tu__verdict_silent(const tu__monitor_table *table, uint32_t rank, uint32_t waiting, double now,
                         tu__verdict *verdict);
 /* The rank that is farthest from the collective in which rank `waiting` waits; all answer. */

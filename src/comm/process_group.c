@@ -1,11 +1,8 @@
-/* Process groups: joining, the communication thread and its jobs. See process_group.h. */
+/* Process groups: the communication thread's jobs, and waiting for other processes. See process_group.h. */
 #include "comm/process_group.h"
 
-#include <dlfcn.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #ifdef __SSE2__
@@ -15,13 +12,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/contention.h"
-#include "base/flushing.h"
 #include "base/sized.h"
-#include "base/time_slice.h"
 #include "comm/monitor.h"
-#include "device/device.h"
-
-enum { DEFAULT_TIMEOUT = 60 };
 
 /* ---- Failing ---- */
 
@@ -33,8 +25,7 @@ tu_status tu__group_check(tu_process_group *g) {
     return status;
 }
 
-/* The monitor's thread calls this, once. */
-static void on_failure(void *context, const char *message) {
+void tu__group_hear_of_failure(void *context, const char *message) {
     tu_process_group *g = context;
     pthread_mutex_lock(&g->lock);
     if (!atomic_load(&g->failed)) snprintf(g->message, sizeof g->message, "%s", message);
@@ -51,15 +42,23 @@ void tu__group_fail(tu_process_group *g, const char *message) {
     atomic_store(&g->failed, true);
     pthread_cond_signal(&g->wakeup);
     pthread_mutex_unlock(&g->lock);
-    if (is_first) tu__monitor_fail(g->monitor, message);
+    if (is_first && g->monitor) tu__monitor_fail(g->monitor, message);
 }
 
 void tu_process_group_fail(tu_process_group *group, const char *message) {
-    tu__group_fail(group, message);
+    if (group->disagreement == TU_OK) tu__group_fail(group, message);
 }
 
 void tu__group_set_step(tu_process_group *group, int64_t step) {
     tu__monitor_set_step(group->monitor, step);
+}
+
+void tu__group_set_begun(tu_process_group *group) {
+    if (group->monitor) tu__monitor_set_begun(group->monitor);
+}
+
+void tu__group_set_common_step(tu_process_group *group, int64_t step) {
+    tu__monitor_set_common_step(group->monitor, step);
 }
 
 void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *device) {
@@ -91,24 +90,33 @@ tu_status tu__group_explain(tu_process_group *g, tu_status status) {
     return tu_fail(status, "%s", message);
 }
 
-/* Asks the monitor who is late, and waits until it says so. */
-static tu_status fail_expired(tu_process_group *g) {
+/* Called after the deadline of a job: asks the monitor who is late, whose answer makes the group fail. Before the
+ * processes are connected nobody knows. */
+static tu_status ask_who_is_late(tu_process_group *g, double since_deadline) {
     enum { VERDICT_SECONDS = 4 };
-    tu__monitor_expired(g->monitor);
-    for (double end = tu__now() + VERDICT_SECONDS; tu__now() < end && !atomic_load(&g->failed);) nap();
-    if (!atomic_load(&g->failed)) {
-        char message[160];
+    char message[160] = "the other processes have not started in time";
+    if (g->monitor) {
+        tu__monitor_expired(g->monitor);
+        if (since_deadline < VERDICT_SECONDS || tu__monitor_is_preparing(g->monitor)) return TU_OK;
         snprintf(message, sizeof message, "rank %u has waited %g s in a collective, and found no reason",
                  g->info.rank, g->timeout);
-        tu__group_fail(g, message);
     }
+    tu__group_fail(g, message);
     return tu__group_check(g);
 }
 
-/* True if a thread that waits should poll: no other thread needs its core, so far as we know. */
+tu_status tu__group_fail_late(tu_process_group *g) {
+    for (double began = tu__now();; nap()) {
+        TU_TRY(tu__group_check(g));
+        TU_TRY(ask_who_is_late(g, tu__now() - began));
+    }
+}
+
+/* True if a thread that waits should poll: no other thread of this process needs its core, so far as we know. */
 static bool may_poll(tu_process_group *g, double waited) {
-    const double max_seconds = 1e-3; /* longer than most waits; then waking up takes little of the time */
-    return waited < max_seconds && !g->is_crowded && atomic_load(&g->awaiting) && !tu__is_waiting_passively();
+    /* Longer than most waits: then waking up takes little of the time. In turns with other processes, shorter. */
+    double max_seconds = g->is_crowded ? 100e-6 : 1e-3;
+    return waited < max_seconds && atomic_load(&g->awaiting) && !tu__is_waiting_passively();
 }
 
 tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context, bool *ready),
@@ -121,7 +129,7 @@ tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context,
             sched_yield();
         } else {
             TU_TRY(tu__group_check(g));
-            if (now > g->deadline) return fail_expired(g);
+            if (now > g->deadline) TU_TRY(ask_who_is_late(g, now - g->deadline));
             nap();
         }
         TU_TRY(check(context, &ready));
@@ -156,7 +164,8 @@ tu_status tu__group_wait_counter(tu_process_group *g, tu__counter *counter, uint
             continue;
         }
         TU_TRY(tu__group_check(g));
-        if (began + elapsed > deadline) return fail_expired(g);
+        double since_deadline = began + elapsed - deadline;
+        if (since_deadline > 0) TU_TRY(ask_who_is_late(g, since_deadline));
         tu__counter_sleep(counter, value, nap_seconds);
     }
     *waited += tu__now() - began;
@@ -233,6 +242,10 @@ static void run_job(tu_process_group *g, const tu__group_job *job) {
     job->finished(job->context, status);
 }
 
+void tu__group_run_jobs(tu_process_group *g) {
+    for (tu__group_job *job; (job = next_job(g));) run_job(g, job);
+}
+
 /* A job that the caller waits for. */
 typedef struct awaited_job {
     tu__group_job job;
@@ -291,7 +304,7 @@ typedef struct frame {
     char data[1272];
 } frame;
 
-static tu_status gather_now(tu_process_group *g, const void *mine, size_t bytes, void *all) {
+tu_status tu__group_gather_now(tu_process_group *g, const void *mine, size_t bytes, void *all) {
     tu__transfer *transfer;
     TU_TRY(g->api->gather(g->transport, mine, bytes, all, &transfer));
     return tu__group_wait_transfers(g, 1, &transfer);
@@ -304,7 +317,7 @@ typedef struct gather_call {
 
 static tu_status run_gather(tu_process_group *g, void *context) {
     const gather_call *call = context;
-    return gather_now(g, call->mine, sizeof *call->mine, call->all);
+    return tu__group_gather_now(g, call->mine, sizeof *call->mine, call->all);
 }
 
 _Static_assert(sizeof(frame) <= TU__GATHER_BYTES, "a frame fits the buffers in shared memory");
@@ -315,10 +328,11 @@ static tu_status gather_frames(tu_process_group *g, const frame *mine, frame *al
     return run_and_wait(g, "gather", run_gather, &call);
 }
 
-/* Fails, with the same message in all processes, if one of them has failed or gathers something else. */
-static tu_status check_frames(const tu_process_group *g, const frame *all) {
+/* Fails, with the same message in all processes, if one of them has failed or gathers something else. `names_always`:
+ * names the process even if all have failed alike. */
+static tu_status check_frames(const tu_process_group *g, const frame *all, bool names_always) {
     uint32_t failed = 0, first = UINT32_MAX;
-    bool same = true;
+    bool same = !names_always;
     for (uint32_t r = 0; r < g->info.size; r++) {
         if (all[r].status == TU_OK) continue;
         if (first == UINT32_MAX) first = r;
@@ -339,17 +353,20 @@ static tu_status check_frames(const tu_process_group *g, const frame *all) {
     return TU_OK;
 }
 
-/* Gathers one frame. After a failure that all processes know of, there is nobody to gather with. */
-static tu_status exchange(tu_process_group *g, const frame *mine, frame *all) {
-    if (g->disagreement != TU_OK) return tu_fail(g->disagreement, "%s", g->message);
-    TU_TRY(gather_frames(g, mine, all));
-    tu_status status = check_frames(g, all);
-    if (status == TU_OK) return TU_OK;
+tu_status tu__group_disagree(tu_process_group *g, tu_status status) {
     pthread_mutex_lock(&g->lock);
     g->disagreement = status;
     snprintf(g->message, sizeof g->message, "%s", tu_message());
     pthread_mutex_unlock(&g->lock);
     return status;
+}
+
+/* Gathers one frame. After a failure that all processes know of, there is nobody to gather with. */
+static tu_status exchange(tu_process_group *g, const frame *mine, frame *all) {
+    if (g->disagreement != TU_OK) return tu_fail(g->disagreement, "%s", g->message);
+    TU_TRY(gather_frames(g, mine, all));
+    tu_status status = check_frames(g, all, false);
+    return status == TU_OK ? TU_OK : tu__group_disagree(g, status);
 }
 
 static tu_status gather_part(tu_process_group *g, const char *mine, size_t bytes, char *all, size_t stride,
@@ -372,14 +389,55 @@ tu_status tu_process_group_gather(tu_process_group *g, const void *mine, size_t 
     return status;
 }
 
-tu_status tu__group_agree(tu_process_group *g, tu_status status) {
+static frame frame_of(tu_status status) {
+    frame f = {.status = (uint32_t)status};
+    if (status != TU_OK) snprintf(f.message, sizeof f.message, "%s", tu_message());
+    return f;
+}
+
+tu_status tu_process_group_agree(tu_process_group *g, tu_status status) {
+    const frame own = frame_of(status);
     frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
     if (!frames) return TU_NO_MEMORY;
-    frame own = {.status = (uint32_t)status};
-    if (status != TU_OK) snprintf(own.message, sizeof own.message, "%s", tu_message());
     tu_status agreed = exchange(g, &own, frames);
     tu__free(frames);
     return agreed;
+}
+
+tu_status tu__group_agree_now(tu_process_group *g, tu_status status) {
+    const frame own = frame_of(status);
+    frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
+    if (!frames) return TU_NO_MEMORY;
+    status = tu__group_gather_now(g, &own, sizeof own, frames);
+    if (status == TU_OK) {
+        status = check_frames(g, frames, true);
+        if (status != TU_OK) tu__group_disagree(g, status);
+    }
+    tu__free(frames);
+    return status;
+}
+
+/* Rank 0 may search for the cause of the failure before, and save what was computed so far. */
+static void extend_timeout(tu_process_group *g) {
+    enum { FACTOR = 10 };
+    pthread_mutex_lock(&g->lock);
+    g->timeout *= FACTOR;
+    pthread_mutex_unlock(&g->lock);
+}
+
+tu_status tu__group_end_alike(tu_process_group *g, tu_status status) {
+    const frame own = frame_of(status);
+    if (g->disagreement == TU_OK) {
+        if (status != TU_LOST) tu__group_fail(g, own.message);
+        return tu_fail(status, "%s", own.message);
+    }
+    frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
+    if (!frames) return TU_NO_MEMORY;
+    extend_timeout(g);
+    tu_status gathered = gather_frames(g, &own, frames);
+    if (gathered == TU_OK) gathered = tu_fail((tu_status)frames->status, "%s", frames->message);
+    tu__free(frames);
+    return gathered;
 }
 
 /* ---- Broadcasting ---- */
@@ -420,190 +478,6 @@ tu_status tu_process_group_broadcast(tu_process_group *g, uint32_t root, void *d
                        g->info.size);
     broadcast_call call = {root, data, bytes};
     return run_and_wait(g, "broadcast", run_broadcast, &call);
-}
-
-/* ---- Joining ---- */
-
-static long number_of(const char *variable) {
-    const char *text = getenv(variable);
-    return text ? strtol(text, NULL, 10) : 0;
-}
-
-bool tu_process_group_is_launched(void) {
-    if (number_of("OMPI_COMM_WORLD_SIZE") > 1 || number_of("PMI_SIZE") > 1) return true;
-    /* In a batch script, Slurm also sets SLURM_STEP_NUM_TASKS; only srun sets PMIX_RANK. */
-    return getenv("PMIX_RANK") && number_of("SLURM_STEP_NUM_TASKS") > 1;
-}
-
-/* Without --bind-to, mpirun binds each of two ranks to one core, and more ranks to a socket. Each process then divides
- * the cores with the others of its host instead. */
-static void undo_default_binding(void) {
-    if (!getenv("OMPI_COMM_WORLD_SIZE") || getenv("OMPI_MCA_hwloc_base_binding_policy")) return;
-    cpu_set_t all;
-    memset(&all, 0xff, sizeof all);
-    sched_setaffinity(0, sizeof all, &all); /* the system leaves out cores that do not exist */
-}
-
-static tu_status load_transport(tu_process_group *g) {
-    static const char file[] = "libtutti_mpi.so";
-    char path[1024];
-    if (!tu__bundled_plugin(file, sizeof path, path))
-        return tu_fail(
-            TU_NOT_FOUND,
-            "this process was started by mpirun or srun as one of several, but %s is not installed with "
-            "Tutti: install the package tutti-mpi, or build Tutti with Open MPI (Debian: libopenmpi-dev)",
-            file);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: MPI does not support it */
-    if (!library) return tu_fail(TU_NOT_FOUND, "'%s' cannot be loaded: %s", path, dlerror());
-    tu__transport_plugin entry;
-    *(void **)&entry = dlsym(library, "tu_transport_plugin");
-    if (!entry)
-        return tu_fail(TU_INVALID, "'%s' is not Tutti's transport: it does not export tu_transport_plugin",
-                       path);
-    g->api = entry();
-    if (strcmp(g->api->version, tu_version()) == 0) return TU_OK;
-    return tu_fail(TU_INVALID, "'%s' is of version %s, libtutti.so of version %s: expected the same", path,
-                   g->api->version, tu_version());
-}
-
-/* For the monitor, which calls it on the communication thread. */
-static tu_status gather_for_monitor(void *context, const void *mine, size_t bytes, void *all) {
-    return gather_now(context, mine, bytes, all);
-}
-
-static tu_status join(tu_process_group *g) {
-    TU_TRY(g->api->open(&g->transport, &g->info));
-    if (g->info.size > TU__MAX_PROCESSES)
-        return tu_fail(TU_UNSUPPORTED, "a group of %u processes: expected at most %d", g->info.size,
-                       TU__MAX_PROCESSES);
-    g->deadline = tu__now() + g->timeout;
-    g->processes = tu__alloc_array(g->info.size, sizeof *g->processes, "a process group");
-    if (!g->processes) return TU_NO_MEMORY;
-    tu__process mine = {.host_rank = g->info.host_rank,
-                        .first_on_host = g->info.first_on_host,
-                        .host_size = g->info.host_size};
-    snprintf(mine.host, sizeof mine.host, "%s", g->info.host);
-    sched_getaffinity(0, sizeof mine.cores, &mine.cores);
-    TU_TRY(gather_now(g, &mine, sizeof mine, g->processes));
-    TU_TRY(tu__group_choose_nodes(g));
-    return tu__monitor_start(&(tu__monitor_options){.rank = g->info.rank,
-                                                    .size = g->info.size,
-                                                    .host = g->info.host,
-                                                    .device = "",
-                                                    .interface = g->interface,
-                                                    .timeout = g->timeout,
-                                                    .gather = gather_for_monitor,
-                                                    .gather_context = g,
-                                                    .on_failure = on_failure,
-                                                    .failure_context = g},
-                             &g->monitor);
-}
-
-static void leave(tu_process_group *g) {
-    if (g->monitor) tu__monitor_stop(g->monitor);
-    /* If a process is lost, MPI would wait for it. */
-    if (g->transport && !atomic_load(&g->failed)) g->api->close(g->transport);
-}
-
-typedef struct opening {
-    tu_process_group *group;
-    pthread_mutex_t lock;
-    pthread_cond_t done;
-    bool is_done;
-    tu_status status;
-    char message[1024];
-} opening;
-
-static void report_opened(opening *o, tu_status status) {
-    pthread_mutex_lock(&o->lock);
-    o->status = status;
-    if (status != TU_OK) snprintf(o->message, sizeof o->message, "%s", tu_message());
-    o->is_done = true;
-    pthread_cond_signal(&o->done);
-    pthread_mutex_unlock(&o->lock);
-}
-
-static void *communicate(void *argument) {
-    opening *o = argument;
-    tu_process_group *g = o->group;
-    tu_status status = join(g);
-    if (status != TU_OK) leave(g);
-    report_opened(o, status); /* `o` is not used any more */
-    if (status != TU_OK) return NULL;
-    tu__set_flushing(TU__FLUSH_ALL); /* as the threads of a CPU do when they add */
-    tu__request_short_time_slices();
-    for (tu__group_job *job; (job = next_job(g));) run_job(g, job);
-    leave(g);
-    return NULL;
-}
-
-static void free_group(tu_process_group *g) {
-    tu__free(g->processes);
-    tu__free(g->areas);
-    tu__free_aligned(g->receive_buffers);
-    pthread_cond_destroy(&g->wakeup);
-    pthread_mutex_destroy(&g->lock);
-    tu__free(g);
-}
-
-/* Blocks all signals in the communication thread: the caller's handlers run in its own threads. */
-static tu_status start_thread(opening *o) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&o->group->thread, NULL, communicate, o);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failure == 0) return TU_OK;
-    return tu_fail(TU_NO_MEMORY, "cannot start the communication thread: %s", strerror(failure));
-}
-
-static tu_status open_group(tu_process_group *g) {
-    opening o = {.group = g};
-    TU_TRY(load_transport(g));
-    undo_default_binding();
-    pthread_mutex_init(&o.lock, NULL);
-    pthread_cond_init(&o.done, NULL);
-    tu_status status = start_thread(&o);
-    if (status == TU_OK) {
-        pthread_mutex_lock(&o.lock);
-        while (!o.is_done) pthread_cond_wait(&o.done, &o.lock);
-        pthread_mutex_unlock(&o.lock);
-        status = o.status == TU_OK ? TU_OK : tu_fail(o.status, "%s", o.message);
-        if (status != TU_OK) pthread_join(g->thread, NULL);
-    }
-    pthread_cond_destroy(&o.done);
-    pthread_mutex_destroy(&o.lock);
-    return status;
-}
-
-tu_status tu_process_group_open_with(tu_process_group **group, const tu_process_group_options *options) {
-    TU__OPTIONS(tu_process_group_options, o, options);
-    if (o.timeout < 0)
-        return tu_fail(TU_INVALID, "process group: timeout %g: expected a number of seconds", o.timeout);
-    tu_process_group *g = tu__alloc(sizeof *g, "a process group");
-    if (!g) return TU_NO_MEMORY;
-    g->timeout = o.timeout > 0 ? o.timeout : DEFAULT_TIMEOUT;
-    g->interface = o.interface;
-    g->on_failure = o.on_failure;
-    g->failure_context = o.context;
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->wakeup, NULL);
-    tu_status status = open_group(g);
-    if (status == TU_OK)
-        *group = g;
-    else
-        free_group(g);
-    return status;
-}
-
-void tu_process_group_close(tu_process_group *g) {
-    if (!g) return;
-    pthread_mutex_lock(&g->lock);
-    g->stop = true;
-    pthread_cond_signal(&g->wakeup);
-    pthread_mutex_unlock(&g->lock);
-    pthread_join(g->thread, NULL);
-    free_group(g);
 }
 
 tu_status tu_process_group_describe(const tu_process_group *g, tu_process_info *info) {

@@ -85,6 +85,7 @@ struct tu_process_group {
     tu__group_job *first, *last;
     bool stop;
     atomic_uint_least64_t numbers; /* numbers given to collectives so far */
+    bool is_closing;               /* the communication thread ends MPI; under the lock */
     double deadline;               /* of the communication thread's current job */
     atomic_int_least64_t waited;   /* nanoseconds that this process has waited for others in collectives */
     /* Number of compute threads that wait for a collective: then polling takes no time from them. */
@@ -106,6 +107,18 @@ uint32_t tu__group_count_sharers(const tu_process_group *group, uint32_t end);
 /* Returns the first number of the next `count` collectives, for the monitor: all processes must number theirs in the
  * same order. */
 uint64_t tu__group_number(tu_process_group *group, uint64_t count);
+
+/* The functions that follow, up to tu__group_post, are for join_group.c and its communication thread. */
+/* Makes the group fail, for the monitor's thread. */
+void tu__group_hear_of_failure(void *group, const char *message);
+/* Remembers a failure that all processes know of, and returns it. */
+tu_status tu__group_disagree(tu_process_group *group, tu_status status);
+/* Gathers with the transport. */
+tu_status tu__group_gather_now(tu_process_group *group, const void *mine, size_t bytes, void *all);
+/* Exchanges the outcome of what every process has just done, as tu_process_group_agree does later. */
+tu_status tu__group_agree_now(tu_process_group *group, tu_status status);
+/* Runs jobs until the group is closed. */
+void tu__group_run_jobs(tu_process_group *group);
 
 /* Appends a job. */
 void tu__group_post(tu_process_group *group, tu__group_job *job);
@@ -129,11 +142,16 @@ tu_status tu__group_wait_counter(tu_process_group *group, tu__counter *counter, 
 /* On the communication thread: waits for transfers, and frees them. */
 tu_status tu__group_wait_transfers(tu_process_group *group, size_t count, tu__transfer **transfers);
 
-/* Exchanges the outcome of what every process has just done: if one has failed, all fail, with its message. */
-TU__SHARED tu_status tu__group_agree(tu_process_group *group, tu_status status);
+/* Ends a call that has failed. If all processes know from an exchange that they have failed, they return the status and
+ * message of rank 0, which may have learned more meanwhile; the others wait for it ten times as long as in a collective.
+ * Otherwise makes the others fail, unless they are the reason (TU_LOST). */
+TU__SHARED tu_status tu__group_end_alike(tu_process_group *group, tu_status status);
 
 /* Makes the group fail. Later calls have no effect. */
 void tu__group_fail(tu_process_group *group, const char *message);
+/* Fails because this process has waited too long in a collective: asks the monitor which rank is late, and waits until all
+ * know. Any thread can call it. */
+tu_status tu__group_fail_late(tu_process_group *group);
 /* Fails with the group's message if it has failed. */
 tu_status tu__group_check(tu_process_group *group);
 /* Returns the status of a call that involved other processes, or TU_LOST if it failed because one of them is lost: the
@@ -144,7 +162,10 @@ void tu__group_set_device(tu_process_group *group, uint32_t rank, const char *de
 /* Adds to the seconds that this process has waited for others, and returns those since the last call. */
 void tu__group_add_waited(tu_process_group *group, double seconds);
 TU__SHARED double tu__group_take_waited(tu_process_group *group);
-/* Reports progress to the monitor. */
+/* Report progress to the monitor: that this process begins its first step, how many it has done, and at least how many
+ * all have done. */
+TU__SHARED void tu__group_set_begun(tu_process_group *group);
 TU__SHARED void tu__group_set_step(tu_process_group *group, int64_t step);
+TU__SHARED void tu__group_set_common_step(tu_process_group *group, int64_t step);
 
 #endif

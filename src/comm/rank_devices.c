@@ -9,6 +9,8 @@
 
 #include "base/text.h"
 
+enum { MAX_NUMBER = 1 << 16 }; /* of devices, and of logical devices */
+
 /* A device spec: kind:first-last, or kind:first.index/count. */
 typedef struct spec {
     char kind[17];
@@ -32,7 +34,8 @@ static bool read_spec(const char *text, size_t length, spec *s) {
     if (*rest == '-') s->last = strtol(rest + 1, &rest, 10);
     if (*rest == '.') s->index = strtol(rest + 1, &rest, 10);
     if (*rest == '/') s->count = strtol(rest + 1, &rest, 10);
-    return !*rest && s->last >= s->first && s->count > 0;
+    return !*rest && s->first >= 0 && s->last >= s->first && s->last < MAX_NUMBER && s->count > 0 &&
+           s->count < MAX_NUMBER && s->index < s->count;
 }
 
 static long count_gpus(void) {
@@ -51,45 +54,109 @@ static void resolve_all(spec *s) {
     s->last = gpus ? gpus - 1 : 0;
 }
 
-/* Appends the share of process `rank` of `size`. */
-static void append_share(const spec *s, long rank, long size, tu__text *list) {
-    long devices = s->last - s->first + 1;
-    if (devices >= size && s->count == 1) { /* whole devices */
-        for (long i = rank * devices / size; i < (rank + 1) * devices / size; i++)
-            tu__text_printf(list, "%s%s:%ld", list->length ? "," : "", s->kind, s->first + i);
-        return;
-    }
-    /* Parts of devices: several processes on each. */
-    for (long i = 0; i < devices; i++) {
-        long first = 0, end = size; /* the processes on device i */
-        if (devices > 1 && devices < size) {
-            first = (i * size + devices - 1) / devices;
-            end = ((i + 1) * size + devices - 1) / devices;
-        }
-        if (rank < first || rank >= end) continue;
+/* ---- Dividing ----
+ *
+ * The devices of a kind, whichever specs of the list name them, are divided together: P processes get the devices
+ * floor(rank D / P) to floor((rank + 1) D / P) of D, or, if there are more processes than devices, the processes
+ * ceil(device P / D) to ceil((device + 1) P / D) get equal parts of a device. What a spec calls a device may be a logical
+ * one, "gpu:0.1/2". */
+
+/* A process of those that share the devices of a kind, and the number of these devices. */
+typedef struct division {
+    long rank, size, devices;
+} division;
+
+static void append_device(const spec *s, long device, tu__text *list) {
+    tu__text_printf(list, "%s%s:%ld", list->length ? "," : "", s->kind, device);
+    if (s->index >= 0) tu__text_printf(list, ".%ld", s->index);
+    if (s->index >= 0 || s->count > 1) tu__text_printf(list, "/%ld", s->count);
+}
+
+/* Appends one of so many equal parts of a device. */
+static void append_part(const spec *s, long device, long part, long parts, tu__text *list) {
+    spec logical = *s;
+    logical.count = s->count * parts;
+    if (parts == 1) {
+        append_device(s, device, list);
+    } else if (s->index >= 0) {
+        logical.index = s->index * parts + part;
+        append_device(&logical, device, list);
+    } else {
         for (long k = 0; k < s->count; k++) {
-            if (s->index >= 0 && s->index != k) continue;
-            tu__text_printf(list, "%s%s:%ld.%ld/%ld", list->length ? "," : "", s->kind, s->first + i,
-                            (rank - first) * s->count + k, (end - first) * s->count);
+            logical.index = part * s->count + k;
+            append_device(&logical, device, list);
         }
     }
 }
 
+/* Appends this process's share of the device with index `i` of those of its kind. */
+static void append_share(const spec *s, long device, long i, const division *d, tu__text *list) {
+    if (d->devices >= d->size) { /* whole devices */
+        if (i >= d->rank * d->devices / d->size && i < (d->rank + 1) * d->devices / d->size)
+            append_device(s, device, list);
+        return;
+    }
+    long first = (i * d->size + d->devices - 1) / d->devices;
+    long end = ((i + 1) * d->size + d->devices - 1) / d->devices;
+    if (d->rank >= first && d->rank < end) append_part(s, device, d->rank - first, end - first, list);
+}
+
+/* Reads the next spec of a list. False if it is not divided: it is not valid, or it is of a kind that computes on the
+ * host without cores of its own. */
+static bool next_spec(const char **list, const char **text, size_t *length, spec *s) {
+    *text = *list;
+    *length = strcspn(*list, ",");
+    *list += *length + ((*list)[*length] == ',');
+    if (!read_spec(*text, *length, s)) return false;
+    resolve_all(s);
+    return strcmp(s->kind, "ref") != 0 && strcmp(s->kind, "null") != 0;
+}
+
+/* Counts the devices of a kind in a list. */
+static long count_devices(const char *list, const char *kind) {
+    const char *text;
+    size_t length;
+    spec s;
+    long count = 0;
+    while (*list)
+        if (next_spec(&list, &text, &length, &s) && strcmp(s.kind, kind) == 0) count += s.last - s.first + 1;
+    return count;
+}
+
+static bool overlap(const spec *a, const spec *b) {
+    return strcmp(a->kind, b->kind) == 0 && a->first <= b->last && b->first <= a->last &&
+           a->index == b->index && a->count == b->count;
+}
+
+/* True if two specs of a list name the same device, which opening the devices then reports. */
+static bool names_one_twice(const char *list) {
+    const char *text;
+    size_t length;
+    spec s, other;
+    while (*list) {
+        if (!next_spec(&list, &text, &length, &s)) continue;
+        for (const char *rest = list; *rest;)
+            if (next_spec(&rest, &text, &length, &other) && overlap(&s, &other)) return true;
+    }
+    return false;
+}
+
 static void divide(const tu_process_info *info, const char *list, tu__text *own) {
-    for (const char *text = list; *text;) {
-        size_t length = strcspn(text, ",");
-        spec s;
-        bool is_host = strncmp(text, "ref", 3) == 0 ||
-                       strncmp(text, "null", 4) == 0; /* they have no cores of their own */
-        if (is_host || !read_spec(text, length, &s)) {
+    const char *text, *rest = list;
+    size_t length;
+    spec s;
+    while (*rest) {
+        const char *before = rest;
+        if (!next_spec(&rest, &text, &length, &s)) {
             tu__text_printf(own, "%s%.*s", own->length ? "," : "", (int)length, text);
-        } else {
-            resolve_all(&s);
-            bool is_cpu = strcmp(s.kind, "cpu") == 0;
-            append_share(&s, is_cpu ? info->core_rank : info->host_rank,
-                         is_cpu ? info->core_size : info->host_size, own);
+            continue;
         }
-        text += length + (text[length] == ',');
+        bool is_cpu = strcmp(s.kind, "cpu") == 0;
+        const division d = {.rank = is_cpu ? info->core_rank : info->host_rank,
+                            .size = is_cpu ? info->core_size : info->host_size,
+                            .devices = count_devices(list, s.kind)};
+        long i = d.devices - count_devices(before, s.kind); /* devices of the kind in earlier specs */
+        for (long device = s.first; device <= s.last; device++) append_share(&s, device, i++, &d, own);
     }
 }
 
@@ -98,11 +165,13 @@ tu_status tu_process_group_devices(const tu_process_group *group, const char *li
     tu_process_info info = TU_SIZED(tu_process_info);
     tu__text own = {0};
     TU_TRY(tu_process_group_describe(group, &info));
-    divide(&info, list ? list : "all", &own);
+    if (!list) list = "all";
+    if (names_one_twice(list))
+        tu__text_printf(&own, "%s", list);
+    else
+        divide(&info, list, &own);
     bool fits = !own.failed && own.length < size;
     if (fits) memcpy(devices, tu__text_string(&own), own.length + 1);
     tu__text_free(&own);
-    return fits ? TU_OK
-                : tu_fail(TU_INVALID, "the devices '%.100s' do not fit into %zu bytes", list ? list : "all",
-                          size);
+    return fits ? TU_OK : tu_fail(TU_INVALID, "the devices '%.100s' do not fit into %zu bytes", list, size);
 }

@@ -28,8 +28,7 @@ static tu_status collect(const tu__device_list *list, const tu__unit *unit, cons
         snprintf(f->device + length, sizeof f->device - (size_t)length, " and %u more", f->replicas - 1);
     snprintf(f->texts[VERSION], sizeof f->texts[VERSION], "%s", tu_version());
     TU_TRY(tu_graph_digest(unit->graph, f->texts[GRAPH]));
-    snprintf(f->texts[DEVICES], sizeof f->texts[DEVICES], "%s with %d threads", list->devices[0]->api->kind,
-             list->devices[0]->threads);
+    snprintf(f->texts[DEVICES], sizeof f->texts[DEVICES], "%s", list->devices[0]->api->kind);
     snprintf(f->texts[STRATEGY], sizeof f->texts[STRATEGY], "%s",
              tu__strategy_names[unit->replication.strategy]);
     snprintf(f->texts[CENTRAL], sizeof f->texts[CENTRAL], "%.80s", o->central ? o->central : "default");

@@ -80,7 +80,7 @@ bool tu__computes_first_alone(const tu__run_config *config, const tu_compile_opt
 }
 
 tu_status tu__share_results(tu_process_group *group, tu_status status, void *results, size_t bytes) {
-    TU_TRY(tu__group_agree(group, status));
+    TU_TRY(tu_process_group_agree(group, status));
     return tu_process_group_broadcast(group, 0, results, bytes);
 }
 

@@ -100,14 +100,16 @@ static void fill_group(tu_graph *graph, uint32_t *next, group *g) {
     }
 }
 
-static tu_status run_group(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
+static tu_status run_group(tu_graph *graph, const tu__run_config *config, tu_state *state, size_t feed_count,
                            const tu_feed *feeds, group *g) {
     for (size_t i = 0; i < g->count; i++) {
         g->data[i] = tu__alloc_aligned(tu_type_bytes(tu_value_type(g->values[i])), "a value to check");
         if (!g->data[i]) return TU_NO_MEMORY;
     }
     tu_program *program;
-    TU_TRY(tu_compile(graph, &program, .devices = settings->devices, .threads = (int)settings->threads,
+    const tu__settings *settings = &config->settings;
+    const char *devices = config->rank_devices ? config->rank_devices : settings->devices;
+    TU_TRY(tu_compile(graph, &program, .devices = devices, .threads = (int)settings->threads,
                       .precision = settings->precision, .tune_kernels = settings->tune_kernels,
                       .place = settings->place, .strict_placement = settings->strict_placement,
                       .fetch = g->values, .fetch_count = g->count, .no_updates = true));
@@ -116,9 +118,9 @@ static tu_status run_group(tu_graph *graph, const tu__settings *settings, tu_sta
     return status;
 }
 
-static tu_status check_group(tu_graph *graph, const tu__settings *settings, tu_state *state,
+static tu_status check_group(tu_graph *graph, const tu__run_config *config, tu_state *state,
                              size_t feed_count, const tu_feed *feeds, group *g, tu__finding *finding) {
-    tu_status status = run_group(graph, settings, state, feed_count, feeds, g);
+    tu_status status = run_group(graph, config, state, feed_count, feeds, g);
     for (size_t i = 0; status == TU_OK && i < g->count && !*finding->text; i++)
         if (!all_finite(tu_value_type(g->values[i]), g->data[i]))
             describe_node(tu__node_of(g->values[i]), finding);
@@ -129,7 +131,7 @@ static tu_status check_group(tu_graph *graph, const tu__settings *settings, tu_s
     return status;
 }
 
-tu_status tu__diagnose(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
+tu_status tu__diagnose(tu_graph *graph, const tu__run_config *config, tu_state *state, size_t feed_count,
                        const tu_feed *feeds, tu__finding *finding) {
     *finding = (tu__finding){.sample = -1};
     TU_TRY(check_inputs_and_variables(graph, state, feed_count, feeds, finding));
@@ -138,7 +140,7 @@ tu_status tu__diagnose(tu_graph *graph, const tu__settings *settings, tu_state *
     tu_status status = TU_OK;
     for (uint32_t next = 0; status == TU_OK && !*finding->text && next < graph->node_count;) {
         fill_group(graph, &next, g);
-        if (g->count) status = check_group(graph, settings, state, feed_count, feeds, g, finding);
+        if (g->count) status = check_group(graph, config, state, feed_count, feeds, g, finding);
     }
     tu__free(g);
     return status;

@@ -4,7 +4,7 @@
 
 #include <tutti/run.h>
 
-#include "train/settings.h"
+#include "train/run_folder.h"
 
 typedef struct tu__finding {
     char text[512]; /* "variable 'w'", "input 'images'", "operation 'conv2' (conv2d)"; "": nothing found */
@@ -12,8 +12,8 @@ typedef struct tu__finding {
 } tu__finding;
 
 /* Recomputes the graph with the state and feeds of the failed step and inspects all intermediate values. Does not
- * change the state. */
-tu_status tu__diagnose(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
+ * change the state, and uses the devices of this process alone. */
+tu_status tu__diagnose(tu_graph *graph, const tu__run_config *config, tu_state *state, size_t feed_count,
                        const tu_feed *feeds, tu__finding *finding);
 
 #endif

@@ -234,11 +234,14 @@ static bool can_use_tables(const tu__evaluator *e, const tu_dataset *dataset, co
            tu_program_multi_step(e->program, &report) == TU_OK && report.in_one_call;
 }
 
+static tu_status prepare_tables(tu__evaluator *e, const tu_dataset *dataset, const tu__image_split *split,
+                                int64_t validation) {
+    bool are_made = e->tabled == dataset && e->tabled_validation == validation;
+    return are_made ? TU_OK : make_tables(e, dataset, split, validation);
+}
+
 static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *dataset,
-                                  const tu__image_split *split, int64_t validation, double *losses,
-                                  tu__score *score) {
-    if (e->tabled != dataset || e->tabled_validation != validation)
-        TU_TRY(make_tables(e, dataset, split, validation));
+                                  double *losses, tu__score *score) {
     const tu_feed_many feeds[] = {{.input = e->images, .table = e->image_table, .rows = e->rows},
                                   {.input = e->labels, .table = e->label_table, .rows = e->rows}};
     void *fetches[RESULTS] = {e->losses, e->corrects, e->top5s, e->classes_of, score->probabilities};
@@ -258,6 +261,22 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
 
 /* ---- Evaluation ---- */
 
+/* A process that cannot go on must not leave the others in a collective. */
+static tu_status agree(const tu__evaluator *e, tu_status status) {
+    return e->group ? tu_process_group_agree(e->group, status) : status;
+}
+
+/* Evaluates the batches of the loader. */
+static tu_status run_batches(tu__evaluator *e, tu_state *state, tu_loader *loader, int64_t count,
+                             double *losses, tu__score *score) {
+    while (score->images < count) {
+        tu_batch batch = TU_SIZED(tu_batch);
+        TU_TRY(agree(e, tu_loader_next(loader, &batch)));
+        TU_TRY(run_batch(e, state, &batch, losses, score));
+    }
+    return TU_OK;
+}
+
 static tu_status evaluate(tu__evaluator *e, tu_state *state, const tu_dataset *dataset, int64_t validation,
                           tu__score *score) {
     *score = (tu__score){
@@ -268,19 +287,17 @@ static tu_status evaluate(tu__evaluator *e, tu_state *state, const tu_dataset *d
     tu_split source = validation ? TU_TRAIN : TU_TEST;
     tu__image_split split = tu__image_split_of(&info, source, validation, true);
     memset(e->images_of, 0, (size_t)e->classes * sizeof *e->images_of);
-    if (can_use_tables(e, dataset, &split))
-        TU_TRY(run_full_batches(e, state, dataset, &split, validation, &losses, score));
-    tu_loader *loader;
-    TU_TRY(tu_loader_new(dataset, &loader, .split = source, .batch = e->batch, .start = score->images,
-                         .threads = score->images ? -1 : 1, .validation = validation,
-                         .validation_only = validation > 0, .is_used = e->group ? reads_row : NULL,
-                         .context = e));
-    tu_status status = TU_OK;
-    while (status == TU_OK && score->images < split.count) {
-        tu_batch batch = TU_SIZED(tu_batch);
-        status = tu_loader_next(loader, &batch);
-        if (status == TU_OK) status = run_batch(e, state, &batch, &losses, score);
-    }
+    bool use_tables = can_use_tables(e, dataset, &split);
+    tu_loader *loader = NULL;
+    tu_status status = use_tables ? prepare_tables(e, dataset, &split, validation) : TU_OK;
+    if (status == TU_OK)
+        status = tu_loader_new(dataset, &loader, .split = source, .batch = e->batch,
+                               .start = use_tables ? e->full * e->batch : 0, .threads = use_tables ? -1 : 1,
+                               .validation = validation, .validation_only = validation > 0,
+                               .is_used = e->group ? reads_row : NULL, .context = e);
+    status = agree(e, status);
+    if (status == TU_OK && use_tables) status = run_full_batches(e, state, dataset, &losses, score);
+    if (status == TU_OK) status = run_batches(e, state, loader, split.count, &losses, score);
     tu_loader_free(loader);
     if (status == TU_OK) status = sum_labels(e);
     score->loss = losses / (double)score->images;

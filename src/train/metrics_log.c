@@ -161,7 +161,7 @@ static double round_to(double value, double unit) {
     return round(value / unit) * unit;
 }
 
-/* On several processes: the milliseconds of a step that each rank waits for others. */
+/* On several processes: the milliseconds of a step that each rank waits for others, and the rank for which they wait. */
 static void write_waits(const tu_train_report *r, tu_json *json) {
     if (!r->processes) return;
     tu_json_begin_array(json, "wait_ms");
@@ -170,6 +170,7 @@ static void write_waits(const tu_train_report *r, tu_json *json) {
     tu_json_begin_array(json, "worst_wait_ms");
     for (uint32_t i = 0; i < r->processes; i++) tu_json_f64(json, NULL, round_to(r->worst_wait_ms[i], 1e-3));
     tu_json_end_array(json);
+    tu_json_i64(json, "slow_rank", r->slow_rank);
 }
 
 static void write_line(tu__text *text, const tu_train_report *r) {

@@ -41,9 +41,11 @@ static tu_status allocate_arrays(tu__multi_step_loop *b) {
         b->capacity = MAX_PIXEL_BYTES / (int64_t)batch_bytes;
     if (b->capacity < 1) b->capacity = 1;
     size_t steps = (size_t)b->capacity, samples = steps * (size_t)b->batch;
-    /* With tables only one batch of pixels is needed, to diagnose a non-finite step. */
-    b->pixels = tu__alloc_aligned((b->images ? 1 : steps) * batch_bytes, "the images of many steps");
-    b->classes = tu__alloc_array(samples, sizeof *b->classes, "the labels of many steps");
+    if (!b->images) {
+        b->pixels = tu__alloc_aligned(steps * batch_bytes, "the images of many steps");
+        b->classes = tu__alloc_array(samples, sizeof *b->classes, "the labels of many steps");
+        if (!b->pixels || !b->classes) return TU_NO_MEMORY;
+    }
     b->ordinals = tu__alloc_array(samples, sizeof *b->ordinals, "the ordinals of many steps");
     b->indices = tu__alloc_array(samples, sizeof *b->indices, "the image indices of many steps");
     b->batches = tu__alloc_array(steps, sizeof *b->batches, "many steps");
@@ -52,8 +54,8 @@ static tu_status allocate_arrays(tu__multi_step_loop *b) {
     b->norms = tu__alloc_array(steps, sizeof *b->norms, "many steps");
     b->corrects = tu__alloc_array(steps, sizeof *b->corrects, "many steps");
     b->finite = tu__alloc_array(steps, sizeof *b->finite, "many steps");
-    bool complete = b->pixels && b->classes && b->ordinals && b->indices && b->batches && b->losses &&
-                    b->rates && b->norms && b->corrects && b->finite;
+    bool complete = b->ordinals && b->indices && b->batches && b->losses && b->rates && b->norms &&
+                    b->corrects && b->finite;
     return complete ? TU_OK : TU_NO_MEMORY;
 }
 
@@ -115,7 +117,7 @@ static tu_status read_batches(tu__multi_step_loop *b, tu_loader *loader, int64_t
 static tu_status agree_on_count(const tu__multi_step_loop *b, tu_status status, int64_t *count) {
     int64_t counts[TU__MAX_PROCESSES];
     if (!b->group || b->images) return status;
-    TU_TRY(tu__group_agree(b->group, status));
+    TU_TRY(tu_process_group_agree(b->group, status));
     TU_TRY(tu_process_group_gather(b->group, count, sizeof *count, counts));
     for (uint32_t r = 0; r < b->group->info.size; r++)
         if (counts[r] < *count) *count = counts[r];
@@ -169,15 +171,4 @@ tu__step_values tu__multi_step_loop_values(const tu__multi_step_loop *b, const t
                              .gradient_norm = b->norms[index],
                              .finite = finite,
                              .failed = finite ? NULL : micro_batch};
-}
-
-tu_status tu__multi_step_loop_batch(tu__multi_step_loop *b, int64_t index, tu_batch *batch) {
-    *batch = b->batches[index];
-    if (!b->images) return TU_OK;
-    for (int64_t i = 0; i < batch->count; i++)
-        TU_TRY(tu_dataset_read(b->dataset, TU_TRAIN, batch->indices[i],
-                               b->pixels + (size_t)i * b->dataset->image_bytes, &b->classes[i]));
-    batch->images = b->pixels;
-    batch->labels = b->classes;
-    return TU_OK;
 }

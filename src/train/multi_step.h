@@ -21,9 +21,9 @@ typedef struct tu__multi_step_loop {
     int64_t length;
     int64_t batch; /* samples per full batch */
     /* Inputs of the steps. */
-    tu_batch *batches; /* the pointers in it refer to the arrays below */
-    unsigned char *pixels;
-    int32_t *classes;
+    tu_batch *batches;     /* the pointers in it refer to the arrays below */
+    unsigned char *pixels; /* NULL with tables */
+    int32_t *classes;      /* NULL with tables */
     int64_t *ordinals, *indices;
     /* Results of the steps. */
     float *losses, *rates, *norms;
@@ -48,8 +48,5 @@ tu_status tu__multi_step_loop_run(tu__multi_step_loop *multi_step, const tu__mic
 /* Returns the results of step `index` of the latest call. */
 tu__step_values tu__multi_step_loop_values(const tu__multi_step_loop *multi_step,
                                            const tu__micro_batch *micro_batch, int64_t index);
-/* Returns the batch of step `index`, with its images and labels. Reads them from the data set if only their indices
- * were submitted. */
-tu_status tu__multi_step_loop_batch(tu__multi_step_loop *multi_step, int64_t index, tu_batch *batch);
 
 #endif

@@ -333,6 +333,30 @@ bool tu__settings_equal(const tu__settings *a, const tu__settings *b) {
     return true;
 }
 
+static void describe_difference(const setting *s, const void *a, const void *b, char *text, size_t bytes) {
+    if (s->kind == TEXT)
+        snprintf(text, bytes, "%s '%.200s' instead of '%.200s'", s->option_name, *(const char *const *)a,
+                 *(const char *const *)b);
+    else if (s->kind == COUNT)
+        snprintf(text, bytes, "%s %" PRId64 " instead of %" PRId64, s->option_name, *(const int64_t *)a,
+                 *(const int64_t *)b);
+    else
+        snprintf(text, bytes, "%s %.10g instead of %.10g", s->option_name, number_of(s, a), number_of(s, b));
+}
+
+void tu__settings_difference(const tu__settings *a, const tu__settings *b, char *text, size_t bytes) {
+    text[0] = '\0';
+    if (strcmp(a->recipe, b->recipe) != 0) {
+        snprintf(text, bytes, "--recipe %.60s instead of %.60s", a->recipe, b->recipe);
+        return;
+    }
+    for (size_t i = 0; i < SETTING_COUNT && !*text; i++) {
+        const setting *s = &table[i];
+        const void *field = (const char *)a + s->offset, *other = (const char *)b + s->offset;
+        if (!same_value(s, field, other)) describe_difference(s, field, other, text, bytes);
+    }
+}
+
 /* ---- config.json ---- */
 
 void tu__settings_write(const tu__settings *settings, tu_json *json) {

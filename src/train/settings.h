@@ -41,6 +41,8 @@ tu_status tu__read_ignore_label(const char *text, bool *given, int64_t *label);
  * difference fails, because it would be another run. */
 tu_status tu__settings_resume(tu__settings *settings, const tu_train_options *given, tu__arena *arena);
 bool tu__settings_equal(const tu__settings *a, const tu__settings *b);
+/* Describes the first setting that differs, "--rate 0.1 instead of 0.2", or "" if none does. */
+void tu__settings_difference(const tu__settings *a, const tu__settings *b, char *text, size_t bytes);
 
 /* Returns the settings of a recipe for a model, as options. Returns NULL and sets the error message for an unknown
  * name. */

@@ -1,11 +1,14 @@
 /* Traces the first steps of a run. See trace_steps.h.
  *
  * The trace starts after a few warm-up steps, which touch memory for the first time, load libraries and capture
- * graphs. With gradient accumulation there are two programs, and each is a process in the trace. */
+ * graphs. With gradient accumulation there are two programs, and each is a process in the trace. If several processes
+ * train, all trace the same steps, which then take the same path, and rank 0 writes its own trace. */
 #include "train/trace_steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "train/ranks.h"
 
 enum { WARM_UP_STEPS = 5, DEFAULT_STEPS = 10 };
 
@@ -55,6 +58,7 @@ static tu_status report_summary(tu__trainer *t, tu_program *program) {
 
 static tu_status write_trace(tu__trainer *t) {
     tu_program *programs[2];
+    if (!tu__is_writer(t)) return TU_OK;
     size_t count = programs_of(t, programs);
     TU_TRY(tu_trace_save(count, programs, t->options.trace));
     return report_summary(t, programs[0]);

@@ -118,7 +118,7 @@ static void measure(tu__trainer *t) {
     if (p->samples == 0) return;
     p->loss = p->losses / (double)p->samples;
     p->accuracy = (double)p->correct / (double)p->samples;
-    if (t->waits) tu__rank_waits_update(t->waits);
+    tu__ranks_measure(t);
     tu__trainer_report(t, TU_TRAIN_MEASURED, NULL);
     if (t->metrics) tu__metrics_training(t->metrics, &t->report);
     p->samples = p->correct = 0;
@@ -156,9 +156,12 @@ static tu_status save_checkpoint(tu__trainer *t, bool needed) {
     return TU_OK;
 }
 
-/* Saves a checkpoint of the unaffected state, then fails with the current message, followed by `advice`. */
+/* Saves a checkpoint of the unaffected state, then fails with the current message, followed by `advice`. On several
+ * processes rank 0 does; the others get its message at the end of the run. If one of them is lost, the last checkpoint
+ * counts. */
 static tu_status save_and_fail(tu__trainer *t, tu_status status, const char *advice) {
     char message[1024], saved[96] = "";
+    if (!tu__is_writer(t) || status == TU_LOST) return status;
     snprintf(message, sizeof message, "%s", tu_message());
     if (write_checkpoint(t) == TU_OK)
         snprintf(saved, sizeof saved, "; the state before the error is saved as checkpoint %lld",
@@ -268,7 +271,7 @@ static tu_status reset_healthy(tu__trainer *t) {
 
 /* Fails with the first non-finite value of a step. The step changed nothing, so it is recomputed from the same
  * state. */
-static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
+static tu_status diagnose_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
     TU_TRY(reset_healthy(t));
     tu__finding finding;
     tu_feed feeds[TU__MAX_FEEDS];
@@ -276,8 +279,7 @@ static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step
     char image[64] = "";
     size_t count =
         tu__micro_batch_feeds(&t->stepper, values->failed, batch, values->failed_first, &share, feeds);
-    tu_status status =
-        tu__diagnose(values->failed->graph, &t->config.settings, t->state, count, feeds, &finding);
+    tu_status status = tu__diagnose(values->failed->graph, &t->config, t->state, count, feeds, &finding);
     if (status != TU_OK || !*finding.text)
         snprintf(finding.text, sizeof finding.text, "none found when the step was recomputed");
     if (finding.sample >= 0)
@@ -297,28 +299,29 @@ static tu_status read_images(const tu_dataset *dataset, const tu_batch *batch, u
     return TU_OK;
 }
 
-/* Like fail_step, for a step that selected its images by index: reads them first. */
-static tu_status fail_selected(tu__trainer *t, tu_batch batch, const tu__step_values *values) {
+/* Reads the images first: the step selected them by index, or the other processes have read theirs. */
+static tu_status read_and_diagnose_step(tu__trainer *t, tu_batch batch, const tu__step_values *values) {
     unsigned char *images =
         tu__alloc_aligned((size_t)batch.count * t->dataset->image_bytes, "the images of a non-finite step");
     int32_t *labels = tu__alloc_array((size_t)batch.count, sizeof *labels, "the labels of a non-finite step");
     tu_status status = images && labels ? read_images(t->dataset, &batch, images, labels) : TU_NO_MEMORY;
     batch.images = images;
     batch.labels = labels;
-    status = status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
+    status = status == TU_OK ? diagnose_step(t, &batch, values) : save_and_fail(t, status, "");
     tu__free_aligned(images);
     tu__free(labels);
     return status;
 }
 
-/* Fails after a step that was not finite. On several processes, rank 0 diagnoses the step: it has the variables with
- * every strategy. The batch has only the images of this process, so it reads all of them. */
-static tu_status fail_batch(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
-    tu_status status = TU_NUMERIC;
-    if (tu__is_writer(t))
-        status = t->stepper.images || t->config.group ? fail_selected(t, *batch, values)
-                                                      : fail_step(t, batch, values);
-    return tu__ranks_fail_as_first(t, status);
+/* Fails after a step that was not finite, which all processes know. Rank 0 diagnoses the step: it has the variables with
+ * every strategy. */
+static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
+    tu_status status = tu_fail(TU_NUMERIC, "step %lld: the loss or a gradient is not finite",
+                               (long long)t->progress.step + 1);
+    status = tu__ranks_agree(t, status);
+    if (!tu__is_writer(t) || status == TU_LOST) return status;
+    bool has_images = batch->images && !t->config.group;
+    return has_images ? diagnose_step(t, batch, values) : read_and_diagnose_step(t, *batch, values);
 }
 
 /* Updates progress and report after a step. With loss scaling a skipped step may have a loss that is not finite; it
@@ -354,7 +357,7 @@ static tu_status run_step(tu__trainer *t, tu_loader *loader) {
     if (status != TU_OK) return save_and_fail(t, status, "");
     status = tu__stepper_run(&t->stepper, t->state, &batch, &values);
     if (status != TU_OK) return add_step_to_error(t, status);
-    if (!values.finite) return fail_batch(t, &batch, &values);
+    if (!values.finite) return fail_step(t, &batch, &values);
     count_step(t, &batch, &values);
     return TU_OK;
 }
@@ -370,12 +373,6 @@ static const tu__micro_batch *next_multi_step(const tu__trainer *t, int64_t *ste
     return full_batches ? &t->stepper.full : &t->stepper.short_batch;
 }
 
-static tu_status fail_in_multi_step(tu__trainer *t, int64_t index, const tu__step_values *values) {
-    tu_batch batch = TU_SIZED(tu_batch);
-    tu_status status = tu__multi_step_loop_batch(&t->multi_step, index, &batch);
-    return status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
-}
-
 static tu_status run_multi_step(tu__trainer *t, tu_loader *loader) {
     int64_t steps, completed;
     const tu__micro_batch *micro_batch = next_multi_step(t, &steps);
@@ -384,7 +381,7 @@ static tu_status run_multi_step(tu__trainer *t, tu_loader *loader) {
     if (status != TU_OK) return completed ? add_step_to_error(t, status) : save_and_fail(t, status, "");
     for (int64_t i = 0; i < completed; i++) {
         tu__step_values values = tu__multi_step_loop_values(&t->multi_step, micro_batch, i);
-        if (!values.finite) return fail_in_multi_step(t, i, &values);
+        if (!values.finite) return fail_step(t, &t->multi_step.batches[i], &values);
         count_step(t, &t->multi_step.batches[i], &values);
     }
     return TU_OK;
@@ -512,7 +509,7 @@ static void report_start(tu__trainer *t) {
 
 tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
     t->start_time = tu__now();
-    t->first_step = t->progress.step;
+    t->first_step = t->waited_step = t->progress.step;
     t->seconds_before = t->progress.seconds;
     update_report(t);
     report_start(t);
@@ -530,7 +527,7 @@ tu_status tu_train_with(const char *model, const char *data, tu_train_result *re
     status = tu__ranks_agree(&trainer, status);
     if (status == TU_OK) {
         status = tu__trainer_run(&trainer, result ? &full : NULL);
-        tu__ranks_fail(&trainer, status);
+        status = tu__ranks_end(&trainer, status);
     }
     if (status == TU_OK && result) TU__COPY_SIZED(result, full);
     tu__trainer_end(&trainer);

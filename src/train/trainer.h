@@ -38,6 +38,7 @@ typedef struct tu__trainer {
     double start_time, idle;        /* start time; seconds since then not spent on steps */
     double seconds_before;          /* training time in earlier processes */
     tu__rank_waits *waits;          /* on several processes; NULL: one */
+    int64_t waited_step;            /* of the latest sample of `waits` */
     bool stopping;                  /* the caller's stop flag, read once per step */
     bool best_unsaved; /* the state has the best accuracy so far but is not saved as best.safetensors yet */
     bool tracing, traced;       /* a trace is being recorded; it was written (trace_steps.h) */

@@ -47,7 +47,9 @@ SlurmctldHost=${names[0]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$slurm/munge/socket
+# A requeued job starts after cred_expire; the default is 120 seconds.
+AuthInfo=socket=$slurm/munge/socket,cred_expire=20
+SchedulerParameters=sched_interval=2
 CredType=cred/munge
 StateSaveLocation=$slurm/state
 SlurmctldPidFile=$slurm/slurmctld.pid

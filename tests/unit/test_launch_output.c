@@ -111,9 +111,7 @@ static void a_folder_that_is_too_long_is_ignored(void **state) {
     (void)state;
     char *text = malloc(6000);
     assert_non_null(text);
-    memset(text, 'x', 6000);
-    memcpy(text, "\036run ", 5);
-    memcpy(text + 5990, "\n", 2);
+    snprintf(text, 6000, "\036run %05990d\n", 0);
     expect(text, "");
     assert_string_equal(messages.folder, "");
     free(text);

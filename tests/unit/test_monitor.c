@@ -95,6 +95,33 @@ static void one_fails(process *p) {
     _exit(ENDED_IN_CALLBACK);
 }
 
+/* One is late, but reaches the collective before anybody is blamed. */
+static void one_just_reaches_it(process *p) {
+    start(p);
+    if (p->rank != p->special) tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
+    wait_for_go(p);
+    if (p->rank == p->special) tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
+    pause_for(0.3); /* all know */
+    if (p->rank != p->special) tu__monitor_expired(p->monitor);
+    pause_for(0.4);
+    tu__monitor_leave(p->monitor);
+    char line[LINE] = "";
+    expect(!tu__monitor_failure(p->monitor, line, sizeof line));
+    tu__monitor_stop(p->monitor);
+}
+
+/* All but one have begun their first step, and wait for it. */
+static void wait_for_a_rank_that_prepares(process *p) {
+    expect(try_start(p) == TU_OK);
+    atomic_fetch_add(&p->shared->running, 1);
+    if (p->rank != p->special) {
+        tu__monitor_set_begun(p->monitor);
+        tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
+    }
+    wait_for_go(p);
+    if (p->rank != p->special) tu__monitor_expired(p->monitor);
+}
+
 static void expect_no_failure(process *p) {
     char line[LINE] = "";
     if (tu__monitor_failure(p->monitor, line, sizeof line)) keep_line(p, line);
@@ -131,6 +158,19 @@ static void poll_for_failure(process *p) {
     _exit(ENDED_IN_CALLBACK);
 }
 
+static void one_prepares(process *p) {
+    wait_for_a_rank_that_prepares(p);
+    pause_for(2.5);
+    expect_no_failure(p);
+    expect(tu__monitor_is_preparing(p->monitor));
+    tu__monitor_stop(p->monitor);
+}
+
+static void one_prepares_and_is_stopped(process *p) {
+    wait_for_a_rank_that_prepares(p);
+    wait_for_the_end(p);
+}
+
 static void collective_completes_after_all(process *p) {
     start(p);
     tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
@@ -149,13 +189,22 @@ static void hub_leaves(process *p) {
     start(p);
     if (p->rank == 0) {
         tu__monitor_stop(p->monitor);
-        _exit(ENDED_IN_CALLBACK);
+        expect(!"a verdict");
     }
     tu__monitor_enter(p->monitor, 9, "all_gather of 'x'");
     wait_for_go(p);
     expect_no_failure(p);
     tu__monitor_expired(p->monitor);
     wait_for_the_end(p);
+}
+
+/* All others say goodbye. */
+static void one_is_stopped_at_the_end(process *p) {
+    start(p);
+    wait_for_go(p);
+    if (p->rank == p->special) wait_for_the_end(p);
+    tu__monitor_stop(p->monitor);
+    expect(!"a verdict");
 }
 
 static void unknown_interface(process *p) {
@@ -398,9 +447,9 @@ static void a_rank_may_die_after_its_goodbye(void **state) {
 static void waiting_for_a_rank_that_has_ended_in_an_orderly_way_fails(void **state) {
     (void)state;
     group g = start_group(3, 0, hub_leaves);
-    assert_exit_code(&g, 0, ENDED_IN_CALLBACK);
-    atomic_store(&g.shared->go, true);
-    for (uint32_t r = 1; r < 3; r++) {
+    wait_until_running(&g, 1);
+    let_go(&g);
+    for (uint32_t r = 0; r < 3; r++) {
         assert_exit_code(&g, r, ENDED_IN_CALLBACK);
         assert_contains(&g, r,
                         "rank 0 (host node0, device cpu:0) has finished after step 41 and will not reach "
@@ -409,10 +458,68 @@ static void waiting_for_a_rank_that_has_ended_in_an_orderly_way_fails(void **sta
     end_group(&g);
 }
 
+static void a_rank_that_is_stopped_before_its_goodbye_is_silent(void **state) {
+    (void)state;
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, i, one_is_stopped_at_the_end);
+    wait_until_running(groups, 2);
+    for (uint32_t i = 0; i < 2; i++) kill(groups[i].pids[i], SIGSTOP);
+    for (uint32_t i = 0; i < 2; i++) atomic_store(&groups[i].shared->go, true);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t r = 0; r < 3; r++) {
+            if (r == i) continue;
+            assert_exit_code(&groups[i], r, ENDED_IN_CALLBACK);
+            assert_contains(&groups[i], r, "is unreachable; the others have finished; last steps: rank");
+        }
+        kill(groups[i].pids[i], SIGKILL);
+        assert_killed(&groups[i], i);
+        end_group(&groups[i]);
+    }
+}
+
 static void no_verdict_if_the_collective_completes_after_all(void **state) {
     (void)state;
     group groups[2];
     for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(2, i, collective_completes_after_all);
+    for (uint32_t i = 0; i < 2; i++) assert_succeeds(&groups[i]);
+}
+
+static void a_rank_before_its_first_step_is_not_late(void **state) {
+    (void)state;
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, i, one_prepares);
+    wait_until_running(groups, 2);
+    for (uint32_t i = 0; i < 2; i++) atomic_store(&groups[i].shared->go, true);
+    for (uint32_t i = 0; i < 2; i++) assert_succeeds(&groups[i]);
+}
+
+static void a_rank_that_is_stopped_before_its_first_step_is_silent(void **state) {
+    (void)state;
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, i, one_prepares_and_is_stopped);
+    wait_until_running(groups, 2);
+    for (uint32_t i = 0; i < 2; i++) kill(groups[i].pids[i], SIGSTOP);
+    pause_for(0.5);
+    for (uint32_t i = 0; i < 2; i++) let_go(&groups[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t r = 0; r < 3; r++) {
+            if (r == i) continue;
+            assert_exit_code(&groups[i], r, ENDED_IN_CALLBACK);
+            assert_contains(&groups[i], r,
+                            "(last heard before its first step, computing): the process is stopped");
+        }
+        kill(groups[i].pids[i], SIGKILL);
+        assert_killed(&groups[i], i);
+        end_group(&groups[i]);
+    }
+}
+
+static void no_verdict_if_the_last_rank_has_just_arrived(void **state) {
+    (void)state;
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, i, one_just_reaches_it);
+    wait_until_running(groups, 2);
+    for (uint32_t i = 0; i < 2; i++) atomic_store(&groups[i].shared->go, true);
     for (uint32_t i = 0; i < 2; i++) assert_succeeds(&groups[i]);
 }
 
@@ -456,7 +563,11 @@ int main(void) {
         cmocka_unit_test(ranks_may_say_goodbye_at_different_times),
         cmocka_unit_test(a_rank_may_die_after_its_goodbye),
         cmocka_unit_test(waiting_for_a_rank_that_has_ended_in_an_orderly_way_fails),
+        cmocka_unit_test(a_rank_that_is_stopped_before_its_goodbye_is_silent),
         cmocka_unit_test(no_verdict_if_the_collective_completes_after_all),
+        cmocka_unit_test(a_rank_before_its_first_step_is_not_late),
+        cmocka_unit_test(a_rank_that_is_stopped_before_its_first_step_is_silent),
+        cmocka_unit_test(no_verdict_if_the_last_rank_has_just_arrived),
         cmocka_unit_test(strangers_are_ignored),
         cmocka_unit_test(one_interface_can_be_chosen),
         cmocka_unit_test(an_unknown_interface_is_an_error_on_every_rank),

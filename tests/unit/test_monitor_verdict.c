@@ -60,7 +60,48 @@ static void an_unknown_operation_is_that_of_a_rank_in_the_same_collective(void *
     assert_non_null(strstr(verdict.line, "while in collective 7, all_reduce of 'w'; last steps"));
     rows[1].report.collective = 5;
     tu__verdict_ended(&table, &verdict);
-    assert_non_null(strstr(verdict.line, "while in collective 5; last steps"));
+    assert_non_null(strstr(
+        verdict.line, "while in collective 5; rank 0 waits for it in collective 6, broadcast; last steps"));
+}
+
+static void the_collective_in_which_others_wait_for_a_rank_that_ended_is_named(void **state) {
+    (void)state;
+    tu__monitor_table table = waiting_table(4);
+    tu__verdict verdict;
+    end_at(2, 100);
+    rows[2].report.collective = 6;
+    rows[2].report.state = TU__MONITOR_COMPUTING;
+    rows[0].report.collective = 6; /* has completed it, and computes, too */
+    rows[0].report.state = TU__MONITOR_COMPUTING;
+    tu__verdict_ended(&table, &verdict);
+    assert_string_equal(verdict.line,
+                        "rank 2 (host node0, device gpu:2) ended unexpectedly after step 41, while "
+                        "computing; rank 1 waits for it in collective 7, all_reduce of 'w'; last "
+                        "steps: ranks 0-1: 41, rank 3: 41");
+}
+
+static void a_report_older_than_an_exchange_of_all_ranks_is_corrected(void **state) {
+    (void)state;
+    tu__monitor_table table = waiting_table(4);
+    tu__verdict verdict;
+    table.common_step = 44;
+    rows[3].report.step = 45;
+    end_at(0, 100);
+    tu__verdict_ended(&table, &verdict);
+    assert_non_null(strstr(verdict.line, "ended unexpectedly after step 44, while"));
+    assert_non_null(strstr(verdict.line, "; last steps: ranks 1-2: 44, rank 3: 45"));
+}
+
+static void if_rank_0_is_silent_nothing_is_known_of_the_others(void **state) {
+    (void)state;
+    tu__monitor_table table = waiting_table(4);
+    tu__verdict verdict;
+    rows[2].heard = 160; /* this rank itself */
+    tu__verdict_silent(&table, 0, 2, 160, &verdict);
+    assert_null(strstr(verdict.line, "also silent"));
+    rows[0].heard = 160;
+    tu__verdict_silent(&table, 1, 0, 160, &verdict);
+    assert_non_null(strstr(verdict.line, "; also silent: rank 3; it is needed"));
 }
 
 static void the_message_of_a_failing_rank_is_kept_on_one_line(void **state) {
@@ -154,7 +195,7 @@ static void long_lines_are_cut(void **state) {
     why[sizeof why - 1] = '\0';
     for (uint32_t r = 0; r < RANKS; r++) {
         memset(rows[r].operation, 'o', sizeof rows[r].operation - 1);
-        rows[r].report.step = INT64_MIN + r;
+        rows[r].report.step = INT64_MAX - r;
         end_at(r, r);
     }
     tu__verdict_failed(&table, 5, why, &verdict);
@@ -194,6 +235,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_rank_that_ended_is_blamed),
         cmocka_unit_test(an_unknown_operation_is_that_of_a_rank_in_the_same_collective),
+        cmocka_unit_test(the_collective_in_which_others_wait_for_a_rank_that_ended_is_named),
+        cmocka_unit_test(a_report_older_than_an_exchange_of_all_ranks_is_corrected),
+        cmocka_unit_test(if_rank_0_is_silent_nothing_is_known_of_the_others),
         cmocka_unit_test(the_message_of_a_failing_rank_is_kept_on_one_line),
         cmocka_unit_test(the_rank_that_has_not_answered_is_blamed),
         cmocka_unit_test(the_rank_that_is_farthest_behind_is_late),

@@ -16,7 +16,7 @@ static const struct exception {
 
 /* Letters that belong to two names. */
 static const struct exception letter_exceptions[] = {
-    {"n", "a count: --top of predict, --count of data"},
+    {"n", "a count: --top of predict, --count of data, --processes of launch"},
 };
 
 static bool is_listed(const struct exception *list, size_t count, const char *name) {
