@@ -13,6 +13,9 @@
  *     tu_program_free(step);
  *     tu_process_group_close(group);
  *
+ * With strategy "central" only process 0 uses the variables of its state; those of the others may be states of a graph
+ * without variables, made with the same seed.
+ *
  * All processes must compile and run the same programs in the same order. They wait for each other in collectives. If
  * a process ends or is late, all others fail with TU_LOST and a message that names it. */
 #ifndef TUTTI_PROCESS_GROUP_H
@@ -46,7 +49,11 @@ typedef struct tu_process_group_options {
 TU_API bool tu_process_group_is_launched(void);
 
 /* Joins the group of all processes that were started together; waits for them. A process opens one group at most
- * once. */
+ * once.
+ *
+ * mpirun by default binds each of two processes to one core, and more to a socket. Opening the group undoes that, so that
+ * the processes of a host divide the cores that mpirun may use. It changes nothing if the user has chosen a binding:
+ * --bind-to, --cpu-set, --cpu-list, a rank file, or --map-by with PE=n. */
 TU_API tu_status tu_process_group_open_with(tu_process_group **group,
                                             const tu_process_group_options *options);
 #define tu_process_group_open(group, ...)                                                                    \

@@ -41,6 +41,7 @@ struct bench_values {
     bool json, kernels, scaling;
     double collective_timeout;
     const char *interface;
+    bool independent;
 };
 
 static const struct bench_values defaults = {.devices = "cpu:0",
@@ -91,6 +92,7 @@ static const struct cli_option options[] = {
     CLI_DOUBLE(struct bench_values, collective_timeout, "collective-timeout", 0, "SECONDS", 0.1, 1e6,
                CLI_HELP_COLLECTIVE_TIMEOUT),
     CLI_STRING(struct bench_values, interface, "interface", 0, "NAME", CLI_HELP_INTERFACE),
+    CLI_FLAG(struct bench_values, independent, "independent", 0, CLI_HELP_INDEPENDENT),
     CLI_FLAG(struct bench_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
@@ -233,6 +235,11 @@ static tu_status trace_steps(struct workload *work, const struct bench_values *v
 
 /* ---- The command ---- */
 
+/* If a process has failed, all fail with its message. */
+static tu_status agree(tu_process_group *group, tu_status status) {
+    return group ? tu_process_group_agree(group, status) : status;
+}
+
 /* Prints the notices of the devices. Logical devices of one device have the same notice, which is printed once. */
 static void print_notices(const struct workload *work) {
     tu_device_report report = TU_SIZED(tu_device_report);
@@ -287,7 +294,7 @@ static tu_status bench(const struct bench_values *values, const struct workload_
                        double start_time, struct bench_run runs[2]) {
     struct communication_cost communication = {0};
     runs->batch = settings->batch;
-    TU_TRY(workload_init(&runs->work, settings));
+    TU_TRY(agree(settings->group, workload_init(&runs->work, settings)));
     bool prints = cli_prints(settings->group);
     if (prints) {
         print_notices(&runs->work);
@@ -297,9 +304,9 @@ static tu_status bench(const struct bench_values *values, const struct workload_
     struct bench_processes processes;
     struct bench_run *single = values->scaling ? runs + 1 : NULL;
     TU_TRY(count_devices(settings->group, &runs->work, &processes));
-    if (single) TU_TRY(init_single_device(settings, runs, processes.devices, single));
+    if (single) TU_TRY(agree(settings->group, init_single_device(settings, runs, processes.devices, single)));
     TU_TRY(measure(runs, single, values, settings->group, processes.count, start_time, &communication));
-    if (values->trace) TU_TRY(trace_steps(&runs->work, values, prints));
+    if (values->trace) TU_TRY(agree(settings->group, trace_steps(&runs->work, values, prints)));
     if (!prints) return TU_OK;
     const struct bench_report report = {.model = settings->model,
                                         .precision = settings->precision,
@@ -379,11 +386,14 @@ static int run(const void *given, int operand_count, char **operands) {
             "cores, split the CPU: --devices cpu:0/%d",
             (int)values->invariant, (int)values->threads, (int)values->threads);
     char devices[1024];
-    int joined = cli_join_processes(values->collective_timeout, values->interface, &settings.group);
+    int joined = values->independent
+                     ? cli_stay_independent("bench")
+                     : cli_join_processes(values->collective_timeout, values->interface, &settings.group);
     if (joined != CLI_DONE) return joined;
     tu_status status = TU_OK;
     if (settings.group) {
         status = tu_process_group_devices(settings.group, values->devices, devices, sizeof devices);
+        status = agree(settings.group, status);
         settings.devices = devices;
     }
     struct bench_run runs[2] = {{.batch = 0}};

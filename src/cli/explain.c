@@ -337,6 +337,7 @@ static int explain(const char *model, const struct explain_values *values, tu_pr
     struct memory_table *memory = NULL;
     tu_status status = network_load(&request, &graph);
     if (status == TU_OK) status = compile_plan(values, group, graph, &program);
+    if (group) status = tu_process_group_agree(group, status);
     if (status == TU_OK) status = memory_table_new(program, group, &memory);
     if (group && status != TU_OK) tu_process_group_fail(group, tu_message());
     int result = cli_prints(group) ? cli_report(status) : cli_exit_status(status);

@@ -81,6 +81,12 @@ int cli_join_processes(double timeout, const char *interface, tu_process_group *
     return cli_report(status);
 }
 
+int cli_stay_independent(const char *command) {
+    if (!getenv(CLI_LAUNCH_VARIABLE)) return CLI_DONE;
+    return cli_input_error(
+        "%s: --independent: 'tutti launch' starts processes that run together: use mpirun or srun", command);
+}
+
 bool cli_prints(const tu_process_group *group) {
     return !group || own.rank == 0;
 }

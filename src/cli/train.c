@@ -34,6 +34,7 @@ struct train_values {
     bool json, quiet;
     double collective_timeout;
     const char *interface;
+    bool independent;
 };
 
 /* The context of on_report(). */
@@ -109,6 +110,8 @@ static const struct cli_option options[] = {
                CLI_HELP_COLLECTIVE_TIMEOUT, .group = GROUP_DEVICES),
     CLI_STRING(struct train_values, interface, "interface", 0, "NAME", CLI_HELP_INTERFACE,
                .group = GROUP_DEVICES),
+    CLI_FLAG(struct train_values, independent, "independent", 0, CLI_HELP_INDEPENDENT,
+             .group = GROUP_DEVICES),
 #define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
     OPTION_##kind(field, option, letter, argument, minimum, maximum, GROUP_##group, help),
 #include <tutti/settings.def>
@@ -441,7 +444,9 @@ static int run(const void *given, int operand_count, char **operands) {
     values.o.stop = &stop_requested;
     values.o.on_report = on_report;
     values.o.context = &output;
-    int outcome = cli_join_processes(values.collective_timeout, values.interface, &values.o.group);
+    int outcome = values.independent
+                      ? cli_stay_independent("train")
+                      : cli_join_processes(values.collective_timeout, values.interface, &values.o.group);
     output.prints = outcome == CLI_DONE && cli_prints(values.o.group);
     bool ensemble = is_ensemble(operands[0], &values);
     if (outcome == CLI_DONE && values.o.group && ensemble)

@@ -18,6 +18,7 @@
 #include "base/flushing.h"
 #include "base/sized.h"
 #include "base/time_slice.h"
+#include "comm/binding.h"
 #include "comm/launcher.h"
 #include "comm/monitor.h"
 #include "comm/process_group.h"
@@ -29,15 +30,6 @@ enum {
 };
 
 /* ---- Joining ---- */
-
-/* Without --bind-to, mpirun binds each of two ranks to one core, and more ranks to a socket. Each process then divides
- * the cores with the others of its host instead. */
-static void undo_default_binding(void) {
-    if (!getenv("OMPI_COMM_WORLD_SIZE") || getenv("OMPI_MCA_hwloc_base_binding_policy")) return;
-    cpu_set_t all;
-    memset(&all, 0xff, sizeof all);
-    sched_setaffinity(0, sizeof all, &all); /* the system leaves out cores that do not exist */
-}
 
 static tu_status load_transport(const tu__transport_api **api) {
     static const char file[] = "libtutti_mpi.so";
@@ -334,7 +326,7 @@ static tu_status prepare(const tu__transport_api **api) {
             launch.launcher, launch.size);
     }
     TU_TRY(load_transport(api));
-    undo_default_binding();
+    tu__undo_default_binding();
     return TU_OK;
 }
 

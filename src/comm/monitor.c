@@ -206,7 +206,7 @@ void tu__monitor_conclude(tu__monitor *m, const tu__verdict *verdict) {
     bool first = !m->failed, call = first && m->ready && !m->failing && m->on_failure;
     if (first)
         snprintf(m->failure, sizeof m->failure, "%s%s",
-                 is_given_up(m, verdict) ? "the other processes have given up this one: " : "",
+                 is_given_up(m, verdict) ? "the other processes have excluded this one: " : "",
                  verdict->line);
     m->failed = true;
     pthread_cond_broadcast(&m->changed);

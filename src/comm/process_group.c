@@ -105,6 +105,13 @@ static tu_status ask_who_is_late(tu_process_group *g, double since_deadline) {
     return tu__group_check(g);
 }
 
+tu_status tu__group_fail_late(tu_process_group *g) {
+    for (double began = tu__now();; nap()) {
+        TU_TRY(tu__group_check(g));
+        TU_TRY(ask_who_is_late(g, tu__now() - began));
+    }
+}
+
 /* True if a thread that waits should poll: no other thread of this process needs its core, so far as we know. */
 static bool may_poll(tu_process_group *g, double waited) {
     /* Longer than most waits: then waking up takes little of the time. In turns with other processes, shorter. */
@@ -421,8 +428,8 @@ static void extend_timeout(tu_process_group *g) {
 tu_status tu__group_end_alike(tu_process_group *g, tu_status status) {
     const frame own = frame_of(status);
     if (g->disagreement == TU_OK) {
-        if (status != TU_LOST) tu__group_fail(g, own.message);
-        return tu_fail(status, "%s", own.message);
+        if (status != TU_LOST) tu__group_fail(g, tu_message());
+        return status;
     }
     frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
     if (!frames) return TU_NO_MEMORY;

@@ -149,6 +149,9 @@ TU__SHARED tu_status tu__group_end_alike(tu_process_group *group, tu_status stat
 
 /* Makes the group fail. Later calls have no effect. */
 void tu__group_fail(tu_process_group *group, const char *message);
+/* Fails because this process has waited too long in a collective: asks the monitor which rank is late, and waits until all
+ * know. Any thread can call it. */
+tu_status tu__group_fail_late(tu_process_group *group);
 /* Fails with the group's message if it has failed. */
 tu_status tu__group_check(tu_process_group *group);
 /* Returns the status of a call that involved other processes, or TU_LOST if it failed because one of them is lost: the

@@ -310,9 +310,7 @@ tu_status tu__group_collective_await(tu__execution *e, tu__part *part, const tu_
     atomic_fetch_add(&e->program->group->awaiting, 1);
     bool in_time = tu__run_sync_wait(&e->sync, part->index, member->done);
     atomic_fetch_sub(&e->program->group->awaiting, 1);
-    if (!in_time)
-        return tu_fail(TU_LOST, "device '%s' waited %g s for %s over all processes", part->device->name,
-                       e->sync.timeout, e->group.list[c->index].job.name);
+    if (!in_time) return tu__group_fail_late(e->program->group);
     tu__trace_add(e, TU__SPAN_COLLECTIVE_WAIT, part->index, member->membership, began);
     return TU_OK;
 }

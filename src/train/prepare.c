@@ -203,11 +203,19 @@ static tu_status resolve_config(tu__trainer *t, const char *model, const char *d
 
 /* ---- Programs ---- */
 
-/* Stores the number of threads that "all cores" resolved to: bit-identical results need the same number. */
-static void record_threads(tu__trainer *t) {
+/* Stores the number of threads that "all cores" resolved to: bit-identical results need the same number. Processes that
+ * cannot divide the cores evenly have different numbers, of which none is stored. */
+static tu_status record_threads(tu__trainer *t) {
+    tu__run_config *config = &t->config;
     tu_device_report device = TU_SIZED(tu_device_report);
-    if (t->config.settings.threads == 0 && tu_program_device(t->stepper.full.program, 0, &device) == TU_OK)
-        t->config.settings.threads = device.threads;
+    config->processes = tu__ranks_count(t);
+    if (config->settings.threads) return TU_OK;
+    config->automatic_threads = true;
+    TU_TRY(tu_program_device(t->stepper.full.program, 0, &device));
+    int64_t threads = device.threads;
+    TU_TRY(tu__ranks_compare_threads(t, &threads));
+    config->settings.threads = threads;
+    return TU_OK;
 }
 
 /* Reports notices of the devices. Logical devices of one device have the same notice, which is reported once. */
@@ -228,7 +236,7 @@ static void report_device_notices(tu__trainer *t) {
 
 static tu_status compile_programs(tu__trainer *t) {
     TU_TRY(tu__stepper_open(&t->graphs, &t->config, &t->stepper));
-    record_threads(t);
+    TU_TRY(record_threads(t));
     report_device_notices(t);
     TU_TRY(tu__multi_step_loop_open(&t->stepper, t->dataset, t->config.settings.batch, t->config.group,
                                     &t->multi_step));
@@ -355,14 +363,19 @@ static tu_status check_same_arguments(const tu__trainer *t, const char *folder, 
 }
 
 /* Applies the settings of a resume. The stored number of threads belongs to the old devices: with other devices it is
- * reset. */
+ * reset, and with another number of processes, which divide the cores, unless the user chose it. */
 static tu_status apply_settings(tu__trainer *t) {
-    tu__settings *s = &t->config.settings;
+    tu__run_config *config = &t->config;
+    tu__settings *s = &config->settings;
     int64_t images = tu__training_images(&t->config);
     if (t->options.batch > images) t->options.batch = images; /* limited like at the start of the run */
     const char *before = s->devices;
     TU_TRY(tu__settings_resume(s, &t->options, &t->arena));
-    if (!t->options.threads && strcmp(before, s->devices) != 0) s->threads = 0;
+    if (t->options.threads)
+        config->automatic_threads = false;
+    else if (strcmp(before, s->devices) != 0 ||
+             (config->automatic_threads && config->processes != tu__ranks_count(t)))
+        s->threads = 0;
     return TU_OK;
 }
 
@@ -378,8 +391,10 @@ static tu_status load_state(tu__trainer *t) {
 }
 
 /* Saves settings that a resume changed (devices, checkpoints to keep), so that the next resume uses them. */
-static tu_status save_changes(const tu__trainer *t, const tu__settings *before) {
-    if (tu__settings_equal(&t->config.settings, before)) return TU_OK;
+static tu_status save_changes(const tu__trainer *t, const tu__run_config *before) {
+    if (tu__settings_equal(&t->config.settings, &before->settings) &&
+        t->config.processes == before->processes && t->config.automatic_threads == before->automatic_threads)
+        return TU_OK;
     TU_TRY(save_kernels(t));
     return tu__run_config_save(&t->folder, &t->config);
 }
@@ -397,7 +412,7 @@ static tu_status resume(tu__trainer *t, const char *folder, const char *model, c
     else /* only reads the configuration and the graphs */
         snprintf(t->folder.path, sizeof t->folder.path, "%s", folder);
     TU_TRY(tu__run_config_load(t->folder.path, &t->arena, &t->config));
-    const tu__settings before = t->config.settings;
+    const tu__run_config before = t->config;
     TU_TRY(check_not_ensemble(t, folder));
     TU_TRY(check_same_arguments(t, folder, model, data));
     TU_TRY(apply_settings(t));

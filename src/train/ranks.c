@@ -18,6 +18,10 @@ static tu_process_group *group_of(const tu__trainer *t) {
     return t->options.group;
 }
 
+uint32_t tu__ranks_count(const tu__trainer *t) {
+    return group_of(t) ? group_of(t)->info.size : 1;
+}
+
 bool tu__is_writer(const tu__trainer *t) {
     return !group_of(t) || group_of(t)->info.rank == 0;
 }
@@ -128,8 +132,11 @@ static tu_status compare_settings(tu__trainer *t, const char *json) {
     TU_TRY(tu__json_parse(&t->arena, "the settings of rank 0", json, strlen(json), &root));
     TU_TRY(tu__settings_read("the settings of rank 0", root, &t->arena, &first));
     tu__settings_difference(&t->config.settings, &first, difference, sizeof difference);
-    return *difference ? tu_fail(TU_INVALID, "its options differ from those of rank 0: %s", difference)
-                       : TU_OK;
+    if (!*difference) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "its options are not those of rank 0: %s; if each process is to train alone, add --independent",
+        difference);
 }
 
 /* Names the first option that differs: rank 0 sends its settings to all. */
@@ -157,6 +164,15 @@ tu_status tu__ranks_check(tu__trainer *t, bool is_resumed) {
     TU_TRY(compare(g, all));
     for (uint32_t r = 1; r < g->info.size; r++)
         if (strcmp(all[r].settings_digest, all[0].settings_digest) != 0) return name_difference(t);
+    return TU_OK;
+}
+
+tu_status tu__ranks_compare_threads(const tu__trainer *t, int64_t *threads) {
+    int64_t all[TU__MAX_PROCESSES];
+    if (!group_of(t)) return TU_OK;
+    TU_TRY(tu_process_group_gather(group_of(t), threads, sizeof *threads, all));
+    for (uint32_t r = 1; r < tu__ranks_count(t); r++)
+        if (all[r] != all[0]) *threads = 0;
     return TU_OK;
 }
 

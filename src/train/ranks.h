@@ -7,6 +7,8 @@
 
 #include "train/trainer.h"
 
+/* Returns the number of processes that train together; 1: this one alone. */
+uint32_t tu__ranks_count(const tu__trainer *trainer);
 /* True for rank 0, and for a run of one process: it writes the run folder and reports. */
 bool tu__is_writer(const tu__trainer *trainer);
 
@@ -14,6 +16,8 @@ bool tu__is_writer(const tu__trainer *trainer);
 tu_status tu__ranks_set_devices(tu__trainer *trainer);
 /* Fails if the processes are about to train different things. Call before programs are compiled. */
 tu_status tu__ranks_check(tu__trainer *trainer, bool is_resumed);
+/* Sets `*threads` to 0 unless it is equal in all processes. */
+tu_status tu__ranks_compare_threads(const tu__trainer *trainer, int64_t *threads);
 /* Gives all processes the progress of rank 0, and those that have variables its state. */
 tu_status tu__ranks_copy_state(tu__trainer *trainer);
 /* Reports the hosts and devices of all processes, as a notice. */

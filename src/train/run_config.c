@@ -127,7 +127,12 @@ tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config
     tu_json_string(&json, "model", config->model);
     tu_json_string(&json, "data", config->data);
     tu_json_string(&json, "init", config->init);
-    if (config->members) tu_json_i64(&json, "members", config->members);
+    if (config->members) {
+        tu_json_i64(&json, "members", config->members);
+    } else {
+        tu_json_i64(&json, "processes", config->processes);
+        tu_json_bool(&json, "automatic_threads", config->automatic_threads);
+    }
     tu_json_i64(&json, "steps", config->steps);
     tu_json_i64(&json, "steps_per_epoch", config->steps_per_epoch);
     tu_json_i64(&json, "parameters", config->parameters);
@@ -241,6 +246,14 @@ static bool selects_on_test(const tu__json_value *object) {
     return settings && settings->kind == TU__JSON_OBJECT && !tu__json_member(settings, "validation");
 }
 
+/* Runs of earlier versions were trained by one process, and did not say who chose the number of threads. */
+static void read_processes(reader *r, tu__run_config *config) {
+    const tu__json_value *automatic = tu__json_member(r->object, "automatic_threads");
+    config->processes =
+        tu__json_member(r->object, "processes") ? read_count(r, "processes", 1, INT64_MAX) : 1;
+    config->automatic_threads = !automatic || (automatic->kind == TU__JSON_BOOL && automatic->truth);
+}
+
 static tu_status read_config(reader *r, tu__run_config *config) {
     if (r->object->kind != TU__JSON_OBJECT) return tu_fail(TU_CORRUPT, "%s: expected an object", r->name);
     read_version(r);
@@ -249,6 +262,7 @@ static tu_status read_config(reader *r, tu__run_config *config) {
     config->data = read_string(r, "data");
     config->init = read_string(r, "init");
     if (tu__json_member(r->object, "members")) config->members = read_count(r, "members", 1, TU_MAX_ENSEMBLE);
+    read_processes(r, config);
     config->steps = read_count(r, "steps", 1, INT64_MAX / 2);
     config->steps_per_epoch = read_count(r, "steps_per_epoch", 1, INT64_MAX / 2);
     config->parameters = read_count(r, "parameters", 0, INT64_MAX);

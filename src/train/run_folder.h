@@ -59,8 +59,10 @@ typedef struct tu__run_config {
     tu_dataset_info dataset;
     tu__settings settings;
     int64_t steps, steps_per_epoch, parameters;
-    const char *init;         /* --init: source of the weights; "": initialisers */
-    int64_t members;          /* number of members if this configures an ensemble; 0: a single run */
+    int64_t processes;      /* that trained it last */
+    bool automatic_threads; /* settings.threads are the cores of a device, not a number that the user chose */
+    const char *init;       /* --init: source of the weights; "": initialisers */
+    int64_t members;        /* number of members if this configures an ensemble; 0: a single run */
     const char *graph_digest; /* digest of the graph "step" */
     bool selects_on_test; /* an old run without validation split: selects the best state on the test split */
     /* Of this process, not stored: the processes that train together (NULL: this one alone), and its share of the

@@ -129,6 +129,28 @@ bf16_halves_bytes() {
     fi
 }
 
+# ---- What the processes exchange, and who has the variables ----
+
+# expect_in WHAT TEXT PATTERN
+expect_in() {
+    if grep -Eq "$3" <<<"$2"; then
+        echo "ok      $1"
+    else
+        echo "FAILED  $1: no match for $3 in:"
+        echo "$2"
+        failed=1
+    fi
+}
+
+explains_all_ranks() {
+    local text
+    text=$(mpirun -n 2 "$tutti" explain mlp --strategy central)
+    expect_in 'the parameters are broadcast' "$text" '^hidden1/weights/broadcast +collective_broadcast +6 +2 +2.6 MiB  of 2 processes$'
+    expect_in 'the gradients are reduced' "$text" '^loss/mean/sum +collective_reduce +7 +2 +2.6 MiB  of 2 processes$'
+    expect_in 'rank 0 has the variables' "$text" '^ +0  cpu:0.0 .* 5.2 MiB +0 B +[0-9.]+ MiB$'
+    expect_in 'rank 1 has none' "$text" '^ +1  cpu:0.1 +[0-9.]+ MiB +0 B +0 B +0 B +[0-9.]+ MiB$'
+}
+
 if [[ $mode == long ]]; then
     make_set 32
     set32=(--data images32.npy,labels32.npy --batch 64 --steps 200 --evaluate-every 200 --invariant 8)
@@ -154,4 +176,5 @@ same_on_all '2 2 mirrored' -- mlp "${set8[@]}" --batch 64 --invariant 8 --accumu
 moves_freely 12 mlp --data images8.npy,labels8.npy --batch 64 --invariant 8
 evaluates_once mlp "${set8[@]}" --batch 31
 bf16_halves_bytes
+explains_all_ranks
 exit $failed

@@ -54,7 +54,8 @@ pair() {
     expect "$case" 2 "$pattern" mpirun -n 2 "$tutti" "${run[@]}" --out OUT : -n 2 "$tutti" "${run[@]}" --out OUT "$@"
 }
 
-pair options "tutti: rank 2 on host 'h2': its options differ from those of rank 0: --rate 0.3 instead of 0.[0-9]*" --rate 0.3
+pair options "tutti: rank 2 on host 'h2': its options are not those of rank 0: --rate 0.3 instead of 0.[0-9]*; \
+if each process is to train alone, add --independent" --rate 0.3
 expect data 2 "tutti: rank 3 on host 'h2': '/nowhere' does not exist: .*" \
     mpirun -n 3 "$tutti" "${run[@]}" --out OUT : -n 1 "$tutti" "${run[@]}" --data /nowhere --out OUT
 expect interface 2 "tutti: rank 0 on host 'h1': no network interface is named 'nope0'; this host has lo, eth0" \
