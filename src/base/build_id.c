@@ -4,11 +4,12 @@
 #include <elf.h>
 #include <link.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 typedef struct search {
-    uintptr_t address;
+    const char *address;
     char *text;
 } search;
 
@@ -55,19 +56,19 @@ static bool find_in_notes(const unsigned char *notes, size_t bytes, char *text) 
 static int look_into(struct dl_phdr_info *object, size_t bytes, void *context) {
     const search *s = context;
     (void)bytes;
-    if (!contains(object, s->address)) return 0;
+    if (!contains(object, (uintptr_t)s->address)) return 0;
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
         if (segment->p_type != PT_NOTE) continue;
         uintptr_t notes = (uintptr_t)(object->dlpi_addr + segment->p_vaddr);
-        if (find_in_notes((const unsigned char *)notes, segment->p_memsz, s->text))
-            break; // NOLINT(performance-no-int-to-ptr)
+        const char *at = s->address + (ptrdiff_t)(notes - (uintptr_t)s->address);
+        if (find_in_notes((const unsigned char *)at, segment->p_memsz, s->text)) break;
     }
     return 1;
 }
 
 void tu__build_id(const void *address, char text[TU__BUILD_ID_TEXT]) {
-    search s = {(uintptr_t)address, text};
+    search s = {address, text};
     text[0] = '\0';
     dl_iterate_phdr(look_into, &s);
 }

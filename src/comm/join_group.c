@@ -304,7 +304,7 @@ static tu_status await_opened(tu_process_group *g, opening *o, pthread_t thread,
 
 /* Starts the communication thread and waits until it has joined the group. If it cannot, it frees the group. */
 static tu_status open_group(tu_process_group *g) {
-    pthread_t thread;
+    pthread_t thread = 0;
     double seconds =
         g->timeout + STARTING + 5; /* longer than the thread's own deadline, whose message is better */
     opening *o = new_opening(g);
