@@ -322,7 +322,7 @@ static tu_status prepare(const tu__transport_api **api) {
         return tu_fail(
             TU_INVALID,
             "%s has started %u processes without PMIx, which MPI needs to connect them: expected srun "
-            "--mpi=pmix",
+            "--mpi=pmix, or --independent for separate trainings",
             launch.launcher, launch.size);
     }
     TU_TRY(load_transport(api));
