@@ -330,7 +330,7 @@ static void assert_stopped_rank_is_named(group *g) {
     }
     kill(g->pids[victim], SIGCONT);
     assert_exit_code(g, victim, ENDED_IN_CALLBACK);
-    assert_contains(g, victim, "the other processes have given up this one: ");
+    assert_contains(g, victim, "the other processes have excluded this one: ");
     assert_contains(g, victim, expected);
     end_group(g);
 }
@@ -359,7 +359,7 @@ static void assert_late_rank_is_named(group *g) {
         assert_contains(g, r, expected);
         assert_contains(g, r, " s (timeout 2 s); last steps: ");
     }
-    assert_contains(g, late, "the other processes have given up this one: rank ");
+    assert_contains(g, late, "the other processes have excluded this one: rank ");
     end_group(g);
 }
 
