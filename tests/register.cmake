@@ -26,6 +26,8 @@ set(TUTTI_HEAVY_TESTS
   cuda_whole_networks
   hung_gpu              # test_hung_gpu tests the same, in one process
   lost_gpu              # test_cuda_failures fails the same calls, in one process
+  train_on_ranks        # test_group_kinds has the collectives, in threads
+  training_digests
   test_cpu_conv         # cases_on_cpu_with_1 has smaller ones
   test_cpu_fusion)      # cases_on_cpu_with_1 covers smaller graphs
 

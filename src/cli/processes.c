@@ -70,15 +70,15 @@ static int fail_to_join(tu_status status) {
 
 int cli_join_processes(double timeout, const char *interface, tu_process_group **group) {
     *group = NULL;
+    tu_status status = TU_OK;
     if (tu_process_group_is_launched()) {
-        tu_status status = tu_process_group_open(group, .timeout = timeout, .interface = interface,
-                                                 .on_failure = end_process);
+        status = tu_process_group_open(group, .timeout = timeout, .interface = interface,
+                                       .on_failure = end_process);
         if (status != TU_OK) return fail_to_join(status);
         status = tu_process_group_describe(*group, &own);
-        if (status != TU_OK) return cli_report(status);
     }
-    if (cli_prints(*group)) cli_tell_launch("joined");
-    return CLI_DONE;
+    if (status == TU_OK && cli_prints(*group)) cli_tell_launch("joined");
+    return cli_report(status);
 }
 
 int cli_stay_independent(const char *command) {

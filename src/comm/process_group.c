@@ -98,8 +98,8 @@ static tu_status ask_who_is_late(tu_process_group *g, double since_deadline) {
     if (g->monitor) {
         tu__monitor_expired(g->monitor);
         if (since_deadline < VERDICT_SECONDS || tu__monitor_is_preparing(g->monitor)) return TU_OK;
-        snprintf(message, sizeof message, "rank %u has waited too long in a collective, and found no reason",
-                 g->info.rank);
+        snprintf(message, sizeof message, "rank %u has waited %g s in a collective, and found no reason",
+                 g->info.rank, g->timeout);
     }
     tu__group_fail(g, message);
     return tu__group_check(g);

@@ -1,5 +1,5 @@
 /* Verdicts of the monitor: which rank of a table is blamed, and the words. And the messages that carry them. */
-#include "comm/monitor_verdict.h"
+#include "comm/monitor_thread.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -157,6 +157,25 @@ static void the_rank_that_is_farthest_behind_is_late(void **state) {
                            "reach collective 7"));
 }
 
+/* A rank that enters the collective when others have waited for too long may be about to complete it. */
+static void the_network_is_blamed_only_some_time_after_the_last_rank_has_arrived(void **state) {
+    (void)state;
+    tu__monitor m = {.size = 3, .started = 0, .table = waiting_table(3)};
+    rows[2].report.waited_ms = 300; /* when it was heard, at 100 */
+    assert_true(tu__monitor_excuses_late(&m, 0, 100.1));
+    assert_false(tu__monitor_excuses_late(&m, 0, 100.8));
+}
+
+static void a_rank_before_its_first_step_has_time(void **state) {
+    (void)state;
+    tu__monitor m = {.size = 3, .started = 50, .table = waiting_table(3)};
+    rows[2].report.collective = 6;
+    assert_true(tu__monitor_excuses_late(&m, 0, 640));
+    assert_false(tu__monitor_excuses_late(&m, 0, 660));
+    rows[2].report.begun = true;
+    assert_false(tu__monitor_excuses_late(&m, 0, 640));
+}
+
 static void collective_0_is_after_the_start(void **state) {
     (void)state;
     tu__monitor_table table = waiting_table(2);
@@ -241,6 +260,8 @@ int main(void) {
         cmocka_unit_test(the_message_of_a_failing_rank_is_kept_on_one_line),
         cmocka_unit_test(the_rank_that_has_not_answered_is_blamed),
         cmocka_unit_test(the_rank_that_is_farthest_behind_is_late),
+        cmocka_unit_test(the_network_is_blamed_only_some_time_after_the_last_rank_has_arrived),
+        cmocka_unit_test(a_rank_before_its_first_step_has_time),
         cmocka_unit_test(collective_0_is_after_the_start),
         cmocka_unit_test(steps_of_many_ranks_are_summarized),
         cmocka_unit_test(long_lines_are_cut),
