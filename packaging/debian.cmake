@@ -1,6 +1,7 @@
 # Debian packages, built by `cmake --workflow --preset package` (or cpack -G DEB in its build folder):
 #
 #   tutti          the command, libtutti, libtutti_train, the CUDA plug-in if it was built, the manual
+#   tutti-mpi      the plug-in with which tutti trains on several processes, if Open MPI was found
 #   libtutti-dev   headers, the kit for device plug-ins, and the files for the linker, pkg-config and CMake's find_package
 #
 # The preset sets CMAKE_SKIP_RPATH, because Debian's policy forbids a RUNPATH to system folders. dpkg-shlibdeps finds
@@ -37,9 +38,23 @@ Your own networks in C files, and programs that use the libraries, need
 libtutti-dev and a C compiler.")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libtutti-dev, gcc")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libtutti-dev, gcc, tutti-mpi")
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=") # before 1.0 any version may change the interface
+
+if(TARGET tutti_mpi)
+  list(APPEND CPACK_COMPONENTS_ALL mpi)
+  set(CPACK_DEBIAN_MPI_PACKAGE_NAME tutti-mpi)
+  set(CPACK_DEBIAN_MPI_PACKAGE_SECTION science)
+  set(CPACK_DEBIAN_MPI_DESCRIPTION
+"Trains neural networks on several processes and hosts: a plug-in of
+tutti that connects the processes through Open MPI. They are started by
+mpirun, by srun of Slurm, or by the command tutti launch.")
+  set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "tutti (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
+  set(CPACK_DEBIAN_MPI_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS openmpi-bin)
+  set(CPACK_DEBIAN_MPI_PACKAGE_GENERATE_SHLIBS OFF) # nothing links a plug-in
+endif()
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtutti-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
@@ -57,7 +72,10 @@ string(TIMESTAMP day "%a, %d %b %Y" UTC) # of SOURCE_DATE_EPOCH if it is set
 file(WRITE ${PROJECT_BINARY_DIR}/packaging/debian-changelog
   "tutti (${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}) unstable; urgency=medium\n\n"
   "  * Version ${PROJECT_VERSION}; changelog.gz lists the changes.\n\n -- ${TUTTI_MAINTAINER}  ${day} 00:00:00 +0000\n")
-foreach(component RUNTIME DEVELOPMENT)
+foreach(component RUNTIME MPI DEVELOPMENT)
+  if(NOT DEFINED CPACK_DEBIAN_${component}_PACKAGE_NAME)
+    continue()
+  endif()
   set(folder ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${component}_PACKAGE_NAME})
   string(TOLOWER ${component} component)
   install(FILES packaging/copyright DESTINATION ${folder} COMPONENT ${component})

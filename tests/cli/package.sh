@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Debian packages of the preset `package` and checks them with lintian. Runs the program from the extracted
-# files of one package, and compiles a program against those of the other.
+# files of one package, on two processes with those of another, and compiles a program against those of the third.
 #   package.sh CMAKE SOURCE_DIR BUILD_DIR C_COMPILER VERSION
 set -euo pipefail
 
@@ -19,18 +19,24 @@ cd "$source"
 } >"$build/log" 2>&1 || { tail -n 40 "$build/log"; exit 1; }
 
 cd "$build"
+packages=(tutti_*.deb libtutti-dev_*.deb)
+[[ ! -e libtutti_mpi.so ]] || packages+=(tutti-mpi_*.deb)
 lintian=(lintian --fail-on error)
 [[ $(id -u) != 0 ]] || lintian+=(--allow-root)
-"${lintian[@]}" tutti_*.deb libtutti-dev_*.deb
+"${lintian[@]}" "${packages[@]}"
 
 [[ $(dpkg-deb --field tutti_*.deb Depends) == *libc6* ]]
 [[ $(dpkg-deb --field libtutti-dev_*.deb Depends) == *"tutti (= $version-1)"* ]]
-dpkg-deb --extract tutti_*.deb root
-dpkg-deb --extract libtutti-dev_*.deb root
+for package in "${packages[@]}"; do dpkg-deb --extract "$package" root; done
 LD_LIBRARY_PATH=$(dirname "$(find "$PWD/root" -name libtutti.so.0)")
 export LD_LIBRARY_PATH
 [[ $(root/usr/bin/tutti --version) == "tutti $version" ]]
 root/usr/bin/tutti train mlp --data generated --steps 1 --quiet --devices cpu --out run >/dev/null
+if [[ -e libtutti_mpi.so ]]; then
+    [[ $(dpkg-deb --field tutti-mpi_*.deb Depends) == *libopenmpi* ]]
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 root/usr/bin/tutti train mlp --data generated \
+        --steps 1 --quiet --devices cpu --out run2 >run2.log 2>&1 || { cat run2.log; exit 1; }
+fi
 PKG_CONFIG_PATH=$LD_LIBRARY_PATH/pkgconfig
 export PKG_CONFIG_PATH
 # shellcheck disable=SC2046 # the flags are words
