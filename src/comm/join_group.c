@@ -349,7 +349,7 @@ static tu_process_group *new_group(const tu_process_group_options *o, const tu__
 
 tu_status tu_process_group_open_with(tu_process_group **group, const tu_process_group_options *options) {
     TU__OPTIONS(tu_process_group_options, o, options);
-    const tu__transport_api *api;
+    const tu__transport_api *api = NULL;
     if (o.timeout < 0)
         return tu_fail(TU_INVALID, "process group: timeout %g: expected a number of seconds", o.timeout);
     tu_status status = prepare(&api);
