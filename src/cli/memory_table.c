@@ -54,13 +54,14 @@ static tu_status gather(tu_process_group *group, const struct process_rows *own,
 
 tu_status memory_table_new(const tu_program *program, tu_process_group *group, struct memory_table **table) {
     struct process_rows *own = calloc(1, sizeof *own);
-    *table = calloc(1, sizeof **table);
-    tu_status status =
-        own && *table ? TU_OK : tu_fail(TU_NO_MEMORY, "explain: out of memory for the table of devices");
-    if (status == TU_OK) {
-        collect(program, own);
-        status = gather(group, own, *table);
+    struct memory_table *created = calloc(1, sizeof *created);
+    *table = created;
+    if (!own || !created) {
+        free(own);
+        return tu_fail(TU_NO_MEMORY, "explain: out of memory for the table of devices");
     }
+    collect(program, own);
+    tu_status status = gather(group, own, created);
     free(own);
     return status;
 }

@@ -76,13 +76,13 @@ static tu_status check_group_size(tu_process_group *g) {
 }
 
 /* The first bytes that processes exchange. They never change, so that any two versions can compare them. */
-typedef struct build_card {
+typedef struct build_info {
     char version[32], build[72], host[64];
-} build_card;
+} build_info;
 
 /* Processes of other builds may exchange other structures, so this comes first. */
 static tu_status compare_builds(tu_process_group *g) {
-    build_card mine = {{0}, {0}, {0}}, all[TU__MAX_PROCESSES];
+    build_info mine = {{0}, {0}, {0}}, all[TU__MAX_PROCESSES];
     snprintf(mine.version, sizeof mine.version, "%s", tu_version());
     tu__build_id(tu_version(), mine.build);
     snprintf(mine.host, sizeof mine.host, "%s", g->info.host);
@@ -349,7 +349,7 @@ static tu_process_group *new_group(const tu_process_group_options *o, const tu__
 
 tu_status tu_process_group_open_with(tu_process_group **group, const tu_process_group_options *options) {
     TU__OPTIONS(tu_process_group_options, o, options);
-    const tu__transport_api *api;
+    const tu__transport_api *api = NULL;
     if (o.timeout < 0)
         return tu_fail(TU_INVALID, "process group: timeout %g: expected a number of seconds", o.timeout);
     tu_status status = prepare(&api);
@@ -371,7 +371,7 @@ static bool join_thread(tu_process_group *g) {
         if (atomic_load(&g->failed) && now < deadline) deadline = now;
         if (now > deadline + patience) return false;
         pthread_mutex_lock(&g->lock);
-        if (now > deadline && g->is_closing) tu__monitor_expired(g->monitor);
+        if (now > deadline && g->is_closing) tu__monitor_timed_out(g->monitor);
         pthread_mutex_unlock(&g->lock);
     }
     return true;

@@ -59,21 +59,21 @@ void tu__monitor_enter(tu__monitor *m, uint64_t collective, const char *operatio
     memcpy(m->operation, operation, bytes);
     m->operation[bytes] = '\0';
     m->entered_at = now;
-    m->expired = false;
+    m->timed_out = false;
     pthread_mutex_unlock(&m->lock);
 }
 
 void tu__monitor_leave(tu__monitor *m) {
     pthread_mutex_lock(&m->lock);
     m->mine.state = TU__MONITOR_COMPUTING;
-    m->expired = false;
+    m->timed_out = false;
     pthread_mutex_unlock(&m->lock);
 }
 
-void tu__monitor_expired(tu__monitor *m) {
+void tu__monitor_timed_out(tu__monitor *m) {
     pthread_mutex_lock(&m->lock);
-    bool first = !m->expired && m->mine.state == TU__MONITOR_IN_COLLECTIVE;
-    m->expired = m->expired || first;
+    bool first = !m->timed_out && m->mine.state == TU__MONITOR_IN_COLLECTIVE;
+    m->timed_out = m->timed_out || first;
     pthread_mutex_unlock(&m->lock);
     if (first) wake_thread(m);
 }
@@ -177,7 +177,7 @@ bool tu__monitor_excuses_late(const tu__monitor *m, uint32_t waiting, double now
 tu__monitor_requests tu__monitor_take_requests(tu__monitor *m, double now) {
     tu__monitor_rank *row = &m->table.ranks[m->rank];
     pthread_mutex_lock(&m->lock);
-    tu__monitor_requests requests = {.expired = m->expired,
+    tu__monitor_requests requests = {.timed_out = m->timed_out,
                                      .failing = m->failing,
                                      .stopping = m->stopping,
                                      .stopping_since = m->stopping_since};

@@ -7,19 +7,19 @@
  *
  *     a connection closes without goodbye   that process died: the hub names the first one, 150 ms later
  *     tu__monitor_fail                      that process fails and says why
- *     tu__monitor_expired                   a collective takes longer than the timeout: the hub blames a rank that has
+ *     tu__monitor_timed_out                   a collective takes longer than the timeout: the hub blames a rank that has
  *                                           not answered for a second, otherwise one that has not reached the collective
  *     the connection to the hub closes, or  every rank concludes by itself that rank 0 is to blame
- *     the hub is silent after an expiry
+ *     the hub is silent after a timeout
  *
  * All of this ends in a verdict, one line with rank, host, device and operation of the culprit and the last steps
  * of all others. Every rank gets it at most 2 s after the cause and passes it to `on_failure`; only if the hub itself
- * is stopped, each rank has to wait for an expiry of its own. The verdict is final.
+ * is stopped, each rank has to wait for a timeout of its own. The verdict is final.
  *
  *     tu__monitor *monitor;
  *     TU_TRY(tu__monitor_start(&options, &monitor));
  *     tu__monitor_enter(monitor, 1207, "all_reduce of 'conv1/weights/grad' and 3 more");
- *     while (!done()) if (tu__now() > deadline) tu__monitor_expired(monitor); // then on_failure is called soon
+ *     while (!done()) if (tu__now() > deadline) tu__monitor_timed_out(monitor); // then on_failure is called soon
  *     tu__monitor_leave(monitor);
  *     tu__monitor_set_step(monitor, 42);
  *     tu__monitor_stop(monitor);
@@ -83,7 +83,7 @@ TU__SHARED void tu__monitor_leave(tu__monitor *monitor);
 /* Says that this process has waited in its collective for longer than the timeout. A verdict follows, unless
  * tu__monitor_leave is called before it, or the rank that is late has not begun its first step. Further calls in the same
  * collective do nothing. */
-TU__SHARED void tu__monitor_expired(tu__monitor *monitor);
+TU__SHARED void tu__monitor_timed_out(tu__monitor *monitor);
 
 /* True if a rank has not begun its first step and still has time for that. */
 TU__SHARED bool tu__monitor_is_preparing(tu__monitor *monitor);
@@ -100,7 +100,7 @@ TU__SHARED bool tu__monitor_failure(tu__monitor *monitor, char *message, size_t 
 /* Ends the monitor in an orderly way: this process may end afterwards without being blamed. Waits until all other
  * processes have called it, too, then frees. If after 5 s one of those is silent, that ends in a verdict; if one has not
  * called it and is not in a collective either, this process leaves. Once rank 0 has left, the others are no longer
- * monitored, except that tu__monitor_expired still has a verdict. Does nothing for NULL. */
+ * monitored, except that tu__monitor_timed_out still has a verdict. Does nothing for NULL. */
 TU__SHARED void tu__monitor_stop(tu__monitor *monitor);
 
 #endif

@@ -10,8 +10,8 @@
 /* Seconds. */
 #define HANDSHAKE 5.0 /* for saying hello; and for connecting again after the connection broke at the start */
 #define MORE_DEATHS 0.15  /* waited after a connection closed: a rank that failed may have told why */
-#define SILENT_AFTER 0.5  /* an expiry: time for a last sign of life */
-#define UNSURE_UNTIL 1.3  /* after an expiry the decision is made with what is known */
+#define SILENT_AFTER 0.5  /* a timeout: time for a last sign of life */
+#define UNSURE_UNTIL 1.3  /* after a timeout the decision is made with what is known */
 #define CONFIRMATIONS 0.3 /* waited for: less than other ranks wait before they end, in on_failure */
 #define CLOSING 1.0       /* waited for the others to close their connections at the end */
 
@@ -169,12 +169,12 @@ static void take_report(tu__monitor *m, uint32_t rank, const tu__monitor_message
     row->report.ended = false;
     row->heard = now;
     tu__monitor_copy_text(message, row->operation, sizeof row->operation);
-    if (message->type == TU__MONITOR_EXPIRED && h->expired == nobody) {
-        h->expired = rank;
-        h->expired_at = now;
+    if (message->type == TU__MONITOR_TIMED_OUT && h->timed_out == nobody) {
+        h->timed_out = rank;
+        h->timed_out_at = now;
     }
     /* The collective was completed after all. */
-    if (message->type == TU__MONITOR_HEARTBEAT && h->expired == rank) h->expired = nobody;
+    if (message->type == TU__MONITOR_HEARTBEAT && h->timed_out == rank) h->timed_out = nobody;
 }
 
 /* Adopts the verdict of a rank that could not wait for that of the hub, because the hub was silent. */
@@ -190,7 +190,7 @@ static void take_message(tu__monitor *m, uint32_t rank, const tu__monitor_messag
     char why[TU__MONITOR_LINE_BYTES];
     switch (message->type) {
     case TU__MONITOR_HEARTBEAT:
-    case TU__MONITOR_EXPIRED: take_report(m, rank, message, now); break;
+    case TU__MONITOR_TIMED_OUT: take_report(m, rank, message, now); break;
     case TU__MONITOR_FAIL:
         if (h->decided) break;
         tu__monitor_copy_text(message, why, sizeof why);
@@ -247,17 +247,17 @@ static bool all_heard_since(const tu__monitor *m, double time) {
     return true;
 }
 
-static void check_expired(tu__monitor *m, double now) {
+static void check_timed_out(tu__monitor *m, double now) {
     tu__monitor_hub *h = &m->hub;
-    if (h->expired == nobody) return;
-    double waited = now - h->expired_at;
+    if (h->timed_out == nobody) return;
+    double waited = now - h->timed_out_at;
     uint32_t silent = find_silent(m, now);
     if (silent != 0 && waited >= SILENT_AFTER) {
-        tu__verdict_silent(&m->table, silent, h->expired, now, &h->verdict);
+        tu__verdict_silent(&m->table, silent, h->timed_out, now, &h->verdict);
         decide(m, now);
-    } else if (((silent == 0 && all_heard_since(m, h->expired_at)) || waited >= UNSURE_UNTIL) &&
-               !tu__monitor_excuses_late(m, h->expired, now)) {
-        tu__verdict_late(&m->table, h->expired, &h->verdict);
+    } else if (((silent == 0 && all_heard_since(m, h->timed_out_at)) || waited >= UNSURE_UNTIL) &&
+               !tu__monitor_excuses_late(m, h->timed_out, now)) {
+        tu__verdict_late(&m->table, h->timed_out, &h->verdict);
         decide(m, now);
     }
 }
@@ -280,11 +280,11 @@ static void check_ended(tu__monitor *m, double now) {
 
 static void take_own_requests(tu__monitor *m, tu__monitor_requests requests, double now) {
     tu__monitor_hub *h = &m->hub;
-    if (requests.expired && h->expired == nobody) {
-        h->expired = 0;
-        h->expired_at = now;
+    if (requests.timed_out && h->timed_out == nobody) {
+        h->timed_out = 0;
+        h->timed_out_at = now;
     }
-    if (!requests.expired && h->expired == 0) h->expired = nobody;
+    if (!requests.timed_out && h->timed_out == 0) h->timed_out = nobody;
     if (!requests.failing || h->decided) return;
     tu__verdict_failed(&m->table, 0, m->why, &h->verdict); /* `why` no longer changes */
     decide(m, now);
@@ -344,13 +344,13 @@ bool tu__monitor_hub_check(tu__monitor *m, tu__monitor_requests requests, double
     } else if (h->first_ended > 0) {
         check_ended(m, now);
     } else {
-        check_expired(m, now);
+        check_timed_out(m, now);
     }
     if (h->decided && !h->told && (all_have_received(m, now) || now - h->decided_at > CONFIRMATIONS)) {
         h->told = true;
         tu__monitor_conclude(m, &h->verdict);
     }
-    m->urgent = (h->decided && !h->told) || h->first_ended > 0 || h->expired != nobody || requests.stopping;
+    m->urgent = (h->decided && !h->told) || h->first_ended > 0 || h->timed_out != nobody || requests.stopping;
     if (h->told) m->urgent = false;
     if (!requests.stopping) return true;
     return h->decided ? !h->told : leave(m, requests.stopping_since, now);

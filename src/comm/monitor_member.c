@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "comm/monitor_thread.h"
 
-/* Seconds after an expiry. */
+/* Seconds after a timeout. */
 #define HUB_SILENT_AFTER 1.0
 #define ALONE_AFTER 1.7 /* the hub answers but does not decide */
 
@@ -14,7 +14,7 @@ uint32_t tu__monitor_member_poll(tu__monitor *m) {
     return 1;
 }
 
-/* Sends this rank's report. It must arrive if it says goodbye or that the collective has expired. */
+/* Sends this rank's report. It must arrive if it says goodbye or that the collective has timed out. */
 static void send_report(tu__monitor *m, tu__monitor_type type, bool must_arrive) {
     const tu__monitor_rank *row = &m->table.ranks[m->rank];
     tu__monitor_message message = {.type = type, .report = row->report};
@@ -27,7 +27,7 @@ static void send_report(tu__monitor *m, tu__monitor_type type, bool must_arrive)
 
 void tu__monitor_member_beat(tu__monitor *m, double now) {
     (void)now;
-    send_report(m, m->member.expired_at > 0 ? TU__MONITOR_EXPIRED : TU__MONITOR_HEARTBEAT, false);
+    send_report(m, m->member.timed_out_at > 0 ? TU__MONITOR_TIMED_OUT : TU__MONITOR_HEARTBEAT, false);
 }
 
 /* Concludes without the hub, and tells it in case that it was only stopped. */
@@ -103,18 +103,18 @@ void tu__monitor_member_receive(tu__monitor *m, double now) {
 
 /* ---- Deciding ---- */
 
-static void check_expired(tu__monitor *m, bool expired, double now) {
+static void check_timed_out(tu__monitor *m, bool timed_out, double now) {
     tu__monitor_member *member = &m->member;
     tu__verdict verdict;
-    if (!expired) {
-        member->expired_at = 0;
+    if (!timed_out) {
+        member->timed_out_at = 0;
         return;
     }
-    if (member->expired_at == 0) {
-        member->expired_at = now;
-        send_report(m, TU__MONITOR_EXPIRED, true);
+    if (member->timed_out_at == 0) {
+        member->timed_out_at = now;
+        send_report(m, TU__MONITOR_TIMED_OUT, true);
     }
-    double waited = now - member->expired_at;
+    double waited = now - member->timed_out_at;
     bool excused = tu__monitor_excuses_late(m, m->rank, now);
     if (!excused && (member->hub_left || waited >= ALONE_AFTER)) {
         tu__verdict_late(&m->table, m->rank, &verdict);
@@ -158,8 +158,8 @@ bool tu__monitor_member_check(tu__monitor *m, tu__monitor_requests requests, dou
     tu__monitor_member *member = &m->member;
     bool failed = tu__monitor_has_failed(m);
     if (requests.failing && !member->fail_sent) send_failure(m);
-    if (!failed && !requests.failing && !requests.stopping) check_expired(m, requests.expired, now);
-    m->urgent = !failed && (member->expired_at > 0 || requests.stopping);
+    if (!failed && !requests.failing && !requests.stopping) check_timed_out(m, requests.timed_out, now);
+    m->urgent = !failed && (member->timed_out_at > 0 || requests.stopping);
     if (!requests.stopping) return true;
     if (failed || member->hub_left) return false;
     return leave(m, requests.stopping_since, now);

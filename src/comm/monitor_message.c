@@ -17,7 +17,7 @@ static const layout layouts[TU__MONITOR_TYPE_END] = {
     [TU__MONITOR_HELLO] = {.rank = true, .size = true, .proof = true},
     [TU__MONITOR_WELCOME] = {.rank = true, .size = true, .proof = true},
     [TU__MONITOR_HEARTBEAT] = {.report = true, .text = TU__MONITOR_OPERATION_BYTES - 1},
-    [TU__MONITOR_EXPIRED] = {.report = true, .text = TU__MONITOR_OPERATION_BYTES - 1},
+    [TU__MONITOR_TIMED_OUT] = {.report = true, .text = TU__MONITOR_OPERATION_BYTES - 1},
     [TU__MONITOR_TABLE] = {.size = true, .table = true, .text = TU__MONITOR_OPERATION_BYTES - 1},
     [TU__MONITOR_FAIL] = {.text = TU__MONITOR_LINE_BYTES - 1},
     [TU__MONITOR_VERDICT] = {.rank = true, .kind = true, .text = TU__MONITOR_LINE_BYTES - 1},

@@ -14,7 +14,7 @@
  *     HELLO      to the hub      rank (4), size of the group (4), proof that the sender knows the token (32)
  *     WELCOME    from the hub    the same, with the hub's proof
  *     HEARTBEAT  to the hub      report of the rank (26), text: the operation
- *     EXPIRED    to the hub      the same, and the collective takes longer than the timeout
+ *     TIMED_OUT  to the hub      the same, and the collective takes longer than the timeout
  *     TABLE      from the hub    number of ranks (4), report of each, text: the operation of rank 0
  *     FAIL       to the hub      text: why the sender fails
  *     VERDICT    both            rank to blame (4), kind (1), text: the line for the user
@@ -43,7 +43,7 @@ typedef enum tu__monitor_type {
     TU__MONITOR_HELLO = 1,
     TU__MONITOR_WELCOME,
     TU__MONITOR_HEARTBEAT,
-    TU__MONITOR_EXPIRED,
+    TU__MONITOR_TIMED_OUT,
     TU__MONITOR_TABLE,
     TU__MONITOR_FAIL,
     TU__MONITOR_VERDICT,

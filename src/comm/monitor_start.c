@@ -1,7 +1,7 @@
 /* Creates a monitor and connects it: see monitor.h.
  *
- * Rank 0 listens, then all processes exchange cards (monitor_card.h), then the others connect to rank 0 while its
- * thread accepts them. A process that cannot take part says so on its card, so that all fail with the reason. */
+ * Rank 0 listens, then all processes exchange endpoints (monitor_endpoint.h), then the others connect to rank 0 while its
+ * thread accepts them. A process that cannot take part says so in its endpoint, so that all fail with the reason. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static tu_status allocate_hub(tu__monitor *m) {
     h->links = tu__alloc_array(m->size, sizeof *h->links, purpose);
     if (!h->pending || !h->lost || !h->received || !h->links) return TU_NO_MEMORY;
     for (uint32_t r = 0; r < m->size; r++) h->links[r] = tu__link_none();
-    h->expired = UINT32_MAX;
+    h->timed_out = UINT32_MAX;
     return TU_OK;
 }
 
@@ -65,8 +65,8 @@ static tu_status draw_token(uint8_t token[TU__MONITOR_TOKEN_BYTES]) {
     return TU_OK;
 }
 
-/* Does what this process must do before the cards are exchanged. */
-static tu_status prepare(tu__monitor *m, const tu__monitor_options *options, tu__monitor_card *card) {
+/* Does what this process must do before the endpoints are exchanged. */
+static tu_status prepare(tu__monitor *m, const tu__monitor_options *options, tu__monitor_endpoint *endpoint) {
     tu__monitor_hub *h = &m->hub;
     tu__monitor_addresses unused;
     TU_TRY(allocate(m));
@@ -74,16 +74,16 @@ static tu_status prepare(tu__monitor *m, const tu__monitor_options *options, tu_
         return options->interface ? tu__monitor_find_addresses(options->interface, &unused) : TU_OK;
     TU_TRY(draw_token(m->token));
     TU_TRY(tu__monitor_listen(options->interface, &h->addresses, h->listener, &h->listeners));
-    tu__monitor_set_card_addresses(card, m->token, &h->addresses);
+    tu__monitor_set_endpoint_addresses(endpoint, m->token, &h->addresses);
     return TU_OK;
 }
 
-static void take_cards(tu__monitor *m, const tu__monitor_card *cards) {
+static void take_endpoints(tu__monitor *m, const tu__monitor_endpoint *endpoints) {
     double now = tu__now();
-    memcpy(m->token, cards[0].token, sizeof m->token);
+    memcpy(m->token, endpoints[0].token, sizeof m->token);
     for (uint32_t r = 0; r < m->size; r++) {
-        memcpy(m->table.ranks[r].host, cards[r].host, sizeof cards[r].host);
-        memcpy(m->table.ranks[r].device, cards[r].device, sizeof cards[r].device);
+        memcpy(m->table.ranks[r].host, endpoints[r].host, sizeof endpoints[r].host);
+        memcpy(m->table.ranks[r].device, endpoints[r].device, sizeof endpoints[r].device);
         m->table.ranks[r].heard = now;
     }
     m->started = now;
@@ -138,8 +138,8 @@ static tu_status fail_to_connect(const tu__monitor *m, const tu__monitor_address
                    TU__MONITOR_CONNECT_SECONDS, strerror(error));
 }
 
-static tu_status connect_to_hub(tu__monitor *m, const tu__monitor_card *cards) {
-    tu__monitor_addresses addresses = tu__monitor_order_addresses(&cards[0], &cards[m->rank]);
+static tu_status connect_to_hub(tu__monitor *m, const tu__monitor_endpoint *endpoints) {
+    tu__monitor_addresses addresses = tu__monitor_order_addresses(&endpoints[0], &endpoints[m->rank]);
     double seconds = FIRST_TRY;
     for (;;) {
         for (uint32_t i = 0; i < addresses.count; i++) {
@@ -172,10 +172,10 @@ static tu_status wait_until_ready(tu__monitor *m) {
     return status;
 }
 
-static tu_status start_with_cards(tu__monitor *m, tu__monitor_card *cards) {
-    TU_TRY(tu__monitor_check_cards(cards, m->size, m->rank));
-    take_cards(m, cards);
-    if (m->rank > 0) TU_TRY(connect_to_hub(m, cards));
+static tu_status start_with_endpoints(tu__monitor *m, tu__monitor_endpoint *endpoints) {
+    TU_TRY(tu__monitor_check_endpoints(endpoints, m->size, m->rank));
+    take_endpoints(m, endpoints);
+    if (m->rank > 0) TU_TRY(connect_to_hub(m, endpoints));
     TU_TRY(tu__monitor_run(m));
     return wait_until_ready(m);
 }
@@ -186,13 +186,14 @@ tu_status tu__monitor_start(const tu__monitor_options *options, tu__monitor **mo
         return tu_fail(TU_INVALID,
                        "rank %" PRIu32 " of %" PRIu32 ": expected at most %d ranks, counted from 0",
                        options->rank, options->size, TU__MONITOR_MAX_RANKS);
-    tu__monitor_card card;
-    tu__monitor_fill_card(&card, options->host, options->device);
+    tu__monitor_endpoint endpoint;
+    tu__monitor_fill_endpoint(&endpoint, options->host, options->device);
     tu__monitor *m = tu__alloc(sizeof *m, "the monitor");
-    tu__monitor_card *cards = tu__alloc_array(options->size, sizeof *cards, "the cards of all ranks");
-    if (!m || !cards) {
+    tu__monitor_endpoint *endpoints =
+        tu__alloc_array(options->size, sizeof *endpoints, "the endpoints of all ranks");
+    if (!m || !endpoints) {
         tu__free(m);
-        tu__free(cards);
+        tu__free(endpoints);
         return TU_NO_MEMORY;
     }
     m->rank = options->rank;
@@ -203,11 +204,11 @@ tu_status tu__monitor_start(const tu__monitor_options *options, tu__monitor **mo
     m->wake = -1;
     m->member.link = tu__link_none();
     init_lock(m);
-    tu_status status = prepare(m, options, &card);
-    if (status != TU_OK) tu__monitor_set_card_error(&card, status);
-    status = options->gather(options->gather_context, &card, sizeof card, cards);
-    if (status == TU_OK) status = start_with_cards(m, cards);
-    tu__free(cards);
+    tu_status status = prepare(m, options, &endpoint);
+    if (status != TU_OK) tu__monitor_set_endpoint_error(&endpoint, status);
+    status = options->gather(options->gather_context, &endpoint, sizeof endpoint, endpoints);
+    if (status == TU_OK) status = start_with_endpoints(m, endpoints);
+    tu__free(endpoints);
     if (status == TU_OK)
         *monitor = m;
     else

@@ -10,7 +10,7 @@
 
 #include "comm/monitor.h"
 #include "comm/monitor_address.h"
-#include "comm/monitor_card.h"
+#include "comm/monitor_endpoint.h"
 #include "comm/monitor_link.h"
 #include "comm/monitor_verdict.h"
 
@@ -32,8 +32,8 @@ typedef struct tu__monitor_hub {
     bool *received;     /* per rank: has confirmed the verdict */
     bool connected;     /* all ranks are */
     double first_ended; /* when the first rank ended; 0: none has */
-    uint32_t expired;   /* a rank whose collective has expired; UINT32_MAX: none */
-    double expired_at;
+    uint32_t timed_out; /* a rank whose collective has timed out; UINT32_MAX: none */
+    double timed_out_at;
     bool decided, told; /* the verdict is decided; all ranks have received it or had their time */
     double decided_at;
     tu__verdict verdict;
@@ -43,8 +43,8 @@ typedef struct tu__monitor_hub {
 
 /* What the other ranks have in addition. */
 typedef struct tu__monitor_member {
-    tu__link link;     /* to the hub */
-    double expired_at; /* when this rank's collective expired; 0: it did not */
+    tu__link link;       /* to the hub */
+    double timed_out_at; /* when this rank's collective timed out; 0: it did not */
     bool fail_sent, goodbye_sent, hub_left;
 } tu__monitor_member;
 
@@ -66,8 +66,8 @@ struct tu__monitor {
     double entered_at;
     char (*devices)[TU__MONITOR_NAME_BYTES]; /* per rank, if `devices_changed` since the thread copied them */
     bool devices_changed;
-    bool expired, failing, stopping;  /* requests of other threads */
-    char why[TU__MONITOR_LINE_BYTES]; /* of tu__monitor_fail */
+    bool timed_out, failing, stopping; /* requests of other threads */
+    char why[TU__MONITOR_LINE_BYTES];  /* of tu__monitor_fail */
     double stopping_since;
     bool ready;     /* all ranks are connected */
     bool preparing; /* tu__monitor_is_preparing */
@@ -88,7 +88,7 @@ struct tu__monitor {
 
 /* What other threads have requested, and this rank's report. */
 typedef struct tu__monitor_requests {
-    bool expired, failing, stopping;
+    bool timed_out, failing, stopping;
     double stopping_since;
 } tu__monitor_requests;
 

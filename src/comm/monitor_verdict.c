@@ -105,8 +105,8 @@ static void add_waiting(tu__verdict *verdict, const tu__monitor_table *table, ui
     add_collective(verdict, table, &table->ranks[waiting]);
 }
 
-/* Adds the collective that has expired. */
-static void add_expired(tu__verdict *verdict, const tu__monitor_table *table, uint32_t waiting) {
+/* Adds the collective that has timed out. */
+static void add_timed_out(tu__verdict *verdict, const tu__monitor_table *table, uint32_t waiting) {
     const tu__monitor_rank *w = &table->ranks[waiting];
     add_collective(verdict, table, w);
     add(verdict, ", for which rank %" PRIu32 " has waited %.1f s", waiting, 1e-3 * w->report.waited_ms);
@@ -230,7 +230,7 @@ void tu__verdict_silent(const tu__monitor_table *table, uint32_t rank, uint32_t 
     end_list(verdict, others);
     if (waiting < table->size) {
         add(verdict, "; it is needed in ");
-        add_expired(verdict, table, waiting);
+        add_timed_out(verdict, table, waiting);
     } else {
         add(verdict, "; the others have finished");
     }
@@ -276,7 +276,7 @@ void tu__verdict_late(const tu__monitor_table *table, uint32_t waiting, tu__verd
         add_after_step(verdict, table, last);
         add(verdict, "; it has not reached ");
     }
-    add_expired(verdict, table, waiting);
+    add_timed_out(verdict, table, waiting);
     for (uint32_t r = 0; r < table->size; r++)
         if (r != last && !table->ranks[r].report.ended && !tu__monitor_has_reached(table, r, waiting))
             add_to_list(verdict, "; also late:", &others, r);

@@ -58,7 +58,7 @@ uint32_t tu__monitor_find_late(const tu__monitor_table *table, uint32_t waiting)
 void tu__verdict_ended(const tu__monitor_table *table, tu__verdict *verdict);
 /* A rank that says itself why it fails. */
 void tu__verdict_failed(const tu__monitor_table *table, uint32_t rank, const char *why, tu__verdict *verdict);
-/* The rank that has been silent longest. `waiting`: a rank whose collective has expired; UINT32_MAX: all others have
+/* The rank that has been silent longest. `waiting`: a rank whose collective has timed out; UINT32_MAX: all others have
  * finished. */
 void tu__verdict_silent(const tu__monitor_table *table, uint32_t rank, uint32_t waiting, double now,
                         tu__verdict *verdict);

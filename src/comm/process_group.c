@@ -96,7 +96,7 @@ static tu_status ask_who_is_late(tu_process_group *g, double since_deadline) {
     enum { VERDICT_SECONDS = 4 };
     char message[160] = "the other processes have not started in time";
     if (g->monitor) {
-        tu__monitor_expired(g->monitor);
+        tu__monitor_timed_out(g->monitor);
         if (since_deadline < VERDICT_SECONDS || tu__monitor_is_preparing(g->monitor)) return TU_OK;
         snprintf(message, sizeof message, "rank %u has waited %g s in a collective, and found no reason",
                  g->info.rank, g->timeout);

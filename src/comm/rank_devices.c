@@ -91,6 +91,7 @@ static void append_part(const spec *s, long device, long part, long parts, tu__t
 
 /* Appends this process's share of the device with index `i` of those of its kind. */
 static void append_share(const spec *s, long device, long i, const division *d, tu__text *list) {
+    if (d->devices <= 0) return;
     if (d->devices >= d->size) { /* whole devices */
         if (i >= d->rank * d->devices / d->size && i < (d->rank + 1) * d->devices / d->size)
             append_device(s, device, list);

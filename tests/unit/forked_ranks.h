@@ -7,7 +7,7 @@
  *     for (uint32_t r = 0; r < 4; r++) assert_exit_code(&g, r, 0);
  *     end_group(&g);
  *
- * The processes share a block of memory, through which they exchange the cards of their monitors and return a line. */
+ * The processes share a block of memory, through which they exchange the endpoints of their monitors and return a line. */
 #ifndef TUTTI_FORKED_RANKS_H
 #define TUTTI_FORKED_RANKS_H
 
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/monitor_card.h"
+#include "comm/monitor_endpoint.h"
 #include "test.h"
 
 enum { MAX_RANKS = 16, LINE = 1100 };
@@ -33,7 +33,7 @@ typedef struct shared {
     atomic_bool has_line[MAX_RANKS];
     char line[MAX_RANKS][LINE];
     double at[MAX_RANKS]; /* when the line arrived */
-    tu__monitor_card cards[MAX_RANKS];
+    tu__monitor_endpoint endpoints[MAX_RANKS];
 } shared;
 
 typedef struct process process;
@@ -66,11 +66,11 @@ static inline void pause_for(double seconds) {
 /* For tu__monitor_options. */
 static inline tu_status gather(void *context, const void *mine, size_t bytes, void *all) {
     process *p = context;
-    expect(bytes == sizeof *p->shared->cards);
-    memcpy(&p->shared->cards[p->rank], mine, bytes);
+    expect(bytes == sizeof *p->shared->endpoints);
+    memcpy(&p->shared->endpoints[p->rank], mine, bytes);
     atomic_fetch_add(&p->shared->arrived, 1);
     while (atomic_load(&p->shared->arrived) < p->size) pause_for(1e-3);
-    memcpy(all, p->shared->cards, p->size * bytes);
+    memcpy(all, p->shared->endpoints, p->size * bytes);
     if (p->after_gather) p->after_gather(p);
     return TU_OK;
 }

@@ -55,14 +55,14 @@ static void wait_in_collective(process *p) {
     wait_for_the_end(p);
 }
 
-/* All but one wait in the same collective; when they are told to, all report that it has expired. */
+/* All but one wait in the same collective; when they are told to, all report that it has timed out. */
 static void wait_for_special_rank(process *p) {
     start(p);
     tu__monitor_enter(p->monitor, 6, "broadcast");
     tu__monitor_leave(p->monitor);
     if (p->rank != p->special) tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
     wait_for_go(p);
-    if (p->rank != p->special) tu__monitor_expired(p->monitor);
+    if (p->rank != p->special) tu__monitor_timed_out(p->monitor);
     wait_for_the_end(p);
 }
 
@@ -70,7 +70,7 @@ static void one_is_late(process *p) {
     start(p);
     if (p->rank != p->special) tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
     wait_for_go(p);
-    if (p->rank == 1) tu__monitor_expired(p->monitor);
+    if (p->rank == 1) tu__monitor_timed_out(p->monitor);
     wait_for_the_end(p);
 }
 
@@ -78,7 +78,7 @@ static void all_wait(process *p) {
     start(p);
     tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
     wait_for_go(p);
-    if (p->rank == p->special) tu__monitor_expired(p->monitor);
+    if (p->rank == p->special) tu__monitor_timed_out(p->monitor);
     wait_for_the_end(p);
 }
 
@@ -104,7 +104,7 @@ static void wait_for_a_rank_that_prepares(process *p) {
         tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
     }
     wait_for_go(p);
-    if (p->rank != p->special) tu__monitor_expired(p->monitor);
+    if (p->rank != p->special) tu__monitor_timed_out(p->monitor);
 }
 
 static void expect_no_failure(process *p) {
@@ -160,8 +160,8 @@ static void collective_completes_after_all(process *p) {
     start(p);
     tu__monitor_enter(p->monitor, 7, "all_gather of 'x'");
     if (p->rank == p->special) {
-        tu__monitor_expired(p->monitor);
-        tu__monitor_expired(p->monitor);
+        tu__monitor_timed_out(p->monitor);
+        tu__monitor_timed_out(p->monitor);
         tu__monitor_leave(p->monitor);
     }
     pause_for(2.5);
@@ -179,7 +179,7 @@ static void hub_leaves(process *p) {
     tu__monitor_enter(p->monitor, 9, "all_gather of 'x'");
     wait_for_go(p);
     expect_no_failure(p);
-    tu__monitor_expired(p->monitor);
+    tu__monitor_timed_out(p->monitor);
     wait_for_the_end(p);
 }
 
@@ -208,7 +208,7 @@ static void use_loopback(process *p) {
 
 /* Connects to the port at which rank 0 listens on 127.0.0.1, and sends something. The connection stays open. */
 static void connect_stranger(process *p, const void *bytes, size_t count) {
-    const tu__monitor_card *hub = &p->shared->cards[0];
+    const tu__monitor_endpoint *hub = &p->shared->endpoints[0];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     for (uint32_t i = 0; i < hub->address_count; i++)
         if (memcmp(hub->addresses[i].bytes, &to.sin_addr, 4) == 0 && !hub->addresses[i].ipv6)
@@ -315,7 +315,7 @@ static void assert_stopped_rank_is_named(group *g) {
     }
     kill(g->pids[victim], SIGCONT);
     assert_exit_code(g, victim, ENDED_IN_CALLBACK);
-    assert_contains(g, victim, "the other processes have given up this one: ");
+    assert_contains(g, victim, "the other processes have excluded this one: ");
     assert_contains(g, victim, expected);
     end_group(g);
 }
@@ -344,7 +344,7 @@ static void assert_late_rank_is_named(group *g) {
         assert_contains(g, r, expected);
         assert_contains(g, r, " s (timeout 2 s); last steps: ");
     }
-    assert_contains(g, late, "the other processes have given up this one: rank ");
+    assert_contains(g, late, "the other processes have excluded this one: rank ");
     end_group(g);
 }
 
@@ -361,11 +361,12 @@ static void a_late_rank_is_named(void **state) {
 static void if_no_rank_is_late_the_network_is_named(void **state) {
     (void)state;
     group groups[2];
-    for (uint32_t expired = 0; expired < 2; expired++) groups[expired] = start_group(3, expired, all_wait);
+    for (uint32_t timed_out = 0; timed_out < 2; timed_out++)
+        groups[timed_out] = start_group(3, timed_out, all_wait);
     wait_until_running(groups, 2);
-    for (uint32_t expired = 0; expired < 2; expired++) let_go(&groups[expired]);
-    for (uint32_t expired = 0; expired < 2; expired++) {
-        group *g = &groups[expired];
+    for (uint32_t timed_out = 0; timed_out < 2; timed_out++) let_go(&groups[timed_out]);
+    for (uint32_t timed_out = 0; timed_out < 2; timed_out++) {
+        group *g = &groups[timed_out];
         for (uint32_t r = 0; r < 3; r++) assert_exit_code(g, r, ENDED_IN_CALLBACK);
         for (uint32_t r = 0; r < 3; r++) {
             assert_contains(g, r, "all ranks are alive and have reached it: the network");
