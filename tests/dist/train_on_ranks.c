@@ -101,8 +101,8 @@ static void build(const training *t, int batch, step *s) {
     must(tu_add_optimizer(loss, &values, .name = "momentum", .constant_rate = 0.05, .weight_decay = 1e-3,
                           .clip_norm = 5),
          "optimizer");
-    tu_value total =
-        tu_variable(s->graph, "total_loss", t->dtype, TU_SCALAR, .init = {TU_INIT_ZEROS}, .frozen = true);
+    tu_value total = tu_variable(s->graph, "total_loss", t->dtype, TU_SCALAR, .init = {.kind = TU_INIT_ZEROS},
+                                 .frozen = true);
     s->fetch[0] = loss;
     s->fetch[1] = tu_sum(tu_cast(tu_equal(tu_cast(tu_argmax(logits, -1), TU_I32), s->labels), TU_I64));
     s->fetch[2] = tu_assign(total, tu_add(total, loss));
